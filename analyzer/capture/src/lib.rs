@@ -1,0 +1,1 @@
+//! The capture file: everything that was observed, nothing that was concluded.

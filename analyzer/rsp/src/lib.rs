@@ -1,0 +1,1 @@
+//! Client side of the GDB Remote Serial Protocol.

@@ -1,0 +1,3 @@
+//! Entry point of the `unspool` command.
+
+fn main() {}

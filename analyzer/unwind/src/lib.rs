@@ -1,0 +1,1 @@
+//! Stack unwinding from snapshots of registers and stack bytes.

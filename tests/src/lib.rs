@@ -1,0 +1,1 @@
+//! Builds the test programs and starts the peers that the tests compare against.
