@@ -1,0 +1,87 @@
+//! The architectures that can be debugged, under the names that files and gdb give them.
+//!
+//! Apart because every crate of the analyzer switches on it: an architecture is the target's data,
+//! never a property of the host.
+
+use std::fmt;
+
+/// An instruction set and its ABI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Arch {
+    /// 64-bit x86, System V ABI.
+    X86_64,
+    /// 64-bit ARM, A64 instructions.
+    Aarch64,
+    /// 32-bit ARM EABI, A32 and T32 instructions.
+    Arm,
+}
+
+impl Arch {
+    /// All architectures known here.
+    pub const ALL: [Arch; 3] = [Arch::X86_64, Arch::Aarch64, Arch::Arm];
+
+    /// From `e_machine` of an ELF header (`EM_ARM` 40, `EM_X86_64` 62, `EM_AARCH64` 183).
+    pub fn from_elf_machine(machine: u16) -> Option<Arch> {
+        match machine {
+            62 => Some(Arch::X86_64),
+            183 => Some(Arch::Aarch64),
+            40 => Some(Arch::Arm),
+            _ => None,
+        }
+    }
+
+    /// From the `<architecture>` of a gdb target description, such as `i386:x86-64` or `armv7`.
+    pub fn from_gdb_name(name: &str) -> Option<Arch> {
+        match name {
+            "i386:x86-64" | "i386:x86-64:intel" => Some(Arch::X86_64),
+            "aarch64" | "aarch64:armv8-r" => Some(Arch::Aarch64),
+            _ if name == "arm" || name.starts_with("armv") || name.starts_with("arm_") => {
+                Some(Arch::Arm)
+            }
+            _ => None,
+        }
+    }
+
+    /// gdb's name, as `set architecture` takes it.
+    pub fn gdb_name(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "i386:x86-64",
+            Arch::Aarch64 => "aarch64",
+            Arch::Arm => "arm",
+        }
+    }
+
+    /// Our name, as output shows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "x86_64",
+            Arch::Aarch64 => "aarch64",
+            Arch::Arm => "arm",
+        }
+    }
+
+    /// Bytes in an address.
+    pub fn address_size(self) -> usize {
+        match self {
+            Arch::X86_64 | Arch::Aarch64 => 8,
+            Arch::Arm => 4,
+        }
+    }
+
+    /// The multiarch directories where a distribution may keep this architecture's libraries,
+    /// below `/lib` and `/usr/lib`.
+    pub(crate) fn library_directories(self) -> &'static [&'static str] {
+        match self {
+            Arch::X86_64 => &["x86_64-linux-gnu", "../lib64"],
+            Arch::Aarch64 => &["aarch64-linux-gnu", "../lib64"],
+            Arch::Arm => &["arm-linux-gnueabihf", "arm-linux-gnueabi"],
+        }
+    }
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
