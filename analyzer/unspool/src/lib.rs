@@ -1,1 +1,11 @@
-//! The `unspool` command.
+//! The `unspool` command: where every thread of a running program came from.
+//!
+//! Four parts, and data flows one way through them: [`cmd`] reads the command line and is the
+//! only one besides [`views`] that prints; [`collect`] observes a program through an RSP server
+//! and fills a capture; [`model`] recomputes threads, frames and names from a capture; [`views`]
+//! write a model as text or JSON. `collect` knows nothing of `model` and `views`.
+
+pub mod cmd;
+pub mod collect;
+pub mod model;
+pub mod views;

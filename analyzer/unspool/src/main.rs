@@ -1,3 +1,7 @@
-//! Entry point of the `unspool` command.
+//! Entry point of the `unspool` command; everything it does is in the library.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    unspool::cmd::main(std::env::args_os())
+}

@@ -1,0 +1,76 @@
+//! The command line: one subcommand a file, each a `struct Cmd` with `run`.
+//!
+//! Here is what they share: parsing, and how an error ends the process. Exit codes: 0 done,
+//! 1 failed, 2 the command line was wrong; `record` passes on the program's own.
+
+mod demo;
+mod inspect;
+mod interrupt;
+mod output;
+mod record;
+mod report;
+mod rsp;
+mod stub;
+mod symbols;
+mod target;
+mod terminal;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Shows where every thread of a running program came from.
+///
+/// Unspool watches a program through a debug server (its own, gdbserver, or the one in QEMU),
+/// notes every thread that is created together with the stack that created it, and prints the
+/// threads as a tree with functions and source lines. The program is not rebuilt.
+#[derive(Debug, Parser)]
+#[command(name = "unspool", version, max_term_width = 100, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  unspool demo                            see what it does, on a small bundled program
+  unspool record -- xz -T2 -k big.tar     run a program and show where its threads came from
+  unspool inspect --attach 1234           all threads of a running process and their stacks, now
+  unspool report                          show the last recording again
+
+`unspool COMMAND --help` explains a command and its options.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Record(record::Cmd),
+    Report(report::Cmd),
+    Inspect(inspect::Cmd),
+    Demo(demo::Cmd),
+    Rsp(rsp::Cmd),
+    Stub(stub::Cmd),
+}
+
+/// Runs the command line `args` (the program's name first) and gives the process' exit code.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        // `--help` and `--version` arrive here too; clap prints them and knows the exit code.
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let result = match cli.command {
+        Command::Record(cmd) => cmd.run(),
+        Command::Report(cmd) => cmd.run(),
+        Command::Inspect(cmd) => cmd.run(),
+        Command::Demo(cmd) => cmd.run(),
+        Command::Rsp(cmd) => cmd.run(),
+        Command::Stub(cmd) => cmd.run(),
+    };
+    result.unwrap_or_else(|error| {
+        terminal::print_error(&error);
+        ExitCode::FAILURE
+    })
+}

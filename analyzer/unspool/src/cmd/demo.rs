@@ -1,0 +1,65 @@
+//! `unspool demo`: records a small bundled program and shows the report.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::ExitCode;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use unspool_capture::Capture;
+use unspool_image::Finder;
+
+use super::terminal;
+use crate::collect::{self, Source};
+use crate::model::{Model, Symbolizer};
+use crate::views;
+
+/// Record a small bundled program and show the report
+///
+/// The program, demo/orders.c in the sources, has two pools that share a worker function, a
+/// thread that creates threads, a detached one, and many that live a few milliseconds.
+#[derive(Debug, Args)]
+pub(super) struct Cmd {}
+
+/// Built by `build.rs`; empty when there was no C compiler.
+const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/orders"));
+
+impl Cmd {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        ensure!(
+            !PROGRAM.is_empty(),
+            "this unspool was built without a C compiler, so it has no program to show; \
+             install one (gcc or clang) and build again, or try `unspool record -- PROG`"
+        );
+        let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
+        let program = directory.path().join("orders");
+        fs::write(&program, PROGRAM)
+            .and_then(|()| fs::set_permissions(&program, fs::Permissions::from_mode(0o755)))
+            .with_context(|| format!("cannot write the program to {}", program.display()))?;
+        let file = directory.path().join("demo.unspool");
+
+        let finder = Finder::default();
+        let outcome = collect::record(
+            collect::Options {
+                source: Source::Launch { program: program.into(), args: Vec::new() },
+                finder: finder.clone(),
+                rsp_log: None,
+                stop: None,
+                command: std::env::args().collect(),
+            },
+            || fs::File::create_new(&file),
+        )?;
+        if let Some(failure) = outcome.failure {
+            return Err(failure.into());
+        }
+        let capture = Capture::read(&file)?;
+        let model = Model::build(&capture, &mut Symbolizer::new(finder));
+        terminal::to_stdout(|out| {
+            writeln!(out, "The threads of demo/orders.c, a small C program that was just run:\n")?;
+            views::tree::write(&model, out, &terminal::style_for_stdout())?;
+            writeln!(out, "\nNow one of yours: unspool record -- PROG")
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,103 @@
+//! The file a recording goes to, and what becomes of the one that was there before.
+//!
+//! Apart from `record` because the rule is easy to get wrong: an older recording is kept as
+//! `FILE.old` (as perf does), a file of any other kind is never touched, and nothing is renamed
+//! before the new recording has really begun.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+/// A checked place for a recording.
+#[derive(Debug)]
+pub(super) struct Output {
+    path: PathBuf,
+    before: Before,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Nothing,
+    Empty,
+    Recording,
+    /// A device or a pipe: written as it is.
+    Special,
+}
+
+impl Output {
+    /// Looks at what is at `path` now, and that the directory can be written to, so that a
+    /// program is not started in vain.
+    pub(super) fn prepare(path: &Path) -> anyhow::Result<Self> {
+        let before = match fs::metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Before::Nothing,
+            Err(error) => return Err(error).with_context(|| format!("cannot write to {}", path.display())),
+            Ok(metadata) if metadata.is_dir() => {
+                bail!("{} is a directory; name a file with -o", path.display())
+            }
+            Ok(metadata) if !metadata.is_file() => Before::Special,
+            Ok(metadata) if metadata.len() == 0 => Before::Empty,
+            Ok(_) if is_recording(path)? => Before::Recording,
+            Ok(_) => bail!(
+                "{} exists and is not a recording of unspool; name another file with -o",
+                path.display()
+            ),
+        };
+        let directory = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new("."));
+        if before == Before::Nothing && !directory.is_dir() {
+            bail!("cannot write {}: there is no directory {}", path.display(), directory.display());
+        }
+        nix::unistd::access(
+            if matches!(before, Before::Nothing | Before::Recording) { directory } else { path },
+            nix::unistd::AccessFlags::W_OK,
+        )
+        .with_context(|| format!("cannot write {}; name another file with -o", path.display()))?;
+        Ok(Self { path: path.to_owned(), before })
+    }
+
+    /// Opens the file for writing; an older recording moves to `FILE.old` now.
+    pub(super) fn open(&self) -> io::Result<File> {
+        if self.before == Before::Recording {
+            fs::rename(&self.path, self.old())?;
+        }
+        let mut options = OpenOptions::new();
+        options.write(true);
+        match self.before {
+            Before::Nothing | Before::Recording => options.create_new(true),
+            Before::Empty => options.truncate(true),
+            Before::Special => &mut options,
+        };
+        options.open(&self.path)
+    }
+
+    /// Puts everything back as it was, for a recording that did not come about.
+    pub(super) fn discard(&self) {
+        match self.before {
+            Before::Nothing => drop(fs::remove_file(&self.path)),
+            Before::Recording if self.old().exists() && self.path.exists() => {
+                drop(fs::rename(self.old(), &self.path));
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether what was written can be read back.
+    pub(super) fn is_readable(&self) -> bool {
+        self.before != Before::Special
+    }
+
+    fn old(&self) -> PathBuf {
+        let mut name = OsString::from(&self.path);
+        name.push(".old");
+        name.into()
+    }
+}
+
+fn is_recording(path: &Path) -> anyhow::Result<bool> {
+    let mut head = [0; unspool_capture::MAGIC.len()];
+    let mut file = File::open(path).with_context(|| format!("cannot look at {}", path.display()))?;
+    Ok(file.read_exact(&mut head).is_ok() && head == unspool_capture::MAGIC)
+}

@@ -1,0 +1,147 @@
+//! `unspool record`: runs, attaches to or connects to a program and records its threads.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use unspool_capture::Capture;
+
+use super::interrupt::Interrupts;
+use super::output::Output;
+use super::symbols::Symbols;
+use super::target::Target;
+use super::terminal;
+use crate::collect::{self, Ended, Outcome};
+use crate::model::{Model, Symbolizer};
+use crate::views;
+
+/// Where `record` writes and `report` reads when no file is named.
+pub(super) const DEFAULT_FILE: &str = "capture.unspool";
+
+/// Record where every thread of a program is created
+///
+/// Runs PROG, or takes a process that runs already, and notes each thread creation with its
+/// stack, each thread's start, join, detach and end. The program's input, output and signals are
+/// its own; recording ends with the program, and the report is printed on standard error.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "unspool record [OPTIONS] -- PROG [ARGS]...\n       \
+                      unspool record [OPTIONS] --attach PID\n       \
+                      unspool record [OPTIONS] --connect ADDR",
+    after_help = NOTES
+)]
+pub(super) struct Cmd {
+    #[command(flatten)]
+    target: Target,
+
+    /// The program to run, searched in PATH as a shell does, and its arguments
+    #[arg(
+        value_name = "PROG",
+        last = true,
+        num_args = 1..,
+        required_unless_present_any = ["attach", "connect"],
+        conflicts_with_all = ["attach", "connect"]
+    )]
+    program: Vec<OsString>,
+
+    /// File to write the recording to
+    ///
+    /// An earlier recording of that name is kept as FILE.old. A file that is not a recording is
+    /// never overwritten.
+    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    output: PathBuf,
+
+    /// Do not print the report when recording ends
+    #[arg(short = 'q', long, visible_alias = "quiet")]
+    no_report: bool,
+
+    #[command(flatten)]
+    symbols: Symbols,
+}
+
+const NOTES: &str = "\
+Ctrl-C (SIGINT), SIGTERM and SIGHUP end the recording; it is kept and the report printed.
+  A program that record started gets SIGINT, unless the terminal has sent it one already, and
+  is killed if it still runs 2 seconds later, or at a second Ctrl-C. A program that record
+  attached or connected to goes on running without any trace of the recording.
+
+Exit code:
+  That of the program, or 128 + N when signal N ended it. After --attach and --connect: 0. When
+  the recording failed: the program's if that is not 0, else 1. 2: wrong command line.
+
+Examples:
+  unspool record -- pigz -k big.tar
+  unspool record -o server.unspool --attach 1234
+  qemu-arm -g 1234 -L ~/rootfs ~/rootfs/usr/bin/pigz -k big.tar &
+  unspool record --connect :1234 --sysroot ~/rootfs --exec ~/rootfs/usr/bin/pigz";
+
+impl Cmd {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let finder = self.symbols.finder()?;
+        let source = self.target.source(self.program)?;
+        let output = Output::prepare(&self.output)?;
+        let interrupts = Interrupts::install().context("cannot take over signals")?;
+        let options = collect::Options {
+            source,
+            finder: finder.clone(),
+            rsp_log: self.target.rsp_log()?,
+            stop: Some(interrupts.requests()?),
+            command: std::env::args().collect(),
+        };
+        let outcome = match collect::record(options, || output.open()) {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                output.discard();
+                return Err(error.into());
+            }
+        };
+        let shown = report(&self.output, &output, finder, self.no_report);
+        let code = exit_code(&outcome);
+        let failures = outcome.failure.map(anyhow::Error::from).into_iter().chain(shown.err());
+        let mut failed = false;
+        for error in failures {
+            terminal::print_error(&error);
+            failed = true;
+        }
+        Ok(ExitCode::from(if failed && code == 0 { 1 } else { code }))
+    }
+}
+
+/// Prints the report of what was just recorded on standard error.
+fn report(
+    file: &Path,
+    output: &Output,
+    finder: unspool_image::Finder,
+    quiet: bool,
+) -> anyhow::Result<()> {
+    if quiet || !output.is_readable() {
+        return Ok(());
+    }
+    let capture = Capture::read(file)?;
+    let model = Model::build(&capture, &mut Symbolizer::new(finder));
+    let mut out = io::BufWriter::new(io::stderr().lock());
+    // Nobody is left to tell when standard error itself fails.
+    let _ = views::tree::write(&model, &mut out, &terminal::style_for_stderr());
+    let again = if file == Path::new(DEFAULT_FILE) {
+        "unspool report".to_owned()
+    } else {
+        format!("unspool report {}", file.display())
+    };
+    let _ = writeln!(out, "\nKept in {}; `{again}` shows it again.", file.display());
+    let _ = out.flush();
+    Ok(())
+}
+
+/// The code a shell would see had the program run by itself.
+fn exit_code(outcome: &Outcome) -> u8 {
+    match outcome.ended {
+        // The kernel keeps eight bits of what is passed to exit(2).
+        Ended::Exited(code) => (code & 0xff) as u8,
+        Ended::Terminated(signal) => 128_u8.saturating_add(signal),
+        Ended::Detached => 0,
+        Ended::ConnectionLost => 1,
+    }
+}

@@ -1,0 +1,58 @@
+//! `unspool report`: a capture as text or JSON.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use unspool_capture::Capture;
+
+use super::symbols::Symbols;
+use super::{record, terminal};
+use crate::model::{Model, Symbolizer};
+use crate::views;
+
+/// Show a recording: its threads as a tree, each with the stack that created it
+///
+/// Threads that were created on the same path and run the same function are shown as one entry
+/// with a count. Names and source lines are looked up anew each time, so a report gets better
+/// when debug files are added later.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Cmd {
+    /// The recording
+    #[arg(value_name = "FILE", default_value = record::DEFAULT_FILE)]
+    file: PathBuf,
+
+    /// What to write: text to read, or JSON for programs (docs/report-json.md)
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+
+    #[command(flatten)]
+    symbols: Symbols,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  unspool report
+  unspool report board.unspool --sysroot ~/board/rootfs
+  unspool report --format json | jq '.threads[].key'";
+
+/// Formats of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    Text,
+    Json,
+}
+
+impl Cmd {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let finder = self.symbols.finder()?;
+        let capture = Capture::read(&self.file)?;
+        let model = Model::build(&capture, &mut Symbolizer::new(finder));
+        terminal::to_stdout(|out| match self.format {
+            Format::Text => views::tree::write(&model, out, &terminal::style_for_stdout()),
+            Format::Json => views::report_json::write(&model, out, &terminal::style_for_stdout()),
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

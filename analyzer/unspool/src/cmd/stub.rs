@@ -1,0 +1,24 @@
+//! `unspool stub`: the stub's own command line, so that one installed binary can trace locally.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Args;
+
+/// Serve a program to gdb or to unspool, as gdbserver does
+///
+/// All arguments go to the stub, which is also built as a program of its own, unspool-stub, for
+/// targets where nothing else should be installed. `unspool stub --help` lists its options.
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+pub(super) struct Cmd {
+    /// The stub's arguments: [--once] COMM PROG [ARGS...] or --attach COMM PID
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    args: Vec<OsString>,
+}
+
+impl Cmd {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        Ok(unspool_stub::main(self.args.into_iter()))
+    }
+}
