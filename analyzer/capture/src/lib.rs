@@ -1,1 +1,36 @@
-//! The capture file: everything that was observed, nothing that was concluded.
+//! The capture file: what was observed of a program, and nothing derived from it.
+//!
+//! A capture is a short file header followed by blocks; a block is a checksummed, compressed batch
+//! of [`Record`]s. Blocks stand alone, so a recording that was killed opens up to its last whole
+//! block and says where it is cut ([`Cut`]). Frames, names and trees are never stored: they are
+//! computed from a capture each time it is opened, and get better with the program that opens it.
+//!
+//! The format is specified in `docs/capture-format.md`. This crate stands apart from the rest so that it can
+//! be read, fuzzed and reused without an unwinder, a symbolizer or a debugger.
+//!
+//! ```
+//! use unspool_capture::{Capture, End, EndReason, Header, ThreadSeen, Writer};
+//!
+//! let mut writer = Writer::new(Vec::new(), Header::default())?;
+//! writer.record(ThreadSeen { tid: 7, ..Default::default() })?;
+//! writer.record(End { reason: EndReason::ProgramEnded.into(), ..Default::default() })?;
+//! let bytes = writer.finish()?;
+//!
+//! let capture = Capture::read_from(&bytes[..])?;
+//! assert!(capture.cut.is_none());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod block;
+mod reader;
+mod record;
+mod writer;
+
+pub use block::{BLOCK_LIMIT, MAJOR_VERSION, MINOR_VERSION};
+pub use reader::{Capture, Cut, CutReason, ReadError, Reader};
+pub use record::{
+    Chunk, Document, Dropped, End, EndReason, Event, Header, ModuleLoaded, ModuleUnloaded, Note,
+    Probe, ProbeKind, ProcessEnded, Read, ReadRole, Record, RegisterLayout, SNAPSHOT_PROBE,
+    Severity, Snapshot, Source, Target, ThreadExited, ThreadName, ThreadSeen,
+};
+pub use writer::{WriteError, Writer};

@@ -1,0 +1,148 @@
+//! The frame around records: file header and blocks, to bytes and back.
+//!
+//! Apart from reader and writer because both must agree on it and neither may do I/O here: these
+//! are functions over slices. Layouts and limits are those of `docs/capture-format.md`, sections 2 and 3.
+
+use prost::Message;
+
+use crate::reader::{CutReason, ReadError};
+use crate::record::{Envelope, Record};
+
+/// Captures of another major version cannot be read by this crate.
+pub const MAJOR_VERSION: u16 = 1;
+/// Grows with every record or field added; older and newer minor versions read each other.
+pub const MINOR_VERSION: u16 = 0;
+/// No block is larger than this, compressed or not; nothing larger is ever allocated for one.
+pub const BLOCK_LIMIT: usize = 16 << 20;
+
+pub(crate) const FILE_HEADER: usize = 16;
+pub(crate) const BLOCK_HEADER: usize = 20;
+const MAGIC: [u8; 8] = *b"UNSPOOL\n";
+const MARKER: [u8; 4] = *b"UBLK";
+const FLAG_ZSTD: u32 = 1;
+const LEVEL: i32 = 3;
+
+pub(crate) fn file_header() -> [u8; FILE_HEADER] {
+    let mut header = [0; FILE_HEADER];
+    header[..8].copy_from_slice(&MAGIC);
+    header[8..10].copy_from_slice(&MAJOR_VERSION.to_le_bytes());
+    header[10..12].copy_from_slice(&MINOR_VERSION.to_le_bytes());
+    let crc = crc32c::crc32c(&header[..12]);
+    header[12..].copy_from_slice(&crc.to_le_bytes());
+    header
+}
+
+/// Checks as much of the file header as there is. `Ok(false)`: right so far, but not whole.
+pub(crate) fn check_file_header(bytes: &[u8]) -> Result<bool, ReadError> {
+    if bytes.is_empty() {
+        return Err(ReadError::Empty);
+    }
+    let seen = bytes.len().min(MAGIC.len());
+    if bytes[..seen] != MAGIC[..seen] {
+        return Err(ReadError::NotACapture);
+    }
+    let Some(header) = bytes.get(..FILE_HEADER) else {
+        return Ok(false);
+    };
+    if crc32c::crc32c(&header[..12]) != u32_at(header, 12) {
+        return Err(ReadError::HeaderDamaged);
+    }
+    let (major, minor) = (u16_at(header, 8), u16_at(header, 10));
+    if major != MAJOR_VERSION {
+        return Err(ReadError::Version { major, minor });
+    }
+    Ok(true)
+}
+
+/// Wraps a batch of length-delimited envelopes into a block.
+pub(crate) fn encode(batch: &[u8]) -> std::io::Result<Vec<u8>> {
+    let compressed = zstd::bulk::compress(batch, LEVEL)?;
+    let (flags, payload) = if compressed.len() < batch.len() {
+        (FLAG_ZSTD, compressed.as_slice())
+    } else {
+        (0, batch)
+    };
+    let mut block = Vec::with_capacity(BLOCK_HEADER + payload.len());
+    block.extend_from_slice(&MARKER);
+    block.extend_from_slice(&[0; 4]); // the checksum, below
+    block.extend_from_slice(&flags.to_le_bytes());
+    block.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    block.extend_from_slice(&(batch.len() as u32).to_le_bytes());
+    block.extend_from_slice(payload);
+    let crc = crc32c::crc32c(&block[8..]);
+    block[4..8].copy_from_slice(&crc.to_le_bytes());
+    Ok(block)
+}
+
+/// A block's header, its sizes within limits.
+pub(crate) struct BlockHeader {
+    bytes: [u8; BLOCK_HEADER],
+    flags: u32,
+    pub(crate) stored: usize,
+    pub(crate) unpacked: usize,
+}
+
+impl BlockHeader {
+    pub(crate) fn parse(bytes: [u8; BLOCK_HEADER]) -> Result<BlockHeader, CutReason> {
+        if bytes[..4] != MARKER {
+            return Err(CutReason::NoBlock);
+        }
+        let (stored, unpacked) = (u32_at(&bytes, 12), u32_at(&bytes, 16));
+        let limit = BLOCK_LIMIT as u32;
+        if stored > limit || unpacked > limit {
+            return Err(CutReason::BlockTooLarge {
+                size: stored.max(unpacked).into(),
+            });
+        }
+        Ok(BlockHeader {
+            flags: u32_at(&bytes, 8),
+            bytes,
+            stored: stored as usize,
+            unpacked: unpacked as usize,
+        })
+    }
+
+    /// The records of the block, appended; the number of records no variant stands for is returned.
+    pub(crate) fn unpack(
+        &self,
+        payload: &[u8],
+        records: &mut Vec<Record>,
+    ) -> Result<u64, CutReason> {
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&self.bytes[8..]), payload);
+        if crc != u32_at(&self.bytes, 4) {
+            return Err(CutReason::Checksum);
+        }
+        let unpacked;
+        let mut batch = match self.flags {
+            0 => payload,
+            FLAG_ZSTD => {
+                // The output buffer never grows past what the header declared.
+                unpacked = zstd::bulk::decompress(payload, self.unpacked)
+                    .map_err(|_| CutReason::Compression)?;
+                unpacked.as_slice()
+            }
+            flags => return Err(CutReason::UnknownFlags { flags }),
+        };
+        if batch.len() != self.unpacked {
+            return Err(CutReason::Compression);
+        }
+        let mut unknown = 0;
+        while !batch.is_empty() {
+            let envelope =
+                Envelope::decode_length_delimited(&mut batch).map_err(|_| CutReason::Record)?;
+            match envelope.record {
+                Some(record) => records.push(record),
+                None => unknown += 1,
+            }
+        }
+        Ok(unknown)
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
