@@ -1,1 +1,44 @@
-//! Client side of the GDB Remote Serial Protocol.
+//! Client side of the GDB Remote Serial Protocol (RSP).
+//!
+//! Owns everything between a byte stream and typed values: packets, commands and replies, target
+//! descriptions, threads, memory, host files; and, beside them, transcripts of whole sessions,
+//! which can be read, replayed as a server and run as scripts. It knows nothing of ELF, of
+//! unwinding or of captures, so it serves any RSP server: our stub, gdbserver, qemu-user, a probe.
+//!
+//! "RSP" in a comment, followed by a section's name, is the appendix "GDB Remote Serial Protocol"
+//! of the GDB manual; "Target Descriptions" is the appendix of that name.
+
+mod breakpoint;
+mod client;
+mod connection;
+mod description;
+mod endpoint;
+mod error;
+mod features;
+mod hex;
+mod library;
+pub mod packet;
+mod registers;
+mod reply;
+pub mod script;
+pub mod signals;
+mod stop;
+mod stream;
+mod thread;
+pub mod transcript;
+
+pub use breakpoint::{Breakpoint, BreakpointKind};
+pub use client::batch::{Answers, Batch, Ticket};
+pub use client::execution::Action;
+pub use client::host_file::{HostFile, HostFileStatus};
+pub use client::{Client, ClientOptions};
+pub use connection::{Connection, ConnectionOptions, Received};
+pub use description::{DescriptionError, Register, TargetDescription};
+pub use endpoint::{Endpoint, EndpointError};
+pub use error::{Error, RemoteError};
+pub use features::Features;
+pub use library::Library;
+pub use registers::Registers;
+pub use stop::{StopReason, StopReply, WatchKind};
+pub use stream::{Duplex, Stream};
+pub use thread::{ThreadEntry, ThreadId};

@@ -1,0 +1,139 @@
+//! Target descriptions: which registers there are and where each stands in the `g` packet.
+
+pub(crate) mod builtin;
+mod xml;
+
+use std::ops::Range;
+
+/// What the server says about its target.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TargetDescription {
+    /// gdb's name, such as `i386:x86-64`, `aarch64`, `arm`.
+    pub architecture: Option<String>,
+    /// Such as `GNU/Linux`.
+    pub osabi: Option<String>,
+    /// All registers, in order of their numbers, which is their order in the `g` packet.
+    pub registers: Vec<Register>,
+    /// The documents as received: annex and XML. `target.xml` is the first.
+    pub documents: Vec<(String, String)>,
+}
+
+impl TargetDescription {
+    /// Parses the documents; the first one includes the others by their annex.
+    pub fn parse(documents: &[(String, String)]) -> Result<TargetDescription, DescriptionError> {
+        xml::parse(documents)
+    }
+
+    /// The layout gdb documents for servers without target.xml, by gdb's name of the architecture.
+    pub fn builtin(architecture: &str) -> Option<TargetDescription> {
+        builtin::description(architecture)
+    }
+
+    /// The register of that name.
+    pub fn register(&self, name: &str) -> Option<&Register> {
+        self.registers.iter().find(|r| r.name == name)
+    }
+
+    /// The register of that number.
+    pub fn register_numbered(&self, number: u32) -> Option<&Register> {
+        let index = self.registers.binary_search_by_key(&number, |r| r.number);
+        self.registers.get(index.ok()?)
+    }
+
+    /// Length of a whole `g` reply, in bytes of registers.
+    pub fn size(&self) -> usize {
+        self.registers.last().map_or(0, |r| r.range().end)
+    }
+
+    /// Size of a pointer in bytes: that of the program counter.
+    pub fn pointer_size(&self) -> usize {
+        ["pc", "rip", "eip"]
+            .into_iter()
+            .find_map(|name| self.register(name))
+            .map_or(8, |r| r.size())
+    }
+}
+
+/// One register of the target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Register {
+    /// Its name, as gdb shows it.
+    pub name: String,
+    /// Its number in `p`, `P` and expedited registers.
+    pub number: u32,
+    /// Its size in bits.
+    pub bits: u32,
+    /// Its offset in the `g` packet, in bytes of registers.
+    pub offset: usize,
+    /// `general`, `float`, `vector` or a name of the server's own.
+    pub group: Option<String>,
+    /// Its type, such as `int64`, `data_ptr`, `ieee_double`.
+    pub kind: String,
+    /// The feature that holds it, such as `org.gnu.gdb.arm.core`.
+    pub feature: String,
+}
+
+impl Register {
+    /// Its size in bytes.
+    pub fn size(&self) -> usize {
+        self.bits.div_ceil(8) as usize
+    }
+
+    /// Its place in the `g` packet.
+    pub fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.size()
+    }
+}
+
+/// Why a target description cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DescriptionError {
+    /// Not XML.
+    #[error(
+        "the target description {annex} is not XML at byte {position}: {problem}; the server is broken, name the architecture to do without it"
+    )]
+    Xml {
+        /// Which document.
+        annex: String,
+        /// Where in it.
+        position: u64,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A register lacks an attribute, or it is out of bounds.
+    #[error(
+        "the target description {annex} has a register {register:?} with {problem}; the server is broken, name the architecture to do without it"
+    )]
+    Register {
+        /// Which document.
+        annex: String,
+        /// The register's name.
+        register: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A document that another one includes is not there.
+    #[error(
+        "the target description includes {annex}, which the server did not send; name the architecture to do without it"
+    )]
+    Missing {
+        /// The document's annex.
+        annex: String,
+    },
+    /// Documents include one another for ever, or there are too many.
+    #[error(
+        "the target description includes {annex} more than {limit} documents deep or wide; the server is broken, name the architecture to do without it"
+    )]
+    TooDeep {
+        /// The document's annex.
+        annex: String,
+        /// The bound.
+        limit: usize,
+    },
+    /// There are no registers in it.
+    #[error(
+        "the target description holds no registers; the server is broken, name the architecture to do without it"
+    )]
+    NoRegisters,
+}

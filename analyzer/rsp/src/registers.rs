@@ -1,0 +1,95 @@
+//! The register file of one thread: the bytes of a `g` reply and which of them are known.
+
+use crate::description::Register;
+
+/// The contents of a thread's registers, in the layout of the `g` packet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Registers {
+    bytes: Vec<u8>,
+    known: Vec<bool>,
+}
+
+impl Registers {
+    /// From stored parts. `known` is cut or filled with `false` to the length of `bytes`.
+    pub fn new(bytes: Vec<u8>, mut known: Vec<bool>) -> Registers {
+        known.resize(bytes.len(), false);
+        Registers { bytes, known }
+    }
+
+    /// A register file of which nothing is known yet, to be filled by [`Registers::set`].
+    pub fn unknown() -> Registers {
+        Registers::default()
+    }
+
+    /// Decodes a `g` reply: two hexadecimal digits a byte, `xx` where the value is unavailable
+    /// (RSP, "Packets", `g`). `None` if it is neither.
+    pub fn decode(reply: &[u8]) -> Option<Registers> {
+        let (pairs, rest) = reply.as_chunks::<2>();
+        if !rest.is_empty() {
+            return None;
+        }
+        let mut registers = Registers::default();
+        for pair in pairs {
+            let byte = match pair {
+                b"xx" => None,
+                pair => Some(crate::hex::decode(pair)?.first().copied()?),
+            };
+            registers.bytes.push(byte.unwrap_or(0));
+            registers.known.push(byte.is_some());
+        }
+        Some(registers)
+    }
+
+    /// The bytes, in the layout of the `g` packet; 0 where unknown.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// For each byte whether it is known.
+    pub fn known(&self) -> &[bool] {
+        &self.known
+    }
+
+    /// The bytes of one register in target order, if all are known.
+    pub fn get(&self, register: &Register) -> Option<&[u8]> {
+        let range = register.range();
+        if !self.known.get(range.clone())?.iter().all(|known| *known) {
+            return None;
+        }
+        self.bytes.get(range)
+    }
+
+    /// The value of a register of at most 64 bits, read as little-endian (all targets that
+    /// Unspool knows are).
+    pub fn value(&self, register: &Register) -> Option<u64> {
+        let bytes = self.get(register)?;
+        let mut value = [0; 8];
+        value.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(u64::from_le_bytes(value))
+    }
+
+    /// Sets one register, growing the file where it is too short. Bytes beyond the register's
+    /// size are ignored; missing ones become unknown.
+    pub fn set(&mut self, register: &Register, bytes: &[u8]) {
+        let range = register.range();
+        if self.bytes.len() < range.end {
+            self.bytes.resize(range.end, 0);
+            self.known.resize(range.end, false);
+        }
+        for (at, index) in range.enumerate() {
+            self.bytes[index] = bytes.get(at).copied().unwrap_or(0);
+            self.known[index] = at < bytes.len();
+        }
+    }
+
+    /// As in a `g` reply or a `G` packet: hexadecimal digits, `xx` where unknown.
+    pub fn encode(&self) -> String {
+        let mut text = crate::hex::encode(&self.bytes).into_bytes();
+        for (pair, known) in text.chunks_mut(2).zip(&self.known) {
+            if !known {
+                pair.fill(b'x');
+            }
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
