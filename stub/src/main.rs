@@ -1,0 +1,7 @@
+//! The binary `unspool-stub`; everything it does is in the library, so that `unspool stub` is the same program.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    unspool_stub::main(std::env::args_os().skip(1))
+}
