@@ -15,9 +15,10 @@ pub const MINOR_VERSION: u16 = 0;
 /// No block is larger than this, compressed or not; nothing larger is ever allocated for one.
 pub const BLOCK_LIMIT: usize = 16 << 20;
 
+/// The bytes every capture begins with, of whatever version.
+pub const MAGIC: [u8; 8] = *b"UNSPOOL\n";
 pub(crate) const FILE_HEADER: usize = 16;
 pub(crate) const BLOCK_HEADER: usize = 20;
-const MAGIC: [u8; 8] = *b"UNSPOOL\n";
 const MARKER: [u8; 4] = *b"UBLK";
 const FLAG_ZSTD: u32 = 1;
 const LEVEL: i32 = 3;

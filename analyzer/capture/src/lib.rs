@@ -26,7 +26,7 @@ mod reader;
 mod record;
 mod writer;
 
-pub use block::{BLOCK_LIMIT, MAJOR_VERSION, MINOR_VERSION};
+pub use block::{BLOCK_LIMIT, MAGIC, MAJOR_VERSION, MINOR_VERSION};
 pub use reader::{Capture, Cut, CutReason, ReadError, Reader};
 pub use record::{
     Chunk, Document, Dropped, End, EndReason, Event, Header, ModuleLoaded, ModuleUnloaded, Note,

@@ -99,7 +99,7 @@ pub struct Header {
     /// Wall clock at the beginning, nanoseconds since 1970 UTC; 0 = not known. For display only.
     #[prost(uint64, tag = "3")]
     pub start_unix_ns: u64,
-    /// The recorded program and its arguments, as given.
+    /// The recorder's command line.
     #[prost(string, repeated, tag = "4")]
     pub command: Vec<String>,
     /// How the recording came to its program.
@@ -210,7 +210,7 @@ pub struct ModuleUnloaded {
 /// A thread was seen for the first time.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ThreadSeen {
-    /// Kernel thread id. A later `ThreadSeen` with the same id is another thread.
+    /// Kernel thread id. After a [`ThreadExited`] of the same id it is another thread.
     #[prost(uint64, tag = "1")]
     pub tid: u64,
     /// Its name (`comm`), empty if not known.
