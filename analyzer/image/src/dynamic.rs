@@ -2,6 +2,11 @@
 //!
 //! Apart because it is found through the program headers alone, in every stripped file.
 
+use crate::Image;
+use crate::image::File;
+use crate::image::layout::{PT_DYNAMIC, slice, string_at};
+use crate::image::tables;
+
 /// Values of the dynamic section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -13,4 +18,86 @@ pub struct Dynamic {
     /// Address (svma) of the value of the `DT_DEBUG` entry, where the dynamic linker stores the
     /// address of `r_debug`.
     pub debug_value_svma: Option<u64>,
+    /// `DF_1_PIE` of `DT_FLAGS_1`.
+    pub is_pie: bool,
+    /// svma of `DT_SYMTAB` and of `DT_STRTAB` with its size.
+    tables: Option<(u64, u64, u64)>,
+}
+
+// gABI figure 5-10, "Dynamic Array Tags", and GNU's DT_FLAGS_1.
+const DT_NEEDED: u64 = 1;
+const DT_STRTAB: u64 = 5;
+const DT_SYMTAB: u64 = 6;
+const DT_STRSZ: u64 = 10;
+const DT_SONAME: u64 = 14;
+const DT_DEBUG: u64 = 21;
+const DT_FLAGS_1: u64 = 0x6fff_fffb;
+const DF_1_PIE: u64 = 0x0800_0000;
+
+impl Dynamic {
+    pub(crate) fn read(file: &File) -> (Dynamic, Vec<String>) {
+        let mut dynamic = Dynamic::default();
+        let mut notes = Vec::new();
+        let Some(program) = file.program(PT_DYNAMIC) else {
+            return (dynamic, notes);
+        };
+        let Some(bytes) = slice(&file.bytes, program.offset, program.file_size) else {
+            notes.push(format!(
+                "the dynamic section at offset {:#x} is not in the file",
+                program.offset
+            ));
+            return (dynamic, notes);
+        };
+        let is_64 = file.layout.is_64;
+        let entries = tables::dynamic(bytes, is_64, file.layout.endian);
+        let value = |wanted: u64| {
+            entries
+                .iter()
+                .find(|(tag, _)| *tag == wanted)
+                .map(|(_, v)| *v)
+        };
+        let strings = match (value(DT_STRTAB), value(DT_STRSZ)) {
+            (Some(svma), Some(size)) => file.bytes_at(svma, size).unwrap_or(&[]),
+            _ => &[],
+        };
+        let mut string = |offset: u64| {
+            let text = string_at(strings, offset).filter(|text| text.len() < 4096);
+            if text.is_none() {
+                notes.push(format!(
+                    "the dynamic section names a string at {offset:#x} that is not in the file"
+                ));
+            }
+            text.map(|text| String::from_utf8_lossy(text).into_owned())
+        };
+        if let (Some(symbols), Some(strings), Some(size)) =
+            (value(DT_SYMTAB), value(DT_STRTAB), value(DT_STRSZ))
+        {
+            dynamic.tables = Some((symbols, strings, size));
+        }
+        let entry_size = if is_64 { 16 } else { 8 };
+        for (&(tag, value), index) in entries.iter().zip(0u64..) {
+            match tag {
+                DT_NEEDED => dynamic.needed.extend(string(value)),
+                DT_SONAME => dynamic.soname = string(value),
+                DT_DEBUG => {
+                    dynamic.debug_value_svma = program
+                        .svma
+                        .checked_add(index * entry_size + entry_size / 2);
+                }
+                DT_FLAGS_1 => dynamic.is_pie = value & DF_1_PIE != 0,
+                _ => {}
+            }
+        }
+        notes.truncate(4);
+        (dynamic, notes)
+    }
+
+    /// The dynamic symbols and their strings. The symbols' number is not stated; linkers put the
+    /// strings right behind them.
+    pub(crate) fn symbol_table<'a>(&self, image: &'a Image) -> Option<(&'a [u8], &'a [u8])> {
+        let (symbols, strings, size) = self.tables?;
+        let len = usize::try_from(strings.checked_sub(symbols)?).ok()?;
+        let strings = image.bytes_at(strings, usize::try_from(size).ok()?)?;
+        Some((image.bytes_at(symbols, len)?, strings))
+    }
 }

@@ -1,15 +1,48 @@
 //! One ELF file: its headers, segments, sections and the bytes behind them.
 
-use std::borrow::Cow;
+use std::fmt;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use crate::{Arch, BuildId, Dynamic, Error, Symbols};
+use crate::dynamic::Dynamic;
+use crate::image::layout::{
+    Layout, PF_X, PT_DYNAMIC, PT_INTERP, PT_LOAD, PT_NOTE, SHF_ALLOC, SHF_EXECINSTR,
+};
+use crate::{Arch, BuildId, CodeKind, Error, Symbols};
+
+pub(crate) mod layout;
+mod section;
+pub(crate) mod tables;
+
+pub use section::Section;
+pub(crate) use section::SharedBytes;
+
+/// Files beyond this size are refused; the largest debug files in use are below it.
+const SIZE_LIMIT: u64 = 8 << 30;
 
 /// One parsed ELF file, owning its bytes; cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Image {}
+///
+/// Addresses are svma: as stated in the file.
+#[derive(Clone)]
+pub struct Image {
+    file: Arc<File>,
+    debug: Option<Box<Image>>,
+    supplementary: Option<Box<Image>>,
+    symbols: Arc<OnceLock<Symbols>>,
+}
+
+pub(crate) struct File {
+    name: String,
+    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) layout: Layout,
+    segments: Vec<Segment>,
+    build_id: Option<BuildId>,
+    interpreter: Option<String>,
+    dynamic: Dynamic,
+    decompressed: Vec<OnceLock<Option<Arc<[u8]>>>>,
+    mini_debug: OnceLock<Result<Option<Image>, String>>,
+}
 
 /// A `PT_LOAD` segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +59,18 @@ pub struct Segment {
     pub flags: u32,
 }
 
+impl Segment {
+    /// The addresses it covers in memory.
+    pub fn range(&self) -> Range<u64> {
+        self.svma..self.svma.saturating_add(self.mem_size)
+    }
+
+    /// True if its bytes may be executed.
+    pub fn is_executable(&self) -> bool {
+        self.flags & PF_X != 0
+    }
+}
+
 /// What kind of ELF file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -38,115 +83,320 @@ pub enum ImageKind {
     Other(u16),
 }
 
-/// A section's place and content.
-#[derive(Clone, Debug)]
-pub struct Section<'a> {
-    /// First address; 0 if it is not mapped.
-    pub svma: u64,
-    /// Its bytes, decompressed.
-    pub data: Cow<'a, [u8]>,
-}
-
 impl Image {
     /// Reads and parses a file.
     pub fn open(path: &Path) -> Result<Image, Error> {
-        todo!()
+        let read = |source| Error::Read {
+            path: path.to_owned(),
+            source,
+        };
+        let metadata = std::fs::metadata(path).map_err(read)?;
+        if metadata.is_dir() {
+            return Err(read(std::io::ErrorKind::IsADirectory.into()));
+        }
+        if metadata.len() > SIZE_LIMIT {
+            return Err(Error::TooLarge {
+                name: path.display().to_string(),
+                size: metadata.len(),
+                limit: SIZE_LIMIT,
+            });
+        }
+        let bytes = std::fs::read(path).map_err(read)?;
+        Image::parse(&path.display().to_string(), bytes)
     }
+
     /// Parses bytes; `name` is for messages.
     pub fn parse(name: &str, bytes: impl Into<Arc<[u8]>>) -> Result<Image, Error> {
-        todo!()
+        let bytes: Arc<[u8]> = bytes.into();
+        let layout = Layout::read(name, &bytes)?;
+        let segments = layout
+            .programs
+            .iter()
+            .filter(|program| program.kind == PT_LOAD)
+            .map(|program| Segment {
+                svma: program.svma,
+                file_offset: program.offset,
+                file_size: program.file_size,
+                mem_size: program.mem_size,
+                flags: program.flags,
+            })
+            .collect();
+        let decompressed = layout.sections.iter().map(|_| OnceLock::new()).collect();
+        let mut file = File {
+            name: name.to_owned(),
+            bytes,
+            layout,
+            segments,
+            build_id: None,
+            interpreter: None,
+            dynamic: Dynamic::default(),
+            decompressed,
+            mini_debug: OnceLock::new(),
+        };
+        file.note_cut_segments();
+        file.build_id = file.read_build_id();
+        file.interpreter = file.program_bytes(PT_INTERP).and_then(|bytes| {
+            let path = layout::string_at(bytes, 0).unwrap_or(bytes);
+            (path.len() < 4096).then(|| String::from_utf8_lossy(path).into_owned())
+        });
+        let (dynamic, notes) = Dynamic::read(&file);
+        file.dynamic = dynamic;
+        file.layout.notes.extend(notes);
+        Ok(Image {
+            file: Arc::new(file),
+            debug: None,
+            supplementary: None,
+            symbols: Arc::default(),
+        })
     }
+
     /// Its architecture.
     pub fn arch(&self) -> Arch {
-        todo!()
+        self.file.layout.arch
     }
+
     /// The name given when it was opened.
     pub fn name(&self) -> &str {
-        todo!()
+        &self.file.name
     }
+
     /// All bytes of the file.
     pub fn bytes(&self) -> &[u8] {
-        todo!()
+        &self.file.bytes
     }
+
     /// Its build-id.
     pub fn build_id(&self) -> Option<&BuildId> {
-        todo!()
+        self.file.build_id.as_ref()
     }
+
     /// What kind of file it is.
     pub fn kind(&self) -> ImageKind {
-        todo!()
+        match self.file.layout.file_type {
+            2 => ImageKind::Executable,
+            3 => ImageKind::Dynamic,
+            other => ImageKind::Other(other),
+        }
     }
+
     /// True for a position-independent executable: `ET_DYN` with an interpreter or `DF_1_PIE`.
     pub fn is_pie(&self) -> bool {
-        todo!()
+        self.kind() == ImageKind::Dynamic
+            && (self.file.dynamic.is_pie || self.file.interpreter.is_some() && self.entry() != 0)
     }
+
     /// True if data is big endian.
     pub fn is_big_endian(&self) -> bool {
-        todo!()
+        self.file.layout.endian == object::Endianness::Big
     }
+
     /// Entry point, as the header has it (ARM: bit 0 means Thumb).
     pub fn entry(&self) -> u64 {
-        todo!()
+        self.file.layout.entry
     }
-    /// `PT_INTERP`.
+
+    /// `PT_INTERP`: the dynamic linker's path on the target.
     pub fn interpreter(&self) -> Option<&str> {
-        todo!()
+        self.file.interpreter.as_deref()
     }
+
     /// The `PT_LOAD` segments, in file order.
     pub fn segments(&self) -> &[Segment] {
-        todo!()
+        &self.file.segments
     }
+
     /// Where the dynamic section is mapped.
     pub fn dynamic_svma(&self) -> Option<u64> {
-        todo!()
+        self.file.program(PT_DYNAMIC).map(|program| program.svma)
     }
+
     /// Values of the dynamic section.
     pub fn dynamic(&self) -> &Dynamic {
-        todo!()
+        &self.file.dynamic
     }
-    /// `DT_NEEDED` names.
+
+    /// `DT_NEEDED` names, in order.
     pub fn needed(&self) -> &[String] {
-        todo!()
+        &self.file.dynamic.needed
     }
-    /// A section by name; `.eh_frame_hdr`, `.ARM.exidx` and `.dynamic` are found by program header,
-    /// too.
-    pub fn section(&self, name: &str) -> Option<Section<'_>> {
-        todo!()
-    }
-    /// Executable address ranges: executable sections, else executable segments.
+
+    /// Executable address ranges, sorted: executable sections, else executable segments.
     pub fn text_ranges(&self) -> Vec<Range<u64>> {
-        todo!()
+        let wanted = SHF_ALLOC | SHF_EXECINSTR;
+        let mut ranges: Vec<Range<u64>> = self
+            .file
+            .layout
+            .sections
+            .iter()
+            .filter(|section| section.flags & wanted == wanted)
+            .map(|section| section.svma..section.svma.saturating_add(section.size))
+            .collect();
+        if ranges.is_empty() {
+            let executable = self
+                .segments()
+                .iter()
+                .filter(|segment| segment.is_executable());
+            ranges = executable.map(Segment::range).collect();
+        }
+        ranges.retain(|range| !range.is_empty());
+        ranges.sort_by_key(|range| range.start);
+        ranges
     }
-    /// Bytes of a loaded segment, as the file has them.
+
+    /// Bytes of a loaded segment, as the file has them; `None` if not all `len` are in the file.
     pub fn bytes_at(&self, svma: u64, len: usize) -> Option<&[u8]> {
-        todo!()
+        self.file.bytes_at(svma, u64::try_from(len).ok()?)
     }
-    /// Merged symbols.
+
+    /// Symbols of `.symtab`, `.dynsym`, `.gnu_debugdata` and of the attached debug file, merged.
     pub fn symbols(&self) -> &Symbols {
-        todo!()
+        self.symbols.get_or_init(|| Symbols::read(self))
     }
+
     /// Attaches a separate debug file: its symbols, DWARF and `.debug_frame` serve this image.
-    pub fn with_debug_file(self, debug: Image) -> Image {
-        todo!()
+    pub fn with_debug_file(mut self, debug: Image) -> Image {
+        self.supplementary = self.supplementary.or_else(|| debug.supplementary.clone());
+        self.debug = Some(Box::new(debug));
+        self.symbols = Arc::default();
+        self
     }
+
     /// The attached debug file.
     pub fn debug_image(&self) -> Option<&Image> {
-        todo!()
+        self.debug.as_deref()
     }
-    /// Attaches the supplementary file (dwz) that `.gnu_debugaltlink` names.
-    pub fn with_supplementary_file(self, supplementary: Image) -> Image {
-        todo!()
+
+    /// Attaches the supplementary file (made by dwz) that `.gnu_debugaltlink` of this image or of
+    /// its debug file names.
+    pub fn with_supplementary_file(mut self, supplementary: Image) -> Image {
+        self.supplementary = Some(Box::new(supplementary));
+        self
     }
+
     /// The attached supplementary file.
     pub fn supplementary_image(&self) -> Option<&Image> {
-        todo!()
+        self.supplementary.as_deref()
     }
-    /// Whether the code at an address is Thumb; `None` if not known (or not ARM).
+
+    /// Whether the code at an address is Thumb: by mapping symbols, else by bit 0 of the function
+    /// symbol that contains it. `None` if not known, or not ARM.
     pub fn thumb_at(&self, svma: u64) -> Option<bool> {
-        todo!()
+        if self.arch() != Arch::Arm {
+            return None;
+        }
+        match self.symbols().code_kind(svma) {
+            Some(CodeKind::Thumb) => return Some(true),
+            Some(CodeKind::Arm) => return Some(false),
+            Some(CodeKind::Data) | None => {}
+        }
+        let symbol = self.symbols().containing(svma)?;
+        (symbol.kind == crate::SymbolKind::Function).then_some(symbol.thumb)
     }
-    /// What was damaged or missing.
-    pub fn notes(&self) -> &[String] {
-        todo!()
+
+    /// What was damaged or missing, a clause each; those of the debug file are included.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = self.file.layout.notes.clone();
+        if let Some(Err(note)) = self.file.mini_debug.get() {
+            notes.push(note.clone());
+        }
+        if let Some(debug) = &self.debug {
+            let name = debug.name();
+            notes.extend(
+                debug
+                    .notes()
+                    .into_iter()
+                    .map(|note| format!("{name}: {note}")),
+            );
+        }
+        notes
+    }
+
+    /// The ELF file inside `.gnu_debugdata`.
+    pub(crate) fn mini_debug_image(&self) -> Option<&Image> {
+        let found = self
+            .file
+            .mini_debug
+            .get_or_init(|| crate::symbols::mini_debug::unpack(self));
+        found.as_ref().ok()?.as_ref()
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.file.layout
+    }
+}
+
+impl File {
+    pub(crate) fn program(&self, kind: u32) -> Option<&layout::Program> {
+        self.layout
+            .programs
+            .iter()
+            .find(|program| program.kind == kind)
+    }
+
+    fn program_bytes(&self, kind: u32) -> Option<&[u8]> {
+        let program = self.program(kind)?;
+        layout::slice(&self.bytes, program.offset, program.file_size)
+    }
+
+    pub(crate) fn bytes_at(&self, svma: u64, len: u64) -> Option<&[u8]> {
+        self.segments.iter().find_map(|segment| {
+            let skip = svma.checked_sub(segment.svma)?;
+            if skip.checked_add(len)? > segment.file_size {
+                return None;
+            }
+            layout::slice(&self.bytes, segment.file_offset.checked_add(skip)?, len)
+        })
+    }
+
+    /// The note section first: in a debug file the program headers' offsets are not to be trusted.
+    fn read_build_id(&self) -> Option<BuildId> {
+        let big_endian = self.layout.endian == object::Endianness::Big;
+        let sections = self
+            .layout
+            .sections
+            .iter()
+            .filter(|section| section.kind == 7);
+        let programs = self
+            .layout
+            .programs
+            .iter()
+            .filter(|program| program.kind == PT_NOTE);
+        sections
+            .map(|section| (section.offset, section.size))
+            .chain(programs.map(|program| (program.offset, program.file_size)))
+            .filter_map(|(offset, size)| layout::slice(&self.bytes, offset, size))
+            .find_map(|notes| BuildId::from_notes(notes, big_endian))
+    }
+
+    /// A segment past the end of the file means a truncated file, unless this is a debug file, whose
+    /// segments are empty shells.
+    fn note_cut_segments(&mut self) {
+        let is_shell = self.layout.sections.iter().any(|section| {
+            section.kind == layout::SHT_NOBITS && section.flags & SHF_EXECINSTR != 0
+        });
+        if is_shell {
+            return;
+        }
+        let size = u64::try_from(self.bytes.len()).unwrap_or(u64::MAX);
+        for segment in &self.segments {
+            if segment.file_offset.saturating_add(segment.file_size) > size {
+                self.layout.notes.push(format!(
+                    "the segment at svma {:#x} reaches past the end of the file ({size:#x} bytes): \
+                     the file is truncated",
+                    segment.svma
+                ));
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Image")
+            .field("name", &self.file.name)
+            .field("arch", &self.file.layout.arch)
+            .field("build_id", &self.file.build_id)
+            .field("debug", &self.debug)
+            .finish_non_exhaustive()
     }
 }

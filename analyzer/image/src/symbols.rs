@@ -1,14 +1,29 @@
 //! Symbols of an image, merged from every table that has some.
+//!
+//! Apart from the tables' layout: here they are one sorted list, each address has one best name, and
+//! sizes are complete.
+
+use std::ops::Range;
+
+use crate::Image;
+
+mod mapping;
+pub(crate) mod mini_debug;
+mod plt;
+mod read;
+
+pub use mapping::CodeKind;
+use mapping::Mapping;
 
 /// What a symbol stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SymbolKind {
-    /// Code.
+    /// Code: `STT_FUNC`, `STT_GNU_IFUNC`, and the `name@plt` stubs of the procedure linkage table.
     Function,
-    /// Data.
+    /// Data: `STT_OBJECT`, `STT_COMMON`.
     Object,
-    /// Anything else with an address.
+    /// Anything else with an address: labels of hand-written assembly (`STT_NOTYPE`).
     Other,
 }
 
@@ -21,18 +36,6 @@ pub enum Binding {
     Weak,
     /// All.
     Global,
-}
-
-/// What mapping symbols (`$a`, `$t`, `$d`, `$x`) say of an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CodeKind {
-    /// A32 (`$a`) or A64 (`$x`) instructions.
-    Arm,
-    /// T32 instructions (`$t`).
-    Thumb,
-    /// Data in text (`$d`).
-    Data,
 }
 
 /// A defined symbol.
@@ -55,37 +58,130 @@ pub struct Symbol<'a> {
     pub binding: Binding,
 }
 
-/// All defined symbols of an image.
+/// All defined symbols of an image, sorted by address; of several names at one address, the best is
+/// last.
 #[derive(Debug, Default)]
-pub struct Symbols {}
+pub struct Symbols {
+    names: String,
+    entries: Vec<Entry>,
+    /// Highest end of `entries[..=i]`: how far back a lookup has to look.
+    reach: Vec<u64>,
+    /// Indices of `entries`, sorted by name.
+    by_name: Vec<u32>,
+    mapping: Mapping,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    svma: u64,
+    size: u64,
+    name: u32,
+    name_len: u32,
+    size_inferred: bool,
+    kind: SymbolKind,
+    in_text: bool,
+    thumb: bool,
+    binding: Binding,
+}
+
+impl Entry {
+    fn range(&self) -> Range<u64> {
+        self.svma..self.svma.saturating_add(self.size)
+    }
+}
+
+/// How many overlapping symbols a lookup looks back over before it gives up.
+const LOOK_BACK: usize = 1024;
 
 impl Symbols {
-    /// The function that contains an address (else the object, else nothing).
-    pub fn containing(&self, svma: u64) -> Option<Symbol<'_>> {
-        todo!()
+    pub(crate) fn read(image: &Image) -> Symbols {
+        read::merged(image)
     }
+
+    /// The symbol whose function contains an address; else the label in text before it; else the
+    /// object that contains it. Of several names at one address the one that gdb prints is taken:
+    /// the last in byte order.
+    pub fn containing(&self, svma: u64) -> Option<Symbol<'_>> {
+        let end = self.entries.partition_point(|entry| entry.svma <= svma);
+        let mut label = None;
+        let mut object = None;
+        for index in (end.saturating_sub(LOOK_BACK)..end).rev() {
+            if self.reach[index] <= svma {
+                break;
+            }
+            let entry = &self.entries[index];
+            if !entry.range().contains(&svma) {
+                continue;
+            }
+            if entry.in_text && !entry.size_inferred {
+                return Some(self.symbol(entry));
+            }
+            let place = if entry.in_text {
+                &mut label
+            } else {
+                &mut object
+            };
+            place.get_or_insert(entry);
+        }
+        label.or(object).map(|entry| self.symbol(entry))
+    }
+
     /// All defined symbols of exactly this name, version suffix ignored.
     pub fn named(&self, name: &str) -> Vec<Symbol<'_>> {
-        todo!()
+        let name_of = |index: &u32| self.name(&self.entries[*index as usize]);
+        let start = self.by_name.partition_point(|index| name_of(index) < name);
+        self.by_name[start..]
+            .iter()
+            .take_while(|index| name_of(index) == name)
+            .map(|&index| self.symbol(&self.entries[index as usize]))
+            .collect()
     }
+
     /// All functions, sorted by address; aliases are all there.
     pub fn functions(&self) -> impl Iterator<Item = Symbol<'_>> {
-        std::iter::empty()
+        self.iter()
+            .filter(|symbol| symbol.kind == SymbolKind::Function)
     }
+
     /// All symbols, sorted by address.
     pub fn iter(&self) -> impl Iterator<Item = Symbol<'_>> {
-        std::iter::empty()
+        self.entries.iter().map(|entry| self.symbol(entry))
     }
-    /// What mapping symbols say of an address: `None` without any before it.
+
+    /// What mapping symbols (`$a`, `$t`, `$d`, `$x`) say of an address: `None` without any before it
+    /// in its section.
     pub fn code_kind(&self, svma: u64) -> Option<CodeKind> {
-        todo!()
+        self.mapping.at(svma)
     }
+
+    /// The map that the mapping symbols draw: sorted starts, each valid up to the next.
+    pub fn code_map(&self) -> impl Iterator<Item = (u64, CodeKind)> + '_ {
+        self.mapping.iter()
+    }
+
     /// How many symbols there are.
     pub fn len(&self) -> usize {
-        todo!()
+        self.entries.len()
     }
+
     /// No symbols at all.
     pub fn is_empty(&self) -> bool {
-        todo!()
+        self.entries.is_empty()
+    }
+
+    fn name(&self, entry: &Entry) -> &str {
+        &self.names[entry.name as usize..][..entry.name_len as usize]
+    }
+
+    fn symbol(&self, entry: &Entry) -> Symbol<'_> {
+        Symbol {
+            name: self.name(entry),
+            svma: entry.svma,
+            size: entry.size,
+            size_inferred: entry.size_inferred,
+            kind: entry.kind,
+            thumb: entry.thumb,
+            binding: entry.binding,
+        }
     }
 }

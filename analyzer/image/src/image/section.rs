@@ -1,0 +1,208 @@
+//! Sections: found by name or, where section headers are stripped, by program header; decompressed.
+
+use std::borrow::Cow;
+use std::io::Read;
+use std::ops::Range;
+use std::sync::Arc;
+
+use object::Endianness;
+use object::elf::{CompressionHeader32, CompressionHeader64};
+use object::pod;
+
+use super::layout::{
+    self, Header, PT_ARM_EXIDX, PT_DYNAMIC, PT_GNU_EH_FRAME, PT_INTERP, SHF_COMPRESSED, SHT_NOBITS,
+};
+use super::{File, Image};
+
+/// More than any debug section has.
+const DECOMPRESSED_LIMIT: u64 = 4 << 30;
+
+/// A section's place and content.
+#[derive(Clone, Debug)]
+pub struct Section<'a> {
+    /// First address; 0 if it is not mapped.
+    pub svma: u64,
+    /// Its bytes, decompressed.
+    pub data: Cow<'a, [u8]>,
+}
+
+/// A section's bytes that do not borrow from the image.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedBytes {
+    pub(crate) whole: Arc<[u8]>,
+    pub(crate) range: Range<usize>,
+}
+
+impl Image {
+    /// A section with content, by name. Where section headers are stripped, `.eh_frame_hdr`,
+    /// `.eh_frame`, `.ARM.exidx`, `.dynamic` and `.interp` are found by program header. Debug sections
+    /// (`.debug_*`) that the image lacks come from its debug file.
+    pub fn section(&self, name: &str) -> Option<Section<'_>> {
+        self.own_section(name).or_else(|| {
+            let debug = self.debug_image()?;
+            let elsewhere = name.starts_with(".debug_") || name == ".gnu_debugaltlink";
+            if elsewhere {
+                debug.own_section(name)
+            } else {
+                None
+            }
+        })
+    }
+
+    pub(crate) fn own_section(&self, name: &str) -> Option<Section<'_>> {
+        if let Some((index, header)) = self.file.find(name) {
+            return Some(Section {
+                svma: header.svma,
+                data: Cow::Borrowed(self.file.content(index)?),
+            });
+        }
+        self.section_by_program(name)
+    }
+
+    /// As [`Image::section`], sharing ownership of the bytes.
+    pub(crate) fn shared_section(&self, name: &str) -> Option<SharedBytes> {
+        let own = |image: &Image| -> Option<SharedBytes> {
+            let (index, header) = image.file.find(name)?;
+            if is_compressed(header) {
+                let whole = image.file.decompressed(index)?.clone();
+                return Some(SharedBytes {
+                    range: 0..whole.len(),
+                    whole,
+                });
+            }
+            let start = usize::try_from(header.offset).ok()?;
+            let len = image.file.content(index)?.len();
+            Some(SharedBytes {
+                whole: image.file.bytes.clone(),
+                range: start..start + len,
+            })
+        };
+        own(self).or_else(|| own(self.debug_image()?))
+    }
+
+    fn section_by_program(&self, name: &str) -> Option<Section<'_>> {
+        let kind = match name {
+            ".eh_frame_hdr" => PT_GNU_EH_FRAME,
+            ".ARM.exidx" => PT_ARM_EXIDX,
+            ".dynamic" => PT_DYNAMIC,
+            ".interp" => PT_INTERP,
+            ".eh_frame" => return self.eh_frame_by_header(),
+            _ => return None,
+        };
+        let program = self.file.program(kind)?;
+        let data = layout::slice(&self.file.bytes, program.offset, program.file_size)?;
+        Some(Section {
+            svma: program.svma,
+            data: Cow::Borrowed(data),
+        })
+    }
+
+    /// `.eh_frame_hdr` (LSB Core, "The .eh_frame_hdr section") begins with version 1, three pointer
+    /// encodings and the encoded address of `.eh_frame`. Linkers write `pcrel | sdata4` (0x1b).
+    /// The end is not stated: it is taken to be the end of the segment; the terminator or the first
+    /// malformed entry ends it.
+    fn eh_frame_by_header(&self) -> Option<Section<'_>> {
+        let header = self.file.program(PT_GNU_EH_FRAME)?;
+        let bytes = layout::slice(&self.file.bytes, header.offset, header.file_size)?;
+        let [1, 0x1b, _, _, a, b, c, d, ..] = *bytes else {
+            return None;
+        };
+        let relative = match self.file.layout.endian {
+            Endianness::Little => i32::from_le_bytes([a, b, c, d]),
+            Endianness::Big => i32::from_be_bytes([a, b, c, d]),
+        };
+        let svma = header
+            .svma
+            .checked_add(4)?
+            .checked_add_signed(relative.into())?;
+        let segment = self.segments().iter().find(|segment| {
+            svma.checked_sub(segment.svma)
+                .is_some_and(|skip| skip < segment.file_size)
+        })?;
+        let data = self
+            .file
+            .bytes_at(svma, segment.file_size - (svma - segment.svma))?;
+        Some(Section {
+            svma,
+            data: Cow::Borrowed(data),
+        })
+    }
+}
+
+fn is_compressed(header: &Header) -> bool {
+    header.flags & SHF_COMPRESSED != 0 || header.name.starts_with(".zdebug_")
+}
+
+impl File {
+    /// The section of a name that has content here; `.debug_x` may be an old GNU `.zdebug_x`.
+    fn find(&self, name: &str) -> Option<(usize, &Header)> {
+        let position = |name: &str| {
+            let mut sections = self.layout.sections.iter().enumerate();
+            sections.find(|(_, section)| section.name == name && section.kind != SHT_NOBITS)
+        };
+        position(name).or_else(|| {
+            position(&format!(
+                ".z{}",
+                name.strip_prefix(".debug_")
+                    .map(|rest| format!("debug_{rest}"))?
+            ))
+        })
+    }
+
+    fn content(&self, index: usize) -> Option<&[u8]> {
+        let header = self.layout.sections.get(index)?;
+        if is_compressed(header) {
+            return self.decompressed(index).map(|bytes| &bytes[..]);
+        }
+        layout::slice(&self.bytes, header.offset, header.size)
+    }
+
+    fn decompressed(&self, index: usize) -> Option<&Arc<[u8]>> {
+        let cell = self.decompressed.get(index)?;
+        cell.get_or_init(|| {
+            let header = self.layout.sections.get(index)?;
+            let bytes = layout::slice(&self.bytes, header.offset, header.size)?;
+            self.decompress(header, bytes).map(Arc::from)
+        })
+        .as_ref()
+    }
+
+    /// gABI "Compressed sections", and GNU's older `ZLIB` + big-endian size.
+    fn decompress(&self, header: &Header, bytes: &[u8]) -> Option<Vec<u8>> {
+        const ZLIB: u32 = 1;
+        const ZSTD: u32 = 2;
+        let endian = self.layout.endian;
+        let (format, size, packed) = if header.flags & SHF_COMPRESSED == 0 {
+            let rest = bytes.strip_prefix(b"ZLIB")?;
+            let (size, packed) = rest.split_first_chunk::<8>()?;
+            (ZLIB, u64::from_be_bytes(*size), packed)
+        } else if self.layout.is_64 {
+            let (head, packed) = pod::from_bytes::<CompressionHeader64<Endianness>>(bytes).ok()?;
+            (head.ch_type.get(endian).0, head.ch_size.get(endian), packed)
+        } else {
+            let (head, packed) = pod::from_bytes::<CompressionHeader32<Endianness>>(bytes).ok()?;
+            (
+                head.ch_type.get(endian).0,
+                head.ch_size.get(endian).into(),
+                packed,
+            )
+        };
+        if size > DECOMPRESSED_LIMIT {
+            return None;
+        }
+        // The output grows as input is decoded, so a false size costs nothing.
+        let mut out = Vec::new();
+        let read = match format {
+            ZLIB => flate2::read::ZlibDecoder::new(packed)
+                .take(size)
+                .read_to_end(&mut out),
+            ZSTD => {
+                let decoder = ruzstd::decoding::StreamingDecoder::new(packed).ok()?;
+                decoder.take(size).read_to_end(&mut out)
+            }
+            _ => return None,
+        };
+        read.ok()?;
+        (u64::try_from(out.len()) == Ok(size)).then_some(out)
+    }
+}

@@ -1,0 +1,105 @@
+//! The tables behind the headers: symbols, relocations, dynamic entries, as plain numbers.
+//!
+//! Apart for the same reason as [`super::layout`]: generic over the ELF layouts, once.
+
+use object::Endianness;
+use object::elf::{FileHeader32, FileHeader64};
+use object::pod;
+use object::read::elf::{Dyn, FileHeader, Rel, Rela, Sym};
+
+/// One entry of a symbol table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawSymbol {
+    pub(crate) name: u32,
+    pub(crate) value: u64,
+    pub(crate) size: u64,
+    pub(crate) kind: u8,
+    pub(crate) binding: u8,
+    pub(crate) section: u16,
+}
+
+/// Symbols of a `SHT_SYMTAB` or `SHT_DYNSYM` section; a cut last entry is left out.
+pub(crate) fn symbols(
+    bytes: &[u8],
+    is_64: bool,
+    endian: Endianness,
+) -> Box<dyn Iterator<Item = RawSymbol> + '_> {
+    fn read<Elf: FileHeader<Endian = Endianness>>(
+        bytes: &[u8],
+        endian: Endianness,
+    ) -> impl Iterator<Item = RawSymbol> + '_ {
+        entries::<Elf::Sym>(bytes)
+            .iter()
+            .map(move |symbol| RawSymbol {
+                name: symbol.st_name(endian),
+                value: symbol.st_value(endian).into(),
+                size: symbol.st_size(endian).into(),
+                kind: symbol.st_type().0,
+                binding: symbol.st_bind().0,
+                section: symbol.st_shndx(endian).0,
+            })
+    }
+    if is_64 {
+        Box::new(read::<FileHeader64<Endianness>>(bytes, endian))
+    } else {
+        Box::new(read::<FileHeader32<Endianness>>(bytes, endian))
+    }
+}
+
+/// `(offset, symbol index)` of the relocations in a `SHT_REL` or `SHT_RELA` section.
+pub(crate) fn relocations(
+    bytes: &[u8],
+    is_64: bool,
+    endian: Endianness,
+    addends: bool,
+) -> Vec<(u64, u32)> {
+    fn read<Elf: FileHeader<Endian = Endianness>>(
+        bytes: &[u8],
+        endian: Endianness,
+        addends: bool,
+    ) -> Vec<(u64, u32)> {
+        if addends {
+            entries::<Elf::Rela>(bytes)
+                .iter()
+                .map(|rela| (rela.r_offset(endian).into(), rela.r_sym(endian, false)))
+                .collect()
+        } else {
+            entries::<Elf::Rel>(bytes)
+                .iter()
+                .map(|rel| (rel.r_offset(endian).into(), rel.r_sym(endian)))
+                .collect()
+        }
+    }
+    if is_64 {
+        read::<FileHeader64<Endianness>>(bytes, endian, addends)
+    } else {
+        read::<FileHeader32<Endianness>>(bytes, endian, addends)
+    }
+}
+
+/// `(tag, value)` of the dynamic section up to `DT_NULL`.
+pub(crate) fn dynamic(bytes: &[u8], is_64: bool, endian: Endianness) -> Vec<(u64, u64)> {
+    fn read<Elf: FileHeader<Endian = Endianness>>(
+        bytes: &[u8],
+        endian: Endianness,
+    ) -> Vec<(u64, u64)> {
+        entries::<Elf::Dyn>(bytes)
+            .iter()
+            .map(|entry| {
+                // Tags are signed words; those read here are small and positive.
+                let tag = u64::try_from(entry.tag(endian).0).unwrap_or(u64::MAX);
+                (tag, entry.val(endian))
+            })
+            .take_while(|&(tag, _)| tag != 0)
+            .collect()
+    }
+    if is_64 {
+        read::<FileHeader64<Endianness>>(bytes, endian)
+    } else {
+        read::<FileHeader32<Endianness>>(bytes, endian)
+    }
+}
+
+fn entries<T: pod::Pod>(bytes: &[u8]) -> &[T] {
+    pod::slice_from_bytes(bytes, bytes.len() / size_of::<T>()).map_or(&[], |(table, _)| table)
+}
