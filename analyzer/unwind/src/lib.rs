@@ -1,1 +1,46 @@
 //! Stack unwinding from snapshots of registers and stack bytes.
+//!
+//! One [`Table`] per ELF image holds what every source knows about it: DWARF call frame
+//! information, the ARM exception index, and the analysis of the machine code itself. A
+//! [`ModuleMap`] says where the images are mapped; [`walk`] takes a [`RegisterFile`] and a
+//! [`StackMemory`] and returns the frames, each with its [`Provenance`], and the reason for
+//! which the stack ended ([`StackEnd`]).
+//!
+//! Nothing here does input or output: parsers take bytes, memory is a trait. Nothing here depends
+//! on the host's architecture. No input makes it panic, loop, or allocate without bound.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use unspool_image::{Arch, Image};
+//! use unspool_unwind::*;
+//! # fn snapshot() -> (RegisterFile, SnapshotMemory) { unimplemented!() }
+//! let image = Image::open("/lib/x86_64-linux-gnu/libc.so.6".as_ref())?;
+//! let table = Arc::new(Table::compile(&image, &CompileOptions::default()));
+//! let mut modules = ModuleMap::new(Arch::X86_64);
+//! modules.add(Module { id: 1, name: "libc".into(), bias: 0x7f00_0000_0000, image, table });
+//! let (registers, mut memory) = snapshot();
+//! let stack = walk(&modules, &registers, &mut memory, &WalkOptions::default());
+//! for frame in &stack.frames {
+//!     println!("{:#x} {}", frame.pc, frame.provenance);
+//! }
+//! println!("{}", stack.end);
+//! # Ok::<(), unspool_image::Error>(())
+//! ```
+
+mod cfi;
+pub mod code;
+pub mod exidx;
+mod memory;
+mod modules;
+mod registers;
+mod rows;
+mod rule;
+mod table;
+mod walk;
+
+pub use memory::{MemoryGap, SnapshotMemory, StackMemory};
+pub use modules::{Module, ModuleMap};
+pub use registers::RegisterFile;
+pub use rule::{Cfa, Expression, Place, Row, Rule, Source};
+pub use table::{CompileOptions, Note, Table};
+pub use walk::{Frame, Provenance, Stack, StackEnd, WalkOptions, walk};

@@ -1,0 +1,76 @@
+//! Target memory as the walker sees it: a trait, so that a stored snapshot and memory fetched
+//! on demand from a live target unwind by the same code.
+
+use std::collections::BTreeMap;
+
+/// A read touched memory that is not there: beyond the snapshot, or unmapped in the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no memory at {avma:#x} in the snapshot")]
+pub struct MemoryGap {
+    /// The first missing address.
+    pub avma: u64,
+}
+
+/// Stack memory: a snapshot, or live memory fetched on demand.
+pub trait StackMemory {
+    /// Fill `buf` from `avma`, wholly or not at all.
+    fn read(&mut self, avma: u64, buf: &mut [u8]) -> Result<(), MemoryGap>;
+}
+
+/// Chunks of memory kept from a target: address to bytes.
+#[derive(Clone, Debug, Default)]
+pub struct SnapshotMemory {
+    chunks: BTreeMap<u64, Vec<u8>>,
+}
+
+impl SnapshotMemory {
+    /// A snapshot without any byte.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Add the bytes seen at `avma`. Chunks may touch or overlap; a read must lie in one chunk or in
+    /// chunks that follow each other without a hole.
+    pub fn insert(&mut self, avma: u64, bytes: Vec<u8>) {
+        match self.chunks.get(&avma) {
+            Some(old) if old.len() >= bytes.len() => {}
+            _ => {
+                self.chunks.insert(avma, bytes);
+            }
+        }
+    }
+}
+
+impl StackMemory for SnapshotMemory {
+    fn read(&mut self, avma: u64, buf: &mut [u8]) -> Result<(), MemoryGap> {
+        let mut done = 0usize;
+        while done < buf.len() {
+            let at = avma.checked_add(done as u64).ok_or(MemoryGap { avma })?;
+            let (start, bytes) = self
+                .chunks
+                .range(..=at)
+                .next_back()
+                .ok_or(MemoryGap { avma: at })?;
+            let rest = usize::try_from(at - start)
+                .ok()
+                .and_then(|skip| bytes.get(skip..))
+                .filter(|rest| !rest.is_empty())
+                .ok_or(MemoryGap { avma: at })?;
+            let take = rest.len().min(buf.len() - done);
+            buf[done..done + take].copy_from_slice(&rest[..take]);
+            done += take;
+        }
+        Ok(())
+    }
+}
+
+/// One pointer of `size` bytes, little-endian.
+pub(crate) fn read_pointer(
+    memory: &mut dyn StackMemory,
+    avma: u64,
+    size: usize,
+) -> Result<u64, MemoryGap> {
+    let mut bytes = [0u8; 8];
+    memory.read(avma, &mut bytes[..size.min(8)])?;
+    Ok(u64::from_le_bytes(bytes))
+}

@@ -1,0 +1,125 @@
+//! Which image is mapped where.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use unspool_image::{Arch, Image};
+
+use crate::table::Table;
+
+/// An image mapped at a base.
+#[derive(Clone, Debug)]
+pub struct Module {
+    /// The caller's number for it; returned in [`crate::Frame::module`].
+    pub id: u32,
+    /// For messages.
+    pub name: String,
+    /// `avma = svma + bias` (wrapping).
+    pub bias: u64,
+    /// The file.
+    pub image: Image,
+    /// Its compiled rules.
+    pub table: Arc<Table>,
+}
+
+/// The modules of one process, by address.
+#[derive(Clone, Debug)]
+pub struct ModuleMap {
+    arch: Arch,
+    modules: Vec<Module>,
+    /// Mapped address range, index in `modules`; sorted, not overlapping.
+    ranges: Vec<(Range<u64>, usize)>,
+    /// Executable address ranges; sorted.
+    text: Vec<Range<u64>>,
+}
+
+impl ModuleMap {
+    /// An empty map.
+    pub fn new(arch: Arch) -> Self {
+        ModuleMap {
+            arch,
+            modules: Vec::new(),
+            ranges: Vec::new(),
+            text: Vec::new(),
+        }
+    }
+
+    /// Map `module`. What it covers of earlier modules is taken from them: they were unmapped.
+    pub fn add(&mut self, module: Module) {
+        let mask = if self.arch == Arch::Arm { 0xffff_ffff } else { u64::MAX };
+        let place = |svma: u64, size: u64| {
+            let start = svma.wrapping_add(module.bias) & mask;
+            start..start.saturating_add(size)
+        };
+        let mut whole: Vec<Range<u64>> = module
+            .image
+            .segments()
+            .iter()
+            .map(|segment| place(segment.svma, segment.mem_size))
+            .filter(|range| !range.is_empty())
+            .collect();
+        whole.sort_by_key(|range| range.start);
+        let text: Vec<_> = module
+            .image
+            .text_ranges()
+            .into_iter()
+            .map(|range| place(range.start, range.end.saturating_sub(range.start)))
+            .filter(|range| !range.is_empty())
+            .collect();
+        let index = self.modules.len();
+        self.modules.push(module);
+        let overlaps =
+            |a: &Range<u64>| whole.iter().any(|b| a.start < b.end && b.start < a.end);
+        self.ranges.retain(|(range, _)| !overlaps(range));
+        self.text.retain(|range| !overlaps(range));
+        self.ranges
+            .extend(whole.into_iter().map(|range| (range, index)));
+        self.ranges.sort_by_key(|(range, _)| range.start);
+        self.text.extend(text);
+        self.text.sort_by_key(|range| range.start);
+    }
+
+    /// Forget the module with this id.
+    pub fn remove(&mut self, id: u32) {
+        let modules = std::mem::take(&mut self.modules);
+        self.ranges.clear();
+        self.text.clear();
+        for module in modules {
+            if module.id != id {
+                self.add(module);
+            }
+        }
+    }
+
+    /// The architecture of the process.
+    pub fn arch(&self) -> Arch {
+        self.arch
+    }
+
+    /// All modules, in the order they were added.
+    pub fn modules(&self) -> &[Module] {
+        &self.modules
+    }
+
+    /// The module mapped at `avma`, and the address as its file states it.
+    pub fn find(&self, avma: u64) -> Option<(&Module, u64)> {
+        let after = self.ranges.partition_point(|(range, _)| range.start <= avma);
+        let (range, index) = &self.ranges[after.checked_sub(1)?];
+        let module = &self.modules[*index];
+        let svma = avma.wrapping_sub(module.bias);
+        let svma = if self.arch == Arch::Arm { svma & 0xffff_ffff } else { svma };
+        range.contains(&avma).then_some((module, svma))
+    }
+
+    /// Whether `avma` lies in code of a module.
+    pub fn is_text(&self, avma: u64) -> bool {
+        let after = self.text.partition_point(|range| range.start <= avma);
+        after > 0 && self.text[after - 1].contains(&avma)
+    }
+
+    /// Bytes of a module's file at `avma`.
+    pub(crate) fn bytes(&self, avma: u64, len: usize) -> Option<&[u8]> {
+        let (module, svma) = self.find(avma)?;
+        module.image.bytes_at(svma, len)
+    }
+}

@@ -1,0 +1,399 @@
+//! The walk: from one frame's registers to its caller's, until the stack ends, and why it ended.
+//!
+//! Each frame has a list of ways to its caller, best first. The first whose result stands the
+//! sanity checks is taken, and the caller's frame says which it was.
+
+mod chain;
+mod scan;
+mod step;
+mod trampoline;
+
+use std::fmt;
+
+use unspool_image::Arch;
+
+use crate::memory::StackMemory;
+use crate::modules::ModuleMap;
+use crate::registers::{RegisterFile, roles};
+use crate::rule::{Row, Source};
+use step::{Fail, Step};
+
+/// Limits and tastes of a walk.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WalkOptions {
+    /// No stack has more frames than this.
+    pub max_frames: usize,
+    /// Where no other way works, search the stack for something that looks like a return address.
+    pub scan: bool,
+}
+
+impl Default for WalkOptions {
+    fn default() -> Self {
+        WalkOptions {
+            max_frames: 1024,
+            scan: true,
+        }
+    }
+}
+
+/// How a frame was found: the rule that was applied in the frame below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Provenance {
+    /// Frame 0: the thread's registers.
+    Registers,
+    /// DWARF call frame information, or the kernel's signal frame, of which the layout is fixed.
+    Cfi,
+    /// The ARM exception index.
+    Exidx,
+    /// Analysis of the machine code.
+    Code,
+    /// The chain of frame pointers.
+    FramePointer,
+    /// The link register, without a rule that says that it is still valid.
+    LinkRegister,
+    /// A word on the stack that looks like a return address.
+    Scan,
+}
+
+impl Provenance {
+    /// `registers`, `cfi`, `exidx`, `code`, `fp`, `lr` or `scan`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Provenance::Registers => "registers",
+            Provenance::Cfi => "cfi",
+            Provenance::Exidx => "exidx",
+            Provenance::Code => "code",
+            Provenance::FramePointer => "fp",
+            Provenance::LinkRegister => "lr",
+            Provenance::Scan => "scan",
+        }
+    }
+}
+
+impl fmt::Display for Provenance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl From<Source> for Provenance {
+    fn from(source: Source) -> Self {
+        match source {
+            Source::Cfi => Provenance::Cfi,
+            Source::Exidx => Provenance::Exidx,
+            Source::Code => Provenance::Code,
+        }
+    }
+}
+
+/// One frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Where the frame executes or will return to (avma, Thumb bit removed).
+    pub pc: u64,
+    /// `pc` itself where it was interrupted, else an address inside the call before it.
+    pub address_for_lookup: u64,
+    /// The frame's stack pointer.
+    pub sp: u64,
+    /// [`crate::Module::id`] of the module that contains `address_for_lookup`.
+    pub module: Option<u32>,
+    /// `address_for_lookup` as the module's file states it.
+    pub svma: Option<u64>,
+    /// How the frame was found.
+    pub provenance: Provenance,
+    /// ARM: the frame executes T32 code.
+    pub thumb: bool,
+    /// The frame was interrupted by a signal; the frame below it is the kernel's.
+    pub signal_frame: bool,
+    /// The frame register (ARM r11, AArch64 x29, x86-64 rbp), if known. Inlined frames have none of their own.
+    pub fp: Option<u64>,
+}
+
+/// Why a stack has no further frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StackEnd {
+    /// The outermost frame, marked as such by call frame information or by its code.
+    Complete,
+    /// The return address is 0, which marks the outermost frame where nothing better does.
+    NullReturn,
+    /// No source knows the frame of `pc`.
+    NoRule {
+        /// Of the last frame.
+        pc: u64,
+    },
+    /// The last frame's caller would be outside all known code.
+    OutsideText {
+        /// The return address.
+        pc: u64,
+    },
+    /// The snapshot does not hold the stack at this address.
+    MemoryMissing {
+        /// The missing address.
+        avma: u64,
+    },
+    /// A register that the rule needs is not known.
+    RegisterMissing {
+        /// DWARF number.
+        register: u8,
+    },
+    /// As many frames as were allowed.
+    FrameLimit,
+    /// The caller's frame would not be above its callee's: a damaged stack or a wrong rule.
+    NotAdvancing,
+    /// The snapshot has no program counter or stack pointer.
+    NoRegisters,
+}
+
+impl StackEnd {
+    /// Whether the stack is whole.
+    pub fn is_complete(&self) -> bool {
+        matches!(self, StackEnd::Complete | StackEnd::NullReturn)
+    }
+}
+
+impl fmt::Display for StackEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            StackEnd::Complete => f.write_str("the stack is complete"),
+            StackEnd::NullReturn => f.write_str("the stack ends with a return address of 0"),
+            StackEnd::NoRule { pc } => {
+                write!(f, "no unwind information or readable code at {pc:#x}")
+            }
+            StackEnd::OutsideText { pc } => {
+                write!(f, "the return address {pc:#x} is outside all known code")
+            }
+            StackEnd::MemoryMissing { avma } => {
+                write!(f, "the snapshot has no stack memory at {avma:#x}")
+            }
+            StackEnd::RegisterMissing { register } => {
+                write!(f, "register {register} is needed and not known")
+            }
+            StackEnd::FrameLimit => f.write_str("the limit of frames was reached"),
+            StackEnd::NotAdvancing => {
+                f.write_str("the next frame would not be above this one on the stack")
+            }
+            StackEnd::NoRegisters => {
+                f.write_str("the snapshot has no program counter or stack pointer")
+            }
+        }
+    }
+}
+
+/// The frames of one thread, innermost first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stack {
+    /// At least frame 0, unless [`StackEnd::NoRegisters`].
+    pub frames: Vec<Frame>,
+    /// Why there are no more.
+    pub end: StackEnd,
+}
+
+/// Unwind one thread.
+pub fn walk(
+    modules: &ModuleMap,
+    registers: &RegisterFile,
+    memory: &mut dyn StackMemory,
+    options: &WalkOptions,
+) -> Stack {
+    let mut here = State {
+        registers: registers.clone(),
+        exact: true,
+        provenance: Provenance::Registers,
+        interrupted: false,
+    };
+    let mut frames = Vec::new();
+    let end = loop {
+        if frames.len() >= options.max_frames {
+            break StackEnd::FrameLimit;
+        }
+        let Some(frame) = here.frame(modules) else {
+            break StackEnd::NoRegisters;
+        };
+        let innermost = frames.is_empty();
+        frames.push(frame);
+        let frame = &frames[frames.len() - 1];
+        match caller(modules, &here, frame, innermost, memory, options) {
+            Ok(next) => here = next,
+            Err(end) => break end,
+        }
+    };
+    Stack { frames, end }
+}
+
+/// A frame as the walk holds it.
+struct State {
+    registers: RegisterFile,
+    /// pc is the next instruction to execute, not a return address.
+    exact: bool,
+    provenance: Provenance,
+    interrupted: bool,
+}
+
+impl State {
+    fn frame(&self, modules: &ModuleMap) -> Option<Frame> {
+        let pc = self.registers.pc()?;
+        let address_for_lookup = if self.exact { pc } else { pc.wrapping_sub(1) };
+        let found = modules.find(address_for_lookup);
+        Some(Frame {
+            pc,
+            address_for_lookup,
+            sp: self.registers.sp()?,
+            module: found.map(|(module, _)| module.id),
+            svma: found.map(|(_, svma)| svma),
+            provenance: self.provenance,
+            thumb: self.registers.thumb(),
+            signal_frame: self.interrupted,
+            fp: self.registers.get(roles(self.registers.arch()).fp),
+        })
+    }
+}
+
+fn caller(
+    modules: &ModuleMap,
+    here: &State,
+    frame: &Frame,
+    innermost: bool,
+    memory: &mut dyn StackMemory,
+    options: &WalkOptions,
+) -> Result<State, StackEnd> {
+    let arch = modules.arch();
+    // What the best source said, should none succeed.
+    let mut first_failure: Option<Fail> = None;
+    let mut remember = |fail: Fail| {
+        first_failure.get_or_insert(fail);
+    };
+
+    if let Some(registers) = trampoline::step(modules, here, frame, memory) {
+        return Ok(State {
+            registers,
+            exact: true,
+            provenance: Provenance::Cfi,
+            interrupted: true,
+        });
+    }
+
+    if let Some((module, svma)) = modules.find(frame.address_for_lookup) {
+        // EHABI promises exidx rows at call sites only: elsewhere, knowing the code comes first.
+        let order = if here.exact {
+            [Source::Cfi, Source::Code, Source::Exidx]
+        } else {
+            [Source::Cfi, Source::Exidx, Source::Code]
+        };
+        for source in order {
+            let Some(row) = module.table.lookup_from(source, svma) else {
+                continue;
+            };
+            if source == Source::Exidx && belongs_to_neighbour(module, &row, svma) {
+                continue;
+            }
+            let Some(rows) = module.table.rows(source) else {
+                continue;
+            };
+            let result = step::apply(rows, &row.rule, here, memory)
+                .and_then(|step| check(modules, here, frame, innermost, step));
+            match result {
+                Ok(step) => {
+                    return Ok(State {
+                        registers: step.registers,
+                        exact: row.rule.signal_frame,
+                        provenance: source.into(),
+                        interrupted: row.rule.signal_frame,
+                    });
+                }
+                Err(fail @ (Fail::Outermost | Fail::NullReturn | Fail::Memory(_))) => {
+                    return Err(fail.into_end(frame.pc));
+                }
+                Err(fail) => remember(fail),
+            }
+        }
+    }
+
+    let guesses: [(Provenance, &dyn Fn(&mut dyn StackMemory) -> Result<Step, Fail>); 2] = [
+        (Provenance::FramePointer, &|memory| {
+            chain::step(modules, here, memory)
+        }),
+        (Provenance::LinkRegister, &|_| {
+            let lr = roles(arch).lr.filter(|_| here.exact).ok_or(Fail::NoRule)?;
+            let ra = here.registers.get(lr).ok_or(Fail::NoRule)?;
+            let step = Step::new(here, frame.sp, ra);
+            if scan::follows_call(modules, &step.registers) {
+                Ok(step)
+            } else {
+                Err(Fail::NoRule)
+            }
+        }),
+    ];
+    for (provenance, guess) in guesses {
+        let result =
+            guess(memory).and_then(|step| check(modules, here, frame, innermost, step));
+        match result {
+            Ok(step) => {
+                return Ok(State {
+                    registers: step.registers,
+                    exact: false,
+                    provenance,
+                    interrupted: false,
+                });
+            }
+            Err(Fail::NoRule) => {}
+            Err(fail) => remember(fail),
+        }
+    }
+    // A rule that failed says more than any word on the stack; so does an end of the frame chain.
+    if options.scan
+        && first_failure.is_none()
+        && let Some(step) = scan::step(modules, here, frame.sp, memory)
+    {
+        return Ok(State {
+            registers: step.registers,
+            exact: false,
+            provenance: Provenance::Scan,
+            interrupted: false,
+        });
+    }
+    let nowhere = modules.find(frame.address_for_lookup).is_none();
+    Err(match first_failure {
+        Some(fail) => fail.into_end(frame.pc),
+        None if nowhere => StackEnd::OutsideText { pc: frame.pc },
+        None => StackEnd::NoRule { pc: frame.pc },
+    })
+}
+
+/// An exidx entry holds until the next one starts; functions without an entry of their own fall to
+/// their neighbour's. A function start between the entry's and the address gives that away.
+fn belongs_to_neighbour(module: &crate::Module, row: &Row<'_>, svma: u64) -> bool {
+    module
+        .table
+        .analysis()
+        .and_then(|analysis| analysis.function_start(svma))
+        .is_some_and(|start| start > row.start)
+}
+
+/// What must hold of every caller, however it was found.
+fn check(
+    modules: &ModuleMap,
+    here: &State,
+    frame: &Frame,
+    innermost: bool,
+    step: Step,
+) -> Result<Step, Fail> {
+    let (Some(pc), Some(sp)) = (step.registers.pc(), step.registers.sp()) else {
+        return Err(Fail::NoRule);
+    };
+    if pc == 0 {
+        return Err(Fail::NullReturn);
+    }
+    // A leaf without a frame shares its caller's sp, and only the innermost frame (or one that a
+    // signal interrupted) is a leaf. Signal handlers may run on another stack, anywhere.
+    let leaf = (innermost || here.exact) && modules.arch() != Arch::X86_64;
+    if !step.signal_frame && (sp < frame.sp || sp == frame.sp && !leaf) {
+        return Err(Fail::NotAdvancing);
+    }
+    // A return address may be one past the end of text: a call that never returns.
+    if !modules.is_text(if step.signal_frame { pc } else { pc - 1 }) && !trampoline::is_at(modules, pc) {
+        return Err(Fail::OutsideText(pc));
+    }
+    Ok(step)
+}

@@ -1,0 +1,97 @@
+//! Frame-pointer chains, in the shapes that compilers make.
+//!
+//! A chain is believed only if the return address follows a call and the next frame pointer is above
+//! this one and not absurdly far away (as gperftools checks it): a register that is used for
+//! something else hardly passes.
+
+use unspool_image::Arch;
+
+use super::State;
+use super::scan::follows_call;
+use super::step::{Fail, Step};
+use crate::memory::{StackMemory, read_pointer};
+use crate::modules::ModuleMap;
+
+/// Frames larger than this are taken for damage.
+const FARTHEST: u64 = 8 << 20;
+
+/// A frame as `fp` describes it: offsets from the frame pointer.
+struct Shape {
+    fp: u8,
+    saved_fp: i64,
+    ra: i64,
+    /// cfa = fp + this
+    cfa: i64,
+}
+
+/// x86-64 `push rbp; mov rbp, rsp`; AArch64 `stp x29, x30, [sp, #-n]!; mov x29, sp`. The CFA of AArch64's is
+/// not known: any address above the record serves.
+const PAIR: [Shape; 2] = [
+    Shape { fp: 6, saved_fp: 0, ra: 8, cfa: 16 },
+    Shape { fp: 29, saved_fp: 0, ra: 8, cfa: 16 },
+];
+
+const ARM: [Shape; 3] = [
+    // APCS: mov ip, sp; push {fp, ip, lr, pc}; sub fp, ip, #4
+    Shape { fp: 11, saved_fp: -12, ra: -4, cfa: 4 },
+    // GCC, A32: push {fp, lr}; add fp, sp, #4
+    Shape { fp: 11, saved_fp: -4, ra: 0, cfa: 4 },
+    // Clang, T32: push {r7, lr}; mov r7, sp. Also r11 so used by Clang in A32.
+    Shape { fp: 7, saved_fp: 0, ra: 4, cfa: 8 },
+];
+
+const ARM_CLANG: Shape = Shape { fp: 11, saved_fp: 0, ra: 4, cfa: 8 };
+
+pub(super) fn step(
+    modules: &ModuleMap,
+    here: &State,
+    memory: &mut dyn StackMemory,
+) -> Result<Step, Fail> {
+    let mut failure = Fail::NoRule;
+    let shapes: &[Shape] = match modules.arch() {
+        Arch::X86_64 => &PAIR[..1],
+        Arch::Aarch64 => &PAIR[1..],
+        _ => &ARM,
+    };
+    let clang = (modules.arch() == Arch::Arm).then_some(&ARM_CLANG);
+    for shape in shapes.iter().chain(clang) {
+        match follow(modules, here, shape, memory) {
+            Ok(step) => return Ok(step),
+            Err(Fail::NoRule) => {}
+            Err(fail) => failure = fail,
+        }
+    }
+    Err(failure)
+}
+
+fn follow(
+    modules: &ModuleMap,
+    here: &State,
+    shape: &Shape,
+    memory: &mut dyn StackMemory,
+) -> Result<Step, Fail> {
+    let size = if modules.arch() == Arch::Arm { 4 } else { 8 };
+    let fp = here.registers.get(shape.fp).ok_or(Fail::NoRule)?;
+    let sp = here.registers.sp().ok_or(Fail::NoRule)?;
+    if fp < sp || fp - sp > FARTHEST || !fp.is_multiple_of(size) {
+        return Err(Fail::NoRule);
+    }
+    let mut load = |offset: i64| {
+        read_pointer(memory, fp.wrapping_add_signed(offset), size as usize)
+            .map_err(|_| Fail::NoRule)
+    };
+    let ra = load(shape.ra)?;
+    let next = load(shape.saved_fp)?;
+    if next == 0 && ra == 0 {
+        return Err(Fail::NullReturn);
+    }
+    let mut step = Step::new(here, fp.wrapping_add_signed(shape.cfa), ra);
+    step.registers.set(shape.fp, next);
+    // The chain ends with 0; the frame that holds the 0 still has a return address.
+    let plausible = next == 0 || next > fp && next - fp <= FARTHEST;
+    if plausible && follows_call(modules, &step.registers) {
+        Ok(step)
+    } else {
+        Err(Fail::NoRule)
+    }
+}

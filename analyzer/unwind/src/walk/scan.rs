@@ -1,0 +1,94 @@
+//! The last resort: words on the stack that look like return addresses.
+
+use unspool_image::Arch;
+
+use super::State;
+use super::step::Step;
+use crate::memory::{StackMemory, read_pointer};
+use crate::modules::ModuleMap;
+use crate::registers::RegisterFile;
+
+/// How many words are looked at.
+const WORDS: u64 = 256;
+
+/// The first word from `sp` upward that points behind a call in known code.
+pub(super) fn step(
+    modules: &ModuleMap,
+    here: &State,
+    sp: u64,
+    memory: &mut dyn StackMemory,
+) -> Option<Step> {
+    let size = if modules.arch() == Arch::Arm { 4u64 } else { 8 };
+    for index in 0..WORDS {
+        let at = sp.checked_add(index * size)?;
+        let word = read_pointer(memory, at, size as usize).ok()?;
+        let step = Step::new(here, at + size, word);
+        if follows_call(modules, &step.registers) {
+            return Some(step);
+        }
+    }
+    None
+}
+
+/// Whether the instruction before these registers' pc is a call.
+pub(super) fn follows_call(modules: &ModuleMap, registers: &RegisterFile) -> bool {
+    let Some(pc) = registers.pc().filter(|pc| *pc > 8) else {
+        return false;
+    };
+    if !modules.is_text(pc - 1) {
+        return false;
+    }
+    let before = |len: u64| modules.bytes(pc - len, len as usize);
+    let word = || before(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+    match modules.arch() {
+        Arch::X86_64 => {
+            // e8 rel32, or ff /2 with a ModRM of 1 to 6 further bytes
+            before(5).is_some_and(|b| b[0] == 0xe8)
+                || (2..=7).any(|len| {
+                    before(len).is_some_and(|b| b[0] == 0xff && call_length(b[1], b.get(2)) == Some(len))
+                })
+        }
+        // bl: 100101.. ; blr, blraa..: 1101011x 00111111
+        Arch::Aarch64 => {
+            pc & 3 == 0
+                && word().is_some_and(|w| w >> 26 == 0x25 || w & 0xfe7f_0000 == 0xd63f_0000 & 0xfe7f_0000)
+        }
+        _ if registers.thumb() => {
+            // bl, blx: 11110..., 11x1....; blx register: 01000111 1mmmm000
+            let half = |at: usize, b: &[u8]| u16::from_le_bytes([b[at], b[at + 1]]);
+            before(4).is_some_and(|b| {
+                half(0, b) & 0xf800 == 0xf000 && half(2, b) & 0xc000 == 0xc000
+            }) || before(2).is_some_and(|b| half(0, b) & 0xff87 == 0x4780)
+        }
+        _ => {
+            // bl: cond 1011; blx label: 1111101h; blx register: 00010010 1111 1111 1111 0011;
+            // mov lr, pc; then a jump
+            pc & 3 == 0
+                && (word().is_some_and(|w| {
+                    w >> 24 & 0xf == 0xb && w >> 28 != 0xf
+                        || w >> 25 == 0x7d
+                        || w & 0x0fff_fff0 == 0x012f_ff30
+                }) || before(8)
+                    .is_some_and(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) & 0x0fff_ffff == 0x01a0_e00f))
+        }
+    }
+}
+
+/// Length of `ff /2` with this ModRM byte (and SIB); `None` if it is not a near indirect call.
+fn call_length(modrm: u8, sib: Option<&u8>) -> Option<u64> {
+    if modrm >> 3 & 7 != 2 {
+        return None;
+    }
+    let (mode, rm) = (modrm >> 6, modrm & 7);
+    let sib_bytes = u64::from(mode != 3 && rm == 4);
+    Some(
+        2 + sib_bytes
+            + match mode {
+                0 if rm == 5 => 4,
+                0 if rm == 4 && sib.is_some_and(|sib| sib & 7 == 5) => 4,
+                0 | 3 => 0,
+                1 => 1,
+                _ => 4,
+            },
+    )
+}

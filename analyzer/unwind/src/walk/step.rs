@@ -1,0 +1,152 @@
+//! One rule, carried out on one frame's registers and memory.
+
+use unspool_image::Arch;
+
+use super::{StackEnd, State};
+use crate::cfi::expression::evaluate;
+use crate::memory::{StackMemory, read_pointer};
+use crate::registers::{RegisterFile, roles};
+use crate::rows::Rows;
+use crate::rule::{Cfa, Place, Rule};
+
+/// The caller's registers.
+pub(super) struct Step {
+    pub(super) registers: RegisterFile,
+    pub(super) signal_frame: bool,
+}
+
+/// Why a rule gave no caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fail {
+    Outermost,
+    NullReturn,
+    NoRule,
+    Memory(u64),
+    Register(u8),
+    NotAdvancing,
+    OutsideText(u64),
+}
+
+impl Fail {
+    pub(super) fn into_end(self, pc: u64) -> StackEnd {
+        match self {
+            Fail::Outermost => StackEnd::Complete,
+            Fail::NullReturn => StackEnd::NullReturn,
+            Fail::NoRule => StackEnd::NoRule { pc },
+            Fail::Memory(avma) => StackEnd::MemoryMissing { avma },
+            Fail::Register(register) => StackEnd::RegisterMissing { register },
+            Fail::NotAdvancing => StackEnd::NotAdvancing,
+            Fail::OutsideText(pc) => StackEnd::OutsideText { pc },
+        }
+    }
+}
+
+impl Step {
+    /// The caller resumes at `ra` with its stack pointer at `sp`; what a call preserves is as it was.
+    pub(super) fn new(here: &State, sp: u64, ra: u64) -> Step {
+        let arch = here.registers.arch();
+        let roles = roles(arch);
+        let mut registers = here.registers.clone();
+        registers.forget_volatile();
+        registers.set(roles.sp, sp);
+        if arch == Arch::Arm {
+            // Interworking: bit 0 of the return address is the caller's state.
+            registers.set_thumb(ra & 1 == 1);
+            registers.set(roles.pc, ra & 0xffff_fffe);
+        } else {
+            registers.set(roles.pc, ra);
+        }
+        Step {
+            registers,
+            signal_frame: false,
+        }
+    }
+}
+
+pub(super) fn apply(
+    rows: &Rows,
+    rule: &Rule<'_>,
+    here: &State,
+    memory: &mut dyn StackMemory,
+) -> Result<Step, Fail> {
+    let arch = here.registers.arch();
+    let roles = roles(arch);
+    let mask = if roles.pointer == 4 { 0xffff_ffff } else { u64::MAX };
+    let frame = &here.registers;
+    let register = |number: u8| frame.get(number).ok_or(Fail::Register(number));
+    if rule.ra == Place::Undefined {
+        return Err(Fail::Outermost);
+    }
+    let cfa = match rule.cfa {
+        Cfa::Register {
+            register: base,
+            offset,
+        } => register(base)?.wrapping_add_signed(i64::from(offset)) & mask,
+        Cfa::Expression(expression) => {
+            evaluate(rows.expression(expression), None, frame, memory).ok_or(Fail::NoRule)?
+        }
+        Cfa::Unknown => return Err(Fail::NoRule),
+    };
+    let mut value = |number: u8, place: Place| -> Result<Option<u64>, Fail> {
+        let load = |memory: &mut dyn StackMemory, address: u64| {
+            read_pointer(memory, address & mask, roles.pointer)
+                .map_err(|gap| Fail::Memory(gap.avma))
+        };
+        Ok(Some(match place {
+            Place::Same => match frame.get(number) {
+                Some(value) => value,
+                None => return Ok(None),
+            },
+            Place::Undefined => return Ok(None),
+            Place::AtCfa(offset) => load(memory, cfa.wrapping_add_signed(i64::from(offset)))?,
+            Place::CfaPlus(offset) => cfa.wrapping_add_signed(i64::from(offset)) & mask,
+            Place::AtRegister {
+                register: base,
+                offset,
+            } => load(memory, register(base)?.wrapping_add_signed(i64::from(offset)))?,
+            Place::Register(other) => register(other)?,
+            Place::AtExpression(expression) => {
+                let address = evaluate(rows.expression(expression), Some(cfa), frame, memory)
+                    .ok_or(Fail::NoRule)?;
+                load(memory, address)?
+            }
+            Place::Value(expression) => {
+                evaluate(rows.expression(expression), Some(cfa), frame, memory)
+                    .ok_or(Fail::NoRule)?
+            }
+        }))
+    };
+    // Above frame 0 the link register was overwritten by the call that the frame is in the middle of: a
+    // rule that relies on it holds in leaf functions only.
+    if rule.ra == Place::Same && !here.exact {
+        return Err(Fail::NoRule);
+    }
+    let mut ra = value(roles.ra, rule.ra)?.ok_or(Fail::Register(roles.ra))?;
+    if rule.signed || arch == Arch::Aarch64 {
+        ra = strip_pac(ra);
+    }
+    let mut step = Step::new(here, cfa, ra);
+    step.signal_frame = rule.signal_frame;
+    if rule.signal_frame {
+        // The kernel saved everything; nothing is preserved by convention.
+        for number in 0..crate::registers::COUNT as u8 {
+            if let (Some(value), true) = (frame.get(number), number != roles.sp && number != roles.pc) {
+                step.registers.set(number, value);
+            }
+        }
+    }
+    for &(number, place) in rule.saved {
+        // A register that cannot be read is forgotten: it matters only if a later rule asks for it.
+        match value(number, place) {
+            Ok(Some(value)) => step.registers.set(number, value),
+            _ => step.registers.forget(number),
+        }
+    }
+    Ok(step)
+}
+
+/// AArch64: remove a pointer authentication code or tag. User addresses have at most 48 bits with
+/// Linux's default layout, and bit 55 clear.
+fn strip_pac(address: u64) -> u64 {
+    address & 0x0000_ffff_ffff_ffff
+}

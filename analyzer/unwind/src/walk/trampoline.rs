@@ -1,0 +1,109 @@
+//! Signal trampolines, known by their code: a few instructions that make the `rt_sigreturn` system
+//! call. At them the kernel has left every register of the interrupted frame on the stack, in a
+//! layout that is part of its ABI. Apart from CFI because most C libraries give ARM's no CFI, and
+//! because what the kernel maps (vdso, sigpage) is in no file.
+
+use unspool_image::Arch;
+
+use super::{Frame, State};
+use crate::memory::{StackMemory, read_pointer};
+use crate::modules::ModuleMap;
+use crate::registers::RegisterFile;
+
+/// The registers of the interrupted frame, if `frame` is a trampoline.
+pub(super) fn step(
+    modules: &ModuleMap,
+    here: &State,
+    frame: &Frame,
+    memory: &mut dyn StackMemory,
+) -> Option<RegisterFile> {
+    let arch = modules.arch();
+    // The handler "returns" to the trampoline's first instruction, so pc is exact here.
+    let mut code = [0u8; 12];
+    let len = if arch == Arch::X86_64 { 9 } else { 8 };
+    match modules.bytes(frame.pc, len) {
+        Some(bytes) => code[..len].copy_from_slice(bytes),
+        // No file: the kernel's own page, if the snapshot holds it. A module's text is never asked of memory.
+        None if modules.find(frame.pc).is_none() => {
+            memory.read(frame.pc, &mut code[..len]).ok()?;
+        }
+        None => return None,
+    }
+    let mut registers = here.registers.clone();
+    match arch {
+        Arch::X86_64 => {
+            // mov $15, %rax; syscall
+            if code[..9] != [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05] {
+                return None;
+            }
+            // sp -> struct ucontext: flags, link, stack (40 bytes), then sigcontext
+            const ORDER: [u8; 17] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16];
+            for (index, number) in ORDER.into_iter().enumerate() {
+                let at = frame.sp.wrapping_add(40 + 8 * index as u64);
+                registers.set(number, read_pointer(memory, at, 8).ok()?);
+            }
+        }
+        Arch::Aarch64 => {
+            // mov x8, #139; svc #0
+            if code[..8] != [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4] {
+                return None;
+            }
+            // sp -> siginfo (128), ucontext up to its sigcontext (176), fault address (8), x0..=x30, sp, pc
+            for number in 0..=32u8 {
+                let at = frame.sp.wrapping_add(312 + 8 * u64::from(number));
+                registers.set(number, read_pointer(memory, at, 8).ok()?);
+            }
+        }
+        _ => {
+            // sp -> [siginfo (128), if it is the rt frame], ucontext up to its sigcontext (20),
+            // trap, error code, old mask (12), r0..=r10, fp, ip, sp, lr, pc, cpsr
+            let skip = match arm_sigreturn(&code)? {
+                SigReturn::Plain => 32,
+                SigReturn::Rt => 160,
+            };
+            for number in 0..16u8 {
+                let at = frame.sp.wrapping_add(skip + 4 * u64::from(number));
+                registers.set(number, read_pointer(memory, at, 4).ok()?);
+            }
+            let at = frame.sp.wrapping_add(skip + 64);
+            registers.set_thumb(read_pointer(memory, at, 4).ok()? >> 5 & 1 == 1);
+        }
+    }
+    let pc = registers.pc()?;
+    (modules.is_text(pc) || modules.find(pc).is_none()).then_some(registers)
+}
+
+/// Whether a return address leads to a trampoline outside all files. Those can be read from memory
+/// only, which [`step`] does; here it is enough that no module claims the place and that it is where the
+/// kernel puts such pages on ARM (below the stack, not in a heap): page-aligned plus a small offset.
+pub(super) fn is_at(modules: &ModuleMap, pc: u64) -> bool {
+    modules.arch() == Arch::Arm && modules.find(pc).is_none() && pc & 0xfff < 0x200 && pc > 0x1000
+        || modules
+            .bytes(pc, 9)
+            .is_some_and(|code| code == [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05])
+}
+
+enum SigReturn {
+    Plain,
+    Rt,
+}
+
+/// `mov r7, #119` (sigreturn) or `#173` (rt_sigreturn), then `svc`, in A32, T32 and T16.
+fn arm_sigreturn(code: &[u8; 12]) -> Option<SigReturn> {
+    let word = |at: usize| u32::from_le_bytes([code[at], code[at + 1], code[at + 2], code[at + 3]]);
+    let half = |at: usize| u16::from_le_bytes([code[at], code[at + 1]]);
+    let number = if word(0) & 0xffff_ff00 == 0xe3a0_7000 && word(4) & 0xff00_0000 == 0xef00_0000 {
+        word(0) & 0xff
+    } else if half(0) & 0xff00 == 0x2700 && half(2) & 0xff00 == 0xdf00 {
+        u32::from(half(0) & 0xff)
+    } else if half(0) == 0xf04f && half(2) & 0xff00 == 0x0700 && half(4) & 0xff00 == 0xdf00 {
+        u32::from(half(2) & 0xff)
+    } else {
+        return None;
+    };
+    match number {
+        119 => Some(SigReturn::Plain),
+        173 => Some(SigReturn::Rt),
+        _ => None,
+    }
+}
