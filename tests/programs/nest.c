@@ -1,4 +1,5 @@
-/* Threads that create threads, four deep: every thread of depth < 4 creates two more. */
+/* Threads that create threads, four deep: every thread of depth < 4 creates two more, the second when
+ * the first is gone. One thread at a time: qemu-user's gdb server cannot stop two. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -8,14 +9,13 @@ static void *branch(void *argument);
 
 static intptr_t spawn_two(intptr_t depth)
 {
-    pthread_t children[2];
     intptr_t total = 0;
-    for (int n = 0; n < 2; n++)
-        if (pthread_create(&children[n], NULL, branch, (void *)depth) != 0)
-            exit(2);
     for (int n = 0; n < 2; n++) {
+        pthread_t child;
         void *below;
-        pthread_join(children[n], &below);
+        if (pthread_create(&child, NULL, branch, (void *)depth) != 0)
+            exit(2);
+        pthread_join(child, &below);
         total += (intptr_t)below;
     }
     return total;

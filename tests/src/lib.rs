@@ -1,1 +1,14 @@
-//! Builds the test programs and starts the peers that the tests compare against.
+//! What the tests that need more than one program stand on: the test programs and their builds,
+//! ground truth from gdb, qemu-arm, and the command under test. The tests themselves are in
+//! `tests/`, one named trial per case.
+
+pub mod backtrace;
+pub mod build;
+pub mod elf;
+pub mod memo;
+pub mod process;
+pub mod program;
+pub mod qemu;
+pub mod report;
+pub mod truth;
+pub mod workspace;

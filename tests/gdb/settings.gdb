@@ -1,0 +1,12 @@
+# What every gdb session of the tests starts with.
+set pagination off
+set confirm off
+set width 0
+set debuginfod enabled off
+set auto-load off
+set startup-with-shell off
+set print thread-events off
+set print inferior-events off
+set breakpoint pending on
+set backtrace past-main on
+set backtrace limit unlimited

@@ -1,0 +1,57 @@
+//! Section addresses of ELF files, as readelf states them.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::memo::Memo;
+use crate::process;
+
+/// Address of every section of the file, by name, as stated in the file (svma).
+pub fn sections(file: &Path) -> Result<Arc<HashMap<String, u64>>> {
+    static READ: Memo<PathBuf, HashMap<String, u64>> = Memo::new();
+    READ.get(file.to_owned(), || {
+        let mut readelf = Command::new("readelf");
+        readelf
+            .args(["--section-headers", "--wide"])
+            .arg(file)
+            .env("LC_ALL", "C");
+        let text = process::run(&mut readelf, Duration::from_secs(60))?
+            .success()?
+            .text();
+        // [14] .text   PROGBITS   0000000000001080 001080 ...
+        Ok(text
+            .lines()
+            .filter_map(|line| {
+                let mut words = line.split_once(']')?.1.split_whitespace();
+                let name = words.next()?.to_owned();
+                let address = u64::from_str_radix(words.nth(1)?, 16).ok()?;
+                Some((name, address))
+            })
+            .collect())
+    })
+}
+
+/// Address of one section.
+pub fn section(file: &Path, name: &str) -> Result<u64> {
+    sections(file)?
+        .get(name)
+        .copied()
+        .with_context(|| format!("{} has no section {name}", file.display()))
+}
+
+/// The build-id readelf prints, in hex.
+pub fn build_id(file: &Path) -> Result<Option<String>> {
+    let mut readelf = Command::new("readelf");
+    readelf.arg("--notes").arg(file).env("LC_ALL", "C");
+    let text = process::run(&mut readelf, Duration::from_secs(60))?
+        .success()?
+        .text();
+    Ok(text
+        .lines()
+        .find_map(|line| Some(line.split_once("Build ID: ")?.1.trim().to_owned())))
+}

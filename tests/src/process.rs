@@ -1,0 +1,201 @@
+//! Running a program to its end, or to a time limit: a test that hangs must fail and say where.
+
+use std::fmt::Write as _;
+use std::io::Read;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+/// What a finished program left behind.
+#[derive(Debug)]
+pub struct Run {
+    /// The command line, for messages.
+    pub command: String,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Standard output, as bytes.
+    pub stdout: Vec<u8>,
+    /// Standard error, as text.
+    pub stderr: String,
+    /// Wall time.
+    pub took: Duration,
+}
+
+impl Run {
+    /// The exit code, or an error that shows the run when it was ended by a signal.
+    pub fn code(&self) -> Result<i32> {
+        self.status
+            .code()
+            .ok_or_else(|| anyhow!("ended by {:?}\n{self}", self.status.signal()))
+    }
+
+    /// The run itself if its exit code is 0, else an error that shows it.
+    pub fn success(self) -> Result<Run> {
+        if !self.status.success() {
+            bail!("expected exit code 0, {}\n{self}", self.status);
+        }
+        Ok(self)
+    }
+
+    /// Standard output as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+}
+
+impl std::fmt::Display for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut text = format!("$ {}\n[{}]\n", self.command, self.status);
+        for (name, stream) in [("stdout", &self.text()), ("stderr", &self.stderr)] {
+            if !stream.is_empty() {
+                let shown: String = stream.chars().take(4000).collect();
+                let _ = writeln!(text, "--- {name}\n{}", shown.trim_end());
+            }
+        }
+        f.write_str(&text)
+    }
+}
+
+/// Starts `command` in a process group of its own, so that a time limit ends its children too.
+/// A program that is not installed is named with the apt command that installs it.
+pub fn start(command: &mut Command) -> Result<Child> {
+    command.process_group(0).spawn().map_err(|error| {
+        let program = command.get_program().to_string_lossy().into_owned();
+        match (error.kind(), package_of(&program)) {
+            (std::io::ErrorKind::NotFound, Some(package)) => {
+                anyhow!("{program} is missing: run: sudo apt-get install {package}")
+            }
+            _ => anyhow!("cannot start {program}: {error}"),
+        }
+    })
+}
+
+/// Runs `command` to its end. After `limit` its process group is killed and the run is an error.
+/// Standard input is empty unless the command says otherwise.
+pub fn run(command: &mut Command, limit: Duration) -> Result<Run> {
+    run_with_input(command, b"", limit)
+}
+
+/// As [`run`], with these bytes on standard input.
+pub fn run_with_input(command: &mut Command, input: &[u8], limit: Duration) -> Result<Run> {
+    let line = line(command);
+    let stdin = tempfile::tempfile().and_then(|mut file| {
+        std::io::Write::write_all(&mut file, input)?;
+        std::io::Seek::rewind(&mut file)?;
+        Ok(file)
+    })?;
+    let started = Instant::now();
+    let mut child = start(
+        command
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    )?;
+    let stdout = drain(child.stdout.take().expect("piped"));
+    let stderr = drain(child.stderr.take().expect("piped"));
+
+    let deadline = started + limit;
+    let mut late = false;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if Instant::now() > deadline && !late {
+            late = true;
+            kill_group(&child);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    let took = started.elapsed();
+    if !late {
+        // A pipe stays open while anything that inherited it lives.
+        while !(stdout.is_finished() && stderr.is_finished()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        late = !(stdout.is_finished() && stderr.is_finished());
+        if late {
+            kill_group(&child);
+        }
+    }
+    let run = Run {
+        command: line,
+        status,
+        stdout: stdout.join().expect("the reader does not panic"),
+        stderr: String::from_utf8_lossy(&stderr.join().expect("the reader does not panic"))
+            .into_owned(),
+        took,
+    };
+    if late {
+        bail!("not finished after {limit:?}\n{run}");
+    }
+    Ok(run)
+}
+
+/// Kills the process group `child` leads.
+pub fn kill_group(child: &Child) {
+    let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
+}
+
+/// A started program that is killed, with its group, when dropped.
+pub struct Background(pub Child);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        kill_group(&self.0);
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until `condition` holds; an error naming `what` after `limit`.
+pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    while !condition() {
+        if Instant::now() > deadline {
+            bail!("{what}: not within {limit:?}");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+fn drain(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        bytes
+    })
+}
+
+fn line(command: &Command) -> String {
+    std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn package_of(program: &str) -> Option<&'static str> {
+    Some(match program {
+        "gdb" => "gdb",
+        "gdbserver" => "gdbserver",
+        "gdb-multiarch" => "gdb-multiarch",
+        "qemu-arm" => "qemu-user",
+        "gcc" => "gcc libc6-dev",
+        "g++" => "g++",
+        "clang" | "clang++" => "clang",
+        "arm-linux-gnueabihf-gcc" => "gcc-arm-linux-gnueabihf",
+        "arm-linux-gnueabihf-g++" => "g++-arm-linux-gnueabihf",
+        "strip" | "readelf" => "binutils",
+        "arm-linux-gnueabihf-strip" => "binutils-arm-linux-gnueabihf",
+        "xz" => "xz-utils",
+        "pigz" => "pigz",
+        "zstd" => "zstd",
+        "/usr/bin/python3" => "python3",
+        "setpriv" => "util-linux",
+        _ => return None,
+    })
+}

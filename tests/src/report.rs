@@ -1,0 +1,129 @@
+//! The command under test and the report it writes as JSON.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use crate::backtrace::{Backtrace, Frame};
+use crate::process::{self, Run};
+use crate::workspace;
+
+/// `unspool report --format json`, as far as the tests look.
+#[derive(Debug, Deserialize)]
+pub struct Report {
+    /// Must be 1.
+    pub schema_version: u32,
+    /// Every thread seen, the main thread included.
+    pub threads: Vec<Thread>,
+    /// What the report says about itself.
+    pub notes: Vec<serde_json::Value>,
+}
+
+/// One thread.
+#[derive(Debug, Deserialize)]
+pub struct Thread {
+    /// The kernel's number.
+    pub tid: u64,
+    /// The name in `/proc`, if known.
+    pub name: Option<String>,
+    /// Equal for equal identities.
+    pub key: String,
+    /// The thread function.
+    pub function: Option<String>,
+    /// Who created it; none for the main thread.
+    pub creator_tid: Option<u64>,
+    /// The creation backtrace.
+    pub creation: Vec<ReportFrame>,
+    /// How it ended.
+    pub end: String,
+}
+
+/// One frame of a creation backtrace.
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "docs/report-json.md has them")]
+pub struct ReportFrame {
+    pub function: Option<String>,
+    pub offset: Option<u64>,
+    pub module: Option<String>,
+    pub svma: Option<u64>,
+    pub file: Option<String>,
+    pub line: Option<u32>,
+    pub inlined: bool,
+    pub provenance: String,
+}
+
+impl Report {
+    /// Threads that were created while we looked.
+    pub fn created(&self) -> impl Iterator<Item = &Thread> {
+        self.threads
+            .iter()
+            .filter(|thread| !thread.creation.is_empty())
+    }
+
+    /// Their creation backtraces.
+    pub fn creations(&self) -> Vec<Backtrace> {
+        self.created().map(Thread::backtrace).collect()
+    }
+}
+
+impl Thread {
+    /// The creation backtrace in comparable form.
+    pub fn backtrace(&self) -> Backtrace {
+        self.creation
+            .iter()
+            .map(|frame| Frame {
+                module: frame
+                    .module
+                    .as_deref()
+                    .map_or("?", |path| path.rsplit('/').next().unwrap_or(path))
+                    .to_owned(),
+                svma: frame.svma.unwrap_or(0),
+                inlined: frame.inlined,
+                function: frame.function.clone(),
+                source: frame.file.clone().zip(frame.line),
+            })
+            .collect()
+    }
+}
+
+/// `unspool` with the arguments set, environment made plain.
+pub fn unspool() -> Result<Command> {
+    let mut command = Command::new(workspace::unspool()?);
+    command
+        .env("NO_COLOR", "1")
+        .env_remove("RUST_BACKTRACE")
+        .env_remove("LD_LIBRARY_PATH");
+    Ok(command)
+}
+
+/// `unspool record -o CAPTURE [options] -- PROGRAM ARGUMENTS`, run to its end.
+pub fn record(capture: &Path, options: &[&str], program: &[&str]) -> Result<Run> {
+    let mut command = unspool()?;
+    command.arg("record").arg("-o").arg(capture).args(options);
+    if !program.is_empty() {
+        command.arg("--").args(program);
+    }
+    process::run(&mut command, Duration::from_secs(120))
+}
+
+/// The JSON report of a capture. `options` as `--sysroot DIR`.
+pub fn report(capture: &Path, options: &[&str]) -> Result<Report> {
+    let mut command = unspool()?;
+    command
+        .arg("report")
+        .arg(capture)
+        .args(["--format", "json"])
+        .args(options);
+    let run = process::run(&mut command, Duration::from_secs(120))?.success()?;
+    let report: Report = serde_json::from_slice(&run.stdout)
+        .with_context(|| format!("not the JSON docs/report-json.md describes: {run}"))?;
+    ensure!(
+        report.schema_version == 1,
+        "schema version {}",
+        report.schema_version
+    );
+    Ok(report)
+}

@@ -1,0 +1,154 @@
+//! Ground truth: what gdb 13 says about thread creation in the same build.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use crate::backtrace::{Backtrace, Frame};
+use crate::{elf, process, qemu, workspace};
+
+/// What gdb saw of a whole run.
+#[derive(Debug)]
+pub struct Truth {
+    /// The backtrace at every hit of `pthread_create`, without `pthread_create` itself.
+    pub creations: Vec<Backtrace>,
+    /// The program's exit code.
+    pub exit: Option<i32>,
+}
+
+#[derive(Deserialize)]
+struct Document {
+    exit: Option<i32>,
+    hits: Vec<Hit>,
+}
+
+#[derive(Deserialize)]
+struct Hit {
+    frames: Vec<GdbFrame>,
+}
+
+#[derive(Deserialize)]
+struct GdbFrame {
+    kind: String,
+    function: Option<String>,
+    file: Option<String>,
+    line: Option<u32>,
+    module: Option<String>,
+    section_offset: Option<(String, u64)>,
+}
+
+/// Runs `program` under gdb.
+pub fn native(program: &Path, arguments: &[&str]) -> Result<Truth> {
+    let folder = tempfile::tempdir()?;
+    let out = folder.path().join("truth.json");
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-nx", "-batch", "-x"])
+        .arg(workspace::file("gdb/settings.gdb"))
+        .arg("-x")
+        .arg(workspace::file("gdb/creations.py"))
+        .env("UNSPOOL_TRUTH", &out)
+        .current_dir(folder.path())
+        .arg("--args")
+        .arg(program)
+        .args(arguments);
+    let run = process::run(&mut gdb, Duration::from_secs(120))?;
+    read(&out, None).with_context(|| format!("gdb: {run}"))
+}
+
+/// Runs `program` under qemu-arm with gdb-multiarch connected to it.
+pub fn arm(program: &Path, arguments: &[&str]) -> Result<Truth> {
+    let folder = tempfile::tempdir()?;
+    let out = folder.path().join("truth.json");
+    let sysroot = qemu::sysroot()?.display().to_string();
+    let emulator = qemu::start(program, arguments, Stdio::null())?;
+    let mut gdb = Command::new("gdb-multiarch");
+    gdb.args(["-nx", "-batch", "-x"])
+        .arg(workspace::file("gdb/settings.gdb"))
+        .args(["-ex", &format!("set sysroot {sysroot}")])
+        .args([
+            "-ex",
+            &format!("set debug-file-directory {sysroot}/usr/lib/debug"),
+        ])
+        .args(["-ex", &format!("file {}", program.display())])
+        .args([
+            "-ex",
+            &format!("target remote {}", emulator.socket.display()),
+        ])
+        .arg("-x")
+        .arg(workspace::file("gdb/creations.py"))
+        .env("UNSPOOL_TRUTH", &out);
+    let run = process::run(&mut gdb, Duration::from_secs(120))?;
+    read(&out, Some(&sysroot)).with_context(|| format!("gdb-multiarch: {run}"))
+}
+
+fn read(file: &Path, sysroot: Option<&str>) -> Result<Truth> {
+    let text = std::fs::read(file).context("gdb wrote no result")?;
+    let document: Document = serde_json::from_slice(&text)?;
+    let mut places: HashMap<String, u64> = HashMap::new();
+    let mut creations = Vec::new();
+    for hit in &document.hits {
+        let mut backtrace = Backtrace::new();
+        for frame in &hit.frames {
+            // gdb unwinds on past a function without CFI by guessing: out of ld.so's _start it takes
+            // argc and argv[0] for return addresses. A pc in no file is where a backtrace has ended.
+            let (Some(module), Some((section, offset))) = (&frame.module, &frame.section_offset)
+            else {
+                break;
+            };
+            // A function that left by a tail call has no frame on the stack; gdb infers it from
+            // DWARF call sites.
+            if frame.kind == "tailcall" {
+                continue;
+            }
+            let start = match places.get(&format!("{module}\0{section}")) {
+                Some(start) => *start,
+                None => {
+                    let start = elf::section(Path::new(module), section)?;
+                    places.insert(format!("{module}\0{section}"), start);
+                    start
+                }
+            };
+            backtrace.push(Frame {
+                module: file_name(module),
+                svma: start + offset,
+                inlined: frame.kind == "inline",
+                function: frame.function.clone(),
+                source: frame
+                    .file
+                    .as_ref()
+                    .zip(frame.line)
+                    .map(|(file, line)| (without(sysroot, file), line)),
+            });
+        }
+        ensure!(!backtrace.is_empty(), "gdb shows no frame at all");
+        // Frame 0 is pthread_create; ours start at its caller.
+        backtrace.remove(0);
+        creations.push(backtrace);
+    }
+    Ok(Truth {
+        creations,
+        exit: document.exit,
+    })
+}
+
+fn without(sysroot: Option<&str>, file: &str) -> String {
+    sysroot
+        .and_then(|sysroot| file.strip_prefix(sysroot))
+        .unwrap_or(file)
+        .to_owned()
+}
+
+fn file_name(path: &str) -> String {
+    // The file gdb names may be a link (libstdc++.so.6); what is mapped is what it leads to.
+    let path = Path::new(path)
+        .canonicalize()
+        .unwrap_or_else(|_| path.into());
+    path.file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned()
+}

@@ -1,0 +1,77 @@
+//! Where things are: the repository, the target directory, the commands under test.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::process;
+
+/// The repository's root.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the crate is in the workspace")
+}
+
+/// Cargo's target directory, where test programs and sysroots are kept between runs.
+pub fn target_directory() -> &'static Path {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    DIRECTORY.get_or_init(|| {
+        // .../target/<profile>/deps/all-<hash>
+        let test = std::env::current_exe().expect("the test knows its own path");
+        test.ancestors()
+            .nth(3)
+            .expect("the test is in target/<profile>/deps")
+            .to_path_buf()
+    })
+}
+
+/// A file of this crate, by its path inside `tests/`.
+pub fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// The `unspool` command, built from this checkout.
+pub fn unspool() -> Result<PathBuf> {
+    command("unspool")
+}
+
+/// The `unspool-stub` command, built from this checkout.
+pub fn stub() -> Result<PathBuf> {
+    command("unspool-stub")
+}
+
+/// Cargo builds the commands of other packages for `cargo test --workspace`, but not for
+/// `cargo test -p unspool-tests`; a stale command would be tested silently. So it is asked here.
+fn command(name: &str) -> Result<PathBuf> {
+    static BUILT: OnceLock<Result<(), String>> = OnceLock::new();
+    BUILT
+        .get_or_init(|| {
+            let mut cargo =
+                Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+            cargo
+                .current_dir(root())
+                .env("CARGO_TARGET_DIR", target_directory())
+                .args([
+                    "build",
+                    "--quiet",
+                    "-p",
+                    "unspool",
+                    "-p",
+                    "unspool-stub",
+                    "--bins",
+                ]);
+            process::run(&mut cargo, Duration::from_secs(1800))
+                .and_then(|run| run.success())
+                .map(|_| ())
+                .map_err(|error| format!("{error:#}"))
+        })
+        .as_ref()
+        .map_err(|error| anyhow!("building the commands: {error}"))?;
+    let path = target_directory().join("debug").join(name);
+    path.canonicalize()
+        .with_context(|| format!("cargo built no {}", path.display()))
+}

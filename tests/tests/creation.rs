@@ -1,0 +1,257 @@
+//! Every test program in every build: thread counts, ends and creation backtraces, the latter equal
+//! to gdb's frame by frame; for stripped builds, equal to what gdb says of the unstripped twin.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow, ensure};
+use libtest_mimic::Trial;
+
+use unspool_tests::backtrace::{self, Depth};
+use unspool_tests::build::{Build, Compiler, Link, Tables, Target};
+use unspool_tests::memo::Memo;
+use unspool_tests::process::Run;
+use unspool_tests::program::{Language, PROGRAMS, Program};
+use unspool_tests::qemu;
+use unspool_tests::report::{self, Report};
+use unspool_tests::truth::{self, Truth};
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for program in PROGRAMS {
+        for build in builds(program) {
+            let case = format!("{}::{}", program.name, build.name());
+            trials.push(crate::trial(format!("truth::{case}"), move || {
+                truth_of(program, build).map(|_| ())
+            }));
+            let name = format!("creation::{case}");
+            trials.push(crate::trial(name.clone(), move || {
+                check(program, build, false)
+            }));
+            // A static program without symbols has no pthread_create to find: see bad_input.rs.
+            if build.link != Link::Static {
+                trials.push(crate::trial(format!("{name}-stripped"), move || {
+                    check(program, build, true)
+                }));
+            }
+        }
+    }
+    trials
+}
+
+fn builds(program: &Program) -> Vec<Build> {
+    let native = Build {
+        program: program.name,
+        compiler: Compiler::Gcc,
+        target: Target::X86_64,
+        level: 2,
+        link: Link::Pie,
+        tables: Tables::Default,
+    };
+    let mut builds = Vec::new();
+    for level in [0, 2, 3] {
+        for link in [Link::Pie, Link::Fixed, Link::Static] {
+            let possible = match program.language {
+                Language::C | Language::Cxx => link != Link::Static || program.libraries.is_empty(),
+                Language::Rust => link != Link::Fixed,
+            };
+            if possible {
+                builds.push(Build {
+                    level,
+                    link,
+                    ..native
+                });
+            }
+            if possible && clang(program) && level != 3 && link == Link::Pie {
+                builds.push(Build {
+                    compiler: Compiler::Clang,
+                    level,
+                    link,
+                    ..native
+                });
+            }
+        }
+    }
+    if program.concurrent {
+        return builds; // qemu-user's gdb server cannot stop two threads at once
+    }
+    let states: &[Target] = match program.language {
+        Language::C | Language::Cxx => &[Target::A32, Target::T32],
+        Language::Rust => &[Target::T32], // Debian's and Rust's armv7 code is T32 where rustc says so
+    };
+    for &target in states {
+        for level in [0, 2, 3] {
+            let arm = Build {
+                target,
+                level,
+                ..native
+            };
+            match program.language {
+                Language::C => {
+                    builds.push(Build {
+                        tables: Tables::Unwind,
+                        ..arm
+                    });
+                    builds.push(Build {
+                        tables: Tables::None,
+                        ..arm
+                    });
+                }
+                Language::Cxx => builds.push(arm),
+                Language::Rust if level == 2 => builds.push(arm),
+                Language::Rust => {}
+            }
+        }
+        if program.name == "pool" {
+            builds.push(Build {
+                target,
+                link: Link::Static,
+                ..native
+            });
+            builds.push(Build {
+                target,
+                link: Link::Fixed,
+                ..native
+            });
+        }
+    }
+    builds
+}
+
+/// The programs built with clang as well.
+fn clang(program: &Program) -> bool {
+    matches!(
+        program.name,
+        "pool" | "nest" | "recursion" | "bigframe" | "cxx"
+    )
+}
+
+fn check(program: &'static Program, build: Build, stripped: bool) -> Result<()> {
+    let built = build.built(program)?;
+    let truth = truth_of(program, build)?;
+    ensure!(
+        truth.exit == Some(0),
+        "the program failed under gdb: {:?}",
+        truth.exit
+    );
+    ensure!(
+        truth.creations.len() == program.threads,
+        "gdb saw {} creations of {}",
+        truth.creations.len(),
+        program.threads
+    );
+
+    let file = if stripped {
+        &built.stripped
+    } else {
+        &built.program
+    };
+    let folder = tempfile::tempdir()?;
+    let capture = folder.path().join("capture");
+    let (run, report) = match build.target {
+        Target::X86_64 => record_native(file, &capture)?,
+        Target::A32 | Target::T32 => record_arm(file, &capture)?,
+    };
+    counts_and_ends(program, &report).map_err(|error| anyhow!("{error:#}\n{run}"))?;
+    let depth = if stripped {
+        Depth::Addresses
+    } else {
+        Depth::Source
+    };
+    backtrace::compare(&truth.creations, &report.creations(), depth)
+}
+
+fn record_native(program: &Path, capture: &Path) -> Result<(Run, Report)> {
+    let run = report::record(capture, &[], &[&program.display().to_string()])?.success()?;
+    let name = program
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    ensure!(
+        run.text().starts_with(&format!("{name}: ")) && run.text().lines().count() == 1,
+        "standard output is not the program's\n{run}"
+    );
+    let report = report::report(capture, &[])?;
+    Ok((run, report))
+}
+
+fn record_arm(program: &Path, capture: &Path) -> Result<(Run, Report)> {
+    let sysroot = qemu::sysroot()?.display().to_string();
+    let mut emulator = qemu::start(program, &[], Stdio::null())?;
+    let address = format!("unix:{}", emulator.socket.display());
+    let run = report::record(
+        capture,
+        &["--sysroot", &sysroot, "--connect", &address],
+        &[],
+    )?
+    .success()?;
+    let status = emulator.emulator.0.wait()?;
+    ensure!(
+        status.success(),
+        "the program under qemu-arm: {status}\n{run}"
+    );
+    let report = report::report(capture, &["--sysroot", &sysroot])?;
+    Ok((run, report))
+}
+
+fn counts_and_ends(program: &Program, report: &Report) -> Result<()> {
+    let created = report.created().count();
+    ensure!(
+        created == program.threads,
+        "{created} threads with a creation backtrace, {} were created; notes: {:?}",
+        program.threads,
+        report.notes
+    );
+    let mut ends: BTreeMap<&str, usize> = BTreeMap::new();
+    for thread in report.created() {
+        *ends.entry(&thread.end).or_default() += 1;
+        ensure!(
+            thread.creator_tid.is_some(),
+            "thread {} has no creator",
+            thread.tid
+        );
+        ensure!(
+            report
+                .threads
+                .iter()
+                .any(|other| Some(other.tid) == thread.creator_tid),
+            "the creator of thread {} is not in the report",
+            thread.tid
+        );
+    }
+    for (end, count) in program.ends {
+        let seen = ends.get(end).copied().unwrap_or(0);
+        ensure!(
+            seen == *count,
+            "{count} threads are {end}, the report says {ends:?}"
+        );
+    }
+    Ok(())
+}
+
+/// gdb runs once per build: its truth serves the stripped twin, too.
+fn truth_of(program: &'static Program, build: Build) -> Result<Arc<Truth>> {
+    static KNOWN: Memo<Build, Truth> = Memo::new();
+    let truth = KNOWN.get(build, || {
+        let file = build.built(program)?;
+        match build.target {
+            Target::X86_64 => truth::native(&file.program, &[]),
+            Target::A32 | Target::T32 => truth::arm(&file.program, &[]),
+        }
+    })?;
+    ensure!(
+        truth.exit == Some(0),
+        "the program failed under gdb: {:?}",
+        truth.exit
+    );
+    ensure!(
+        truth.creations.len() == program.threads,
+        "gdb saw {} creations of {}",
+        truth.creations.len(),
+        program.threads
+    );
+    Ok(truth)
+}
