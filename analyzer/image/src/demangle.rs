@@ -1,11 +1,106 @@
-//! Names as people write them.
+//! Names as people write them: Rust and C++ symbols demangled.
 
-/// Demangles a Rust or C++ name in full, parameters included; other names are unchanged.
+use cpp_demangle::{DemangleOptions, ParseOptions};
+
+/// Deep enough for real names, shallow enough for any stack.
+const RECURSION_LIMIT: u32 = 160;
+/// Longer names are shown as they are; demangling can square their length.
+const NAME_LIMIT: usize = 16 << 10;
+
+/// Demangles a name in full: C++ with parameters and return type as `c++filt` prints it, Rust (legacy
+/// and v0) without hash. Other names are unchanged; `name@plt` keeps its suffix.
 pub fn demangle(name: &str) -> String {
-    name.to_owned()
+    demangled(name, false)
 }
 
-/// Demangles a name as gdb's `bt` shows it: without parameters and return type.
+/// Demangles a function's name without parameters and return type: `std::thread::_M_start_thread`.
 pub fn function_name(name: &str) -> String {
-    name.to_owned()
+    demangled(name, true)
+}
+
+fn demangled(name: &str, short: bool) -> String {
+    let (mangled, suffix) = match name.strip_suffix("@plt") {
+        Some(mangled) => (mangled, "@plt"),
+        None => (name, ""),
+    };
+    let plain = if mangled.len() > NAME_LIMIT {
+        None
+    } else {
+        rust(mangled).or_else(|| cpp(mangled, short))
+    };
+    match plain {
+        Some(plain) => plain + suffix,
+        None => name.to_owned(),
+    }
+}
+
+fn rust(name: &str) -> Option<String> {
+    Some(format!("{:#}", rustc_demangle::try_demangle(name).ok()?))
+}
+
+fn cpp(name: &str, short: bool) -> Option<String> {
+    // Anything else would be taken for a type: `i` for `int`.
+    if !["_Z", "__Z", "___Z", "_GLOBAL_"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+    {
+        return None;
+    }
+    let parse = ParseOptions::default().recursion_limit(RECURSION_LIMIT);
+    let symbol = cpp_demangle::Symbol::new_with_options(name, &parse).ok()?;
+    let mut options = DemangleOptions::new().recursion_limit(RECURSION_LIMIT);
+    if short {
+        options = options.no_params().no_return_type();
+    }
+    symbol.demangle_with_options(&options).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_and_short() {
+        let thread =
+            "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE";
+        assert_eq!(
+            demangle(thread),
+            "std::thread::_M_start_thread(std::unique_ptr<std::thread::_State, \
+             std::default_delete<std::thread::_State> >, void (*)())"
+        );
+        assert_eq!(function_name(thread), "std::thread::_M_start_thread");
+        assert_eq!(
+            function_name("_ZN5outer4BoxIiLi4EEclEi"),
+            "outer::Box<int, 4>::operator()"
+        );
+        assert_eq!(demangle("_Z3fooi@plt"), "foo(int)@plt");
+    }
+
+    #[test]
+    fn rust_names_lose_their_hash() {
+        assert_eq!(demangle("_ZN1r4leaf17hb77086c86ae4a0d8E"), "r::leaf");
+        assert_eq!(demangle("_RNvCs6GmmlP4bgsG_1r4leaf"), "r::leaf");
+    }
+
+    #[test]
+    fn other_names_are_unchanged() {
+        for name in [
+            "main",
+            "i",
+            "",
+            "_Z",
+            "_R",
+            "@plt",
+            "memcpy@plt",
+            "_ZN",
+            "$_0",
+        ] {
+            assert_eq!(demangle(name), name);
+            assert_eq!(function_name(name), name);
+        }
+        let endless = format!("_Z1f{}", "P".repeat(100_000));
+        assert_eq!(demangle(&endless), endless);
+        let deep = format!("_Z1f{}i", "P".repeat(8_000));
+        demangle(&deep);
+    }
 }

@@ -1,36 +1,63 @@
 //! From an address to function names and source lines, inlining expanded.
+//!
+//! Apart from the symbols because it reads DWARF, lazily, and keeps what it has parsed: one locator per
+//! image serves thousands of lookups.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Mutex;
+
+use gimli::RunTimeEndian;
 
 use crate::Image;
+use crate::demangle::function_name;
+
+mod dwarf;
+mod scopes;
+
+use dwarf::Reader;
+use scopes::Scopes;
 
 /// Looks up addresses of one image.
-#[derive(Debug)]
-pub struct Locator {}
+pub struct Locator {
+    image: Image,
+    dwarf: Option<Mutex<Dwarf>>,
+    notes: Vec<String>,
+}
+
+struct Dwarf {
+    context: addr2line::Context<Reader>,
+    scopes: Scopes,
+    known: HashMap<u64, Vec<SourceFrame>>,
+}
 
 /// What is known of an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Location {
-    /// The (outermost, not inlined) function.
+    /// The (outermost, not inlined) function: named by DWARF, else by the symbol table.
     pub function: Option<Function>,
-    /// Source frames, innermost first; empty without DWARF.
+    /// Source frames, innermost first; the last one is the function's own. Empty without DWARF.
     pub lines: Vec<SourceFrame>,
 }
 
 /// A function that contains an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Function {
-    /// Name as gdb's `bt` shows it.
+    /// For people: qualified, without parameters; with DWARF, as gdb's `bt` shows it.
     pub name: String,
-    /// Name as in the symbol table.
+    /// As in the symbol table (mangled); the same as `name` if there is no symbol.
     pub raw: String,
-    /// First address.
+    /// First address; the address asked for if not even a symbol says.
     pub start: u64,
 }
 
 /// A source line, in a function or in what was inlined into it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SourceFrame {
-    /// Name as gdb's `bt` shows it.
+    /// Qualified, without parameters, as gdb's `bt` shows it.
     pub function: Option<String>,
     /// Path as DWARF has it, made absolute by the compilation directory.
     pub file: Option<String>,
@@ -42,17 +69,156 @@ pub struct SourceFrame {
     pub inlined: bool,
 }
 
+/// Memory for remembered lookups is bounded by forgetting them all now and then.
+const KNOWN_LIMIT: usize = 1 << 16;
+
 impl Locator {
-    /// For an image and its debug file; parses lazily.
+    /// For an image and its debug file. Parses little now, the rest when asked.
     pub fn new(image: &Image) -> Locator {
-        todo!()
+        let mut notes = Vec::new();
+        let dwarf = match dwarf::load(image) {
+            Ok(dwarf) => dwarf,
+            Err(error) => {
+                notes.push(format!("the debug information cannot be read: {error}"));
+                None
+            }
+        };
+        if dwarf.is_some() && has_missing_supplement(image) {
+            notes.push(
+                "the debug information refers to a supplementary file (.gnu_debugaltlink) that was \
+                 not found: some names are missing"
+                    .to_owned(),
+            );
+        }
+        Locator {
+            image: image.clone(),
+            dwarf: dwarf.map(Mutex::new),
+            notes,
+        }
     }
-    /// What is known of an address; never fails.
+
+    /// What is known of an address; never fails. For a return address ask for the address before
+    /// it, inside the call.
     pub fn locate(&self, svma: u64) -> Location {
-        todo!()
+        let lines = self.lines(svma);
+        let symbol = self.image.symbols().containing(svma);
+        let named = lines.last().and_then(|frame| frame.function.clone());
+        let function = match (named, symbol) {
+            (Some(name), Some(symbol)) => Some(Function {
+                name,
+                raw: symbol.name.to_owned(),
+                start: symbol.svma,
+            }),
+            (Some(name), None) => Some(Function {
+                raw: name.clone(),
+                name,
+                start: svma,
+            }),
+            (None, Some(symbol)) => Some(Function {
+                name: function_name(symbol.name),
+                raw: symbol.name.to_owned(),
+                start: symbol.svma,
+            }),
+            (None, None) => None,
+        };
+        Location { function, lines }
     }
+
     /// What could not be read.
-    pub fn notes(&self) -> Vec<String> {
-        todo!()
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn lines(&self, svma: u64) -> Vec<SourceFrame> {
+        let Some(dwarf) = &self.dwarf else {
+            return Vec::new();
+        };
+        // A lookup that panicked would have left only caches behind.
+        let mut dwarf = dwarf
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let Dwarf {
+            context,
+            scopes,
+            known,
+        } = &mut *dwarf;
+        if let Some(frames) = known.get(&svma) {
+            return frames.clone();
+        }
+        let frames = frames(context, scopes, svma);
+        if known.len() >= KNOWN_LIMIT {
+            known.clear();
+        }
+        known.insert(svma, frames.clone());
+        frames
+    }
+}
+
+fn frames(
+    context: &addr2line::Context<Reader>,
+    scopes: &mut Scopes,
+    svma: u64,
+) -> Vec<SourceFrame> {
+    let mut lines: Vec<SourceFrame> = Vec::new();
+    // Split DWARF (.dwo) is not loaded; the skeleton still gives lines.
+    let Ok(mut frames) = context.find_frames(svma).skip_all_loads() else {
+        return lines;
+    };
+    let unit = context
+        .find_dwarf_and_unit(svma)
+        .skip_all_loads()
+        .and_then(|unit| unit.header.debug_info_offset());
+    while let Ok(Some(frame)) = frames.next() {
+        let die = unit
+            .zip(frame.dw_die_offset)
+            .map(|(unit, die)| unit.0 + die.0);
+        let function = die.and_then(|die| scopes.qualified_name(die)).or_else(|| {
+            let name = frame.function.as_ref()?.raw_name().ok()?;
+            Some(function_name(&name))
+        });
+        let place = frame.location;
+        lines.push(SourceFrame {
+            function,
+            file: place
+                .as_ref()
+                .and_then(|place| place.file)
+                .map(str::to_owned),
+            line: place
+                .as_ref()
+                .and_then(|place| place.line)
+                .filter(|&line| line != 0),
+            column: place
+                .as_ref()
+                .and_then(|place| place.column)
+                .filter(|&column| column != 0),
+            inlined: true,
+        });
+    }
+    if let Some(outermost) = lines.last_mut() {
+        outermost.inlined = false;
+    }
+    // A unit's range without function or line is not information.
+    lines.retain(|frame| frame.function.is_some() || frame.file.is_some());
+    lines
+}
+
+fn has_missing_supplement(image: &Image) -> bool {
+    image.supplementary_image().is_none() && image.section(".gnu_debugaltlink").is_some()
+}
+
+fn endianness(image: &Image) -> RunTimeEndian {
+    if image.is_big_endian() {
+        RunTimeEndian::Big
+    } else {
+        RunTimeEndian::Little
+    }
+}
+
+impl fmt::Debug for Locator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locator")
+            .field("image", &self.image.name())
+            .field("has_dwarf", &self.dwarf.is_some())
+            .finish_non_exhaustive()
     }
 }

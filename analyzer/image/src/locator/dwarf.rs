@@ -1,0 +1,42 @@
+//! Loading the DWARF sections of an image, its debug file and its supplementary file.
+
+use std::sync::Arc;
+
+use gimli::{EndianArcSlice, RunTimeEndian, SectionId};
+
+use super::scopes::Scopes;
+use super::{Dwarf, endianness};
+use crate::Image;
+use crate::image::SharedBytes;
+
+pub(super) type Reader = EndianArcSlice<RunTimeEndian>;
+
+/// `None` if the image has no DWARF.
+pub(super) fn load(image: &Image) -> Result<Option<Dwarf>, gimli::Error> {
+    // Units without lines or lines without units are of no use.
+    if image.shared_section(".debug_info").is_none() {
+        return Ok(None);
+    }
+    let mut dwarf = sections(image)?;
+    if let Some(supplementary) = image.supplementary_image() {
+        dwarf.set_sup(sections(supplementary)?);
+    }
+    let dwarf = Arc::new(dwarf);
+    Ok(Some(Dwarf {
+        scopes: Scopes::new(&dwarf),
+        context: addr2line::Context::from_arc_dwarf(dwarf)?,
+        known: Default::default(),
+    }))
+}
+
+fn sections(image: &Image) -> Result<gimli::Dwarf<Reader>, gimli::Error> {
+    let endian = endianness(image);
+    let load = |id: SectionId| -> Result<Reader, gimli::Error> {
+        let SharedBytes { whole, range } = image.shared_section(id.name()).unwrap_or(SharedBytes {
+            whole: Arc::from([]),
+            range: 0..0,
+        });
+        Ok(Reader::new(whole, endian).range(range))
+    };
+    gimli::Dwarf::load(load)
+}

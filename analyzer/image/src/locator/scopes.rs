@@ -1,0 +1,253 @@
+//! Qualified names of functions: `DW_AT_name` behind the names of the enclosing scopes.
+//!
+//! This is what gdb shows in a backtrace, for C++ and Rust alike, and it exists also where there is no
+//! linkage name. It differs from the demangled linkage name: Rust's `{impl#0}` and `{closure#1}` with
+//! their type arguments, C++ lambdas, clones.
+//!
+//! DIEs do not know their parents, so one pass over a unit's DIEs notes, for every scope and function,
+//! the scope around it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gimli::{AttributeValue, DwTag, Reader as _, UnitHeader, UnitOffset};
+
+use super::dwarf::Reader;
+
+/// How many references and scopes a name may lead through.
+const DEPTH_LIMIT: usize = 32;
+/// Type arguments can make a name of one function longer than a screen, but not without end.
+const NAME_LIMIT: usize = 16 << 10;
+
+pub(super) struct Scopes {
+    main: File,
+    supplementary: Option<File>,
+    names: HashMap<(bool, usize), Option<String>>,
+}
+
+struct File {
+    dwarf: Arc<gimli::Dwarf<Reader>>,
+    is_supplementary: bool,
+    /// Sorted by their offset in `.debug_info`.
+    headers: Vec<(usize, UnitHeader<Reader>)>,
+    units: HashMap<usize, Option<Unit>>,
+}
+
+struct Unit {
+    unit: gimli::Unit<Reader>,
+    /// Scope or function -> the scope around it.
+    parents: HashMap<usize, usize>,
+}
+
+/// A DIE: in which file, at which offset of `.debug_info`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place {
+    supplementary: bool,
+    offset: usize,
+}
+
+/// What a name needs of a DIE.
+struct Die {
+    tag: DwTag,
+    name: Option<String>,
+    /// `DW_AT_specification` or `DW_AT_abstract_origin`.
+    origin: Option<Place>,
+    parent: Option<Place>,
+}
+
+impl Scopes {
+    pub(super) fn new(dwarf: &Arc<gimli::Dwarf<Reader>>) -> Scopes {
+        let supplementary = dwarf.sup.as_ref().map(|sup| File::new(sup, true));
+        Scopes {
+            main: File::new(dwarf, false),
+            supplementary,
+            names: HashMap::new(),
+        }
+    }
+
+    /// The qualified name of the function at an offset of `.debug_info`.
+    pub(super) fn qualified_name(&mut self, offset: usize) -> Option<String> {
+        self.name_at(
+            Place {
+                supplementary: false,
+                offset,
+            },
+            0,
+        )
+    }
+
+    fn name_at(&mut self, place: Place, depth: usize) -> Option<String> {
+        let key = (place.supplementary, place.offset);
+        if let Some(name) = self.names.get(&key) {
+            return name.clone();
+        }
+        if depth > DEPTH_LIMIT {
+            return None;
+        }
+        let name = self.build(place, depth);
+        self.names.insert(key, name.clone());
+        name
+    }
+
+    fn build(&mut self, place: Place, depth: usize) -> Option<String> {
+        let mut die = self.die(place)?;
+        // The declaration stands in its class or namespace; the definition elsewhere.
+        for _ in 0..DEPTH_LIMIT {
+            let Some(origin) = die.origin else { break };
+            let declared = self.die(origin)?;
+            die = Die {
+                name: declared.name.or(die.name),
+                ..declared
+            };
+        }
+        let name = match die.name {
+            Some(name) => name,
+            None if die.tag == gimli::DW_TAG_namespace => "(anonymous namespace)".to_owned(),
+            None => return None,
+        };
+        let is_function = die.tag == gimli::DW_TAG_subprogram;
+        let prefix = die.parent.and_then(|parent| {
+            // A function in a function is named alone, a type in a function with it.
+            if is_function && self.die(parent)?.tag == gimli::DW_TAG_subprogram {
+                return None;
+            }
+            self.name_at(parent, depth + 1)
+        });
+        let name = match prefix {
+            Some(prefix) => format!("{prefix}::{name}"),
+            None => name,
+        };
+        (name.len() <= NAME_LIMIT).then_some(name)
+    }
+
+    fn die(&mut self, place: Place) -> Option<Die> {
+        let file = if place.supplementary {
+            self.supplementary.as_mut()?
+        } else {
+            &mut self.main
+        };
+        file.die(place.offset)
+    }
+}
+
+impl File {
+    fn new(dwarf: &Arc<gimli::Dwarf<Reader>>, is_supplementary: bool) -> File {
+        let mut headers = Vec::new();
+        let mut units = dwarf.units();
+        while let Ok(Some(header)) = units.next() {
+            if let Some(offset) = header.debug_info_offset() {
+                headers.push((offset.0, header));
+            }
+        }
+        File {
+            dwarf: dwarf.clone(),
+            is_supplementary,
+            headers,
+            units: HashMap::new(),
+        }
+    }
+
+    fn die(&mut self, offset: usize) -> Option<Die> {
+        let index = self
+            .headers
+            .partition_point(|(start, _)| *start <= offset)
+            .checked_sub(1)?;
+        let (start, header) = self.headers.get(index)?;
+        let start = *start;
+        let dwarf = &self.dwarf;
+        let unit = self
+            .units
+            .entry(start)
+            .or_insert_with(|| Unit::parse(dwarf, header.clone()))
+            .as_ref()?;
+        let here = |offset: usize| Place {
+            supplementary: self.is_supplementary,
+            offset: start + offset,
+        };
+        let local = offset - start;
+        let entry = unit.unit.entry(UnitOffset(local)).ok()?;
+        let mut die = Die {
+            tag: entry.tag(),
+            name: None,
+            origin: None,
+            parent: unit.parents.get(&local).map(|&parent| here(parent)),
+        };
+        for attribute in entry.attrs() {
+            match attribute.name() {
+                gimli::DW_AT_name => {
+                    let text = dwarf.attr_string(&unit.unit, attribute.value()).ok();
+                    die.name = text.and_then(|text| {
+                        let text = text.to_string_lossy().ok()?;
+                        (!text.is_empty() && text.len() <= NAME_LIMIT).then(|| text.into_owned())
+                    });
+                }
+                gimli::DW_AT_specification | gimli::DW_AT_abstract_origin => {
+                    die.origin = match attribute.value() {
+                        AttributeValue::UnitRef(offset) => Some(here(offset.0)),
+                        AttributeValue::DebugInfoRef(offset) => Some(Place {
+                            supplementary: self.is_supplementary,
+                            offset: offset.0,
+                        }),
+                        AttributeValue::DebugInfoRefSup(offset) => Some(Place {
+                            supplementary: true,
+                            offset: offset.0,
+                        }),
+                        _ => None,
+                    };
+                }
+                _ => {}
+            }
+        }
+        Some(die)
+    }
+}
+
+impl Unit {
+    fn parse(dwarf: &gimli::Dwarf<Reader>, header: UnitHeader<Reader>) -> Option<Unit> {
+        let unit = dwarf.unit(header).ok()?;
+        let mut parents = HashMap::new();
+        // Scopes around the current DIE, with their depths.
+        let mut open: Vec<(isize, usize)> = Vec::new();
+        let mut entries = unit.entries_raw(None).ok()?;
+        while !entries.is_empty() {
+            let offset = entries.next_offset().0;
+            let depth = entries.next_depth();
+            // What was read before a damaged DIE serves.
+            let Ok(abbreviation) = entries.read_abbreviation() else {
+                break;
+            };
+            let Some(abbreviation) = abbreviation else {
+                continue;
+            };
+            while open.last().is_some_and(|&(scope, _)| scope >= depth) {
+                open.pop();
+            }
+            if is_scope(abbreviation.tag()) {
+                if let Some(&(_, parent)) = open.last() {
+                    parents.insert(offset, parent);
+                }
+                if abbreviation.has_children() {
+                    open.push((depth, offset));
+                }
+            }
+            if entries.skip_attributes(abbreviation.attributes()).is_err() {
+                break;
+            }
+        }
+        Some(Unit { unit, parents })
+    }
+}
+
+fn is_scope(tag: DwTag) -> bool {
+    matches!(
+        tag,
+        gimli::DW_TAG_namespace
+            | gimli::DW_TAG_module
+            | gimli::DW_TAG_class_type
+            | gimli::DW_TAG_structure_type
+            | gimli::DW_TAG_union_type
+            | gimli::DW_TAG_interface_type
+            | gimli::DW_TAG_enumeration_type
+            | gimli::DW_TAG_subprogram
+    )
+}
