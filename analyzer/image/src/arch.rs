@@ -69,12 +69,11 @@ impl Arch {
         }
     }
 
-    /// The multiarch directories where a distribution may keep this architecture's libraries,
-    /// below `/lib` and `/usr/lib`.
-    pub(crate) fn library_directories(self) -> &'static [&'static str] {
+    /// Debian's multiarch directories of this architecture, below `/lib` and `/usr/lib`.
+    pub(crate) fn multiarch_directories(self) -> &'static [&'static str] {
         match self {
-            Arch::X86_64 => &["x86_64-linux-gnu", "../lib64"],
-            Arch::Aarch64 => &["aarch64-linux-gnu", "../lib64"],
+            Arch::X86_64 => &["x86_64-linux-gnu"],
+            Arch::Aarch64 => &["aarch64-linux-gnu"],
             Arch::Arm => &["arm-linux-gnueabihf", "arm-linux-gnueabi"],
         }
     }

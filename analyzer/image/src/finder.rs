@@ -1,17 +1,25 @@
 //! Where on the host the target's files are, and whether they are the right ones.
+//!
+//! Apart from the image because this is the only code that walks directories: a sysroot's, the
+//! host's, the debug directories'. Files are checked by build-id; a wrong one is never used silently.
 
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
-use crate::{BuildId, Error, Image};
+use crate::{Arch, BuildId, Error, Image};
+
+mod debug_file;
+mod sysroot;
 
 /// Where to look for files.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Finder {
     /// Copy of the target's file system.
     pub sysroot: Option<PathBuf>,
-    /// Where debug files are; by default `/usr/lib/debug`. Also tried below the sysroot.
+    /// Where debug files are; by default `/usr/lib/debug`. Each is tried below the sysroot first.
     pub debug_directories: Vec<PathBuf>,
+    /// The target's architecture, if known: files of another are passed over.
+    pub arch: Option<Arch>,
 }
 
 /// A file that is wanted.
@@ -32,7 +40,7 @@ pub struct Found {
     pub image: Image,
     /// Where it was.
     pub origin: Origin,
-    /// What is not as it should be.
+    /// What is not as it should be, a clause each.
     pub notes: Vec<String>,
 }
 
@@ -46,34 +54,57 @@ pub enum Origin {
     Target(String),
 }
 
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::File(path) => path.display().fmt(f),
+            Origin::Target(path) => write!(f, "target:{path}"),
+        }
+    }
+}
+
 /// Why a file was not found.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FindError {
-    /// Nowhere.
-    #[error("not found")]
+    /// It is at none of the places where it could be.
+    #[error("cannot find {path}: tried {}; {advice}", list(tried))]
     NotFound {
         /// The path on the target.
         path: String,
         /// Places tried and what was there.
         tried: Vec<String>,
+        /// What to do.
+        advice: &'static str,
     },
-    /// Found, but another build.
-    #[error("wrong build-id")]
+    /// There is a file of that name, but of another build than the target has.
+    #[error(
+        "{file} is not the file that the target has: expected build-id {expected}, found {}; \
+         copy the target's own file there, or name its directory tree with --sysroot",
+        seen.as_ref().map_or("none".to_owned(), |seen| seen.to_string())
+    )]
     WrongBuildId {
         /// The file.
         file: String,
-        /// Expected.
+        /// What the target has mapped.
         expected: BuildId,
-        /// Seen.
+        /// What the file has.
         seen: Option<BuildId>,
     },
-    /// Found, but unusable.
+    /// The file was found, but is unusable.
     #[error(transparent)]
     Image(#[from] Error),
 }
 
-/// Reads a file of the target.
+fn list(tried: &[String]) -> String {
+    if tried.is_empty() {
+        "nothing".to_owned()
+    } else {
+        tried.join(", ")
+    }
+}
+
+/// Reads a file of the target by its path there.
 pub type Fetch<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<u8>, String>;
 
 impl Default for Finder {
@@ -81,13 +112,194 @@ impl Default for Finder {
         Finder {
             sysroot: None,
             debug_directories: vec![PathBuf::from("/usr/lib/debug")],
+            arch: None,
         }
     }
 }
 
 impl Finder {
-    /// Finds an image.
+    /// With a sysroot, or without.
+    pub fn new(sysroot: Option<PathBuf>) -> Finder {
+        Finder {
+            sysroot,
+            ..Finder::default()
+        }
+    }
+
+    /// Finds an image and its debug file: in the sysroot, then on this machine if the target runs
+    /// here or the build-id proves the file right, then through `fetch` from the target itself, and
+    /// in the debug directories by build-id. Last, for a remote target, a local file of the same
+    /// path, with a note that nothing proves it right.
     pub fn find(&self, wanted: &Wanted<'_>, fetch: Option<Fetch<'_>>) -> Result<Found, FindError> {
-        todo!()
+        let mut search = Search {
+            wanted,
+            arch: self.arch,
+            tried: Vec::new(),
+            failed: None,
+        };
+        let found = self.search(&mut search, fetch);
+        let Some((image, origin, mut notes)) = found else {
+            return Err(search.failed.unwrap_or_else(|| FindError::NotFound {
+                path: wanted.path.to_owned(),
+                tried: search.tried,
+                advice: match self.sysroot {
+                    Some(_) => "copy the target's file into the sysroot",
+                    None => "name a copy of the target's files with --sysroot DIR",
+                },
+            }));
+        };
+        let host_path = match &origin {
+            Origin::File(path) => Some(path.as_path()),
+            Origin::Target(_) => None,
+        };
+        let image = self.attach_debug_file(image, host_path, wanted.path, &mut notes);
+        Ok(Found {
+            image,
+            origin,
+            notes,
+        })
+    }
+
+    fn search(
+        &self,
+        search: &mut Search<'_>,
+        fetch: Option<Fetch<'_>>,
+    ) -> Option<(Image, Origin, Vec<String>)> {
+        let wanted = search.wanted;
+        // The kernel's name for a mapped file that was replaced meanwhile.
+        let path = wanted
+            .path
+            .strip_suffix(" (deleted)")
+            .unwrap_or(wanted.path);
+        if path.is_empty() || path.starts_with('[') || path.starts_with("linux-vdso") {
+            search.tried.push(format!("{path:?} (not a file)"));
+            return None;
+        }
+        let from = |image, path| Some((image, Origin::File(path), Vec::new()));
+        if let Some(root) = &self.sysroot {
+            for candidate in sysroot::candidates(path) {
+                let Some(file) = sysroot::resolve(root, Path::new(&candidate)) else {
+                    search.missing(root.join(candidate.trim_start_matches('/')));
+                    continue;
+                };
+                if let Some(image) = search.open(&file) {
+                    return from(image, file);
+                }
+            }
+            // qemu-user and gdbserver below a chroot report paths of the host.
+            if Path::new(path).starts_with(root)
+                && let Some(image) = search.open(Path::new(path))
+            {
+                return from(image, path.into());
+            }
+        }
+        if wanted.local || wanted.build_id.is_some() {
+            for candidate in sysroot::candidates(path) {
+                let file = PathBuf::from(candidate);
+                if !file.is_file() {
+                    if wanted.local {
+                        search.missing(file);
+                    }
+                } else if wanted.local {
+                    if let Some(image) = search.open(&file) {
+                        return from(image, file);
+                    }
+                } else if let Some(image) = search.open_if_proved(&file) {
+                    return from(image, file);
+                }
+            }
+        }
+        if let Some(fetch) = fetch {
+            match fetch(path) {
+                Ok(bytes) => {
+                    if let Some(image) = search.check(Image::parse(path, bytes)) {
+                        return Some((image, Origin::Target(path.to_owned()), Vec::new()));
+                    }
+                }
+                Err(why) => search.tried.push(format!("target:{path} ({why})")),
+            }
+        }
+        if let Some(build_id) = wanted.build_id {
+            for file in self.in_debug_directories(&build_id.path("")) {
+                if let Some(image) = search.open_if_proved(&file) {
+                    return from(image, file);
+                }
+            }
+        } else if !wanted.local && path.starts_with('/') {
+            let file = PathBuf::from(path);
+            if let Some(image) = search.open(&file) {
+                let note = format!(
+                    "{path} was taken from this machine; that it is the target's file is not proved"
+                );
+                return Some((image, Origin::File(file), vec![note]));
+            }
+        }
+        None
+    }
+
+    /// `relative` below each debug directory, below the sysroot first.
+    fn in_debug_directories(&self, relative: &str) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        for directory in &self.debug_directories {
+            let file = directory.join(relative);
+            if let Some(root) = &self.sysroot {
+                files.extend(sysroot::resolve(root, &file));
+            }
+            files.push(file);
+        }
+        files
+    }
+}
+
+/// One search: what was tried, and the first failure worth telling.
+struct Search<'a> {
+    wanted: &'a Wanted<'a>,
+    arch: Option<Arch>,
+    tried: Vec<String>,
+    failed: Option<FindError>,
+}
+
+impl Search<'_> {
+    fn missing(&mut self, path: PathBuf) {
+        self.tried.push(path.display().to_string());
+    }
+
+    fn open(&mut self, path: &Path) -> Option<Image> {
+        if !path.is_file() {
+            self.missing(path.to_owned());
+            return None;
+        }
+        self.check(Image::open(path))
+    }
+
+    /// For places where a file of the same name means nothing: only the build-id counts.
+    fn open_if_proved(&mut self, path: &Path) -> Option<Image> {
+        let image = path.is_file().then(|| Image::open(path).ok()).flatten();
+        let image = image.filter(|image| image.build_id() == self.wanted.build_id);
+        if image.is_none() {
+            self.missing(path.to_owned());
+        }
+        image
+    }
+
+    fn check(&mut self, image: Result<Image, Error>) -> Option<Image> {
+        let error = match image {
+            Ok(image) if self.arch.is_some_and(|arch| arch != image.arch()) => {
+                self.tried
+                    .push(format!("{} (is for {})", image.name(), image.arch()));
+                return None;
+            }
+            Ok(image) => match self.wanted.build_id {
+                Some(expected) if image.build_id() != Some(expected) => FindError::WrongBuildId {
+                    file: image.name().to_owned(),
+                    expected: expected.clone(),
+                    seen: image.build_id().cloned(),
+                },
+                _ => return Some(image),
+            },
+            Err(error) => FindError::Image(error),
+        };
+        self.failed.get_or_insert(error);
+        None
     }
 }

@@ -33,7 +33,6 @@ struct Dwarf {
 
 /// What is known of an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Location {
     /// The (outermost, not inlined) function: named by DWARF, else by the symbol table.
     pub function: Option<Function>,
@@ -43,7 +42,6 @@ pub struct Location {
 
 /// A function that contains an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Function {
     /// For people: qualified, without parameters; with DWARF, as gdb's `bt` shows it.
     pub name: String,
@@ -55,7 +53,6 @@ pub struct Function {
 
 /// A source line, in a function or in what was inlined into it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct SourceFrame {
     /// Qualified, without parameters, as gdb's `bt` shows it.
     pub function: Option<String>,
