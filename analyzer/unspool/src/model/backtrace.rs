@@ -1,0 +1,81 @@
+//! Stacks as people read them, and the seam between records and symbols.
+//!
+//! Apart from the symbolizer so that the rest of the model can be tested without ELF files.
+
+use std::sync::Arc;
+
+use unspool_capture::Snapshot;
+use unspool_unwind::Provenance;
+
+/// A place in the program's code, independent of where things were mapped, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Function, demangled.
+    pub function: Option<Arc<str>>,
+    /// Bytes from the function's start; from the module's address zero if the function is not known.
+    pub offset: u64,
+    /// The module's path on the target.
+    pub module: Option<Arc<str>>,
+    /// Address as the module's file states it.
+    pub svma: Option<u64>,
+    /// Address as mapped. Different in each run.
+    pub avma: u64,
+    /// Source file.
+    pub file: Option<Arc<str>>,
+    /// Line, from 1.
+    pub line: Option<u32>,
+}
+
+impl Place {
+    /// The module's file name without directories.
+    pub fn module_name(&self) -> Option<&str> {
+        self.module.as_deref().map(base_name)
+    }
+
+    /// Where the function begins, as the module's file states it.
+    pub(super) fn function_svma(&self) -> Option<u64> {
+        self.function.as_ref()?;
+        self.svma?.checked_sub(self.offset)
+    }
+}
+
+/// A frame with names. An inlined function is a frame of its own, before the frame it was inlined into.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedFrame {
+    /// Where execution was, or will return to. The line is that of the call.
+    pub place: Place,
+    /// The function was inlined into the next frame's.
+    pub inlined: bool,
+    /// How the frame was found.
+    pub provenance: Provenance,
+}
+
+/// A stack, innermost frame first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Backtrace {
+    /// Its frames.
+    pub frames: Vec<NamedFrame>,
+    /// Why there are no more frames, if that is not the thread's first function.
+    pub truncated: Option<String>,
+}
+
+impl Backtrace {
+    /// Frames that exist on the stack, inlined functions left out.
+    pub fn physical(&self) -> impl DoubleEndedIterator<Item = &NamedFrame> {
+        self.frames.iter().filter(|frame| !frame.inlined)
+    }
+}
+
+/// What turns addresses into frames and names; `record` is an index into the capture's records and
+/// tells what was mapped at that time.
+pub(super) trait Frames {
+    /// The stack of a snapshot.
+    fn backtrace(&mut self, record: usize, snapshot: &Snapshot) -> Arc<Backtrace>;
+    /// A code address, e.g. of a start routine.
+    fn place(&mut self, record: usize, avma: u64) -> Place;
+}
+
+/// The last component of a path on the target.
+pub(crate) fn base_name(path: &str) -> &str {
+    path.rsplit('/').find(|part| !part.is_empty()).unwrap_or(path)
+}

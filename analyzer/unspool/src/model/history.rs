@@ -1,0 +1,430 @@
+//! From records to threads: which creation belongs to which thread, and how each thread ended.
+//!
+//! Records are taken in order, once. They may be incomplete (a cut capture, dropped events, a server
+//! that does not report exits), doubled or late, and thread ids are reused; so nothing is required
+//! to be there, and what had to be guessed becomes a note.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use unspool_capture::{
+    Capture, EndReason, Event, Probe, ProbeKind, ReadRole, Record, SNAPSHOT_PROBE, Severity, Source,
+};
+
+use super::backtrace::{Backtrace, Frames};
+use super::thread::{Creation, Ending, Thread, ThreadIndex};
+use super::{Model, Note, ProgramEnd, Recording, Target, origin};
+
+mod creation;
+mod handle;
+mod missing;
+
+use creation::Pending;
+use handle::Handles;
+
+/// Reads all records of a capture.
+pub(super) fn read(capture: &Capture, frames: &mut dyn Frames) -> Model {
+    let mut history = History::new(capture, frames);
+    for (at, record) in capture.records.iter().enumerate() {
+        history.record(at, record);
+    }
+    history.finish()
+}
+
+struct History<'a> {
+    capture: &'a Capture,
+    frames: &'a mut dyn Frames,
+    thumb: bool,
+    pointer: usize,
+    musl: bool,
+    threads: Vec<Thread>,
+    /// Per thread, what only matters while records are read.
+    traces: Vec<Trace>,
+    /// Which thread has a TID now.
+    current: HashMap<u64, usize>,
+    probes: HashMap<u32, &'a Probe>,
+    pending: Vec<Pending>,
+    handles: Handles,
+    recording: Recording,
+    notes: Vec<Note>,
+    counts: missing::Counts,
+}
+
+#[derive(Default)]
+struct Trace {
+    /// A Start event was recorded.
+    started: bool,
+    /// A ThreadSeen record was there; otherwise events alone tell of the thread.
+    seen: bool,
+    /// The thread this one has called join for last.
+    joining: Option<usize>,
+    gone: bool,
+}
+
+impl<'a> History<'a> {
+    fn new(capture: &'a Capture, frames: &'a mut dyn Frames) -> History<'a> {
+        let arch = unspool_image::Arch::from_gdb_name(&capture.target.arch);
+        let source = match capture.header.source() {
+            Source::Unspecified => None,
+            source => Some(source),
+        };
+        History {
+            capture,
+            frames,
+            thumb: arch == Some(unspool_image::Arch::Arm),
+            pointer: arch.map_or(8, |arch| arch.address_size()),
+            musl: false,
+            threads: Vec::new(),
+            traces: Vec::new(),
+            current: HashMap::new(),
+            probes: HashMap::new(),
+            pending: Vec::new(),
+            handles: Handles::default(),
+            recording: Recording {
+                product: capture.header.product.clone(),
+                command: capture.header.command.clone(),
+                source,
+                start_unix_ns: capture.header.start_unix_ns,
+                cut: capture.cut.is_some(),
+                ..Recording::default()
+            },
+            notes: Vec::new(),
+            counts: missing::Counts::default(),
+        }
+    }
+
+    fn record(&mut self, at: usize, record: &'a Record) {
+        match record {
+            Record::Header(_) | Record::Target(_) | Record::ModuleUnloaded(_) => {}
+            Record::ModuleLoaded(module) => {
+                self.clock(module.time_ns);
+                self.musl |= module.path.contains("musl");
+            }
+            Record::ThreadSeen(seen) => {
+                self.clock(seen.time_ns);
+                let index = self.thread(seen.tid, seen.time_ns);
+                self.traces[index].seen = true;
+                let thread = &mut self.threads[index];
+                if !seen.name.is_empty() {
+                    thread.name.clone_from(&seen.name);
+                }
+                if seen.existed_before && thread.creation == Creation::Unseen {
+                    thread.creation = Creation::Before;
+                }
+            }
+            Record::ThreadName(named) => {
+                self.clock(named.time_ns);
+                if let Some(&index) = self.current.get(&named.tid)
+                    && !named.name.is_empty()
+                {
+                    self.threads[index].name.clone_from(&named.name);
+                }
+            }
+            Record::ThreadExited(exited) => {
+                self.clock(exited.time_ns);
+                if let Some(index) = self.current.remove(&exited.tid) {
+                    self.gone(index, exited.time_ns, exited.exact);
+                } else if !self.threads.iter().any(|t| t.tid == exited.tid) {
+                    let index = self.thread(exited.tid, exited.time_ns);
+                    self.threads[index].started_ns = None;
+                    self.current.remove(&exited.tid);
+                    self.gone(index, exited.time_ns, exited.exact);
+                }
+            }
+            Record::Probe(probe) => {
+                self.probes.insert(probe.id, probe);
+                self.counts.create_probes += u64::from(probe.kind() == ProbeKind::Create);
+            }
+            Record::Event(event) => self.event(at, event),
+            Record::Note(note) => {
+                self.clock(note.time_ns);
+                self.notes.push(match note.severity() {
+                    Severity::Info => Note::info(&note.text),
+                    Severity::Warning => Note::warning(&note.text),
+                    Severity::Error => Note::error(&note.text),
+                });
+            }
+            Record::Dropped(dropped) => {
+                self.clock(dropped.time_ns);
+                self.recording.dropped = self.recording.dropped.saturating_add(dropped.count);
+            }
+            Record::ProcessEnded(ended) => {
+                self.clock(ended.time_ns);
+                self.recording.program_end = match (ended.exit_code, ended.signal) {
+                    (_, Some(signal)) => Some(ProgramEnd::Signal(signal)),
+                    (code, None) => Some(ProgramEnd::Exited(code.unwrap_or(0))),
+                };
+                // The first thread's end is the program's own, unless it left before the others.
+                let main = self.threads.iter().position(|t| t.creation == Creation::Main);
+                if let Some(main) = main
+                    && self.threads[main].ended_ns.is_none()
+                {
+                    self.current.remove(&self.threads[main].tid);
+                    self.gone(main, ended.time_ns, true);
+                }
+            }
+            Record::End(end) => {
+                self.clock(end.time_ns);
+                self.counts.ended = true;
+                let detail = if end.detail.is_empty() {
+                    String::new()
+                } else {
+                    format!(": {}", end.detail.trim_end_matches('.'))
+                };
+                match end.reason() {
+                    EndReason::ConnectionLost => self.notes.push(Note::error(format!(
+                        "The connection to the target was lost while recording{detail}. What came after is missing."
+                    ))),
+                    EndReason::Error => self.notes.push(Note::error(format!(
+                        "Recording failed{detail}. What came after is missing."
+                    ))),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn clock(&mut self, time_ns: u64) {
+        self.recording.duration_ns = self.recording.duration_ns.max(time_ns);
+    }
+
+    /// The thread that has this TID now; one that was never heard of begins here.
+    fn thread(&mut self, tid: u64, time_ns: u64) -> usize {
+        if let Some(&index) = self.current.get(&tid) {
+            return index;
+        }
+        let index = self.threads.len();
+        let pid = self.capture.target.pid;
+        let main = if pid == 0 { index == 0 } else { tid == pid };
+        // A process id is not reused while the process lives.
+        let main = main && !self.threads.iter().any(|t| t.creation == Creation::Main);
+        self.threads.push(Thread {
+            tid,
+            name: String::new(),
+            key: Default::default(),
+            function: None,
+            creation: if main { Creation::Main } else { Creation::Unseen },
+            created_ns: None,
+            started_ns: Some(time_ns),
+            ended_ns: None,
+            end_exact: false,
+            ending: Ending::Alive,
+            detached: false,
+            joiner: None,
+            stack: None,
+        });
+        self.traces.push(Trace::default());
+        self.current.insert(tid, index);
+        index
+    }
+
+    fn gone(&mut self, index: usize, time_ns: u64, exact: bool) {
+        let thread = &mut self.threads[index];
+        if !self.traces[index].gone || (exact && !thread.end_exact) {
+            thread.ended_ns = Some(time_ns);
+            thread.end_exact = exact;
+        }
+        self.traces[index].gone = true;
+    }
+
+    fn event(&mut self, at: usize, event: &'a Event) {
+        self.clock(event.time_ns);
+        if !self.counts.sequence(event.seq) {
+            return;
+        }
+        let kind = match self.probes.get(&event.probe) {
+            Some(probe) => probe.kind(),
+            None if event.probe == SNAPSHOT_PROBE => ProbeKind::Snapshot,
+            None => {
+                self.counts.undeclared += 1;
+                return;
+            }
+        };
+        if kind == ProbeKind::Start {
+            return self.start(at, event);
+        }
+        let index = self.thread(event.tid, event.time_ns);
+        // Whoever goes on after calling join has joined.
+        if matches!(kind, ProbeKind::Create | ProbeKind::Join | ProbeKind::Detach | ProbeKind::Exit)
+            && let Some(joined) = self.traces[index].joining.take()
+            && !self.traces[joined].gone
+        {
+            let tid = self.threads[joined].tid;
+            if self.current.get(&tid) == Some(&joined) {
+                self.current.remove(&tid);
+            }
+            self.gone(joined, event.time_ns, false);
+        }
+        match kind {
+            ProbeKind::Create => self.create(at, event, index),
+            ProbeKind::Join => {
+                if let Some(&handle) = event.args.first() {
+                    self.join(index, handle);
+                }
+            }
+            ProbeKind::Detach => {
+                if let Some(&handle) = event.args.first() {
+                    self.detach(handle);
+                }
+            }
+            ProbeKind::Snapshot => {
+                if let Some(snapshot) = &event.snapshot {
+                    let stack = self.frames.backtrace(at, snapshot);
+                    let thread = &mut self.threads[index];
+                    if thread.function.is_none() && !matches!(thread.creation, Creation::Seen { .. }) {
+                        thread.function = origin::thread_function(&stack);
+                    }
+                    thread.stack = Some(stack);
+                }
+            }
+            ProbeKind::Exit | ProbeKind::Start | ProbeKind::Unspecified => {}
+        }
+    }
+
+    fn create(&mut self, at: usize, event: &Event, creator: usize) {
+        self.counts.creations += 1;
+        let attr = event.reads.iter().find(|read| read.role() == ReadRole::Attr);
+        let pending = Pending {
+            record: at,
+            time_ns: event.time_ns,
+            creator,
+            place: event.args.first().copied().unwrap_or(0),
+            routine: self.routine(event.args.get(2).copied()),
+            arg: event.args.get(3).copied(),
+            handle: None,
+            detached: attr.is_some_and(|attr| creation::detached(&attr.bytes, self.pointer, self.musl)),
+        };
+        // The same place in memory is about to be used again: what it held belongs to who waits.
+        for (place, handle) in handle::reads(event, self.pointer) {
+            for waiting in self.pending.iter_mut().filter(|p| p.place == place) {
+                waiting.handle.get_or_insert(handle);
+            }
+        }
+        self.pending.push(pending);
+    }
+
+    fn start(&mut self, at: usize, event: &Event) {
+        if let Some(&index) = self.current.get(&event.tid)
+            && self.traces[index].started
+        {
+            // A thread starts once: the TID has a new owner, and the old one's end was missed.
+            self.current.remove(&event.tid);
+            self.gone(index, event.time_ns, false);
+            self.counts.ends_missed += 1;
+        }
+        let index = self.thread(event.tid, event.time_ns);
+        self.traces[index].started = true;
+        self.threads[index].started_ns = Some(event.time_ns);
+        let probe = self.probes.get(&event.probe).map_or(0, |probe| probe.avma);
+        let routine = self.routine(Some(probe));
+        self.threads[index].function.get_or_insert_with(|| self.frames.place(at, routine));
+
+        let registers = handle::StartRegisters::read(event, &self.capture.target);
+        let stored = handle::reads(event, self.pointer);
+        match creation::choose(&self.pending, routine, event.args.first().copied(), &registers, &stored) {
+            Some((chosen, inferred)) => {
+                let pending = self.pending.remove(chosen);
+                let stored = stored.iter().find(|(place, _)| *place == pending.place);
+                let handle = registers
+                    .thread_pointer
+                    .or(stored.map(|(_, handle)| *handle))
+                    .or(pending.handle);
+                self.link(index, &pending, inferred);
+                self.known_handle(index, handle, registers.sp);
+            }
+            None => self.known_handle(index, registers.thread_pointer, registers.sp),
+        }
+    }
+
+    fn link(&mut self, index: usize, pending: &Pending, inferred: bool) {
+        let snapshot = match &self.capture.records[pending.record] {
+            Record::Event(event) => event.snapshot.as_ref(),
+            _ => None,
+        };
+        let stack = match snapshot {
+            Some(snapshot) => creation::without_callee(&self.frames.backtrace(pending.record, snapshot)),
+            None => Arc::new(Backtrace {
+                truncated: Some("no registers were recorded".to_owned()),
+                ..Backtrace::default()
+            }),
+        };
+        if self.threads[index].function.is_none() && pending.routine != 0 {
+            self.threads[index].function = Some(self.frames.place(pending.record, pending.routine));
+        }
+        let thread = &mut self.threads[index];
+        if pending.creator != index && thread.creation != Creation::Main {
+            thread.creation = Creation::Seen {
+                creator: ThreadIndex(pending.creator),
+                stack,
+                inferred,
+            };
+            thread.created_ns = Some(pending.time_ns);
+        }
+        thread.detached |= pending.detached;
+        self.counts.inferred += u64::from(inferred);
+    }
+
+    fn known_handle(&mut self, index: usize, handle: Option<u64>, sp: Option<u64>) {
+        let waiting = self.handles.started(index, handle, sp);
+        if let Some(joiner) = waiting.joiner {
+            self.joined_by(index, joiner);
+        }
+        self.threads[index].detached |= waiting.detached;
+    }
+
+    fn join(&mut self, joiner: usize, handle: u64) {
+        let threads = &self.threads;
+        match self.handles.find(handle, |index| threads[index].joiner.is_none()) {
+            Some(index) => self.joined_by(index, joiner),
+            None => self.handles.expect(handle).joiner = Some(joiner),
+        }
+    }
+
+    fn joined_by(&mut self, index: usize, joiner: usize) {
+        self.threads[index].joiner = Some(ThreadIndex(joiner));
+        self.traces[joiner].joining = Some(index);
+    }
+
+    fn detach(&mut self, handle: u64) {
+        let threads = &self.threads;
+        match self.handles.find(handle, |index| threads[index].ended_ns.is_none()) {
+            Some(index) => self.threads[index].detached = true,
+            None => self.handles.expect(handle).detached = true,
+        }
+    }
+
+    /// A code address as a pointer gives it: on ARM, bit 0 says Thumb and is no part of it.
+    fn routine(&self, pointer: Option<u64>) -> u64 {
+        let pointer = pointer.unwrap_or(0);
+        if self.thumb { pointer & !1 } else { pointer }
+    }
+
+    fn finish(mut self) -> Model {
+        self.link_leftovers();
+        for (thread, trace) in self.threads.iter_mut().zip(&self.traces) {
+            thread.ending = match (trace.gone, thread.joiner, thread.detached) {
+                (false, ..) => Ending::Alive,
+                (true, Some(_), _) => Ending::Joined,
+                (true, None, true) => Ending::Detached,
+                (true, None, false) => Ending::Exited,
+            };
+        }
+        self.note_missing();
+        let target = &self.capture.target;
+        let arch = unspool_image::Arch::from_gdb_name(&target.arch);
+        Model {
+            target: Target {
+                arch: arch.map_or(target.arch.clone(), |arch| arch.name().to_owned()),
+                executable: target.executable.clone(),
+                pid: target.pid,
+            },
+            recording: self.recording,
+            modules: Vec::new(),
+            threads: self.threads,
+            notes: self.notes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Creations that wait for their thread, and which of them a starting thread came from.
+
+use std::sync::Arc;
+
+use super::History;
+use super::handle::StartRegisters;
+use crate::model::backtrace::Backtrace;
+use crate::model::thread::Creation;
+
+/// A call of a creation function whose thread has not been seen to start.
+#[derive(Debug)]
+pub(super) struct Pending {
+    /// Its event's place among the records.
+    pub(super) record: usize,
+    pub(super) time_ns: u64,
+    pub(super) creator: usize,
+    /// Where the creation function puts the handle.
+    pub(super) place: u64,
+    pub(super) routine: u64,
+    pub(super) arg: Option<u64>,
+    /// What was later read at `place`.
+    pub(super) handle: Option<u64>,
+    pub(super) detached: bool,
+}
+
+/// Which pending creation a starting thread came from, and whether that is a guess.
+pub(super) fn choose(
+    pending: &[Pending],
+    routine: u64,
+    arg: Option<u64>,
+    registers: &StartRegisters,
+    stored: &[(u64, u64)],
+) -> Option<(usize, bool)> {
+    let candidates: Vec<usize> = (0..pending.len())
+        .filter(|&i| pending[i].routine == routine)
+        .filter(|&i| arg.is_none() || pending[i].arg.is_none() || pending[i].arg == arg)
+        .collect();
+    if candidates.len() <= 1 {
+        return Some((*candidates.first()?, false));
+    }
+    let handle = |i: usize| {
+        let stored = stored.iter().find(|(place, _)| *place == pending[i].place);
+        pending[i].handle.or(stored.map(|(_, handle)| *handle))
+    };
+    // In glibc and musl on x86-64 a thread's handle is its thread pointer.
+    let exact: Vec<usize> = candidates
+        .iter()
+        .copied()
+        .filter(|&i| registers.thread_pointer.is_some() && handle(i) == registers.thread_pointer)
+        .collect();
+    if let [only] = exact[..] {
+        return Some((only, false));
+    }
+    // Elsewhere the handle points into the top of the thread's own stack, just above sp. Stacks are
+    // far apart, so the nearest one is meant; two equally near ones are the same stale value.
+    if registers.thread_pointer.is_none()
+        && let Some(sp) = registers.sp
+    {
+        let mut above: Vec<(u64, usize)> = candidates
+            .iter()
+            .filter_map(|&i| Some((handle(i)?.checked_sub(sp)?, i)))
+            .collect();
+        above.sort_unstable();
+        match above[..] {
+            [(near, only)] if near < STACK_TOP => return Some((only, false)),
+            [(near, first), (next, _), ..] if near < STACK_TOP && near < next => {
+                return Some((first, false));
+            }
+            _ => {}
+        }
+    }
+    // Threads mostly start in the order they are created in.
+    Some((candidates[0], true))
+}
+
+/// Nothing at the top of a stack (thread structure, static TLS) is further from the first frame.
+const STACK_TOP: u64 = 1 << 20;
+
+/// Whether thread attributes ask for a detached thread.
+///
+/// glibc keeps flags at offset 8 (after the scheduling priority and policy, 4 bytes each), bit 0 is
+/// "detached", on all architectures. musl keeps three words (stack size, guard size, stack address) and
+/// then the detach state as an int.
+pub(super) fn detached(attr: &[u8], pointer: usize, musl: bool) -> bool {
+    let at = if musl { 3 * pointer } else { 8 };
+    let Some(flags) = attr.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()) else {
+        return false;
+    };
+    let flags = u32::from_le_bytes(flags);
+    if musl { flags == 1 } else { flags & 1 != 0 }
+}
+
+/// A stack taken in a creation function, without that function.
+pub(super) fn without_callee(stack: &Arc<Backtrace>) -> Arc<Backtrace> {
+    let callee = stack.frames.iter().position(|frame| !frame.inlined);
+    let skip = callee.map_or(stack.frames.len(), |at| at + 1);
+    Arc::new(Backtrace {
+        frames: stack.frames[skip..].to_vec(),
+        truncated: stack.truncated.clone(),
+    })
+}
+
+impl History<'_> {
+    /// Threads that appeared without a start event get the oldest creation left over: a recording
+    /// that was cut, or lost events, has such.
+    pub(super) fn link_leftovers(&mut self) {
+        for index in 0..self.threads.len() {
+            let thread = &self.threads[index];
+            if self.traces[index].started || thread.creation != Creation::Unseen {
+                continue;
+            }
+            let Some(seen_ns) = thread.started_ns else {
+                continue;
+            };
+            let fits = |p: &Pending| p.time_ns <= seen_ns && p.creator != index;
+            if let Some(oldest) = self.pending.iter().position(fits) {
+                let pending = self.pending.remove(oldest);
+                self.link(index, &pending, true);
+            }
+        }
+    }
+}

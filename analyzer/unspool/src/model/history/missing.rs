@@ -1,0 +1,138 @@
+//! What a history cannot tell, counted while it is read and put into sentences at the end.
+//!
+//! A recording that failed must never look like a program without threads: the sentences that would
+//! change how the rest is read are errors, and views show them first.
+
+use super::{Creation, History, Note, Source};
+use crate::model::thread::Ending;
+
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) create_probes: u64,
+    pub(super) creations: u64,
+    pub(super) inferred: u64,
+    pub(super) ends_missed: u64,
+    pub(super) undeclared: u64,
+    pub(super) ended: bool,
+    events: u64,
+    highest: Option<u64>,
+    lowest: u64,
+    recent: Vec<u64>,
+}
+
+impl Counts {
+    /// Notes an event's number; false if that event was there already.
+    pub(super) fn sequence(&mut self, seq: u64) -> bool {
+        // Writers that do not count leave zero.
+        if seq == 0 && self.highest.unwrap_or(0) == 0 {
+            self.events += 1;
+            self.highest = Some(0);
+            return true;
+        }
+        if self.highest.is_some_and(|highest| seq <= highest) && self.recent.contains(&seq) {
+            return false;
+        }
+        if self.recent.len() >= 1024 {
+            self.recent.drain(..512);
+        }
+        self.recent.push(seq);
+        self.events += 1;
+        self.lowest = if self.highest.is_none() { seq } else { self.lowest.min(seq) };
+        self.highest = self.highest.max(Some(seq));
+        true
+    }
+
+    fn lost(&self) -> u64 {
+        let span = self.highest.map_or(0, |highest| highest - self.lowest + 1);
+        if self.highest == Some(0) { 0 } else { span.saturating_sub(self.events) }
+    }
+}
+
+impl History<'_> {
+    pub(super) fn note_missing(&mut self) {
+        let mut notes = Vec::new();
+        let inspected = self.recording.source == Some(Source::Inspected);
+        if let Some(cut) = &self.capture.cut {
+            notes.push(Note::error(format!(
+                "This recording is incomplete: {cut}. Threads and ends after {:.3} s are missing.",
+                self.recording.duration_ns as f64 / 1e9
+            )));
+        }
+        let dropped = self.recording.dropped.max(self.counts.lost());
+        self.recording.dropped = dropped;
+        if dropped > 0 {
+            notes.push(Note::error(format!(
+                "{} lost while recording: threads and creation stacks may be missing.",
+                count(dropped, "event was", "events were")
+            )));
+        }
+        if self.threads.is_empty() {
+            notes.push(Note::error("No thread was recorded: this says nothing about the program."));
+        } else if self.counts.create_probes == 0 && !inspected {
+            notes.push(Note::error(
+                "No thread creation was watched: no creation function (pthread_create) was found in the \
+                 program, so threads may be missing and no creation stack is known.",
+            ));
+        }
+        let unseen = self.threads.iter().filter(|t| t.creation == Creation::Unseen).count() as u64;
+        if unseen > 0 && !inspected {
+            notes.push(Note::warning(format!(
+                "The creation of {} was not seen: created by other means than the watched functions, or \
+                 while nobody watched.",
+                count(unseen, "thread", "threads")
+            )));
+        }
+        let before = self.threads.iter().filter(|t| t.creation == Creation::Before).count() as u64;
+        if before > 0 && !inspected {
+            notes.push(Note::info(format!(
+                "{} before the recording began: who created them, and where, is not known.",
+                count(before, "thread ran", "threads ran")
+            )));
+        }
+        let failed = self.pending.len() as u64;
+        if failed > 0 {
+            notes.push(Note::warning(format!(
+                "{} not lead to a thread that was seen: creation failed, or the thread had not started \
+                 when the recording ended.",
+                count(failed, "creation did", "creations did")
+            )));
+        }
+        if self.counts.inferred > 0 {
+            notes.push(Note::info(format!(
+                "For {} the creation was told from the order of events only, among several alike.",
+                count(self.counts.inferred, "thread", "threads")
+            )));
+        }
+        if self.counts.ends_missed > 0 {
+            notes.push(Note::info(format!(
+                "The end of {} was not seen; their thread ids were used again later.",
+                count(self.counts.ends_missed, "thread", "threads")
+            )));
+        }
+        let vague = |t: &&super::Thread| t.ending != Ending::Alive && !t.end_exact;
+        let vague = self.threads.iter().filter(vague).count() as u64;
+        if vague > 0 {
+            notes.push(Note::info(format!(
+                "The end of {} was noticed late: times marked with ≤ are the latest possible.",
+                count(vague, "thread", "threads")
+            )));
+        }
+        if self.counts.undeclared > 0 {
+            notes.push(Note::warning(format!(
+                "{} of unknown probes left out.",
+                count(self.counts.undeclared, "event was", "events were")
+            )));
+        }
+        if self.capture.unknown > 0 {
+            notes.push(Note::warning(format!(
+                "{} of a kind this version does not know: a newer Unspool may show more.",
+                count(self.capture.unknown, "record is", "records are")
+            )));
+        }
+        self.notes.extend(notes);
+    }
+}
+
+fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}

@@ -1,0 +1,116 @@
+//! Thread identity: thread function, creation backtrace and the creator's identity, as one key.
+//!
+//! A key must be equal in every run of the same program, whatever the addresses, and differ where
+//! the creation paths differ. So only what the files state goes into it: module file names and
+//! svmas. The encoding is part of the JSON's contract (`docs/report-json.md`, "Keys"): changing it
+//! breaks comparisons with old reports.
+
+use std::fmt;
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher24;
+
+use super::backtrace::{Place, base_name};
+use super::{Creation, Model, Note, Thread, ThreadIndex};
+
+/// A thread's identity. Written as 16 hex digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(pub u64);
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// The hash's own key: "unspool thread 1", little-endian halves.
+const HASH_KEY: (u64, u64) = (
+    u64::from_le_bytes(*b"unspool "),
+    u64::from_le_bytes(*b"thread 1"),
+);
+
+/// Gives every thread its key, creators before the created.
+pub(super) fn assign(model: &mut Model) {
+    let executable = base_name(&model.target.executable).to_owned();
+    let mut done = vec![false; model.threads.len()];
+    for first in 0..model.threads.len() {
+        // The way up to a creator whose key is known; a circle cannot come from real records, and
+        // ends the climb.
+        let mut path = vec![first];
+        let mut at = first;
+        while let Some(ThreadIndex(creator)) = model.threads[at].creator() {
+            if creator >= model.threads.len() || done[creator] || path.contains(&creator) {
+                break;
+            }
+            path.push(creator);
+            at = creator;
+        }
+        for index in path.into_iter().rev() {
+            if !done[index] {
+                let creator = model.threads[index].creator();
+                let creator = creator.and_then(|c| model.threads.get(c.0)).map(|t| t.key);
+                model.threads[index].key = key(&model.threads[index], creator, &executable);
+                done[index] = true;
+            }
+        }
+    }
+    note_weak_keys(model);
+}
+
+fn note_weak_keys(model: &mut Model) {
+    let weak = |thread: &&Thread| {
+        let frames = thread.creation_stack().into_iter().flat_map(|s| s.physical());
+        frames.map(|f| &f.place).chain(&thread.function).any(|place| place.svma.is_none())
+    };
+    let count = model.threads.iter().filter(weak).count();
+    if count > 0 {
+        model.notes.push(Note::warning(format!(
+            "{count} {} created through code that belongs to no known file; that code is left out of \
+             their identity, so different creation paths may be shown as one.",
+            if count == 1 { "thread was" } else { "threads were" }
+        )));
+    }
+}
+
+fn key(thread: &Thread, creator: Option<Key>, executable: &str) -> Key {
+    let mut hash = SipHasher24::new_with_keys(HASH_KEY.0, HASH_KEY.1);
+    match &thread.creation {
+        Creation::Main => {
+            hash.write(b"M");
+            write_name(&mut hash, executable);
+        }
+        Creation::Seen { stack, .. } => {
+            hash.write(b"C");
+            write_place(&mut hash, thread.function.as_ref());
+            hash.write(&creator.unwrap_or_default().0.to_le_bytes());
+            for frame in stack.physical() {
+                write_place(&mut hash, Some(&frame.place));
+            }
+        }
+        Creation::Before | Creation::Unseen => {
+            hash.write(b"B");
+            write_place(&mut hash, thread.function.as_ref());
+        }
+    }
+    Key(hash.finish())
+}
+
+/// `1`, name, svma; or `0` where the place belongs to no file: an absolute address never goes in.
+fn write_place(hash: &mut SipHasher24, place: Option<&Place>) {
+    match place.and_then(|place| Some((place.module_name()?, place.svma?))) {
+        Some((module, svma)) => {
+            hash.write(&[1]);
+            write_name(hash, module);
+            hash.write(&svma.to_le_bytes());
+        }
+        None => hash.write(&[0]),
+    }
+}
+
+fn write_name(hash: &mut SipHasher24, name: &str) {
+    hash.write(&(name.len() as u64).to_le_bytes());
+    hash.write(name.as_bytes());
+}
+
+#[cfg(test)]
+mod tests;

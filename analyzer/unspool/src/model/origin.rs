@@ -1,0 +1,93 @@
+//! The thread function of a thread whose creation was not seen, told from its stack.
+
+use super::backtrace::{Backtrace, NamedFrame, Place, base_name};
+
+/// Functions of C libraries in which every created thread begins, outside its thread function.
+const STARTERS: &[&str] = &[
+    "start_thread",
+    "clone",
+    "clone3",
+    "__clone",
+    "__clone3",
+    "__clone_internal",
+    "__thread_start",
+    "thread_start",
+    "start",
+    "start_c11",
+];
+/// Functions in which a program's first thread begins.
+const ENTRIES: &[&str] = &[
+    "_start",
+    "__start",
+    "_start_c",
+    "__libc_start_main",
+    "__libc_start_main_impl",
+    "__libc_start_call_main",
+    "libc_start_main_stage2",
+];
+
+/// The place of the function just inside the C library's thread start code.
+pub(super) fn thread_function(stack: &Backtrace) -> Option<Place> {
+    let frames: Vec<&NamedFrame> = stack.physical().collect();
+    let complete = stack.truncated.is_none();
+    let inner = inside(&frames, complete)?;
+    let frame = frames.get(inner)?;
+    let start = frame.place.function_svma()?;
+    let back = frame.place.svma? - start;
+    Some(Place {
+        function: frame.place.function.clone(),
+        offset: 0,
+        module: frame.place.module.clone(),
+        svma: Some(start),
+        avma: frame.place.avma.wrapping_sub(back),
+        file: frame.place.file.clone(),
+        line: None,
+    })
+}
+
+/// Number of outermost frames (inlined ones included) that are the C library's start code: in every
+/// stack, and of no interest to a reader.
+pub(crate) fn start_code(stack: &Backtrace) -> usize {
+    let frames: Vec<&NamedFrame> = stack.physical().collect();
+    let Some(inner) = inside(&frames, stack.truncated.is_none()) else {
+        return 0;
+    };
+    let keep = stack
+        .frames
+        .iter()
+        .enumerate()
+        .filter(|(_, frame)| !frame.inlined)
+        .nth(inner)
+        .map_or(stack.frames.len(), |(at, _)| at + 1);
+    stack.frames.len() - keep
+}
+
+/// Index of the innermost physical frame that is not start code, if there is start code.
+fn inside(frames: &[&NamedFrame], complete: bool) -> Option<usize> {
+    let mut end = frames.len();
+    while end > 0 && is_start_code(frames, end - 1, complete) {
+        end -= 1;
+    }
+    (end < frames.len()).then(|| end.checked_sub(1)).flatten()
+}
+
+fn is_start_code(frames: &[&NamedFrame], index: usize, complete: bool) -> bool {
+    let place = &frames[index].place;
+    let in_libc = place.module.as_deref().is_some_and(is_c_library);
+    match place.function.as_deref() {
+        Some(name) if STARTERS.contains(&name) || ENTRIES.contains(&name) => {
+            // `start` and the like are common names outside a C library.
+            in_libc || name.starts_with('_') || name == "start_thread" || name.starts_with("clone")
+        }
+        // Stripped: in a stack that is complete, libc's outermost frames are its start code.
+        None => complete && in_libc && index + 3 >= frames.len(),
+        Some(_) => false,
+    }
+}
+
+fn is_c_library(path: &str) -> bool {
+    let name = base_name(path);
+    ["libc.so", "libc-", "libpthread", "ld-musl", "libc.musl"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}

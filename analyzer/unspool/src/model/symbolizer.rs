@@ -1,0 +1,305 @@
+//! From snapshots to named frames: which files were mapped when, and what they say.
+//!
+//! Files are opened only when a snapshot holds an address of theirs. A file that is missing costs the
+//! names of its own frames and a note, no more. Everything looked up is kept, so that a thousand
+//! threads from one place cost as much as one.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use unspool_capture::{Capture, ModuleLoaded, Record, RegisterLayout, Snapshot};
+use unspool_image::{Arch, Finder};
+use unspool_unwind::{
+    Frame, ModuleMap, Provenance, RegisterFile, SnapshotMemory, Stack, StackEnd, WalkOptions, walk,
+};
+
+use super::Note;
+use super::backtrace::{Backtrace, Frames, NamedFrame, Place};
+
+mod epoch;
+mod file;
+
+use epoch::Epoch;
+use file::Files;
+
+/// An image that was mapped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Module {
+    /// Path on the target.
+    pub path: String,
+    /// Build-id in hex, if known.
+    pub build_id: Option<String>,
+    /// First address, 0 if not known.
+    pub start: u64,
+    /// avma = svma + bias, wrapping.
+    pub bias: u64,
+}
+
+/// Turns snapshots into named frames. Keeps what it has read: use one for one capture.
+#[derive(Debug)]
+pub struct Symbolizer {
+    files: Files,
+    arch: Option<Arch>,
+    layout: Vec<RegisterLayout>,
+    modules: Vec<Module>,
+    loads: Vec<Load>,
+    epochs: Vec<Epoch>,
+    names: HashMap<(usize, u64), Arc<[Source]>>,
+    stacks: HashMap<(usize, Vec<(u64, Provenance)>, Option<String>), Arc<Backtrace>>,
+    notes: Vec<Note>,
+}
+
+/// A module of the capture and its file.
+#[derive(Debug)]
+struct Load {
+    record: ModuleLoaded,
+    file: usize,
+    path: Arc<str>,
+}
+
+/// A function and line an address stands for; several where functions were inlined.
+#[derive(Clone, Debug)]
+struct Source {
+    function: Option<Arc<str>>,
+    function_svma: Option<u64>,
+    file: Option<Arc<str>>,
+    line: Option<u32>,
+    inlined: bool,
+}
+
+impl Symbolizer {
+    /// Looks for files where the finder says.
+    pub fn new(finder: Finder) -> Symbolizer {
+        Symbolizer {
+            files: Files::new(finder),
+            arch: None,
+            layout: Vec::new(),
+            modules: Vec::new(),
+            loads: Vec::new(),
+            epochs: Vec::new(),
+            names: HashMap::new(),
+            stacks: HashMap::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Takes in what was mapped when; opens nothing yet.
+    pub(super) fn open(&mut self, capture: &Capture) {
+        self.files.local = capture.target.local;
+        self.arch = Arch::from_gdb_name(&capture.target.arch);
+        self.layout = capture.target.registers.clone();
+        if self.arch.is_none() && capture.events().next().is_some() {
+            self.notes.push(Note::error(format!(
+                "Stacks cannot be unwound: the capture is of architecture {:?}, known are x86-64, AArch64 and ARM.",
+                capture.target.arch
+            )));
+        }
+        for record in &capture.records {
+            if let Record::ModuleLoaded(module) = record {
+                let id = unspool_image::BuildId::new(&module.build_id);
+                self.modules.push(Module {
+                    path: module.path.clone(),
+                    build_id: id.as_ref().map(ToString::to_string),
+                    start: module.start,
+                    bias: module.bias,
+                });
+                self.loads.push(Load {
+                    record: module.clone(),
+                    file: self.files.add(&module.path, id),
+                    path: module.path.as_str().into(),
+                });
+            }
+        }
+        self.epochs = epoch::divide(&capture.records);
+    }
+
+    /// The capture's modules.
+    pub(super) fn modules(&self) -> &[Module] {
+        &self.modules
+    }
+
+    /// What could not be read, so far.
+    pub(super) fn take_notes(&mut self) -> Vec<Note> {
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.extend(self.files.notes());
+        notes
+    }
+
+    fn epoch(&self, record: usize) -> usize {
+        let after = self.epochs.partition_point(|epoch| epoch.first <= record);
+        after.saturating_sub(1)
+    }
+
+    /// The module that an address belongs to, whether its file is there or not.
+    fn owner(&self, epoch: usize, avma: u64) -> Option<usize> {
+        let epoch = self.epochs.get(epoch)?;
+        epoch.owner(avma).or_else(|| {
+            let (module, _) = epoch.map.as_ref()?.find(avma)?;
+            Some(module.id as usize)
+        })
+    }
+
+    fn unwind(&mut self, arch: Arch, epoch: usize, snapshot: &Snapshot) -> Stack {
+        let mut wanted = BTreeSet::new();
+        let (layout, here) = (&self.layout, &self.epochs[epoch]);
+        let registers: HashMap<&str, u64> = layout
+            .iter()
+            .filter_map(|layout| Some((layout.name.as_str(), snapshot.register(layout)?)))
+            .collect();
+        wanted.extend(registers.values().filter_map(|value| here.owner(*value)));
+        let mut memory = SnapshotMemory::new();
+        let size = arch.address_size();
+        for chunk in &snapshot.chunks {
+            let skip = (chunk.address.wrapping_neg() % size as u64) as usize;
+            for word in chunk.bytes.get(skip..).unwrap_or_default().chunks_exact(size) {
+                let mut value = [0; 8];
+                value[..size].copy_from_slice(word);
+                wanted.extend(here.owner(u64::from_le_bytes(value)));
+            }
+            memory.insert(chunk.address, chunk.bytes.clone());
+        }
+        wanted.extend(here.unplaced.iter().copied());
+        for load in wanted {
+            self.map(arch, epoch, load);
+        }
+        let registers = RegisterFile::new(arch, |name| registers.get(name).copied());
+        let empty = ModuleMap::new(arch);
+        let map = self.epochs[epoch].map.as_ref().unwrap_or(&empty);
+        walk(map, &registers, &mut memory, &WalkOptions::default())
+    }
+
+    /// Puts a module into the epoch's map, if its file can be had.
+    fn map(&mut self, arch: Arch, epoch: usize, load: usize) {
+        if !self.epochs[epoch].mapped.insert(load) {
+            return;
+        }
+        let Load { record, file, path } = &self.loads[load];
+        if let Some((image, table)) = self.files.rules(*file, arch) {
+            let map = self.epochs[epoch].map.get_or_insert_with(|| ModuleMap::new(arch));
+            map.add(unspool_unwind::Module {
+                id: load as u32,
+                name: path.to_string(),
+                bias: record.bias,
+                image,
+                table,
+            });
+        }
+    }
+
+    fn sources(&mut self, file: usize, svma: u64) -> Arc<[Source]> {
+        if let Some(known) = self.names.get(&(file, svma)) {
+            return known.clone();
+        }
+        let sources: Arc<[Source]> = self.files.sources(file, svma).into();
+        self.names.insert((file, svma), sources.clone());
+        sources
+    }
+
+    /// The places of an address, inlined ones first; `lookup` is inside the instruction meant.
+    fn places(&mut self, epoch: usize, avma: u64, lookup: u64) -> Vec<(Place, bool)> {
+        let unknown = Place {
+            avma,
+            offset: avma,
+            ..Place::default()
+        };
+        let Some(load) = self.owner(epoch, lookup) else {
+            return vec![(unknown, false)];
+        };
+        let Load { record, file, path } = &self.loads[load];
+        let (file, path) = (*file, path.clone());
+        let mask = if self.arch == Some(Arch::Arm) { u64::from(u32::MAX) } else { u64::MAX };
+        let svma = avma.wrapping_sub(record.bias) & mask;
+        let inside = lookup.wrapping_sub(record.bias) & mask;
+        self.files.needed(file);
+        let sources = self.sources(file, inside);
+        let start = sources.iter().rev().find_map(|source| source.function_svma);
+        let place = |source: Option<&Source>| Place {
+            function: source.and_then(|s| s.function.clone()),
+            offset: start.map_or(svma, |start| svma.wrapping_sub(start)),
+            module: Some(path.clone()),
+            svma: Some(svma),
+            avma,
+            file: source.and_then(|s| s.file.clone()),
+            line: source.and_then(|s| s.line),
+        };
+        if sources.is_empty() {
+            return vec![(place(None), false)];
+        }
+        sources.iter().map(|source| (place(Some(source)), source.inlined)).collect()
+    }
+
+    fn named(&mut self, epoch: usize, frame: &Frame) -> Vec<NamedFrame> {
+        self.places(epoch, frame.pc, frame.address_for_lookup)
+            .into_iter()
+            .map(|(place, inlined)| NamedFrame {
+                place,
+                inlined,
+                provenance: frame.provenance,
+            })
+            .collect()
+    }
+
+    fn why(&mut self, epoch: usize, stack: &Stack) -> Option<String> {
+        if stack.end.is_complete() {
+            return None;
+        }
+        let pc = match stack.end {
+            StackEnd::NoRule { pc } | StackEnd::OutsideText { pc } => Some(pc),
+            _ => None,
+        };
+        if let Some(load) = pc.and_then(|pc| self.owner(epoch, pc)) {
+            let file = self.loads[load].file;
+            if self.files.is_missing(file) {
+                self.files.needed(file);
+                let name = super::backtrace::base_name(&self.loads[load].path);
+                return Some(format!("the file of {name} is missing"));
+            }
+        }
+        Some(stack.end.to_string())
+    }
+}
+
+impl Frames for Symbolizer {
+    fn backtrace(&mut self, record: usize, snapshot: &Snapshot) -> Arc<Backtrace> {
+        let epoch = self.epoch(record);
+        let Some(arch) = self.arch.filter(|_| epoch < self.epochs.len()) else {
+            return Arc::new(Backtrace {
+                truncated: Some("the architecture is not known".to_owned()),
+                ..Backtrace::default()
+            });
+        };
+        let stack = self.unwind(arch, epoch, snapshot);
+        let mut truncated = self.why(epoch, &stack);
+        if let Some(reason) = truncated.as_mut().filter(|_| !snapshot.note.is_empty()) {
+            *reason = format!("{reason}; {}", snapshot.note);
+        }
+        let frames = stack.frames.iter().map(|frame| (frame.pc, frame.provenance)).collect();
+        let id = (epoch, frames, truncated);
+        if let Some(known) = self.stacks.get(&id) {
+            return known.clone();
+        }
+        let named = stack.frames.iter().flat_map(|frame| self.named(epoch, frame)).collect();
+        let backtrace = Arc::new(Backtrace {
+            frames: named,
+            truncated: id.2.clone(),
+        });
+        self.stacks.insert(id, backtrace.clone());
+        backtrace
+    }
+
+    fn place(&mut self, record: usize, avma: u64) -> Place {
+        let epoch = self.epoch(record);
+        if let (Some(arch), Some(load)) = (self.arch, self.owner(epoch, avma)) {
+            self.map(arch, epoch, load);
+        }
+        // The physical function: what was inlined at its first instruction is not meant.
+        let places = self.places(epoch, avma, avma);
+        let mut place = places.into_iter().next_back().map(|(place, _)| place).unwrap_or_default();
+        if place.function.is_some() && place.offset != 0 {
+            // Not the beginning of what contains it: the symbol is another function's.
+            place.function = None;
+            place.offset = place.svma.unwrap_or(avma);
+        }
+        place
+    }
+}

@@ -1,0 +1,198 @@
+//! The files behind modules: found once, opened when needed, and what could not be found.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use unspool_image::{Arch, BuildId, Finder, Image, Locator, Wanted};
+use unspool_unwind::{CompileOptions, Table};
+
+use super::Source;
+use crate::model::Note;
+use crate::model::backtrace::base_name;
+
+/// All files of a capture, each once however often it was mapped.
+#[derive(Debug)]
+pub(super) struct Files {
+    finder: Finder,
+    /// The target runs on this machine.
+    pub(super) local: bool,
+    files: Vec<File>,
+    index: HashMap<(String, Option<BuildId>), usize>,
+}
+
+#[derive(Debug)]
+struct File {
+    path: String,
+    build_id: Option<BuildId>,
+    state: State,
+    /// A frame was in it: whoever reads the frames wants to know what is wrong with it.
+    needed: bool,
+    /// Some frame's line was found.
+    lines: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    Closed,
+    Missing(String),
+    Open(Box<Opened>),
+}
+
+#[derive(Debug)]
+struct Opened {
+    image: Image,
+    locator: Locator,
+    table: Option<Arc<Table>>,
+    notes: Vec<String>,
+}
+
+impl Files {
+    pub(super) fn new(finder: Finder) -> Files {
+        Files {
+            finder,
+            local: false,
+            files: Vec::new(),
+            index: HashMap::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, path: &str, build_id: Option<BuildId>) -> usize {
+        let next = self.files.len();
+        let index = *self.index.entry((path.to_owned(), build_id.clone())).or_insert(next);
+        if index == next {
+            self.files.push(File {
+                path: path.to_owned(),
+                build_id,
+                state: State::Closed,
+                needed: false,
+                lines: false,
+            });
+        }
+        index
+    }
+
+    pub(super) fn needed(&mut self, file: usize) {
+        self.files[file].needed = true;
+    }
+
+    pub(super) fn is_missing(&mut self, file: usize) -> bool {
+        self.open(file).is_none()
+    }
+
+    /// The image and its unwind rules.
+    pub(super) fn rules(&mut self, file: usize, arch: Arch) -> Option<(Image, Arc<Table>)> {
+        let opened = self.open(file)?;
+        if opened.image.arch() != arch {
+            let seen = opened.image.arch();
+            self.files[file].state = State::Missing(format!(
+                "the file found is for {}, the program is {}",
+                seen.name(),
+                arch.name()
+            ));
+            return None;
+        }
+        let image = opened.image.clone();
+        let compile = || Arc::new(Table::compile(&image, &CompileOptions::default()));
+        let table = opened.table.get_or_insert_with(compile).clone();
+        Some((image, table))
+    }
+
+    /// What an address stands for, innermost first; nothing if nothing is known.
+    pub(super) fn sources(&mut self, file: usize, svma: u64) -> Vec<Source> {
+        let Some(opened) = self.open(file) else {
+            return Vec::new();
+        };
+        let location = opened.locator.locate(svma);
+        let function = location.function;
+        let start = function.as_ref().map(|function| function.start);
+        let mut sources: Vec<Source> = location
+            .lines
+            .into_iter()
+            .map(|line| Source {
+                function: line.function.map(Into::into),
+                function_svma: start,
+                file: line.file.map(Into::into),
+                line: line.line,
+                inlined: line.inlined,
+            })
+            .collect();
+        self.files[file].lines |= sources.iter().any(|source| source.line.is_some());
+        let name = function.map(|function| Arc::from(function.name));
+        match sources.last_mut() {
+            Some(last) => {
+                last.inlined = false;
+                last.function = last.function.take().or(name);
+            }
+            None if name.is_some() => sources.push(Source {
+                function: name,
+                function_svma: start,
+                file: None,
+                line: None,
+                inlined: false,
+            }),
+            None => {}
+        }
+        sources
+    }
+
+    /// What is wrong with files that frames were in.
+    pub(super) fn notes(&self) -> Vec<Note> {
+        let mut notes = Vec::new();
+        let mut without_lines = Vec::new();
+        for file in self.files.iter().filter(|file| file.needed) {
+            match &file.state {
+                // The kernel's own page; there is no file to miss.
+                _ if file.path.starts_with('[') => {}
+                State::Missing(why) => notes.push(Note::warning(format!(
+                    "The file of {} could not be used, so its frames have no names and stacks may end \
+                     there: {}.",
+                    file.path,
+                    why.trim_end_matches('.')
+                ))),
+                State::Open(opened) => {
+                    let all = opened.notes.iter().chain(opened.image.notes()).cloned();
+                    for note in all.chain(opened.locator.notes()) {
+                        notes.push(Note::info(format!("{}: {note}", base_name(&file.path))));
+                    }
+                    if !file.lines {
+                        without_lines.push(base_name(&file.path));
+                    }
+                }
+                State::Closed => {}
+            }
+        }
+        without_lines.sort_unstable();
+        without_lines.dedup();
+        if !without_lines.is_empty() {
+            notes.push(Note::info(format!(
+                "No source lines for {}: no debug information was found.",
+                without_lines.join(", ")
+            )));
+        }
+        notes
+    }
+
+    fn open(&mut self, file: usize) -> Option<&mut Opened> {
+        let file = &mut self.files[file];
+        if matches!(file.state, State::Closed) {
+            let wanted = Wanted {
+                path: &file.path,
+                build_id: file.build_id.as_ref(),
+                local: self.local,
+            };
+            file.state = match self.finder.find(&wanted, None) {
+                Ok(found) => State::Open(Box::new(Opened {
+                    locator: Locator::new(&found.image),
+                    image: found.image,
+                    table: None,
+                    notes: found.notes,
+                })),
+                Err(error) => State::Missing(error.to_string()),
+            };
+        }
+        match &mut file.state {
+            State::Open(opened) => Some(opened),
+            _ => None,
+        }
+    }
+}

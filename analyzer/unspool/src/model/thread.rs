@@ -1,0 +1,110 @@
+//! A thread as the model knows it.
+
+use std::sync::Arc;
+
+use super::backtrace::{Backtrace, Place};
+use super::identity::Key;
+
+/// A thread's place in [`Model::threads`](super::Model::threads). Unlike TIDs, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThreadIndex(pub usize);
+
+/// One thread. Times are nanoseconds since the recording began.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Thread {
+    /// Kernel thread id. A later thread may have the same.
+    pub tid: u64,
+    /// Its last known name, empty if not known.
+    pub name: String,
+    /// Its identity, equal in each run of the program.
+    pub key: Key,
+    /// The function it runs, as given to the creation function; for threads whose creation was not
+    /// seen, as told by their stack.
+    pub function: Option<Place>,
+    /// How it came to be.
+    pub creation: Creation,
+    /// When the creation function was called.
+    pub created_ns: Option<u64>,
+    /// When it was first seen running.
+    pub started_ns: Option<u64>,
+    /// When it ended, or was seen to be gone.
+    pub ended_ns: Option<u64>,
+    /// `ended_ns` was reported as it happened; otherwise the thread ended some time before.
+    pub end_exact: bool,
+    /// How it ended.
+    pub ending: Ending,
+    /// Nobody can join it.
+    pub detached: bool,
+    /// The thread that joined it, or waits to.
+    pub joiner: Option<ThreadIndex>,
+    /// Its stack when it was last looked at.
+    pub stack: Option<Arc<Backtrace>>,
+}
+
+impl Thread {
+    /// The thread that created it.
+    pub fn creator(&self) -> Option<ThreadIndex> {
+        match &self.creation {
+            Creation::Seen { creator, .. } => Some(*creator),
+            _ => None,
+        }
+    }
+
+    /// The stack of its creator, starting at the caller of the creation function.
+    pub fn creation_stack(&self) -> Option<&Backtrace> {
+        match &self.creation {
+            Creation::Seen { stack, .. } => Some(stack),
+            _ => None,
+        }
+    }
+
+    /// The earliest time at which something is known of it.
+    pub fn first_ns(&self) -> Option<u64> {
+        self.created_ns.or(self.started_ns)
+    }
+}
+
+/// How a thread came to be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Creation {
+    /// It is the program's first thread.
+    Main,
+    /// Its creation was recorded.
+    Seen {
+        /// By whom.
+        creator: ThreadIndex,
+        /// Where, starting at the caller of the creation function.
+        stack: Arc<Backtrace>,
+        /// Which creation belongs to which thread could only be told by their order.
+        inferred: bool,
+    },
+    /// It ran before the recording began.
+    Before,
+    /// It was created while recording, unseen.
+    Unseen,
+}
+
+/// How a thread ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ending {
+    /// It had not when the recording, or the program, did.
+    Alive,
+    /// It ended, and nobody is known to have joined it.
+    Exited,
+    /// It ended, and another thread joined it.
+    Joined,
+    /// It was detached, and ended.
+    Detached,
+}
+
+impl Ending {
+    /// `alive`, `exited`, `joined` or `detached`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Ending::Alive => "alive",
+            Ending::Exited => "exited",
+            Ending::Joined => "joined",
+            Ending::Detached => "detached",
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Views of a model: text for people, JSON for programs.
+//!
+//! Each view is one function over a finished [`Model`](crate::model::Model) and any writer; none
+//! computes what another would have to compute again, and none knows the terminal: the caller
+//! decides on [`Style`].
+
+pub mod inspect_json;
+pub mod report_json;
+pub mod stacks;
+pub mod tree;
+
+mod frames;
+mod groups;
+mod json;
+mod line;
+mod notes;
+mod phrase;
+
+/// How text is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// With ANSI colours. Text is as readable without.
+    pub color: bool,
+    /// Columns; no line is longer. Less than 40 counts as 40.
+    pub width: usize,
+}
+
+impl Default for Style {
+    fn default() -> Style {
+        Style {
+            color: false,
+            width: 100,
+        }
+    }
+}
