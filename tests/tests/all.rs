@@ -3,13 +3,17 @@
 //! `cargo test -p unspool-tests -- creation::pool::t32-O2-pie-bare-stripped`.
 
 mod creation;
+mod tidy;
 
 use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() {
     let arguments = Arguments::from_args();
-    let trials = creation::trials();
+    let trials = [tidy::trials(), creation::trials()]
+        .into_iter()
+        .flatten()
+        .collect();
     libtest_mimic::run(&arguments, trials).exit();
 }
 

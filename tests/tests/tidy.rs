@@ -1,0 +1,404 @@
+//! The invariants of `docs/architecture.md` that can be read off the tree.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use libtest_mimic::Trial;
+
+use unspool_tests::{process, workspace};
+
+/// A file longer than this has a second subject.
+const LONGEST: usize = 800;
+
+/// Longer files, each with the reason.
+const LONGER: &[(&str, &str)] = &[];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    [
+        ("heads", heads as fn() -> Result<()>),
+        ("unsafe_only_in_stub_sys", unsafe_only_in_stub_sys),
+        ("target_arch_once", target_arch_once),
+        ("crate_imports", crate_imports),
+        ("module_imports", module_imports),
+        ("only_cmd_and_views_print", only_cmd_and_views_print),
+        ("names", names),
+        ("no_machine_paths", no_machine_paths),
+        ("small_files", small_files),
+        ("no_ignored_tests", no_ignored_tests),
+        ("links_in_documents", links_in_documents),
+    ]
+    .into_iter()
+    .map(|(name, check)| crate::trial(format!("tidy::{name}"), check))
+    .collect()
+}
+
+/// Every source file says what it owns.
+fn heads() -> Result<()> {
+    none(
+        sources()?.iter().filter_map(|file| {
+            let first = file.text.lines().next().unwrap_or("");
+            (!first.starts_with("//! ") || first.len() < 20)
+                .then(|| format!("{}: {first:?}", file.path))
+        }),
+        "every .rs file opens with `//!`: what it owns and why it is apart",
+    )
+}
+
+/// Invariant: `unsafe` is denied for the workspace and allowed at one place.
+fn unsafe_only_in_stub_sys() -> Result<()> {
+    let manifest = read("Cargo.toml")?;
+    ensure!(
+        manifest.contains("unsafe_code = \"deny\""),
+        "Cargo.toml: unsafe_code is not denied"
+    );
+    for package in packages() {
+        let manifest = read(&format!("{package}/Cargo.toml"))?;
+        ensure!(
+            manifest.contains("[lints]\nworkspace = true"),
+            "{package}/Cargo.toml does not take the workspace's lints"
+        );
+    }
+    let allows: Vec<String> = places(|line| {
+        let code = code(line);
+        code.contains("allow(unsafe_code") || code.contains("expect(unsafe_code")
+    })?;
+    ensure!(
+        allows.len() == 1 && allows[0].starts_with("stub/src/"),
+        "unsafe code is allowed in one place of the stub, seen: {allows:?}"
+    );
+    none(
+        places(|line| words(&code(line)).any(|word| word == "unsafe"))?
+            .into_iter()
+            .filter(|place| !place.starts_with("stub/src/sys")),
+        "unsafe stands only under stub/src/sys",
+    )
+}
+
+/// Invariant 3: the analyzer runs everywhere; the stub chooses its architecture in one file.
+fn target_arch_once() -> Result<()> {
+    let places = places(|line| code(line).contains("target_arch ="))?;
+    none(
+        places
+            .iter()
+            .filter(|place| !place.starts_with("stub/src/arch.rs"))
+            .cloned(),
+        "cfg(target_arch) stands in stub/src/arch.rs alone",
+    )
+}
+
+/// The direction of the crates' dependencies, and that stub and analyzer share no code.
+fn crate_imports() -> Result<()> {
+    let allowed: BTreeMap<&str, &[&str]> = [
+        ("stub", &[][..]),
+        ("analyzer/rsp", &[]),
+        ("analyzer/image", &[]),
+        ("analyzer/capture", &[]),
+        ("analyzer/unwind", &["unspool-image"]),
+        (
+            "analyzer/unspool",
+            &[
+                "unspool-capture",
+                "unspool-image",
+                "unspool-rsp",
+                "unspool-stub",
+                "unspool-unwind",
+            ],
+        ),
+        ("tests", &[]),
+    ]
+    .into();
+    ensure!(
+        packages().eq(allowed.keys().copied()),
+        "a package this test does not know"
+    );
+    for (package, allowed) in allowed {
+        let manifest = read(&format!("{package}/Cargo.toml"))?;
+        let mut section = "";
+        for line in manifest.lines() {
+            if line.starts_with('[') {
+                section = line.trim_matches(['[', ']']);
+            }
+            let name = line.split(['.', ' ', '=']).next().unwrap_or("");
+            if section.ends_with("dependencies") && name.starts_with("unspool-") {
+                ensure!(
+                    allowed.contains(&name),
+                    "{package} must not depend on {name} ({section})"
+                );
+            }
+        }
+    }
+    // The one meeting: `unspool stub` calls the stub's own main, nothing else.
+    let uses = places(|line| code(line).contains("unspool_stub::"))?;
+    let foreign = uses.iter().filter(|place| {
+        place.starts_with("analyzer/") && !place.starts_with("analyzer/unspool/src/cmd")
+    });
+    none(
+        foreign.cloned(),
+        "only cmd/ may call the stub, and only its main",
+    )
+}
+
+/// Inside `unspool`: cmd uses {collect, model, views}, views uses model, nothing goes back.
+fn module_imports() -> Result<()> {
+    let forbidden: &[(&str, &[&str])] = &[
+        ("model", &["cmd", "collect", "views"]),
+        ("collect", &["cmd", "model", "views"]),
+        ("views", &["cmd", "collect"]),
+    ];
+    let mut wrong = Vec::new();
+    for file in sources()? {
+        let Some(inside) = file.path.strip_prefix("analyzer/unspool/src/") else {
+            continue;
+        };
+        let module = inside.split(['/', '.']).next().unwrap_or("");
+        let Some((_, forbidden)) = forbidden.iter().find(|(name, _)| *name == module) else {
+            continue;
+        };
+        for (number, line) in file.text.lines().enumerate() {
+            for name in *forbidden {
+                if code(line).contains(&format!("crate::{name}")) {
+                    wrong.push(format!("{}:{}: {}", file.path, number + 1, line.trim()));
+                }
+            }
+        }
+    }
+    none(
+        wrong,
+        "model and collect import neither each other nor cmd and views; views import model",
+    )
+}
+
+/// Invariant 6. The stub is a program of its own: its command line prints, too.
+fn only_cmd_and_views_print() -> Result<()> {
+    let printing = [
+        "println!",
+        "eprintln!",
+        "print!(",
+        "eprint!(",
+        "dbg!",
+        "io::stdout()",
+        "io::stderr()",
+        "stdout().",
+        "stderr().",
+    ];
+    let may_print = |place: &str| {
+        let path = place.split(':').next().unwrap_or("");
+        path.starts_with("tests/")
+            || path.contains("/tests")
+            || path.contains("/examples/")
+            || path.contains("/benches/")
+            || path.ends_with("build.rs")
+            || path.starts_with("analyzer/unspool/src/cmd")
+            || path.starts_with("analyzer/unspool/src/views")
+            || path.starts_with("analyzer/unspool/demo")
+            || path.starts_with("stub/")
+    };
+    none(
+        places(|line| printing.iter().any(|word| code(line).contains(word)))?
+            .into_iter()
+            .filter(|place| !may_print(place)),
+        "only cmd/ and views/ print; libraries return values",
+    )
+}
+
+/// The directory listing is the architecture diagram: no file that could hold anything.
+fn names() -> Result<()> {
+    let vague = [
+        "util", "utils", "helper", "helpers", "common", "misc", "shared", "mod",
+    ];
+    none(
+        files()?.into_iter().filter(|path| {
+            path.ends_with(".rs")
+                && Path::new(path).iter().any(|part| {
+                    let part = part.to_string_lossy();
+                    vague.contains(&part.trim_end_matches(".rs"))
+                })
+        }),
+        "no mod.rs, and no util, helpers, common, misc or shared",
+    )
+}
+
+/// Nothing in the repository depends on one machine.
+fn no_machine_paths() -> Result<()> {
+    // Spelled so that this file does not hold them.
+    let paths: Vec<String> = ["work", "home", "root"]
+        .iter()
+        .map(|folder| format!("/{folder}/"))
+        .collect();
+    let mut wrong = Vec::new();
+    for path in files()? {
+        let Ok(text) = read(&path) else { continue };
+        for (number, line) in text.lines().enumerate() {
+            if paths.iter().any(|machine| starts_a_path(line, machine)) {
+                wrong.push(format!("{path}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    none(wrong, "no absolute path of somebody's machine")
+}
+
+/// In `x/home/y` the folder is no absolute path.
+fn starts_a_path(line: &str, machine: &str) -> bool {
+    line.match_indices(machine).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        !before.is_some_and(|c| c.is_alphanumeric() || "._-*)}$".contains(c))
+    })
+}
+
+/// Nothing big is committed, and no source file has two subjects.
+fn small_files() -> Result<()> {
+    for path in files()? {
+        let bytes = std::fs::metadata(workspace::root().join(&path))?.len();
+        ensure!(
+            bytes <= 1 << 20,
+            "{path}: {bytes} bytes; at most 1 MiB is committed"
+        );
+    }
+    none(
+        sources()?.into_iter().filter_map(|file| {
+            let lines = file.text.lines().count();
+            let listed = LONGER.iter().any(|(path, _)| *path == file.path);
+            (lines > LONGEST && !listed).then(|| format!("{}: {lines} lines", file.path))
+        }),
+        "at most 800 lines",
+    )
+}
+
+/// A test that does not run is not a test.
+fn no_ignored_tests() -> Result<()> {
+    none(
+        places(|line| {
+            code(line)
+                .trim_start()
+                .starts_with(&format!("#[{}", "ignore"))
+        })?,
+        "no ignored tests: a missing tool fails and says how to install it",
+    )
+}
+
+/// Relative links in Markdown lead somewhere.
+fn links_in_documents() -> Result<()> {
+    let mut wrong = Vec::new();
+    for path in files()?.into_iter().filter(|path| path.ends_with(".md")) {
+        let text = read(&path)?;
+        let folder = workspace::root()
+            .join(&path)
+            .parent()
+            .context("a file is in a folder")?
+            .to_owned();
+        for link in text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split([')', '#']).next())
+        {
+            let local = !link.is_empty() && !link.contains("://") && !link.contains(' ');
+            if local && !folder.join(link).exists() {
+                wrong.push(format!("{path}: {link}"));
+            }
+        }
+    }
+    none(wrong, "links in documents lead to files")
+}
+
+struct Source {
+    path: String,
+    text: String,
+}
+
+fn packages() -> impl Iterator<Item = &'static str> {
+    // In the order of the table in `crate_imports`.
+    let mut packages = vec![
+        "stub",
+        "analyzer/rsp",
+        "analyzer/image",
+        "analyzer/unwind",
+        "analyzer/capture",
+        "analyzer/unspool",
+        "tests",
+    ];
+    packages.sort_unstable();
+    packages.into_iter()
+}
+
+/// Files git knows, and new ones it does not ignore.
+fn files() -> Result<Vec<String>> {
+    let mut git = Command::new("git");
+    git.args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(workspace::root());
+    let text = process::run(&mut git, Duration::from_secs(20))?
+        .success()?
+        .text();
+    let mut files: Vec<String> = text
+        .lines()
+        .map(str::to_owned)
+        .filter(|path| workspace::root().join(path).is_file())
+        .collect();
+    files.dedup();
+    ensure!(!files.is_empty(), "git lists no files");
+    Ok(files)
+}
+
+fn sources() -> Result<Vec<Source>> {
+    files()?
+        .into_iter()
+        .filter(|path| path.ends_with(".rs"))
+        .map(|path| {
+            Ok(Source {
+                text: read(&path)?,
+                path,
+            })
+        })
+        .collect()
+}
+
+/// `path:line: text` of every source line that `wanted` picks.
+fn places(wanted: impl Fn(&str) -> bool) -> Result<Vec<String>> {
+    let mut places = Vec::new();
+    for file in sources()? {
+        for (number, line) in file.text.lines().enumerate() {
+            if wanted(line) {
+                places.push(format!("{}:{}: {}", file.path, number + 1, line.trim()));
+            }
+        }
+    }
+    Ok(places)
+}
+
+/// The line without comments and string literals, as far as one line shows.
+fn code(line: &str) -> String {
+    let mut out = String::new();
+    let mut in_string = false;
+    let mut chars = line.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' if in_string => {
+                chars.next();
+            }
+            '"' => in_string = !in_string,
+            '/' if !in_string && chars.peek() == Some(&'/') => break,
+            _ if in_string => {}
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+fn words(code: &str) -> impl Iterator<Item = &str> {
+    code.split(|c: char| !(c.is_alphanumeric() || c == '_'))
+}
+
+fn read(path: &str) -> Result<String> {
+    let path: PathBuf = workspace::root().join(path);
+    std::fs::read_to_string(&path).with_context(|| path.display().to_string())
+}
+
+fn none(found: impl IntoIterator<Item = String>, rule: &str) -> Result<()> {
+    let found: Vec<String> = found.into_iter().collect();
+    if !found.is_empty() {
+        bail!("{rule}; seen:\n  {}", found.join("\n  "));
+    }
+    Ok(())
+}
