@@ -70,7 +70,7 @@ mod tests {
         );
         assert_eq!(function_name(thread), "std::thread::_M_start_thread");
         assert_eq!(
-            function_name("_ZN5outer4BoxIiLi4EEclEi"),
+            function_name("_ZN5outer3BoxIiLi4EEclEi"),
             "outer::Box<int, 4>::operator()"
         );
         assert_eq!(demangle("_Z3fooi@plt"), "foo(int)@plt");

@@ -1,0 +1,19 @@
+//! Integration tests of unspool-image against outside ground truth: binutils, elfutils, gdb, on real
+//! Debian binaries and on programs compiled here.
+
+#[path = "image/corruption.rs"]
+mod corruption;
+#[path = "image/debug_files.rs"]
+mod debug_files;
+#[path = "image/demangling.rs"]
+mod demangling;
+#[path = "image/finding.rs"]
+mod finding;
+#[path = "image/headers.rs"]
+mod headers;
+#[path = "image/lines.rs"]
+mod lines;
+#[path = "image/symbols.rs"]
+mod symbols;
+#[path = "image/tools.rs"]
+mod tools;
