@@ -1,16 +1,34 @@
-//! Packets over a stream.
+//! Packets over a stream: acknowledgements, retransmission, time-outs, bounds, the transcript.
+//!
+//! Apart from the client because scripts speak packets too. What keeps a late answer from being
+//! taken for that to another request stands here: after any error that leaves an answer owed, the
+//! connection is *broken* and refuses every further request.
 
-use std::io::Write;
+use std::collections::VecDeque;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::endpoint::Endpoint;
+use crate::error::Error;
+use crate::packet::{self, Frame, Framer};
 use crate::stream::Stream;
+use crate::transcript::Writer;
+
+/// How often a packet is sent, or asked for, before the line counts as bad.
+const TRIES: u32 = 4;
+/// How many meaningless bytes between packets are skipped before the peer counts as none of ours.
+const MAX_GARBAGE: usize = 4096;
+/// How many of them are kept to be shown.
+const SHOWN_GARBAGE: usize = 48;
+/// How much may be read ahead while a write is stuck, in packets of the greatest size.
+const READ_AHEAD: usize = 4;
 
 /// How packets are exchanged.
 pub struct ConnectionOptions {
-    /// How long to wait for an acknowledgement, for an answer, or to get rid of a packet.
+    /// How long to wait for a connection, an acknowledgement, an answer, or room to write.
     pub timeout: Duration,
-    /// Where the transcript goes.
+    /// Where the transcript goes, see [`crate::transcript`].
     pub log: Option<Box<dyn Write + Send>>,
     /// The longest packet accepted, in bytes.
     pub max_packet: usize,
@@ -26,20 +44,405 @@ impl Default for ConnectionOptions {
     }
 }
 
-/// One connection to a server.
-pub struct Connection {
-    stream: Stream,
-}
-
 /// What arrives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Received {
-    /// A packet's payload.
+    /// A packet's payload, escapes as they came.
     Packet(Vec<u8>),
+    /// A notification's payload.
+    Notification(Vec<u8>),
+}
+
+/// One connection to a server.
+pub struct Connection {
+    stream: Stream,
+    framer: Framer,
+    timeout: Duration,
+    max_packet: usize,
+    log: Option<Writer>,
+    /// Whether packets are acknowledged, which they are until `QStartNoAckMode` is answered.
+    acks: bool,
+    /// Console output that came before the acknowledgement of a request.
+    early: VecDeque<Received>,
+    /// The last request, for messages.
+    request: String,
+    damaged: u32,
+    garbage: Vec<u8>,
+    skipped: usize,
+    any_packet: bool,
+    broken: Option<String>,
+}
+
+impl Connection {
+    /// Connects.
+    pub fn connect(endpoint: &Endpoint, options: ConnectionOptions) -> Result<Connection, Error> {
+        let stream = endpoint
+            .open(options.timeout)
+            .map_err(|source| Error::Connect {
+                endpoint: endpoint.clone(),
+                source,
+            })?;
+        Connection::over(stream, options)
+    }
+
+    /// Over a stream that is connected already.
+    pub fn over(
+        stream: impl Into<Stream>,
+        options: ConnectionOptions,
+    ) -> Result<Connection, Error> {
+        Ok(Connection {
+            stream: stream.into(),
+            framer: Framer::new(options.max_packet),
+            timeout: options.timeout,
+            max_packet: options.max_packet,
+            log: options.log.map(Writer::new),
+            acks: true,
+            early: VecDeque::new(),
+            request: String::new(),
+            damaged: 0,
+            garbage: Vec::new(),
+            skipped: 0,
+            any_packet: false,
+            broken: None,
+        })
+    }
+
+    /// Sends a packet, and waits for its acknowledgement while the connection has them.
+    pub fn send(&mut self, payload: &[u8]) -> Result<(), Error> {
+        self.send_all(&[payload])
+    }
+
+    /// Sends packets in one write. Only without acknowledgements, see
+    /// [`Connection::has_acks`]; with them, each waits for its own.
+    pub fn send_all(&mut self, payloads: &[impl AsRef<[u8]>]) -> Result<(), Error> {
+        self.usable()?;
+        let mut bytes = Vec::new();
+        for payload in payloads {
+            let payload = payload.as_ref();
+            self.request = shown(payload);
+            if let Some(log) = &mut self.log {
+                log.sent(payload);
+            }
+            bytes.extend(packet::frame(payload));
+            if self.acks {
+                self.deliver(&std::mem::take(&mut bytes))?;
+            }
+        }
+        self.write(&bytes)
+    }
+
+    /// The next packet or notification. `Ok(None)`: none came within `timeout` (`None`: wait for
+    /// ever), and the connection is as good as before.
+    pub fn receive(&mut self, timeout: Option<Duration>) -> Result<Option<Received>, Error> {
+        self.usable()?;
+        if let Some(received) = self.early.pop_front() {
+            return Ok(Some(received));
+        }
+        let deadline = timeout.map(|t| Instant::now() + t);
+        while let Some(frame) = self.frame(deadline)? {
+            if let Some(received) = self.accept(frame)? {
+                return Ok(Some(received));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The answer to the last request: the next packet. Notifications are passed over. No answer
+    /// in time breaks the connection, for it may still come.
+    pub fn receive_answer(&mut self) -> Result<Vec<u8>, Error> {
+        loop {
+            match self.receive(Some(self.timeout))? {
+                Some(Received::Packet(payload)) => return Ok(payload),
+                Some(Received::Notification(_)) => {}
+                None => return Err(self.too_late()),
+            }
+        }
+    }
+
+    /// Sends the interrupt byte.
+    pub fn interrupt(&mut self) -> Result<(), Error> {
+        self.usable()?;
+        if let Some(log) = &mut self.log {
+            log.interrupted();
+        }
+        self.write(&[0x03])
+    }
+
+    /// Sends bytes as they are, without a frame. For tests of servers.
+    pub fn send_raw(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.usable()?;
+        self.write(bytes)
+    }
+
+    /// Ends acknowledgements: to be called when `QStartNoAckMode` was answered `OK`.
+    pub fn end_acks(&mut self) {
+        self.acks = false;
+    }
+
+    /// Whether packets are acknowledged.
+    pub fn has_acks(&self) -> bool {
+        self.acks
+    }
+
+    /// Whether something is read already but not yet received; it does not show in a poll.
+    pub fn has_input(&self) -> bool {
+        !self.early.is_empty() || self.framer.has_frame()
+    }
+
+    /// How long an answer may take.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Changes how long an answer may take.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Why the transcript is not whole, if it could not be written.
+    pub fn log_failure(&self) -> Option<&io::Error> {
+        self.log.as_ref()?.failure()
+    }
+
+    fn usable(&self) -> Result<(), Error> {
+        match &self.broken {
+            None => Ok(()),
+            Some(because) => Err(Error::Broken {
+                because: because.clone(),
+            }),
+        }
+    }
+
+    /// Writes a framed packet until it is acknowledged.
+    fn deliver(&mut self, framed: &[u8]) -> Result<(), Error> {
+        for _ in 0..TRIES {
+            self.write(framed)?;
+            let deadline = Instant::now() + self.timeout;
+            loop {
+                let Some(frame) = self.frame(Some(deadline))? else {
+                    return Err(self.too_late());
+                };
+                match frame {
+                    Frame::Ack => return Ok(()),
+                    Frame::Nack => {
+                        self.note("refused as damaged, sent again");
+                        break;
+                    }
+                    frame => match self.accept(frame)? {
+                        Some(Received::Packet(payload)) if is_console(&payload) => {
+                            self.early.push_back(Received::Packet(payload));
+                        }
+                        // No request is open, so whatever this answers, it is none of ours.
+                        Some(Received::Packet(_)) => {
+                            self.note("ignored, since it came before the acknowledgement");
+                        }
+                        Some(Received::Notification(_)) | None => {}
+                    },
+                }
+            }
+        }
+        let packet = self.request.clone();
+        Err(self.fail(Error::Refused {
+            packet,
+            tries: TRIES,
+        }))
+    }
+
+    /// What a frame means to a client; acknowledges it where due.
+    fn accept(&mut self, frame: Frame) -> Result<Option<Received>, Error> {
+        match frame {
+            Frame::Packet(payload) => {
+                (self.damaged, self.any_packet) = (0, true);
+                self.forget_garbage();
+                if let Some(log) = &mut self.log {
+                    log.received(&payload);
+                }
+                if self.acks {
+                    self.write(b"+")?;
+                }
+                Ok(Some(Received::Packet(payload)))
+            }
+            Frame::Notification(payload) => {
+                self.forget_garbage();
+                if let Some(log) = &mut self.log {
+                    log.notified(&payload);
+                }
+                Ok(Some(Received::Notification(payload)))
+            }
+            // A second acknowledgement of what is answered long since: harmless.
+            Frame::Ack | Frame::Nack => Ok(None),
+            Frame::Damaged { stated, computed } => {
+                self.damaged += 1;
+                let tries = self.damaged;
+                if !self.acks || tries >= TRIES {
+                    return Err(self.fail(Error::Checksum {
+                        tries,
+                        stated,
+                        computed,
+                    }));
+                }
+                self.note(&format!(
+                    "a damaged packet: checksum {stated:02x} stated, {computed:02x} computed"
+                ));
+                self.write(b"-")?;
+                Ok(None)
+            }
+            Frame::Undecodable { problem, start } => Err(self.fail(Error::Coding {
+                problem,
+                packet: shown(&start),
+            })),
+            Frame::Oversized => {
+                let limit = self.max_packet;
+                Err(self.fail(Error::Oversized { limit }))
+            }
+            Frame::Interrupt => self.skip(0x03),
+            Frame::Garbage(byte) => self.skip(byte),
+        }
+    }
+
+    /// Skips a byte that is no part of the protocol, up to a bound.
+    fn skip(&mut self, byte: u8) -> Result<Option<Received>, Error> {
+        self.skipped += 1;
+        if self.garbage.len() < SHOWN_GARBAGE {
+            self.garbage.push(byte);
+        }
+        match self.skipped > MAX_GARBAGE {
+            true => Err(self.not_rsp()),
+            false => Ok(None),
+        }
+    }
+
+    fn forget_garbage(&mut self) {
+        if self.skipped > 0 {
+            self.note(&format!(
+                "{} bytes skipped that are no packet: {}",
+                self.skipped,
+                shown(&self.garbage)
+            ));
+            self.garbage.clear();
+            self.skipped = 0;
+        }
+    }
+
+    /// The next frame; `None` when the deadline passes.
+    fn frame(&mut self, deadline: Option<Instant>) -> Result<Option<Frame>, Error> {
+        let mut buffer = [0; 16384];
+        loop {
+            if let Some(frame) = self.framer.next_frame() {
+                return Ok(Some(frame));
+            }
+            match self.stream.read(&mut buffer, deadline) {
+                Ok(None) => return Ok(None),
+                Ok(Some(0)) => return Err(self.closed()),
+                Ok(Some(count)) => self.framer.feed(buffer.get(..count).unwrap_or_default()),
+                Err(error) => return Err(self.io(error)),
+            }
+        }
+    }
+
+    /// Writes all bytes. Meanwhile it reads, lest both sides wait for room.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let deadline = Instant::now() + self.timeout;
+        let mut left = bytes;
+        let mut ahead = 0;
+        while !left.is_empty() {
+            let room = ahead < READ_AHEAD * self.max_packet;
+            match self.stream.write(left, deadline, room) {
+                Ok(0) if Instant::now() >= deadline => return Err(self.too_late()),
+                Ok(0) => {
+                    let mut buffer = [0; 16384];
+                    match self.stream.read(&mut buffer, Some(deadline)) {
+                        Ok(None) => {}
+                        Ok(Some(0)) => return Err(self.closed()),
+                        Ok(Some(count)) => {
+                            ahead += count;
+                            self.framer.feed(buffer.get(..count).unwrap_or_default());
+                        }
+                        Err(error) => return Err(self.io(error)),
+                    }
+                }
+                Ok(count) => left = left.get(count..).unwrap_or_default(),
+                Err(error) => return Err(self.io(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer did not come; whatever comes later is unwanted.
+    pub(crate) fn too_late(&mut self) -> Error {
+        if !self.any_packet && self.skipped > 0 {
+            return self.not_rsp();
+        }
+        let (packet, timeout) = (self.request.clone(), self.timeout);
+        self.fail(Error::Timeout { packet, timeout })
+    }
+
+    fn closed(&mut self) -> Error {
+        if let Some(log) = &mut self.log {
+            log.closed();
+        }
+        if !self.any_packet && self.skipped > 0 {
+            return self.not_rsp();
+        }
+        let during = match (self.framer.in_packet(), self.request.as_str()) {
+            (true, _) => "in the middle of a packet".to_owned(),
+            (false, "") => "before the first request".to_owned(),
+            (false, request) => format!("without an answer to `{request}`"),
+        };
+        self.fail(Error::Closed { during })
+    }
+
+    fn io(&mut self, error: io::Error) -> Error {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted => self.closed(),
+            _ => self.fail(Error::Io(error)),
+        }
+    }
+
+    fn not_rsp(&mut self) -> Error {
+        let seen = format!("`{}`", shown(&self.garbage));
+        self.fail(Error::NotRsp { seen })
+    }
+
+    /// Marks the connection broken.
+    fn fail(&mut self, error: Error) -> Error {
+        let text = error.to_string();
+        self.note(&text);
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
+        self.broken = Some(text);
+        error
+    }
+
+    fn note(&mut self, text: &str) {
+        if let Some(log) = &mut self.log {
+            log.note(text);
+        }
+    }
 }
 
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
+    }
+}
+
+/// Console output: `O` and digit pairs (RSP, "Stop Reply Packets"). `OK` is none, as K is no digit.
+pub(crate) fn is_console(payload: &[u8]) -> bool {
+    match payload.split_first() {
+        Some((b'O', digits)) => digits.len() % 2 == 0 && digits.iter().all(u8::is_ascii_hexdigit),
+        _ => false,
+    }
+}
+
+/// A payload's beginning, for messages.
+pub(crate) fn shown(payload: &[u8]) -> String {
+    const SHOWN: usize = 60;
+    match payload.get(..SHOWN) {
+        Some(start) if payload.len() > SHOWN => format!("{}...", start.escape_ascii()),
+        _ => payload.escape_ascii().to_string(),
     }
 }

@@ -1,7 +1,11 @@
 //! Target descriptions: which registers there are and where each stands in the `g` packet.
 
 pub(crate) mod builtin;
+#[cfg(test)]
+mod tests;
 mod xml;
+
+pub(crate) use xml::includes;
 
 use std::ops::Range;
 
@@ -82,6 +86,16 @@ impl Register {
     /// Its place in the `g` packet.
     pub fn range(&self) -> Range<usize> {
         self.offset..self.offset + self.size()
+    }
+}
+
+/// Places registers, sorted by number, one after the other: "registers are transferred in the `g`
+/// packet in order of increasing register number"; numbers that are left out take no room.
+fn place(registers: &mut [Register]) {
+    let mut offset = 0;
+    for register in registers {
+        register.offset = offset;
+        offset += register.size();
     }
 }
 

@@ -17,6 +17,7 @@ mod error;
 mod features;
 mod hex;
 mod library;
+mod markup;
 pub mod packet;
 mod registers;
 mod reply;
