@@ -45,6 +45,7 @@ impl Cmd {
                 source: Source::Launch { program: program.into(), args: Vec::new() },
                 finder: finder.clone(),
                 rsp_log: None,
+                architecture: None,
                 stop: None,
                 command: std::env::args().collect(),
             },

@@ -52,6 +52,7 @@ impl Cmd {
             source: self.target.source(Vec::new())?,
             finder: finder.clone(),
             rsp_log: self.target.rsp_log()?,
+            architecture: self.target.architecture.clone(),
             stop: None,
             command: std::env::args().collect(),
         })?;

@@ -88,6 +88,7 @@ impl Cmd {
             source,
             finder: finder.clone(),
             rsp_log: self.target.rsp_log()?,
+            architecture: self.target.architecture.clone(),
             stop: Some(interrupts.requests()?),
             command: std::env::args().collect(),
         };

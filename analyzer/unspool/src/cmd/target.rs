@@ -29,6 +29,10 @@ pub(super) struct Target {
     #[arg(long, value_name = "FILE", requires = "connect")]
     exec: Option<PathBuf>,
 
+    /// Architecture, for a server that does not describe its registers: i386:x86-64, aarch64, arm
+    #[arg(long = "arch", value_name = "NAME", requires = "connect")]
+    pub(super) architecture: Option<String>,
+
     /// Write every packet sent and received to FILE, readable (docs/transcript.md)
     #[arg(long, value_name = "FILE")]
     rsp_log: Option<PathBuf>,

@@ -1,0 +1,130 @@
+//! Observing a program through an RSP server, into a capture.
+//!
+//! Nothing is concluded here: registers, stack bytes, modules, thread ids and times are noted,
+//! and the model makes threads and frames of them. The only frames walked are those that tell
+//! which stack bytes are worth reading. Nothing is printed either; see [`crate::cmd`].
+//!
+//! [`record`] plants breakpoints where threads are created, started, joined and detached, and
+//! follows the program to its end; [`inspect`] takes one look.
+
+mod abi;
+mod auxv;
+mod ending;
+mod error;
+mod hits;
+mod launch;
+mod memory;
+mod modules;
+mod pending;
+mod probes;
+mod recorder;
+mod rendezvous;
+mod session;
+mod sink;
+mod snapshot;
+mod stack;
+mod startup;
+mod step;
+mod threads;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use unspool_capture::{Record, WriteError};
+use unspool_image::Finder;
+use unspool_rsp::Endpoint;
+
+pub use error::Error;
+
+/// Which program to observe, and how to come to it.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// Start it on this machine.
+    Launch {
+        /// Its name as a shell would take it: searched in `PATH` unless it has a slash.
+        program: OsString,
+        /// Its arguments.
+        args: Vec<OsString>,
+    },
+    /// Attach to a process of this machine.
+    Attach {
+        /// The process.
+        pid: u32,
+    },
+    /// Connect to a server that has a program already.
+    Connect {
+        /// Where the server listens.
+        endpoint: Endpoint,
+        /// The program's file on this machine, if the server cannot tell.
+        exec: Option<PathBuf>,
+    },
+}
+
+/// What to observe, and with what means.
+pub struct Options {
+    /// The program.
+    pub source: Source,
+    /// Where its files are.
+    pub finder: Finder,
+    /// Where the transcript of the RSP session goes.
+    pub rsp_log: Option<Box<dyn Write + Send>>,
+    /// gdb's name of the architecture, for servers that do not describe their target.
+    pub architecture: Option<String>,
+    /// Becomes readable when the user wants the recording to end, one byte for each time.
+    pub stop: Option<OwnedFd>,
+    /// The command line, for the capture's header.
+    pub command: Vec<String>,
+}
+
+/// How the program was when the recording ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It exited with this code.
+    Exited(i32),
+    /// This Linux signal ended it.
+    Terminated(u8),
+    /// It runs on, without us.
+    Detached,
+    /// Not known: the server went away.
+    ConnectionLost,
+}
+
+/// What became of a recording.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How the program was when the recording ended.
+    pub ended: Ended,
+    /// Why the recording is not whole, if it is not.
+    pub failure: Option<Error>,
+}
+
+/// Records until the program ends, the user wants to end, or the server is gone. `open` is called
+/// once the program is there, so that nothing is overwritten for a program that cannot start.
+///
+/// # Errors
+/// Only what keeps a recording from beginning. What goes wrong later is [`Outcome::failure`], for
+/// a capture exists by then.
+pub fn record(
+    options: Options,
+    open: impl FnOnce() -> io::Result<File>,
+) -> Result<Outcome, Error> {
+    recorder::record(options, open)
+}
+
+/// Stops the program, looks at all its threads, and lets it go on.
+///
+/// # Errors
+/// What keeps the program from being looked at. A thread that cannot be read is a note.
+pub fn inspect(options: Options) -> Result<Vec<Record>, Error> {
+    snapshot::inspect(options)
+}
+
+/// The capture's file could not be written; what was written before is kept.
+impl From<WriteError> for Error {
+    fn from(error: WriteError) -> Self {
+        Error::Write(error)
+    }
+}

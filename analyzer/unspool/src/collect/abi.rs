@@ -1,0 +1,121 @@
+//! What of a target's calling convention a recorder must know, as data.
+//!
+//! Apart so that nothing else in the collector asks which architecture it is.
+
+use unspool_image::Arch;
+use unspool_rsp::{Breakpoint, Register, Registers, TargetDescription};
+use unspool_unwind::RegisterFile;
+
+use super::Error;
+
+/// The registers with a role, resolved in the target's own description.
+#[derive(Debug, Clone)]
+pub(super) struct Abi {
+    pub(super) arch: Arch,
+    pub(super) pointer: usize,
+    pc: Register,
+    sp: Register,
+    args: Vec<Register>,
+    thread_pointer: Option<Register>,
+    description: TargetDescription,
+}
+
+impl Abi {
+    pub(super) fn new(description: &TargetDescription) -> Result<Self, Error> {
+        let named = description.architecture.as_deref();
+        // A description may leave the architecture out; its registers still tell.
+        let arch = match named {
+            Some(name) => Arch::from_gdb_name(name),
+            None if description.register("rip").is_some() => Some(Arch::X86_64),
+            None if description.register("x30").is_some() => Some(Arch::Aarch64),
+            None if description.register("cpsr").is_some() => Some(Arch::Arm),
+            None => None,
+        };
+        let unknown = || Error::Architecture(named.unwrap_or("not named").to_owned());
+        let arch = arch.ok_or_else(unknown)?;
+        // System V x86-64 psABI 3.2.3; AAPCS64 6.8.2; AAPCS32 6.5: integer arguments in order.
+        let (pc, sp, args, thread_pointer) = match arch {
+            Arch::X86_64 => ("rip", "rsp", ["rdi", "rsi", "rdx", "rcx"], "fs_base"),
+            Arch::Aarch64 => ("pc", "sp", ["x0", "x1", "x2", "x3"], "tpidr"),
+            Arch::Arm => ("pc", "sp", ["r0", "r1", "r2", "r3"], "tpidruro"),
+            _ => return Err(unknown()),
+        };
+        let find = |name: &str| description.register(name).cloned().ok_or_else(unknown);
+        Ok(Self {
+            arch,
+            pointer: arch.address_size(),
+            pc: find(pc)?,
+            sp: find(sp)?,
+            args: args.into_iter().map(find).collect::<Result<_, _>>()?,
+            thread_pointer: description.register(thread_pointer).cloned(),
+            description: description.clone(),
+        })
+    }
+
+    pub(super) fn pc(&self, registers: &Registers) -> Option<u64> {
+        registers.value(&self.pc)
+    }
+
+    pub(super) fn sp(&self, registers: &Registers) -> Option<u64> {
+        registers.value(&self.sp)
+    }
+
+    /// The first `count` arguments of the function whose first instruction is next.
+    pub(super) fn args(&self, registers: &Registers, count: usize) -> Option<Vec<u64>> {
+        self.args.iter().take(count).map(|register| registers.value(register)).collect()
+    }
+
+    pub(super) fn thread_pointer(&self, registers: &Registers) -> Option<u64> {
+        registers.value(self.thread_pointer.as_ref()?)
+    }
+
+    /// The registers a stop reply brought along.
+    pub(super) fn expedited(&self, pairs: &[(u32, Vec<u8>)]) -> Registers {
+        let mut registers = Registers::unknown();
+        for (number, bytes) in pairs {
+            if let Some(register) = self.description.register_numbered(*number) {
+                registers.set(register, bytes);
+            }
+        }
+        registers
+    }
+
+    /// Whether an unwinder and an argument reader have all they want in `registers`.
+    pub(super) fn suffices(&self, registers: &Registers) -> bool {
+        let file = self.register_file(registers);
+        let all = (0..40).filter(|n| RegisterFile::name(self.arch, *n).is_some());
+        let tp = self.thread_pointer.as_ref();
+        all.into_iter().all(|number| file.get(number).is_some())
+            && tp.is_none_or(|register| registers.value(register).is_some())
+    }
+
+    pub(super) fn register_file(&self, registers: &Registers) -> RegisterFile {
+        RegisterFile::new(self.arch, |name| registers.value(self.description.register(name)?))
+    }
+
+    /// A code pointer without the bit that says Thumb (ARM DDI 0406, A2.3.2 "BX writes").
+    pub(super) fn code_address(&self, pointer: u64) -> u64 {
+        if self.arch == Arch::Arm { pointer & !1 } else { pointer }
+    }
+
+    /// The breakpoint for the instruction at `address`; `thumb` is the first halfword of a Thumb
+    /// instruction, `None` for code of a fixed size (RSP, "ARM Breakpoint Kinds").
+    pub(super) fn breakpoint(&self, address: u64, thumb: Option<u16>) -> Breakpoint {
+        let size = match (self.arch, thumb) {
+            (Arch::X86_64, _) => 1,
+            // 11101, 11110 and 11111 in the top five bits begin a 32-bit instruction (ARM DDI 0406, A6.1).
+            (Arch::Arm, Some(halfword)) if halfword >> 11 >= 0b11101 => 3,
+            (Arch::Arm, Some(_)) => 2,
+            _ => 4,
+        };
+        Breakpoint::software(address, size)
+    }
+
+    /// A pointer from target memory; all supported targets are little-endian.
+    pub(super) fn pointer_at(&self, bytes: &[u8], index: usize) -> Option<u64> {
+        let at = index.checked_mul(self.pointer)?;
+        let mut value = [0; 8];
+        value.get_mut(..self.pointer)?.copy_from_slice(bytes.get(at..at + self.pointer)?);
+        Some(u64::from_le_bytes(value))
+    }
+}

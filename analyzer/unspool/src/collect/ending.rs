@@ -1,0 +1,152 @@
+//! How a recording ends before the program does: asked by the user, or because it cannot go on.
+//!
+//! A program we started is asked to end, then made to. One that was there before is stopped,
+//! freed of everything planted, and goes on. A server may answer a request to stop with a real
+//! SIGINT to the program, so that answer is always waited for before detaching: otherwise the
+//! program would be killed by it.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use unspool_capture::{EndReason, Severity};
+
+use super::recorder::Recorder;
+use super::{Ended, Error};
+
+/// How long a started program may take to end after SIGINT; the help says so, too.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long the terminal's own SIGINT may take to show up in the program.
+const TERMINAL: Duration = Duration::from_millis(100);
+/// Requests closer than this are one: a terminal and a script may send the same signal.
+const SAME: Duration = Duration::from_millis(200);
+/// How long a server may take to stop the program.
+const STOP: Duration = Duration::from_secs(10);
+
+/// Where the recording is on its way to an early end.
+#[derive(Debug, Default)]
+pub(super) struct Ending {
+    asked: Option<(Instant, EndReason)>,
+    /// The server was asked to stop the program.
+    awaited: bool,
+    /// The program got a SIGINT that we did not send, at that time.
+    interrupted: Option<Instant>,
+    signalled: bool,
+    killed: bool,
+}
+
+impl Ending {
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// The next SIGINT stop is the server's answer to us.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.awaited
+    }
+
+    pub(super) fn program_was_interrupted(&mut self) {
+        self.interrupted = Some(Instant::now());
+    }
+
+    /// Why the recording ends, should the program end now.
+    pub(super) fn reason(&self) -> EndReason {
+        self.asked.map_or(EndReason::ProgramEnded, |(_, reason)| reason)
+    }
+
+    /// When something is to be done next.
+    pub(super) fn next_step(&self) -> Option<Duration> {
+        let (since, _) = self.asked?;
+        let due = if self.signalled { GRACE } else { TERMINAL };
+        Some(due.saturating_sub(since.elapsed()).max(Duration::from_millis(1)))
+    }
+}
+
+impl Recorder {
+    /// Begins the end, or hastens it. The program runs.
+    pub(super) fn ask_to_end(&mut self, reason: EndReason) -> Result<(), Error> {
+        if let Some((since, _)) = self.ending.asked {
+            if since.elapsed() > SAME && self.session.launched && !self.ending.awaited {
+                self.kill_program(Signal::SIGKILL);
+                self.ending.killed = true;
+            }
+            return Ok(());
+        }
+        self.ending.asked = Some((Instant::now(), reason));
+        if !self.session.launched || reason == EndReason::Error {
+            self.ending.awaited = true;
+            if self.session.client.is_running() {
+                self.session.client.interrupt()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what has become due on the way to an early end.
+    pub(super) fn press_on(&mut self) -> Result<(), Error> {
+        let Some((since, _)) = self.ending.asked else { return Ok(()) };
+        let elapsed = since.elapsed();
+        if self.ending.awaited {
+            if elapsed > STOP {
+                return Err(Error::Unstoppable);
+            }
+            return Ok(());
+        }
+        if !self.session.launched {
+            return Ok(());
+        }
+        let by_terminal = self.ending.interrupted.is_some_and(|at| at + TERMINAL * 2 >= since);
+        if !self.ending.signalled && (by_terminal || elapsed >= TERMINAL) {
+            self.ending.signalled = true;
+            if !by_terminal {
+                self.kill_program(Signal::SIGINT);
+            }
+        }
+        if elapsed >= GRACE && !self.ending.killed {
+            self.ending.killed = true;
+            self.sink.note(Severity::Warning, "the program did not end within 2 seconds of SIGINT and was killed");
+            self.kill_program(Signal::SIGKILL);
+        }
+        Ok(())
+    }
+
+    /// The program stands because we wanted it to.
+    pub(super) fn stopped_for_end(&mut self) -> Result<Option<(Ended, EndReason)>, Error> {
+        let reason = self.ending.reason();
+        self.threads.compare(&mut self.sink, &mut self.session, false);
+        self.probes.remove_all(&mut self.session.client)?;
+        self.ending.awaited = false;
+        if self.session.launched {
+            // Only a failure leads here. The program runs to its end, unrecorded.
+            self.session.client.thread_events(false)?;
+            self.resume()?;
+            return Ok(None);
+        }
+        self.session.client.detach()?;
+        Ok(Some((Ended::Detached, reason)))
+    }
+
+    /// Lets the program go, as well as can be, when recording cannot go on: a program that we
+    /// started is killed, for it has not been run as asked; any other goes on by itself.
+    pub(super) fn abandon(&mut self) -> Ended {
+        let client = &mut self.session.client;
+        if client.is_running() && client.interrupt().is_ok() {
+            let _ = client.wait(Some(GRACE));
+        }
+        if self.session.launched {
+            let _ = client.kill();
+            return Ended::Terminated(Signal::SIGKILL as u8);
+        }
+        let _ = self.probes.remove_all(client);
+        let _ = client.detach();
+        Ended::Detached
+    }
+
+    fn kill_program(&mut self, signal: Signal) {
+        let pid = self.session.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 1);
+        if let Some(pid) = pid {
+            // It may have ended this very moment; its end is then reported all the same.
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
+    }
+}

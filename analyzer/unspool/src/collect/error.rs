@@ -1,0 +1,103 @@
+//! What can keep a program from being observed, each with what to do about it.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+
+use unspool_capture::WriteError;
+
+/// Why a program could not be observed, or not to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The program to run is nowhere.
+    #[error("no such program: {}; give a path, or a name found in PATH", .0.display())]
+    NoProgram(OsString),
+    /// The program to run cannot be executed.
+    #[error("{} cannot be run: {reason}", path.display())]
+    NotExecutable {
+        /// The file.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: &'static str,
+    },
+    /// The program is for another processor.
+    #[error(
+        "{} is a program for {program}, and this machine is {machine}; run it under a debug server \
+         (qemu-ARCH -g PORT, or unspool-stub on its own machine) and use --connect", path.display()
+    )]
+    OtherMachine {
+        /// The file.
+        path: PathBuf,
+        /// What it is for.
+        program: String,
+        /// What this machine is.
+        machine: String,
+    },
+    /// No such process.
+    #[error("there is no process {0}; see `ps` for the running ones")]
+    NoProcess(u32),
+    /// Not ours to trace.
+    #[error(
+        "process {pid} may not be traced: {reason}"
+    )]
+    NotPermitted {
+        /// The process.
+        pid: u32,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// Our own server did not come up.
+    #[error("the stub could not take the program: {0}")]
+    Stub(String),
+    /// Something on the way to the stub failed.
+    #[error("cannot start the stub: {0}")]
+    StartStub(#[source] io::Error),
+    /// The session with the server failed.
+    #[error(transparent)]
+    Rsp(#[from] unspool_rsp::Error),
+    /// No unwinder knows the target's architecture.
+    #[error(
+        "the target's architecture is {0}; unspool knows x86-64, aarch64 and arm (little-endian)"
+    )]
+    Architecture(String),
+    /// The server has no program.
+    #[error(
+        "the server has no running program; start it with one (gdbserver :PORT PROG) or attached \
+         to one"
+    )]
+    NoTarget,
+    /// Nothing says which program it is.
+    #[error("the server does not say which program it runs; name its file with --exec FILE")]
+    UnknownProgram,
+    /// A file that is needed to find the creation functions was not found or is wrong.
+    #[error("{0}")]
+    File(String),
+    /// The executable has no symbols, and everything is in it.
+    #[error(
+        "{path} is statically linked and has no symbols, so its pthread_create cannot be found; \
+         put an unstripped copy or its debug file below a directory given by --debug-dir \
+         (DIR/.build-id/{id}) or name it with --exec"
+    )]
+    NoSymbols {
+        /// The program.
+        path: String,
+        /// Where below a debug directory its debug file would be.
+        id: String,
+    },
+    /// No function that creates threads could be watched.
+    #[error("cannot watch thread creation: {0}")]
+    NoCreation(String),
+    /// The recording's file could not be opened.
+    #[error("cannot write the recording: {0}; name another file with -o")]
+    Output(#[source] io::Error),
+    /// The recording's file could not be written to its end.
+    #[error("{0}; the recording ended there")]
+    Write(WriteError),
+    /// The server does not stop the program.
+    #[error(
+        "the server did not stop the program within 10 seconds; the connection was closed, see \
+         whether the program still runs"
+    )]
+    Unstoppable,
+}

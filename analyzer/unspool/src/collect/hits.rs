@@ -1,0 +1,139 @@
+//! What is noted when a probe is hit. Round trips are what recording costs, so each hit asks for
+//! everything it needs at once, and asks again only for what only the answer told.
+
+use unspool_capture::{Chunk, Event, ProbeKind, Read, ReadRole, Snapshot};
+use unspool_rsp::{Registers, ThreadId};
+use unspool_unwind::{WalkOptions, walk};
+
+use super::Error;
+use super::pending::Creation;
+use super::probes::Place;
+use super::recorder::Recorder;
+use super::stack::{FIRST, LiveStack};
+
+/// Bytes of a `pthread_attr_t` that are kept: all of it, in every known C library.
+const ATTR: usize = 64;
+
+impl Recorder {
+    /// Notes a hit of probe `id`. `expedited` is what the stop reply told of the registers.
+    pub(super) fn on_probe(
+        &mut self,
+        thread: ThreadId,
+        id: u32,
+        kind: ProbeKind,
+        pc: u64,
+        expedited: Registers,
+    ) -> Result<(), Error> {
+        self.threads.seen(&mut self.sink, &mut self.session, thread, false);
+        if kind == ProbeKind::Start && !self.threads.start(thread.tid) {
+            // The thread runs since long: somebody calls the function as any other.
+            return Ok(());
+        }
+        let time_ns = self.sink.now_ns();
+        let mut event = Event { time_ns, tid: thread.tid, probe: id, ..Event::default() };
+        match kind {
+            ProbeKind::Create => self.on_create(thread, expedited, &mut event)?,
+            ProbeKind::Start => {
+                let registers = self.whole(thread, expedited)?;
+                let abi = &self.session.abi;
+                event.args = abi.args(&registers, 1).unwrap_or_default();
+                let (tp, sp) = (abi.thread_pointer(&registers), abi.sp(&registers));
+                let arg = event.args.first().copied().unwrap_or(0);
+                event.reads = self.pending.start(&mut self.session.client, abi, pc, arg, tp, sp);
+                event.snapshot = Some(Snapshot::of_registers(registers.bytes().to_vec(), registers.known()));
+            }
+            _ => {
+                let registers = self.whole(thread, expedited)?;
+                event.args = self.session.abi.args(&registers, 1).unwrap_or_default();
+                event.snapshot = Some(Snapshot::of_registers(registers.bytes().to_vec(), registers.known()));
+                self.threads.refresh_name(&mut self.sink, &mut self.session, thread);
+            }
+        }
+        event.seq = self.sink.next_event();
+        self.sink.record(event);
+        Ok(())
+    }
+
+    fn on_create(&mut self, thread: ThreadId, expedited: Registers, event: &mut Event) -> Result<(), Error> {
+        let (client, abi) = (&mut self.session.client, &self.session.abi);
+        let mut registers = expedited;
+        let sp = abi.sp(&registers);
+        let early_args = abi.args(&registers, 4);
+        let plausible = |attr: u64| attr >= 0x1000 && attr.checked_add(0x1000).is_some();
+        let attr_of = |args: &Option<Vec<u64>>| args.as_ref().map(|args| args[1]).filter(|attr| plausible(*attr));
+
+        let mut batch = client.batch();
+        let all = (!abi.suffices(&registers)).then(|| batch.registers(thread));
+        let stack = sp.map(|sp| batch.read_memory(sp, FIRST));
+        let early_attr = attr_of(&early_args).map(|at| (at, batch.read_memory(at, ATTR)));
+        let mut answers = batch.send()?;
+        if let Some(ticket) = all {
+            registers = answers.take(ticket)?;
+        }
+        let first = stack.and_then(|ticket| answers.take(ticket).ok());
+        let mut attr = early_attr.and_then(|(at, ticket)| Some((at, answers.take(ticket).ok()?)));
+
+        let args = abi.args(&registers, 4);
+        if attr.is_none() && early_args.is_none()
+            && let Some(at) = attr_of(&args)
+        {
+            attr = client.read_memory(at, ATTR).ok().map(|bytes| (at, bytes));
+        }
+        let read = |role: ReadRole, address, bytes| Read { role: role.into(), address, bytes };
+        event.reads.extend(attr.map(|(at, bytes)| read(ReadRole::Attr, at, bytes)));
+        event.args = args.unwrap_or_default();
+
+        if let [handle_at, _, routine, arg] = event.args[..] {
+            let address = abi.code_address(routine);
+            let creation = Creation { routine: address, arg, handle_at };
+            if let Some(at) = self.pending.hidden_by(creation)
+                && let Ok(bytes) = client.read_memory(at, abi.pointer)
+            {
+                event.reads.push(read(ReadRole::Handle, at, bytes));
+            }
+            self.pending.add(creation);
+            self.watch_start(address, routine != address)?;
+        }
+
+        let abi = &self.session.abi;
+        let sp = abi.sp(&registers);
+        let first = sp.zip(first).map(|(address, bytes)| Chunk { address, bytes });
+        let mut memory = LiveStack::new(&mut self.session.client, first);
+        let _ = walk(self.modules.map(), &abi.register_file(&registers), &mut memory, &WalkOptions::default());
+        let mut snapshot = Snapshot::of_registers(registers.bytes().to_vec(), registers.known());
+        snapshot.chunks = memory.into_chunks();
+        event.snapshot = Some(snapshot);
+        Ok(())
+    }
+
+    /// Plants a probe at a start routine that is seen for the first time.
+    fn watch_start(&mut self, address: u64, thumb: bool) -> Result<(), Error> {
+        if self.probes.at(address).is_some() {
+            return Ok(());
+        }
+        let place = Place {
+            address,
+            thumb,
+            function: self.modules.function_at(address).unwrap_or_default(),
+            module: self.modules.at(address).map(|mapped| mapped.id),
+        };
+        let (client, abi) = (&mut self.session.client, &self.session.abi);
+        match self.probes.plant(client, abi, &mut self.sink, ProbeKind::Start, &place) {
+            // A wild pointer is the program's own misfortune, to come in a moment.
+            Err(Error::Rsp(error)) if !error.is_fatal() => {
+                let text = format!("cannot watch the start routine at {address:#x}: {error}");
+                self.sink.note(unspool_capture::Severity::Warning, text);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// All registers of `thread`, asked for only if the stop reply did not bring them.
+    fn whole(&mut self, thread: ThreadId, expedited: Registers) -> Result<Registers, Error> {
+        if self.session.abi.suffices(&expedited) {
+            return Ok(expedited);
+        }
+        Ok(self.session.client.registers(thread)?)
+    }
+}

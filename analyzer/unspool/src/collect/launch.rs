@@ -1,0 +1,203 @@
+//! Our own stub as a child process, and the checks made before it is asked for the impossible.
+//!
+//! The checks stand here because the stub can only say what the kernel said; here is known what
+//! the user wanted, so the message can say what to do.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::unistd::{AccessFlags, access, geteuid};
+
+use super::Error;
+
+/// A stub that serves one session over a socket pair.
+#[derive(Debug)]
+pub(super) struct Stub {
+    child: Child,
+}
+
+/// Starts a stub that starts `program` and holds it at its first instruction.
+pub(super) fn program(program: &OsStr, args: &[OsString]) -> Result<(Stub, UnixStream), Error> {
+    let path = find(program)?;
+    check_executable(&path)?;
+    let mut words = vec![path.into_os_string()];
+    words.extend_from_slice(args);
+    // Run as without us: gdbserver's habit of switching address randomization off is not wanted.
+    start(&["--once", "--no-disable-randomization"], &words, Stdio::inherit())
+}
+
+/// Starts a stub that attaches to process `pid`.
+pub(super) fn process(pid: u32) -> Result<(Stub, UnixStream), Error> {
+    check_traceable(pid)?;
+    start(&["--once", "--attach"], &[pid.to_string().into()], Stdio::piped())
+}
+
+impl Stub {
+    /// Waits for the stub to end and gives what it said for a reason; empty if it said it to the
+    /// user already.
+    pub(super) fn reason(mut self) -> String {
+        self.wait();
+        let mut text = String::new();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            let _ = stderr.read_to_string(&mut text);
+        }
+        let line = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
+        let line = line.strip_prefix("unspool-stub: ").unwrap_or(line);
+        line.strip_prefix("error: ").unwrap_or(line).to_owned()
+    }
+
+    /// Waits a moment for the stub to end by itself, as it does when its client is gone.
+    fn wait(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while let Ok(None) = self.child.try_wait() {
+            if Instant::now() >= deadline {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Stub {
+    /// The stub ends with its connection; reaping it is all there is to do.
+    fn drop(&mut self) {
+        self.wait();
+    }
+}
+
+fn start(options: &[&str], words: &[OsString], stderr: Stdio) -> Result<(Stub, UnixStream), Error> {
+    let failed = |error: nix::Error| Error::StartStub(error.into());
+    let (ours, theirs) =
+        socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)
+            .map_err(failed)?;
+    let inherited = fcntl(&theirs, FcntlArg::F_SETFD(FdFlag::empty()));
+    inherited.map_err(failed)?;
+    let itself = std::env::current_exe().map_err(Error::StartStub)?;
+    let child = Command::new(itself)
+        .arg0("unspool")
+        .arg("stub")
+        .args(options)
+        .arg(format!("fd:{}", theirs.as_raw_fd()))
+        .args(words)
+        .stderr(stderr)
+        .spawn()
+        .map_err(Error::StartStub)?;
+    drop::<OwnedFd>(theirs);
+    Ok((Stub { child }, ours.into()))
+}
+
+/// Where `program` is, as a shell would find it.
+fn find(program: &OsStr) -> Result<PathBuf, Error> {
+    let missing = || Error::NoProgram(program.to_owned());
+    if program.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(program);
+        return if path.exists() { Ok(path) } else { Err(missing()) };
+    }
+    let dirs = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    std::env::split_paths(&dirs)
+        .map(|dir| if dir.as_os_str().is_empty() { PathBuf::from(".") } else { dir })
+        .map(|dir| dir.join(program))
+        .find(|path| path.is_file() && access(path, AccessFlags::X_OK).is_ok())
+        .ok_or_else(missing)
+}
+
+fn check_executable(path: &Path) -> Result<(), Error> {
+    let refuse = |reason| Err(Error::NotExecutable { path: path.to_owned(), reason });
+    let Ok(metadata) = fs::metadata(path) else { return refuse("it cannot be looked at") };
+    if metadata.is_dir() {
+        return refuse("it is a directory; name a program");
+    }
+    // Root may access what nobody may execute, so the mode is asked, too.
+    if access(path, AccessFlags::X_OK).is_err() || metadata.permissions().mode() & 0o111 == 0 {
+        return refuse("it is not executable; make it so (chmod +x) or name another file");
+    }
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(20).read_to_end(&mut head));
+    // What may be run but not read is the kernel's to judge.
+    if read.is_err() || head.starts_with(b"#!") {
+        return Ok(());
+    }
+    let Some(program) = machine(&head) else {
+        return refuse("it is neither an ELF program nor a script with a #! line");
+    };
+    let mut own = Vec::new();
+    let read = File::open("/proc/self/exe").and_then(|file| file.take(20).read_to_end(&mut own));
+    match machine(&own) {
+        Some(machine) if read.is_ok() && machine != program => Err(Error::OtherMachine {
+            path: path.to_owned(),
+            program: machine_name(program),
+            machine: machine_name(machine),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// `e_machine` of an ELF header (gABI, "ELF Header"), in the file's own byte order.
+fn machine(head: &[u8]) -> Option<u16> {
+    let bytes = [*head.get(18)?, *head.get(19)?];
+    let big = *head.get(5)? == 2;
+    head.starts_with(b"\x7fELF").then(|| if big { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) })
+}
+
+fn machine_name(machine: u16) -> String {
+    match machine {
+        3 => "32-bit x86".to_owned(),
+        40 => "32-bit ARM".to_owned(),
+        62 => "x86-64".to_owned(),
+        183 => "AArch64".to_owned(),
+        243 => "RISC-V".to_owned(),
+        other => format!("ELF machine {other}"),
+    }
+}
+
+fn check_traceable(pid: u32) -> Result<(), Error> {
+    let directory = PathBuf::from(format!("/proc/{pid}"));
+    let Ok(metadata) = fs::metadata(&directory) else { return Err(Error::NoProcess(pid)) };
+    let refuse = |reason: &str| Err(Error::NotPermitted { pid, reason: reason.to_owned() });
+    if pid == std::process::id() {
+        return refuse("it is this command itself; name another process");
+    }
+    let status = fs::read_to_string(directory.join("status")).unwrap_or_default();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.map(str::trim).unwrap_or_default().to_owned()
+    };
+    let group = field("Tgid");
+    if !group.is_empty() && group != pid.to_string() {
+        return refuse(&format!("it is a thread of process {group}; use --attach {group}"));
+    }
+    if field("State").starts_with('Z') {
+        return refuse("it has ended and only waits to be reaped by its parent");
+    }
+    let tracer = field("TracerPid");
+    if !tracer.is_empty() && tracer != "0" {
+        return refuse(&format!(
+            "process {tracer} traces it already (a debugger or strace); detach that one first"
+        ));
+    }
+    if metadata.uid() != geteuid().as_raw() && !geteuid().is_root() {
+        return refuse("it belongs to another user; run unspool as that user or as root");
+    }
+    if matches!(fs::read_link(directory.join("exe")), Err(error) if error.kind() == io::ErrorKind::NotFound) {
+        return refuse("it is a kernel thread and has no program");
+    }
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    if matches!(scope.trim(), "1" | "2") && !geteuid().is_root() {
+        return refuse(
+            "this kernel lets only root attach to running processes; run unspool as root, or allow \
+             it with `sysctl kernel.yama.ptrace_scope=0`",
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Creations whose threads have not started yet.
+//!
+//! `pthread_create` gives function and argument, and the new thread arrives at the function with
+//! the argument; when several creations share both, the handle that the creator got tells them
+//! apart, so it is read before it can be overwritten.
+
+use unspool_capture::{Read, ReadRole};
+use unspool_rsp::Client;
+
+use super::abi::Abi;
+
+/// Creations that failed stay for ever; beyond this many the oldest are given up.
+const LIMIT: usize = 4096;
+/// Handles read for one start.
+const READ_LIMIT: usize = 64;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Creation {
+    /// Address of the start routine, without a Thumb bit.
+    pub(super) routine: u64,
+    pub(super) arg: u64,
+    /// Where the creator is told the handle.
+    pub(super) handle_at: u64,
+}
+
+/// The creations under way, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    creations: Vec<Creation>,
+}
+
+impl Pending {
+    /// Where to read the handle of an earlier creation that `creation` is about to hide.
+    pub(super) fn hidden_by(&self, creation: Creation) -> Option<u64> {
+        self.creations.contains(&creation).then_some(creation.handle_at)
+    }
+
+    pub(super) fn add(&mut self, creation: Creation) {
+        if self.creations.len() >= LIMIT {
+            self.creations.remove(0);
+        }
+        self.creations.push(creation);
+    }
+
+    /// A thread has arrived at `routine` with `arg`: the handles of all creations it may belong to,
+    /// and the one it does belong to, as far as can be told here, is no longer pending.
+    pub(super) fn start(
+        &mut self,
+        client: &mut Client,
+        abi: &Abi,
+        routine: u64,
+        arg: u64,
+        thread_pointer: Option<u64>,
+        sp: Option<u64>,
+    ) -> Vec<Read> {
+        let matching: Vec<usize> = (0..self.creations.len())
+            .filter(|i| self.creations[*i].routine == routine && self.creations[*i].arg == arg)
+            .take(READ_LIMIT)
+            .collect();
+        let reads: Vec<Option<Vec<u8>>> = {
+            let mut batch = client.batch();
+            let tickets: Vec<_> = matching
+                .iter()
+                .map(|i| batch.read_memory(self.creations[*i].handle_at, abi.pointer))
+                .collect();
+            match batch.send() {
+                Ok(mut answers) => tickets.into_iter().map(|ticket| answers.take(ticket).ok()).collect(),
+                Err(_) => Vec::new(),
+            }
+        };
+        let handle = |read: &Option<Vec<u8>>| abi.pointer_at(read.as_ref()?, 0);
+        let exact = reads.iter().position(|read| thread_pointer.is_some() && handle(read) == thread_pointer);
+        // Elsewhere the handle is a descriptor at the upper end of the thread's own stack.
+        let nearest = || {
+            let above = |read: &Option<Vec<u8>>| handle(read)?.checked_sub(sp?);
+            (0..reads.len()).filter_map(|i| Some((above(&reads[i])?, i))).min().map(|(_, i)| i)
+        };
+        let chosen = exact.or_else(nearest).unwrap_or(0);
+        let result = matching
+            .iter()
+            .zip(&reads)
+            .filter_map(|(i, read)| {
+                Some(Read {
+                    role: ReadRole::Handle.into(),
+                    address: self.creations[*i].handle_at,
+                    bytes: read.clone()?,
+                })
+            })
+            .collect();
+        if let Some(index) = matching.get(chosen) {
+            self.creations.remove(*index);
+        }
+        result
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.creations.clear();
+    }
+}

@@ -1,0 +1,347 @@
+//! The recording: an event loop over the server's stop replies and the user's wish to end.
+
+use std::collections::{HashSet, VecDeque};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use unspool_capture::{EndReason, ProcessEnded, Severity};
+use unspool_rsp::{Action, Registers, StopReason, StopReply, ThreadId};
+
+use super::ending::Ending;
+use super::modules::Modules;
+use super::pending::Pending;
+use super::probes::{Probes, Purpose};
+use super::session::Session;
+use super::sink::Sink;
+use super::startup::Program;
+use super::step::Way;
+use super::threads::Threads;
+use super::{Ended, Error, Options, Outcome};
+
+/// gdb's numbers for the two signals that mean something to a debugger.
+pub(super) const SIGTRAP: u8 = 5;
+pub(super) const SIGINT: u8 = 2;
+/// All numbers gdb gives to signals of Unix systems; the rest are for other systems' exceptions.
+const SIGNALS: std::ops::RangeInclusive<u8> = 1..=142;
+
+/// How often, at least, names are read again and the file is written.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Everything that belongs to one recording.
+pub(super) struct Recorder {
+    pub(super) session: Session,
+    pub(super) sink: Sink,
+    pub(super) modules: Modules,
+    pub(super) probes: Probes,
+    pub(super) pending: Pending,
+    pub(super) threads: Threads,
+    pub(super) program: Program,
+    pub(super) libraries_known: bool,
+    /// The program's file, where the user named it.
+    pub(super) exec: Option<PathBuf>,
+    /// How the server gets past breakpoints, once known.
+    pub(super) way: Option<Way>,
+    /// Threads whose step has not been reported.
+    pub(super) stepping: HashSet<u64>,
+    /// Replies that came while another was waited for.
+    pub(super) queue: VecDeque<StopReply>,
+    pub(super) ending: Ending,
+    stop: Option<OwnedFd>,
+    forks: u64,
+    listed: Instant,
+}
+
+pub(super) fn record(mut options: Options, open: impl FnOnce() -> io::Result<File>) -> Result<Outcome, Error> {
+    let (session, stop) = Session::open(&mut options)?;
+    let header = Session::header(&options, false);
+    let sink = open()
+        .map_err(Error::Output)
+        .and_then(|file| Sink::file(file, header).map_err(Error::Write));
+    let (sink, failure) = match sink {
+        Ok(sink) => (sink, None),
+        // The program must be let go in the same order as ever, so there is a recorder even now.
+        Err(error) => (Sink::memory(Default::default()), Some(error)),
+    };
+    let mut recorder = Recorder::new(session, sink, options);
+    let begun = match failure {
+        Some(error) => Err(error),
+        None => recorder.begin(stop),
+    };
+    match begun {
+        Ok(()) => Ok(recorder.follow_to_end()),
+        Err(error) => {
+            recorder.abandon();
+            Err(error)
+        }
+    }
+}
+
+impl Recorder {
+    pub(super) fn new(session: Session, sink: Sink, options: Options) -> Self {
+        let exec = match options.source {
+            super::Source::Connect { exec, .. } => exec,
+            _ => None,
+        };
+        Self {
+            modules: Modules::new(options.finder, &session.abi),
+            way: session.own_stub.then_some(Way::Continue),
+            session,
+            sink,
+            probes: Probes::default(),
+            pending: Pending::default(),
+            threads: Threads::default(),
+            program: Program::default(),
+            libraries_known: false,
+            exec,
+            stepping: HashSet::new(),
+            queue: VecDeque::new(),
+            ending: Ending::default(),
+            stop: options.stop,
+            forks: 0,
+            listed: Instant::now(),
+        }
+    }
+
+    /// Prepares the program, which stands since `stop`, and lets it run.
+    fn begin(&mut self, stop: StopReply) -> Result<(), Error> {
+        let program = self.identify()?;
+        self.sink.record(self.session.target(program.path.clone()));
+        self.threads.exact = self.session.client.thread_events(true)?;
+        let silent: Vec<u8> = SIGNALS.filter(|signal| ![SIGTRAP, SIGINT].contains(signal)).collect();
+        self.session.client.pass_signals(&silent)?;
+        let launched = self.session.launched;
+        self.threads.compare(&mut self.sink, &mut self.session, !launched);
+        for thread in self.threads.ids() {
+            self.threads.start(thread.tid);
+        }
+        self.begin_program(program)?;
+        match stop {
+            // An attached process may have been stopped by a signal that is still to be delivered.
+            StopReply::Stopped { signal, thread: Some(thread), .. } if ![0, SIGTRAP, SIGINT, 17].contains(&signal) => {
+                self.resume_with(thread, Some(signal))
+            }
+            _ => self.resume(),
+        }
+    }
+
+    /// Follows the program until recording ends, whatever the reason.
+    fn follow_to_end(mut self) -> Outcome {
+        let (ended, reason, failure) = match self.follow() {
+            Ok((ended, reason)) => (ended, reason, None),
+            Err(error) => {
+                let lost = matches!(&error, Error::Rsp(error) if error.is_fatal());
+                let reason = if lost { EndReason::ConnectionLost } else { EndReason::Error };
+                let ended = if lost { Ended::ConnectionLost } else { self.abandon() };
+                (ended, reason, Some(error))
+            }
+        };
+        let detail = failure.as_ref().map(ToString::to_string).unwrap_or_default();
+        let write = self.sink.finish(reason, detail).map(Error::Write);
+        Outcome { ended, failure: write.or(failure) }
+    }
+
+    fn follow(&mut self) -> Result<(Ended, EndReason), Error> {
+        loop {
+            if let Some(reply) = self.next()?
+                && let Some(end) = self.handle(reply)?
+            {
+                return Ok(end);
+            }
+            if self.sink.has_failed() && !self.ending.is_asked() {
+                self.ask_to_end(EndReason::Error)?;
+            }
+            self.press_on()?;
+        }
+    }
+
+    /// The next reply; `None` when it is time to look after other things.
+    fn next(&mut self) -> Result<Option<StopReply>, Error> {
+        if let Some(reply) = self.queue.pop_front() {
+            return Ok(Some(reply));
+        }
+        if let Some(reply) = self.session.wait(Duration::ZERO)? {
+            return Ok(Some(reply));
+        }
+        self.sink.flush_if_due();
+        let wait = self.ending.next_step().unwrap_or(TICK).min(TICK);
+        let mut fds = vec![PollFd::new(self.session.client.as_fd(), PollFlags::POLLIN)];
+        fds.extend(self.stop.as_ref().map(|stop| PollFd::new(stop.as_fd(), PollFlags::POLLIN)));
+        let ready = poll(&mut fds, PollTimeout::try_from(wait).unwrap_or(PollTimeout::ZERO));
+        let asked = fds.get(1).is_some_and(|fd| fd.any().unwrap_or(false));
+        if asked {
+            self.take_request();
+            self.ask_to_end(EndReason::Interrupted)?;
+        } else if ready == Ok(0) {
+            self.threads.refresh_local_names(&mut self.sink, &self.session);
+        }
+        Ok(None)
+    }
+
+    fn take_request(&mut self) {
+        if let Some(stop) = &self.stop {
+            let mut bytes = [0; 64];
+            let _ = nix::unistd::read(stop, &mut bytes);
+        }
+    }
+
+    /// Acts on one reply and, unless it was the last, lets the program run on.
+    fn handle(&mut self, reply: StopReply) -> Result<Option<(Ended, EndReason)>, Error> {
+        match reply {
+            StopReply::Stopped { signal, thread, reason, registers, .. } => {
+                let thread = match thread.or_else(|| self.threads.ids().first().copied()) {
+                    Some(thread) => thread,
+                    None => return self.resume().map(|()| None),
+                };
+                return self.on_stop(signal, thread, reason, registers);
+            }
+            StopReply::ThreadExited { code, thread } => {
+                self.threads.refresh_name(&mut self.sink, &mut self.session, thread);
+                self.threads.exited(&mut self.sink, thread.tid, Some(code), true);
+                self.stepping.remove(&thread.tid);
+                self.resume()?;
+            }
+            StopReply::Exited { code, .. } => {
+                let time_ns = self.sink.now_ns();
+                self.sink.record(ProcessEnded { time_ns, exit_code: Some(code), signal: None });
+                return Ok(Some((Ended::Exited(code), self.ending.reason())));
+            }
+            StopReply::Terminated { signal, .. } => {
+                let linux = linux_signal(signal);
+                let time_ns = self.sink.now_ns();
+                self.sink.record(ProcessEnded { time_ns, exit_code: None, signal: Some(linux.into()) });
+                return Ok(Some((Ended::Terminated(linux), self.ending.reason())));
+            }
+            _ => {
+                self.sink.note(Severity::Warning, "the server says that no thread is left to run");
+                return Ok(Some((Ended::Detached, EndReason::ProgramEnded)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn on_stop(
+        &mut self,
+        signal: u8,
+        thread: ThreadId,
+        reason: StopReason,
+        expedited: Vec<(u32, Vec<u8>)>,
+    ) -> Result<Option<(Ended, EndReason)>, Error> {
+        match reason {
+            StopReason::ThreadCreated => {
+                self.threads.seen(&mut self.sink, &mut self.session, thread, false);
+                self.resume()?;
+                return Ok(None);
+            }
+            StopReason::Exec(path) => {
+                self.on_exec(thread, &path)?;
+                self.resume()?;
+                return Ok(None);
+            }
+            StopReason::Fork(child) | StopReason::VFork(child) => {
+                self.on_fork(child)?;
+                self.resume()?;
+                return Ok(None);
+            }
+            StopReason::VForkDone | StopReason::Library | StopReason::SyscallEntry(_) | StopReason::SyscallReturn(_) => {
+                self.resume()?;
+                return Ok(None);
+            }
+            _ => {}
+        }
+        if signal == SIGTRAP {
+            let registers = self.known_registers(thread, &expedited)?;
+            let pc = self.session.abi.pc(&registers).map(|pc| self.session.abi.code_address(pc));
+            if let Some((pc, planted)) = pc.and_then(|pc| Some((pc, self.probes.at(pc)?))) {
+                self.stepping.remove(&thread.tid);
+                match planted.purpose {
+                    Purpose::Linker => self.update_modules()?,
+                    Purpose::Probe { id, kind } => self.on_probe(thread, id, kind, pc, registers)?,
+                }
+                self.list_if_due();
+                self.pass(thread, planted.breakpoint)?;
+                return Ok(None);
+            }
+            if self.stepping.remove(&thread.tid) {
+                self.resume()?;
+                return Ok(None);
+            }
+        }
+        if self.ending.is_awaited() && (signal == SIGINT || signal == 0 || signal == 17) {
+            return self.stopped_for_end();
+        }
+        if signal == SIGINT {
+            self.ending.program_was_interrupted();
+        }
+        self.resume_with(thread, (signal != 0).then_some(signal))?;
+        Ok(None)
+    }
+
+    /// Servers that do not report thread exits are asked now and then, while the program stands
+    /// anyway; all servers but a local one are asked for names.
+    fn list_if_due(&mut self) {
+        if !self.session.local && self.listed.elapsed() >= TICK {
+            self.threads.compare(&mut self.sink, &mut self.session, false);
+            self.listed = Instant::now();
+        }
+    }
+
+    /// A forked child is a process of its own; it is let go without our breakpoints.
+    fn on_fork(&mut self, child: ThreadId) -> Result<(), Error> {
+        if self.forks == 0 {
+            self.sink.note(Severity::Info, "the program started other processes; their threads are not recorded");
+        }
+        self.forks += 1;
+        let client = &mut self.session.client;
+        // The child's memory holds a copy of our breakpoints; asking for its registers selects it.
+        if client.registers(child).is_ok() {
+            for breakpoint in self.probes.breakpoints() {
+                let _ = client.remove_breakpoint(breakpoint);
+            }
+        }
+        if let Some(pid) = child.pid {
+            client.raw(format!("D;{pid:x}").as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// The registers that came with a stop, or all of them if not even the pc did.
+    fn known_registers(&mut self, thread: ThreadId, expedited: &[(u32, Vec<u8>)]) -> Result<Registers, Error> {
+        let registers = self.session.abi.expedited(expedited);
+        if self.session.abi.pc(&registers).is_some() {
+            return Ok(registers);
+        }
+        Ok(self.session.client.registers(thread)?)
+    }
+
+    /// Where `thread` stands after `reply`.
+    pub(super) fn pc_of(&mut self, thread: ThreadId, reply: &StopReply) -> Result<Option<u64>, Error> {
+        let StopReply::Stopped { registers, .. } = reply else { return Ok(None) };
+        let registers = self.known_registers(thread, registers)?;
+        Ok(self.session.abi.pc(&registers).map(|pc| self.session.abi.code_address(pc)))
+    }
+
+    /// Lets all threads run.
+    pub(super) fn resume(&mut self) -> Result<(), Error> {
+        Ok(self.session.client.resume(&[(Action::Continue, None)])?)
+    }
+
+    /// Lets all threads run, `thread` with a signal.
+    pub(super) fn resume_with(&mut self, thread: ThreadId, signal: Option<u8>) -> Result<(), Error> {
+        match signal {
+            None => self.resume(),
+            Some(signal) => {
+                let with_signal = (Action::ContinueWithSignal(signal), Some(thread));
+                Ok(self.session.client.resume(&[with_signal, (Action::Continue, None)])?)
+            }
+        }
+    }
+}
+
+/// The Linux number of a signal, from gdb's.
+fn linux_signal(signal: u8) -> u8 {
+    signal
+}

@@ -1,0 +1,149 @@
+//! A connected target: the client, the target's conventions, and what is known of its process.
+
+use std::fs;
+use std::time::Duration;
+
+use unspool_capture::{self as capture, Document, Header, RegisterLayout};
+use unspool_rsp::{Client, ClientOptions, StopReply, ThreadId};
+
+use super::abi::Abi;
+use super::launch::{self, Stub};
+use super::{Error, Options, Source, sink};
+
+/// One program behind one server.
+pub(super) struct Session {
+    pub(super) client: Client,
+    pub(super) abi: Abi,
+    /// The process, where it is known.
+    pub(super) pid: Option<u64>,
+    /// It runs on this machine: its `/proc` and its files are ours to read.
+    pub(super) local: bool,
+    /// We started it, so it ends with the recording.
+    pub(super) launched: bool,
+    /// The server is our own stub, which steps over its breakpoints by itself.
+    pub(super) own_stub: bool,
+    /// Declared after the client: the stub ends when the connection does.
+    _stub: Option<Stub>,
+}
+
+impl Session {
+    /// Comes to the program and gives the reason for which it stands still.
+    pub(super) fn open(options: &mut Options) -> Result<(Self, StopReply), Error> {
+        let client_options = ClientOptions {
+            log: options.rsp_log.take(),
+            architecture: options.architecture.clone(),
+            ..ClientOptions::default()
+        };
+        let (stub, result) = match &options.source {
+            Source::Connect { endpoint, .. } => (None, Client::connect(endpoint, client_options)),
+            Source::Launch { program, args } => {
+                let (stub, stream) = launch::program(program, args)?;
+                (Some(stub), Client::over(stream, client_options))
+            }
+            Source::Attach { pid } => {
+                let (stub, stream) = launch::process(*pid)?;
+                (Some(stub), Client::over(stream, client_options))
+            }
+        };
+        let result = result.and_then(|mut client| {
+            let stop = client.stop_reason()?;
+            Ok((client, stop))
+        });
+        let (client, stop) = match (result, stub) {
+            (Ok((client, stop)), stub) => ((client, stub), stop),
+            (Err(error), Some(stub)) if error.is_fatal() => {
+                let reason = stub.reason();
+                let reason = if reason.is_empty() { error.to_string() } else { reason };
+                return Err(Error::Stub(reason));
+            }
+            (Err(error), _) => return Err(error.into()),
+        };
+        let (client, stub) = client;
+        let thread = match &stop {
+            StopReply::Stopped { thread, .. } => *thread,
+            _ => return Err(Error::NoTarget),
+        };
+        let abi = Abi::new(client.description())?;
+        let pid = match &options.source {
+            Source::Attach { pid } => Some(u64::from(*pid)),
+            _ => thread.and_then(|thread| thread.pid.or(Some(thread.tid))),
+        };
+        let session = Self {
+            client,
+            abi,
+            pid,
+            local: stub.is_some(),
+            launched: matches!(options.source, Source::Launch { .. }),
+            own_stub: stub.is_some(),
+            _stub: stub,
+        };
+        Ok((session, stop))
+    }
+
+    /// The header of a capture of this session.
+    pub(super) fn header(options: &Options, inspected: bool) -> Header {
+        let (source, endpoint) = match &options.source {
+            _ if inspected => (capture::Source::Inspected, String::new()),
+            Source::Launch { .. } => (capture::Source::Launched, String::new()),
+            Source::Attach { .. } => (capture::Source::Attached, String::new()),
+            Source::Connect { endpoint, .. } => (capture::Source::Connected, endpoint.to_string()),
+        };
+        Header {
+            product: concat!("unspool ", env!("CARGO_PKG_VERSION")).to_owned(),
+            start_unix_ns: sink::unix_ns(),
+            command: options.command.clone(),
+            source: source.into(),
+            host: fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
+            endpoint,
+            ..Header::default()
+        }
+    }
+
+    /// The record that describes program and machine.
+    pub(super) fn target(&self, executable: String) -> capture::Target {
+        let description = self.client.description();
+        let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        capture::Target {
+            arch: self.abi.arch.gdb_name().to_owned(),
+            osabi: description.osabi.clone().unwrap_or_default(),
+            documents: description
+                .documents
+                .iter()
+                .map(|(annex, xml)| Document { annex: annex.clone(), xml: xml.clone() })
+                .collect(),
+            registers: description
+                .registers
+                .iter()
+                .map(|register| RegisterLayout {
+                    name: register.name.clone(),
+                    number: register.number,
+                    bits: register.bits,
+                    offset: small(register.offset),
+                })
+                .collect(),
+            pid: self.pid.unwrap_or(0),
+            executable,
+            local: self.local,
+        }
+    }
+
+    /// A thread's name, by the cheapest means there is.
+    pub(super) fn thread_name(&mut self, thread: ThreadId) -> Option<String> {
+        if self.local {
+            return self.local_thread_name(thread.tid);
+        }
+        self.client.thread_name(thread).ok().flatten().filter(|name| !name.is_empty())
+    }
+
+    /// A thread's name from `/proc`; works while the program runs.
+    pub(super) fn local_thread_name(&self, tid: u64) -> Option<String> {
+        let path = format!("/proc/{}/task/{tid}/comm", self.pid?);
+        let name = fs::read_to_string(path).ok()?;
+        Some(name.trim_end_matches('\n').to_owned())
+    }
+
+    /// Waits for a reply for at most `timeout`.
+    pub(super) fn wait(&mut self, timeout: Duration) -> Result<Option<StopReply>, Error> {
+        Ok(self.client.wait(Some(timeout))?)
+    }
+}

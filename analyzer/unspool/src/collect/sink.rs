@@ -1,0 +1,111 @@
+//! Where records go: a capture file, or memory for a single look; and the clock they are stamped with.
+
+use std::fs::File;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use unspool_capture::{
+    End, EndReason, Header, Note, Record, Severity, WriteError, Writer,
+};
+
+/// Takes records. The first write error ends the writing and is kept; the rest is swallowed, for
+/// the program has to be let go in order whatever becomes of the file.
+pub(super) struct Sink {
+    out: Out,
+    start: Instant,
+    events: u64,
+    failure: Option<WriteError>,
+}
+
+enum Out {
+    File(Option<Writer<File>>),
+    Memory(Vec<Record>),
+}
+
+impl Sink {
+    pub(super) fn file(file: File, header: Header) -> Result<Self, WriteError> {
+        Ok(Self::new(Out::File(Some(Writer::new(file, header)?))))
+    }
+
+    pub(super) fn memory(header: Header) -> Self {
+        Self::new(Out::Memory(vec![header.into()]))
+    }
+
+    fn new(out: Out) -> Self {
+        Self { out, start: Instant::now(), events: 0, failure: None }
+    }
+
+    pub(super) fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn record(&mut self, record: impl Into<Record>) {
+        let result = match &mut self.out {
+            Out::Memory(records) => {
+                records.push(record.into());
+                return;
+            }
+            Out::File(Some(writer)) if self.failure.is_none() => writer.record(record),
+            Out::File(_) => return,
+        };
+        self.keep(result);
+    }
+
+    /// The number of the next event.
+    pub(super) fn next_event(&mut self) -> u64 {
+        self.events += 1;
+        self.events
+    }
+
+    pub(super) fn note(&mut self, severity: Severity, text: impl Into<String>) {
+        let note = Note { time_ns: self.now_ns(), severity: severity.into(), text: text.into() };
+        self.record(note);
+    }
+
+    /// Writes what has waited long enough.
+    pub(super) fn flush_if_due(&mut self) {
+        if let Out::File(Some(writer)) = &mut self.out {
+            let result = writer.flush_if_due();
+            self.keep(result);
+        }
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// Ends the capture and gives the first write error, if there was one.
+    pub(super) fn finish(&mut self, reason: EndReason, detail: String) -> Option<WriteError> {
+        let time_ns = self.now_ns();
+        self.record(End { reason: reason.into(), time_ns, detail });
+        if let Out::File(writer) = &mut self.out
+            && let Some(writer) = writer.take()
+        {
+            let result = writer.finish().map(drop);
+            self.keep(result);
+        }
+        self.failure.take()
+    }
+
+    /// The records of a single look.
+    pub(super) fn into_records(self) -> Vec<Record> {
+        match self.out {
+            Out::Memory(records) => records,
+            Out::File(_) => Vec::new(),
+        }
+    }
+
+    fn keep(&mut self, result: Result<(), WriteError>) {
+        match result {
+            Ok(()) | Err(WriteError::RecordTooLarge { .. }) => {}
+            Err(error) => {
+                self.failure.get_or_insert(error);
+            }
+        }
+    }
+}
+
+/// Wall clock for the header; display only.
+pub(super) fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.ok().and_then(|time| u64::try_from(time.as_nanos()).ok()).unwrap_or(0)
+}

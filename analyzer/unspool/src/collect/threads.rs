@@ -1,0 +1,111 @@
+//! Which threads live, since when, under what name.
+
+use std::collections::BTreeMap;
+
+use unspool_capture::{ThreadExited, ThreadName, ThreadSeen};
+use unspool_rsp::ThreadId;
+
+use super::session::Session;
+use super::sink::Sink;
+
+#[derive(Debug)]
+struct Thread {
+    id: ThreadId,
+    name: String,
+    /// It has arrived at its start routine; it was not made by anything when it never does.
+    started: bool,
+}
+
+/// The threads seen and not yet gone.
+#[derive(Debug, Default)]
+pub(super) struct Threads {
+    live: BTreeMap<u64, Thread>,
+    /// The server reports every thread's end; otherwise lists are compared.
+    pub(super) exact: bool,
+}
+
+impl Threads {
+    /// Notes a thread, unless it is known. `existed_before`: its creation was not watched.
+    pub(super) fn seen(&mut self, sink: &mut Sink, session: &mut Session, id: ThreadId, existed_before: bool) {
+        if self.live.contains_key(&id.tid) {
+            return;
+        }
+        let name = session.thread_name(id).unwrap_or_default();
+        let time_ns = if existed_before { 0 } else { sink.now_ns() };
+        sink.record(ThreadSeen { tid: id.tid, name: name.clone(), time_ns, existed_before });
+        self.live.insert(id.tid, Thread { id, name, started: existed_before });
+    }
+
+    /// Notes that a thread has arrived at a start routine; false if it had before, so that this is
+    /// an ordinary call of that function.
+    pub(super) fn start(&mut self, tid: u64) -> bool {
+        self.live.get_mut(&tid).is_some_and(|thread| !std::mem::replace(&mut thread.started, true))
+    }
+
+    /// Reads the name of one thread again.
+    pub(super) fn refresh_name(&mut self, sink: &mut Sink, session: &mut Session, id: ThreadId) {
+        if let Some(name) = session.thread_name(id) {
+            self.rename(sink, id.tid, name);
+        }
+    }
+
+    pub(super) fn rename(&mut self, sink: &mut Sink, tid: u64, name: String) {
+        if let Some(thread) = self.live.get_mut(&tid)
+            && !name.is_empty()
+            && thread.name != name
+        {
+            thread.name.clone_from(&name);
+            sink.record(ThreadName { tid, name, time_ns: sink.now_ns() });
+        }
+    }
+
+    /// Reads all names again without stopping the program; possible on this machine only.
+    pub(super) fn refresh_local_names(&mut self, sink: &mut Sink, session: &Session) {
+        if !session.local {
+            return;
+        }
+        let tids: Vec<u64> = self.live.keys().copied().collect();
+        for tid in tids {
+            if let Some(name) = session.local_thread_name(tid) {
+                self.rename(sink, tid, name);
+            }
+        }
+    }
+
+    pub(super) fn exited(&mut self, sink: &mut Sink, tid: u64, code: Option<i64>, exact: bool) {
+        if self.live.remove(&tid).is_some() {
+            sink.record(ThreadExited { tid, time_ns: sink.now_ns(), code, exact });
+        }
+    }
+
+    /// Compares with the server's list: notes who is new and who is gone. The program stands.
+    pub(super) fn compare(&mut self, sink: &mut Sink, session: &mut Session, existed_before: bool) {
+        let Ok(list) = session.client.thread_list() else { return };
+        let list = list.to_vec();
+        for entry in &list {
+            self.seen(sink, session, entry.id, existed_before);
+            if let Some(name) = &entry.name {
+                self.rename(sink, entry.id.tid, name.clone());
+            }
+        }
+        let gone: Vec<u64> =
+            self.live.keys().copied().filter(|tid| !list.iter().any(|entry| entry.id.tid == *tid)).collect();
+        for tid in gone {
+            self.exited(sink, tid, None, false);
+        }
+    }
+
+    /// All threads that live.
+    pub(super) fn ids(&self) -> Vec<ThreadId> {
+        self.live.values().map(|thread| thread.id).collect()
+    }
+
+    /// After an exec only the calling thread is left, under the process' id, with a new program.
+    pub(super) fn clear(&mut self, sink: &mut Sink, but: Option<u64>) {
+        for id in self.ids() {
+            if Some(id.tid) != but {
+                self.exited(sink, id.tid, None, false);
+            }
+        }
+    }
+}
