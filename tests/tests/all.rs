@@ -2,6 +2,7 @@
 //! combination of program and build can be read off its name and run alone:
 //! `cargo test -p unspool-tests -- creation::pool::t32-O2-pie-bare-stripped`.
 
+mod bad_input;
 mod creation;
 mod tidy;
 
@@ -10,7 +11,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() {
     let arguments = Arguments::from_args();
-    let trials = [tidy::trials(), creation::trials()]
+    let trials = [tidy::trials(), bad_input::trials(), creation::trials()]
         .into_iter()
         .flatten()
         .collect();

@@ -1,0 +1,185 @@
+//! Program files and libraries that are wrong, damaged, missing or without any symbol. The program
+//! itself runs; what must fail, or must not, is the recording.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Case, ORDINARY, complains, fails};
+use unspool_tests::backtrace::{self, Depth};
+use unspool_tests::build::{Build, Link, Tables, Target};
+use unspool_tests::process::{self, Background};
+use unspool_tests::program::program;
+use unspool_tests::{elf, qemu, report, truth};
+
+pub(super) const TRIALS: &[Case] = &[
+    ("sysroot_with_wrong_build_id", sysroot_with_wrong_build_id),
+    ("missing_library", missing_library),
+    ("corrupt_library", corrupt_library),
+    ("no_such_sysroot", no_such_sysroot),
+    ("damaged_section_headers", damaged_section_headers),
+    ("static_without_symbols", static_without_symbols),
+];
+
+/// Libraries in a place where only the sysroot can have them: `/private/lib`.
+struct Private {
+    folder: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl Private {
+    /// A root for qemu-arm, and a sysroot for us that differs in its libc.so.6: `change` gets the
+    /// right bytes and gives the wrong ones, or none for no file at all.
+    fn new(change: impl Fn(Vec<u8>) -> Option<Vec<u8>>) -> Result<Self> {
+        let build = Build {
+            target: Target::T32,
+            tables: Tables::Unwind,
+            ..ORDINARY
+        };
+        let folder = tempfile::tempdir()?;
+        let from = qemu::sysroot()?;
+        for root in ["right", "wrong"] {
+            let root = folder.path().join(root);
+            std::fs::create_dir_all(root.join("private/lib"))?;
+            std::fs::create_dir_all(root.join("lib"))?;
+            std::fs::copy(
+                from.join("lib/ld-linux-armhf.so.3"),
+                root.join("lib/ld-linux-armhf.so.3"),
+            )?;
+        }
+        let libc = std::fs::read(from.join("lib/arm-linux-gnueabihf/libc.so.6"))?;
+        std::fs::write(folder.path().join("right/private/lib/libc.so.6"), &libc)?;
+        if let Some(bytes) = change(libc) {
+            std::fs::write(folder.path().join("wrong/private/lib/libc.so.6"), bytes)?;
+        }
+        Ok(Self {
+            program: build.built(program("pool"))?.program.clone(),
+            folder,
+        })
+    }
+
+    /// Records the program under qemu-arm with the wrong sysroot; that must fail with these words,
+    /// and the program must end as if nobody had looked.
+    fn fails(&self, words: &[&str]) -> Result<()> {
+        let socket = self.folder.path().join("gdb");
+        let output = self.folder.path().join("output");
+        let mut emulator = Command::new("qemu-arm");
+        emulator
+            .arg("-L")
+            .arg(self.folder.path().join("right"))
+            .args(["-E", "LD_LIBRARY_PATH=/private/lib", "-g"])
+            .arg(&socket)
+            .arg(&self.program)
+            .stdout(std::fs::File::create(&output)?)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null());
+        let mut emulator = Background(process::start(&mut emulator)?);
+        process::wait_until("qemu-arm listens", Duration::from_secs(20), || {
+            socket.exists()
+        })?;
+
+        let mut command = report::unspool()?;
+        command
+            .args(["record", "-q", "-o"])
+            .arg(self.folder.path().join("capture"))
+            .arg("--sysroot")
+            .arg(self.folder.path().join("wrong"))
+            .args(["--connect", &format!("unix:{}", socket.display())]);
+        let run = fails(&mut command, words)?;
+
+        let mut status = None;
+        process::wait_until("the program ends", Duration::from_secs(20), || {
+            status = emulator.0.try_wait().ok().flatten();
+            status.is_some()
+        })
+        .with_context(|| run.to_string())?;
+        ensure!(
+            status.is_some_and(|status| status.success()),
+            "the program: {status:?}\n{run}"
+        );
+        let text = std::fs::read_to_string(&output)?;
+        ensure!(
+            text == "pool: 8 workers, sum 31996000\n",
+            "the program wrote {text:?}\n{run}"
+        );
+        Ok(())
+    }
+}
+
+fn sysroot_with_wrong_build_id() -> Result<()> {
+    let libc = qemu::sysroot()?.join("lib/arm-linux-gnueabihf/libc.so.6");
+    let id = elf::build_id(&libc)?.context("Debian's libc has a build-id")?;
+    let bytes: Vec<u8> = (0..id.len() / 2)
+        .map(|n| u8::from_str_radix(&id[2 * n..2 * n + 2], 16))
+        .collect::<Result<_, _>>()?;
+    let private = Private::new(|mut libc| {
+        let at = libc
+            .windows(bytes.len())
+            .position(|window| window == bytes)?;
+        libc[at] ^= 0xff;
+        Some(libc)
+    })?;
+    private.fails(&["libc.so.6", "build-id", &id[2..], "--sysroot|sysroot"])
+}
+
+fn missing_library() -> Result<()> {
+    Private::new(|_| None)?.fails(&["/private/lib/libc.so.6", "--sysroot|sysroot"])
+}
+
+fn corrupt_library() -> Result<()> {
+    Private::new(|libc| Some(libc[..1000].to_vec()))?.fails(&["libc.so.6"])
+}
+
+fn no_such_sysroot() -> Result<()> {
+    let mut command = report::unspool()?;
+    command.args(["record", "--sysroot", "/nonexistent/root", "--", "true"]);
+    fails(&mut command, &["--sysroot", "/nonexistent/root"])?;
+    Ok(())
+}
+
+/// The kernel does not read section headers: such a program runs, and its creation backtraces need
+/// nothing from them.
+fn damaged_section_headers() -> Result<()> {
+    let built = ORDINARY.built(program("pool"))?;
+    let folder = tempfile::tempdir()?;
+    let damaged = folder.path().join("pool");
+    std::fs::copy(&built.program, &damaged)?; // keeps the mode
+    let mut bytes = std::fs::read(&damaged)?;
+    bytes[40..48].copy_from_slice(&0x7fff_ffff_ffff_0000_u64.to_le_bytes()); // e_shoff
+    std::fs::write(&damaged, bytes)?;
+
+    let capture = folder.path().join("capture");
+    let run = report::record(&capture, &["-q"], &[&damaged.display().to_string()])?.success()?;
+    ensure!(run.text() == "pool: 8 workers, sum 31996000\n", "{run}");
+    let truth = truth::native(&built.program, &[])?;
+    let report = report::report(&capture, &[])?;
+    backtrace::compare(&truth.creations, &report.creations(), Depth::Addresses)
+}
+
+/// Nothing tells where threads are created. The program runs to its end; the recording failed.
+fn static_without_symbols() -> Result<()> {
+    let built = Build {
+        link: Link::Static,
+        ..ORDINARY
+    }
+    .built(program("pool"))?;
+    let folder = tempfile::tempdir()?;
+    let run = report::record(
+        &folder.path().join("capture"),
+        &["-q"],
+        &[shown(&built.stripped)],
+    )?;
+    ensure!(run.code()? != 0, "exit code 0\n{run}");
+    complains(&run, &["pthread_create", "symbol|strip"])?;
+    ensure!(
+        run.stdout.is_empty() || run.text() == "pool: 8 workers, sum 31996000\n",
+        "the program was cut off\n{run}"
+    );
+    Ok(())
+}
+
+fn shown(path: &Path) -> &str {
+    path.to_str().expect("the tests' own paths are UTF-8")
+}

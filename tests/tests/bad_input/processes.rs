@@ -1,0 +1,222 @@
+//! Programs that cannot be run, processes that cannot be attached to.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Case, ORDINARY, fails};
+use unspool_tests::process::{self, Background};
+use unspool_tests::program::program;
+use unspool_tests::{report, workspace};
+
+pub(super) const TRIALS: &[Case] = &[
+    ("no_such_program", no_such_program),
+    ("no_such_program_for_the_stub", no_such_program_for_the_stub),
+    ("not_executable", not_executable),
+    ("a_directory", a_directory),
+    ("not_a_program", not_a_program),
+    ("wrong_architecture", wrong_architecture),
+    ("truncated_program", truncated_program),
+    ("pid_gone", pid_gone),
+    ("not_ours", not_ours),
+    ("attached_already", attached_already),
+];
+
+fn record(words: &[&Path]) -> Result<(Command, tempfile::TempDir)> {
+    let folder = tempfile::tempdir()?;
+    let mut command = report::unspool()?;
+    command
+        .args(["record", "-o"])
+        .arg(folder.path().join("capture"))
+        .arg("--")
+        .args(words);
+    Ok((command, folder))
+}
+
+/// A failed recording leaves no file that looks like a recording.
+fn leaves_nothing(folder: &tempfile::TempDir) -> Result<()> {
+    ensure!(
+        !folder.path().join("capture").exists(),
+        "a capture is left behind"
+    );
+    Ok(())
+}
+
+fn no_such_program() -> Result<()> {
+    for name in ["/nonexistent/program", "no-such-program-anywhere"] {
+        let (mut command, folder) = record(&[Path::new(name)])?;
+        fails(&mut command, &[name, "no such|not found|does not exist"])?;
+        leaves_nothing(&folder)?;
+    }
+    Ok(())
+}
+
+fn no_such_program_for_the_stub() -> Result<()> {
+    let mut stub = Command::new(workspace::stub()?);
+    stub.args(["127.0.0.1:0", "/nonexistent/program"]);
+    fails(&mut stub, &["/nonexistent/program", "no such|not found"])?;
+    Ok(())
+}
+
+fn file_with(bytes: &[u8], mode: u32) -> Result<(tempfile::TempDir, std::path::PathBuf)> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("program");
+    std::fs::write(&file, bytes)?;
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode))?;
+    Ok((folder, file))
+}
+
+fn ordinary() -> Result<Vec<u8>> {
+    Ok(std::fs::read(&ORDINARY.built(program("pool"))?.program)?)
+}
+
+fn not_executable() -> Result<()> {
+    let (_folder, file) = file_with(&ordinary()?, 0o644)?;
+    let (mut command, folder) = record(&[&file])?;
+    fails(&mut command, &["program", "executable|permission", "chmod"])?;
+    leaves_nothing(&folder)
+}
+
+fn a_directory() -> Result<()> {
+    let (mut command, folder) = record(&[Path::new("/usr")])?;
+    fails(
+        &mut command,
+        &["/usr", "directory|permission|not a program|executable"],
+    )?;
+    leaves_nothing(&folder)
+}
+
+fn not_a_program() -> Result<()> {
+    let (_folder, file) = file_with(b"neither ELF nor script\n", 0o755)?;
+    let (mut command, folder) = record(&[&file])?;
+    fails(&mut command, &["program", "format|not a program|ELF"])?;
+    leaves_nothing(&folder)
+}
+
+fn wrong_architecture() -> Result<()> {
+    // e_machine: S/390, which no test machine runs, natively or through binfmt_misc.
+    let mut bytes = ordinary()?;
+    bytes[18..20].copy_from_slice(&22_u16.to_le_bytes());
+    let (_folder, file) = file_with(&bytes, 0o755)?;
+    let (mut command, folder) = record(&[&file])?;
+    fails(&mut command, &["program", "architecture|machine|format"])?;
+    leaves_nothing(&folder)
+}
+
+fn truncated_program() -> Result<()> {
+    let (_folder, file) = file_with(&ordinary()?[..300], 0o755)?;
+    let (mut command, folder) = record(&[&file])?;
+    fails(&mut command, &["program"])?;
+    leaves_nothing(&folder)
+}
+
+fn attach(command: &str, pid: u32) -> Result<Command> {
+    let mut attach = report::unspool()?;
+    attach.arg(command).args(["--attach", &pid.to_string()]);
+    Ok(attach)
+}
+
+fn pid_gone() -> Result<()> {
+    let mut child = Command::new("true").spawn()?;
+    let pid = child.id();
+    child.wait()?;
+    let folder = tempfile::tempdir()?;
+    fails(
+        attach("inspect", pid)?.current_dir(&folder),
+        &[&pid.to_string(), "no process|no such"],
+    )?;
+    fails(
+        attach("record", pid)?.current_dir(&folder),
+        &[&pid.to_string(), "no process|no such"],
+    )?;
+    let mut stub = Command::new(workspace::stub()?);
+    stub.args(["--attach", "127.0.0.1:0", &pid.to_string()]);
+    fails(&mut stub, &[&pid.to_string(), "no process|no such"])?;
+    Ok(())
+}
+
+fn sleeper() -> Result<Background> {
+    let mut sleep = Command::new("sleep");
+    sleep.arg("60").stdin(Stdio::null()).stdout(Stdio::null());
+    Ok(Background(process::start(&mut sleep)?))
+}
+
+/// Alive, not stopped, traced by nobody.
+fn unharmed(pid: u32) -> Result<()> {
+    let status =
+        std::fs::read_to_string(format!("/proc/{pid}/status")).context("the target is gone")?;
+    let field = |name: &str| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .unwrap_or("")
+            .trim()
+            .to_owned()
+    };
+    ensure!(
+        field("State:").starts_with('S'),
+        "the target's state is {}",
+        field("State:")
+    );
+    ensure!(
+        field("TracerPid:") == "0",
+        "the target is traced by {}",
+        field("TracerPid:")
+    );
+    Ok(())
+}
+
+/// Another user's process. As root, we become nobody to attach to root's; else we attach to init.
+fn not_ours() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777))?;
+    if !nix::unistd::geteuid().is_root() {
+        fails(
+            attach("inspect", 1)?.current_dir(&folder),
+            &["1", "permi", "root|sudo|user"],
+        )?;
+        return Ok(());
+    }
+    let target = sleeper()?;
+    let pid = target.0.id();
+    // The target directory may be closed to others.
+    let command = folder.path().join("unspool");
+    std::fs::copy(workspace::unspool()?, &command)?;
+    for subcommand in ["inspect", "record"] {
+        let mut nobody = Command::new("setpriv");
+        nobody
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(&command)
+            .args([subcommand, "--attach", &pid.to_string()])
+            .current_dir(&folder);
+        fails(&mut nobody, &[&pid.to_string(), "permi", "root|sudo|user"])?;
+        unharmed(pid)?;
+    }
+    Ok(())
+}
+
+/// A process that somebody else traces: only one can.
+fn attached_already() -> Result<()> {
+    let target = sleeper()?;
+    let pid = target.0.id();
+    let mut strace = Command::new(workspace::stub()?);
+    strace
+        .args(["--attach", "127.0.0.1:0", &pid.to_string()])
+        .stderr(Stdio::null());
+    let first = Background(process::start(&mut strace)?);
+    process::wait_until("the stub attaches", Duration::from_secs(10), || {
+        std::fs::read_to_string(format!("/proc/{pid}/status"))
+            .is_ok_and(|status| !status.contains("TracerPid:\t0"))
+    })?;
+    fails(
+        &mut attach("inspect", pid)?,
+        &[&pid.to_string(), "traced|debug|attached|tracer"],
+    )?;
+    drop(first);
+    process::wait_until("the target goes on", Duration::from_secs(5), || {
+        unharmed(pid).is_ok()
+    })
+}
