@@ -80,6 +80,8 @@ struct Entry {
     size_inferred: bool,
     kind: SymbolKind,
     in_text: bool,
+    /// Not from the image's own tables.
+    foreign: bool,
     thumb: bool,
     binding: Binding,
 }
@@ -100,7 +102,7 @@ impl Symbols {
 
     /// The symbol whose function contains an address; else the label in text before it; else the
     /// object that contains it. Of several names at one address the one that gdb prints is taken:
-    /// the last in byte order.
+    /// the last in byte order, names of the image's own tables before those of its debug file.
     pub fn containing(&self, svma: u64) -> Option<Symbol<'_>> {
         let end = self.entries.partition_point(|entry| entry.svma <= svma);
         let mut label = None;

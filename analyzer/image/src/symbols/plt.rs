@@ -28,6 +28,7 @@ impl Stub {
             size_inferred: false,
             kind: SymbolKind::Function,
             in_text: false,
+            foreign: false,
             thumb: self.thumb,
             binding: Binding::Local,
         }

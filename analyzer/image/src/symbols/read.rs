@@ -24,16 +24,18 @@ pub(super) fn merged(image: &Image) -> Symbols {
         arch: image.arch(),
         symbols: Symbols::default(),
         mapping: Vec::new(),
+        foreign: false,
     };
-    // Where two tables have a symbol, the first one counts: the fullest goes first.
+    // Where two tables have a symbol, the first one counts.
+    merge.table(image, ".symtab");
+    merge.table(image, ".dynsym");
+    merge.foreign = true;
     if let Some(debug) = image.debug_image() {
         merge.table(debug, ".symtab");
     }
-    merge.table(image, ".symtab");
     if let Some(mini) = image.mini_debug_image() {
         merge.table(mini, ".symtab");
     }
-    merge.table(image, ".dynsym");
     for stub in plt::stubs(image) {
         merge.push(&stub.name, stub.entry());
     }
@@ -45,6 +47,8 @@ struct Merge {
     arch: Arch,
     symbols: Symbols,
     mapping: Vec<(u64, CodeKind)>,
+    /// The tables read now are not the image's own.
+    foreign: bool,
 }
 
 impl Merge {
@@ -99,6 +103,7 @@ impl Merge {
                     size_inferred: false,
                     kind,
                     in_text: false,
+                    foreign: false,
                     thumb,
                     binding: match raw.binding {
                         0 => Binding::Local,
@@ -119,9 +124,11 @@ impl Merge {
             return;
         }
         names.push_str(name);
+        let foreign = self.foreign;
         self.symbols.entries.push(Entry {
             name: start,
             name_len: len,
+            foreign,
             ..entry
         });
     }
@@ -134,8 +141,12 @@ impl Merge {
         let mut seen = HashSet::new();
         entries.retain(|entry| seen.insert((entry.svma, name(entry))));
         drop(seen);
-        // gdb sorts by address, then by name, and takes the last.
-        entries.sort_by(|a, b| a.svma.cmp(&b.svma).then_with(|| name(a).cmp(name(b))));
+        // gdb sorts by address, then by name, and takes the last; names of the file itself come
+        // before those of its debug file, so that an exported name wins over internal aliases.
+        entries.sort_by(|a, b| {
+            let aliases = b.foreign.cmp(&a.foreign).then_with(|| name(a).cmp(name(b)));
+            a.svma.cmp(&b.svma).then(aliases)
+        });
         for entry in &mut entries {
             entry.in_text =
                 entry.kind != SymbolKind::Object && range_of(&self.text, entry.svma).is_some();

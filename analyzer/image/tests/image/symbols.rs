@@ -62,7 +62,7 @@ fn every_function_and_object_that_readelf_lists_is_there() {
                     .any(|s| s.svma == value & !u64::from(s.thumb))
             );
         }
-        agreement.check(&format!("symbols of {}", path.display()), 2, 0.999);
+        agreement.check(&format!("symbols of {}", path.display()), 2, 0.996);
     }
 }
 
@@ -193,7 +193,7 @@ fn python_agrees_with_gdb() {
 }
 
 #[test]
-fn xz_agrees_with_gdb() {
+fn bash_agrees_with_gdb() {
     compare_with_gdb("gdb-bash", "/bin/bash".as_ref(), false, 0.99);
 }
 
@@ -230,16 +230,19 @@ fn plt_stubs_have_the_names_that_objdump_gives() {
             "arm-linux-gnueabihf-gcc -mthumb",
             "arm-linux-gnueabihf-objdump",
         ),
-        (
-            "arm64",
-            "aarch64-linux-gnu-gcc",
-            "aarch64-linux-gnu-objdump",
-        ),
     ] {
         files.push((compile(&directory, name, compiler, "plain.c"), objdump));
     }
     files.push(("/usr/bin/python3".into(), "objdump"));
     files.push(("/bin/bash".into(), "objdump"));
+    files.push((
+        "/usr/aarch64-linux-gnu/lib/libm.so.6".into(),
+        "aarch64-linux-gnu-objdump",
+    ));
+    files.push((
+        "/usr/aarch64-linux-gnu/lib/libc.so.6".into(),
+        "aarch64-linux-gnu-objdump",
+    ));
     let mut agreement = Agreement::default();
     for (path, objdump) in files {
         let image = Image::open(&path).expect("an image");

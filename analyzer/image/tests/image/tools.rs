@@ -99,7 +99,10 @@ impl Agreement {
         if equal {
             self.equal += 1;
         } else if self.differences.len() < 12 {
-            self.differences.push(difference());
+            let difference = difference();
+            if !self.differences.contains(&difference) {
+                self.differences.push(difference);
+            }
         }
     }
 
