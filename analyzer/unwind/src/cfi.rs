@@ -127,7 +127,7 @@ fn push<'a, S>(
 ) where
     S: UnwindSection<Slice<'a>>,
 {
-    let mut bytes = |into: &mut Builder, expression: &gimli::UnwindExpression<usize>| {
+    let bytes = |into: &mut Builder, expression: &gimli::UnwindExpression<usize>| {
         let bytes = expression.get(frames).ok()?;
         Some(into.expression(bytes.0.slice()))
     };

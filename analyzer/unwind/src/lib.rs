@@ -36,6 +36,7 @@ mod registers;
 mod rows;
 mod rule;
 mod table;
+pub mod verify;
 mod walk;
 
 pub use memory::{MemoryGap, SnapshotMemory, StackMemory};

@@ -1,0 +1,491 @@
+//! A32 instructions to effects. Bit patterns are from the Arm Architecture Reference Manual, Armv7-A
+//! (ARM ARM), chapter A5. Every instruction that writes a core register must say so; what it
+//! writes matters only for the few that build frames.
+
+use super::effect::{Effect, Flow, Instruction, Table, TableForm, Target};
+
+const SP: u8 = 13;
+const LR: u8 = 14;
+const PC: u8 = 15;
+
+/// The instruction `w` at `svma`.
+pub(crate) fn decode(w: u32, svma: u64) -> Instruction {
+    let mut instruction = match w >> 28 {
+        0xf => unconditional(w, svma),
+        _ => conditional(w, svma),
+    };
+    instruction.condition = match w >> 28 {
+        0xf => 14,
+        condition => condition as u8,
+    };
+    instruction
+}
+
+fn field(w: u32, low: u32) -> u8 {
+    (w >> low & 0xf) as u8
+}
+
+fn bit(w: u32, n: u32) -> bool {
+    w >> n & 1 == 1
+}
+
+/// ARM ARM A5.2.4: an 8-bit value rotated right by twice a 4-bit count.
+fn immediate(w: u32) -> u32 {
+    (w & 0xff).rotate_right(2 * (w >> 8 & 0xf))
+}
+
+/// A write to `mask`; a write to pc is a jump.
+fn writes(mask: u32) -> Instruction {
+    let instruction = Instruction::new(4).clobber(mask & 0x7fff);
+    if mask >> 15 & 1 == 1 {
+        instruction.flow(Flow::Indirect)
+    } else {
+        instruction
+    }
+}
+
+fn unconditional(w: u32, svma: u64) -> Instruction {
+    // A5.7
+    if w >> 25 & 7 == 0b101 {
+        // blx label: 1111 101H imm24
+        let offset = (((w & 0x00ff_ffff) << 8) as i32 >> 6) | (w >> 23 & 2) as i32;
+        return Instruction::new(4).flow(Flow::Call(Some(Target {
+            svma: svma.wrapping_add(8).wrapping_add_signed(i64::from(offset)) & 0xffff_ffff,
+            thumb: true,
+        })));
+    }
+    // NEON element and structure loads: 1111 0100 .. Rn .. Rm
+    if w >> 24 & 0xf == 0b0100 && !bit(w, 20) {
+        return element_writeback(w);
+    }
+    if w >> 25 & 7 == 0b110 {
+        return coprocessor_transfer(w);
+    }
+    Instruction::new(4)
+}
+
+/// Rm = 15: no writeback; 13: by the transfer's size; else by Rm (ARM ARM A7.7). The size hardly ever
+/// matters, as these do not use sp; if one does, sp is unknown after it.
+fn element_writeback(w: u32) -> Instruction {
+    if w & 0xf == 15 {
+        Instruction::new(4)
+    } else {
+        writes(1 << field(w, 16))
+    }
+}
+
+/// `vldm`, `vstm`, `vldr`, `vstr`, `ldc`, `stc`, and the two-register moves: cond 110P UDWL Rn; shared with T32.
+pub(super) fn coprocessor_transfer(w: u32) -> Instruction {
+    let (p, u, d, write, load) = (bit(w, 24), bit(w, 23), bit(w, 22), bit(w, 21), bit(w, 20));
+    let rn = field(w, 16);
+    if !p && !u && !write {
+        // mrrc, vmov of two core registers: 1100 010L Rt2 Rt
+        return if d && load {
+            writes(1 << field(w, 12) | 1 << rn)
+        } else {
+            Instruction::new(4)
+        };
+    }
+    let mut bytes = ((w & 0xff) << 2) as i32;
+    if w >> 9 & 7 == 0b101 && !p && w & 0x101 == 0x101 {
+        // FLDMX, FSTMX: the odd count includes the extra word; it is part of the size.
+        bytes = ((w & 0xff) << 2) as i32;
+    }
+    if !u {
+        bytes = -bytes;
+    }
+    if write {
+        Instruction::new(4).effect(Effect::Add {
+            to: rn,
+            from: rn,
+            by: bytes,
+        })
+    } else {
+        Instruction::new(4)
+    }
+}
+
+fn conditional(w: u32, svma: u64) -> Instruction {
+    match w >> 25 & 7 {
+        0b000 => data_register(w, svma),
+        0b001 => data_immediate(w, svma),
+        0b010 => load_store(w, svma),
+        0b011 if bit(w, 4) => media(w),
+        0b011 => load_store(w, svma),
+        0b100 => block_transfer(w),
+        0b101 => {
+            let offset = ((w & 0x00ff_ffff) << 8) as i32 >> 6;
+            let target = Target {
+                svma: svma.wrapping_add(8).wrapping_add_signed(i64::from(offset)) & 0xffff_ffff,
+                thumb: false,
+            };
+            Instruction::new(4).flow(if bit(w, 24) {
+                Flow::Call(Some(target))
+            } else {
+                Flow::Jump(target)
+            })
+        }
+        0b110 => coprocessor_transfer(w),
+        _ if bit(w, 24) => Instruction::new(4).effect(Effect::SystemCall),
+        // mrc: 1110 ...1 CRn Rt ...1; Rt = 15 sets the flags
+        _ if bit(w, 4) && bit(w, 20) && field(w, 12) != 15 => writes(1 << field(w, 12)),
+        _ => Instruction::new(4),
+    }
+}
+
+fn data_register(w: u32, svma: u64) -> Instruction {
+    if bit(w, 7) && bit(w, 4) {
+        return if w >> 5 & 3 == 0 {
+            multiply_or_exclusive(w)
+        } else {
+            extra_load_store(w)
+        };
+    }
+    if w >> 23 & 3 == 0b10 && !bit(w, 20) {
+        return miscellaneous(w);
+    }
+    let (opcode, rn, rd) = (w >> 21 & 0xf, field(w, 16), field(w, 12));
+    let rm = field(w, 0);
+    let plain = w & 0xff0 == 0;
+    match opcode {
+        // tst, teq, cmp, cmn
+        0b1000..=0b1011 => Instruction::new(4),
+        // mov
+        0b1101 if plain => move_register(rd, rm, svma),
+        // add pc, pc, rm, lsl #2
+        0b0100 if rd == PC && rn == PC && w & 0xff0 == 0x100 => {
+            Instruction::new(4).flow(Flow::Table(Table {
+                svma: Some(svma + 8),
+                base: PC,
+                index: rm,
+                form: TableForm::Branches,
+            }))
+        }
+        0b0100 | 0b0010 if plain && rd != PC => {
+            if rn == PC || rm == PC {
+                return writes(1 << rd);
+            }
+            Instruction::new(4).effect(Effect::AddRegister {
+                to: rd,
+                from: rn,
+                by: rm,
+                subtract: opcode == 0b0010,
+            })
+        }
+        _ => writes(1 << rd),
+    }
+}
+
+fn move_register(rd: u8, rm: u8, svma: u64) -> Instruction {
+    match (rd, rm) {
+        (PC, LR) => Instruction::new(4).flow(Flow::Return),
+        (PC, _) => Instruction::new(4).flow(Flow::Indirect),
+        (_, PC) => Instruction::new(4).effect(Effect::Constant {
+            to: rd,
+            value: (svma + 8) as u32,
+        }),
+        _ => Instruction::new(4).effect(Effect::Add {
+            to: rd,
+            from: rm,
+            by: 0,
+        }),
+    }
+}
+
+/// A5.2.12
+fn miscellaneous(w: u32) -> Instruction {
+    let (op, op2) = (w >> 21 & 3, w >> 4 & 7);
+    match (op2, op) {
+        (0, 0 | 2) => writes(1 << field(w, 12)), // mrs
+        (1, 1) | (2, 1) => {
+            // bx, bxj
+            Instruction::new(4).flow(if w & 0xf == u32::from(LR) {
+                Flow::Return
+            } else {
+                Flow::Indirect
+            })
+        }
+        (1, 3) | (5, _) => writes(1 << field(w, 12)), // clz, saturating add
+        (3, 1) => Instruction::new(4).flow(Flow::Call(None)), // blx register
+        (7, 1) => Instruction::new(4),                // bkpt
+        // halfword multiplies: Rd at 16, smlal at 12 and 16
+        _ if bit(w, 7) => writes(1 << field(w, 16) | u32::from(op == 2) << field(w, 12)),
+        _ => Instruction::new(4),
+    }
+}
+
+/// A5.2.5, A5.2.10
+fn multiply_or_exclusive(w: u32) -> Instruction {
+    if bit(w, 24) {
+        // swp, ldrex, strex: Rd at 12; ldrexd also the one after
+        return writes((1 << field(w, 12) | u32::from(w >> 20 & 0xf == 0xb) << (field(w, 12) + 1)) & 0x7fff);
+    }
+    let high = 1 << field(w, 16);
+    if bit(w, 23) || w >> 21 & 7 == 0b010 {
+        writes(high | 1 << field(w, 12))
+    } else {
+        writes(high)
+    }
+}
+
+/// A5.2.8: halfwords, signed bytes, doublewords
+fn extra_load_store(w: u32) -> Instruction {
+    let (rn, rt) = (field(w, 16), field(w, 12));
+    let (load, kind) = (bit(w, 20), w >> 5 & 3);
+    let immediate = bit(w, 22);
+    let offset = (w >> 4 & 0xf0 | w & 0xf) as i32;
+    let offset = if bit(w, 23) { offset } else { -offset };
+    let double = !load && kind != 1;
+    let mask = 1u32 << rt | u32::from(double) << (rt + 1);
+    let store = !load && kind != 2;
+    let address = Address {
+        rn,
+        offset: immediate.then_some(offset),
+        index: bit(w, 24),
+        write: !bit(w, 24) || bit(w, 21),
+    };
+    if store && kind == 3 {
+        address.transfer(|base, offset| Effect::Store { base, offset, mask })
+    } else if store {
+        // A halfword into a saved register's slot does not happen.
+        address.transfer(|_, _| Effect::Clobber(0))
+    } else if double {
+        address.transfer(|base, offset| Effect::Load { base, offset, mask })
+    } else {
+        address.transfer(|_, _| Effect::Clobber(mask & 0x7fff))
+    }
+}
+
+/// A base register, an offset and whether and when it is added.
+pub(super) struct Address {
+    pub(super) rn: u8,
+    /// `None`: by a register.
+    pub(super) offset: Option<i32>,
+    /// The offset is added before the access.
+    pub(super) index: bool,
+    /// The base register gets the sum.
+    pub(super) write: bool,
+}
+
+impl Address {
+    /// The access `effect(base, offset)` and the base register's change, in the order that keeps both right.
+    pub(super) fn transfer(&self, effect: impl Fn(u8, i32) -> Effect) -> Instruction {
+        self.transfer_len(4, effect)
+    }
+
+    pub(super) fn transfer_len(&self, len: u8, effect: impl Fn(u8, i32) -> Effect) -> Instruction {
+        let instruction = Instruction::new(len);
+        let Some(offset) = self.offset else {
+            // An unknown address: a store there is not tracked, a load is of anything.
+            let access = match effect(self.rn, 0) {
+                Effect::Load { mask, .. } => Effect::Clobber(mask & 0x7fff),
+                Effect::Store { .. } => Effect::Clobber(0),
+                other => other,
+            };
+            let instruction = instruction.effect(access);
+            return if self.write {
+                instruction.clobber(1 << self.rn)
+            } else {
+                instruction
+            };
+        };
+        let add = Effect::Add {
+            to: self.rn,
+            from: self.rn,
+            by: offset,
+        };
+        match (self.index, self.write) {
+            (true, false) => instruction.effect(effect(self.rn, offset)),
+            (false, false) => instruction.effect(effect(self.rn, 0)),
+            // A store below sp first would be forgotten when sp moves: move, then store.
+            (true, true) => instruction.effect(add).effect(effect(self.rn, 0)),
+            (false, true) => match effect(self.rn, 0) {
+                access @ Effect::Load { mask, .. } if mask >> self.rn & 1 == 1 => {
+                    instruction.effect(access)
+                }
+                access => instruction.effect(access).effect(add),
+            },
+        }
+    }
+}
+
+fn data_immediate(w: u32, svma: u64) -> Instruction {
+    let (rn, rd) = (field(w, 16), field(w, 12));
+    let half = w >> 4 & 0xf000 | w & 0xfff;
+    match w >> 20 & 0x1f {
+        // movw, movt
+        0b10000 => {
+            return Instruction::new(4).effect(Effect::Constant {
+                to: rd,
+                value: half,
+            });
+        }
+        0b10100 => {
+            return Instruction::new(4).effect(Effect::High {
+                to: rd,
+                value: half as u16,
+            });
+        }
+        // msr, hints
+        0b10010 | 0b10110 => return Instruction::new(4),
+        _ => {}
+    }
+    let value = immediate(w);
+    let sum = |value: u32| {
+        if rd == PC {
+            return writes(1 << rd);
+        }
+        if rn == PC {
+            return Instruction::new(4).effect(Effect::Constant {
+                to: rd,
+                value: (svma as u32).wrapping_add(8).wrapping_add(value),
+            });
+        }
+        Instruction::new(4).effect(Effect::Add {
+            to: rd,
+            from: rn,
+            by: value as i32,
+        })
+    };
+    match w >> 21 & 0xf {
+        0b0100 => sum(value),
+        0b0010 => sum(value.wrapping_neg()),
+        0b1010 => {
+            let mut instruction = Instruction::new(4);
+            instruction.compares = Some((rn, value));
+            instruction
+        }
+        0b1000..=0b1011 => Instruction::new(4),
+        0b1101 if rd != PC => Instruction::new(4).effect(Effect::Constant { to: rd, value }),
+        0b1111 if rd != PC => Instruction::new(4).effect(Effect::Constant {
+            to: rd,
+            value: !value,
+        }),
+        _ => writes(1 << rd),
+    }
+}
+
+/// A5.3: words and bytes
+fn load_store(w: u32, svma: u64) -> Instruction {
+    let (rn, rt) = (field(w, 16), field(w, 12));
+    let (load, byte, register) = (bit(w, 20), bit(w, 22), bit(w, 25));
+    let offset = (w & 0xfff) as i32;
+    let offset = if bit(w, 23) { offset } else { -offset };
+    let address = Address {
+        rn,
+        offset: (!register).then_some(offset),
+        index: bit(w, 24),
+        write: !bit(w, 24) || bit(w, 21),
+    };
+    let mask = 1u32 << rt;
+    if !load {
+        if byte {
+            return address.transfer(|_, _| Effect::Clobber(0));
+        }
+        return address.transfer(|base, offset| Effect::Store { base, offset, mask });
+    }
+    if rn == PC && !register && !byte && rt != PC {
+        let at = svma.wrapping_add(8).wrapping_add_signed(i64::from(offset)) & 0xffff_ffff;
+        return Instruction::new(4).effect(Effect::Literal { to: rt, svma: at });
+    }
+    if rt == PC {
+        // ldr pc, [pc, rm, lsl #2]
+        if register && w & 0xff0 == 0x100 {
+            return Instruction::new(4).flow(Flow::Table(Table {
+                svma: (rn == PC).then_some(svma + 8),
+                base: rn,
+                index: field(w, 0),
+                form: TableForm::Words,
+            }));
+        }
+        // ldr pc, [sp], #4
+        return Instruction::new(4).flow(if rn == SP && !register && !bit(w, 24) {
+            Flow::Return
+        } else {
+            Flow::Indirect
+        });
+    }
+    if byte {
+        return address.transfer(|_, _| Effect::Clobber(mask));
+    }
+    address.transfer(|base, offset| Effect::Load { base, offset, mask })
+}
+
+/// A5.4
+fn media(w: u32) -> Instruction {
+    let op = w >> 20 & 0x1f;
+    if op == 0x1f && w >> 5 & 7 == 7 {
+        return Instruction::new(4).flow(Flow::Trap);
+    }
+    let rd = match op {
+        // signed multiplies and divides, usad8: Rd at 16; smlald also 12
+        0x10..=0x18 => 1 << field(w, 16) | u32::from(op == 0x14) << field(w, 12),
+        _ => 1 << field(w, 12),
+    };
+    writes(rd & 0x7fff)
+}
+
+/// A5.5: cond 100P USWL Rn list
+fn block_transfer(w: u32) -> Instruction {
+    block(
+        4,
+        field(w, 16),
+        w & 0xffff,
+        (bit(w, 24), bit(w, 23)),
+        bit(w, 21),
+        bit(w, 20),
+    )
+}
+
+/// `ldm` and `stm` in all modes; shared with T32. `mode`: before, up.
+pub(super) fn block(
+    len: u8,
+    rn: u8,
+    mask: u32,
+    mode: (bool, bool),
+    write: bool,
+    load: bool,
+) -> Instruction {
+    let size = 4 * mask.count_ones() as i32;
+    let (first, by) = match mode {
+        (false, true) => (0, size),
+        (true, true) => (4, size),
+        (true, false) => (-size, -size),
+        (false, false) => (4 - size, -size),
+    };
+    let add = Effect::Add {
+        to: rn,
+        from: rn,
+        by,
+    };
+    let mut instruction = Instruction::new(len);
+    if !load {
+        instruction = if write {
+            // The address is the base's before; see `Address::transfer` on the order.
+            instruction.effect(add).effect(Effect::Store {
+                base: rn,
+                offset: first - by,
+                mask,
+            })
+        } else {
+            instruction.effect(Effect::Store {
+                base: rn,
+                offset: first,
+                mask,
+            })
+        };
+        return instruction;
+    }
+    instruction = instruction.effect(Effect::Load {
+        base: rn,
+        offset: first,
+        mask: mask & 0x7fff,
+    });
+    if write && mask >> rn & 1 == 0 {
+        instruction = instruction.effect(add);
+    }
+    if mask >> 15 & 1 == 1 {
+        instruction = instruction.flow(Flow::Return);
+    }
+    instruction
+}

@@ -1,0 +1,1 @@
+//! Functions as compilers make them, byte by byte.
