@@ -28,6 +28,15 @@ impl TargetDescription {
         xml::parse(documents)
     }
 
+    /// For a description that names an architecture and no registers, which gdb allows: the
+    /// documents with that architecture's built-in layout.
+    pub(crate) fn architecture_only(documents: &[(String, String)]) -> Option<TargetDescription> {
+        let (_, document) = documents.first()?;
+        let mut description = TargetDescription::builtin(&xml::architecture(document)?)?;
+        description.documents = documents.to_vec();
+        Some(description)
+    }
+
     /// The layout gdb documents for servers without target.xml, by gdb's name of the architecture.
     pub fn builtin(architecture: &str) -> Option<TargetDescription> {
         builtin::description(architecture)

@@ -172,6 +172,12 @@ pub enum Error {
         /// The request.
         packet: String,
     },
+    /// A wait for a target that was not resumed.
+    #[error("the target does not run, so it cannot stop; resume it first")]
+    NotRunning,
+    /// A ticket was given to the answers of another batch, or twice.
+    #[error("the ticket is not of this batch, or was used already; take each answer once")]
+    Ticket,
     /// The target has no such register, or the bytes do not fit it.
     #[error("cannot write {got} bytes to register number {number}; {expected}")]
     Register {

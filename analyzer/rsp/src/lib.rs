@@ -29,7 +29,7 @@ mod thread;
 pub mod transcript;
 
 pub use breakpoint::{Breakpoint, BreakpointKind};
-pub use client::batch::{Answers, Batch, Ticket};
+pub use client::batch::{Answered, Answers, Batch, Ticket};
 pub use client::execution::Action;
 pub use client::host_file::{HostFile, HostFileStatus};
 pub use client::{Client, ClientOptions};

@@ -1,1 +1,137 @@
-//! To come.
+//! Replies decoded by kind: `OK`, text, hexadecimal, binary; and the two ways to say no.
+
+use crate::connection::shown;
+use crate::error::{Error, RemoteError};
+
+/// The reply to one request, kept with it for messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reply {
+    request: String,
+    payload: Vec<u8>,
+}
+
+impl Reply {
+    pub(crate) fn new(request: &[u8], payload: Vec<u8>) -> Reply {
+        Reply {
+            request: shown(request),
+            payload,
+        }
+    }
+
+    /// The payload as it came.
+    pub(crate) fn into_payload(self) -> Vec<u8> {
+        self.payload
+    }
+
+    /// The payload, unless it is empty ("unsupported") or an error.
+    pub(crate) fn payload(&self) -> Result<&[u8], Error> {
+        if self.payload.is_empty() {
+            return Err(Error::Unsupported {
+                packet: self.request.clone(),
+            });
+        }
+        match remote_error(&self.payload) {
+            Some(error) => Err(Error::Remote {
+                packet: self.request.clone(),
+                error,
+            }),
+            None => Ok(&self.payload),
+        }
+    }
+
+    /// The payload as text. What is not UTF-8 is replaced, since names may hold anything.
+    pub(crate) fn text(&self) -> Result<String, Error> {
+        Ok(String::from_utf8_lossy(self.payload()?).into_owned())
+    }
+
+    /// `OK`.
+    pub(crate) fn ok(&self) -> Result<(), Error> {
+        match self.payload()? {
+            b"OK" => Ok(()),
+            _ => Err(self.malformed("`OK`")),
+        }
+    }
+
+    /// Digit pairs.
+    pub(crate) fn hex(&self) -> Result<Vec<u8>, Error> {
+        crate::hex::decode(self.payload()?).ok_or_else(|| self.malformed("hexadecimal digits"))
+    }
+
+    /// A letter, then escaped binary data.
+    pub(crate) fn binary(&self, expected: &'static str) -> Result<(u8, Vec<u8>), Error> {
+        let (letter, data) = self
+            .payload()?
+            .split_first()
+            .ok_or_else(|| self.malformed(expected))?;
+        match crate::packet::unescape(data) {
+            Some(data) => Ok((*letter, data)),
+            None => Err(self.malformed(expected)),
+        }
+    }
+
+    /// The error of a reply that is none of what was expected.
+    pub(crate) fn malformed(&self, expected: &'static str) -> Error {
+        Error::Malformed {
+            packet: self.request.clone(),
+            expected,
+            reply: shown(&self.payload),
+        }
+    }
+}
+
+/// `E NN` or `E.message` (RSP, "Standard Replies"). Hexadecimal data that begin with E have an
+/// even number of digits, so they are none.
+fn remote_error(payload: &[u8]) -> Option<RemoteError> {
+    match payload {
+        [b'E', b'.', message @ ..] => Some(RemoteError::Message(
+            String::from_utf8_lossy(message).escape_debug().to_string(),
+        )),
+        [b'E', high, low] => {
+            let code = crate::hex::decode(&[*high, *low])?;
+            Some(RemoteError::Code(*code.first()?))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(payload: &[u8]) -> Reply {
+        Reply::new(b"m1000,4", payload.to_vec())
+    }
+
+    #[test]
+    fn the_ways_to_say_no() {
+        let unsupported = reply(b"").ok().unwrap_err();
+        assert!(unsupported.is_unsupported());
+        let code = reply(b"E01").hex().unwrap_err().to_string();
+        assert_eq!(
+            code,
+            "the server answered `m1000,4` with error 0x01; see what the server printed"
+        );
+        let text = reply(b"E.no such thread").ok().unwrap_err().to_string();
+        assert!(
+            text.contains("with the error \"no such thread\";"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn data_that_look_like_errors_are_data() {
+        assert_eq!(reply(b"E0E1").hex().unwrap(), [0xe0, 0xe1]);
+        assert_eq!(reply(b"lE01").binary("l").unwrap(), (b'l', b"E01".to_vec()));
+    }
+
+    #[test]
+    fn malformed_replies_show_both_sides() {
+        let message = reply(b"0x1").hex().unwrap_err().to_string();
+        assert!(
+            message.starts_with("expected hexadecimal digits in answer to `m1000,4`, got `0x1`;"),
+            "{message}"
+        );
+        assert!(reply(b"mab}").binary("`m`").is_err());
+        assert!(reply(b"nope").ok().is_err());
+    }
+}

@@ -1,12 +1,26 @@
 //! Several requests in one write: one round trip instead of many.
+//!
+//! ```no_run
+//! # fn f(client: &mut unspool_rsp::Client, thread: unspool_rsp::ThreadId, sp: u64)
+//! #     -> Result<(), unspool_rsp::Error> {
+//! let mut batch = client.batch();
+//! let registers = batch.registers(thread);
+//! let stack = batch.read_memory(sp, 2048);
+//! let mut answers = batch.send()?;
+//! let registers = answers.take(registers)?;
+//! let stack = answers.take(stack)?;
+//! # Ok(()) }
+//! ```
 
 use std::marker::PhantomData;
 
 use crate::breakpoint::Breakpoint;
 use crate::client::Client;
 use crate::client::execution::Action;
+use crate::client::memory::{Piece, some};
 use crate::error::Error;
 use crate::registers::Registers;
+use crate::reply::Reply;
 use crate::thread::ThreadId;
 
 /// Requests to be sent together. Without acknowledgements (`QStartNoAckMode`) they go out in one
@@ -14,6 +28,10 @@ use crate::thread::ThreadId;
 /// all of them, whatever the earlier ones' answers are.
 pub struct Batch<'a> {
     client: &'a mut Client,
+    packets: Vec<Vec<u8>>,
+    questions: Vec<Question>,
+    /// The current thread once everything so far is answered.
+    selected: Option<ThreadId>,
 }
 
 /// Stands for the answer to one request of a [`Batch`].
@@ -24,47 +42,210 @@ pub struct Ticket<T> {
 }
 
 /// The answers to a [`Batch`].
-pub struct Answers {}
+pub struct Answers {
+    answers: Vec<Option<Result<Answer, Error>>>,
+}
+
+/// What a batch may answer: [`Registers`], memory (`Vec<u8>`), or `()`.
+pub trait Answered: Sized + sealed::Sealed {
+    #[doc(hidden)]
+    fn from_answer(answer: Answer) -> Option<Self>;
+}
+
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum Answer {
+    Registers(Registers),
+    Memory(Vec<u8>),
+    Done,
+}
+
+/// What was asked, and so how the replies are read.
+enum Question {
+    Registers { thread: ThreadId, packets: usize },
+    Memory { address: u64, pieces: Vec<Piece> },
+    Plain,
+}
 
 impl Client {
     /// Begins a batch.
     pub fn batch(&mut self) -> Batch<'_> {
-        Batch { client: self }
+        let selected = self.selected;
+        Batch {
+            client: self,
+            packets: Vec::new(),
+            questions: Vec::new(),
+            selected,
+        }
     }
 }
 
 impl Batch<'_> {
     /// As [`Client::registers`].
     pub fn registers(&mut self, thread: ThreadId) -> Ticket<Registers> {
-        todo!()
+        let mut packets = 1;
+        if self.selected != Some(thread) {
+            self.packets.push(format!("Hg{thread}").into_bytes());
+            self.selected = Some(thread);
+            packets += 1;
+        }
+        self.packets.push(b"g".to_vec());
+        self.ask(Question::Registers { thread, packets })
     }
-    /// As [`Client::read_memory`].
+
+    /// As [`Client::read_memory`], but a read that is cut short is not continued.
     pub fn read_memory(&mut self, address: u64, len: usize) -> Ticket<Vec<u8>> {
-        todo!()
+        let pieces = self.client.pieces(address, len);
+        for piece in &pieces {
+            self.packets.push(self.client.read_packet(*piece));
+        }
+        self.ask(Question::Memory { address, pieces })
     }
+
     /// As [`Client::insert_breakpoint`].
     pub fn insert_breakpoint(&mut self, breakpoint: Breakpoint) -> Ticket<()> {
-        todo!()
+        self.packets.push(format!("Z{breakpoint}").into_bytes());
+        self.ask(Question::Plain)
     }
+
     /// As [`Client::remove_breakpoint`].
     pub fn remove_breakpoint(&mut self, breakpoint: Breakpoint) -> Ticket<()> {
-        todo!()
+        self.packets.push(format!("z{breakpoint}").into_bytes());
+        self.ask(Question::Plain)
     }
+
     /// Sends all requests and reads all answers. An error here is one of the connection; those of
     /// single requests are in the answers.
     pub fn send(self) -> Result<Answers, Error> {
-        todo!()
+        let replies = self.client.requests(&self.packets)?;
+        Ok(answers(self.client, self.questions, &replies))
     }
+
     /// As [`Batch::send`], then resumes the target in the same write. Wait for it with
     /// [`Client::wait`].
     pub fn resume(self, actions: &[(Action, Option<ThreadId>)]) -> Result<Answers, Error> {
-        todo!()
+        let client = self.client;
+        client.needs_stop(b"vCont")?;
+        let packet = client.continue_packet(actions)?;
+        let (Some(packet), false) = (packet, client.connection.has_acks()) else {
+            let replies = client.requests(&self.packets)?;
+            let answers = answers(client, self.questions, &replies);
+            client.resume(actions)?;
+            return Ok(answers);
+        };
+        let mut packets = self.packets;
+        packets.push(packet);
+        client.connection.send_all(&packets)?;
+        packets.pop();
+        let mut replies = Vec::with_capacity(packets.len());
+        for packet in &packets {
+            replies.push(client.reply(packet)?);
+        }
+        let answers = answers(client, self.questions, &replies);
+        client.set_running();
+        Ok(answers)
+    }
+
+    fn ask<T>(&mut self, question: Question) -> Ticket<T> {
+        self.questions.push(question);
+        Ticket {
+            index: self.questions.len() - 1,
+            kind: PhantomData,
+        }
     }
 }
 
 impl Answers {
     /// The answer to one request. Each can be taken once, from the batch that gave the ticket.
-    pub fn take<T>(&mut self, ticket: Ticket<T>) -> Result<T, Error> {
-        todo!()
+    pub fn take<T: Answered>(&mut self, ticket: Ticket<T>) -> Result<T, Error> {
+        let answer = self.answers.get_mut(ticket.index).and_then(Option::take);
+        T::from_answer(answer.ok_or(Error::Ticket)??).ok_or(Error::Ticket)
+    }
+}
+
+/// Reads the replies in the light of the questions.
+fn answers(client: &mut Client, questions: Vec<Question>, replies: &[Reply]) -> Answers {
+    let mut rest = replies;
+    let mut take = |count: usize| {
+        let (taken, left) = rest.split_at_checked(count).unwrap_or((rest, &[]));
+        rest = left;
+        taken
+    };
+    let answers = questions
+        .into_iter()
+        .map(|question| {
+            Some(match question {
+                Question::Registers { thread, packets } => client
+                    .decode_registers(thread, take(packets))
+                    .map(Answer::Registers),
+                Question::Memory { address, pieces } => {
+                    let replies = take(pieces.len());
+                    memory(client, address, &pieces, replies).map(Answer::Memory)
+                }
+                Question::Plain => match take(1).first() {
+                    Some(reply) => reply.ok().map(|()| Answer::Done),
+                    None => Err(Error::Ticket),
+                },
+            })
+        })
+        .collect();
+    Answers { answers }
+}
+
+/// The bytes up to the first that are missing.
+fn memory(
+    client: &Client,
+    address: u64,
+    pieces: &[Piece],
+    replies: &[Reply],
+) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    for (piece, reply) in pieces.iter().zip(replies) {
+        match client.read_reply(*piece, reply) {
+            Ok(data) => bytes.extend_from_slice(&data),
+            Err(Error::Remote { .. }) => break,
+            Err(error) => return Err(error),
+        }
+        if bytes.len() as u64 != piece.address - address + piece.len as u64 {
+            break;
+        }
+    }
+    if pieces.is_empty() {
+        return Ok(bytes);
+    }
+    some(bytes, address)
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for crate::registers::Registers {}
+    impl Sealed for Vec<u8> {}
+    impl Sealed for () {}
+}
+
+impl Answered for Registers {
+    fn from_answer(answer: Answer) -> Option<Registers> {
+        match answer {
+            Answer::Registers(registers) => Some(registers),
+            _ => None,
+        }
+    }
+}
+
+impl Answered for Vec<u8> {
+    fn from_answer(answer: Answer) -> Option<Vec<u8>> {
+        match answer {
+            Answer::Memory(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+}
+
+impl Answered for () {
+    fn from_answer(answer: Answer) -> Option<()> {
+        match answer {
+            Answer::Done => Some(()),
+            _ => None,
+        }
     }
 }

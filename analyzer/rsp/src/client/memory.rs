@@ -3,23 +3,161 @@
 use crate::breakpoint::Breakpoint;
 use crate::client::Client;
 use crate::error::Error;
+use crate::packet;
+use crate::reply::Reply;
+
+/// Where readable memory ends, it ends at a multiple of this on every system known.
+const PAGE: u64 = 4096;
+/// How many requests are sent before the first reply is read.
+const WINDOW: usize = 32;
+/// Room for a packet's name, address and length.
+const HEADER: usize = 48;
+
+/// A piece of memory that one packet can read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) address: u64,
+    pub(super) len: usize,
+}
 
 impl Client {
     /// Reads memory (`x` if offered, else `m`), in as many packets as their size demands. Returns
     /// fewer bytes where memory ends before `len`; [`Error::Memory`] if not one can be read.
     pub fn read_memory(&mut self, address: u64, len: usize) -> Result<Vec<u8>, Error> {
-        todo!()
+        let mut bytes = Vec::new();
+        let pieces = self.pieces(address, len);
+        for window in pieces.chunks(WINDOW) {
+            let packets: Vec<_> = window.iter().map(|p| self.read_packet(*p)).collect();
+            let replies = self.requests(&packets)?;
+            for (piece, reply) in window.iter().zip(&replies) {
+                let whole = self.read_rest(*piece, reply, &mut bytes)?;
+                if !whole {
+                    return some(bytes, address);
+                }
+            }
+        }
+        some(bytes, address).or_else(|error| if len == 0 { Ok(Vec::new()) } else { Err(error) })
     }
+
     /// Writes memory (`X`, else `M`).
     pub fn write_memory(&mut self, address: u64, bytes: &[u8]) -> Result<(), Error> {
-        todo!()
+        // Escapes double a byte at worst, digits always.
+        let size = (self.features.packet_size().saturating_sub(HEADER) / 2).max(1);
+        let mut at = address;
+        for chunk in bytes.chunks(size) {
+            let len = chunk.len();
+            let mut result = Err(Error::Unsupported { packet: "X".into() });
+            if !self.lacking.contains("X") {
+                let mut packet = format!("X{at:x},{len:x}:").into_bytes();
+                packet.extend(packet::escape(chunk));
+                result = self.request(packet)?.ok();
+            }
+            if result.as_ref().is_err_and(Error::is_unsupported) {
+                self.lacking.insert("X");
+                let digits = crate::hex::encode(chunk);
+                result = self.request(format!("M{at:x},{len:x}:{digits}"))?.ok();
+            }
+            match result {
+                Err(Error::Remote { .. }) => return Err(Error::Memory { address: at }),
+                result => result?,
+            }
+            at = at.wrapping_add(len as u64);
+        }
+        Ok(())
     }
+
     /// Inserts a breakpoint or watchpoint (`Z0` to `Z4`).
     pub fn insert_breakpoint(&mut self, breakpoint: Breakpoint) -> Result<(), Error> {
-        todo!()
+        self.request(format!("Z{breakpoint}"))?.ok()
     }
+
     /// Removes it (`z0` to `z4`).
     pub fn remove_breakpoint(&mut self, breakpoint: Breakpoint) -> Result<(), Error> {
-        todo!()
+        self.request(format!("z{breakpoint}"))?.ok()
     }
+
+    /// Splits a read by what one reply can hold. The pieces end at the end of the address space.
+    pub(super) fn pieces(&self, address: u64, len: usize) -> Vec<Piece> {
+        let size = match self.has_binary_read() {
+            true => self.features.packet_size() - 1,
+            false => self.features.packet_size() / 2,
+        };
+        let len = u64::try_from(len).unwrap_or(u64::MAX);
+        let len = len.min((u64::MAX - address).saturating_add(1));
+        (0..len)
+            .step_by(size)
+            .map(|offset| Piece {
+                address: address + offset,
+                len: (len - offset).min(size as u64) as usize,
+            })
+            .collect()
+    }
+
+    pub(super) fn read_packet(&self, piece: Piece) -> Vec<u8> {
+        let letter = if self.has_binary_read() { 'x' } else { 'm' };
+        format!("{letter}{:x},{:x}", piece.address, piece.len).into_bytes()
+    }
+
+    /// The data of a reply to [`Client::read_packet`]; never more than was asked for.
+    pub(super) fn read_reply(&self, piece: Piece, reply: &Reply) -> Result<Vec<u8>, Error> {
+        let mut bytes = match self.has_binary_read() {
+            true => match reply.binary("`b` and escaped data")? {
+                (b'b', data) => data,
+                _ => return Err(reply.malformed("`b` and escaped data")),
+            },
+            false => reply.hex()?,
+        };
+        bytes.truncate(piece.len);
+        Ok(bytes)
+    }
+
+    /// Appends a piece's bytes, asking again for what its reply left out. `false`: memory ends
+    /// within it.
+    fn read_rest(
+        &mut self,
+        piece: Piece,
+        reply: &Reply,
+        bytes: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        let mut done = match self.read_reply(piece, reply) {
+            Ok(data) => append(bytes, &data),
+            // Some servers refuse a read that ends outside; its beginning may be readable.
+            Err(Error::Remote { .. }) => 0,
+            Err(error) => return Err(error),
+        };
+        while done < piece.len {
+            let address = piece.address + done as u64;
+            let page_end = (address | (PAGE - 1)).saturating_add(1);
+            let rest = Piece {
+                address,
+                len: (piece.len - done).min((page_end - address) as usize),
+            };
+            let reply = self.request(self.read_packet(rest))?;
+            match self.read_reply(rest, &reply) {
+                Ok(data) if !data.is_empty() => done += append(bytes, &data),
+                Ok(_) | Err(Error::Remote { .. }) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// `x` replies `b` and data where the server says `binary-upload` (RSP, "Packets", `x`); what
+    /// other servers mean by `x` differs.
+    fn has_binary_read(&self) -> bool {
+        self.features.has("binary-upload")
+    }
+}
+
+/// What was read, unless it is nothing.
+pub(super) fn some(bytes: Vec<u8>, address: u64) -> Result<Vec<u8>, Error> {
+    match bytes.is_empty() {
+        true => Err(Error::Memory { address }),
+        false => Ok(bytes),
+    }
+}
+
+fn append(bytes: &mut Vec<u8>, data: &[u8]) -> usize {
+    bytes.extend_from_slice(data);
+    data.len()
 }

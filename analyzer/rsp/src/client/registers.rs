@@ -1,15 +1,33 @@
-//! Registers of one thread.
+//! Registers of one thread, and which thread the server's "current" one is.
 
 use crate::client::Client;
+use crate::description::Register;
 use crate::error::Error;
 use crate::registers::Registers;
+use crate::reply::Reply;
 use crate::thread::ThreadId;
 
 impl Client {
-    /// All registers of a thread (`Hg`, `g`).
+    /// All registers of a thread (`Hg`, `g`). Those that the reply leaves out are unknown.
     pub fn registers(&mut self, thread: ThreadId) -> Result<Registers, Error> {
-        todo!()
+        let mut packets = self.select(thread);
+        packets.push(b"g".to_vec());
+        let replies = self.requests(&packets)?;
+        self.decode_registers(thread, &replies)
     }
+
+    /// One register of a thread (`Hg`, `p`), in target order; `None` if it is unavailable.
+    pub fn register(&mut self, thread: ThreadId, number: u32) -> Result<Option<Vec<u8>>, Error> {
+        let mut packets = self.select(thread);
+        packets.push(format!("p{number:x}").into_bytes());
+        let replies = self.requests(&packets)?;
+        let reply = self.selected(thread, &replies)?;
+        match reply.payload()? {
+            digits if digits.iter().all(|d| *d == b'x') => Ok(None),
+            _ => reply.hex().map(Some),
+        }
+    }
+
     /// Writes one register (`P`, else `G`); `bytes` in target order.
     pub fn write_register(
         &mut self,
@@ -17,6 +35,74 @@ impl Client {
         number: u32,
         bytes: &[u8],
     ) -> Result<(), Error> {
-        todo!()
+        let register = self.register_for(number, bytes)?;
+        if !self.lacking.contains("P") {
+            let mut packets = self.select(thread);
+            packets.push(format!("P{number:x}={}", crate::hex::encode(bytes)).into_bytes());
+            let replies = self.requests(&packets)?;
+            let result = self.selected(thread, &replies)?.ok();
+            if !self.lacks("P", result)? {
+                return Ok(());
+            }
+        }
+        let mut registers = self.registers(thread)?;
+        registers.set(&register, bytes);
+        self.request(format!("G{}", registers.encode()))?.ok()
+    }
+
+    fn register_for(&self, number: u32, bytes: &[u8]) -> Result<Register, Error> {
+        let wrong = |expected: String| Error::Register {
+            number,
+            got: bytes.len(),
+            expected,
+        };
+        let register = self
+            .description
+            .register_numbered(number)
+            .ok_or_else(|| wrong("the target description has no such number".into()))?;
+        match register.size() {
+            size if size == bytes.len() => Ok(register.clone()),
+            size => Err(wrong(format!("{} has {size}", register.name))),
+        }
+    }
+
+    /// The packets that make `thread` the current one: `Hg`, or none if it is that already.
+    pub(super) fn select(&self, thread: ThreadId) -> Vec<Vec<u8>> {
+        match self.selected == Some(thread) {
+            true => Vec::new(),
+            false => vec![format!("Hg{thread}").into_bytes()],
+        }
+    }
+
+    /// Checks the replies to [`Client::select`] and one more packet; gives the reply to that. A
+    /// refused `Hg` makes that reply worthless: it is about another thread.
+    pub(super) fn selected<'a>(
+        &mut self,
+        thread: ThreadId,
+        replies: &'a [Reply],
+    ) -> Result<&'a Reply, Error> {
+        let (reply, selects) = replies.split_last().ok_or(Error::Ticket)?;
+        for select in selects {
+            match select.ok() {
+                Ok(()) => self.selected = Some(thread),
+                // A server that knows one thread only may not know `H`.
+                Err(error) if error.is_unsupported() => {}
+                Err(error) => {
+                    self.selected = None;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(reply)
+    }
+
+    pub(super) fn decode_registers(
+        &mut self,
+        thread: ThreadId,
+        replies: &[Reply],
+    ) -> Result<Registers, Error> {
+        let reply = self.selected(thread, replies)?;
+        Registers::decode(reply.payload()?)
+            .ok_or_else(|| reply.malformed("two hexadecimal digits or xx a byte"))
     }
 }

@@ -36,6 +36,13 @@ pub(crate) fn includes(annex: &str, document: &str) -> Result<Vec<String>, Descr
         .collect())
 }
 
+/// The architecture a document names.
+pub(super) fn architecture(document: &str) -> Option<String> {
+    let elements = markup::elements(document).ok()?;
+    let element = elements.into_iter().find(|e| e.name == "architecture")?;
+    Some(element.text)
+}
+
 struct Parser<'a> {
     documents: &'a [(String, String)],
     includes: usize,

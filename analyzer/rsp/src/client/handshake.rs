@@ -1,0 +1,123 @@
+//! The beginning of a session: features, acknowledgements, target description.
+
+use std::collections::BTreeSet;
+
+use crate::client::{Client, ClientOptions};
+use crate::connection::{Connection, ConnectionOptions};
+use crate::description::{self, DescriptionError, TargetDescription};
+use crate::endpoint::Endpoint;
+use crate::error::Error;
+use crate::features::{ANNOUNCED, Features};
+use crate::stream::Stream;
+
+/// How many documents a target description may have.
+const MAX_DOCUMENTS: usize = 64;
+
+impl Client {
+    /// Connects and shakes hands: `qSupported`, `QStartNoAckMode` if offered, target.xml. The
+    /// target's state is not asked for yet, see [`Client::stop_reason`].
+    pub fn connect(endpoint: &Endpoint, options: ClientOptions) -> Result<Client, Error> {
+        let stream = endpoint
+            .open(options.timeout)
+            .map_err(|source| Error::Connect {
+                endpoint: endpoint.clone(),
+                source,
+            })?;
+        Client::over(stream, options)
+    }
+
+    /// As [`Client::connect`], over a stream that is connected already.
+    pub fn over(stream: impl Into<Stream>, options: ClientOptions) -> Result<Client, Error> {
+        let connection = Connection::over(
+            stream,
+            ConnectionOptions {
+                timeout: options.timeout,
+                log: options.log,
+                ..ConnectionOptions::default()
+            },
+        )?;
+        let mut client = Client {
+            connection,
+            features: Features::default(),
+            description: TargetDescription::default(),
+            console: None,
+            selected: None,
+            control: None,
+            actions: None,
+            running: false,
+            extended: false,
+            process: None,
+            threads: None,
+            lacking: BTreeSet::new(),
+        };
+        client.features = match client.request(ANNOUNCED)?.text() {
+            Ok(text) => Features::decode(&text),
+            Err(error) if error.is_unsupported() => Features::default(),
+            Err(error) => return Err(error),
+        };
+        if client.features.has("QStartNoAckMode") {
+            client.request("QStartNoAckMode")?.ok()?;
+            client.connection.end_acks();
+        }
+        client.description = client.describe(options.architecture.as_deref())?;
+        Ok(client)
+    }
+
+    /// The server's description; else, or if it cannot be used, the layout of the architecture
+    /// that the user named; else, if it merely names an architecture, that one's.
+    fn describe(&mut self, architecture: Option<&str>) -> Result<TargetDescription, Error> {
+        let builtin = match architecture {
+            None => None,
+            Some(name) => Some(TargetDescription::builtin(name).ok_or_else(|| {
+                Error::UnknownArchitecture {
+                    name: name.to_owned(),
+                }
+            })?),
+        };
+        let error = match self.documents() {
+            Ok(documents) => match TargetDescription::parse(&documents) {
+                Ok(mut description) => {
+                    if description.architecture.is_none() {
+                        description.architecture = architecture.map(str::to_owned);
+                    }
+                    return Ok(description);
+                }
+                Err(DescriptionError::NoRegisters) => {
+                    match TargetDescription::architecture_only(&documents) {
+                        Some(description) => return Ok(description),
+                        None => DescriptionError::NoRegisters.into(),
+                    }
+                }
+                Err(error) => error.into(),
+            },
+            Err(error) => error,
+        };
+        match builtin {
+            Some(builtin) if !error.is_fatal() => Ok(builtin),
+            _ => Err(error),
+        }
+    }
+
+    /// target.xml and all that it includes.
+    fn documents(&mut self) -> Result<Vec<(String, String)>, Error> {
+        if !self.features.has("qXfer:features:read") {
+            return Err(Error::NoDescription);
+        }
+        let mut wanted = vec!["target.xml".to_owned()];
+        let mut documents: Vec<(String, String)> = Vec::new();
+        while let Some(annex) = wanted.pop() {
+            if documents.iter().any(|(a, _)| *a == annex) {
+                continue;
+            }
+            if documents.len() == MAX_DOCUMENTS {
+                let limit = MAX_DOCUMENTS;
+                return Err(DescriptionError::TooDeep { annex, limit }.into());
+            }
+            let bytes = self.transfer("features", &annex)?;
+            let document = String::from_utf8_lossy(&bytes).into_owned();
+            wanted.extend(description::includes(&annex, &document)?.into_iter().rev());
+            documents.push((annex, document));
+        }
+        Ok(documents)
+    }
+}
