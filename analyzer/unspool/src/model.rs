@@ -14,6 +14,8 @@ mod symbolizer;
 mod thread;
 
 pub use backtrace::{Backtrace, NamedFrame, Place};
+pub(crate) use backtrace::base_name;
+pub(crate) use origin::start_code;
 pub use identity::Key;
 pub use note::{Note, Severity};
 pub use symbolizer::{Module, Symbolizer};

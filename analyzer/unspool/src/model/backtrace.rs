@@ -77,5 +77,7 @@ pub(super) trait Frames {
 
 /// The last component of a path on the target.
 pub(crate) fn base_name(path: &str) -> &str {
-    path.rsplit('/').find(|part| !part.is_empty()).unwrap_or(path)
+    path.rsplit('/')
+        .find(|part| !part.is_empty())
+        .unwrap_or(path)
 }

@@ -25,10 +25,32 @@ use handle::Handles;
 /// Reads all records of a capture.
 pub(super) fn read(capture: &Capture, frames: &mut dyn Frames) -> Model {
     let mut history = History::new(capture, frames);
-    for (at, record) in capture.records.iter().enumerate() {
-        history.record(at, record);
+    for at in in_time(&capture.records) {
+        history.record(at, &capture.records[at]);
     }
     history.finish()
+}
+
+/// The records' indices in the order of their times; what has none stays behind its predecessor.
+fn in_time(records: &[Record]) -> Vec<usize> {
+    let mut last = 0;
+    let mut order: Vec<(u64, usize)> = Vec::with_capacity(records.len());
+    for (at, record) in records.iter().enumerate() {
+        let time = match record {
+            Record::ThreadSeen(seen) => seen.time_ns,
+            Record::ThreadName(named) => named.time_ns,
+            Record::ThreadExited(exited) => exited.time_ns,
+            Record::Event(event) => event.time_ns,
+            Record::ProcessEnded(ended) => ended.time_ns,
+            _ => 0,
+        };
+        if time != 0 {
+            last = time;
+        }
+        order.push((last, at));
+    }
+    order.sort_by_key(|(time, _)| *time);
+    order.into_iter().map(|(_, at)| at).collect()
 }
 
 struct History<'a> {
@@ -155,7 +177,10 @@ impl<'a> History<'a> {
                     (code, None) => Some(ProgramEnd::Exited(code.unwrap_or(0))),
                 };
                 // The first thread's end is the program's own, unless it left before the others.
-                let main = self.threads.iter().position(|t| t.creation == Creation::Main);
+                let main = self
+                    .threads
+                    .iter()
+                    .position(|t| t.creation == Creation::Main);
                 if let Some(main) = main
                     && self.threads[main].ended_ns.is_none()
                 {
@@ -203,7 +228,11 @@ impl<'a> History<'a> {
             name: String::new(),
             key: Default::default(),
             function: None,
-            creation: if main { Creation::Main } else { Creation::Unseen },
+            creation: if main {
+                Creation::Main
+            } else {
+                Creation::Unseen
+            },
             created_ns: None,
             started_ns: Some(time_ns),
             ended_ns: None,
@@ -245,8 +274,10 @@ impl<'a> History<'a> {
         }
         let index = self.thread(event.tid, event.time_ns);
         // Whoever goes on after calling join has joined.
-        if matches!(kind, ProbeKind::Create | ProbeKind::Join | ProbeKind::Detach | ProbeKind::Exit)
-            && let Some(joined) = self.traces[index].joining.take()
+        if matches!(
+            kind,
+            ProbeKind::Create | ProbeKind::Join | ProbeKind::Detach | ProbeKind::Exit
+        ) && let Some(joined) = self.traces[index].joining.take()
             && !self.traces[joined].gone
         {
             let tid = self.threads[joined].tid;
@@ -271,7 +302,9 @@ impl<'a> History<'a> {
                 if let Some(snapshot) = &event.snapshot {
                     let stack = self.frames.backtrace(at, snapshot);
                     let thread = &mut self.threads[index];
-                    if thread.function.is_none() && !matches!(thread.creation, Creation::Seen { .. }) {
+                    if thread.function.is_none()
+                        && !matches!(thread.creation, Creation::Seen { .. })
+                    {
                         thread.function = origin::thread_function(&stack);
                     }
                     thread.stack = Some(stack);
@@ -283,16 +316,21 @@ impl<'a> History<'a> {
 
     fn create(&mut self, at: usize, event: &Event, creator: usize) {
         self.counts.creations += 1;
-        let attr = event.reads.iter().find(|read| read.role() == ReadRole::Attr);
+        let attr = event
+            .reads
+            .iter()
+            .find(|read| read.role() == ReadRole::Attr);
         let pending = Pending {
             record: at,
             time_ns: event.time_ns,
             creator,
+            born: self.threads.len(),
             place: event.args.first().copied().unwrap_or(0),
             routine: self.routine(event.args.get(2).copied()),
             arg: event.args.get(3).copied(),
             handle: None,
-            detached: attr.is_some_and(|attr| creation::detached(&attr.bytes, self.pointer, self.musl)),
+            detached: attr
+                .is_some_and(|attr| creation::detached(&attr.bytes, self.pointer, self.musl)),
         };
         // The same place in memory is about to be used again: what it held belongs to who waits.
         for (place, handle) in handle::reads(event, self.pointer) {
@@ -317,11 +355,19 @@ impl<'a> History<'a> {
         self.threads[index].started_ns = Some(event.time_ns);
         let probe = self.probes.get(&event.probe).map_or(0, |probe| probe.avma);
         let routine = self.routine(Some(probe));
-        self.threads[index].function.get_or_insert_with(|| self.frames.place(at, routine));
+        self.threads[index]
+            .function
+            .get_or_insert_with(|| self.frames.place(at, routine));
 
         let registers = handle::StartRegisters::read(event, &self.capture.target);
         let stored = handle::reads(event, self.pointer);
-        match creation::choose(&self.pending, routine, event.args.first().copied(), &registers, &stored) {
+        match creation::choose(
+            &self.pending,
+            routine,
+            event.args.first().copied(),
+            &registers,
+            &stored,
+        ) {
             Some((chosen, inferred)) => {
                 let pending = self.pending.remove(chosen);
                 let stored = stored.iter().find(|(place, _)| *place == pending.place);
@@ -342,7 +388,9 @@ impl<'a> History<'a> {
             _ => None,
         };
         let stack = match snapshot {
-            Some(snapshot) => creation::without_callee(&self.frames.backtrace(pending.record, snapshot)),
+            Some(snapshot) => {
+                creation::without_callee(&self.frames.backtrace(pending.record, snapshot))
+            }
             None => Arc::new(Backtrace {
                 truncated: Some("no registers were recorded".to_owned()),
                 ..Backtrace::default()
@@ -352,7 +400,8 @@ impl<'a> History<'a> {
             self.threads[index].function = Some(self.frames.place(pending.record, pending.routine));
         }
         let thread = &mut self.threads[index];
-        if pending.creator != index && thread.creation != Creation::Main {
+        // Older than its creation: some other thread was meant. It also keeps creators acyclic.
+        if index >= pending.born && thread.creation != Creation::Main {
             thread.creation = Creation::Seen {
                 creator: ThreadIndex(pending.creator),
                 stack,
@@ -374,7 +423,10 @@ impl<'a> History<'a> {
 
     fn join(&mut self, joiner: usize, handle: u64) {
         let threads = &self.threads;
-        match self.handles.find(handle, |index| threads[index].joiner.is_none()) {
+        match self
+            .handles
+            .find(handle, |index| threads[index].joiner.is_none())
+        {
             Some(index) => self.joined_by(index, joiner),
             None => self.handles.expect(handle).joiner = Some(joiner),
         }
@@ -387,7 +439,10 @@ impl<'a> History<'a> {
 
     fn detach(&mut self, handle: u64) {
         let threads = &self.threads;
-        match self.handles.find(handle, |index| threads[index].ended_ns.is_none()) {
+        match self
+            .handles
+            .find(handle, |index| threads[index].ended_ns.is_none())
+        {
             Some(index) => self.threads[index].detached = true,
             None => self.handles.expect(handle).detached = true,
         }

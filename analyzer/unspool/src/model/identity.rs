@@ -59,8 +59,14 @@ pub(super) fn assign(model: &mut Model) {
 
 fn note_weak_keys(model: &mut Model) {
     let weak = |thread: &&Thread| {
-        let frames = thread.creation_stack().into_iter().flat_map(|s| s.physical());
-        frames.map(|f| &f.place).chain(&thread.function).any(|place| place.svma.is_none())
+        let frames = thread
+            .creation_stack()
+            .into_iter()
+            .flat_map(|s| s.physical());
+        frames
+            .map(|f| &f.place)
+            .chain(&thread.function)
+            .any(|place| place.svma.is_none())
     };
     let count = model.threads.iter().filter(weak).count();
     if count > 0 {

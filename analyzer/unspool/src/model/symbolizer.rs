@@ -142,16 +142,21 @@ impl Symbolizer {
     fn unwind(&mut self, arch: Arch, epoch: usize, snapshot: &Snapshot) -> Stack {
         let mut wanted = BTreeSet::new();
         let (layout, here) = (&self.layout, &self.epochs[epoch]);
-        let registers: HashMap<&str, u64> = layout
+        let values: HashMap<String, u64> = layout
             .iter()
-            .filter_map(|layout| Some((layout.name.as_str(), snapshot.register(layout)?)))
+            .filter_map(|layout| Some((layout.name.clone(), snapshot.register(layout)?)))
             .collect();
-        wanted.extend(registers.values().filter_map(|value| here.owner(*value)));
+        wanted.extend(values.values().filter_map(|value| here.owner(*value)));
         let mut memory = SnapshotMemory::new();
         let size = arch.address_size();
         for chunk in &snapshot.chunks {
             let skip = (chunk.address.wrapping_neg() % size as u64) as usize;
-            for word in chunk.bytes.get(skip..).unwrap_or_default().chunks_exact(size) {
+            for word in chunk
+                .bytes
+                .get(skip..)
+                .unwrap_or_default()
+                .chunks_exact(size)
+            {
                 let mut value = [0; 8];
                 value[..size].copy_from_slice(word);
                 wanted.extend(here.owner(u64::from_le_bytes(value)));
@@ -162,7 +167,7 @@ impl Symbolizer {
         for load in wanted {
             self.map(arch, epoch, load);
         }
-        let registers = RegisterFile::new(arch, |name| registers.get(name).copied());
+        let registers = RegisterFile::new(arch, |name| values.get(name).copied());
         let empty = ModuleMap::new(arch);
         let map = self.epochs[epoch].map.as_ref().unwrap_or(&empty);
         walk(map, &registers, &mut memory, &WalkOptions::default())
@@ -175,7 +180,9 @@ impl Symbolizer {
         }
         let Load { record, file, path } = &self.loads[load];
         if let Some((image, table)) = self.files.rules(*file, arch) {
-            let map = self.epochs[epoch].map.get_or_insert_with(|| ModuleMap::new(arch));
+            let map = self.epochs[epoch]
+                .map
+                .get_or_insert_with(|| ModuleMap::new(arch));
             map.add(unspool_unwind::Module {
                 id: load as u32,
                 name: path.to_string(),
@@ -207,7 +214,11 @@ impl Symbolizer {
         };
         let Load { record, file, path } = &self.loads[load];
         let (file, path) = (*file, path.clone());
-        let mask = if self.arch == Some(Arch::Arm) { u64::from(u32::MAX) } else { u64::MAX };
+        let mask = if self.arch == Some(Arch::Arm) {
+            u64::from(u32::MAX)
+        } else {
+            u64::MAX
+        };
         let svma = avma.wrapping_sub(record.bias) & mask;
         let inside = lookup.wrapping_sub(record.bias) & mask;
         self.files.needed(file);
@@ -225,7 +236,10 @@ impl Symbolizer {
         if sources.is_empty() {
             return vec![(place(None), false)];
         }
-        sources.iter().map(|source| (place(Some(source)), source.inlined)).collect()
+        sources
+            .iter()
+            .map(|source| (place(Some(source)), source.inlined))
+            .collect()
     }
 
     fn named(&mut self, epoch: usize, frame: &Frame) -> Vec<NamedFrame> {
@@ -273,12 +287,20 @@ impl Frames for Symbolizer {
         if let Some(reason) = truncated.as_mut().filter(|_| !snapshot.note.is_empty()) {
             *reason = format!("{reason}; {}", snapshot.note);
         }
-        let frames = stack.frames.iter().map(|frame| (frame.pc, frame.provenance)).collect();
+        let frames = stack
+            .frames
+            .iter()
+            .map(|frame| (frame.pc, frame.provenance))
+            .collect();
         let id = (epoch, frames, truncated);
         if let Some(known) = self.stacks.get(&id) {
             return known.clone();
         }
-        let named = stack.frames.iter().flat_map(|frame| self.named(epoch, frame)).collect();
+        let named = stack
+            .frames
+            .iter()
+            .flat_map(|frame| self.named(epoch, frame))
+            .collect();
         let backtrace = Arc::new(Backtrace {
             frames: named,
             truncated: id.2.clone(),
@@ -294,7 +316,11 @@ impl Frames for Symbolizer {
         }
         // The physical function: what was inlined at its first instruction is not meant.
         let places = self.places(epoch, avma, avma);
-        let mut place = places.into_iter().next_back().map(|(place, _)| place).unwrap_or_default();
+        let mut place = places
+            .into_iter()
+            .next_back()
+            .map(|(place, _)| place)
+            .unwrap_or_default();
         if place.function.is_some() && place.offset != 0 {
             // Not the beginning of what contains it: the symbol is another function's.
             place.function = None;

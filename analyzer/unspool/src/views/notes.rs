@@ -1,1 +1,54 @@
-//! In the making.
+//! Notes in text: errors before everything else, the rest after it.
+
+use std::io;
+
+use super::line::{Ink, Line, Page};
+use crate::model::{Model, Severity};
+
+/// What changes how all the rest is to be read.
+pub(super) fn first(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
+    let mut any = false;
+    for note in model
+        .notes
+        .iter()
+        .filter(|note| note.severity == Severity::Error)
+    {
+        let lead = Line::new().with(Ink::Alarm, "! ");
+        page.paragraph(
+            &lead,
+            &Line::new().with(Ink::Plain, "  "),
+            Ink::Alarm,
+            &note.text,
+        )?;
+        any = true;
+    }
+    if any { page.blank() } else { Ok(()) }
+}
+
+/// What else is missing or worth knowing.
+pub(super) fn last(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
+    for (severity, title) in [
+        (Severity::Warning, "What is missing"),
+        (Severity::Info, "Good to know"),
+    ] {
+        let mut notes = model
+            .notes
+            .iter()
+            .filter(|note| note.severity == severity)
+            .peekable();
+        if notes.peek().is_some() {
+            page.blank()?;
+            page.line(&Line::new().with(Ink::Strong, title))?;
+        }
+        for note in notes {
+            let lead = Line::new().with(Ink::Faint, "  • ");
+            page.paragraph(
+                &lead,
+                &Line::new().with(Ink::Plain, "    "),
+                Ink::Plain,
+                &note.text,
+            )?;
+        }
+    }
+    Ok(())
+}

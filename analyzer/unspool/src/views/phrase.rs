@@ -1,1 +1,202 @@
-//! In the making.
+//! The small phrases of text views: times, counts, thread ids, endings.
+//!
+//! Apart so that the tree and the stacks say the same things in the same words.
+
+use crate::model::{Ending, Model, Thread, ThreadIndex};
+
+/// A moment, e.g. `0.012 s`.
+pub(super) fn moment(ns: u64) -> String {
+    format!("{:.3} s", ns as f64 / 1e9)
+}
+
+/// A length of time in three digits, e.g. `1.33 s`, `52.1 ms`, `840 µs`.
+pub(super) fn duration(ns: u64) -> String {
+    let ns = ns as f64;
+    let (value, unit) = match ns {
+        _ if ns >= 999.5e6 => (ns / 1e9, "s"),
+        _ if ns >= 999.5e3 => (ns / 1e6, "ms"),
+        _ => (ns / 1e3, "µs"),
+    };
+    let digits = match value {
+        _ if value < 9.995 => 2,
+        _ if value < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+/// `2.1–2.3 ms`, or both with their units.
+pub(super) fn durations(shortest: u64, longest: u64) -> String {
+    let (a, b) = (duration(shortest), duration(longest));
+    match (a.split_once(' '), b.split_once(' ')) {
+        _ if a == b => a,
+        (Some((value, unit)), Some((_, other))) if unit == other => format!("{value}–{b}"),
+        _ => format!("{a} – {b}"),
+    }
+}
+
+/// `1 thread`, `2 threads`.
+pub(super) fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// `TID 7`, `TIDs 7–9, 12`, or the whole span where the runs are many.
+pub(super) fn tids(mut tids: Vec<u64>) -> String {
+    tids.sort_unstable();
+    tids.dedup();
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for tid in &tids {
+        match runs.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*tid) => *last = *tid,
+            _ => runs.push((*tid, *tid)),
+        }
+    }
+    let few = runs.len() <= 4;
+    let text: Vec<String> = runs
+        .iter()
+        .map(|(first, last)| match last - first {
+            0 => first.to_string(),
+            1 => format!("{first}, {last}"),
+            _ => format!("{first}–{last}"),
+        })
+        .collect();
+    match (&tids[..], few) {
+        ([], _) => String::new(),
+        ([only], _) => format!("TID {only}"),
+        (_, true) => format!("TIDs {}", text.join(", ")),
+        ([first, .., last], false) => format!("TIDs {first} … {last}"),
+    }
+}
+
+/// The names of some threads, quoted; `except` is not worth saying.
+pub(super) fn names(threads: &[&Thread], except: &str) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for thread in threads {
+        let name = thread.name.as_str();
+        if !name.is_empty() && name != except && !names.contains(&name) {
+            names.push(name);
+        }
+        if names.len() > 64 {
+            break;
+        }
+    }
+    let quote = |name: &&str| format!("\"{}\"", super::line::clean(name));
+    match &names[..] {
+        [first, .., last] if names.len() > 3 => format!("{} … {}", quote(first), quote(last)),
+        some => some.iter().map(quote).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// When these threads lived.
+pub(super) fn life(threads: &[&Thread]) -> Option<String> {
+    let first = threads.iter().filter_map(|t| t.first_ns()).min()?;
+    if threads.iter().any(|t| t.ending == Ending::Alive) {
+        return Some(format!("from {}", moment(first)));
+    }
+    let last = threads.iter().max_by_key(|t| t.ended_ns)?;
+    let about = if last.end_exact { "" } else { "≤ " };
+    let span = format!("{} – {about}{}", moment(first), moment(last.ended_ns?));
+    let lives: Vec<u64> = threads
+        .iter()
+        .filter_map(|t| t.ended_ns?.checked_sub(t.started_ns.or(t.created_ns)?))
+        .collect();
+    match (lives.iter().min(), lives.iter().max()) {
+        (Some(shortest), Some(longest)) if threads.len() > 1 => Some(format!(
+            "{span}, each lived {about}{}",
+            durations(*shortest, *longest)
+        )),
+        _ => Some(span),
+    }
+}
+
+/// How these threads ended, e.g. `joined`, `3 exited, 1 alive at the end`.
+pub(super) fn endings(model: &Model, threads: &[&Thread]) -> String {
+    let mut kinds: Vec<(String, usize)> = Vec::new();
+    for thread in threads {
+        let text = ending(model, thread);
+        match kinds.iter_mut().find(|(kind, _)| *kind == text) {
+            Some((_, number)) => *number += 1,
+            None => kinds.push((text, 1)),
+        }
+    }
+    // Many different joiners would make a long list of little interest.
+    if kinds.len() > 4 {
+        kinds.clear();
+        for thread in threads {
+            let text = thread.ending.as_str().to_owned();
+            match kinds.iter_mut().find(|(kind, _)| *kind == text) {
+                Some((_, number)) => *number += 1,
+                None => kinds.push((text, 1)),
+            }
+        }
+    }
+    match &kinds[..] {
+        [(only, _)] => only.clone(),
+        many => {
+            let each: Vec<String> = many.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+            each.join("; ")
+        }
+    }
+}
+
+fn ending(model: &Model, thread: &Thread) -> String {
+    match thread.ending {
+        Ending::Alive if thread.detached => "alive at the end, detached".to_owned(),
+        Ending::Alive => "alive at the end".to_owned(),
+        Ending::Exited => "exited".to_owned(),
+        Ending::Detached => "exited, detached".to_owned(),
+        Ending::Joined if thread.joiner == thread.creator() => "joined".to_owned(),
+        Ending::Joined => match thread.joiner.and_then(|joiner| model.thread(joiner)) {
+            Some(joiner) => format!("joined by {}", title(model, joiner, 40)),
+            None => "joined".to_owned(),
+        },
+    }
+}
+
+/// What a thread is called in a sentence: its function, or `main`.
+pub(super) fn title(model: &Model, thread: &Thread, width: usize) -> String {
+    if model
+        .main()
+        .and_then(|ThreadIndex(main)| model.threads.get(main))
+        == Some(thread)
+    {
+        return "main".to_owned();
+    }
+    match &thread.function {
+        Some(place) => super::frames::function(place, width),
+        None => format!("TID {}", thread.tid),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_three_digits() {
+        for (ns, text) in [
+            (0, "0.00 µs"),
+            (840_400, "840 µs"),
+            (999_600, "1.00 ms"),
+            (2_112_000, "2.11 ms"),
+            (52_100_000, "52.1 ms"),
+            (1_330_000_000, "1.33 s"),
+            (99_970_000_000, "100 s"),
+        ] {
+            assert_eq!(duration(ns), text);
+        }
+        assert_eq!(durations(2_110_000, 2_330_000), "2.11–2.33 ms");
+        assert_eq!(durations(840_000, 2_330_000), "840 µs – 2.33 ms");
+    }
+
+    #[test]
+    fn thread_ids_are_ranges() {
+        assert_eq!(tids(vec![7]), "TID 7");
+        assert_eq!(tids(vec![9, 7, 8, 12]), "TIDs 7–9, 12");
+        assert_eq!(tids(vec![7, 8]), "TIDs 7, 8");
+        assert_eq!(
+            tids((0..20).map(|i| 100 + 2 * i).collect()),
+            "TIDs 100 … 138"
+        );
+    }
+}

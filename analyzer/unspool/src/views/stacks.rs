@@ -1,8 +1,111 @@
-//! In the making.
+//! One look at a program as text: every thread with its stack, equal stacks once.
+
+use std::collections::HashMap;
 use std::io::{self, Write};
-use super::Style;
-use crate::model::Model;
-/// Writes it.
-pub fn write(_model: &Model, _out: &mut dyn Write, _style: &Style) -> io::Result<()> {
-    Ok(())
+
+use super::frames::{self, Sources};
+use super::line::{Ink, Line, Page, width};
+use super::{Style, notes, phrase, tree};
+use crate::model::{Backtrace, Creation, Model, Place, Thread};
+
+/// Writes all threads and their stacks as text.
+pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+    let mut page = Page::new(out, style);
+    let page = &mut page;
+    notes::first(page, model)?;
+    let groups = groups(model);
+    let mut text = tree::about(model);
+    text.push_str(&phrase::count(model.threads.len(), "thread"));
+    if groups.len() < model.threads.len() {
+        text.push_str(&format!(
+            " in {}",
+            phrase::count(groups.len(), "different stack")
+        ));
+    }
+    page.paragraph(&Line::new(), &Line::new(), Ink::Plain, &(text + "."))?;
+    let sources = Sources::of(
+        model
+            .threads
+            .iter()
+            .filter_map(|t| t.stack.as_deref())
+            .flat_map(|stack| &stack.frames),
+        &model.target.executable,
+    );
+    let main = model
+        .main()
+        .and_then(|main| model.thread(main))
+        .map_or("", |main| &main.name);
+    for members in &groups {
+        let Some(first) = members.first() else {
+            continue;
+        };
+        page.blank()?;
+        page.line(&headline(page.width, members, main))?;
+        let prefix = Line::new().with(Ink::Plain, "  ");
+        let tids = phrase::tids(members.iter().map(|thread| thread.tid).collect());
+        page.paragraph(&prefix, &prefix, Ink::Faint, &tids)?;
+        match &first.stack {
+            Some(stack) => frames::write(page, &prefix, "  ", stack, &sources, true)?,
+            None => {
+                let lead = prefix.clone().with(Ink::Plain, "  ");
+                page.paragraph(&lead, &lead, Ink::Alarm, "its registers were not read")?;
+            }
+        }
+    }
+    notes::last(page, model)
+}
+
+fn headline(page: usize, members: &[&Thread], main: &str) -> Line {
+    let mut line = Line::new();
+    if members.len() > 1 {
+        line.push(Ink::Strong, format!("{} × ", members.len()));
+    }
+    let room = page.saturating_sub(line.width());
+    match (&members[0].creation, &members[0].function) {
+        (Creation::Main, _) => line.push(Ink::Strong, "main thread"),
+        (_, Some(place)) => line.push(Ink::Strong, frames::function(place, room)),
+        (_, None) => line.push(Ink::Strong, "thread of unknown function"),
+    }
+    let names = phrase::names(members, main);
+    if !names.is_empty() {
+        line.push(Ink::Plain, "  ");
+        let room = page.saturating_sub(line.width());
+        line.push(
+            Ink::Name,
+            if width(&names) > room {
+                frames::middle(&names, room)
+            } else {
+                names
+            },
+        );
+    }
+    line
+}
+
+/// Threads with equal functions and stacks, in the order of their first; the main thread is alone.
+fn groups(model: &Model) -> Vec<Vec<&Thread>> {
+    type Stack<'a> = Option<(Vec<(u64, bool)>, Option<&'a str>)>;
+    let mut groups: Vec<Vec<&Thread>> = Vec::new();
+    let mut known: HashMap<(bool, Option<&Place>, Stack<'_>), usize> = HashMap::new();
+    for thread in &model.threads {
+        let stack = thread.stack.as_deref().map(|stack: &Backtrace| {
+            let frames = stack
+                .frames
+                .iter()
+                .map(|f| (f.place.avma, f.inlined))
+                .collect();
+            (frames, stack.truncated.as_deref())
+        });
+        let id = (
+            thread.creation == Creation::Main,
+            thread.function.as_ref(),
+            stack,
+        );
+        let group = *known.entry(id).or_insert(groups.len());
+        match groups.get_mut(group) {
+            Some(members) => members.push(thread),
+            None => groups.push(vec![thread]),
+        }
+    }
+    groups
 }

@@ -14,6 +14,8 @@ pub(super) struct Pending {
     pub(super) record: usize,
     pub(super) time_ns: u64,
     pub(super) creator: usize,
+    /// How many threads there were: the created one is not among them.
+    pub(super) born: usize,
     /// Where the creation function puts the handle.
     pub(super) place: u64,
     pub(super) routine: u64,
@@ -112,7 +114,7 @@ impl History<'_> {
             let Some(seen_ns) = thread.started_ns else {
                 continue;
             };
-            let fits = |p: &Pending| p.time_ns <= seen_ns && p.creator != index;
+            let fits = |p: &Pending| p.time_ns <= seen_ns && index >= p.born;
             if let Some(oldest) = self.pending.iter().position(fits) {
                 let pending = self.pending.remove(oldest);
                 self.link(index, &pending, true);

@@ -26,7 +26,12 @@ pub(super) struct Expected {
 
 impl Handles {
     /// A thread started; what was already done to its handle is returned.
-    pub(super) fn started(&mut self, index: usize, handle: Option<u64>, sp: Option<u64>) -> Expected {
+    pub(super) fn started(
+        &mut self,
+        index: usize,
+        handle: Option<u64>,
+        sp: Option<u64>,
+    ) -> Expected {
         match (handle, sp) {
             (Some(handle), _) => {
                 self.known.entry(handle).or_default().push(index);
@@ -34,8 +39,15 @@ impl Handles {
             }
             (None, Some(sp)) => {
                 self.by_stack.push((sp, index));
-                let nearest = self.expected.keys().copied().filter(|h| in_top(*h, sp)).min();
-                nearest.and_then(|handle| self.expected.remove(&handle)).unwrap_or_default()
+                let nearest = self
+                    .expected
+                    .keys()
+                    .copied()
+                    .filter(|h| in_top(*h, sp))
+                    .min();
+                nearest
+                    .and_then(|handle| self.expected.remove(&handle))
+                    .unwrap_or_default()
             }
             (None, None) => Expected::default(),
         }
@@ -63,7 +75,9 @@ impl Handles {
 
 /// The thread structure and static TLS lie between a thread's first frame and its stack's top.
 fn in_top(handle: u64, sp: u64) -> bool {
-    handle.checked_sub(sp).is_some_and(|distance| distance < 64 << 10)
+    handle
+        .checked_sub(sp)
+        .is_some_and(|distance| distance < 64 << 10)
 }
 
 /// The registers of a start event that tell threads apart.

@@ -37,14 +37,22 @@ impl Counts {
         }
         self.recent.push(seq);
         self.events += 1;
-        self.lowest = if self.highest.is_none() { seq } else { self.lowest.min(seq) };
+        self.lowest = if self.highest.is_none() {
+            seq
+        } else {
+            self.lowest.min(seq)
+        };
         self.highest = self.highest.max(Some(seq));
         true
     }
 
     fn lost(&self) -> u64 {
         let span = self.highest.map_or(0, |highest| highest - self.lowest + 1);
-        if self.highest == Some(0) { 0 } else { span.saturating_sub(self.events) }
+        if self.highest == Some(0) {
+            0
+        } else {
+            span.saturating_sub(self.events)
+        }
     }
 }
 
@@ -67,14 +75,20 @@ impl History<'_> {
             )));
         }
         if self.threads.is_empty() {
-            notes.push(Note::error("No thread was recorded: this says nothing about the program."));
+            notes.push(Note::error(
+                "No thread was recorded: this says nothing about the program.",
+            ));
         } else if self.counts.create_probes == 0 && !inspected {
             notes.push(Note::error(
                 "No thread creation was watched: no creation function (pthread_create) was found in the \
                  program, so threads may be missing and no creation stack is known.",
             ));
         }
-        let unseen = self.threads.iter().filter(|t| t.creation == Creation::Unseen).count() as u64;
+        let unseen = self
+            .threads
+            .iter()
+            .filter(|t| t.creation == Creation::Unseen)
+            .count() as u64;
         if unseen > 0 && !inspected {
             notes.push(Note::warning(format!(
                 "The creation of {} was not seen: created by other means than the watched functions, or \
@@ -82,7 +96,11 @@ impl History<'_> {
                 count(unseen, "thread", "threads")
             )));
         }
-        let before = self.threads.iter().filter(|t| t.creation == Creation::Before).count() as u64;
+        let before = self
+            .threads
+            .iter()
+            .filter(|t| t.creation == Creation::Before)
+            .count() as u64;
         if before > 0 && !inspected {
             notes.push(Note::info(format!(
                 "{} before the recording began: who created them, and where, is not known.",

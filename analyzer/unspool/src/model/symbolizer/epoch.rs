@@ -42,9 +42,8 @@ pub(super) fn divide(records: &[Record]) -> Vec<Epoch> {
     for (at, record) in records.iter().enumerate() {
         match record {
             Record::ModuleLoaded(module) => {
-                let covers = |other: &&ModuleLoaded| {
-                    module.start < other.end && other.start < module.end
-                };
+                let covers =
+                    |other: &&ModuleLoaded| module.start < other.end && other.start < module.end;
                 let displaced = active.iter().any(|(_, other)| covers(other));
                 if displaced && used {
                     epochs.push(epoch(first, &active));
@@ -74,10 +73,13 @@ pub(super) fn divide(records: &[Record]) -> Vec<Epoch> {
 }
 
 fn epoch(first: usize, active: &[(usize, &ModuleLoaded)]) -> Epoch {
-    let (placed, unplaced): (Vec<_>, Vec<_>) =
-        active.iter().partition(|(_, module)| module.start < module.end);
-    let mut ranges: Vec<(u64, u64, usize)> =
-        placed.iter().map(|(load, module)| (module.start, module.end, *load)).collect();
+    let (placed, unplaced): (Vec<_>, Vec<_>) = active
+        .iter()
+        .partition(|(_, module)| module.start < module.end);
+    let mut ranges: Vec<(u64, u64, usize)> = placed
+        .iter()
+        .map(|(load, module)| (module.start, module.end, *load))
+        .collect();
     ranges.sort_unstable();
     Epoch {
         first,

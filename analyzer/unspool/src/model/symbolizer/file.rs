@@ -58,7 +58,10 @@ impl Files {
 
     pub(super) fn add(&mut self, path: &str, build_id: Option<BuildId>) -> usize {
         let next = self.files.len();
-        let index = *self.index.entry((path.to_owned(), build_id.clone())).or_insert(next);
+        let index = *self
+            .index
+            .entry((path.to_owned(), build_id.clone()))
+            .or_insert(next);
         if index == next {
             self.files.push(File {
                 path: path.to_owned(),
@@ -150,10 +153,11 @@ impl Files {
                     why.trim_end_matches('.')
                 ))),
                 State::Open(opened) => {
-                    let all = opened.notes.iter().chain(opened.image.notes()).cloned();
-                    for note in all.chain(opened.locator.notes()) {
-                        notes.push(Note::info(format!("{}: {note}", base_name(&file.path))));
-                    }
+                    let name = base_name(&file.path);
+                    let note = |text: &String| Note::info(format!("{name}: {text}"));
+                    notes.extend(opened.notes.iter().map(note));
+                    notes.extend(opened.image.notes().iter().map(note));
+                    notes.extend(opened.locator.notes().iter().map(note));
                     if !file.lines {
                         without_lines.push(base_name(&file.path));
                     }
