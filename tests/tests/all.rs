@@ -4,6 +4,8 @@
 
 mod bad_input;
 mod creation;
+mod gdb_session;
+mod real;
 mod tidy;
 
 use anyhow::Result;
@@ -11,10 +13,16 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() {
     let arguments = Arguments::from_args();
-    let trials = [tidy::trials(), bad_input::trials(), creation::trials()]
-        .into_iter()
-        .flatten()
-        .collect();
+    let trials = [
+        tidy::trials(),
+        bad_input::trials(),
+        gdb_session::trials(),
+        real::trials(),
+        creation::trials(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     libtest_mimic::run(&arguments, trials).exit();
 }
 
