@@ -190,15 +190,16 @@ impl File {
         if size > DECOMPRESSED_LIMIT {
             return None;
         }
-        // The output grows as input is decoded, so a false size costs nothing.
+        // The output grows as input is decoded, so a false size costs nothing; one byte more than
+        // stated is as wrong as one less.
         let mut out = Vec::new();
         let read = match format {
             ZLIB => flate2::read::ZlibDecoder::new(packed)
-                .take(size)
+                .take(size + 1)
                 .read_to_end(&mut out),
             ZSTD => {
                 let decoder = ruzstd::decoding::StreamingDecoder::new(packed).ok()?;
-                decoder.take(size).read_to_end(&mut out)
+                decoder.take(size + 1).read_to_end(&mut out)
             }
             _ => return None,
         };

@@ -1,8 +1,8 @@
 //! Qualified names of functions: `DW_AT_name` behind the names of the enclosing scopes.
 //!
-//! This is what gdb shows in a backtrace, for C++ and Rust alike, and it exists also where there is no
-//! linkage name. It differs from the demangled linkage name: Rust's `{impl#0}` and `{closure#1}` with
-//! their type arguments, C++ lambdas, clones.
+//! This is what gdb shows in a backtrace. For C++ it shows the demangled linkage name, but local
+//! functions (lambdas above all) have none; for Rust it never does, and the names differ: `{impl#0}`
+//! and `{closure#1}` with their type arguments.
 //!
 //! DIEs do not know their parents, so one pass over a unit's DIEs notes, for every scope and function,
 //! the scope around it.
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use gimli::{AttributeValue, DwTag, Reader as _, UnitHeader, UnitOffset};
 
 use super::dwarf::Reader;
+use crate::demangle::function_name;
 
 /// How many references and scopes a name may lead through.
 const DEPTH_LIMIT: usize = 32;
@@ -35,6 +36,7 @@ struct File {
 
 struct Unit {
     unit: gimli::Unit<Reader>,
+    is_cpp: bool,
     /// Scope or function -> the scope around it.
     parents: HashMap<usize, usize>,
 }
@@ -50,6 +52,8 @@ struct Place {
 struct Die {
     tag: DwTag,
     name: Option<String>,
+    /// `DW_AT_linkage_name`, if it is C++.
+    linkage: Option<String>,
     /// `DW_AT_specification` or `DW_AT_abstract_origin`.
     origin: Option<Place>,
     parent: Option<Place>,
@@ -169,17 +173,18 @@ impl File {
         let mut die = Die {
             tag: entry.tag(),
             name: None,
+            linkage: None,
             origin: None,
             parent: unit.parents.get(&local).map(|&parent| here(parent)),
         };
         for attribute in entry.attrs() {
             match attribute.name() {
                 gimli::DW_AT_name => {
-                    let text = dwarf.attr_string(&unit.unit, attribute.value()).ok();
-                    die.name = text.and_then(|text| {
-                        let text = text.to_string_lossy().ok()?;
-                        (!text.is_empty() && text.len() <= NAME_LIMIT).then(|| text.into_owned())
-                    });
+                    die.name = text(dwarf, &unit.unit, attribute.value());
+                }
+                gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => {
+                    die.linkage = text(dwarf, &unit.unit, attribute.value())
+                        .filter(|name| unit.is_cpp && name.starts_with("_Z"));
                 }
                 gimli::DW_AT_specification | gimli::DW_AT_abstract_origin => {
                     die.origin = match attribute.value() {
@@ -200,6 +205,16 @@ impl File {
         }
         Some(die)
     }
+}
+
+fn text(
+    dwarf: &gimli::Dwarf<Reader>,
+    unit: &gimli::Unit<Reader>,
+    value: AttributeValue<Reader>,
+) -> Option<String> {
+    let text = dwarf.attr_string(unit, value).ok()?;
+    let text = text.to_string_lossy().ok()?;
+    (!text.is_empty() && text.len() <= NAME_LIMIT).then(|| text.into_owned())
 }
 
 impl Unit {
@@ -234,8 +249,28 @@ impl Unit {
                 break;
             }
         }
-        Some(Unit { unit, parents })
+        Some(Unit {
+            is_cpp: is_cpp(&unit),
+            unit,
+            parents,
+        })
     }
+}
+
+fn is_cpp(unit: &gimli::Unit<Reader>) -> bool {
+    let root = unit.entry(unit.header.root_offset()).ok();
+    let language = root.and_then(|root| root.attr_value(gimli::DW_AT_language));
+    matches!(
+        language,
+        Some(AttributeValue::Language(
+            gimli::DW_LANG_C_plus_plus
+                | gimli::DW_LANG_C_plus_plus_03
+                | gimli::DW_LANG_C_plus_plus_11
+                | gimli::DW_LANG_C_plus_plus_14
+                | gimli::DW_LANG_C_plus_plus_17
+                | gimli::DW_LANG_C_plus_plus_20
+        ))
+    )
 }
 
 fn is_scope(tag: DwTag) -> bool {

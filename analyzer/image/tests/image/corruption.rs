@@ -44,8 +44,8 @@ fn exercise(bytes: &[u8]) -> bool {
 }
 
 /// Small programs that have everything: DWARF, compressed too, mini debug info, ARM.
-fn files() -> Vec<(String, Vec<u8>)> {
-    let directory = directory("corruption");
+fn files(test: &str) -> Vec<(String, Vec<u8>)> {
+    let directory = directory(test);
     let mut files = Vec::new();
     for (name, compiler, file) in [
         ("c", "gcc -g -O2", "plain.c"),
@@ -80,7 +80,7 @@ impl Random {
 #[test]
 fn every_truncation_is_survived() {
     let (mut tried, mut opened) = (0, 0);
-    for (name, bytes) in files() {
+    for (name, bytes) in files("truncation") {
         let step = bytes.len() / 150 + 1;
         for end in (0..bytes.len()).step_by(step).chain(0..80) {
             let start = Instant::now();
@@ -100,7 +100,7 @@ fn every_truncation_is_survived() {
 fn flipped_bytes_are_survived() {
     let mut random = Random(0x5eed_1e55);
     let (mut tried, mut slowest) = (0, Duration::ZERO);
-    for (_, bytes) in files() {
+    for (_, bytes) in files("flips") {
         for round in 0..400 {
             let mut damaged = bytes.clone();
             for _ in 0..=random.below(24) {

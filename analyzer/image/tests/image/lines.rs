@@ -50,45 +50,79 @@ pub(crate) fn base(file: &str) -> &str {
     file.rsplit('/').next().unwrap_or(file)
 }
 
-fn compare_lines(what: &str, tool: &str, path: &Path, questions: usize, least: f64) {
-    let image = Image::open(path).expect("an image");
-    let locator = Locator::new(&image);
+/// `eu-addr2line`: the innermost file and line. It reads all architectures.
+fn eu_addr2line(path: &Path, addresses: &[u64]) -> Vec<(String, u32)> {
+    let input: String = addresses
+        .iter()
+        .map(|address| format!("{address:#x}\n"))
+        .collect();
+    let out = pipe(&format!("eu-addr2line -s -e {}", path.display()), &input);
+    let answers: Vec<(String, u32)> = out
+        .lines()
+        .map(|line| {
+            let mut parts = line.split(':');
+            let file = parts.next().expect("a file").to_owned();
+            (
+                file,
+                parts.next().and_then(|line| line.parse().ok()).unwrap_or(0),
+            )
+        })
+        .collect();
+    assert_eq!(answers.len(), addresses.len(), "eu-addr2line answered all");
+    answers
+}
+
+/// The innermost line against eu-addr2line, the lines of all inlined frames against addr2line, whose
+/// file names are wrong where a unit has several (binutils 2.40).
+pub(crate) fn compare_lines(what: &str, tool: &str, image: &Image, dwarf: &Path, least: f64) {
+    let locator = Locator::new(image);
     assert!(locator.notes().is_empty(), "{:?}", locator.notes());
-    let addresses = sample(&image, 4000);
-    let mut agreement = Agreement::default();
+    let addresses = sample(image, 4000);
     let start = Instant::now();
     let ours: Vec<_> = addresses
         .iter()
         .map(|&address| locator.locate(address))
         .collect();
-    let elapsed = start.elapsed();
-    for ((&address, ours), theirs) in addresses
-        .iter()
-        .zip(ours)
-        .zip(addr2line(tool, path, &addresses))
-    {
-        let theirs: Vec<(&str, u32)> = theirs
-            .iter()
-            .map(|(_, file, line)| (base(file), *line))
-            .filter(|(_, line)| *line != 0)
-            .collect();
-        let ours: Vec<(&str, u32)> = ours
-            .lines
-            .iter()
-            .map(|frame| {
-                (
-                    base(frame.file.as_deref().unwrap_or("??")),
-                    frame.line.unwrap_or(0),
-                )
-            })
-            .filter(|(_, line)| *line != 0)
-            .collect();
-        agreement.note(ours == theirs, || {
-            format!("{address:#x}: {ours:?}, {tool}: {theirs:?}")
+    println!(
+        "{what}: {} lookups in {:?}",
+        addresses.len(),
+        start.elapsed()
+    );
+    let mut innermost = Agreement::default();
+    let mut inlined = Agreement::default();
+    let all = addr2line(tool, dwarf, &addresses);
+    let first = eu_addr2line(dwarf, &addresses);
+    for (((&address, ours), all), (file, line)) in addresses.iter().zip(ours).zip(all).zip(first) {
+        let lines = |lines: Vec<u32>| {
+            lines
+                .into_iter()
+                .filter(|&line| line != 0)
+                .collect::<Vec<u32>>()
+        };
+        let theirs = lines(all.iter().map(|(_, _, line)| *line).collect());
+        let frames = lines(
+            ours.lines
+                .iter()
+                .map(|frame| frame.line.unwrap_or(0))
+                .collect(),
+        );
+        if theirs.is_empty() && frames.is_empty() {
+            continue;
+        }
+        inlined.note(frames == theirs, || {
+            format!("{address:#x}: {frames:?}, {tool}: {theirs:?}")
+        });
+        let frame = ours.lines.first();
+        let place =
+            frame.and_then(|frame| Some((base(frame.file.as_deref()?), frame.line.unwrap_or(0))));
+        let equal = place.unwrap_or(("??", 0)) == (base(&file), line)
+            || line == 0 && place.is_none_or(|p| p.1 == 0);
+        innermost.note(equal, || {
+            format!("{address:#x}: {place:?}, eu-addr2line: {file}:{line}")
         });
     }
-    println!("{what}: {} lookups in {elapsed:?}", addresses.len());
-    agreement.check(&format!("lines of {what}"), questions, least);
+    innermost.check(&format!("innermost lines of {what}"), 30, least);
+    inlined.check(&format!("inlined lines of {what}"), 30, least);
 }
 
 /// Programs with debug information, of every compiler.
@@ -149,7 +183,8 @@ fn programs(directory: &Path) -> Vec<(&'static str, &'static str, PathBuf)> {
 #[test]
 fn lines_and_inlining_agree_with_addr2line() {
     for (name, tool, path) in programs(&directory("lines")) {
-        compare_lines(name, tool, &path, 500, 0.97);
+        let image = Image::open(&path).expect("an image");
+        compare_lines(name, tool, &image, &path, 0.97);
     }
 }
 
@@ -238,7 +273,9 @@ fn function_names_agree_with_gdb() {
                 .into_iter()
                 .map(|frame| frame.function.unwrap_or_default())
                 .collect();
-            agreement.note(ours == theirs, || format!("{ours:?}, gdb: {theirs:?}"));
+            // gdb's blocks go on outward: from a lambda to the function around it.
+            let equal = !ours.is_empty() && theirs.starts_with(&ours);
+            agreement.note(equal, || format!("{ours:?}, gdb: {theirs:?}"));
         }
         agreement.check(&format!("names of {name}"), 30, 0.9);
     }

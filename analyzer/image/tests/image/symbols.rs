@@ -69,11 +69,16 @@ fn every_function_and_object_that_readelf_lists_is_there() {
 /// Addresses spread over the text.
 pub(crate) fn sample(image: &Image, count: u64) -> Vec<u64> {
     let ranges = image.text_ranges();
-    let total: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-    let step = (total / count).max(1) | 1;
+    // Damaged images state any sizes.
+    let total = ranges.iter().fold(0u64, |sum, range| {
+        sum.saturating_add(range.end - range.start)
+    });
+    let step = usize::try_from(total / count | 1).expect("64-bit host");
+    let limit = usize::try_from(count * 2).expect("64-bit host");
     ranges
         .into_iter()
-        .flat_map(|range| range.step_by(step as usize))
+        .flat_map(|range| range.step_by(step))
+        .take(limit)
         .collect()
 }
 
