@@ -23,13 +23,12 @@ const PLAIN: Build = Build {
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials: Vec<(String, Box<dyn FnOnce() -> Result<()> + Send>)> = Vec::new();
+    let mut trials = Vec::new();
     for link in [Link::Pie, Link::Fixed] {
         let build = Build { link, ..PLAIN };
-        trials.push((
-            format!("walk-{}", build.name()),
-            Box::new(move || walk(build)),
-        ));
+        trials.push(trial(&format!("walk-{}", build.name()), move || {
+            walk(build)
+        }));
     }
     for (name, function, hits) in [
         ("pool", "worker", 8),
@@ -39,21 +38,21 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("detached", "sem_post", 12),
         ("recursion", "descend", 200),
     ] {
-        trials.push((
-            format!("breakpoints-{name}"),
-            Box::new(move || breakpoints(name, function, hits)),
-        ));
+        trials.push(trial(&format!("breakpoints-{name}"), move || {
+            breakpoints(name, function, hits)
+        }));
     }
-    trials.push(("interrupt".into(), Box::new(interrupt)));
-    trials.push(("detach".into(), Box::new(detach)));
-    trials.push(("extended".into(), Box::new(extended)));
-    trials.push(("attach".into(), Box::new(attach)));
-    trials.push(("over_standard_input".into(), Box::new(over_standard_input)));
-    trials.push(("gdb_dies".into(), Box::new(gdb_dies)));
+    trials.push(trial("interrupt", interrupt));
+    trials.push(trial("detach", detach));
+    trials.push(trial("extended", extended));
+    trials.push(trial("attach", attach));
+    trials.push(trial("over_standard_input", over_standard_input));
+    trials.push(trial("gdb_dies", gdb_dies));
     trials
-        .into_iter()
-        .map(|(name, check)| crate::trial(format!("gdb_session::{name}"), check))
-        .collect()
+}
+
+fn trial(name: &str, check: impl FnOnce() -> Result<()> + Send + 'static) -> Trial {
+    crate::trial(format!("gdb_session::{name}"), check)
 }
 
 /// A listening stub; standard output is the program's.
