@@ -160,7 +160,7 @@ pub enum Problem {
         /// What the line does.
         during: String,
         /// How it failed.
-        error: crate::error::Error,
+        error: Box<crate::error::Error>,
     },
 }
 

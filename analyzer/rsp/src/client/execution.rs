@@ -247,10 +247,10 @@ impl Client {
                 self.selected = Some(*thread);
                 self.process = self.process.or(thread.pid);
             }
-            StopReply::Exited { pid, .. } | StopReply::Terminated { pid, .. } => {
-                if pid.is_none() || *pid == self.process {
-                    self.process = None;
-                }
+            StopReply::Exited { pid, .. } | StopReply::Terminated { pid, .. }
+                if pid.is_none() || *pid == self.process =>
+            {
+                self.process = None;
             }
             _ => {}
         }

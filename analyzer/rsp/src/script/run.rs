@@ -54,7 +54,7 @@ impl Run<'_> {
                 let result = self.connection.send(&self.last);
                 self.summary.sent += 1;
                 let during = format!("-> {}", line::encode(&self.last));
-                result.map_err(|error| Problem::Session { during, error })
+                result.map_err(|error| failed(during, error))
             }
             Verb::Raw(template) => {
                 let bytes = template.fill(variables);
@@ -85,10 +85,7 @@ impl Run<'_> {
         act: impl FnOnce(&mut Connection) -> Result<(), Error>,
         during: &str,
     ) -> Result<(), Problem> {
-        act(self.connection).map_err(|error| Problem::Session {
-            during: during.to_owned(),
-            error,
-        })
+        act(self.connection).map_err(|error| failed(during.to_owned(), error))
     }
 
     /// Receives a packet, or a notification, and matches it. The other of the two is passed over,
@@ -112,10 +109,7 @@ impl Run<'_> {
                     let expected = expected();
                     return Err(Problem::Nothing { expected, timeout });
                 }
-                Err(error) => {
-                    let during = expected();
-                    return Err(Problem::Session { during, error });
-                }
+                Err(error) => return Err(failed(expected(), error)),
             }
         };
         match pattern.matches(&payload, &self.summary.variables) {
@@ -141,10 +135,7 @@ impl Run<'_> {
         let timeout = self.connection.timeout();
         match receive(self.connection, Instant::now() + timeout) {
             Err(Error::Closed { .. }) => Ok(()),
-            Err(error) => Err(Problem::Session {
-                during: expected,
-                error,
-            }),
+            Err(error) => Err(failed(expected, error)),
             Ok(None) => Err(Problem::Nothing { expected, timeout }),
             Ok(Some(Received::Packet(payload) | Received::Notification(payload))) => {
                 Err(Problem::Differs {
@@ -154,6 +145,13 @@ impl Run<'_> {
                 })
             }
         }
+    }
+}
+
+fn failed(during: String, error: Error) -> Problem {
+    Problem::Session {
+        during,
+        error: Box::new(error),
     }
 }
 
