@@ -1,6 +1,6 @@
 //! Ground truth: what gdb 13 says about thread creation in the same build.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -23,11 +23,12 @@ pub struct Truth {
 #[derive(Deserialize)]
 struct Document {
     exit: Option<i32>,
-    hits: Vec<Hit>,
+    stacks: Vec<Stack>,
 }
 
 #[derive(Deserialize)]
-struct Hit {
+struct Stack {
+    tid: u64,
     frames: Vec<GdbFrame>,
 }
 
@@ -56,7 +57,24 @@ pub fn native(program: &Path, arguments: &[&str]) -> Result<Truth> {
         .arg(program)
         .args(arguments);
     let run = process::run(&mut gdb, Duration::from_secs(120))?;
-    read(&out, None).with_context(|| format!("gdb: {run}"))
+    creations(&out, None).with_context(|| format!("gdb: {run}"))
+}
+
+/// The stacks of all threads of a running process, by thread id, frame 0 included.
+pub fn stacks(pid: u32) -> Result<BTreeMap<u64, Backtrace>> {
+    let folder = tempfile::tempdir()?;
+    let out = folder.path().join("truth.json");
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-nx", "-batch", "-x"])
+        .arg(workspace::file("gdb/settings.gdb"))
+        .args(["-p", &pid.to_string(), "-x"])
+        .arg(workspace::file("gdb/stacks.py"))
+        .env("UNSPOOL_TRUTH", &out)
+        .current_dir(folder.path());
+    let run = process::run(&mut gdb, Duration::from_secs(120))?;
+    read(&out, None)
+        .with_context(|| format!("gdb: {run}"))
+        .map(|(stacks, _)| stacks.into_iter().collect())
 }
 
 /// Runs `program` under qemu-arm with gdb-multiarch connected to it.
@@ -82,17 +100,31 @@ pub fn arm(program: &Path, arguments: &[&str]) -> Result<Truth> {
         .arg(workspace::file("gdb/creations.py"))
         .env("UNSPOOL_TRUTH", &out);
     let run = process::run(&mut gdb, Duration::from_secs(120))?;
-    read(&out, Some(&sysroot)).with_context(|| format!("gdb-multiarch: {run}"))
+    creations(&out, Some(&sysroot)).with_context(|| format!("gdb-multiarch: {run}"))
 }
 
-fn read(file: &Path, sysroot: Option<&str>) -> Result<Truth> {
+fn creations(file: &Path, sysroot: Option<&str>) -> Result<Truth> {
+    let (stacks, exit) = read(file, sysroot)?;
+    let creations = stacks
+        .into_iter()
+        .map(|(_, mut backtrace)| {
+            // Frame 0 is pthread_create; ours start at its caller.
+            backtrace.remove(0);
+            backtrace
+        })
+        .collect();
+    Ok(Truth { creations, exit })
+}
+
+type Stacks = Vec<(u64, Backtrace)>;
+
+fn read(file: &Path, sysroot: Option<&str>) -> Result<(Stacks, Option<i32>)> {
     let text = std::fs::read(file).context("gdb wrote no result")?;
     let document: Document = serde_json::from_slice(&text)?;
-    let mut places: HashMap<String, u64> = HashMap::new();
-    let mut creations = Vec::new();
-    for hit in &document.hits {
+    let mut stacks = Vec::new();
+    for stack in &document.stacks {
         let mut backtrace = Backtrace::new();
-        for frame in &hit.frames {
+        for frame in &stack.frames {
             // gdb unwinds on past a function without CFI by guessing: out of ld.so's _start it takes
             // argc and argv[0] for return addresses. A pc in no file is where a backtrace has ended.
             let (Some(module), Some((section, offset))) = (&frame.module, &frame.section_offset)
@@ -104,17 +136,9 @@ fn read(file: &Path, sysroot: Option<&str>) -> Result<Truth> {
             if frame.kind == "tailcall" {
                 continue;
             }
-            let start = match places.get(&format!("{module}\0{section}")) {
-                Some(start) => *start,
-                None => {
-                    let start = elf::section(Path::new(module), section)?;
-                    places.insert(format!("{module}\0{section}"), start);
-                    start
-                }
-            };
             backtrace.push(Frame {
                 module: file_name(module),
-                svma: start + offset,
+                svma: elf::section(Path::new(module), section)? + offset,
                 inlined: frame.kind == "inline",
                 function: frame.function.clone(),
                 source: frame
@@ -125,14 +149,9 @@ fn read(file: &Path, sysroot: Option<&str>) -> Result<Truth> {
             });
         }
         ensure!(!backtrace.is_empty(), "gdb shows no frame at all");
-        // Frame 0 is pthread_create; ours start at its caller.
-        backtrace.remove(0);
-        creations.push(backtrace);
+        stacks.push((stack.tid, backtrace));
     }
-    Ok(Truth {
-        creations,
-        exit: document.exit,
-    })
+    Ok((stacks, document.exit))
 }
 
 fn without(sysroot: Option<&str>, file: &str) -> String {
