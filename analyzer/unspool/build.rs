@@ -18,7 +18,12 @@ fn main() {
     let output = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("orders");
     let native = env::var("HOST").is_ok_and(|host| host == target);
     let compiler = env::var(for_target).ok().or_else(|| {
-        native.then(|| env::var("CC").ok().filter(|cc| !cc.is_empty()).unwrap_or("cc".into()))
+        native.then(|| {
+            env::var("CC")
+                .ok()
+                .filter(|cc| !cc.is_empty())
+                .unwrap_or("cc".into())
+        })
     });
     let built = match compiler {
         Some(compiler) => compile(&compiler, &output),
@@ -43,7 +48,9 @@ fn compile(compiler: &str, output: &Path) -> Result<(), String> {
         .status()
         .map_err(|error| format!("cannot run the C compiler {compiler}: {error}"))?;
     if !status.success() {
-        return Err(format!("the C compiler {compiler} failed on {SOURCE} ({status})"));
+        return Err(format!(
+            "the C compiler {compiler} failed on {SOURCE} ({status})"
+        ));
     }
     Ok(())
 }

@@ -39,7 +39,7 @@ Examples:
   unspool inspect --attach 1234           all threads of a running process and their stacks, now
   unspool report                          show the last recording again
 
-`unspool COMMAND --help` explains a command and its options.";
+`unspool COMMAND --help` explains a command and its options.\n";
 
 #[derive(Debug, Subcommand)]
 enum Command {

@@ -19,6 +19,7 @@ mod pending;
 mod probes;
 mod recorder;
 mod rendezvous;
+mod returns;
 mod session;
 mod sink;
 mod snapshot;
@@ -107,10 +108,7 @@ pub struct Outcome {
 /// # Errors
 /// Only what keeps a recording from beginning. What goes wrong later is [`Outcome::failure`], for
 /// a capture exists by then.
-pub fn record(
-    options: Options,
-    open: impl FnOnce() -> io::Result<File>,
-) -> Result<Outcome, Error> {
+pub fn record(options: Options, open: impl FnOnce() -> io::Result<File>) -> Result<Outcome, Error> {
     recorder::record(options, open)
 }
 

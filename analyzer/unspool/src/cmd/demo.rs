@@ -1,7 +1,6 @@
 //! `unspool demo`: records a small bundled program and shows the report.
 
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
 
@@ -42,7 +41,10 @@ impl Cmd {
         let finder = Finder::default();
         let outcome = collect::record(
             collect::Options {
-                source: Source::Launch { program: program.into(), args: Vec::new() },
+                source: Source::Launch {
+                    program: program.into(),
+                    args: Vec::new(),
+                },
                 finder: finder.clone(),
                 rsp_log: None,
                 architecture: None,
@@ -57,7 +59,10 @@ impl Cmd {
         let capture = Capture::read(&file)?;
         let model = Model::build(&capture, &mut Symbolizer::new(finder));
         terminal::to_stdout(|out| {
-            writeln!(out, "The threads of demo/orders.c, a small C program that was just run:\n")?;
+            writeln!(
+                out,
+                "The threads of demo/orders.c, a small C program that was just run:\n"
+            )?;
             views::tree::write(&model, out, &terminal::style_for_stdout())?;
             writeln!(out, "\nNow one of yours: unspool record -- PROG")
         })?;

@@ -56,8 +56,10 @@ impl Cmd {
             stop: None,
             command: std::env::args().collect(),
         })?;
-        let model =
-            Model::build(&Capture::from_records(records), &mut Symbolizer::new(finder));
+        let model = Model::build(
+            &Capture::from_records(records),
+            &mut Symbolizer::new(finder),
+        );
         terminal::to_stdout(|out| match self.format {
             Format::Text => views::stacks::write(&model, out, &terminal::style_for_stdout()),
             Format::Json => views::inspect_json::write(&model, out, &terminal::style_for_stdout()),

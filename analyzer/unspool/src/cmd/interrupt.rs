@@ -15,9 +15,8 @@ pub(super) struct Interrupts {
 
 impl Interrupts {
     pub(super) fn install() -> io::Result<Self> {
-        let (read, write) = nix::unistd::pipe2(
-            nix::fcntl::OFlag::O_CLOEXEC | nix::fcntl::OFlag::O_NONBLOCK,
-        )?;
+        let (read, write) =
+            nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC | nix::fcntl::OFlag::O_NONBLOCK)?;
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
         }

@@ -33,7 +33,9 @@ impl Output {
     pub(super) fn prepare(path: &Path) -> anyhow::Result<Self> {
         let before = match fs::metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Before::Nothing,
-            Err(error) => return Err(error).with_context(|| format!("cannot write to {}", path.display())),
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot write to {}", path.display()));
+            }
             Ok(metadata) if metadata.is_dir() => {
                 bail!("{} is a directory; name a file with -o", path.display())
             }
@@ -48,14 +50,25 @@ impl Output {
         let directory = path.parent().filter(|dir| !dir.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
         if before == Before::Nothing && !directory.is_dir() {
-            bail!("cannot write {}: there is no directory {}", path.display(), directory.display());
+            bail!(
+                "cannot write {}: there is no directory {}",
+                path.display(),
+                directory.display()
+            );
         }
         nix::unistd::access(
-            if matches!(before, Before::Nothing | Before::Recording) { directory } else { path },
+            if matches!(before, Before::Nothing | Before::Recording) {
+                directory
+            } else {
+                path
+            },
             nix::unistd::AccessFlags::W_OK,
         )
         .with_context(|| format!("cannot write {}; name another file with -o", path.display()))?;
-        Ok(Self { path: path.to_owned(), before })
+        Ok(Self {
+            path: path.to_owned(),
+            before,
+        })
     }
 
     /// Opens the file for writing; an older recording moves to `FILE.old` now.
@@ -98,6 +111,7 @@ impl Output {
 
 fn is_recording(path: &Path) -> anyhow::Result<bool> {
     let mut head = [0; unspool_capture::MAGIC.len()];
-    let mut file = File::open(path).with_context(|| format!("cannot look at {}", path.display()))?;
+    let mut file =
+        File::open(path).with_context(|| format!("cannot look at {}", path.display()))?;
     Ok(file.read_exact(&mut head).is_ok() && head == unspool_capture::MAGIC)
 }

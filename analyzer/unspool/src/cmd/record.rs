@@ -101,7 +101,11 @@ impl Cmd {
         };
         let shown = report(&self.output, &output, finder, self.no_report);
         let code = exit_code(&outcome);
-        let failures = outcome.failure.map(anyhow::Error::from).into_iter().chain(shown.err());
+        let failures = outcome
+            .failure
+            .map(anyhow::Error::from)
+            .into_iter()
+            .chain(shown.err());
         let mut failed = false;
         for error in failures {
             terminal::print_error(&error);
@@ -131,7 +135,11 @@ fn report(
     } else {
         format!("unspool report {}", file.display())
     };
-    let _ = writeln!(out, "\nKept in {}; `{again}` shows it again.", file.display());
+    let _ = writeln!(
+        out,
+        "\nKept in {}; `{again}` shows it again.",
+        file.display()
+    );
     let _ = out.flush();
     Ok(())
 }

@@ -13,7 +13,11 @@ use clap::Args;
 #[command(disable_help_flag = true)]
 pub(super) struct Cmd {
     /// The stub's arguments: [--once] COMM PROG [ARGS...] or --attach COMM PID
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "ARGS"
+    )]
     args: Vec<OsString>,
 }
 

@@ -27,11 +27,17 @@ impl Symbols {
     pub(super) fn finder(&self) -> anyhow::Result<Finder> {
         let named = self.sysroot.iter().map(|dir| ("--sysroot", dir));
         for (option, dir) in named.chain(self.debug_dirs.iter().map(|dir| ("--debug-dir", dir))) {
-            anyhow::ensure!(dir.is_dir(), "{option} {}: no such directory", dir.display());
+            anyhow::ensure!(
+                dir.is_dir(),
+                "{option} {}: no such directory",
+                dir.display()
+            );
         }
         let mut finder = Finder::default();
         finder.sysroot = self.sysroot.clone();
-        finder.debug_directories.splice(0..0, self.debug_dirs.iter().cloned());
+        finder
+            .debug_directories
+            .splice(0..0, self.debug_dirs.iter().cloned());
         Ok(finder)
     }
 }

@@ -46,13 +46,19 @@ impl Target {
         }
         Ok(match (self.attach, &self.connect) {
             (Some(pid), _) => Source::Attach { pid },
-            (None, Some(endpoint)) => {
-                Source::Connect { endpoint: endpoint.clone(), exec: self.exec.clone() }
-            }
+            (None, Some(endpoint)) => Source::Connect {
+                endpoint: endpoint.clone(),
+                exec: self.exec.clone(),
+            },
             (None, None) => {
                 let mut words = program.into_iter();
-                let program = words.next().context("no program is named; write it after --")?;
-                Source::Launch { program, args: words.collect() }
+                let program = words
+                    .next()
+                    .context("no program is named; write it after --")?;
+                Source::Launch {
+                    program,
+                    args: words.collect(),
+                }
             }
         })
     }

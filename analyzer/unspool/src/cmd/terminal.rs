@@ -33,7 +33,9 @@ pub(super) fn style_for_stderr() -> Style {
 
 /// Writes to standard output; a reader that went away (`unspool report | head`) ends the
 /// writing and is no error.
-pub(super) fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+pub(super) fn to_stdout(
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     match write(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -52,5 +54,8 @@ fn style(terminal: bool) -> Style {
     // https://no-color.org: present and not empty switches colour off.
     let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    Style { color: terminal && !unwanted && !dumb, width: 100 }
+    Style {
+        color: terminal && !unwanted && !dumb,
+        width: 100,
+    }
 }

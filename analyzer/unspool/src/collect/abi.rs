@@ -3,10 +3,10 @@
 //! Apart so that nothing else in the collector asks which architecture it is.
 
 use unspool_image::Arch;
-use unspool_rsp::{Breakpoint, Register, Registers, TargetDescription};
+use unspool_rsp::{Breakpoint, Client, Register, Registers, TargetDescription};
 use unspool_unwind::RegisterFile;
 
-use super::Error;
+use super::{Error, memory};
 
 /// The registers with a role, resolved in the target's own description.
 #[derive(Debug, Clone)]
@@ -16,6 +16,7 @@ pub(super) struct Abi {
     pc: Register,
     sp: Register,
     args: Vec<Register>,
+    link: Option<Register>,
     thread_pointer: Option<Register>,
     description: TargetDescription,
 }
@@ -47,6 +48,10 @@ impl Abi {
             pc: find(pc)?,
             sp: find(sp)?,
             args: args.into_iter().map(find).collect::<Result<_, _>>()?,
+            // x86-64 keeps the return address on the stack.
+            link: description
+                .register(if arch == Arch::Arm { "lr" } else { "x30" })
+                .cloned(),
             thread_pointer: description.register(thread_pointer).cloned(),
             description: description.clone(),
         })
@@ -62,11 +67,25 @@ impl Abi {
 
     /// The first `count` arguments of the function whose first instruction is next.
     pub(super) fn args(&self, registers: &Registers, count: usize) -> Option<Vec<u64>> {
-        self.args.iter().take(count).map(|register| registers.value(register)).collect()
+        self.args
+            .iter()
+            .take(count)
+            .map(|register| registers.value(register))
+            .collect()
     }
 
     pub(super) fn thread_pointer(&self, registers: &Registers) -> Option<u64> {
         registers.value(self.thread_pointer.as_ref()?)
+    }
+
+    /// Where the function whose first instruction is next will return to, as a code pointer.
+    pub(super) fn return_pointer(&self, registers: &Registers, client: &mut Client) -> Option<u64> {
+        match &self.link {
+            Some(link) => registers.value(link),
+            None => memory::pointers(client, self, self.sp(registers)?, 1)?
+                .first()
+                .copied(),
+        }
     }
 
     /// The registers a stop reply brought along.
@@ -90,12 +109,18 @@ impl Abi {
     }
 
     pub(super) fn register_file(&self, registers: &Registers) -> RegisterFile {
-        RegisterFile::new(self.arch, |name| registers.value(self.description.register(name)?))
+        RegisterFile::new(self.arch, |name| {
+            registers.value(self.description.register(name)?)
+        })
     }
 
     /// A code pointer without the bit that says Thumb (ARM DDI 0406, A2.3.2 "BX writes").
     pub(super) fn code_address(&self, pointer: u64) -> u64 {
-        if self.arch == Arch::Arm { pointer & !1 } else { pointer }
+        if self.arch == Arch::Arm {
+            pointer & !1
+        } else {
+            pointer
+        }
     }
 
     /// The breakpoint for the instruction at `address`; `thumb` is the first halfword of a Thumb
@@ -115,7 +140,9 @@ impl Abi {
     pub(super) fn pointer_at(&self, bytes: &[u8], index: usize) -> Option<u64> {
         let at = index.checked_mul(self.pointer)?;
         let mut value = [0; 8];
-        value.get_mut(..self.pointer)?.copy_from_slice(bytes.get(at..at + self.pointer)?);
+        value
+            .get_mut(..self.pointer)?
+            .copy_from_slice(bytes.get(at..at + self.pointer)?);
         Some(u64::from_le_bytes(value))
     }
 }

@@ -51,14 +51,18 @@ impl Ending {
 
     /// Why the recording ends, should the program end now.
     pub(super) fn reason(&self) -> EndReason {
-        self.asked.map_or(EndReason::ProgramEnded, |(_, reason)| reason)
+        self.asked
+            .map_or(EndReason::ProgramEnded, |(_, reason)| reason)
     }
 
     /// When something is to be done next.
     pub(super) fn next_step(&self) -> Option<Duration> {
         let (since, _) = self.asked?;
         let due = if self.signalled { GRACE } else { TERMINAL };
-        Some(due.saturating_sub(since.elapsed()).max(Duration::from_millis(1)))
+        Some(
+            due.saturating_sub(since.elapsed())
+                .max(Duration::from_millis(1)),
+        )
     }
 }
 
@@ -84,7 +88,9 @@ impl Recorder {
 
     /// Does what has become due on the way to an early end.
     pub(super) fn press_on(&mut self) -> Result<(), Error> {
-        let Some((since, _)) = self.ending.asked else { return Ok(()) };
+        let Some((since, _)) = self.ending.asked else {
+            return Ok(());
+        };
         let elapsed = since.elapsed();
         if self.ending.awaited {
             if elapsed > STOP {
@@ -95,7 +101,10 @@ impl Recorder {
         if !self.session.launched {
             return Ok(());
         }
-        let by_terminal = self.ending.interrupted.is_some_and(|at| at + TERMINAL * 2 >= since);
+        let by_terminal = self
+            .ending
+            .interrupted
+            .is_some_and(|at| at + TERMINAL * 2 >= since);
         if !self.ending.signalled && (by_terminal || elapsed >= TERMINAL) {
             self.ending.signalled = true;
             if !by_terminal {
@@ -104,7 +113,10 @@ impl Recorder {
         }
         if elapsed >= GRACE && !self.ending.killed {
             self.ending.killed = true;
-            self.sink.note(Severity::Warning, "the program did not end within 2 seconds of SIGINT and was killed");
+            self.sink.note(
+                Severity::Warning,
+                "the program did not end within 2 seconds of SIGINT and was killed",
+            );
             self.kill_program(Signal::SIGKILL);
         }
         Ok(())
@@ -113,7 +125,8 @@ impl Recorder {
     /// The program stands because we wanted it to.
     pub(super) fn stopped_for_end(&mut self) -> Result<Option<(Ended, EndReason)>, Error> {
         let reason = self.ending.reason();
-        self.threads.compare(&mut self.sink, &mut self.session, false);
+        self.threads
+            .compare(&mut self.sink, &mut self.session, false);
         self.probes.remove_all(&mut self.session.client)?;
         self.ending.awaited = false;
         if self.session.launched {
@@ -143,7 +156,11 @@ impl Recorder {
     }
 
     fn kill_program(&mut self, signal: Signal) {
-        let pid = self.session.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 1);
+        let pid = self
+            .session
+            .pid
+            .and_then(|pid| i32::try_from(pid).ok())
+            .filter(|pid| *pid > 1);
         if let Some(pid) = pid {
             // It may have ended this very moment; its end is then reported all the same.
             let _ = kill(Pid::from_raw(pid), signal);

@@ -38,9 +38,7 @@ pub enum Error {
     #[error("there is no process {0}; see `ps` for the running ones")]
     NoProcess(u32),
     /// Not ours to trace.
-    #[error(
-        "process {pid} may not be traced: {reason}"
-    )]
+    #[error("process {pid} may not be traced: {reason}")]
     NotPermitted {
         /// The process.
         pid: u32,

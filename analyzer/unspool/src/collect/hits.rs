@@ -24,13 +24,19 @@ impl Recorder {
         pc: u64,
         expedited: Registers,
     ) -> Result<(), Error> {
-        self.threads.seen(&mut self.sink, &mut self.session, thread, false);
+        self.threads
+            .seen(&mut self.sink, &mut self.session, thread, false);
         if kind == ProbeKind::Start && !self.threads.start(thread.tid) {
             // The thread runs since long: somebody calls the function as any other.
             return Ok(());
         }
         let time_ns = self.sink.now_ns();
-        let mut event = Event { time_ns, tid: thread.tid, probe: id, ..Event::default() };
+        let mut event = Event {
+            time_ns,
+            tid: thread.tid,
+            probe: id,
+            ..Event::default()
+        };
         match kind {
             ProbeKind::Create => self.on_create(thread, expedited, &mut event)?,
             ProbeKind::Start => {
@@ -39,14 +45,23 @@ impl Recorder {
                 event.args = abi.args(&registers, 1).unwrap_or_default();
                 let (tp, sp) = (abi.thread_pointer(&registers), abi.sp(&registers));
                 let arg = event.args.first().copied().unwrap_or(0);
-                event.reads = self.pending.start(&mut self.session.client, abi, pc, arg, tp, sp);
-                event.snapshot = Some(Snapshot::of_registers(registers.bytes().to_vec(), registers.known()));
+                event.reads = self
+                    .pending
+                    .start(&mut self.session.client, abi, pc, arg, tp, sp);
+                event.snapshot = Some(Snapshot::of_registers(
+                    registers.bytes().to_vec(),
+                    registers.known(),
+                ));
             }
             _ => {
                 let registers = self.whole(thread, expedited)?;
                 event.args = self.session.abi.args(&registers, 1).unwrap_or_default();
-                event.snapshot = Some(Snapshot::of_registers(registers.bytes().to_vec(), registers.known()));
-                self.threads.refresh_name(&mut self.sink, &mut self.session, thread);
+                event.snapshot = Some(Snapshot::of_registers(
+                    registers.bytes().to_vec(),
+                    registers.known(),
+                ));
+                self.threads
+                    .refresh_name(&mut self.sink, &mut self.session, thread);
             }
         }
         event.seq = self.sink.next_event();
@@ -54,13 +69,22 @@ impl Recorder {
         Ok(())
     }
 
-    fn on_create(&mut self, thread: ThreadId, expedited: Registers, event: &mut Event) -> Result<(), Error> {
+    fn on_create(
+        &mut self,
+        thread: ThreadId,
+        expedited: Registers,
+        event: &mut Event,
+    ) -> Result<(), Error> {
         let (client, abi) = (&mut self.session.client, &self.session.abi);
         let mut registers = expedited;
         let sp = abi.sp(&registers);
         let early_args = abi.args(&registers, 4);
         let plausible = |attr: u64| attr >= 0x1000 && attr.checked_add(0x1000).is_some();
-        let attr_of = |args: &Option<Vec<u64>>| args.as_ref().map(|args| args[1]).filter(|attr| plausible(*attr));
+        let attr_of = |args: &Option<Vec<u64>>| {
+            args.as_ref()
+                .map(|args| args[1])
+                .filter(|attr| plausible(*attr))
+        };
 
         let mut batch = client.batch();
         let all = (!abi.suffices(&registers)).then(|| batch.registers(thread));
@@ -74,32 +98,50 @@ impl Recorder {
         let mut attr = early_attr.and_then(|(at, ticket)| Some((at, answers.take(ticket).ok()?)));
 
         let args = abi.args(&registers, 4);
-        if attr.is_none() && early_args.is_none()
+        if attr.is_none()
+            && early_args.is_none()
             && let Some(at) = attr_of(&args)
         {
             attr = client.read_memory(at, ATTR).ok().map(|bytes| (at, bytes));
         }
-        let read = |role: ReadRole, address, bytes| Read { role: role.into(), address, bytes };
-        event.reads.extend(attr.map(|(at, bytes)| read(ReadRole::Attr, at, bytes)));
+        let read = |role: ReadRole, address, bytes| Read {
+            role: role.into(),
+            address,
+            bytes,
+        };
+        event
+            .reads
+            .extend(attr.map(|(at, bytes)| read(ReadRole::Attr, at, bytes)));
         event.args = args.unwrap_or_default();
 
         if let [handle_at, _, routine, arg] = event.args[..] {
             let address = abi.code_address(routine);
-            let creation = Creation { routine: address, arg, handle_at };
+            let creation = Creation {
+                routine: address,
+                arg,
+                handle_at,
+            };
             if let Some(at) = self.pending.hidden_by(creation)
                 && let Ok(bytes) = client.read_memory(at, abi.pointer)
             {
                 event.reads.push(read(ReadRole::Handle, at, bytes));
             }
             self.pending.add(creation);
-            self.watch_start(address, routine != address)?;
+            self.watch_start(thread, &registers, creation, routine != address)?;
         }
 
         let abi = &self.session.abi;
         let sp = abi.sp(&registers);
-        let first = sp.zip(first).map(|(address, bytes)| Chunk { address, bytes });
+        let first = sp
+            .zip(first)
+            .map(|(address, bytes)| Chunk { address, bytes });
         let mut memory = LiveStack::new(&mut self.session.client, first);
-        let _ = walk(self.modules.map(), &abi.register_file(&registers), &mut memory, &WalkOptions::default());
+        let _ = walk(
+            self.modules.map(),
+            &abi.register_file(&registers),
+            &mut memory,
+            &WalkOptions::default(),
+        );
         let mut snapshot = Snapshot::of_registers(registers.bytes().to_vec(), registers.known());
         snapshot.chunks = memory.into_chunks();
         event.snapshot = Some(snapshot);
@@ -107,7 +149,14 @@ impl Recorder {
     }
 
     /// Plants a probe at a start routine that is seen for the first time.
-    fn watch_start(&mut self, address: u64, thumb: bool) -> Result<(), Error> {
+    fn watch_start(
+        &mut self,
+        thread: ThreadId,
+        registers: &Registers,
+        creation: Creation,
+        thumb: bool,
+    ) -> Result<(), Error> {
+        let address = creation.routine;
         if self.probes.at(address).is_some() {
             return Ok(());
         }
@@ -117,8 +166,17 @@ impl Recorder {
             function: self.modules.function_at(address).unwrap_or_default(),
             module: self.modules.at(address).map(|mapped| mapped.id),
         };
+        if self.threads_run_on {
+            let probe = self
+                .probes
+                .declare(&mut self.sink, ProbeKind::Start, &place);
+            return self.watch_return(thread, registers, creation, probe);
+        }
         let (client, abi) = (&mut self.session.client, &self.session.abi);
-        match self.probes.plant(client, abi, &mut self.sink, ProbeKind::Start, &place) {
+        match self
+            .probes
+            .plant(client, abi, &mut self.sink, ProbeKind::Start, &place)
+        {
             // A wild pointer is the program's own misfortune, to come in a moment.
             Err(Error::Rsp(error)) if !error.is_fatal() => {
                 let text = format!("cannot watch the start routine at {address:#x}: {error}");

@@ -34,13 +34,21 @@ pub(super) fn program(program: &OsStr, args: &[OsString]) -> Result<(Stub, UnixS
     let mut words = vec![path.into_os_string()];
     words.extend_from_slice(args);
     // Run as without us: gdbserver's habit of switching address randomization off is not wanted.
-    start(&["--once", "--no-disable-randomization"], &words, Stdio::inherit())
+    start(
+        &["--once", "--no-disable-randomization"],
+        &words,
+        Stdio::inherit(),
+    )
 }
 
 /// Starts a stub that attaches to process `pid`.
 pub(super) fn process(pid: u32) -> Result<(Stub, UnixStream), Error> {
     check_traceable(pid)?;
-    start(&["--once", "--attach"], &[pid.to_string().into()], Stdio::piped())
+    start(
+        &["--once", "--attach"],
+        &[pid.to_string().into()],
+        Stdio::piped(),
+    )
 }
 
 impl Stub {
@@ -52,7 +60,11 @@ impl Stub {
         if let Some(mut stderr) = self.child.stderr.take() {
             let _ = stderr.read_to_string(&mut text);
         }
-        let line = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
+        let line = text
+            .lines()
+            .map(str::trim)
+            .rfind(|line| !line.is_empty())
+            .unwrap_or_default();
         let line = line.strip_prefix("unspool-stub: ").unwrap_or(line);
         line.strip_prefix("error: ").unwrap_or(line).to_owned()
     }
@@ -78,9 +90,13 @@ impl Drop for Stub {
 
 fn start(options: &[&str], words: &[OsString], stderr: Stdio) -> Result<(Stub, UnixStream), Error> {
     let failed = |error: nix::Error| Error::StartStub(error.into());
-    let (ours, theirs) =
-        socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)
-            .map_err(failed)?;
+    let (ours, theirs) = socketpair(
+        AddressFamily::Unix,
+        SockType::Stream,
+        None,
+        SockFlag::SOCK_CLOEXEC,
+    )
+    .map_err(failed)?;
     let inherited = fcntl(&theirs, FcntlArg::F_SETFD(FdFlag::empty()));
     inherited.map_err(failed)?;
     let itself = std::env::current_exe().map_err(Error::StartStub)?;
@@ -102,19 +118,36 @@ fn find(program: &OsStr) -> Result<PathBuf, Error> {
     let missing = || Error::NoProgram(program.to_owned());
     if program.as_bytes().contains(&b'/') {
         let path = PathBuf::from(program);
-        return if path.exists() { Ok(path) } else { Err(missing()) };
+        return if path.exists() {
+            Ok(path)
+        } else {
+            Err(missing())
+        };
     }
     let dirs = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     std::env::split_paths(&dirs)
-        .map(|dir| if dir.as_os_str().is_empty() { PathBuf::from(".") } else { dir })
+        .map(|dir| {
+            if dir.as_os_str().is_empty() {
+                PathBuf::from(".")
+            } else {
+                dir
+            }
+        })
         .map(|dir| dir.join(program))
         .find(|path| path.is_file() && access(path, AccessFlags::X_OK).is_ok())
         .ok_or_else(missing)
 }
 
 fn check_executable(path: &Path) -> Result<(), Error> {
-    let refuse = |reason| Err(Error::NotExecutable { path: path.to_owned(), reason });
-    let Ok(metadata) = fs::metadata(path) else { return refuse("it cannot be looked at") };
+    let refuse = |reason| {
+        Err(Error::NotExecutable {
+            path: path.to_owned(),
+            reason,
+        })
+    };
+    let Ok(metadata) = fs::metadata(path) else {
+        return refuse("it cannot be looked at");
+    };
     if metadata.is_dir() {
         return refuse("it is a directory; name a program");
     }
@@ -147,7 +180,13 @@ fn check_executable(path: &Path) -> Result<(), Error> {
 fn machine(head: &[u8]) -> Option<u16> {
     let bytes = [*head.get(18)?, *head.get(19)?];
     let big = *head.get(5)? == 2;
-    head.starts_with(b"\x7fELF").then(|| if big { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) })
+    head.starts_with(b"\x7fELF").then(|| {
+        if big {
+            u16::from_be_bytes(bytes)
+        } else {
+            u16::from_le_bytes(bytes)
+        }
+    })
 }
 
 fn machine_name(machine: u16) -> String {
@@ -163,19 +202,30 @@ fn machine_name(machine: u16) -> String {
 
 fn check_traceable(pid: u32) -> Result<(), Error> {
     let directory = PathBuf::from(format!("/proc/{pid}"));
-    let Ok(metadata) = fs::metadata(&directory) else { return Err(Error::NoProcess(pid)) };
-    let refuse = |reason: &str| Err(Error::NotPermitted { pid, reason: reason.to_owned() });
+    let Ok(metadata) = fs::metadata(&directory) else {
+        return Err(Error::NoProcess(pid));
+    };
+    let refuse = |reason: &str| {
+        Err(Error::NotPermitted {
+            pid,
+            reason: reason.to_owned(),
+        })
+    };
     if pid == std::process::id() {
         return refuse("it is this command itself; name another process");
     }
     let status = fs::read_to_string(directory.join("status")).unwrap_or_default();
     let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.map(str::trim).unwrap_or_default().to_owned()
     };
     let group = field("Tgid");
     if !group.is_empty() && group != pid.to_string() {
-        return refuse(&format!("it is a thread of process {group}; use --attach {group}"));
+        return refuse(&format!(
+            "it is a thread of process {group}; use --attach {group}"
+        ));
     }
     if field("State").starts_with('Z') {
         return refuse("it has ended and only waits to be reaped by its parent");
@@ -189,7 +239,8 @@ fn check_traceable(pid: u32) -> Result<(), Error> {
     if metadata.uid() != geteuid().as_raw() && !geteuid().is_root() {
         return refuse("it belongs to another user; run unspool as that user or as root");
     }
-    if matches!(fs::read_link(directory.join("exe")), Err(error) if error.kind() == io::ErrorKind::NotFound) {
+    if matches!(fs::read_link(directory.join("exe")), Err(error) if error.kind() == io::ErrorKind::NotFound)
+    {
         return refuse("it is a kernel thread and has no program");
     }
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();

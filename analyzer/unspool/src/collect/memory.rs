@@ -12,13 +12,23 @@ const STRING_LIMIT: usize = 4096;
 
 /// Exactly `len` bytes, or none.
 pub(super) fn read(client: &mut Client, address: u64, len: usize) -> Option<Vec<u8>> {
-    client.read_memory(address, len).ok().filter(|bytes| bytes.len() == len)
+    client
+        .read_memory(address, len)
+        .ok()
+        .filter(|bytes| bytes.len() == len)
 }
 
 /// `count` pointers in a row.
-pub(super) fn pointers(client: &mut Client, abi: &Abi, address: u64, count: usize) -> Option<Vec<u64>> {
+pub(super) fn pointers(
+    client: &mut Client,
+    abi: &Abi,
+    address: u64,
+    count: usize,
+) -> Option<Vec<u64>> {
     let bytes = read(client, address, count * abi.pointer)?;
-    (0..count).map(|index| abi.pointer_at(&bytes, index)).collect()
+    (0..count)
+        .map(|index| abi.pointer_at(&bytes, index))
+        .collect()
 }
 
 /// A string that ends in NUL.
@@ -26,7 +36,9 @@ pub(super) fn string(client: &mut Client, address: u64) -> Option<String> {
     let mut bytes = Vec::new();
     while bytes.len() < STRING_LIMIT {
         // Short reads first: most strings are short, and the page after may not be there.
-        let more = client.read_memory(address.checked_add(bytes.len() as u64)?, 128).ok()?;
+        let more = client
+            .read_memory(address.checked_add(bytes.len() as u64)?, 128)
+            .ok()?;
         let end = more.iter().position(|byte| *byte == 0);
         bytes.extend_from_slice(&more[..end.unwrap_or(more.len())]);
         if end.is_some() {
@@ -53,13 +65,20 @@ pub(super) const PT_NOTE: u32 = 4;
 pub(super) const PT_PHDR: u32 = 6;
 
 /// The program headers at `address`, `count` of them.
-pub(super) fn program_headers(client: &mut Client, abi: &Abi, address: u64, count: usize) -> Option<Vec<ProgramHeader>> {
+pub(super) fn program_headers(
+    client: &mut Client,
+    abi: &Abi,
+    address: u64,
+    count: usize,
+) -> Option<Vec<ProgramHeader>> {
     // Elf32_Phdr and Elf64_Phdr (gABI, "Program Header") order their fields differently.
     let wide = abi.pointer == 8;
     let size = if wide { 56 } else { 32 };
     let bytes = read(client, address, count.min(128) * size)?;
-    let word = |entry: &[u8], at: usize| Some(u32::from_le_bytes(entry.get(at..at + 4)?.try_into().ok()?));
-    let long = |entry: &[u8], at: usize| Some(u64::from_le_bytes(entry.get(at..at + 8)?.try_into().ok()?));
+    let word =
+        |entry: &[u8], at: usize| Some(u32::from_le_bytes(entry.get(at..at + 4)?.try_into().ok()?));
+    let long =
+        |entry: &[u8], at: usize| Some(u64::from_le_bytes(entry.get(at..at + 8)?.try_into().ok()?));
     bytes
         .chunks_exact(size)
         .map(|entry| {
@@ -76,7 +95,11 @@ pub(super) fn program_headers(client: &mut Client, abi: &Abi, address: u64, coun
 }
 
 /// The program headers of the image whose ELF header is mapped at `address`.
-pub(super) fn headers_of_image(client: &mut Client, abi: &Abi, address: u64) -> Option<Vec<ProgramHeader>> {
+pub(super) fn headers_of_image(
+    client: &mut Client,
+    abi: &Abi,
+    address: u64,
+) -> Option<Vec<ProgramHeader>> {
     let header = read(client, address, 64)?;
     if !header.starts_with(b"\x7fELF") {
         return None;
@@ -88,10 +111,16 @@ pub(super) fn headers_of_image(client: &mut Client, abi: &Abi, address: u64) -> 
 }
 
 /// The build-id in the notes of a mapped image (gABI, "Note Section"; type 3 of owner GNU).
-pub(super) fn build_id(client: &mut Client, headers: &[ProgramHeader], bias: u64) -> Option<BuildId> {
+pub(super) fn build_id(
+    client: &mut Client,
+    headers: &[ProgramHeader],
+    bias: u64,
+) -> Option<BuildId> {
     for note in headers.iter().filter(|header| header.kind == PT_NOTE) {
         let len = usize::try_from(note.mem_size.min(4096)).ok()?;
-        let Some(bytes) = read(client, bias.wrapping_add(note.svma), len) else { continue };
+        let Some(bytes) = read(client, bias.wrapping_add(note.svma), len) else {
+            continue;
+        };
         if let Some(id) = build_id_in_notes(&bytes) {
             return Some(id);
         }
@@ -101,12 +130,19 @@ pub(super) fn build_id(client: &mut Client, headers: &[ProgramHeader], bias: u64
 
 fn build_id_in_notes(mut notes: &[u8]) -> Option<BuildId> {
     loop {
-        let word = |at: usize| Some(u32::from_le_bytes(notes.get(at..at + 4)?.try_into().ok()?) as usize);
+        let word =
+            |at: usize| Some(u32::from_le_bytes(notes.get(at..at + 4)?.try_into().ok()?) as usize);
         let (name_len, desc_len, kind) = (word(0)?, word(4)?, word(8)?);
         let desc_at = 12 + name_len.checked_next_multiple_of(4)?;
         let desc_end = desc_at.checked_add(desc_len)?;
         if kind == 3 && notes.get(12..12 + name_len)? == b"GNU\0" {
-            return notes.get(desc_at..desc_end)?.iter().map(|byte| format!("{byte:02x}")).collect::<String>().parse().ok();
+            return notes
+                .get(desc_at..desc_end)?
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>()
+                .parse()
+                .ok();
         }
         notes = notes.get(desc_end.checked_next_multiple_of(4)?..)?;
     }

@@ -57,7 +57,12 @@ pub(super) struct Adding {
 
 impl Modules {
     pub(super) fn new(finder: Finder, abi: &Abi) -> Self {
-        Self { mapped: Vec::new(), map: ModuleMap::new(abi.arch), finder, last_id: 0 }
+        Self {
+            mapped: Vec::new(),
+            map: ModuleMap::new(abi.arch),
+            finder,
+            last_id: 0,
+        }
     }
 
     pub(super) fn map(&self) -> &ModuleMap {
@@ -74,21 +79,34 @@ impl Modules {
 
     /// The module mapped at `avma`.
     pub(super) fn at(&self, avma: u64) -> Option<&Mapped> {
-        self.mapped.iter().find(|mapped| (mapped.start..mapped.end).contains(&avma))
+        self.mapped
+            .iter()
+            .find(|mapped| (mapped.start..mapped.end).contains(&avma))
     }
 
     /// Name of the function at `avma`, as the symbol table has it.
     pub(super) fn function_at(&self, avma: u64) -> Option<String> {
         let mapped = self.at(avma)?;
-        let symbol = mapped.image.as_ref()?.symbols().containing(avma.wrapping_sub(mapped.bias))?;
+        let symbol = mapped
+            .image
+            .as_ref()?
+            .symbols()
+            .containing(avma.wrapping_sub(mapped.bias))?;
         Some(symbol.name.to_owned())
     }
 
     /// Adds a module: finds its file, checks it against what is mapped, compiles its rules.
     pub(super) fn add(&mut self, session: &mut Session, sink: &mut Sink, adding: Adding) -> u32 {
-        let Adding { path, bias, header, executable, file } = adding;
-        let headers = memory::headers_of_image(&mut session.client, &session.abi, header.unwrap_or(bias))
-            .unwrap_or_default();
+        let Adding {
+            path,
+            bias,
+            header,
+            executable,
+            file,
+        } = adding;
+        let headers =
+            memory::headers_of_image(&mut session.client, &session.abi, header.unwrap_or(bias))
+                .unwrap_or_default();
         let mapped_id = memory::build_id(&mut session.client, &headers, bias);
         let found = self.find(session, &path, file.as_deref(), mapped_id.as_ref());
         let (image, problem) = match found {
@@ -100,33 +118,71 @@ impl Modules {
             }
             Err(error) => {
                 let problem = error.to_string();
-                sink.note(Severity::Warning, format!("no symbols and no unwind rules for {path}: {problem}"));
+                sink.note(
+                    Severity::Warning,
+                    format!("no symbols and no unwind rules for {path}: {problem}"),
+                );
                 (None, Some(problem))
             }
         };
         let loads: Vec<(u64, u64)> = match &image {
-            Some(image) => image.segments().iter().map(|s| (s.svma, s.mem_size)).collect(),
-            None => headers.iter().filter(|h| h.kind == PT_LOAD).map(|h| (h.svma, h.mem_size)).collect(),
+            Some(image) => image
+                .segments()
+                .iter()
+                .map(|s| (s.svma, s.mem_size))
+                .collect(),
+            None => headers
+                .iter()
+                .filter(|h| h.kind == PT_LOAD)
+                .map(|h| (h.svma, h.mem_size))
+                .collect(),
         };
         let build_id = mapped_id.or_else(|| image.as_ref()?.build_id().cloned());
-        self.insert(session, sink, path, bias, executable, image, problem, build_id, &loads)
+        self.insert(
+            session, sink, path, bias, executable, image, problem, build_id, &loads,
+        )
     }
 
     /// Adds the vDSO, whose only copy is in the target's memory.
     pub(super) fn add_vdso(&mut self, session: &mut Session, sink: &mut Sink, address: u64) {
-        let Some(headers) = memory::headers_of_image(&mut session.client, &session.abi, address) else { return };
-        let Some(load) = headers.iter().find(|header| header.kind == PT_LOAD) else { return };
+        let Some(headers) = memory::headers_of_image(&mut session.client, &session.abi, address)
+        else {
+            return;
+        };
+        let Some(load) = headers.iter().find(|header| header.kind == PT_LOAD) else {
+            return;
+        };
         let bias = address.wrapping_sub(load.svma.wrapping_sub(load.offset));
         // Its section headers follow the loaded part, within the same page as a rule.
-        let len = usize::try_from(load.file_size).unwrap_or(0).next_multiple_of(4096).min(VDSO_LIMIT);
-        let Ok(bytes) = session.client.read_memory(address, len) else { return };
-        let Ok(image) = Image::parse("[vdso]", bytes) else { return };
+        let len = usize::try_from(load.file_size)
+            .unwrap_or(0)
+            .next_multiple_of(4096)
+            .min(VDSO_LIMIT);
+        let Ok(bytes) = session.client.read_memory(address, len) else {
+            return;
+        };
+        let Ok(image) = Image::parse("[vdso]", bytes) else {
+            return;
+        };
         let loads = [(load.svma, load.mem_size)];
         let build_id = image.build_id().cloned();
-        self.insert(session, sink, "[vdso]".to_owned(), bias, false, Some(image), None, build_id, &loads);
+        self.insert(
+            session,
+            sink,
+            "[vdso]".to_owned(),
+            bias,
+            false,
+            Some(image),
+            None,
+            build_id,
+            &loads,
+        );
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one call's worth of facts about a module, from two places")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one call's worth of facts about a module, from two places"
+    )]
     fn insert(
         &mut self,
         session: &Session,
@@ -139,10 +195,22 @@ impl Modules {
         build_id: Option<BuildId>,
         loads: &[(u64, u64)],
     ) -> u32 {
-        let mask = if session.abi.pointer == 4 { 0xffff_ffff } else { u64::MAX };
+        let mask = if session.abi.pointer == 4 {
+            0xffff_ffff
+        } else {
+            u64::MAX
+        };
         let place = |svma: u64| svma.wrapping_add(bias) & mask;
-        let start = loads.iter().map(|(svma, _)| place(*svma)).min().unwrap_or(0);
-        let end = loads.iter().map(|(svma, size)| place(*svma).saturating_add(*size)).max().unwrap_or(0);
+        let start = loads
+            .iter()
+            .map(|(svma, _)| place(*svma))
+            .min()
+            .unwrap_or(0);
+        let end = loads
+            .iter()
+            .map(|(svma, size)| place(*svma).saturating_add(*size))
+            .max()
+            .unwrap_or(0);
         self.last_id += 1;
         let id = self.last_id;
         sink.record(ModuleLoaded {
@@ -151,12 +219,27 @@ impl Modules {
             bias,
             start,
             end,
-            build_id: build_id.as_ref().map(|id| id.as_bytes().to_vec()).unwrap_or_default(),
+            build_id: build_id
+                .as_ref()
+                .map(|id| id.as_bytes().to_vec())
+                .unwrap_or_default(),
             time_ns: sink.now_ns(),
             executable,
         });
-        let table = image.as_ref().map(|image| Arc::new(Table::compile(image, &CompileOptions::default())));
-        let mapped = Mapped { id, path, bias, image, build_id, problem, table, start, end };
+        let table = image
+            .as_ref()
+            .map(|image| Arc::new(Table::compile(image, &CompileOptions::default())));
+        let mapped = Mapped {
+            id,
+            path,
+            bias,
+            image,
+            build_id,
+            problem,
+            table,
+            start,
+            end,
+        };
         self.map_in(&mapped);
         self.mapped.push(mapped);
         id
@@ -185,7 +268,12 @@ impl Modules {
     ) -> (Vec<u32>, Vec<std::ops::Range<u64>>) {
         let (stay, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.mapped)
             .into_iter()
-            .partition(|mapped| kept.contains(&mapped.id) || listed.iter().any(|l| l.bias == mapped.bias && l.path == mapped.path));
+            .partition(|mapped| {
+                kept.contains(&mapped.id)
+                    || listed
+                        .iter()
+                        .any(|l| l.bias == mapped.bias && l.path == mapped.path)
+            });
         self.mapped = stay;
         if !gone.is_empty() {
             self.map = ModuleMap::new(session.abi.arch);
@@ -194,7 +282,10 @@ impl Modules {
             }
         }
         for mapped in &gone {
-            sink.record(ModuleUnloaded { id: mapped.id, time_ns: sink.now_ns() });
+            sink.record(ModuleUnloaded {
+                id: mapped.id,
+                time_ns: sink.now_ns(),
+            });
         }
         let new: Vec<u32> = listed
             .iter()
@@ -202,15 +293,33 @@ impl Modules {
             .cloned()
             .collect::<Vec<_>>()
             .into_iter()
-            .map(|Listed { path, bias }| self.add(session, sink, Adding { path, bias, ..Adding::default() }))
+            .map(|Listed { path, bias }| {
+                self.add(
+                    session,
+                    sink,
+                    Adding {
+                        path,
+                        bias,
+                        ..Adding::default()
+                    },
+                )
+            })
             .collect();
-        (new, gone.into_iter().map(|mapped| mapped.start..mapped.end).collect())
+        (
+            new,
+            gone.into_iter()
+                .map(|mapped| mapped.start..mapped.end)
+                .collect(),
+        )
     }
 
     /// Forgets everything: the process has a new program.
     pub(super) fn clear(&mut self, abi: &Abi, sink: &mut Sink) {
         for mapped in self.mapped.drain(..) {
-            sink.record(ModuleUnloaded { id: mapped.id, time_ns: sink.now_ns() });
+            sink.record(ModuleUnloaded {
+                id: mapped.id,
+                time_ns: sink.now_ns(),
+            });
         }
         self.map = ModuleMap::new(abi.arch);
     }
@@ -223,11 +332,21 @@ impl Modules {
         build_id: Option<&BuildId>,
     ) -> Result<(Image, Vec<String>), FindError> {
         let named = file.map(|file| file.to_string_lossy().into_owned());
-        let wanted = Wanted { path: named.as_deref().unwrap_or(path), build_id, local: session.local || named.is_some() };
+        let wanted = Wanted {
+            path: named.as_deref().unwrap_or(path),
+            build_id,
+            local: session.local || named.is_some(),
+        };
         let local = session.local;
         let client: &mut Client = &mut session.client;
-        let mut fetch = |path: &str| client.read_file(path, FILE_LIMIT).map_err(|error| error.to_string());
-        let found = self.finder.find(&wanted, if local { None } else { Some(&mut fetch) })?;
+        let mut fetch = |path: &str| {
+            client
+                .read_file(path, FILE_LIMIT)
+                .map_err(|error| error.to_string())
+        };
+        let found = self
+            .finder
+            .find(&wanted, if local { None } else { Some(&mut fetch) })?;
         Ok((found.image, found.notes))
     }
 }

@@ -32,7 +32,9 @@ pub(super) struct Pending {
 impl Pending {
     /// Where to read the handle of an earlier creation that `creation` is about to hide.
     pub(super) fn hidden_by(&self, creation: Creation) -> Option<u64> {
-        self.creations.contains(&creation).then_some(creation.handle_at)
+        self.creations
+            .contains(&creation)
+            .then_some(creation.handle_at)
     }
 
     pub(super) fn add(&mut self, creation: Creation) {
@@ -64,16 +66,24 @@ impl Pending {
                 .map(|i| batch.read_memory(self.creations[*i].handle_at, abi.pointer))
                 .collect();
             match batch.send() {
-                Ok(mut answers) => tickets.into_iter().map(|ticket| answers.take(ticket).ok()).collect(),
+                Ok(mut answers) => tickets
+                    .into_iter()
+                    .map(|ticket| answers.take(ticket).ok())
+                    .collect(),
                 Err(_) => Vec::new(),
             }
         };
         let handle = |read: &Option<Vec<u8>>| abi.pointer_at(read.as_ref()?, 0);
-        let exact = reads.iter().position(|read| thread_pointer.is_some() && handle(read) == thread_pointer);
+        let exact = reads
+            .iter()
+            .position(|read| thread_pointer.is_some() && handle(read) == thread_pointer);
         // Elsewhere the handle is a descriptor at the upper end of the thread's own stack.
         let nearest = || {
             let above = |read: &Option<Vec<u8>>| handle(read)?.checked_sub(sp?);
-            (0..reads.len()).filter_map(|i| Some((above(&reads[i])?, i))).min().map(|(_, i)| i)
+            (0..reads.len())
+                .filter_map(|i| Some((above(&reads[i])?, i)))
+                .min()
+                .map(|(_, i)| i)
         };
         let chosen = exact.or_else(nearest).unwrap_or(0);
         let result = matching
@@ -91,6 +101,17 @@ impl Pending {
             self.creations.remove(*index);
         }
         result
+    }
+
+    /// The thread of `creation` is known.
+    pub(super) fn remove(&mut self, creation: Creation) {
+        if let Some(index) = self
+            .creations
+            .iter()
+            .position(|pending| *pending == creation)
+        {
+            self.creations.remove(index);
+        }
     }
 
     pub(super) fn clear(&mut self) {

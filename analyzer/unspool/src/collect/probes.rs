@@ -17,7 +17,14 @@ pub(super) const FUNCTIONS: [(ProbeKind, &[&str]); 3] = [
     (ProbeKind::Create, &["pthread_create"]),
     (
         ProbeKind::Join,
-        &["pthread_join", "pthread_tryjoin_np", "pthread_timedjoin_np", "pthread_clockjoin_np", "__pthread_timedjoin_np64", "__pthread_clockjoin_np64"],
+        &[
+            "pthread_join",
+            "pthread_tryjoin_np",
+            "pthread_timedjoin_np",
+            "pthread_clockjoin_np",
+            "__pthread_timedjoin_np64",
+            "__pthread_clockjoin_np64",
+        ],
     ),
     (ProbeKind::Detach, &["pthread_detach"]),
 ];
@@ -27,11 +34,10 @@ pub(super) const FUNCTIONS: [(ProbeKind, &[&str]); 3] = [
 pub(super) enum Purpose {
     /// The dynamic linker calls here around changes to its list.
     Linker,
+    /// A creator returns here.
+    Return,
     /// A probe of the capture.
-    Probe {
-        id: u32,
-        kind: ProbeKind,
-    },
+    Probe { id: u32, kind: ProbeKind },
 }
 
 /// One planted breakpoint.
@@ -54,6 +60,8 @@ pub(super) struct Place {
 #[derive(Debug, Default)]
 pub(super) struct Probes {
     planted: BTreeMap<u64, Planted>,
+    /// Probes that are not planted, by address.
+    declared: BTreeMap<u64, u32>,
     last_id: u32,
 }
 
@@ -64,12 +72,42 @@ impl Probes {
 
     /// Whether anything of that kind is planted.
     pub(super) fn has(&self, kind: ProbeKind) -> bool {
-        self.planted.values().any(|planted| matches!(planted.purpose, Purpose::Probe { kind: k, .. } if k == kind))
+        self.planted
+            .values()
+            .any(|planted| matches!(planted.purpose, Purpose::Probe { kind: k, .. } if k == kind))
     }
 
     /// Plants the breakpoint that the dynamic linker's notifications are caught by.
-    pub(super) fn plant_linker(&mut self, client: &mut Client, abi: &Abi, place: &Place) -> Result<(), Error> {
-        self.insert(client, abi, place, |_| Purpose::Linker).map(drop)
+    pub(super) fn plant_linker(
+        &mut self,
+        client: &mut Client,
+        abi: &Abi,
+        place: &Place,
+    ) -> Result<(), Error> {
+        self.insert(client, abi, place, |_| Purpose::Linker)
+            .map(drop)
+    }
+
+    /// Plants where a creator will return to.
+    pub(super) fn plant_return(
+        &mut self,
+        client: &mut Client,
+        abi: &Abi,
+        place: &Place,
+    ) -> Result<(), Error> {
+        self.insert(client, abi, place, |_| Purpose::Return)
+            .map(drop)
+    }
+
+    /// Notes a probe whose hits are learned in another way.
+    pub(super) fn declare(&mut self, sink: &mut Sink, kind: ProbeKind, place: &Place) -> u32 {
+        if let Some(id) = self.declared.get(&place.address) {
+            return *id;
+        }
+        self.last_id += 1;
+        self.declared.insert(place.address, self.last_id);
+        self.describe(sink, kind, place);
+        self.last_id
     }
 
     /// Plants a probe, unless there is one at that place already.
@@ -82,15 +120,27 @@ impl Probes {
         place: &Place,
     ) -> Result<(), Error> {
         if self.insert(client, abi, place, |id| Purpose::Probe { id, kind })? {
-            sink.record(Probe {
-                id: self.last_id,
-                function: place.function.clone(),
-                avma: place.address,
-                module: place.module,
-                kind: kind.into(),
-            });
+            self.describe(sink, kind, place);
         }
         Ok(())
+    }
+
+    fn describe(&self, sink: &mut Sink, kind: ProbeKind, place: &Place) {
+        sink.record(Probe {
+            id: self.last_id,
+            function: place.function.clone(),
+            avma: place.address,
+            module: place.module,
+            kind: kind.into(),
+        });
+    }
+
+    /// Removes one breakpoint.
+    pub(super) fn remove(&mut self, client: &mut Client, address: u64) -> Result<(), Error> {
+        match self.planted.remove(&address) {
+            Some(planted) => Ok(client.remove_breakpoint(planted.breakpoint)?),
+            None => Ok(()),
+        }
     }
 
     fn insert(
@@ -104,7 +154,8 @@ impl Probes {
             return Ok(false);
         }
         let halfword = if place.thumb {
-            memory::read(client, place.address, 2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
+            memory::read(client, place.address, 2)
+                .map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
         } else {
             None
         };
@@ -114,13 +165,23 @@ impl Probes {
         client.insert_breakpoint(breakpoint)?;
         let purpose = purpose(self.last_id + 1);
         self.last_id += u32::from(matches!(purpose, Purpose::Probe { .. }));
-        self.planted.insert(place.address, Planted { breakpoint, purpose });
+        self.planted.insert(
+            place.address,
+            Planted {
+                breakpoint,
+                purpose,
+            },
+        );
         Ok(true)
     }
 
     /// Forgets what was planted in memory that is unmapped, and has the server forget it.
     pub(super) fn unmapped(&mut self, client: &mut Client, range: &Range<u64>) {
-        let gone: Vec<u64> = self.planted.range(range.clone()).map(|(address, _)| *address).collect();
+        let gone: Vec<u64> = self
+            .planted
+            .range(range.clone())
+            .map(|(address, _)| *address)
+            .collect();
         for address in gone {
             if let Some(planted) = self.planted.remove(&address) {
                 // The server cannot restore bytes that are not there, and need not.
@@ -132,8 +193,11 @@ impl Probes {
     /// Removes everything. Gives an error if the server could not.
     pub(super) fn remove_all(&mut self, client: &mut Client) -> Result<(), Error> {
         let mut batch = client.batch();
-        let tickets: Vec<_> =
-            self.planted.values().map(|planted| batch.remove_breakpoint(planted.breakpoint)).collect();
+        let tickets: Vec<_> = self
+            .planted
+            .values()
+            .map(|planted| batch.remove_breakpoint(planted.breakpoint))
+            .collect();
         let mut answers = batch.send()?;
         self.planted.clear();
         for ticket in tickets {
@@ -144,11 +208,15 @@ impl Probes {
 
     /// All breakpoints that are planted.
     pub(super) fn breakpoints(&self) -> Vec<Breakpoint> {
-        self.planted.values().map(|planted| planted.breakpoint).collect()
+        self.planted
+            .values()
+            .map(|planted| planted.breakpoint)
+            .collect()
     }
 
     /// Forgets everything: the memory it was in is no more.
     pub(super) fn clear(&mut self) {
         self.planted.clear();
+        self.declared.clear();
     }
 }

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use unspool_capture::{EndReason, ProcessEnded, Severity};
-use unspool_rsp::{Action, Registers, StopReason, StopReply, ThreadId};
+use unspool_rsp::{Action, Registers, StopReason, StopReply, ThreadId, signals};
 
 use super::ending::Ending;
 use super::modules::Modules;
 use super::pending::Pending;
 use super::probes::{Probes, Purpose};
+use super::returns::Underway;
 use super::session::Session;
 use super::sink::Sink;
 use super::startup::Program;
@@ -50,12 +51,18 @@ pub(super) struct Recorder {
     /// Replies that came while another was waited for.
     pub(super) queue: VecDeque<StopReply>,
     pub(super) ending: Ending,
+    /// The server holds only the thread that stopped; see `returns`.
+    pub(super) threads_run_on: bool,
+    pub(super) underway: Vec<Underway>,
     stop: Option<OwnedFd>,
     forks: u64,
     listed: Instant,
 }
 
-pub(super) fn record(mut options: Options, open: impl FnOnce() -> io::Result<File>) -> Result<Outcome, Error> {
+pub(super) fn record(
+    mut options: Options,
+    open: impl FnOnce() -> io::Result<File>,
+) -> Result<Outcome, Error> {
     let (session, stop) = Session::open(&mut options)?;
     let header = Session::header(&options, false);
     let sink = open()
@@ -100,6 +107,8 @@ impl Recorder {
             stepping: HashSet::new(),
             queue: VecDeque::new(),
             ending: Ending::default(),
+            threads_run_on: false,
+            underway: Vec::new(),
             stop: options.stop,
             forks: 0,
             listed: Instant::now(),
@@ -110,18 +119,26 @@ impl Recorder {
     fn begin(&mut self, stop: StopReply) -> Result<(), Error> {
         let program = self.identify()?;
         self.sink.record(self.session.target(program.path.clone()));
+        self.find_out_about_stops();
         self.threads.exact = self.session.client.thread_events(true)?;
-        let silent: Vec<u8> = SIGNALS.filter(|signal| ![SIGTRAP, SIGINT].contains(signal)).collect();
+        let silent: Vec<u8> = SIGNALS
+            .filter(|signal| ![SIGTRAP, SIGINT].contains(signal))
+            .collect();
         self.session.client.pass_signals(&silent)?;
         let launched = self.session.launched;
-        self.threads.compare(&mut self.sink, &mut self.session, !launched);
+        self.threads
+            .compare(&mut self.sink, &mut self.session, !launched);
         for thread in self.threads.ids() {
             self.threads.start(thread.tid);
         }
         self.begin_program(program)?;
         match stop {
             // An attached process may have been stopped by a signal that is still to be delivered.
-            StopReply::Stopped { signal, thread: Some(thread), .. } if ![0, SIGTRAP, SIGINT, 17].contains(&signal) => {
+            StopReply::Stopped {
+                signal,
+                thread: Some(thread),
+                ..
+            } if ![0, SIGTRAP, SIGINT, 17].contains(&signal) => {
                 self.resume_with(thread, Some(signal))
             }
             _ => self.resume(),
@@ -134,14 +151,28 @@ impl Recorder {
             Ok((ended, reason)) => (ended, reason, None),
             Err(error) => {
                 let lost = matches!(&error, Error::Rsp(error) if error.is_fatal());
-                let reason = if lost { EndReason::ConnectionLost } else { EndReason::Error };
-                let ended = if lost { Ended::ConnectionLost } else { self.abandon() };
+                let reason = if lost {
+                    EndReason::ConnectionLost
+                } else {
+                    EndReason::Error
+                };
+                let ended = if lost {
+                    Ended::ConnectionLost
+                } else {
+                    self.abandon()
+                };
                 (ended, reason, Some(error))
             }
         };
-        let detail = failure.as_ref().map(ToString::to_string).unwrap_or_default();
+        let detail = failure
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default();
         let write = self.sink.finish(reason, detail).map(Error::Write);
-        Outcome { ended, failure: write.or(failure) }
+        Outcome {
+            ended,
+            failure: write.or(failure),
+        }
     }
 
     fn follow(&mut self) -> Result<(Ended, EndReason), Error> {
@@ -169,14 +200,22 @@ impl Recorder {
         self.sink.flush_if_due();
         let wait = self.ending.next_step().unwrap_or(TICK).min(TICK);
         let mut fds = vec![PollFd::new(self.session.client.as_fd(), PollFlags::POLLIN)];
-        fds.extend(self.stop.as_ref().map(|stop| PollFd::new(stop.as_fd(), PollFlags::POLLIN)));
-        let ready = poll(&mut fds, PollTimeout::try_from(wait).unwrap_or(PollTimeout::ZERO));
+        fds.extend(
+            self.stop
+                .as_ref()
+                .map(|stop| PollFd::new(stop.as_fd(), PollFlags::POLLIN)),
+        );
+        let ready = poll(
+            &mut fds,
+            PollTimeout::try_from(wait).unwrap_or(PollTimeout::ZERO),
+        );
         let asked = fds.get(1).is_some_and(|fd| fd.any().unwrap_or(false));
         if asked {
             self.take_request();
             self.ask_to_end(EndReason::Interrupted)?;
         } else if ready == Ok(0) {
-            self.threads.refresh_local_names(&mut self.sink, &self.session);
+            self.threads
+                .refresh_local_names(&mut self.sink, &self.session);
         }
         Ok(None)
     }
@@ -191,7 +230,13 @@ impl Recorder {
     /// Acts on one reply and, unless it was the last, lets the program run on.
     fn handle(&mut self, reply: StopReply) -> Result<Option<(Ended, EndReason)>, Error> {
         match reply {
-            StopReply::Stopped { signal, thread, reason, registers, .. } => {
+            StopReply::Stopped {
+                signal,
+                thread,
+                reason,
+                registers,
+                ..
+            } => {
                 let thread = match thread.or_else(|| self.threads.ids().first().copied()) {
                     Some(thread) => thread,
                     None => return self.resume().map(|()| None),
@@ -199,24 +244,37 @@ impl Recorder {
                 return self.on_stop(signal, thread, reason, registers);
             }
             StopReply::ThreadExited { code, thread } => {
-                self.threads.refresh_name(&mut self.sink, &mut self.session, thread);
-                self.threads.exited(&mut self.sink, thread.tid, Some(code), true);
+                self.threads
+                    .refresh_name(&mut self.sink, &mut self.session, thread);
+                self.threads
+                    .exited(&mut self.sink, thread.tid, Some(code), true);
                 self.stepping.remove(&thread.tid);
                 self.resume()?;
             }
             StopReply::Exited { code, .. } => {
                 let time_ns = self.sink.now_ns();
-                self.sink.record(ProcessEnded { time_ns, exit_code: Some(code), signal: None });
+                self.sink.record(ProcessEnded {
+                    time_ns,
+                    exit_code: Some(code),
+                    signal: None,
+                });
                 return Ok(Some((Ended::Exited(code), self.ending.reason())));
             }
             StopReply::Terminated { signal, .. } => {
-                let linux = linux_signal(signal);
+                let linux = signals::to_linux(signal).unwrap_or(signal);
                 let time_ns = self.sink.now_ns();
-                self.sink.record(ProcessEnded { time_ns, exit_code: None, signal: Some(linux.into()) });
+                self.sink.record(ProcessEnded {
+                    time_ns,
+                    exit_code: None,
+                    signal: Some(linux.into()),
+                });
                 return Ok(Some((Ended::Terminated(linux), self.ending.reason())));
             }
             _ => {
-                self.sink.note(Severity::Warning, "the server says that no thread is left to run");
+                self.sink.note(
+                    Severity::Warning,
+                    "the server says that no thread is left to run",
+                );
                 return Ok(Some((Ended::Detached, EndReason::ProgramEnded)));
             }
         }
@@ -232,7 +290,8 @@ impl Recorder {
     ) -> Result<Option<(Ended, EndReason)>, Error> {
         match reason {
             StopReason::ThreadCreated => {
-                self.threads.seen(&mut self.sink, &mut self.session, thread, false);
+                self.threads
+                    .seen(&mut self.sink, &mut self.session, thread, false);
                 self.resume()?;
                 return Ok(None);
             }
@@ -246,7 +305,10 @@ impl Recorder {
                 self.resume()?;
                 return Ok(None);
             }
-            StopReason::VForkDone | StopReason::Library | StopReason::SyscallEntry(_) | StopReason::SyscallReturn(_) => {
+            StopReason::VForkDone
+            | StopReason::Library
+            | StopReason::SyscallEntry(_)
+            | StopReason::SyscallReturn(_) => {
                 self.resume()?;
                 return Ok(None);
             }
@@ -254,12 +316,24 @@ impl Recorder {
         }
         if signal == SIGTRAP {
             let registers = self.known_registers(thread, &expedited)?;
-            let pc = self.session.abi.pc(&registers).map(|pc| self.session.abi.code_address(pc));
+            let pc = self
+                .session
+                .abi
+                .pc(&registers)
+                .map(|pc| self.session.abi.code_address(pc));
             if let Some((pc, planted)) = pc.and_then(|pc| Some((pc, self.probes.at(pc)?))) {
                 self.stepping.remove(&thread.tid);
                 match planted.purpose {
                     Purpose::Linker => self.update_modules()?,
-                    Purpose::Probe { id, kind } => self.on_probe(thread, id, kind, pc, registers)?,
+                    Purpose::Return => {
+                        if self.on_return(thread, pc)? {
+                            self.resume()?;
+                            return Ok(None);
+                        }
+                    }
+                    Purpose::Probe { id, kind } => {
+                        self.on_probe(thread, id, kind, pc, registers)?
+                    }
                 }
                 self.list_if_due();
                 self.pass(thread, planted.breakpoint)?;
@@ -284,7 +358,8 @@ impl Recorder {
     /// anyway; all servers but a local one are asked for names.
     fn list_if_due(&mut self) {
         if !self.session.local && self.listed.elapsed() >= TICK {
-            self.threads.compare(&mut self.sink, &mut self.session, false);
+            self.threads
+                .compare(&mut self.sink, &mut self.session, false);
             self.listed = Instant::now();
         }
     }
@@ -292,7 +367,10 @@ impl Recorder {
     /// A forked child is a process of its own; it is let go without our breakpoints.
     fn on_fork(&mut self, child: ThreadId) -> Result<(), Error> {
         if self.forks == 0 {
-            self.sink.note(Severity::Info, "the program started other processes; their threads are not recorded");
+            self.sink.note(
+                Severity::Info,
+                "the program started other processes; their threads are not recorded",
+            );
         }
         self.forks += 1;
         let client = &mut self.session.client;
@@ -309,7 +387,11 @@ impl Recorder {
     }
 
     /// The registers that came with a stop, or all of them if not even the pc did.
-    fn known_registers(&mut self, thread: ThreadId, expedited: &[(u32, Vec<u8>)]) -> Result<Registers, Error> {
+    fn known_registers(
+        &mut self,
+        thread: ThreadId,
+        expedited: &[(u32, Vec<u8>)],
+    ) -> Result<Registers, Error> {
         let registers = self.session.abi.expedited(expedited);
         if self.session.abi.pc(&registers).is_some() {
             return Ok(registers);
@@ -318,10 +400,20 @@ impl Recorder {
     }
 
     /// Where `thread` stands after `reply`.
-    pub(super) fn pc_of(&mut self, thread: ThreadId, reply: &StopReply) -> Result<Option<u64>, Error> {
-        let StopReply::Stopped { registers, .. } = reply else { return Ok(None) };
+    pub(super) fn pc_of(
+        &mut self,
+        thread: ThreadId,
+        reply: &StopReply,
+    ) -> Result<Option<u64>, Error> {
+        let StopReply::Stopped { registers, .. } = reply else {
+            return Ok(None);
+        };
         let registers = self.known_registers(thread, registers)?;
-        Ok(self.session.abi.pc(&registers).map(|pc| self.session.abi.code_address(pc)))
+        Ok(self
+            .session
+            .abi
+            .pc(&registers)
+            .map(|pc| self.session.abi.code_address(pc)))
     }
 
     /// Lets all threads run.
@@ -330,18 +422,20 @@ impl Recorder {
     }
 
     /// Lets all threads run, `thread` with a signal.
-    pub(super) fn resume_with(&mut self, thread: ThreadId, signal: Option<u8>) -> Result<(), Error> {
+    pub(super) fn resume_with(
+        &mut self,
+        thread: ThreadId,
+        signal: Option<u8>,
+    ) -> Result<(), Error> {
         match signal {
             None => self.resume(),
             Some(signal) => {
                 let with_signal = (Action::ContinueWithSignal(signal), Some(thread));
-                Ok(self.session.client.resume(&[with_signal, (Action::Continue, None)])?)
+                Ok(self
+                    .session
+                    .client
+                    .resume(&[with_signal, (Action::Continue, None)])?)
             }
         }
     }
-}
-
-/// The Linux number of a signal, from gdb's.
-fn linux_signal(signal: u8) -> u8 {
-    signal
 }

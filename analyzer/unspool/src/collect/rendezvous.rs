@@ -51,7 +51,9 @@ impl Rendezvous {
         let mut at = self.map;
         for index in 0..LIBRARY_LIMIT {
             // l_addr, l_name, l_ld, l_next
-            let Some(map) = memory::pointers(client, abi, at, 4) else { break };
+            let Some(map) = memory::pointers(client, abi, at, 4) else {
+                break;
+            };
             if index > 0
                 && let Some(path) = memory::string(client, map[1])
                 && !path.is_empty()

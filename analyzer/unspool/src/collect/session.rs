@@ -53,7 +53,11 @@ impl Session {
             (Ok((client, stop)), stub) => ((client, stub), stop),
             (Err(error), Some(stub)) if error.is_fatal() => {
                 let reason = stub.reason();
-                let reason = if reason.is_empty() { error.to_string() } else { reason };
+                let reason = if reason.is_empty() {
+                    error.to_string()
+                } else {
+                    reason
+                };
                 return Err(Error::Stub(reason));
             }
             (Err(error), _) => return Err(error.into()),
@@ -93,7 +97,10 @@ impl Session {
             start_unix_ns: sink::unix_ns(),
             command: options.command.clone(),
             source: source.into(),
-            host: fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
+            host: fs::read_to_string("/proc/sys/kernel/hostname")
+                .unwrap_or_default()
+                .trim()
+                .to_owned(),
             endpoint,
             ..Header::default()
         }
@@ -109,7 +116,10 @@ impl Session {
             documents: description
                 .documents
                 .iter()
-                .map(|(annex, xml)| Document { annex: annex.clone(), xml: xml.clone() })
+                .map(|(annex, xml)| Document {
+                    annex: annex.clone(),
+                    xml: xml.clone(),
+                })
                 .collect(),
             registers: description
                 .registers
@@ -132,7 +142,11 @@ impl Session {
         if self.local {
             return self.local_thread_name(thread.tid);
         }
-        self.client.thread_name(thread).ok().flatten().filter(|name| !name.is_empty())
+        self.client
+            .thread_name(thread)
+            .ok()
+            .flatten()
+            .filter(|name| !name.is_empty())
     }
 
     /// A thread's name from `/proc`; works while the program runs.

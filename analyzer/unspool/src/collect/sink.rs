@@ -3,9 +3,7 @@
 use std::fs::File;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use unspool_capture::{
-    End, EndReason, Header, Note, Record, Severity, WriteError, Writer,
-};
+use unspool_capture::{End, EndReason, Header, Note, Record, Severity, WriteError, Writer};
 
 /// Takes records. The first write error ends the writing and is kept; the rest is swallowed, for
 /// the program has to be let go in order whatever becomes of the file.
@@ -31,7 +29,12 @@ impl Sink {
     }
 
     fn new(out: Out) -> Self {
-        Self { out, start: Instant::now(), events: 0, failure: None }
+        Self {
+            out,
+            start: Instant::now(),
+            events: 0,
+            failure: None,
+        }
     }
 
     pub(super) fn now_ns(&self) -> u64 {
@@ -57,7 +60,11 @@ impl Sink {
     }
 
     pub(super) fn note(&mut self, severity: Severity, text: impl Into<String>) {
-        let note = Note { time_ns: self.now_ns(), severity: severity.into(), text: text.into() };
+        let note = Note {
+            time_ns: self.now_ns(),
+            severity: severity.into(),
+            text: text.into(),
+        };
         self.record(note);
     }
 
@@ -76,7 +83,11 @@ impl Sink {
     /// Ends the capture and gives the first write error, if there was one.
     pub(super) fn finish(&mut self, reason: EndReason, detail: String) -> Option<WriteError> {
         let time_ns = self.now_ns();
-        self.record(End { reason: reason.into(), time_ns, detail });
+        self.record(End {
+            reason: reason.into(),
+            time_ns,
+            detail,
+        });
         if let Out::File(writer) = &mut self.out
             && let Some(writer) = writer.take()
         {
@@ -107,5 +118,8 @@ impl Sink {
 /// Wall clock for the header; display only.
 pub(super) fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.ok().and_then(|time| u64::try_from(time.as_nanos()).ok()).unwrap_or(0)
+    since
+        .ok()
+        .and_then(|time| u64::try_from(time.as_nanos()).ok())
+        .unwrap_or(0)
 }

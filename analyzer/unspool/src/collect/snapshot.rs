@@ -1,8 +1,6 @@
 //! One look at all threads of a program that runs, and goes on afterwards.
 
-use unspool_capture::{
-    Chunk, EndReason, Event, Record, SNAPSHOT_PROBE, Severity, Snapshot,
-};
+use unspool_capture::{Chunk, EndReason, Event, Record, SNAPSHOT_PROBE, Severity, Snapshot};
 use unspool_rsp::{Registers, ThreadId};
 use unspool_unwind::{WalkOptions, walk};
 
@@ -32,7 +30,8 @@ impl Recorder {
     fn look(&mut self) -> Result<(), Error> {
         let program = self.identify()?;
         self.sink.record(self.session.target(program.path.clone()));
-        self.threads.compare(&mut self.sink, &mut self.session, true);
+        self.threads
+            .compare(&mut self.sink, &mut self.session, true);
         self.list_modules(program);
         for threads in self.threads.ids().chunks(BATCH) {
             self.look_at(threads)?;
@@ -42,9 +41,15 @@ impl Recorder {
 
     fn look_at(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
         let mut batch = self.session.client.batch();
-        let tickets: Vec<_> = threads.iter().map(|thread| batch.registers(*thread)).collect();
+        let tickets: Vec<_> = threads
+            .iter()
+            .map(|thread| batch.registers(*thread))
+            .collect();
         let mut answers = batch.send()?;
-        let registers: Vec<_> = tickets.into_iter().map(|ticket| answers.take(ticket)).collect();
+        let registers: Vec<_> = tickets
+            .into_iter()
+            .map(|ticket| answers.take(ticket))
+            .collect();
 
         let mut batch = self.session.client.batch();
         let tickets: Vec<_> = registers
@@ -56,11 +61,19 @@ impl Recorder {
             .collect();
         let mut answers = batch.send()?;
         for ((thread, registers), ticket) in threads.iter().zip(registers).zip(tickets) {
-            let first = ticket.and_then(|(address, ticket)| Some(Chunk { address, bytes: answers.take(ticket).ok()? }));
+            let first = ticket.and_then(|(address, ticket)| {
+                Some(Chunk {
+                    address,
+                    bytes: answers.take(ticket).ok()?,
+                })
+            });
             match registers {
                 Ok(registers) => self.note_thread(*thread, &registers, first),
                 Err(error) => {
-                    self.sink.note(Severity::Warning, format!("thread {} could not be read: {error}", thread.tid));
+                    self.sink.note(
+                        Severity::Warning,
+                        format!("thread {} could not be read: {error}", thread.tid),
+                    );
                 }
             }
         }
@@ -70,7 +83,12 @@ impl Recorder {
     fn note_thread(&mut self, thread: ThreadId, registers: &Registers, first: Option<Chunk>) {
         let file = self.session.abi.register_file(registers);
         let mut memory = LiveStack::new(&mut self.session.client, first);
-        let _ = walk(self.modules.map(), &file, &mut memory, &WalkOptions::default());
+        let _ = walk(
+            self.modules.map(),
+            &file,
+            &mut memory,
+            &WalkOptions::default(),
+        );
         let mut snapshot = Snapshot::of_registers(registers.bytes().to_vec(), registers.known());
         snapshot.chunks = memory.into_chunks();
         let event = Event {

@@ -26,9 +26,17 @@ pub(super) struct LiveStack<'a> {
 impl<'a> LiveStack<'a> {
     /// A stack of which `first` was read already.
     pub(super) fn new(client: &'a mut Client, first: Option<Chunk>) -> Self {
-        let chunks: Vec<Chunk> = first.into_iter().filter(|chunk| !chunk.bytes.is_empty()).collect();
+        let chunks: Vec<Chunk> = first
+            .into_iter()
+            .filter(|chunk| !chunk.bytes.is_empty())
+            .collect();
         let total = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
-        Self { client, chunks, total, fetches: 0 }
+        Self {
+            client,
+            chunks,
+            total,
+            fetches: 0,
+        }
     }
 
     /// Everything that was read.
@@ -50,8 +58,15 @@ impl<'a> LiveStack<'a> {
         }
         self.fetches += 1;
         // Not into what is known already, lest it is kept twice.
-        let next = self.chunks.iter().map(|chunk| chunk.address).filter(|at| *at > avma).min();
-        let room = next.map_or(MORE, |next| usize::try_from(next - avma).unwrap_or(MORE).min(MORE));
+        let next = self
+            .chunks
+            .iter()
+            .map(|chunk| chunk.address)
+            .filter(|at| *at > avma)
+            .min();
+        let room = next.map_or(MORE, |next| {
+            usize::try_from(next - avma).unwrap_or(MORE).min(MORE)
+        });
         // The stack may end within the range: a page that is missing says nothing of those before.
         let to_page_end = 4096 - usize::try_from(avma % 4096).unwrap_or(0);
         let bytes = match self.client.read_memory(avma, room) {
@@ -63,9 +78,16 @@ impl<'a> LiveStack<'a> {
             _ => return false,
         };
         self.total += bytes.len();
-        match self.chunks.iter_mut().find(|chunk| chunk.address.wrapping_add(chunk.bytes.len() as u64) == avma) {
+        match self
+            .chunks
+            .iter_mut()
+            .find(|chunk| chunk.address.wrapping_add(chunk.bytes.len() as u64) == avma)
+        {
             Some(before) => before.bytes.extend_from_slice(&bytes),
-            None => self.chunks.push(Chunk { address: avma, bytes }),
+            None => self.chunks.push(Chunk {
+                address: avma,
+                bytes,
+            }),
         }
         true
     }

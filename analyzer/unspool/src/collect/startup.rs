@@ -42,9 +42,19 @@ impl Recorder {
         let auxv = Auxv::read(client);
         let named = client.exec_file(self.session.pid).ok().flatten();
         let started_as = || memory::string(client, auxv.file_name).filter(|path| !path.is_empty());
-        let given = self.exec.as_ref().map(|exec| exec.to_string_lossy().into_owned());
-        let path = named.or_else(started_as).or(given).ok_or(Error::UnknownProgram)?;
-        Ok(Program { auxv, path, ..Program::default() })
+        let given = self
+            .exec
+            .as_ref()
+            .map(|exec| exec.to_string_lossy().into_owned());
+        let path = named
+            .or_else(started_as)
+            .or(given)
+            .ok_or(Error::UnknownProgram)?;
+        Ok(Program {
+            auxv,
+            path,
+            ..Program::default()
+        })
     }
 
     /// Adds the modules that are there from the start and plants what can be planted now.
@@ -63,7 +73,12 @@ impl Recorder {
     pub(super) fn list_modules(&mut self, program: Program) {
         self.add_first_modules(program);
         if let Some(listed) = self.listed_libraries() {
-            self.modules.update(&mut self.session, &mut self.sink, &listed, &self.program.kept);
+            self.modules.update(
+                &mut self.session,
+                &mut self.sink,
+                &listed,
+                &self.program.kept,
+            );
         }
     }
 
@@ -71,8 +86,13 @@ impl Recorder {
     fn add_first_modules(&mut self, program: Program) {
         self.program = program;
         let auxv = self.program.auxv;
-        let headers = memory::program_headers(&mut self.session.client, &self.session.abi, auxv.headers, auxv.header_count)
-            .unwrap_or_default();
+        let headers = memory::program_headers(
+            &mut self.session.client,
+            &self.session.abi,
+            auxv.headers,
+            auxv.header_count,
+        )
+        .unwrap_or_default();
         let bias = bias_of_program(&auxv, &headers);
         let adding = Adding {
             path: self.program.path.clone(),
@@ -89,23 +109,42 @@ impl Recorder {
             let interpreter = headers
                 .iter()
                 .find(|header| header.kind == PT_INTERP)
-                .and_then(|header| memory::string(&mut self.session.client, bias.wrapping_add(header.svma)))
+                .and_then(|header| {
+                    memory::string(&mut self.session.client, bias.wrapping_add(header.svma))
+                })
                 .unwrap_or_else(|| "ld.so".to_owned());
-            let adding = Adding { path: interpreter, bias: auxv.interpreter, ..Adding::default() };
+            let adding = Adding {
+                path: interpreter,
+                bias: auxv.interpreter,
+                ..Adding::default()
+            };
             let linker = self.modules.add(&mut self.session, &mut self.sink, adding);
             self.program.kept.push(linker);
         }
         if auxv.vdso != 0 {
-            self.modules.add_vdso(&mut self.session, &mut self.sink, auxv.vdso);
-            self.program.kept.extend(self.modules.iter().filter(|m| m.path == "[vdso]").map(|m| m.id));
+            self.modules
+                .add_vdso(&mut self.session, &mut self.sink, auxv.vdso);
+            self.program.kept.extend(
+                self.modules
+                    .iter()
+                    .filter(|m| m.path == "[vdso]")
+                    .map(|m| m.id),
+            );
         }
     }
 
     /// The dynamic linker has changed its list, or may have: follows it, if the change is complete.
     pub(super) fn update_modules(&mut self) -> Result<(), Error> {
-        let Some(listed) = self.listed_libraries() else { return Ok(()) };
+        let Some(listed) = self.listed_libraries() else {
+            return Ok(());
+        };
         let first = !self.libraries_known;
-        let (new, gone) = self.modules.update(&mut self.session, &mut self.sink, &listed, &self.program.kept);
+        let (new, gone) = self.modules.update(
+            &mut self.session,
+            &mut self.sink,
+            &listed,
+            &self.program.kept,
+        );
         for range in &gone {
             self.probes.unmapped(&mut self.session.client, range);
         }
@@ -124,29 +163,44 @@ impl Recorder {
         if self.program.rendezvous.is_none() {
             self.program.rendezvous = rendezvous::address(client, abi, &self.program.auxv);
         }
-        let state = self.program.rendezvous.and_then(|at| Rendezvous::read(client, abi, at));
+        let state = self
+            .program
+            .rendezvous
+            .and_then(|at| Rendezvous::read(client, abi, at));
         let state = state.filter(|state| state.consistent)?;
         let offered = client.features().has("qXfer:libraries-svr4:read");
         let listed: Vec<Listed> = match offered.then(|| client.libraries()) {
             Some(Ok(libraries)) if !libraries.is_empty() => libraries
                 .into_iter()
                 .filter(|library| !library.path.is_empty())
-                .map(|library| Listed { path: library.path, bias: library.l_addr })
+                .map(|library| Listed {
+                    path: library.path,
+                    bias: library.l_addr,
+                })
                 .collect(),
             _ => state.libraries(client, abi),
         };
         // The program itself may be listed too, under whatever name.
-        let executable = self.modules.get(self.program.executable).map(|executable| executable.bias);
-        Some(listed.into_iter()
-            .filter(|listed| Some(listed.bias) != executable)
-            .collect())
+        let executable = self
+            .modules
+            .get(self.program.executable)
+            .map(|executable| executable.bias);
+        Some(
+            listed
+                .into_iter()
+                .filter(|listed| Some(listed.bias) != executable)
+                .collect(),
+        )
     }
 
     /// Plants at the dynamic linker's notification function, wherever it is named.
     fn plant_linker(&mut self) -> Result<(), Error> {
-        let named = self.program.kept.iter().filter_map(|id| self.modules.get(*id)).find_map(|mapped| {
-            places(mapped, "_dl_debug_state").into_iter().next()
-        });
+        let named = self
+            .program
+            .kept
+            .iter()
+            .filter_map(|id| self.modules.get(*id))
+            .find_map(|mapped| places(mapped, "_dl_debug_state").into_iter().next());
         // Without a symbol, r_debug names the function, if the linker has come that far.
         let (client, abi) = (&mut self.session.client, &self.session.abi);
         let place = named.or_else(|| {
@@ -162,12 +216,16 @@ impl Recorder {
         match place {
             Some(place) => self.probes.plant_linker(client, abi, &place),
             None if self.program.auxv.interpreter != 0 => {
-                let problem = self.modules.iter().find_map(|mapped| mapped.problem.as_deref());
+                let problem = self
+                    .modules
+                    .iter()
+                    .find_map(|mapped| mapped.problem.as_deref());
                 Err(Error::NoCreation(format!(
                     "the dynamic linker's file is needed, {}",
-                    problem.map_or("and has no symbol _dl_debug_state; install its debug file".to_owned(), |problem| format!(
-                        "but {problem}"
-                    ))
+                    problem.map_or(
+                        "and has no symbol _dl_debug_state; install its debug file".to_owned(),
+                        |problem| format!("but {problem}")
+                    )
                 )))
             }
             None => Ok(()),
@@ -184,11 +242,25 @@ impl Recorder {
                 continue;
             }
             for (kind, names) in FUNCTIONS {
-                wanted.extend(names.iter().flat_map(|name| places(mapped, name)).map(|place| (kind, place)));
+                if self.threads_run_on && kind != ProbeKind::Create {
+                    continue;
+                }
+                wanted.extend(
+                    names
+                        .iter()
+                        .flat_map(|name| places(mapped, name))
+                        .map(|place| (kind, place)),
+                );
             }
         }
         for (kind, place) in wanted {
-            self.probes.plant(&mut self.session.client, &self.session.abi, &mut self.sink, kind, &place)?;
+            self.probes.plant(
+                &mut self.session.client,
+                &self.session.abi,
+                &mut self.sink,
+                kind,
+                &place,
+            )?;
         }
         Ok(())
     }
@@ -198,15 +270,26 @@ impl Recorder {
         if self.probes.has(ProbeKind::Create) {
             return Ok(());
         }
-        let Some(mapped) = self.modules.get(executable) else { return Ok(()) };
+        let Some(mapped) = self.modules.get(executable) else {
+            return Ok(());
+        };
         let Some(image) = &mapped.image else {
             let problem = mapped.problem.clone().unwrap_or_default();
-            return Err(Error::File(format!("{problem}; name the program's file with --exec")));
+            return Err(Error::File(format!(
+                "{problem}; name the program's file with --exec"
+            )));
         };
         if image.symbols().functions().next().is_none() {
             let id = mapped.build_id.as_ref().map(ToString::to_string);
-            let id = id.filter(|id| id.len() > 2).map_or("XX/REST.debug".to_owned(), |id| format!("{}/{}.debug", &id[..2], &id[2..]));
-            return Err(Error::NoSymbols { path: mapped.path.clone(), id });
+            let id = id
+                .filter(|id| id.len() > 2)
+                .map_or("XX/REST.debug".to_owned(), |id| {
+                    format!("{}/{}.debug", &id[..2], &id[2..])
+                });
+            return Err(Error::NoSymbols {
+                path: mapped.path.clone(),
+                id,
+            });
         }
         self.sink.note(
             Severity::Warning,
@@ -220,10 +303,15 @@ impl Recorder {
         if self.probes.has(ProbeKind::Create) {
             return Ok(());
         }
-        if let Some(library) = self.modules.iter().find(|mapped| is_c_library(&mapped.path))
+        if let Some(library) = self
+            .modules
+            .iter()
+            .find(|mapped| is_c_library(&mapped.path))
             && let Some(problem) = &library.problem
         {
-            return Err(Error::NoCreation(format!("the C library's file is needed, but {problem}")));
+            return Err(Error::NoCreation(format!(
+                "the C library's file is needed, but {problem}"
+            )));
         }
         // An unusual C library: whoever defines the function is believed.
         let own: Vec<(ProbeKind, Place)> = self
@@ -231,12 +319,21 @@ impl Recorder {
             .iter()
             .flat_map(|mapped| {
                 FUNCTIONS.into_iter().flat_map(move |(kind, names)| {
-                    names.iter().flat_map(move |name| places(mapped, name)).map(move |place| (kind, place))
+                    names
+                        .iter()
+                        .flat_map(move |name| places(mapped, name))
+                        .map(move |place| (kind, place))
                 })
             })
             .collect();
         for (kind, place) in own {
-            self.probes.plant(&mut self.session.client, &self.session.abi, &mut self.sink, kind, &place)?;
+            self.probes.plant(
+                &mut self.session.client,
+                &self.session.abi,
+                &mut self.sink,
+                kind,
+                &place,
+            )?;
         }
         if !self.probes.has(ProbeKind::Create) {
             self.sink.note(
@@ -249,7 +346,10 @@ impl Recorder {
 
     /// The process runs another program now: everything planted and mapped is gone with the old.
     pub(super) fn on_exec(&mut self, thread: ThreadId, path: &str) -> Result<(), Error> {
-        self.sink.note(Severity::Info, format!("the process became another program: {path}"));
+        self.sink.note(
+            Severity::Info,
+            format!("the process became another program: {path}"),
+        );
         self.threads.clear(&mut self.sink, Some(thread.tid));
         self.pending.clear();
         self.probes.clear();
@@ -260,7 +360,10 @@ impl Recorder {
         match self.begin_program(program) {
             // The recording has begun long ago; the program it is about now cannot be watched.
             Err(error) if !matches!(&error, Error::Rsp(error) if error.is_fatal()) => {
-                self.sink.note(Severity::Error, format!("its threads are not recorded: {error}"));
+                self.sink.note(
+                    Severity::Error,
+                    format!("its threads are not recorded: {error}"),
+                );
                 Ok(())
             }
             other => other,
@@ -274,13 +377,20 @@ fn bias_of_program(auxv: &Auxv, headers: &[ProgramHeader]) -> u64 {
         return auxv.headers.wrapping_sub(own.svma);
     }
     // A static PIE may lack PT_PHDR; its headers lie in the first page of the first segment.
-    let first = headers.iter().filter(|header| header.kind == PT_LOAD).min_by_key(|header| header.offset);
-    first.map_or(0, |first| (auxv.headers & !0xfff).wrapping_sub(first.svma & !0xfff))
+    let first = headers
+        .iter()
+        .filter(|header| header.kind == PT_LOAD)
+        .min_by_key(|header| header.offset);
+    first.map_or(0, |first| {
+        (auxv.headers & !0xfff).wrapping_sub(first.svma & !0xfff)
+    })
 }
 
 /// All functions of that name in a module.
 pub(super) fn places(mapped: &Mapped, name: &str) -> Vec<Place> {
-    let Some(image) = &mapped.image else { return Vec::new() };
+    let Some(image) = &mapped.image else {
+        return Vec::new();
+    };
     let symbols = image.symbols().named(name);
     symbols
         .into_iter()
@@ -297,5 +407,7 @@ pub(super) fn places(mapped: &Mapped, name: &str) -> Vec<Place> {
 /// Whether a library is one that makes threads itself: glibc, its libpthread of old, musl, bionic.
 fn is_c_library(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    ["libc.so", "libc-", "libpthread", "ld-musl", "libc.musl"].iter().any(|start| name.starts_with(start))
+    ["libc.so", "libc-", "libpthread", "ld-musl", "libc.musl"]
+        .iter()
+        .any(|start| name.starts_with(start))
 }

@@ -40,7 +40,9 @@ impl Recorder {
     }
 
     fn find_way(&mut self, thread: ThreadId, breakpoint: Breakpoint) -> Result<(), Error> {
-        self.session.client.resume(&[(Action::Step, Some(thread))])?;
+        self.session
+            .client
+            .resume(&[(Action::Step, Some(thread))])?;
         let Some(reply) = self.session.wait(STEP_TIMEOUT)? else {
             self.stepping.insert(thread.tid);
             return Ok(());
@@ -63,7 +65,9 @@ impl Recorder {
     }
 
     fn step_inserted(&mut self, thread: ThreadId, breakpoint: Breakpoint) -> Result<(), Error> {
-        self.session.client.resume(&[(Action::Step, Some(thread))])?;
+        self.session
+            .client
+            .resume(&[(Action::Step, Some(thread))])?;
         match self.session.wait(STEP_TIMEOUT)? {
             Some(reply) => match self.stepped(thread, &reply)? {
                 Some(pc) if pc != breakpoint.address => self.resume(),
@@ -87,9 +91,18 @@ impl Recorder {
         let mut signal = None;
         let mut outcome = None;
         for _ in 0..SIGNALS_BEFORE_STEP {
-            self.session.client.resume(&[(Action::Step, Some(thread))])?;
-            let Some(reply) = self.session.wait(STEP_TIMEOUT)? else { break };
-            let StopReply::Stopped { signal: got, thread: who, .. } = &reply else {
+            self.session
+                .client
+                .resume(&[(Action::Step, Some(thread))])?;
+            let Some(reply) = self.session.wait(STEP_TIMEOUT)? else {
+                break;
+            };
+            let StopReply::Stopped {
+                signal: got,
+                thread: who,
+                ..
+            } = &reply
+            else {
                 outcome = Some(reply);
                 break;
             };
@@ -105,7 +118,10 @@ impl Recorder {
                 break;
             }
         }
-        if !matches!(outcome, Some(StopReply::Exited { .. } | StopReply::Terminated { .. })) {
+        if !matches!(
+            outcome,
+            Some(StopReply::Exited { .. } | StopReply::Terminated { .. })
+        ) {
             self.session.client.insert_breakpoint(breakpoint)?;
         }
         match outcome {
@@ -121,9 +137,11 @@ impl Recorder {
     /// Where `thread` stands, if `reply` is the end of its step.
     fn stepped(&mut self, thread: ThreadId, reply: &StopReply) -> Result<Option<u64>, Error> {
         match reply {
-            StopReply::Stopped { signal: SIGTRAP, thread: who, .. } if who.is_none_or(|who| who.tid == thread.tid) => {
-                self.pc_of(thread, reply)
-            }
+            StopReply::Stopped {
+                signal: SIGTRAP,
+                thread: who,
+                ..
+            } if who.is_none_or(|who| who.tid == thread.tid) => self.pc_of(thread, reply),
             _ => Ok(None),
         }
     }

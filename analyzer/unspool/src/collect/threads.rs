@@ -26,20 +26,44 @@ pub(super) struct Threads {
 
 impl Threads {
     /// Notes a thread, unless it is known. `existed_before`: its creation was not watched.
-    pub(super) fn seen(&mut self, sink: &mut Sink, session: &mut Session, id: ThreadId, existed_before: bool) {
+    pub(super) fn seen(
+        &mut self,
+        sink: &mut Sink,
+        session: &mut Session,
+        id: ThreadId,
+        existed_before: bool,
+    ) {
         if self.live.contains_key(&id.tid) {
             return;
         }
         let name = session.thread_name(id).unwrap_or_default();
         let time_ns = if existed_before { 0 } else { sink.now_ns() };
-        sink.record(ThreadSeen { tid: id.tid, name: name.clone(), time_ns, existed_before });
-        self.live.insert(id.tid, Thread { id, name, started: existed_before });
+        sink.record(ThreadSeen {
+            tid: id.tid,
+            name: name.clone(),
+            time_ns,
+            existed_before,
+        });
+        self.live.insert(
+            id.tid,
+            Thread {
+                id,
+                name,
+                started: existed_before,
+            },
+        );
+    }
+
+    pub(super) fn knows(&self, tid: u64) -> bool {
+        self.live.contains_key(&tid)
     }
 
     /// Notes that a thread has arrived at a start routine; false if it had before, so that this is
     /// an ordinary call of that function.
     pub(super) fn start(&mut self, tid: u64) -> bool {
-        self.live.get_mut(&tid).is_some_and(|thread| !std::mem::replace(&mut thread.started, true))
+        self.live
+            .get_mut(&tid)
+            .is_some_and(|thread| !std::mem::replace(&mut thread.started, true))
     }
 
     /// Reads the name of one thread again.
@@ -55,7 +79,11 @@ impl Threads {
             && thread.name != name
         {
             thread.name.clone_from(&name);
-            sink.record(ThreadName { tid, name, time_ns: sink.now_ns() });
+            sink.record(ThreadName {
+                tid,
+                name,
+                time_ns: sink.now_ns(),
+            });
         }
     }
 
@@ -74,13 +102,20 @@ impl Threads {
 
     pub(super) fn exited(&mut self, sink: &mut Sink, tid: u64, code: Option<i64>, exact: bool) {
         if self.live.remove(&tid).is_some() {
-            sink.record(ThreadExited { tid, time_ns: sink.now_ns(), code, exact });
+            sink.record(ThreadExited {
+                tid,
+                time_ns: sink.now_ns(),
+                code,
+                exact,
+            });
         }
     }
 
     /// Compares with the server's list: notes who is new and who is gone. The program stands.
     pub(super) fn compare(&mut self, sink: &mut Sink, session: &mut Session, existed_before: bool) {
-        let Ok(list) = session.client.thread_list() else { return };
+        let Ok(list) = session.client.thread_list() else {
+            return;
+        };
         let list = list.to_vec();
         for entry in &list {
             self.seen(sink, session, entry.id, existed_before);
@@ -88,8 +123,12 @@ impl Threads {
                 self.rename(sink, entry.id.tid, name.clone());
             }
         }
-        let gone: Vec<u64> =
-            self.live.keys().copied().filter(|tid| !list.iter().any(|entry| entry.id.tid == *tid)).collect();
+        let gone: Vec<u64> = self
+            .live
+            .keys()
+            .copied()
+            .filter(|tid| !list.iter().any(|entry| entry.id.tid == *tid))
+            .collect();
         for tid in gone {
             self.exited(sink, tid, None, false);
         }
