@@ -1,5 +1,6 @@
 //! Compare the analysis of code with call frame information:
-//! `verify_code ELF [DEBUG-FILE] [--no-symbols]`.
+//! `verify_code ELF [DEBUG-FILE] [--no-symbols]`. The analysis sees ELF
+//! alone; the debug file only serves as truth.
 
 use std::path::Path;
 use std::time::Instant;
@@ -13,6 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let symbols = !arguments.iter().any(|argument| argument == "--no-symbols");
     let mut files = arguments.iter().filter(|argument| !argument.starts_with("--"));
     let path = files.next().ok_or("usage: verify_code ELF [DEBUG-FILE] [--no-symbols]")?;
+    let analysed = Image::open(Path::new(path))?;
     let mut image = Image::open(Path::new(path))?;
     if let Some(debug) = files.next() {
         image = image.with_debug_file(Image::open(Path::new(debug))?);
@@ -26,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let start = Instant::now();
     let analysis = table.analysis().map_or(0, |analysis| analysis.functions());
     println!("code of {analysis} functions in {:?}: {:?} rows, rules", start.elapsed(), table.size(Source::Code));
-    let agreement = verify(&image, &table, symbols);
+    let agreement = verify(&analysed, &image, &table, symbols);
     let (agree, unknown, wrong) = agreement.percent();
     println!("{} instructions: agree {agree:.3} % unknown {unknown:.3} % wrong {wrong:.3} %", agreement.total());
     let mut worst: Vec<_> = agreement.functions.iter().collect();

@@ -116,6 +116,16 @@ pub(crate) fn instruction_len(image: &Image, svma: u64, thumb: bool) -> Option<u
     code.decode(svma, thumb).map(|instruction| instruction.len)
 }
 
+/// Whether only space is filled at `svma`.
+pub(crate) fn is_padding(image: &Image, svma: u64, thumb: bool) -> bool {
+    let code = Code {
+        image,
+        symbols: false,
+        silent: HashSet::new(),
+    };
+    starts::is_padding(&code, svma, thumb)
+}
+
 /// The code of an image, as the engine reads it.
 struct Code<'i> {
     image: &'i Image,
@@ -360,11 +370,7 @@ impl Survey<'_> {
     }
 
     fn fill(&mut self, start: u64, end: u64) {
-        let thumb = self
-            .starts
-            .range(..=start)
-            .next_back()
-            .is_some_and(|(_, &thumb)| thumb);
+        let thumb = starts::mode(&self.code, start, end);
         let step = if thumb { 2 } else { 4 };
         let mut at = start.next_multiple_of(step);
         while at + step <= end {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use unspool_image::{CodeKind, Image};
 
 use crate::code::state::{State, Value};
-use crate::code::{instruction_len, survey};
+use crate::code::{instruction_len, is_padding, survey};
 use crate::rule::{Cfa, Place, Source};
 use crate::table::Table;
 
@@ -49,11 +49,11 @@ impl Agreement {
     }
 }
 
-/// Compare the analysis of `image` with the CFI in `truth`; `symbols`: let the analysis use symbols. Mapping
-/// symbols, if there are any, only tell instructions from data here.
-pub fn verify(image: &Image, truth: &Table, symbols: bool) -> Agreement {
+/// Compare the analysis of `analysed` with the CFI in `truth`; `symbols`: let the analysis use symbols. `image` is the
+/// same image, with its debug file if there is one: its mapping symbols tell instructions from data.
+pub fn verify(analysed: &Image, image: &Image, truth: &Table, symbols: bool) -> Agreement {
     let mut states: HashMap<u64, State> = HashMap::new();
-    survey(image, symbols, &mut |function| {
+    survey(analysed, symbols, &mut |function| {
         for (svma, _, state) in &function.instructions {
             states.entry(*svma).or_insert_with(|| state.clone());
         }
@@ -70,6 +70,10 @@ pub fn verify(image: &Image, truth: &Table, symbols: bool) -> Agreement {
             let Some(len) = instruction_len(image, at, thumb) else {
                 break;
             };
+            if !states.contains_key(&at) && is_padding(image, at, thumb) {
+                at += u64::from(len);
+                continue;
+            }
             let verdict = states
                 .get(&at)
                 .map_or(Verdict::Unknown, |state| judge(state, row.rule.cfa, row.rule.ra));

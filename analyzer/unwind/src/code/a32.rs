@@ -399,7 +399,8 @@ fn load_store(w: u32, svma: u64) -> Instruction {
             }));
         }
         // ldr pc, [sp], #4
-        return Instruction::new(4).flow(if rn == SP && !register && !bit(w, 24) {
+        let instruction = address.transfer(|_, _| Effect::Clobber(0));
+        return instruction.flow(if rn == SP && !register && !bit(w, 24) {
             Flow::Return
         } else {
             Flow::Indirect
@@ -407,6 +408,11 @@ fn load_store(w: u32, svma: u64) -> Instruction {
     }
     if byte {
         return address.transfer(|_, _| Effect::Clobber(mask));
+    }
+    if register && w & 0xff0 == 0x100 && !address.write {
+        let mut instruction = Instruction::new(4).clobber(mask);
+        instruction.indexed = Some((rt, rn, field(w, 0)));
+        return instruction;
     }
     address.transfer(|base, offset| Effect::Load { base, offset, mask })
 }

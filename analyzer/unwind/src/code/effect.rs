@@ -128,6 +128,8 @@ pub enum TableForm {
     Words,
     /// Instructions (`add pc, pc, index, lsl #2`).
     Branches,
+    /// Words added to the table's address (`ldr r, [table, index, lsl #2]; add r, table; bx r`).
+    Offsets,
 }
 
 /// The most effects one instruction has.
@@ -142,6 +144,8 @@ pub struct Instruction {
     pub condition: u8,
     /// Number of further instructions of the IT block that this instruction opens, and their conditions.
     pub it: u8,
+    /// Loads a word indexed: destination, base, index.
+    pub indexed: Option<(u8, u8, u8)>,
     /// Compares this register to this constant.
     pub compares: Option<(u8, u32)>,
     /// Where control goes.
@@ -158,6 +162,7 @@ impl Instruction {
             condition: 14,
             it: 0,
             compares: None,
+            indexed: None,
             flow: Flow::Next,
             effects: [Effect::Clobber(0); MOST],
             count: 0,

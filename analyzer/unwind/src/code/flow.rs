@@ -6,13 +6,17 @@
 //!
 //! Calls that do not return need no list of names: their fall-through runs into another block, data or the next
 //! function. A state remembers the last call on its path ([`State::after`]); where such a path meets one that
-//! disagrees on the stack pointer, or runs off the function, the call is taken not to return and
-//! the function is analysed again without its fall-through.
+//! disagrees on the stack pointer, runs off the function, returns with the stack pointer elsewhere, or
+//! pushes a link register that the call has overwritten (the next function's prologue), the call is
+//! taken not to return and the function is analysed again without its fall-through.
+//!
+//! Jumps that cannot be resolved lead to the code between the function's reached parts that nothing else leads to:
+//! to each such orphan with the state that all of these jumps agree on.
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::effect::{Effect, Flow, Instruction, TableForm, Target};
-use super::state::State;
+use super::effect::{Effect, Flow, Instruction, Table, TableForm, Target};
+use super::state::{State, Value};
 
 /// No function of more bytes is analysed.
 const LARGEST: u64 = 4 << 20;
@@ -59,13 +63,19 @@ pub struct Function {
 /// Follow the function at `start`; it ends before `end`.
 pub(crate) fn follow(text: &dyn Text, start: Target, end: u64, entry: State) -> Function {
     let mut silent: HashSet<u32> = HashSet::new();
+    let mut orphans: BTreeSet<u32> = BTreeSet::new();
     let end = end.min(start.svma.saturating_add(LARGEST));
     for round in 0.. {
         let mut pass = Pass::new(text, start, end, &silent);
+        pass.orphans = orphans.iter().copied().collect();
         pass.discover();
         let found = pass.fix(entry.clone());
         let fresh: Vec<u32> = found.into_iter().filter(|call| !silent.contains(call)).collect();
-        if fresh.is_empty() || round >= 12 {
+        if round < 80 && fresh.is_empty() && let Some(orphan) = pass.orphan() && orphans.len() < 64 {
+            orphans.insert(orphan);
+            continue;
+        }
+        if fresh.is_empty() || round >= 80 {
             return pass.report(fresh.is_empty());
         }
         silent.extend(fresh);
@@ -84,8 +94,9 @@ struct Pass<'t> {
     leaders: BTreeSet<u32>,
     tables: Vec<(u32, Vec<u32>)>,
     states: Vec<Option<State>>,
+    /// Where unresolved jumps are taken to lead.
+    orphans: Vec<u32>,
     doubtful: bool,
-    returns: bool,
 }
 
 impl<'t> Pass<'t> {
@@ -101,8 +112,8 @@ impl<'t> Pass<'t> {
             leaders: BTreeSet::new(),
             tables: Vec::new(),
             states: Vec::new(),
+            orphans: Vec::new(),
             doubtful: false,
-            returns: false,
         }
     }
 
@@ -124,7 +135,8 @@ impl<'t> Pass<'t> {
 
     fn discover(&mut self) {
         let mut open = vec![0u32];
-        self.leaders.insert(0);
+        open.extend(&self.orphans);
+        self.leaders.extend(&open);
         while let Some(mut half) = open.pop() {
             // Conditions of the instructions that an IT instruction governs, next first.
             let mut governed: Vec<u8> = Vec::new();
@@ -149,6 +161,11 @@ impl<'t> Pass<'t> {
                     // mov lr, pc; bx register
                     instruction.flow = Flow::Call(None);
                 }
+                if instruction.flow == Flow::Indirect
+                    && let Some(table) = self.offset_table(half)
+                {
+                    instruction.flow = Flow::Table(table);
+                }
                 link_set = matches!(instruction.effects().first(), Some(Effect::Constant { to: 14, value }) if u64::from(*value) == svma + 8);
                 let next = half + u32::from(instruction.len) / 2;
                 let conditional = instruction.condition != ALWAYS;
@@ -172,11 +189,17 @@ impl<'t> Pass<'t> {
                     }
                     Flow::Table(_) => {
                         targets = self.table_targets(half, &instruction);
-                        self.doubtful |= targets.is_empty();
+                        if targets.is_empty() {
+                            targets.clone_from(&self.orphans);
+                        }
                         self.tables.push((half, targets.clone()));
                         conditional
                     }
-                    Flow::Return | Flow::Indirect | Flow::Trap => conditional,
+                    Flow::Indirect => {
+                        self.tables.push((half, self.orphans.clone()));
+                        conditional
+                    }
+                    Flow::Return | Flow::Trap => conditional,
                 };
                 let joins = conditional && !matches!(instruction.flow, Flow::Next | Flow::Call(_))
                     || matches!(instruction.flow, Flow::IfZero { .. });
@@ -194,6 +217,37 @@ impl<'t> Pass<'t> {
                 half = next;
             }
         }
+    }
+
+    /// The table of offsets that leads to the indirect jump at `half`, if the instructions before it are
+    /// `adr table; ldr r, [table, index, lsl #2]; add r, table`.
+    fn offset_table(&self, half: u32) -> Option<Table> {
+        let mut loaded = None;
+        let mut added = false;
+        for back in (half.saturating_sub(16)..half).rev() {
+            let Some(earlier) = self.at(back) else { continue };
+            match loaded {
+                None => {
+                    added |= matches!(earlier.effects().first(), Some(Effect::AddRegister { subtract: false, .. }));
+                    loaded = earlier.indexed;
+                }
+                Some((_, base, index)) => {
+                    for effect in earlier.effects() {
+                        if let Effect::Constant { to, value } = effect
+                            && *to == base
+                        {
+                            return added.then_some(Table {
+                                svma: Some(u64::from(*value)),
+                                base,
+                                index,
+                                form: TableForm::Offsets,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        None
     }
 
     /// Where a jump table leads. Its length is known from the comparison before it, else it ends where its
@@ -232,7 +286,7 @@ impl<'t> Pass<'t> {
             let (at, size) = match table.form {
                 TableForm::Bytes => (base + u64::from(entry), 1),
                 TableForm::Halfwords => (base + 2 * u64::from(entry), 2),
-                TableForm::Words | TableForm::Branches => (base + 4 * u64::from(entry), 4),
+                TableForm::Words | TableForm::Branches | TableForm::Offsets => (base + 4 * u64::from(entry), 4),
             };
             if bound.is_none() && at + size > limit {
                 break;
@@ -243,6 +297,7 @@ impl<'t> Pass<'t> {
                 TableForm::Halfwords => here + 4 + 2 * u64::from(word & 0xffff),
                 TableForm::Words => u64::from(word & !1),
                 TableForm::Branches => at,
+                TableForm::Offsets => base.wrapping_add_signed(i64::from(word as i32)) & 0xffff_fffe,
             };
             let Some(target_half) = self.half(Target {
                 svma: target,
@@ -275,7 +330,7 @@ impl<'t> Pass<'t> {
         let mut open: BTreeSet<u32> = BTreeSet::from([0]);
         let mut steps = 200 * self.decoded.len() + 1000;
         while let Some(leader) = open.pop_first() {
-            let Some(state) = self.states[leader as usize].clone() else {
+            let Some(state) = self.states.get(leader as usize).cloned().flatten() else {
                 continue;
             };
             let mut edges = Vec::new();
@@ -294,7 +349,10 @@ impl<'t> Pass<'t> {
                     }
                     continue;
                 };
-                match &mut self.states[half as usize] {
+                let Some(place) = self.states.get_mut(half as usize) else {
+                    continue;
+                };
+                match place {
                     Some(old) => {
                         let conflict = matches!((old.depth(), state.depth()), (Some(a), Some(b)) if a != b);
                         if conflict && old.after != state.after {
@@ -336,7 +394,7 @@ impl<'t> Pass<'t> {
         let mut half = leader;
         let mut count = 0;
         loop {
-            if half != leader && self.leaders.contains(&half) {
+            if half != leader && (half as usize) < self.index.len() && self.leaders.contains(&half) {
                 if let Some((_, other)) = held {
                     state.meet(&other);
                 }
@@ -389,6 +447,10 @@ impl<'t> Pass<'t> {
                 Some((of, other)) if condition == *of => other,
                 _ => &mut state,
             };
+            if active.register(14) == Value::Unknown && active.after.is_some() && pushes_link(instruction) {
+                edges.push((None, active.clone()));
+                return count;
+            }
             for &effect in instruction.effects() {
                 active.apply(effect, &word);
             }
@@ -430,7 +492,24 @@ impl<'t> Pass<'t> {
                     }
                     onward = false;
                 }
-                Flow::Return | Flow::Indirect | Flow::Trap => onward = false,
+                Flow::Indirect => {
+                    // Without a frame it is a tail call.
+                    if active.depth() != Some(0) {
+                        for (_, targets) in self.tables.iter().filter(|table| table.0 == half) {
+                            for &to in targets {
+                                edges.push((Some(to), active.clone()));
+                            }
+                        }
+                    }
+                    onward = false;
+                }
+                Flow::Return => {
+                    if active.depth().is_some_and(|depth| depth != 0) && active.after.is_some() {
+                        edges.push((None, active.clone()));
+                    }
+                    onward = false;
+                }
+                Flow::Trap => onward = false,
             }
             if !onward {
                 if !conditional {
@@ -444,6 +523,57 @@ impl<'t> Pass<'t> {
             }
             half = next;
         }
+    }
+
+    /// Code between the reached parts that nothing leads to, if there is a jump that may.
+    fn orphan(&self) -> Option<u32> {
+        let framed = |half: u32| {
+            // The block that ends with this jump.
+            let leader = self.leaders.range(..=half).next_back()?;
+            let state = self.states.get(*leader as usize)?.clone()?;
+            let mut framed = false;
+            self.block(
+                *leader,
+                state,
+                &mut |at, _, state| framed |= at == half && state.depth() != Some(0),
+                &mut Vec::new(),
+            );
+            framed.then_some(())
+        };
+        let open = self.tables.iter().any(|(half, targets)| {
+            (targets.is_empty() || *targets == self.orphans) && framed(*half).is_some()
+        });
+        if !open {
+            return None;
+        }
+        let last = self.index.iter().rposition(|index| *index != NONE)?;
+        let mut literals = HashSet::new();
+        for instruction in &self.decoded {
+            for effect in instruction.effects() {
+                if let Effect::Literal { svma, .. } = effect {
+                    literals.insert(*svma & !3);
+                }
+            }
+        }
+        let mut half = 0u32;
+        while (half as usize) < last {
+            if let Some(instruction) = self.at(half) {
+                half += u32::from(instruction.len) / 2;
+                continue;
+            }
+            let svma = self.svma(half);
+            if literals.contains(&(svma & !3)) || self.text.is_data(svma) {
+                half += 1;
+                continue;
+            }
+            let instruction = self.text.decode(svma, self.start.thumb)?;
+            if instruction.effects().is_empty() && instruction.flow == Flow::Next {
+                half += u32::from(instruction.len) / 2;
+                continue;
+            }
+            return (!pushes_link(&instruction)).then_some(half);
+        }
+        None
     }
 
     fn report(mut self, settled: bool) -> Function {
@@ -489,11 +619,19 @@ impl<'t> Pass<'t> {
                 &mut edges,
             );
         }
-        self.returns = returns;
         function.endless = !returns;
         function.instructions.sort_by_key(|entry| entry.0);
         function
     }
+}
+
+/// A prologue's `push {.., lr}`.
+fn pushes_link(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.effects(),
+        [Effect::Add { to: 13, from: 13, by }, Effect::Store { base: 13, mask, .. }]
+            if *by < 0 && mask >> 14 & 1 == 1
+    )
 }
 
 /// Conditions of the instructions of an IT block, last first. `it` is the low byte of the instruction:

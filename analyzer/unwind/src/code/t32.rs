@@ -543,6 +543,11 @@ fn single(a: u32, b: u32, svma: u64) -> Instruction {
                 Flow::Indirect
             });
         }
+        if load && word && b >> 4 & 3 == 2 {
+            let mut instruction = new().clobber(mask);
+            instruction.indexed = Some((rt, rn, (b & 0xf) as u8));
+            return instruction;
+        }
         Address {
             rn,
             offset: None,
@@ -551,7 +556,8 @@ fn single(a: u32, b: u32, svma: u64) -> Instruction {
         }
     };
     if load && rt == PC {
-        return new().flow(if rn == SP && address.write {
+        let instruction = address.transfer(|_, _| Effect::Clobber(0));
+        return instruction.flow(if rn == SP && address.write {
             Flow::Return
         } else {
             Flow::Indirect
