@@ -52,7 +52,64 @@ fn cpp(name: &str, short: bool) -> Option<String> {
     if short {
         options = options.no_params().no_return_type();
     }
-    symbol.demangle_with_options(&options).ok()
+    let name = with_suffixed_literals(&symbol.demangle_with_options(&options).ok()?);
+    Some(if short {
+        without_qualifiers(&name)
+    } else {
+        name
+    })
+}
+
+/// Drops the qualifiers of a member function, which belong to its parameters, and the traces of empty
+/// template argument packs, as gdb does: `f<int, > const` -> `f<int>`.
+fn without_qualifiers(name: &str) -> String {
+    let mut name = name.replace(", >", ">");
+    while let Some(kept) = [" const", " volatile", " &&", " &"]
+        .iter()
+        .find_map(|qualifier| name.strip_suffix(qualifier))
+    {
+        name.truncate(kept.len());
+    }
+    name
+}
+
+/// `(unsigned long)0` -> `0ul`: integers among template arguments as gdb and c++filt write them.
+fn with_suffixed_literals(name: &str) -> String {
+    const TYPES: [(&str, &str); 5] = [
+        ("(unsigned long long)", "ull"),
+        ("(unsigned long)", "ul"),
+        ("(unsigned int)", "u"),
+        ("(long long)", "ll"),
+        ("(long)", "l"),
+    ];
+    let mut out = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(at) = rest.find('(') {
+        let (before, here) = rest.split_at(at);
+        out.push_str(before);
+        let literal = TYPES.iter().find_map(|(cast, suffix)| {
+            let number = here.strip_prefix(cast)?;
+            let digits = number.strip_prefix('-').unwrap_or(number);
+            let end = digits
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(digits.len());
+            let len = number.len() - digits.len() + end;
+            (end > 0).then(|| (&number[..len], suffix, &number[len..]))
+        });
+        match literal {
+            Some((number, suffix, after)) => {
+                out.push_str(number);
+                out.push_str(suffix);
+                rest = after;
+            }
+            None => {
+                out.push('(');
+                rest = &here[1..];
+            }
+        }
+    }
+    out.push_str(rest);
+    out
 }
 
 #[cfg(test)]
@@ -74,6 +131,14 @@ mod tests {
             "outer::Box<int, 4>::operator()"
         );
         assert_eq!(demangle("_Z3fooi@plt"), "foo(int)@plt");
+        assert_eq!(demangle("_Z1fILm7ELln1EEvv"), "void f<7ul, -1l>()");
+    }
+
+    #[test]
+    fn short_names_lose_qualifiers_and_empty_packs() {
+        assert_eq!(function_name("_ZNK1A1fEv"), "A::f");
+        assert_eq!(function_name("_Z1fIiJEEvT_"), "f<int>");
+        assert_eq!(function_name("_ZNK1AcvbEv"), "A::operator bool");
     }
 
     #[test]

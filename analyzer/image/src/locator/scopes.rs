@@ -36,7 +36,7 @@ struct File {
 
 struct Unit {
     unit: gimli::Unit<Reader>,
-    is_cpp: bool,
+    may_be_cpp: bool,
     /// Scope or function -> the scope around it.
     parents: HashMap<usize, usize>,
 }
@@ -101,8 +101,15 @@ impl Scopes {
             let declared = self.die(origin)?;
             die = Die {
                 name: declared.name.or(die.name),
+                linkage: die.linkage.or(declared.linkage),
                 ..declared
             };
+        }
+        if let Some(linkage) = &die.linkage {
+            let name = function_name(linkage);
+            if name != *linkage {
+                return Some(name);
+            }
         }
         let name = match die.name {
             Some(name) => name,
@@ -121,7 +128,7 @@ impl Scopes {
             Some(prefix) => format!("{prefix}::{name}"),
             None => name,
         };
-        (name.len() <= NAME_LIMIT).then_some(name)
+        (name.len() <= NAME_LIMIT).then(|| with_short_integers(name))
     }
 
     fn die(&mut self, place: Place) -> Option<Die> {
@@ -184,7 +191,8 @@ impl File {
                 }
                 gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => {
                     die.linkage = text(dwarf, &unit.unit, attribute.value())
-                        .filter(|name| unit.is_cpp && name.starts_with("_Z"));
+                        .filter(|name| unit.may_be_cpp && name.starts_with("_Z"))
+                        .filter(|name| rustc_demangle::try_demangle(name).is_err());
                 }
                 gimli::DW_AT_specification | gimli::DW_AT_abstract_origin => {
                     die.origin = match attribute.value() {
@@ -205,6 +213,24 @@ impl File {
         }
         Some(die)
     }
+}
+
+/// gcc writes the types among template arguments out; gdb shortens them.
+fn with_short_integers(name: String) -> String {
+    const TYPES: [(&str, &str); 6] = [
+        ("long long unsigned int", "unsigned long long"),
+        ("long unsigned int", "unsigned long"),
+        ("short unsigned int", "unsigned short"),
+        ("long long int", "long long"),
+        ("long int", "long"),
+        ("short int", "short"),
+    ];
+    if !name.contains('<') {
+        return name;
+    }
+    TYPES
+        .iter()
+        .fold(name, |name, (long, short)| name.replace(long, short))
 }
 
 fn text(
@@ -250,19 +276,20 @@ impl Unit {
             }
         }
         Some(Unit {
-            is_cpp: is_cpp(&unit),
+            may_be_cpp: may_be_cpp(&unit),
             unit,
             parents,
         })
     }
 }
 
-fn is_cpp(unit: &gimli::Unit<Reader>) -> bool {
+/// The partial units that dwz makes state no language.
+fn may_be_cpp(unit: &gimli::Unit<Reader>) -> bool {
     let root = unit.entry(unit.header.root_offset()).ok();
     let language = root.and_then(|root| root.attr_value(gimli::DW_AT_language));
     matches!(
         language,
-        Some(AttributeValue::Language(
+        None | Some(AttributeValue::Language(
             gimli::DW_LANG_C_plus_plus
                 | gimli::DW_LANG_C_plus_plus_03
                 | gimli::DW_LANG_C_plus_plus_11

@@ -266,3 +266,44 @@ fn debian_debug_files_of_libc_agree_with_addr2line() {
         compare_lines(path, "addr2line", &image, Path::new(&debug), 0.97);
     }
 }
+
+/// dwz moves what two programs have in common to a supplementary file.
+#[test]
+fn supplementary_files_of_dwz() {
+    let directory = directory("dwz");
+    let names = ["one", "two", "plain"];
+    let [one, two, plain] = names.map(|name| {
+        compile(
+            &directory,
+            name,
+            "g++ -g -O2 -gdwarf-4 -pthread",
+            "shapes.cpp",
+        )
+    });
+    let sup = directory.join("sup.debug");
+    run(&format!(
+        "dwz -m {} -M sup.debug {} {}",
+        sup.display(),
+        one.display(),
+        two.display()
+    ));
+    let whole = Image::open(&plain).expect("an image");
+    let (image, notes) = find(&Finder::default(), &one);
+    assert_eq!(notes, Vec::<String>::new());
+    assert_eq!(
+        image.supplementary_image().map(Image::name),
+        Some(&*sup.to_string_lossy())
+    );
+    let (ours, theirs) = (Locator::new(&image), Locator::new(&whole));
+    let mut named = 0;
+    for address in sample(&whole, 500) {
+        let [ours, theirs] = [ours.locate(address), theirs.locate(address)];
+        named += usize::from(ours.lines.iter().any(|frame| frame.function.is_some()));
+        assert_eq!(ours, theirs, "{address:#x}");
+    }
+    assert!(named > 100, "{named} named");
+    fs::remove_file(&sup).expect("removed");
+    let (image, notes) = find(&Finder::default(), &one);
+    assert!(notes[0].contains("sup.debug"), "{notes:?}");
+    assert!(!Locator::new(&image).notes().is_empty());
+}

@@ -77,7 +77,7 @@ fn eu_addr2line(path: &Path, addresses: &[u64]) -> Vec<(String, u32)> {
 pub(crate) fn compare_lines(what: &str, tool: &str, image: &Image, dwarf: &Path, least: f64) {
     let locator = Locator::new(image);
     assert!(locator.notes().is_empty(), "{:?}", locator.notes());
-    let addresses = sample(image, 4000);
+    let addresses = covered(image, 4000);
     let start = Instant::now();
     let ours: Vec<_> = addresses
         .iter()
@@ -121,8 +121,21 @@ pub(crate) fn compare_lines(what: &str, tool: &str, image: &Image, dwarf: &Path,
             format!("{address:#x}: {place:?}, eu-addr2line: {file}:{line}")
         });
     }
-    innermost.check(&format!("innermost lines of {what}"), 30, least);
-    inlined.check(&format!("inlined lines of {what}"), 30, least);
+    innermost.check(&format!("innermost lines of {what}"), 100, least);
+    // binutils 2.40 misses some inlined frames of clang's, which gdb has.
+    inlined.check(&format!("inlined lines of {what}"), 100, least - 0.02);
+}
+
+/// Addresses that are spread over the text, and each of the functions of `plain.c`, which are few in a
+/// static program.
+fn covered(image: &Image, count: u64) -> Vec<u64> {
+    let mut addresses = sample(image, count);
+    for name in ["visible", "hidden", "main"] {
+        for symbol in image.symbols().named(name) {
+            addresses.extend(symbol.svma..symbol.svma + symbol.size);
+        }
+    }
+    addresses
 }
 
 /// Programs with debug information, of every compiler.
@@ -150,13 +163,13 @@ fn programs(directory: &Path) -> Vec<(&'static str, &'static str, PathBuf)> {
         ),
         (
             "clang-O0",
-            "clang++ -g -O0 -pthread",
+            "clang++ -g -gdwarf-aranges -O0 -pthread",
             "shapes.cpp",
             "addr2line",
         ),
         (
             "clang-O2",
-            "clang++ -g -O2 -pthread",
+            "clang++ -g -gdwarf-aranges -O2 -pthread",
             "shapes.cpp",
             "addr2line",
         ),
@@ -258,7 +271,7 @@ fn function_names_agree_with_gdb() {
     for (name, _, path) in programs(&directory) {
         let image = Image::open(&path).expect("an image");
         let locator = Locator::new(&image);
-        let addresses = sample(&image, 2500);
+        let addresses = covered(&image, 2500);
         let mut agreement = Agreement::default();
         for (&address, theirs) in addresses
             .iter()
