@@ -10,6 +10,8 @@ mod history;
 mod identity;
 mod note;
 mod origin;
+#[cfg(test)]
+pub(crate) mod staged;
 mod symbolizer;
 mod thread;
 

@@ -10,6 +10,8 @@ pub mod stacks;
 pub mod tree;
 
 mod frames;
+#[cfg(test)]
+mod golden;
 mod groups;
 mod json;
 mod line;

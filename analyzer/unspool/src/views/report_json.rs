@@ -151,6 +151,3 @@ impl<'a> ReportThread<'a> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

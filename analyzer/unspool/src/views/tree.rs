@@ -244,6 +244,3 @@ fn limit(lead: &str, page: usize) -> String {
     }
     format!("⋯ {}", super::line::tail(lead, most - 2))
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,220 @@
+//! Golden files of the views: staged programs, and their views as plain files in `golden/`.
+//!
+//! `UNSPOOL_BLESS=1` writes the files anew; look at them before you commit them.
+
+use std::path::PathBuf;
+
+use unspool_capture::{Capture, Cut, CutReason, Dropped, Note, Severity, ThreadSeen};
+
+use crate::model::Model;
+use crate::model::staged::{Function, PID, Stage};
+use crate::views::{Style, inspect_json, line, report_json, stacks, tree};
+
+const START: Function = "orders!start@orders.c:27";
+const MAIN: Function = "orders!main@orders.c:125";
+const BEGIN: [Function; 3] =
+    ["libc.so.6!__libc_start_call_main", "libc.so.6!__libc_start_main", "orders!_start"];
+
+/// A pool from two places, threads that create threads, one detached, many short ones.
+fn orders() -> Model {
+    let mut stage = Stage::new();
+    let main = |inner: &[Function]| [inner, &[MAIN], &BEGIN[..]].concat();
+    stage.create(PID, 1, "orders!write_log@orders.c:111", 0, &main(&["orders!start_log@orders.c:117"]));
+    stage.with_detached_attr();
+    stage.start(4243, 1, "orders!write_log@orders.c:111", 0, &[], 4243 << 12);
+    stage.name(4243, "log", 2);
+    for (tids, pool, name) in [
+        (4244..4247, "orders!open_billing@orders.c:68", "billing"),
+        (4247..4249, "orders!open_shipping@orders.c:73", "shipping"),
+    ] {
+        for tid in tids {
+            stage.spawn(PID, tid, 2, "orders!worker@orders.c:33", &main(&[START, "orders!start_pool@orders.c:62", pool]));
+            stage.name(tid, name, 4);
+        }
+    }
+    stage.spawn(PID, 4249, 4, "orders!listener@orders.c:102", &main(&[START]));
+    stage.name(4249, "listener", 6);
+    stage.join(PID, 6, 4249 << 12);
+    for at in 0..300 {
+        let (tid, ms) = (4250 + at, 10 + at);
+        let stack = [START, "orders!serve@orders.c:96", "orders!listener@orders.c:106", "libc.so.6!start_thread", "libc.so.6!clone3"];
+        stage.spawn(4249, tid, ms, "orders!connection@orders.c:78", &stack);
+        stage.join(4249, ms + 2, tid << 12);
+        stage.exit(tid, ms + 3 + at % 5);
+    }
+    stage.exit(4249, 340);
+    for tid in 4244..4249 {
+        stage.join(PID, 341, tid << 12);
+        stage.exit(tid, 345);
+    }
+    stage.end(350);
+    stage.model()
+}
+
+/// Names of C++ and Rust, recursion, inlining, guessed frames, no lines, no names.
+fn names() -> Model {
+    let mut stage = Stage::new();
+    stage.spawn(
+        PID,
+        11,
+        1,
+        "libstdc++.so.6!execute_native_thread_routine",
+        &[
+            "libstdc++.so.6!std::thread::_M_start_thread(std::unique_ptr<std::thread::_State, std::default_delete<std::thread::_State> >, void (*)())",
+            "~orders!std::thread::thread<shop::Server::listen(std::string const&, unsigned short)::{lambda(int)#1}, int&, void>(shop::Server::listen(std::string const&, unsigned short)::{lambda(int)#1}&&, int&)@/usr/include/c++/12/bits/std_thread.h:143",
+            "orders!shop::Server::listen(std::string const&, unsigned short)@net/server.cpp:88",
+            "orders!main@main.cpp:12",
+        ],
+    );
+    stage.spawn(
+        11,
+        12,
+        3,
+        "orders!std::sys::thread::unix::Thread::new::thread_start",
+        &[
+            "orders!std::sys::thread::unix::Thread::new@/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/std/src/sys/thread/unix.rs:94",
+            "orders!std::thread::Builder::spawn_unchecked_::<orders::pool::Pool::start::{closure#0}, alloc::vec::Vec<orders::job::Result>>@/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/std/src/thread/mod.rs:600",
+            "orders!<orders::pool::Pool as orders::Start>::start@pool.rs:31",
+            "libjit.so!?",
+            "*orders!orders::run@main.rs:7",
+        ],
+    );
+    stage.truncated = Some("no unwind information or readable code at 0x7f5500001234");
+    let deep: Vec<Function> = [vec!["orders!descend@tree.c:9"; 200], vec!["orders!even@tree.c:20", "orders!odd@tree.c:24"].repeat(40)].concat();
+    stage.spawn(12, 13, 5, "orders!?", &deep);
+    stage.spawn(13, 14, 7, "?", &["?"]);
+    stage.name(13, "\u{1b}[31mevil\u{202e}", 9);
+    stage.name(14, "größer 漢字", 9);
+    stage.model()
+}
+
+/// A recording that lost events and was cut, of threads that ran before.
+fn broken() -> Model {
+    let mut stage = Stage::new();
+    for tid in 11..14 {
+        stage.add(ThreadSeen { tid, name: "pool".into(), existed_before: true, ..Default::default() });
+        stage.look(tid, 1, &["libc.so.6!futex_wait", "orders!worker@orders.c:40", "libc.so.6!start_thread"]);
+    }
+    stage.look(PID, 1, &["libc.so.6!read", MAIN, "libc.so.6!__libc_start_main"]);
+    stage.spawn(11, 20, 2, "orders!helper", &[START, "orders!worker@orders.c:44", "libc.so.6!start_thread"]);
+    stage.seen(21, "stranger", 5);
+    stage.add(Dropped { probe: 1, count: 17, time_ns: 0 });
+    stage.add(Note {
+        severity: Severity::Warning.into(),
+        text: "The server does not report thread exits, so the list of threads is read every 100 ms; short-lived threads may be missing.".into(),
+        ..Default::default()
+    });
+    let mut capture = Capture::from_records(stage.records.clone());
+    capture.cut = Some(Cut { offset: 81_920, reason: CutReason::InBlock { missing: Some(311) } });
+    stage.model_of(&capture)
+}
+
+type View = fn(&Model, &mut dyn std::io::Write, &Style) -> std::io::Result<()>;
+
+fn text(view: View, model: &Model, width: usize, color: bool) -> String {
+    let mut out = Vec::new();
+    view(model, &mut out, &Style { color, width }).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn check(name: &str, text: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/views/golden").join(name);
+    if std::env::var_os("UNSPOOL_BLESS").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(text == expected, "{name} differs; UNSPOOL_BLESS=1 writes it anew. Now:\n{text}");
+}
+
+#[test]
+fn trees_look_as_they_should() {
+    for (name, model) in [("orders", orders()), ("names", names()), ("broken", broken())] {
+        for width in [100, 60] {
+            check(&format!("{name}.tree.{width}.txt"), &text(tree::write, &model, width, false));
+        }
+    }
+}
+
+#[test]
+fn stacks_look_as_they_should() {
+    check("broken.stacks.100.txt", &text(stacks::write, &broken(), 100, false));
+}
+
+#[test]
+fn json_is_as_documented() {
+    check("names.report.json", &text(report_json::write, &names(), 100, false));
+    check("broken.inspect.json", &text(inspect_json::write, &broken(), 100, false));
+}
+
+#[test]
+fn colour_adds_escapes_and_nothing_else() {
+    for model in [orders(), names(), broken()] {
+        for view in [tree::write as View, stacks::write as View] {
+            let plain = text(view, &model, 100, false);
+            let colored = text(view, &model, 100, true);
+            assert!(!plain.contains('\u{1b}'));
+            let mut stripped = String::new();
+            let mut rest = colored.as_str();
+            while let Some((before, after)) = rest.split_once("\u{1b}[") {
+                stripped.push_str(before);
+                rest = after.split_once('m').unwrap().1;
+            }
+            assert_eq!(stripped + rest, plain);
+        }
+    }
+}
+
+#[test]
+fn no_line_is_wider_than_the_page() {
+    let mut deep = Stage::new();
+    for tid in 1..200 {
+        let creator = if tid == 1 { PID } else { tid - 1 };
+        let stack = ["orders!a_function_with_a_name_of_some_length@a/rather/long/path/to/a/file.c:123456"];
+        deep.spawn(creator, tid, tid * 2, "orders!nested_thread_function", &stack);
+        deep.name(tid, "漢字漢字漢字漢字漢字漢字", 900);
+    }
+    for model in [orders(), names(), broken(), deep.model(), Model::default()] {
+        for width in (40..130).chain([0, 1000]) {
+            for view in [tree::write as View, stacks::write as View] {
+                for text in text(view, &model, width, false).lines() {
+                    assert!(line::width(text) <= width.max(40), "{width}: {text:?}");
+                    assert_eq!(text, text.trim_end());
+                }
+            }
+        }
+    }
+}
+
+/// Every field of the documents, as `docs/report-json.md` has to name it.
+#[test]
+fn every_json_field_is_documented() {
+    fn fields(value: &serde_json::Value, found: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Object(object) => {
+                for (name, value) in object {
+                    found.push(name.clone());
+                    fields(value, found);
+                }
+            }
+            serde_json::Value::Array(values) => values.iter().for_each(|v| fields(v, found)),
+            _ => {}
+        }
+    }
+    let docs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/report-json.md");
+    let docs = std::fs::read_to_string(docs).unwrap();
+    let (report, inspection) = docs.split_once("# `unspool inspect").unwrap();
+    for (docs, view) in [(report, report_json::write as View), (inspection, inspect_json::write as View)] {
+        let json: serde_json::Value = serde_json::from_str(&text(view, &broken(), 100, false)).unwrap();
+        assert_eq!(json["schema_version"], 1);
+        let mut found = Vec::new();
+        fields(&json, &mut found);
+        found.sort();
+        found.dedup();
+        assert!(found.len() > 10);
+        for field in found {
+            let named = docs.contains(&format!("`{field}`")) || report.contains(&format!("| `{field}` |"));
+            assert!(named, "{field} is not documented");
+        }
+    }
+}
