@@ -195,6 +195,8 @@ fn package_of(program: &str) -> Option<&'static str> {
         "pigz" => "pigz",
         "zstd" => "zstd",
         "/usr/bin/python3" => "python3",
+        "script" => "bsdutils",
+        "pgrep" => "procps",
         "setpriv" => "util-linux",
         _ => return None,
     })

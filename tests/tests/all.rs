@@ -5,7 +5,10 @@
 mod bad_input;
 mod creation;
 mod gdb_session;
+mod identity;
+mod inspect;
 mod real;
+mod record;
 mod tidy;
 
 use anyhow::Result;
@@ -17,6 +20,9 @@ fn main() {
         tidy::trials(),
         bad_input::trials(),
         gdb_session::trials(),
+        record::trials(),
+        identity::trials(),
+        inspect::trials(),
         real::trials(),
         creation::trials(),
     ]

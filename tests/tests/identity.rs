@@ -1,0 +1,258 @@
+//! Identity: equal for threads created on the same path, in every run and at every load address;
+//! different for different paths. And how the text report shows it.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+
+use unspool_tests::build::{Build, Compiler, Link, Tables, Target};
+use unspool_tests::process::{self, Run};
+use unspool_tests::program::program;
+use unspool_tests::report::{self, Report};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    [
+        ("pool", pool as fn() -> Result<()>),
+        ("nest", nest),
+        ("same_in_every_run", same_in_every_run),
+        ("stripped", stripped),
+        ("names", names),
+        ("functions", functions),
+        ("text_report", text_report),
+        ("text_report_colour", text_report_colour),
+        ("demo", demo),
+    ]
+    .into_iter()
+    .map(|(name, check)| crate::trial(format!("identity::{name}"), check))
+    .collect()
+}
+
+fn build(name: &'static str, level: u8) -> Build {
+    Build {
+        program: name,
+        compiler: Compiler::Gcc,
+        target: Target::X86_64,
+        level,
+        link: Link::Pie,
+        tables: Tables::Default,
+    }
+}
+
+struct Recorded {
+    folder: tempfile::TempDir,
+}
+
+impl Recorded {
+    fn of(name: &'static str, level: u8, stripped: bool) -> Result<Self> {
+        let built = build(name, level).built(program(name))?;
+        let file = if stripped {
+            &built.stripped
+        } else {
+            &built.program
+        };
+        let folder = tempfile::tempdir()?;
+        let file = file.to_str().context("UTF-8")?;
+        report::record(&folder.path().join("capture"), &["-q"], &[file])?.success()?;
+        Ok(Self { folder })
+    }
+
+    fn report(&self) -> Result<Report> {
+        report::report(&self.folder.path().join("capture"), &[])
+    }
+
+    fn text(&self) -> Result<Run> {
+        let mut command = report::unspool()?;
+        command
+            .arg("report")
+            .arg(self.folder.path().join("capture"));
+        process::run(&mut command, std::time::Duration::from_secs(30))?.success()
+    }
+}
+
+/// How many threads there are of each key, sorted.
+fn groups(report: &Report) -> Vec<usize> {
+    let mut keys: BTreeMap<&str, usize> = BTreeMap::new();
+    for thread in report.created() {
+        *keys.entry(&thread.key).or_default() += 1;
+    }
+    let mut counts: Vec<usize> = keys.into_values().collect();
+    counts.sort_unstable();
+    counts
+}
+
+/// Eight workers of one function: three, two and two by one caller at two places, and one.
+fn pool() -> Result<()> {
+    for level in [0, 2] {
+        let groups = groups(&Recorded::of("pool", level, false)?.report()?);
+        ensure!(groups == [1, 2, 2, 3], "-O{level}: groups of {groups:?}");
+    }
+    Ok(())
+}
+
+/// One creation path at every depth, but the creators differ.
+fn nest() -> Result<()> {
+    let groups = groups(&Recorded::of("nest", 0, false)?.report()?);
+    ensure!(groups == [2, 4, 8, 16], "groups of {groups:?}");
+    Ok(())
+}
+
+fn keys(report: &Report) -> Vec<String> {
+    let mut keys: Vec<String> = report
+        .threads
+        .iter()
+        .map(|thread| thread.key.clone())
+        .collect();
+    keys.sort();
+    keys
+}
+
+fn same_in_every_run() -> Result<()> {
+    for name in ["pool", "nest", "cxx", "rust", "library", "churn"] {
+        let first = keys(&Recorded::of(name, 2, false)?.report()?);
+        let second = keys(&Recorded::of(name, 2, false)?.report()?);
+        ensure!(
+            first == second,
+            "{name}: the keys of two runs differ:\n{first:?}\n{second:?}"
+        );
+    }
+    Ok(())
+}
+
+/// Without names the paths still differ.
+fn stripped() -> Result<()> {
+    let groups = groups(&Recorded::of("pool", 2, true)?.report()?);
+    ensure!(groups == [1, 2, 2, 3], "groups of {groups:?}");
+    Ok(())
+}
+
+/// Names given by the program, cut by the kernel to 15 bytes.
+fn names() -> Result<()> {
+    let report = Recorded::of("rust", 2, false)?.report()?;
+    let names: Vec<&str> = report
+        .created()
+        .filter_map(|thread| thread.name.as_deref())
+        .collect();
+    for name in ["io", "a-name-longer-t"] {
+        ensure!(
+            names.contains(&name),
+            "no thread is named {name}: {names:?}"
+        );
+    }
+    Ok(())
+}
+
+fn functions() -> Result<()> {
+    for (name, function) in [
+        ("pool", "worker"),
+        ("nest", "branch"),
+        ("shortlived", "blink"),
+        ("c11", "square"),
+        ("recursion", "leaf"),
+        ("library", "early"),
+        ("library", "plugged"),
+    ] {
+        let report = Recorded::of(name, 0, false)?.report()?;
+        ensure!(
+            report
+                .created()
+                .any(|thread| thread.function.as_deref() == Some(function)),
+            "{name}: no thread's function is {function}: {:?}",
+            report
+                .created()
+                .map(|thread| &thread.function)
+                .collect::<Vec<_>>()
+        );
+    }
+    Ok(())
+}
+
+fn text_report() -> Result<()> {
+    for (name, words) in [
+        (
+            "pool",
+            &[
+                "worker",
+                "start_pool",
+                "grow",
+                "replace",
+                "pool.c:",
+                "joined",
+            ][..],
+        ),
+        ("nest", &["branch", "spawn_two", "nest.c:"]),
+        ("shortlived", &["blink", "300"]),
+        ("detached", &["quiet", "detached"]),
+        (
+            "cxx",
+            &["std::thread", "cxx.cpp:", "bank::Account::deposit"],
+        ),
+        ("recursion", &["leaf", "descend", "200"]),
+    ] {
+        let run = Recorded::of(name, 0, false)?.text()?;
+        let text = run.text();
+        for word in words {
+            ensure!(
+                text.contains(word),
+                "{name}: the report does not say {word}\n{run}"
+            );
+        }
+        for line in text.lines() {
+            ensure!(
+                line.chars().count() <= 100,
+                "{name}: longer than 100 columns: {line:?}"
+            );
+        }
+        ensure!(
+            !text.contains('\u{1b}'),
+            "{name}: colour, but not on a terminal"
+        );
+        ensure!(
+            text.lines().count() < 150,
+            "{name}: {} lines",
+            text.lines().count()
+        );
+    }
+    Ok(())
+}
+
+/// On a terminal there is colour, unless NO_COLOR asks for none.
+fn text_report_colour() -> Result<()> {
+    let recorded = Recorded::of("pool", 0, false)?;
+    let command = report::unspool()?;
+    let line = format!(
+        "{} report {}",
+        command.get_program().to_string_lossy(),
+        recorded.folder.path().join("capture").display()
+    );
+    for (no_color, colour) in [(None, true), (Some("1"), false)] {
+        // `script` gives it a terminal.
+        let mut script = std::process::Command::new("script");
+        script
+            .args(["-qec", &line, "/dev/null"])
+            .env("TERM", "xterm")
+            .env_remove("NO_COLOR");
+        script.envs(no_color.map(|value| ("NO_COLOR", value)));
+        let run = process::run(&mut script, std::time::Duration::from_secs(30))?.success()?;
+        ensure!(run.text().contains("worker"), "{run}");
+        ensure!(
+            run.text().contains('\u{1b}') == colour,
+            "NO_COLOR={no_color:?}\n{run}"
+        );
+    }
+    Ok(())
+}
+
+fn demo() -> Result<()> {
+    let mut command = report::unspool()?;
+    command.arg("demo");
+    let run = process::run(&mut command, std::time::Duration::from_secs(30))?.success()?;
+    let text = run.text();
+    ensure!(text.contains("orders.c:"), "no source lines\n{run}");
+    ensure!(
+        text.lines().all(|line| line.chars().count() <= 100),
+        "wider than 100\n{run}"
+    );
+    ensure!(run.stderr.is_empty(), "complains\n{run}");
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! One look at a running process: all its threads' stacks equal what gdb shows of the same process,
+//! and the process goes on.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+use serde_json::Value;
+
+use unspool_tests::backtrace::{self, Backtrace, Depth, Frame};
+use unspool_tests::process::{self, Background};
+use unspool_tests::{report, truth, workspace};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        crate::trial("inspect::attach", || {
+            with_python(|pid| attached(&["--attach", &pid.to_string()]))
+        }),
+        crate::trial("inspect::gdbserver", || {
+            with_python(|pid| through("gdbserver".as_ref(), pid))
+        }),
+        crate::trial("inspect::stub", || {
+            with_python(|pid| through(&workspace::stub()?, pid))
+        }),
+        crate::trial("inspect::text", text),
+    ]
+}
+
+/// Three threads that wait, one that sleeps, and a main thread that reads.
+const PYTHON: &str = "\
+import sys, threading, time
+event = threading.Event()
+threads = [threading.Thread(target=event.wait) for n in range(3)]
+threads.append(threading.Thread(target=time.sleep, args=(300,), daemon=True))
+for thread in threads: thread.start()
+print('ready', flush=True)
+sys.stdin.readline()
+event.set()
+print('done', flush=True)
+";
+
+/// Starts Python, gives its pid to `look`, which must see what gdb sees; then Python must end well.
+fn with_python(look: impl FnOnce(u32) -> Result<BTreeMap<u64, Backtrace>>) -> Result<()> {
+    let mut python = Command::new("/usr/bin/python3");
+    python.args(["-S", "-c", PYTHON]);
+    python
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit());
+    let mut python = Background(process::start(&mut python)?);
+    let mut lines = BufReader::new(python.0.stdout.take().context("piped")?).lines();
+    ensure!(
+        lines.next().transpose()?.as_deref() == Some("ready"),
+        "Python did not start"
+    );
+    std::thread::sleep(Duration::from_millis(100)); // until all of them wait
+
+    let pid = python.0.id();
+    let seen = look(pid)?;
+    let expected = truth::stacks(pid)?;
+    ensure!(
+        expected.keys().eq(seen.keys()),
+        "gdb sees the threads {:?}, we see {:?}",
+        expected.keys(),
+        seen.keys()
+    );
+    for (tid, stack) in &expected {
+        backtrace::compare(
+            std::slice::from_ref(stack),
+            &[seen[tid].clone()],
+            Depth::Addresses,
+        )
+        .with_context(|| format!("thread {tid}"))?;
+    }
+
+    drop(python.0.stdin.take());
+    ensure!(
+        lines.next().transpose()?.as_deref() == Some("done"),
+        "Python did not go on"
+    );
+    ensure!(python.0.wait()?.success(), "Python failed");
+    Ok(())
+}
+
+fn attached(options: &[&str]) -> Result<BTreeMap<u64, Backtrace>> {
+    let mut command = report::unspool()?;
+    command
+        .arg("inspect")
+        .args(options)
+        .args(["--format", "json"]);
+    let run = process::run(&mut command, Duration::from_secs(30))?.success()?;
+    let value: Value = serde_json::from_slice(&run.stdout).with_context(|| run.to_string())?;
+    stacks(&value).with_context(|| run.to_string())
+}
+
+/// The same through a server: another program's, and our own as it runs on a target.
+fn through(server: &Path, pid: u32) -> Result<BTreeMap<u64, Backtrace>> {
+    let mut command = Command::new(server);
+    command.args(["--once", "--attach", "127.0.0.1:0", &pid.to_string()]);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut server = Background(process::start(&mut command)?);
+    let lines = BufReader::new(server.0.stderr.take().context("piped")?).lines();
+    let mut port = None;
+    for line in lines {
+        if let Some(number) = line?.strip_prefix("Listening on port ") {
+            port = Some(number.to_owned());
+            break;
+        }
+    }
+    let address = format!("127.0.0.1:{}", port.context("the server does not listen")?);
+    let stacks = attached(&["--connect", &address])?;
+    // It ends when we have gone, and lets the process go.
+    let status = server.0.wait()?;
+    ensure!(status.success(), "the server: {status}");
+    Ok(stacks)
+}
+
+/// docs/report-json.md: `inspect` adds `stack` to every thread.
+fn stacks(value: &Value) -> Result<BTreeMap<u64, Backtrace>> {
+    let threads = value["threads"].as_array().context("no threads")?;
+    threads
+        .iter()
+        .map(|thread| {
+            let tid = thread["tid"].as_u64().context("no tid")?;
+            let frames = thread["stack"].as_array().context("no stack")?;
+            let stack = frames.iter().map(frame).collect::<Result<Backtrace>>()?;
+            Ok((tid, stack))
+        })
+        .collect()
+}
+
+fn frame(value: &Value) -> Result<Frame> {
+    Ok(Frame {
+        module: value["module"]
+            .as_str()
+            .map_or("?", |path| path.rsplit('/').next().unwrap_or(path))
+            .to_owned(),
+        svma: value["svma"].as_u64().unwrap_or(0),
+        inlined: value["inlined"].as_bool().context("no inlined")?,
+        function: value["function"].as_str().map(str::to_owned),
+        source: None,
+    })
+}
+
+fn text() -> Result<()> {
+    with_python(|pid| {
+        let mut command = report::unspool()?;
+        command.args(["inspect", "--attach", &pid.to_string()]);
+        let run = process::run(&mut command, Duration::from_secs(30))?.success()?;
+        for word in ["libc.so.6", "start_thread", "5 threads|threads"] {
+            ensure!(
+                word.split('|').any(|word| run.text().contains(word)),
+                "{word}\n{run}"
+            );
+        }
+        for line in run.text().lines() {
+            ensure!(
+                line.chars().count() <= 100,
+                "longer than 100 columns: {line:?}"
+            );
+        }
+        attached(&["--attach", &pid.to_string()])
+    })
+}

@@ -1,0 +1,315 @@
+//! What `record` leaves alone: the program's input, output, exit code and signals; and what it
+//! leaves behind when it ends early, however it ends.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use unspool_tests::process::{self, Background};
+use unspool_tests::report;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    [
+        ("exit_code", exit_code as fn() -> Result<()>),
+        ("ended_by_a_signal", ended_by_a_signal),
+        ("standard_input", standard_input),
+        ("signals_of_its_own", signals_of_its_own),
+        ("children", children),
+        ("fork_and_threads", fork_and_threads),
+        ("report_on_standard_error", report_on_standard_error),
+        ("interrupted", interrupted),
+        ("attached_and_let_go", attached_and_let_go),
+        ("killed", killed),
+    ]
+    .into_iter()
+    .map(|(name, check)| crate::trial(format!("record::{name}"), check))
+    .collect()
+}
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn record(folder: &Path, words: &[&str]) -> Result<Command> {
+    let mut command = report::unspool()?;
+    command
+        .args(["record", "-q", "-o"])
+        .arg(folder.join("capture"))
+        .arg("--")
+        .args(words);
+    Ok(command)
+}
+
+fn exit_code() -> Result<()> {
+    for code in [0, 1, 7, 255] {
+        let folder = tempfile::tempdir()?;
+        let mut command = record(folder.path(), &["sh", "-c", &format!("exit {code}")])?;
+        let run = process::run(&mut command, LIMIT)?;
+        ensure!(run.code()? == code, "{run}");
+        ensure!(
+            run.stdout.is_empty() && run.stderr.is_empty(),
+            "says something\n{run}"
+        );
+    }
+    Ok(())
+}
+
+fn ended_by_a_signal() -> Result<()> {
+    for (signal, number) in [("TERM", 15), ("SEGV", 11), ("KILL", 9), ("TRAP", 5)] {
+        let folder = tempfile::tempdir()?;
+        let mut command = record(folder.path(), &["sh", "-c", &format!("kill -{signal} $$")])?;
+        let run = process::run(&mut command, LIMIT)?;
+        ensure!(run.code()? == 128 + number, "SIG{signal}\n{run}");
+    }
+    Ok(())
+}
+
+fn standard_input() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let input: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
+    let mut command = record(folder.path(), &["cat"])?;
+    let run = process::run_with_input(&mut command, &input, LIMIT)?.success()?;
+    ensure!(
+        run.stdout == input,
+        "{} bytes of {} came through",
+        run.stdout.len(),
+        input.len()
+    );
+    Ok(())
+}
+
+fn signals_of_its_own() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let script =
+        "trap 'echo caught' USR1 INT ALRM; kill -USR1 $$; kill -INT $$; kill -ALRM $$; echo end";
+    let mut command = record(folder.path(), &["sh", "-c", script])?;
+    let run = process::run(&mut command, LIMIT)?.success()?;
+    ensure!(run.text() == "caught\ncaught\ncaught\nend\n", "{run}");
+    Ok(())
+}
+
+/// Children run untouched: a breakpoint inherited by fork would end them with SIGTRAP.
+fn children() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let script = "for n in 1 2 3; do echo $n | cat | cat; done; (exit 3) || echo $?";
+    let mut command = record(folder.path(), &["sh", "-c", script])?;
+    let run = process::run(&mut command, LIMIT)?.success()?;
+    ensure!(run.text() == "1\n2\n3\n3\n", "{run}");
+    Ok(())
+}
+
+/// A program with threads that forks children with threads, by fork and by vfork or clone.
+fn fork_and_threads() -> Result<()> {
+    let script = "\
+import os, subprocess, threading
+def work(): results.append(1)
+results = []
+for n in range(3):
+    thread = threading.Thread(target=work); thread.start(); thread.join()
+child = os.fork()
+if child == 0:
+    thread = threading.Thread(target=work); thread.start(); thread.join()
+    os._exit(len(results))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(subprocess.run(['/usr/bin/python3', '-S', '-c',
+    'import threading; t = threading.Thread(); t.start(); t.join(); print(5)'],
+    capture_output=True, text=True).stdout.strip())
+";
+    let folder = tempfile::tempdir()?;
+    let mut command = record(folder.path(), &["/usr/bin/python3", "-S", "-c", script])?;
+    let run = process::run(&mut command, LIMIT)?.success()?;
+    ensure!(run.text() == "4\n5\n", "{run}");
+    let report = report::report(&folder.path().join("capture"), &[])?;
+    let created = report.created().count();
+    ensure!(
+        created >= 3,
+        "{created} threads of the program itself, 3 expected"
+    );
+    Ok(())
+}
+
+fn report_on_standard_error() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut command = report::unspool()?;
+    command
+        .args(["record", "--", "/usr/bin/python3", "-S", "-c", PYTHON])
+        .current_dir(&folder);
+    let run = process::run_with_input(&mut command, b"\n", LIMIT)?.success()?;
+    ensure!(run.text() == "ready\n4\n", "{run}");
+    ensure!(
+        run.stderr.contains("python3"),
+        "no report on standard error\n{run}"
+    );
+    ensure!(
+        folder.path().join("capture.unspool").exists(),
+        "not kept under the default name"
+    );
+    Ok(())
+}
+
+/// Says `ready`, waits for a line, then makes four threads and says so.
+const PYTHON: &str = "\
+import sys, threading
+print('ready', flush=True)
+sys.stdin.readline()
+done = []
+for n in range(4):
+    thread = threading.Thread(target=done.append, args=(n,)); thread.start(); thread.join()
+print(len(done), flush=True)
+";
+
+/// SIGINT ends the recording, the capture is whole, and a program it had started ends.
+fn interrupted() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut command = record(folder.path(), &["/usr/bin/sleep", "97.125"])?;
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut unspool = Background(process::start(&mut command)?);
+    process::wait_until("the program runs", LIMIT, || sleeping("97.125"))?;
+    kill(Pid::from_raw(unspool.0.id().cast_signed()), Signal::SIGINT)?;
+    let mut status = None;
+    process::wait_until("record ends", LIMIT, || {
+        status = unspool.0.try_wait().ok().flatten();
+        status.is_some()
+    })?;
+    ensure!(
+        status.and_then(|status| status.code()) == Some(130),
+        "{status:?}"
+    );
+    ensure!(!sleeping("97.125"), "the program still runs");
+    report::report(&folder.path().join("capture"), &[])?;
+    Ok(())
+}
+
+/// Whether `sleep` runs with this argument, which is different for each caller.
+fn sleeping(argument: &str) -> bool {
+    let mut pgrep = Command::new("pgrep");
+    pgrep.args([
+        "-f",
+        "-x",
+        &format!("/usr/bin/sleep {}", argument.replace('.', "\\.")),
+    ]);
+    pgrep
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// A program of our own making that is told when to create its threads.
+struct Told(Background);
+
+impl Told {
+    fn start(mut command: Command) -> Result<Self> {
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut child = Background(process::start(&mut command)?);
+        let mut ready = [0; 6];
+        child
+            .0
+            .stdout
+            .as_mut()
+            .context("piped")?
+            .read_exact(&mut ready)?;
+        ensure!(&ready == b"ready\n", "it says {ready:?}");
+        Ok(Self(child))
+    }
+
+    /// Lets it create its threads; its remaining output.
+    fn go_on(&mut self) -> Result<String> {
+        let mut stdin = self.0.0.stdin.take().context("piped")?;
+        stdin.write_all(b"\n")?;
+        let mut text = String::new();
+        self.0
+            .0
+            .stdout
+            .as_mut()
+            .context("piped")?
+            .read_to_string(&mut text)?;
+        Ok(text)
+    }
+}
+
+fn python() -> Command {
+    let mut python = Command::new("/usr/bin/python3");
+    python.args(["-S", "-c", PYTHON]);
+    python
+}
+
+fn tracer(pid: u32) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let tracer = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.unwrap_or("gone").trim().to_owned()
+}
+
+/// Attach, SIGINT: the program goes on and its code is its own, traps would end it.
+fn attached_and_let_go() -> Result<()> {
+    let mut target = Told::start(python())?;
+    let pid = target.0.0.id();
+    let folder = tempfile::tempdir()?;
+    let capture = folder.path().join("capture");
+    let mut command = report::unspool()?;
+    command
+        .args(["record", "-q", "--attach", &pid.to_string(), "-o"])
+        .arg(&capture);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut unspool = Background(process::start(&mut command)?);
+    // Attached, and past the planting of breakpoints: the file exists and the target runs.
+    process::wait_until("record attaches", LIMIT, || {
+        capture.exists() && tracer(pid) != "0"
+    })?;
+    std::thread::sleep(Duration::from_millis(500));
+    kill(Pid::from_raw(unspool.0.id().cast_signed()), Signal::SIGINT)?;
+    let status = unspool.0.wait()?;
+    ensure!(status.success(), "record: {status}");
+    process::wait_until("the target is let go", LIMIT, || tracer(pid) == "0")?;
+    let text = target.go_on()?;
+    ensure!(text == "4\n", "the target wrote {text:?}");
+    ensure!(target.0.0.wait()?.success(), "the target failed");
+    report::report(&capture, &[])?;
+    Ok(())
+}
+
+/// SIGKILL: the program goes on as if nobody had ever looked; the capture opens and says it is cut.
+fn killed() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut command = record(folder.path(), &[])?;
+    command
+        .args(python().get_program().to_str())
+        .args(python().get_args());
+    let mut unspool = Told::start(command)?;
+    std::thread::sleep(Duration::from_millis(300));
+    kill(
+        Pid::from_raw(unspool.0.0.id().cast_signed()),
+        Signal::SIGKILL,
+    )?;
+    unspool.0.0.wait()?;
+    std::thread::sleep(Duration::from_millis(300));
+    // The pipes are still the program's.
+    let text = unspool.go_on()?;
+    ensure!(
+        text == "4\n",
+        "the program wrote {text:?} after the recorder's death"
+    );
+    let mut report = report::unspool()?;
+    report.arg("report").arg(folder.path().join("capture"));
+    let run = process::run(&mut report, LIMIT)?;
+    let all = format!("{}{}", run.text(), run.stderr).to_lowercase();
+    ensure!(
+        all.contains("cut") || all.contains("incomplete"),
+        "does not say it is cut\n{run}"
+    );
+    Ok(())
+}
