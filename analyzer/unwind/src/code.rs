@@ -370,30 +370,31 @@ impl Survey<'_> {
     }
 
     fn fill(&mut self, start: u64, end: u64) {
-        let thumb = starts::mode(&self.code, start, end);
-        let step = if thumb { 2 } else { 4 };
-        let mut at = start.next_multiple_of(step);
-        while at + step <= end {
-            if starts::is_padding(&self.code, at, thumb) || self.code.is_data(at) {
-                at += step;
+        let mut at = start.next_multiple_of(2);
+        while at + 2 <= end {
+            let found = [true, false].into_iter().find(|&thumb| {
+                (thumb || at & 3 == 0)
+                    && !starts::is_padding(&self.code, at, thumb)
+                    && !self.code.is_data(at)
+                    && starts::mode(&self.code, at, at + 32) == thumb
+                    && starts::is_prologue(&self.code, Target { svma: at, thumb })
+            });
+            let Some(thumb) = found else {
+                at += 2;
                 continue;
-            }
-            let target = Target { svma: at, thumb };
-            if !starts::is_prologue(&self.code, target) {
-                at += step;
-                continue;
-            }
-            let function = flow::follow(&self.code, target, end, State::entry());
+            };
+            let function = flow::follow(
+                &self.code,
+                Target { svma: at, thumb },
+                end,
+                State::entry(),
+            );
             let last = function
                 .instructions
                 .last()
-                .map_or(at + step, |(svma, len, _)| svma + u64::from(*len));
-            if function.doubtful || function.endless {
-                at += step;
-                continue;
-            }
+                .map_or(at + 2, |(svma, len, _)| svma + u64::from(*len));
             self.fragments.push(function);
-            at = last.max(at + step).next_multiple_of(step);
+            at = last.max(at + 2).next_multiple_of(2);
         }
     }
 }

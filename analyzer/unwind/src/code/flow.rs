@@ -355,7 +355,7 @@ impl<'t> Pass<'t> {
                 match place {
                     Some(old) => {
                         let conflict = matches!((old.depth(), state.depth()), (Some(a), Some(b)) if a != b);
-                        if conflict && old.after != state.after {
+                        if conflict && old.after != state.after && !old.shares_frame(&state) {
                             // The path that came from a call is the one that is not real; if both did, the one
                             // whose call is right before the place where they meet.
                             let culprit = match (old.after, state.after) {

@@ -220,6 +220,14 @@ impl State {
         self.forked = false;
     }
 
+    /// Whether both states know the frame by the same register, so that stack pointers may differ: `alloca`.
+    pub(super) fn shares_frame(&self, other: &State) -> bool {
+        (4..=11).any(|register| {
+            let value = self.register(register);
+            matches!(value, Value::Cfa(_)) && value == other.register(register)
+        })
+    }
+
     /// What is known on both paths. Returns whether `self` changed.
     pub(super) fn meet(&mut self, other: &State) -> bool {
         let mut changed = false;
