@@ -124,6 +124,9 @@ impl Recorder {
             if let Some(at) = self.pending.hidden_by(creation)
                 && let Ok(bytes) = client.read_memory(at, abi.pointer)
             {
+                if let Some(handle) = abi.pointer_at(&bytes, 0) {
+                    self.pending.hide(creation, handle);
+                }
                 event.reads.push(read(ReadRole::Handle, at, bytes));
             }
             self.pending.add(creation);

@@ -73,17 +73,25 @@ impl Pending {
                 Err(_) => Vec::new(),
             }
         };
-        let handle = |read: &Option<Vec<u8>>| abi.pointer_at(read.as_ref()?, 0);
-        let exact = reads
+        let handles: Vec<Option<u64>> = matching
             .iter()
-            .position(|read| thread_pointer.is_some() && handle(read) == thread_pointer);
+            .zip(&reads)
+            .map(|(i, read)| {
+                self.creations[*i]
+                    .1
+                    .or_else(|| abi.pointer_at(read.as_ref()?, 0))
+            })
+            .collect();
+        let exact =
+            thread_pointer.and_then(|tp| handles.iter().position(|handle| *handle == Some(tp)));
         // Elsewhere the handle is a descriptor at the upper end of the thread's own stack.
         let nearest = || {
-            let above = |read: &Option<Vec<u8>>| handle(read)?.checked_sub(sp?);
-            (0..reads.len())
-                .filter_map(|i| Some((above(&reads[i])?, i)))
-                .min()
-                .map(|(_, i)| i)
+            let above = |handle: &Option<u64>| handle.as_ref()?.checked_sub(sp?);
+            let distances = handles
+                .iter()
+                .enumerate()
+                .filter_map(|(i, handle)| Some((above(handle)?, i)));
+            distances.min().map(|(_, i)| i)
         };
         let chosen = exact.or_else(nearest).unwrap_or(0);
         let result = matching

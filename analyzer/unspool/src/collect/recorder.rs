@@ -118,16 +118,18 @@ impl Recorder {
     /// Prepares the program, which stands since `stop`, and lets it run.
     fn begin(&mut self, stop: StopReply) -> Result<(), Error> {
         let program = self.identify()?;
+        self.find_out_about_stops(&stop);
         self.sink.record(self.session.target(program.path.clone()));
         self.find_out_about_stops();
-        self.threads.exact = self.session.client.thread_events(true)?;
+        self.threads.exact =
+            self.session.can_report_threads() && self.session.client.thread_events(true)?;
         let silent: Vec<u8> = SIGNALS
             .filter(|signal| ![SIGTRAP, SIGINT].contains(signal))
             .collect();
         self.session.client.pass_signals(&silent)?;
-        let launched = self.session.launched;
+        let fresh = self.session.launched || self.has_not_begun(&program, &stop)?;
         self.threads
-            .compare(&mut self.sink, &mut self.session, !launched);
+            .compare(&mut self.sink, &mut self.session, !fresh);
         for thread in self.threads.ids() {
             self.threads.start(thread.tid);
         }

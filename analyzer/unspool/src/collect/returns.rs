@@ -6,7 +6,7 @@
 //! to: the thread that the server's list has gained since then is the one it made.
 
 use unspool_capture::{Event, Read, ReadRole, Severity};
-use unspool_rsp::{Registers, ThreadId};
+use unspool_rsp::{Registers, StopReply, ThreadId};
 
 use super::Error;
 use super::pending::Creation;
@@ -26,7 +26,7 @@ pub(super) struct Underway {
 
 impl Recorder {
     /// Whether a stop leaves other threads running. Only QEMU answers this query.
-    pub(super) fn find_out_about_stops(&mut self) {
+    pub(super) fn find_out_about_stops(&mut self, stop: &StopReply) {
         if self.session.own_stub || self.session.client.features().has("QThreadEvents") {
             return;
         }
@@ -39,6 +39,12 @@ impl Recorder {
         let user_mode = self.session.client.features().has("qXfer:auxv:read");
         self.threads_run_on = user_mode && answer.starts_with(b"ENABLE=");
         if self.threads_run_on {
+            // It gives "CPU#0 [running]".
+            self.session.nameless = true;
+            // Nor is the process id it gives one of the kernel's; the first thread's id is.
+            if let StopReply::Stopped { thread, .. } = stop {
+                self.session.pid = thread.map(|thread| thread.tid);
+            }
             self.sink.note(
                 Severity::Info,
                 "QEMU's server stops one thread at a time, so joins, detaches and thread names are not recorded",

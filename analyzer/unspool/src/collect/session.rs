@@ -20,6 +20,8 @@ pub(super) struct Session {
     pub(super) local: bool,
     /// We started it, so it ends with the recording.
     pub(super) launched: bool,
+    /// What the server calls thread names are none.
+    pub(super) nameless: bool,
     /// The server is our own stub, which steps over its breakpoints by itself.
     pub(super) own_stub: bool,
     /// Declared after the client: the stub ends when the connection does.
@@ -78,6 +80,7 @@ impl Session {
             pid,
             local: stub.is_some(),
             launched: matches!(options.source, Source::Launch { .. }),
+            nameless: false,
             own_stub: stub.is_some(),
             _stub: stub,
         };
@@ -137,10 +140,23 @@ impl Session {
         }
     }
 
+    /// Whether the server can be trusted to report the start and end of threads.
+    ///
+    /// gdbserver offers to and, as of 13.1, aborts at the first new thread ("resume_one_lwp_throw:
+    /// Assertion `lwp->waitstatus.kind () == TARGET_WAITKIND_IGNORE' failed"). It is known by two
+    /// features that nobody else has both of.
+    pub(super) fn can_report_threads(&self) -> bool {
+        let features = self.client.features();
+        !(features.has("StaticTracepoints") && features.has("QStartupWithShell"))
+    }
+
     /// A thread's name, by the cheapest means there is.
     pub(super) fn thread_name(&mut self, thread: ThreadId) -> Option<String> {
         if self.local {
             return self.local_thread_name(thread.tid);
+        }
+        if self.nameless {
+            return None;
         }
         self.client
             .thread_name(thread)

@@ -5,7 +5,7 @@
 //! come before any constructor runs, so that threads made by constructors are seen as well.
 
 use unspool_capture::{ProbeKind, Severity};
-use unspool_rsp::ThreadId;
+use unspool_rsp::{StopReply, ThreadId};
 
 use super::Error;
 use super::auxv::Auxv;
@@ -55,6 +55,27 @@ impl Recorder {
             path,
             ..Program::default()
         })
+    }
+
+    /// Whether a program that was there before us has yet to execute its first instruction.
+    pub(super) fn has_not_begun(
+        &mut self,
+        program: &Program,
+        stop: &StopReply,
+    ) -> Result<bool, Error> {
+        let StopReply::Stopped {
+            thread: Some(thread),
+            ..
+        } = stop
+        else {
+            return Ok(false);
+        };
+        if program.auxv.interpreter != 0 {
+            let (client, abi) = (&mut self.session.client, &self.session.abi);
+            return Ok(rendezvous::address(client, abi, &program.auxv).is_none());
+        }
+        let pc = self.pc_of(*thread, stop)?;
+        Ok(pc == Some(self.session.abi.code_address(program.auxv.entry)))
     }
 
     /// Adds the modules that are there from the start and plants what can be planted now.

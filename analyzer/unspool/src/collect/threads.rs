@@ -119,7 +119,7 @@ impl Threads {
         let list = list.to_vec();
         for entry in &list {
             self.seen(sink, session, entry.id, existed_before);
-            if let Some(name) = &entry.name {
+            if let Some(name) = entry.name.as_ref().filter(|_| !session.nameless) {
                 self.rename(sink, entry.id.tid, name.clone());
             }
         }
