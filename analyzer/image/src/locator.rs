@@ -69,6 +69,9 @@ pub struct SourceFrame {
 /// Memory for remembered lookups is bounded by forgetting them all now and then.
 const KNOWN_LIMIT: usize = 1 << 16;
 
+/// More levels of DIEs than any compiler nests; few enough for the stack of any thread.
+const DEPTH_LIMIT: usize = 1000;
+
 impl Locator {
     /// For an image and its debug file. Parses little now, the rest when asked.
     pub fn new(image: &Image) -> Locator {
@@ -157,6 +160,10 @@ fn frames(
     svma: u64,
 ) -> Vec<SourceFrame> {
     let mut lines: Vec<SourceFrame> = Vec::new();
+    // addr2line reads nested DIEs recursively.
+    if scopes.deepest_at(svma) > DEPTH_LIMIT {
+        return lines;
+    }
     // Split DWARF (.dwo) is not loaded; the skeleton still gives lines.
     let Ok(mut frames) = context.find_frames(svma).skip_all_loads() else {
         return lines;

@@ -245,9 +245,13 @@ pub(crate) fn slice(bytes: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
     bytes.get(start..end)
 }
 
+/// The longest name that is read; longer ones are damage.
+pub(crate) const NAME_LIMIT: usize = 16 << 10;
+
 /// The NUL-terminated string at `offset` of a string table.
 pub(crate) fn string_at(table: &[u8], offset: u64) -> Option<&[u8]> {
     let rest = table.get(usize::try_from(offset).ok()?..)?;
+    let rest = &rest[..rest.len().min(NAME_LIMIT)];
     let end = rest.iter().position(|&byte| byte == 0)?;
     Some(&rest[..end])
 }

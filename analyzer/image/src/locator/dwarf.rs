@@ -18,6 +18,9 @@ pub(super) fn load(image: &Image) -> Result<Option<Dwarf>, gimli::Error> {
         return Ok(None);
     }
     let mut dwarf = sections(image)?;
+    // The units' own ranges are complete, `.debug_aranges` may not be; and only so do we know which
+    // units a lookup will read.
+    dwarf.debug_aranges = Reader::new(Arc::from([]), endianness(image)).into();
     if let Some(supplementary) = image.supplementary_image() {
         dwarf.set_sup(sections(supplementary)?);
     }

@@ -23,6 +23,7 @@ const NAME_LIMIT: usize = 16 << 10;
 pub(super) struct Scopes {
     main: File,
     supplementary: Option<File>,
+    ranges: Vec<UnitRange>,
     names: HashMap<(bool, usize), Option<String>>,
 }
 
@@ -34,11 +35,22 @@ struct File {
     units: HashMap<usize, Option<Unit>>,
 }
 
+/// Which addresses a unit covers.
+struct UnitRange {
+    start: u64,
+    end: u64,
+    /// Highest end up to this one in the sorted list.
+    reach: u64,
+    unit: usize,
+}
+
 struct Unit {
     unit: gimli::Unit<Reader>,
     may_be_cpp: bool,
     /// Scope or function -> the scope around it.
     parents: HashMap<usize, usize>,
+    /// How deep its DIEs are nested.
+    depth: usize,
 }
 
 /// A DIE: in which file, at which offset of `.debug_info`.
@@ -62,11 +74,30 @@ struct Die {
 impl Scopes {
     pub(super) fn new(dwarf: &Arc<gimli::Dwarf<Reader>>) -> Scopes {
         let supplementary = dwarf.sup.as_ref().map(|sup| File::new(sup, true));
+        let main = File::new(dwarf, false);
         Scopes {
-            main: File::new(dwarf, false),
+            ranges: main.ranges(),
+            main,
             supplementary,
             names: HashMap::new(),
         }
+    }
+
+    /// How deep the DIEs of the units that cover an address are nested.
+    pub(super) fn deepest_at(&mut self, svma: u64) -> usize {
+        let end = self.ranges.partition_point(|range| range.start <= svma);
+        let mut deepest = 0;
+        for range in self.ranges[..end]
+            .iter()
+            .rev()
+            .take_while(|range| range.reach > svma)
+        {
+            if range.end > svma {
+                let unit = self.main.unit(range.unit).map_or(0, |(_, unit)| unit.depth);
+                deepest = deepest.max(unit);
+            }
+        }
+        deepest
     }
 
     /// The qualified name of the function at an offset of `.debug_info`.
@@ -158,21 +189,52 @@ impl File {
         }
     }
 
-    fn die(&mut self, offset: usize) -> Option<Die> {
+    fn ranges(&self) -> Vec<UnitRange> {
+        let mut ranges = Vec::new();
+        for (start, header) in &self.headers {
+            let Ok(unit) = self.dwarf.unit(header.clone()) else {
+                continue;
+            };
+            let Ok(mut covered) = self.dwarf.unit_ranges(&unit) else {
+                continue;
+            };
+            while let Ok(Some(range)) = covered.next() {
+                let (start, unit) = (range.begin, *start);
+                ranges.push(UnitRange {
+                    start,
+                    end: range.end,
+                    reach: 0,
+                    unit,
+                });
+            }
+        }
+        ranges.sort_by_key(|range| range.start);
+        let mut reach = 0;
+        for range in &mut ranges {
+            reach = range.end.max(reach);
+            range.reach = reach;
+        }
+        ranges
+    }
+
+    /// The unit around an offset of `.debug_info`, and where it starts.
+    fn unit(&mut self, offset: usize) -> Option<(usize, &Unit)> {
         let index = self
             .headers
             .partition_point(|(start, _)| *start <= offset)
             .checked_sub(1)?;
         let (start, header) = self.headers.get(index)?;
-        let start = *start;
-        let dwarf = &self.dwarf;
-        let unit = self
-            .units
-            .entry(start)
-            .or_insert_with(|| Unit::parse(dwarf, header.clone()))
-            .as_ref()?;
+        let parse = || Unit::parse(&self.dwarf, header.clone());
+        let unit = self.units.entry(*start).or_insert_with(parse).as_ref()?;
+        Some((*start, unit))
+    }
+
+    fn die(&mut self, offset: usize) -> Option<Die> {
+        let is_supplementary = self.is_supplementary;
+        let dwarf = self.dwarf.clone();
+        let (start, unit) = self.unit(offset)?;
         let here = |offset: usize| Place {
-            supplementary: self.is_supplementary,
+            supplementary: is_supplementary,
             offset: start + offset,
         };
         let local = offset - start;
@@ -187,10 +249,10 @@ impl File {
         for attribute in entry.attrs() {
             match attribute.name() {
                 gimli::DW_AT_name => {
-                    die.name = text(dwarf, &unit.unit, attribute.value());
+                    die.name = text(&dwarf, &unit.unit, attribute.value());
                 }
                 gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => {
-                    die.linkage = text(dwarf, &unit.unit, attribute.value())
+                    die.linkage = text(&dwarf, &unit.unit, attribute.value())
                         .filter(|name| unit.may_be_cpp && name.starts_with("_Z"))
                         .filter(|name| rustc_demangle::try_demangle(name).is_err());
                 }
@@ -198,7 +260,7 @@ impl File {
                     die.origin = match attribute.value() {
                         AttributeValue::UnitRef(offset) => Some(here(offset.0)),
                         AttributeValue::DebugInfoRef(offset) => Some(Place {
-                            supplementary: self.is_supplementary,
+                            supplementary: is_supplementary,
                             offset: offset.0,
                         }),
                         AttributeValue::DebugInfoRefSup(offset) => Some(Place {
@@ -249,10 +311,12 @@ impl Unit {
         let mut parents = HashMap::new();
         // Scopes around the current DIE, with their depths.
         let mut open: Vec<(isize, usize)> = Vec::new();
+        let mut deepest = 0;
         let mut entries = unit.entries_raw(None).ok()?;
         while !entries.is_empty() {
             let offset = entries.next_offset().0;
             let depth = entries.next_depth();
+            deepest = deepest.max(depth);
             // What was read before a damaged DIE serves.
             let Ok(abbreviation) = entries.read_abbreviation() else {
                 break;
@@ -275,7 +339,9 @@ impl Unit {
                 break;
             }
         }
+        let depth = usize::try_from(deepest).unwrap_or(usize::MAX);
         Some(Unit {
+            depth,
             may_be_cpp: may_be_cpp(&unit),
             unit,
             parents,

@@ -57,6 +57,8 @@ impl Merge {
             return;
         };
         let layout = image.layout();
+        // Names share their tails and repeat, but a damaged table must not multiply them endlessly.
+        let limit = self.symbols.names.len() + strings.len().saturating_mul(64).min(1 << 30);
         for raw in tables::symbols(&symbols, layout.is_64, layout.endian) {
             if raw.section == SHN_UNDEF || raw.section == SHN_ABS {
                 continue;
@@ -64,7 +66,7 @@ impl Merge {
             let Some(name) = layout::string_at(&strings, raw.name.into()) else {
                 continue;
             };
-            let Ok(name) = std::str::from_utf8(&name[..name.len().min(1 << 16)]) else {
+            let Ok(name) = std::str::from_utf8(name) else {
                 continue;
             };
             if self.arch != Arch::X86_64
@@ -84,6 +86,9 @@ impl Merge {
             };
             if name.is_empty() {
                 continue;
+            }
+            if self.symbols.names.len() > limit {
+                break;
             }
             // aaelf32 5.5.3: bit 0 of a function's value means Thumb code.
             let is_arm_function = self.arch == Arch::Arm && kind == SymbolKind::Function;

@@ -156,6 +156,16 @@ fn damaged_debug_sections_are_survived() {
 }
 
 #[test]
+fn endlessly_nested_debug_information_is_survived() {
+    let directory = directory("nested");
+    let path = compile(&directory, "nested", "gcc -nostdlib -static", "nested.s");
+    let image = Image::open(&path).expect("an image");
+    let location = Locator::new(&image).locate(image.entry() + 1);
+    assert_eq!(location.function.expect("by its symbol").name, "_start");
+    assert!(location.lines.is_empty());
+}
+
+#[test]
 fn what_is_no_image_says_so() {
     let message = |bytes: &[u8]| Image::parse("x", bytes).expect_err("no image").to_string();
     assert!(message(b"").contains("an empty file"));

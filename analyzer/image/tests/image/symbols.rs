@@ -73,7 +73,7 @@ pub(crate) fn sample(image: &Image, count: u64) -> Vec<u64> {
     let total = ranges.iter().fold(0u64, |sum, range| {
         sum.saturating_add(range.end - range.start)
     });
-    let step = usize::try_from(total / count | 1).expect("64-bit host");
+    let step = usize::try_from((total / count) | 1).expect("64-bit host");
     let limit = usize::try_from(count * 2).expect("64-bit host");
     ranges
         .into_iter()
