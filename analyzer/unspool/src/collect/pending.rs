@@ -23,25 +23,38 @@ pub(super) struct Creation {
     pub(super) handle_at: u64,
 }
 
-/// The creations under way, oldest first.
+/// The creations under way, oldest first, with the handle of those whose place for it was needed
+/// again in the meantime.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    creations: Vec<Creation>,
+    creations: Vec<(Creation, Option<u64>)>,
 }
 
 impl Pending {
     /// Where to read the handle of an earlier creation that `creation` is about to hide.
     pub(super) fn hidden_by(&self, creation: Creation) -> Option<u64> {
+        let hidden =
+            |(earlier, handle): &(Creation, Option<u64>)| *earlier == creation && handle.is_none();
         self.creations
-            .contains(&creation)
+            .iter()
+            .any(hidden)
             .then_some(creation.handle_at)
+    }
+
+    /// What was read there.
+    pub(super) fn hide(&mut self, creation: Creation, value: u64) {
+        for (earlier, handle) in &mut self.creations {
+            if *earlier == creation {
+                handle.get_or_insert(value);
+            }
+        }
     }
 
     pub(super) fn add(&mut self, creation: Creation) {
         if self.creations.len() >= LIMIT {
             self.creations.remove(0);
         }
-        self.creations.push(creation);
+        self.creations.push((creation, None));
     }
 
     /// A thread has arrived at `routine` with `arg`: the handles of all creations it may belong to,
@@ -56,14 +69,14 @@ impl Pending {
         sp: Option<u64>,
     ) -> Vec<Read> {
         let matching: Vec<usize> = (0..self.creations.len())
-            .filter(|i| self.creations[*i].routine == routine && self.creations[*i].arg == arg)
+            .filter(|i| self.creations[*i].0.routine == routine && self.creations[*i].0.arg == arg)
             .take(READ_LIMIT)
             .collect();
         let reads: Vec<Option<Vec<u8>>> = {
             let mut batch = client.batch();
             let tickets: Vec<_> = matching
                 .iter()
-                .map(|i| batch.read_memory(self.creations[*i].handle_at, abi.pointer))
+                .map(|i| batch.read_memory(self.creations[*i].0.handle_at, abi.pointer))
                 .collect();
             match batch.send() {
                 Ok(mut answers) => tickets
@@ -100,7 +113,7 @@ impl Pending {
             .filter_map(|(i, read)| {
                 Some(Read {
                     role: ReadRole::Handle.into(),
-                    address: self.creations[*i].handle_at,
+                    address: self.creations[*i].0.handle_at,
                     bytes: read.clone()?,
                 })
             })
@@ -116,7 +129,7 @@ impl Pending {
         if let Some(index) = self
             .creations
             .iter()
-            .position(|pending| *pending == creation)
+            .position(|(pending, _)| *pending == creation)
         {
             self.creations.remove(index);
         }

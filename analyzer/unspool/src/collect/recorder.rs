@@ -120,7 +120,6 @@ impl Recorder {
         let program = self.identify()?;
         self.find_out_about_stops(&stop);
         self.sink.record(self.session.target(program.path.clone()));
-        self.find_out_about_stops();
         self.threads.exact =
             self.session.can_report_threads() && self.session.client.thread_events(true)?;
         let silent: Vec<u8> = SIGNALS
