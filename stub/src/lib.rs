@@ -1,11 +1,45 @@
 //! The GDB remote protocol server that runs beside the program on the target.
+//!
+//! From the outside in: [`cli`] reads the command line, [`comm`] opens the connection, [`server`] waits for
+//! clients and for the program, [`session`] talks to one client, [`tracee`] is the program,
+//! [`arch`] the machine, [`sys`] the kernel. Each knows only those to its right.
+
+mod arch;
+mod cli;
+mod comm;
+mod server;
+mod session;
+mod sys;
+mod tracee;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+/// What this program calls itself in messages.
+const NAME: &str = "unspool-stub";
+
 /// Runs the server with the arguments that follow the program's name, until its work is done.
+///
+/// Errors are reported on standard error, in one sentence; the exit code then is not zero.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let _ = args;
-    eprintln!("unspool-stub: not written yet");
+    match cli::parse(args) {
+        Ok(cli::Command::Help) => {
+            println!("{}", cli::HELP);
+            ExitCode::SUCCESS
+        }
+        Ok(cli::Command::Version) => {
+            println!("{NAME} {}", env!("CARGO_PKG_VERSION"));
+            ExitCode::SUCCESS
+        }
+        Ok(cli::Command::Serve(options)) => match server::serve(options) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error),
+        },
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("{NAME}: {error}");
     ExitCode::FAILURE
 }

@@ -1,0 +1,19 @@
+//! The machine this server is compiled for: registers, trap instructions, how a trap reports.
+//!
+//! The only place that asks the compiler for the architecture. The files in `arch/` hold the same
+//! constants and functions in the same order; everything above uses them by these names, and
+//! register layouts only through the table.
+
+mod table;
+
+cfg_select! {
+    target_arch = "x86_64" => { mod x86_64; use x86_64 as machine; }
+    target_arch = "aarch64" => { mod aarch64; use aarch64 as machine; }
+    target_arch = "arm" => { mod arm; use arm as machine; }
+}
+
+pub(crate) use machine::{
+    CAN_STEP, EXPEDITED, NAME, PC, SETS, TRAP_ADVANCE, Word, before_write,
+    is_system_call, is_trap_report, trap,
+};
+pub(crate) use table::{Register, layout};

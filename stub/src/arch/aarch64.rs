@@ -1,0 +1,107 @@
+//! AArch64, as `struct user_pt_regs`, `struct user_fpsimd_state` and `NT_ARM_TLS` hold it.
+
+use super::table::{Feature, Set, one};
+
+/// What clients call this architecture.
+pub(crate) const NAME: &str = "aarch64";
+/// An address.
+pub(crate) type Word = u64;
+/// The register sets: general, floating point, thread pointer.
+pub(crate) const SETS: &[Set] = &[
+    Set {
+        note: 1, // NT_PRSTATUS
+        capacity: 34 * 8,
+    },
+    Set {
+        note: 2, // NT_PRFPREG
+        capacity: 32 * 16 + 16,
+    },
+    Set {
+        note: 0x401, // NT_ARM_TLS
+        capacity: 8,
+    },
+];
+/// The program counter's number.
+pub(crate) const PC: usize = 32;
+/// Registers sent along with every stop: x29, x30, sp, pc.
+pub(crate) const EXPEDITED: &[usize] = &[29, 30, 31, PC];
+/// How far the program counter is past a trap instruction when it reports.
+pub(crate) const TRAP_ADVANCE: u64 = 0;
+/// Whether the kernel steps single instructions here.
+pub(crate) const CAN_STEP: bool = true;
+
+/// The trap instruction for breakpoint kind `kind`: `brk #0`.
+pub(crate) fn trap(kind: usize) -> Option<&'static [u8]> {
+    (kind == 4).then_some(&[0x00, 0x00, 0x20, 0xd4])
+}
+
+/// Whether `si_code` of a `SIGTRAP` means a trap instruction.
+pub(crate) fn is_trap_report(code: i32) -> bool {
+    code == libc::TRAP_BRKPT
+}
+
+/// Whether an instruction enters the kernel: `svc` is `11010100 000iiiii iiiiiiii iii00001`.
+pub(crate) fn is_system_call(code: &[u8]) -> bool {
+    matches!(code, [low, _, high, 0xd4, ..] if low & 0x1f == 1 && high & 0xe0 == 0)
+}
+
+/// Nothing to complete.
+pub(crate) fn before_write(_set: usize, _offset: usize, _bytes: &mut [u8]) {}
+
+/// The register table.
+pub(crate) const FEATURES: &[Feature] = &[
+    Feature {
+        name: "org.gnu.gdb.aarch64.core",
+        types: CORE_TYPES,
+        rows: &[
+            one("x", 64, "int", GENERAL, 0).run(0, 31),
+            one("sp", 64, "data_ptr", GENERAL, 31 * 8),
+            one("pc", 64, "code_ptr", GENERAL, 32 * 8),
+            one("cpsr", 32, "cpsr_flags", GENERAL, 33 * 8),
+        ],
+        needs: None,
+    },
+    Feature {
+        name: "org.gnu.gdb.aarch64.fpu",
+        types: FPU_TYPES,
+        rows: &[
+            one("v", 128, "aarch64v", FLOAT, 0).run(0, 32),
+            one("fpsr", 32, "int", FLOAT, 512),
+            one("fpcr", 32, "int", FLOAT, 516),
+        ],
+        needs: None,
+    },
+    Feature {
+        name: "org.gnu.gdb.aarch64.tls",
+        types: "",
+        rows: &[one("tpidr", 64, "data_ptr", TLS, 0)],
+        needs: None,
+    },
+];
+
+const GENERAL: usize = 0;
+const FLOAT: usize = 1;
+const TLS: usize = 2;
+
+const CORE_TYPES: &str = r#"<flags id="cpsr_flags" size="4"><field name="SP" start="0" end="0"/>
+<field name="EL" start="2" end="3"/><field name="nRW" start="4" end="4"/><field name="F" start="6" end="6"/>
+<field name="I" start="7" end="7"/><field name="A" start="8" end="8"/><field name="D" start="9" end="9"/>
+<field name="BTYPE" start="10" end="11"/><field name="SSBS" start="12" end="12"/><field name="IL" start="20" end="20"/>
+<field name="SS" start="21" end="21"/><field name="PAN" start="22" end="22"/><field name="UAO" start="23" end="23"/>
+<field name="DIT" start="24" end="24"/><field name="TCO" start="25" end="25"/><field name="V" start="28" end="28"/>
+<field name="C" start="29" end="29"/><field name="Z" start="30" end="30"/><field name="N" start="31" end="31"/></flags>"#;
+
+const FPU_TYPES: &str = r#"<vector id="v2d" type="ieee_double" count="2"/><vector id="v2u" type="uint64" count="2"/>
+<vector id="v2i" type="int64" count="2"/><vector id="v4f" type="ieee_single" count="4"/>
+<vector id="v4u" type="uint32" count="4"/><vector id="v4i" type="int32" count="4"/>
+<vector id="v8f" type="ieee_half" count="8"/><vector id="v8u" type="uint16" count="8"/>
+<vector id="v8i" type="int16" count="8"/><vector id="v16u" type="uint8" count="16"/>
+<vector id="v16i" type="int8" count="16"/><vector id="v1u" type="uint128" count="1"/>
+<vector id="v1i" type="int128" count="1"/>
+<union id="vnd"><field name="f" type="v2d"/><field name="u" type="v2u"/><field name="s" type="v2i"/></union>
+<union id="vns"><field name="f" type="v4f"/><field name="u" type="v4u"/><field name="s" type="v4i"/></union>
+<union id="vnh"><field name="f" type="v8f"/><field name="u" type="v8u"/><field name="s" type="v8i"/></union>
+<union id="vnb"><field name="u" type="v16u"/><field name="s" type="v16i"/></union>
+<union id="vnq"><field name="u" type="v1u"/><field name="s" type="v1i"/></union>
+<union id="aarch64v"><field name="d" type="vnd"/><field name="s" type="vns"/><field name="h" type="vnh"/>
+<field name="b" type="vnb"/><field name="q" type="vnq"/></union>"#;

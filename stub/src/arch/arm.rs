@@ -1,0 +1,81 @@
+//! ARM (A32 and T32, hard float), as `struct pt_regs` and `struct user_vfp` hold it.
+
+use super::table::{Feature, Set, one};
+
+/// What clients call this architecture.
+pub(crate) const NAME: &str = "arm";
+/// An address.
+pub(crate) type Word = u32;
+/// The register sets: general, VFP.
+pub(crate) const SETS: &[Set] = &[
+    Set {
+        note: 1, // NT_PRSTATUS
+        capacity: 18 * 4,
+    },
+    Set {
+        note: 0x400, // NT_ARM_VFP
+        capacity: 32 * 8 + 4,
+    },
+];
+/// The program counter's number.
+pub(crate) const PC: usize = 15;
+/// Registers sent along with every stop: r7, r11, sp, lr, pc, cpsr.
+pub(crate) const EXPEDITED: &[usize] = &[7, 11, 13, 14, PC, 25];
+/// How far the program counter is past a trap instruction when it reports.
+pub(crate) const TRAP_ADVANCE: u64 = 0;
+/// The kernel removed single-stepping in 2011.
+pub(crate) const CAN_STEP: bool = false;
+
+/// The trap instruction for breakpoint kind `kind`: 2 = T16, 3 = T32, 4 = A32. These are the
+/// undefined instructions that Linux reports as `SIGTRAP` (its `arch/arm/kernel/ptrace.c`).
+pub(crate) fn trap(kind: usize) -> Option<&'static [u8]> {
+    match kind {
+        2 => Some(&[0x01, 0xde]),
+        3 => Some(&[0xf0, 0xf7, 0x00, 0xa0]),
+        4 => Some(&[0xf0, 0x01, 0xf0, 0xe7]),
+        _ => None,
+    }
+}
+
+/// Whether `si_code` of a `SIGTRAP` means a trap instruction.
+pub(crate) fn is_trap_report(code: i32) -> bool {
+    code == libc::TRAP_BRKPT
+}
+
+/// Whether an instruction enters the kernel: A32 `svc` is `cccc1111 iiiiiiii iiiiiiii iiiiiiii`,
+/// T16 `svc` is `11011111 iiiiiiii`.
+pub(crate) fn is_system_call(code: &[u8]) -> bool {
+    matches!(code, [_, 0xdf, ..]) || matches!(code, [_, _, _, top, ..] if top & 0x0f == 0x0f)
+}
+
+/// Nothing to complete.
+pub(crate) fn before_write(_set: usize, _offset: usize, _bytes: &mut [u8]) {}
+
+/// The register table.
+pub(crate) const FEATURES: &[Feature] = &[
+    Feature {
+        name: "org.gnu.gdb.arm.core",
+        types: "",
+        rows: &[
+            one("r", 32, "uint32", GENERAL, 0).run(0, 13),
+            one("sp", 32, "data_ptr", GENERAL, 13 * 4),
+            one("lr", 32, "int", GENERAL, 14 * 4),
+            one("pc", 32, "code_ptr", GENERAL, 15 * 4),
+            // 16-24 were the FPA's.
+            one("cpsr", 32, "int", GENERAL, 16 * 4).number(25),
+        ],
+        needs: None,
+    },
+    Feature {
+        name: "org.gnu.gdb.arm.vfp",
+        types: "",
+        rows: &[
+            one("d", 64, "ieee_double", VFP, 0).run(0, 32),
+            one("fpscr", 32, "int", VFP, 256).group("float"),
+        ],
+        needs: None,
+    },
+];
+
+const GENERAL: usize = 0;
+const VFP: usize = 1;

@@ -1,0 +1,248 @@
+//! The register table of one architecture, and all that follows from it: numbers, offsets in the
+//! `g` packet, and target.xml.
+
+use std::fmt::Write;
+use std::sync::OnceLock;
+
+use super::machine;
+
+/// A register set of the kernel (`PTRACE_GETREGSET`).
+pub(crate) struct Set {
+    /// The ELF note type that names it.
+    pub(crate) note: u32,
+    /// Room for its largest form.
+    pub(crate) capacity: usize,
+}
+
+/// Where the value stands in the kernel's register set.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    /// Index into the architecture's `SETS`.
+    pub(crate) set: usize,
+    /// First byte.
+    pub(crate) offset: usize,
+    /// Bytes there; the register's other bytes read as zero.
+    pub(crate) size: usize,
+    /// The kernel keeps the x87 tag word abridged: one bit a register instead of two.
+    pub(crate) abridged_tag: bool,
+}
+
+/// One register, or a run of them numbered from zero, as the architecture's table states it.
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    name: &'static str,
+    suffix: &'static str,
+    first: usize,
+    count: usize,
+    bits: usize,
+    kind: &'static str,
+    group: Option<&'static str>,
+    number: Option<usize>,
+    place: Place,
+    stride: usize,
+}
+
+/// A feature of target.xml: what clients look registers up by.
+pub(crate) struct Feature {
+    pub(crate) name: &'static str,
+    /// Type definitions, as XML.
+    pub(crate) types: &'static str,
+    pub(crate) rows: &'static [Row],
+    /// A flag of `/proc/cpuinfo` without which the registers do not exist.
+    pub(crate) needs: Option<&'static str>,
+}
+
+/// One register of `bits` bits that stands at `offset` of set `set`.
+pub(crate) const fn one(
+    name: &'static str,
+    bits: usize,
+    kind: &'static str,
+    set: usize,
+    offset: usize,
+) -> Row {
+    Row {
+        name,
+        suffix: "",
+        first: 0,
+        count: 1,
+        bits,
+        kind,
+        group: None,
+        number: None,
+        place: Place {
+            set,
+            offset,
+            size: bits / 8,
+            abridged_tag: false,
+        },
+        stride: bits / 8,
+    }
+}
+
+impl Row {
+    /// A run: `name` followed by the numbers from `first`.
+    pub(crate) const fn run(mut self, first: usize, count: usize) -> Row {
+        self.first = first;
+        self.count = count;
+        self
+    }
+
+    /// What follows the number in a run's names.
+    pub(crate) const fn suffix(mut self, suffix: &'static str) -> Row {
+        self.suffix = suffix;
+        self
+    }
+
+    /// Bytes from one of a run to the next.
+    pub(crate) const fn stride(mut self, stride: usize) -> Row {
+        self.stride = stride;
+        self
+    }
+
+    /// Fewer bytes in the kernel's set than the register has.
+    pub(crate) const fn stored(mut self, size: usize) -> Row {
+        self.place.size = size;
+        self
+    }
+
+    /// The group clients print it with.
+    pub(crate) const fn group(mut self, group: &'static str) -> Row {
+        self.group = Some(group);
+        self
+    }
+
+    /// Its number, where it does not follow its predecessor's.
+    #[allow(dead_code, reason = "only ARM's numbers have a gap")]
+    pub(crate) const fn number(mut self, number: usize) -> Row {
+        self.number = Some(number);
+        self
+    }
+
+    /// The x87 tag word.
+    pub(crate) const fn tag(mut self) -> Row {
+        self.place.abridged_tag = true;
+        self
+    }
+}
+
+/// One register of the machine at hand.
+pub(crate) struct Register {
+    /// Its number in `p`, `P` and stop replies.
+    pub(crate) number: usize,
+    /// Where it stands in the `g` packet, in bytes.
+    pub(crate) offset: usize,
+    /// Its size in bytes.
+    pub(crate) size: usize,
+    /// Where it stands in the kernel's register set.
+    pub(crate) place: Place,
+}
+
+/// All registers of the machine at hand.
+pub(crate) struct Layout {
+    /// In order of their numbers.
+    pub(crate) registers: Vec<Register>,
+    /// Bytes of a `g` packet.
+    pub(crate) size: usize,
+    /// target.xml.
+    pub(crate) description: String,
+}
+
+impl Layout {
+    /// The register with this number.
+    pub(crate) fn register(&self, number: usize) -> Option<&Register> {
+        let index = self
+            .registers
+            .binary_search_by_key(&number, |register| register.number);
+        index.ok().map(|index| &self.registers[index])
+    }
+}
+
+/// The layout of this machine, made once.
+pub(crate) fn layout() -> &'static Layout {
+    static LAYOUT: OnceLock<Layout> = OnceLock::new();
+    LAYOUT.get_or_init(|| {
+        let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let flags: Vec<&str> = cpu
+            .lines()
+            .find(|line| line.starts_with("flags"))
+            .map(|line| line.split_whitespace().collect())
+            .unwrap_or_default();
+        build(machine::FEATURES, |flag| flags.contains(&flag))
+    })
+}
+
+fn build(features: &[Feature], has: impl Fn(&str) -> bool) -> Layout {
+    let mut layout = Layout {
+        registers: Vec::new(),
+        size: 0,
+        description: format!(
+            "<?xml version=\"1.0\"?>\n<!DOCTYPE target SYSTEM \"gdb-target.dtd\">\n<target>\n\
+             <architecture>{}</architecture>\n<osabi>GNU/Linux</osabi>\n",
+            machine::NAME
+        ),
+    };
+    let mut next = 0;
+    for feature in features {
+        if feature.needs.is_some_and(|flag| !has(flag)) {
+            continue;
+        }
+        let xml = &mut layout.description;
+        let _ = writeln!(xml, "<feature name=\"{}\">\n{}", feature.name, feature.types);
+        for row in feature.rows {
+            for index in 0..row.count {
+                let number = row.number.filter(|_| index == 0).unwrap_or(next);
+                next = number + 1;
+                let _ = write!(xml, "<reg name=\"{}", row.name);
+                if row.count > 1 {
+                    let _ = write!(xml, "{}", row.first + index);
+                }
+                let _ = write!(
+                    xml,
+                    "{}\" bitsize=\"{}\" type=\"{}\" regnum=\"{number}\"",
+                    row.suffix, row.bits, row.kind
+                );
+                if let Some(group) = row.group {
+                    let _ = write!(xml, " group=\"{group}\"");
+                }
+                xml.push_str("/>\n");
+                let mut place = row.place;
+                place.offset += row.stride * index;
+                layout.registers.push(Register {
+                    number,
+                    offset: layout.size,
+                    size: row.bits / 8,
+                    place,
+                });
+                layout.size += row.bits / 8;
+            }
+        }
+        xml.push_str("</feature>\n");
+    }
+    layout.description.push_str("</target>\n");
+    layout
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_rise_and_offsets_are_dense() {
+        let layout = build(machine::FEATURES, |_| true);
+        let mut end = 0;
+        for (index, register) in layout.registers.iter().enumerate() {
+            assert_eq!(register.offset, end);
+            end += register.size;
+            assert!(index == 0 || layout.registers[index - 1].number < register.number);
+        }
+        assert_eq!(end, layout.size);
+    }
+
+    #[test]
+    fn optional_features_need_their_flag() {
+        let all = build(machine::FEATURES, |_| true);
+        let plain = build(machine::FEATURES, |_| false);
+        assert!(plain.size <= all.size);
+        assert!(plain.register(machine::PC).is_some());
+    }
+}

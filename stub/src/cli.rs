@@ -1,0 +1,220 @@
+//! The command line: gdbserver's, as people and test boards know it.
+
+use std::ffi::{OsStr, OsString};
+
+use crate::comm::Comm;
+
+/// What `--help` prints.
+pub(crate) const HELP: &str = "\
+Debug or trace a program from elsewhere, over the GDB remote protocol.
+
+Usage: unspool-stub [OPTIONS] COMM PROG [ARGS...]    start PROG and serve it
+       unspool-stub [OPTIONS] --attach COMM PID      serve a process that runs
+       unspool-stub [OPTIONS] --multi COMM           serve what the client starts or attaches to
+
+COMM is one of
+  :PORT, HOST:PORT   wait for TCP connections, on loopback unless a host is named; port 0: any
+  -, stdio           standard input and output are the connection
+  fd:N               file descriptor N is the connection
+
+Options:
+  --once                          end after the first connection
+  --no-disable-randomization      let the system choose addresses, as it does without a debugger
+                                  (a started program's addresses are fixed otherwise)
+  --disable-randomization         the contrary, and the default
+  --wrapper WRAPPER [ARGS...] --  start PROG by WRAPPER, which must execute it
+  --version, --help
+Accepted and without effect: --debug..., --remote-debug, --startup-with-shell,
+  --no-startup-with-shell, --disable-packet=..., --selftest...
+
+When the connection is lost, a program stays halted and the next client finds it so. With --once,
+or if there can be no next client, a program that was started is killed, and one that was
+attached to goes on untouched. SIGTERM does the same. PROG shares this program's terminal and
+process group: the interrupt key reaches PROG, not the server.";
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Print the help.
+    Help,
+    /// Print the version.
+    Version,
+    /// Serve.
+    Serve(Options),
+}
+
+/// What to serve, and how.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) comm: Comm,
+    pub(crate) subject: Subject,
+    pub(crate) once: bool,
+    pub(crate) fixed_addresses: bool,
+    pub(crate) wrapper: Vec<OsString>,
+}
+
+/// What to serve.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// A program to start, with its arguments.
+    Start(Vec<OsString>),
+    /// A process to attach to.
+    Attach(i32),
+    /// Whatever the client wants.
+    Any,
+}
+
+/// A command line that cannot be obeyed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum UsageError {
+    /// An option nobody knows.
+    #[error("unknown option '{0}'; see --help")]
+    UnknownOption(String),
+    /// COMM is missing.
+    #[error("no connection given; expected COMM, for example ':1234'; see --help")]
+    NoComm,
+    /// COMM is not one.
+    #[error("'{0}' is no connection; expected ':PORT', 'HOST:PORT', '-', 'stdio' or 'fd:N'")]
+    BadComm(String),
+    /// PROG is missing.
+    #[error("no program given; expected 'COMM PROG [ARGS...]', or '--attach COMM PID', or '--multi COMM'")]
+    NoProgram,
+    /// PID is missing or not a number.
+    #[error("'{0}' is no process number; expected '--attach COMM PID'")]
+    BadPid(String),
+    /// More than there should be.
+    #[error("nothing may follow '{0}'; see --help")]
+    TooMuch(String),
+    /// The wrapper has no end.
+    #[error("the wrapper's words do not end; expected '--wrapper WRAPPER [ARGS...] -- COMM PROG'")]
+    OpenWrapper,
+    /// Contradictory modes.
+    #[error("--attach and --multi exclude each other; give one of them")]
+    TwoModes,
+}
+
+const IGNORED: &[&str] = &[
+    "--debug",
+    "--debug-format",
+    "--debug-file",
+    "--event-loop-debug",
+    "--remote-debug",
+    "--startup-with-shell",
+    "--no-startup-with-shell",
+    "--disable-packet",
+    "--selftest",
+];
+
+/// Reads the arguments that follow the program's name.
+pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, UsageError> {
+    let mut args = args.peekable();
+    let (mut attach, mut multi, mut once, mut fixed_addresses) = (false, false, false, true);
+    let mut wrapper = Vec::new();
+    while let Some(option) = args.next_if(|arg| is_option(arg)) {
+        let text = option.to_string_lossy();
+        match &*text {
+            "--" => break,
+            "--help" => return Ok(Command::Help),
+            "--version" => return Ok(Command::Version),
+            "--attach" => attach = true,
+            "--multi" => multi = true,
+            "--once" => once = true,
+            "--disable-randomization" => fixed_addresses = true,
+            "--no-disable-randomization" => fixed_addresses = false,
+            "--wrapper" => loop {
+                match args.next() {
+                    Some(word) if word == "--" => break,
+                    Some(word) => wrapper.push(word),
+                    None => return Err(UsageError::OpenWrapper),
+                }
+            },
+            other if IGNORED.contains(&other.split('=').next().unwrap_or(other)) => {}
+            other => return Err(UsageError::UnknownOption(other.to_owned())),
+        }
+    }
+    let comm = args.next().ok_or(UsageError::NoComm)?;
+    let comm: Comm = comm
+        .to_str()
+        .and_then(Comm::parse)
+        .ok_or_else(|| UsageError::BadComm(comm.to_string_lossy().into_owned()))?;
+    let mut rest: Vec<OsString> = args.collect();
+    if rest.first().is_some_and(|word| word == "--") {
+        rest.remove(0);
+    }
+    let subject = match (attach, multi) {
+        (true, true) => return Err(UsageError::TwoModes),
+        (true, false) => Subject::Attach(pid(&rest)?),
+        // As gdbserver: --multi may name a program to begin with.
+        (false, true) if rest.is_empty() => Subject::Any,
+        (false, false) if rest.is_empty() => return Err(UsageError::NoProgram),
+        _ => Subject::Start(rest),
+    };
+    Ok(Command::Serve(Options {
+        comm,
+        subject,
+        once,
+        fixed_addresses,
+        wrapper,
+    }))
+}
+
+fn is_option(arg: &OsStr) -> bool {
+    arg.to_str().is_some_and(|text| text.starts_with("--"))
+}
+
+fn pid(rest: &[OsString]) -> Result<i32, UsageError> {
+    let word = rest.first().cloned().unwrap_or_default();
+    let text = word.to_string_lossy().into_owned();
+    if rest.len() > 1 {
+        return Err(UsageError::TooMuch(text));
+    }
+    match text.parse() {
+        Ok(pid) if pid > 0 => Ok(pid),
+        _ => Err(UsageError::BadPid(text)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Command, UsageError> {
+        parse(line.split_whitespace().map(OsString::from))
+    }
+
+    fn options(line: &str) -> Options {
+        match read(line) {
+            Ok(Command::Serve(options)) => options,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn as_gdbserver() {
+        let start = options("--once --no-startup-with-shell --debug-format=all :0 prog -x --y");
+        assert!(start.once && start.fixed_addresses);
+        let words = ["prog", "-x", "--y"].map(OsString::from).to_vec();
+        assert_eq!(start.subject, Subject::Start(words));
+        assert_eq!(options("--attach :0 12").subject, Subject::Attach(12));
+        assert_eq!(options("--multi stdio").subject, Subject::Any);
+        let wrapped = options("--wrapper env A=1 -- :1 prog");
+        assert_eq!(wrapped.wrapper, ["env", "A=1"]);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (line, word) in [
+            ("--frob :0 prog", "--frob"),
+            ("nonsense prog", "nonsense"),
+            (":0", "no program"),
+            ("", "no connection"),
+            ("--attach :0 x1", "x1"),
+            ("--attach --multi :0", "exclude"),
+            ("--wrapper env", "do not end"),
+        ] {
+            let message = read(line).expect_err(line).to_string();
+            assert!(message.contains(word), "{line}: {message}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! COMM: where clients come from, and the bytes to and from one.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::sys::ptrace::close_on_exec;
+
+/// Where clients come from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Comm {
+    /// TCP, at this host (loopback if empty) and port.
+    Tcp(String, u16),
+    /// Standard input and output.
+    Stdio,
+    /// A descriptor that was open when we were started.
+    Descriptor(i32),
+}
+
+/// A connection that cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum CommError {
+    /// gdbserver's words: test boards look for them.
+    #[error("Can't bind address: {0}.")]
+    Bind(String),
+    /// The host has no address.
+    #[error("cannot find the address of '{0}'; name a host of this machine, or none for loopback")]
+    Host(String),
+    /// The descriptor is not open.
+    #[error("file descriptor {0} is not open; expected an inherited, connected socket")]
+    Descriptor(i32),
+    /// The system refused a duplicate.
+    #[error("cannot use standard input and output as the connection: {0}")]
+    Stdio(std::io::Error),
+}
+
+impl Comm {
+    /// Reads COMM.
+    pub(crate) fn parse(text: &str) -> Option<Comm> {
+        match text {
+            "-" | "stdio" => return Some(Comm::Stdio),
+            _ => {}
+        }
+        let (host, port) = text.rsplit_once(':')?;
+        if host == "fd" {
+            return port.parse().ok().filter(|fd| *fd >= 0).map(Comm::Descriptor);
+        }
+        let host = host.strip_prefix("tcp:").unwrap_or(host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        Some(Comm::Tcp(host.to_owned(), port.parse().ok()?))
+    }
+
+    /// Whether there can be no second client.
+    pub(crate) fn is_single(&self) -> bool {
+        !matches!(self, Comm::Tcp(..))
+    }
+
+    /// Whether the connection is where a program's input and output would be.
+    pub(crate) fn is_stdio(&self) -> bool {
+        *self == Comm::Stdio
+    }
+
+    /// Begins to listen, or takes the connection that is there.
+    pub(crate) fn open(&self) -> Result<Door, CommError> {
+        match self {
+            Comm::Tcp(host, port) => {
+                let name = if host.is_empty() { "127.0.0.1" } else { host };
+                let addresses: Vec<_> = (name, *port)
+                    .to_socket_addrs()
+                    .map_err(|_| CommError::Host(host.clone()))?
+                    .collect();
+                let listener = TcpListener::bind(&addresses[..])
+                    .map_err(|error| CommError::Bind(reason(&error)))?;
+                Ok(Door::Listener(listener))
+            }
+            Comm::Stdio => {
+                let dup = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(CommError::Stdio);
+                Ok(Door::Open(Some(Stream {
+                    input: dup(std::io::stdin().as_fd())?.into(),
+                    output: dup(std::io::stdout().as_fd())?.into(),
+                })))
+            }
+            Comm::Descriptor(number) => {
+                let input = crate::sys::inherited(*number)
+                    .ok_or(CommError::Descriptor(*number))?;
+                let _ = close_on_exec(input.as_fd());
+                let output = input.try_clone().map_err(CommError::Stdio)?;
+                Ok(Door::Open(Some(Stream {
+                    input: input.into(),
+                    output: output.into(),
+                })))
+            }
+        }
+    }
+}
+
+/// The system's words for an error, without the number Rust appends.
+fn reason(error: &std::io::Error) -> String {
+    let errno = error.raw_os_error().map(nix::errno::Errno::from_raw);
+    errno.map_or_else(|| error.to_string(), |errno| errno.desc().to_owned())
+}
+
+/// Where the next client comes in.
+pub(crate) enum Door {
+    /// A listening socket.
+    Listener(TcpListener),
+    /// The only connection, until it is taken.
+    Open(Option<Stream>),
+}
+
+impl Door {
+    /// The port that is listened on.
+    pub(crate) fn port(&self) -> Option<u16> {
+        match self {
+            Door::Listener(listener) => listener.local_addr().ok().map(|a| a.port()),
+            Door::Open(_) => None,
+        }
+    }
+
+    /// Takes the client that knocked.
+    pub(crate) fn accept(&mut self) -> Option<Stream> {
+        match self {
+            Door::Open(stream) => stream.take(),
+            Door::Listener(listener) => {
+                let (stream, _) = listener.accept().ok()?;
+                Stream::tcp(stream).ok()
+            }
+        }
+    }
+}
+
+/// The bytes from and to one client.
+pub(crate) struct Stream {
+    input: File,
+    output: File,
+}
+
+impl Stream {
+    fn tcp(stream: TcpStream) -> std::io::Result<Stream> {
+        stream.set_nodelay(true)?;
+        let output = OwnedFd::from(stream.try_clone()?);
+        Ok(Stream {
+            input: OwnedFd::from(stream).into(),
+            output: output.into(),
+        })
+    }
+
+    /// Reads what is there; 0: the client is gone.
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> usize {
+        loop {
+            match self.input.read(into) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                other => return other.unwrap_or(0),
+            }
+        }
+    }
+
+    /// Writes everything; `false`: the client is gone.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> bool {
+        self.output.write_all(bytes).is_ok()
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.input.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Comm;
+
+    #[test]
+    fn forms() {
+        assert_eq!(Comm::parse(":12"), Some(Comm::Tcp(String::new(), 12)));
+        assert_eq!(
+            Comm::parse("[::1]:0"),
+            Some(Comm::Tcp("::1".to_owned(), 0))
+        );
+        assert_eq!(Comm::parse("fd:3"), Some(Comm::Descriptor(3)));
+        assert_eq!(Comm::parse("-"), Some(Comm::Stdio));
+        for bad in ["", "x", ":", ":99999", "fd:x", "fd:-1"] {
+            assert_eq!(Comm::parse(bad), None, "{bad}");
+        }
+    }
+}

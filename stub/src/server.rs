@@ -1,0 +1,249 @@
+//! The event loop: one thread, which sleeps until a client, the program, or a signal to this process
+//! has something to say.
+
+use std::os::fd::AsFd;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::cli::{Options, Subject};
+use crate::comm::{CommError, Door, Stream};
+use crate::session::debuggee::Debuggee;
+use crate::session::{Outcome, Session};
+use crate::sys::signals::{Signals, Told};
+use crate::tracee::{Error, Program};
+
+/// Why there is nothing to serve.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ServeError {
+    /// No connection.
+    #[error(transparent)]
+    Comm(#[from] CommError),
+    /// No program.
+    #[error(transparent)]
+    Program(#[from] Error),
+    /// The system refused a signal descriptor or a poll.
+    #[error("cannot wait for events: {0}; the system is out of resources")]
+    System(#[from] Errno),
+}
+
+/// Serves until there is nothing left to serve.
+pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
+    let signals = Signals::new()?;
+    // The connection first: a program that nobody can connect to is not started.
+    let door = options.comm.open()?;
+    let quiet = options.comm.is_single();
+    let mut debuggee = Debuggee::new(Program {
+        words: Vec::new(),
+        wrapper: options.wrapper,
+        environment: std::env::vars_os().collect(),
+        directory: None,
+        fixed_addresses: options.fixed_addresses,
+        detached_stdio: options.comm.is_stdio(),
+        mask: signals.original_mask(),
+    });
+    let multi = options.subject == Subject::Any;
+    match options.subject {
+        Subject::Any => {}
+        Subject::Attach(pid) => {
+            debuggee.attach(pid)?;
+            if !quiet {
+                eprintln!("Attached; pid = {pid}");
+            }
+        }
+        Subject::Start(words) => {
+            debuggee.program.words = words;
+            debuggee.start()?;
+            if let (Some(pid), Some(name), false) =
+                (debuggee.pid(), debuggee.program.words.first(), quiet)
+            {
+                eprintln!("Process {} created; pid = {pid}", name.display());
+            }
+        }
+    }
+    let mut server = Server {
+        signals,
+        door,
+        debuggee,
+        multi,
+        once: options.once || quiet,
+        quiet,
+        terminated: false,
+    };
+    server.run()
+}
+
+struct Server {
+    signals: Signals,
+    door: Door,
+    debuggee: Debuggee,
+    /// The server outlives its programs.
+    multi: bool,
+    /// The first client is the last.
+    once: bool,
+    /// Nothing but errors on standard error.
+    quiet: bool,
+    /// We were told to end.
+    terminated: bool,
+}
+
+/// What woke the loop.
+struct Awake {
+    client: bool,
+    signal: bool,
+}
+
+impl Server {
+    fn run(&mut self) -> Result<(), ServeError> {
+        loop {
+            if let (Some(port), false) = (self.door.port(), self.quiet) {
+                eprintln!("Listening on port {port}");
+            }
+            let Some(stream) = self.next_client()? else {
+                break;
+            };
+            let mut session = Session::new();
+            let served = self.converse(stream, &mut session);
+            self.debuggee.client_left();
+            served?;
+            if self.terminated || self.leave(&session) {
+                break;
+            }
+        }
+        self.end();
+        Ok(())
+    }
+
+    fn next_client(&mut self) -> Result<Option<Stream>, ServeError> {
+        loop {
+            if let Door::Open(stream) = &mut self.door {
+                return Ok(stream.take());
+            }
+            let Door::Listener(listener) = &self.door else {
+                return Ok(None);
+            };
+            let awake = wait(listener, &self.signals)?;
+            if awake.signal {
+                self.signals_came();
+                if self.terminated {
+                    return Ok(None);
+                }
+                // Halted as it is, the program has nothing to report, but its children have.
+                if let Some(process) = &mut self.debuggee.process {
+                    process.poll();
+                }
+            }
+            if awake.client
+                && let Some(stream) = self.door.accept()
+            {
+                if !self.quiet {
+                    eprintln!("Remote debugging from a client");
+                }
+                return Ok(Some(stream));
+            }
+        }
+    }
+
+    /// Serves one client until it leaves.
+    fn converse(&mut self, mut stream: Stream, session: &mut Session) -> Result<(), ServeError> {
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let awake = wait(&stream, &self.signals)?;
+            if awake.signal {
+                self.signals_came();
+                if self.terminated {
+                    return Ok(());
+                }
+                let process = self.debuggee.process.as_mut();
+                if let Some(stop) = process.and_then(|process| process.poll()) {
+                    session.stopped(&mut self.debuggee, stop);
+                }
+            }
+            if awake.client {
+                match stream.read(&mut buffer) {
+                    0 => {
+                        self.halt();
+                        return Ok(());
+                    }
+                    got => session.feed(&mut self.debuggee, &buffer[..got]),
+                }
+            }
+            let output = session.take_output();
+            if !output.is_empty() && !stream.write(&output) {
+                self.halt();
+                return Ok(());
+            }
+            if session.outcome().is_some() && self.leave_now(session) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads the signals that came.
+    fn signals_came(&mut self) {
+        while let Some(told) = self.signals.take() {
+            match told {
+                Told::Child => {}
+                Told::End => self.terminated = true,
+                // The keys are the program's, if there is one.
+                Told::Key => self.terminated |= self.debuggee.pid().is_none(),
+            }
+        }
+    }
+
+    /// A client that is gone can neither stop nor resume: the next one finds the program halted.
+    fn halt(&mut self) {
+        let process = self.debuggee.process.as_mut();
+        if let Some(stop) = process.and_then(|process| process.interrupt()) {
+            self.debuggee.last_stop = Some(stop);
+        }
+    }
+
+    /// Whether the conversation is over by what was said in it.
+    fn leave_now(&self, session: &Session) -> bool {
+        match session.outcome() {
+            Some(Outcome::Exit) => true,
+            Some(Outcome::Detached | Outcome::Killed) => !self.multi && !session.is_extended(),
+            None => false,
+        }
+    }
+
+    /// Whether the server is done after this client.
+    fn leave(&self, session: &Session) -> bool {
+        let idle = self.debuggee.pid().is_none();
+        session.outcome() == Some(Outcome::Exit)
+            || self.once
+            || (idle && !self.multi && !session.is_extended())
+    }
+
+    /// Leaves the program as the help says.
+    fn end(&mut self) {
+        let attached = self.debuggee.process.as_ref().is_some_and(|p| p.attached);
+        if attached {
+            self.debuggee.detach();
+        } else {
+            self.debuggee.kill();
+        }
+    }
+}
+
+fn wait(client: &impl AsFd, signals: &Signals) -> Result<Awake, Errno> {
+    let mut descriptors = [
+        PollFd::new(client.as_fd(), PollFlags::POLLIN),
+        PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+    ];
+    loop {
+        match poll(&mut descriptors, PollTimeout::NONE) {
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+            Ok(_) => {
+                let any = |index: usize| descriptors[index].any().unwrap_or(true);
+                return Ok(Awake {
+                    client: any(0),
+                    signal: any(1),
+                });
+            }
+        }
+    }
+}

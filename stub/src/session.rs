@@ -1,0 +1,145 @@
+//! One client's conversation: packets in, replies and stop replies out. No sockets here.
+
+pub(crate) mod debuggee;
+pub(crate) mod framing;
+mod front;
+mod signal;
+mod stop_reply;
+mod stub;
+mod xml;
+
+use crate::sys::Tid;
+use crate::tracee::Stop;
+
+use debuggee::Debuggee;
+use framing::{Framing, Incoming};
+use front::Answer;
+use stop_reply::Dialect;
+use stub::Stub;
+
+/// What the conversation has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// The program has been detached from.
+    Detached,
+    /// The program has been killed.
+    Killed,
+    /// The server is to end.
+    Exit,
+}
+
+/// One client.
+pub(crate) struct Session {
+    framing: Framing,
+    stub: Stub,
+    dialect: Dialect,
+    /// The thread that register packets mean (`Hg`).
+    selected: Option<Tid>,
+    /// The thread that `c` and `s` mean (`Hc`).
+    resumed: Option<Tid>,
+    /// The client asked for extended mode.
+    extended: bool,
+    /// The client waits for a stop reply.
+    waiting: bool,
+    /// The thread list that is being read.
+    threads: Vec<u8>,
+    outcome: Option<Outcome>,
+}
+
+impl Session {
+    /// A client that has said nothing.
+    pub(crate) fn new() -> Session {
+        Session {
+            framing: Framing::new(),
+            stub: Stub::new(),
+            dialect: Dialect::default(),
+            selected: None,
+            resumed: None,
+            extended: false,
+            waiting: false,
+            threads: Vec::new(),
+            outcome: None,
+        }
+    }
+
+    /// Whether the client asked for extended mode.
+    pub(crate) fn is_extended(&self) -> bool {
+        self.extended
+    }
+
+    /// What has come of it, once it has ended.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        self.outcome
+    }
+
+    /// Takes what the client sent.
+    pub(crate) fn feed(&mut self, debuggee: &mut Debuggee, bytes: &[u8]) {
+        for byte in bytes {
+            match self.framing.take(*byte) {
+                Some(Incoming::Packet(packet)) => self.packet(debuggee, &packet),
+                Some(Incoming::Interrupt) => self.interrupt(debuggee),
+                None => {}
+            }
+        }
+    }
+
+    /// What is to be written to the client.
+    pub(crate) fn take_output(&mut self) -> Vec<u8> {
+        self.framing.take_output()
+    }
+
+    /// The program stopped.
+    pub(crate) fn stopped(&mut self, debuggee: &mut Debuggee, stop: Stop) {
+        let Some(process) = &mut debuggee.process else {
+            return;
+        };
+        if self.waiting {
+            let reply = self.dialect.stop_reply(process, &stop);
+            self.framing.send(&reply);
+            self.waiting = false;
+        }
+        if let Stop::Thread(tid, _) = stop {
+            self.selected = Some(tid);
+        }
+        debuggee.last_stop = Some(stop);
+    }
+
+    fn interrupt(&mut self, debuggee: &mut Debuggee) {
+        let stop = debuggee.process.as_mut().and_then(|p| p.interrupt());
+        if let Some(stop) = stop {
+            self.stopped(debuggee, stop);
+        }
+    }
+
+    fn packet(&mut self, debuggee: &mut Debuggee, packet: &[u8]) {
+        match front::answer(self, debuggee, packet) {
+            Answer::Reply(reply) => self.framing.send(&reply),
+            Answer::Nothing => {}
+            Answer::PassOn => {
+                for reply in self.pass_on(debuggee, packet) {
+                    self.framing.send(&reply);
+                }
+            }
+        }
+        if debuggee.exit_requested {
+            self.outcome = Some(Outcome::Exit);
+        }
+    }
+
+    /// Lets gdbstub answer.
+    fn pass_on(&mut self, debuggee: &mut Debuggee, packet: &[u8]) -> Vec<Vec<u8>> {
+        let about_thread = matches!(packet.first(), Some(b'g' | b'G' | b'p' | b'P'));
+        if about_thread && let Some(tid) = self.thread(debuggee) {
+            let select = format!("Hg{:x}", tid.0);
+            self.stub.answer(debuggee, select.as_bytes());
+        }
+        self.stub.answer(debuggee, packet)
+    }
+
+    /// The thread that register packets mean.
+    fn thread(&self, debuggee: &mut Debuggee) -> Option<Tid> {
+        let process = debuggee.live()?;
+        let selected = self.selected.filter(|tid| process.listed(*tid));
+        Some(selected.unwrap_or_else(|| process.current()))
+    }
+}

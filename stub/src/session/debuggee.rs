@@ -1,0 +1,229 @@
+//! What a session debugs: at most one process, how to start another, and the files the client
+//! has open. gdbstub's [`Target`] is implemented for it, one extension a file.
+
+mod auxv;
+mod base;
+mod breakpoints;
+mod description;
+mod exec_file;
+mod extended_mode;
+mod host_io;
+mod libraries;
+mod machine;
+mod monitor;
+mod registers;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fs::File;
+
+use gdbstub::target::ext::auxv::AuxvOps;
+use gdbstub::target::ext::base::BaseOps;
+use gdbstub::target::ext::breakpoints::BreakpointsOps;
+use gdbstub::target::ext::exec_file::ExecFileOps;
+use gdbstub::target::ext::extended_mode::ExtendedModeOps;
+use gdbstub::target::ext::host_io::HostIoOps;
+use gdbstub::target::ext::libraries::LibrariesSvr4Ops;
+use gdbstub::target::ext::monitor_cmd::MonitorCmdOps;
+use gdbstub::target::ext::target_description_xml_override::TargetDescriptionXmlOverrideOps;
+use gdbstub::target::{Target, TargetError};
+use nix::errno::Errno;
+
+use crate::sys::Tid;
+use crate::tracee::process::Wishes;
+use crate::tracee::{Cause, Error, Process, Program, Stop};
+
+/// What a session debugs.
+pub(crate) struct Debuggee {
+    /// The process, if there is one; it may have ended.
+    pub(crate) process: Option<Process>,
+    /// How to start a program.
+    pub(crate) program: Program,
+    /// What the present client wants to be told; every process it gets inherits it.
+    pub(crate) wishes: Wishes,
+    /// The client asked the server to end (`monitor exit`).
+    pub(crate) exit_requested: bool,
+    /// Why the process is halted.
+    pub(crate) last_stop: Option<Stop>,
+    /// Why the last start or attach failed.
+    pub(crate) failure: Option<Error>,
+    files: HashMap<u32, File>,
+    library_list: RefCell<Vec<u8>>,
+    original: Program,
+}
+
+impl Debuggee {
+    /// Nothing yet, and how to start something.
+    pub(crate) fn new(program: Program) -> Debuggee {
+        Debuggee {
+            process: None,
+            original: program.clone(),
+            program,
+            wishes: Wishes::default(),
+            exit_requested: false,
+            last_stop: None,
+            failure: None,
+            files: HashMap::new(),
+            library_list: RefCell::default(),
+        }
+    }
+
+    /// The process, if there is one that has not ended.
+    pub(crate) fn live(&mut self) -> Option<&mut Process> {
+        self.process
+            .as_mut()
+            .filter(|process| process.end().is_none())
+    }
+
+    /// The process's id, if there is one that has not ended.
+    pub(crate) fn pid(&self) -> Option<Tid> {
+        self.process
+            .as_ref()
+            .filter(|process| process.end().is_none())
+            .map(Process::pid)
+    }
+
+    /// Starts the program anew.
+    pub(crate) fn start(&mut self) -> Result<(), Error> {
+        let process = Process::start(&self.program)?;
+        self.take(process);
+        Ok(())
+    }
+
+    /// Attaches to a process.
+    pub(crate) fn attach(&mut self, pid: i32) -> Result<(), Error> {
+        let process = Process::attach(pid)?;
+        self.take(process);
+        Ok(())
+    }
+
+    fn take(&mut self, mut process: Process) {
+        process.wishes = self.wishes;
+        self.last_stop = Some(Stop::Thread(process.current(), Cause::Ready));
+        self.process = Some(process);
+    }
+
+    /// Sets what the client wants to be told.
+    pub(crate) fn wish(&mut self, change: impl FnOnce(&mut Wishes)) {
+        change(&mut self.wishes);
+        if let Some(process) = &mut self.process {
+            process.wishes = self.wishes;
+        }
+    }
+
+    /// A client has left: what it had open and wished for goes with it.
+    pub(crate) fn client_left(&mut self) {
+        self.files.clear();
+        self.wish(|wishes| *wishes = Wishes::default());
+    }
+
+    /// Why the process is halted, as far as that is still true.
+    pub(crate) fn halt_reason(&self) -> Option<Stop> {
+        let process = self.process.as_ref()?;
+        if let Some(end) = process.end() {
+            return Some(end.clone());
+        }
+        match &self.last_stop {
+            Some(stop @ Stop::Thread(tid, _)) if process.listed(*tid) => Some(stop.clone()),
+            _ => Some(Stop::Thread(process.current(), Cause::Ready)),
+        }
+    }
+
+    /// Lets the process go.
+    pub(crate) fn detach(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.detach();
+        }
+    }
+
+    /// Kills the process.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill();
+        }
+    }
+}
+
+/// An errno as gdbstub's error.
+fn refused(errno: Errno) -> TargetError<Infallible> {
+    TargetError::Errno(errno as i32 as u8)
+}
+
+/// The part of `bytes` that starts at `offset`, as much as fits.
+fn part(bytes: &[u8], offset: u64, length: usize, into: &mut [u8]) -> usize {
+    let start = usize::try_from(offset)
+        .unwrap_or(usize::MAX)
+        .min(bytes.len());
+    let size = (bytes.len() - start).min(length).min(into.len());
+    into[..size].copy_from_slice(&bytes[start..start + size]);
+    size
+}
+
+impl Target for Debuggee {
+    type Arch = machine::Machine;
+    type Error = Infallible;
+
+    fn base_ops(&mut self) -> BaseOps<'_, Self::Arch, Self::Error> {
+        BaseOps::MultiThread(self)
+    }
+
+    // The layer in front owns framing, and what a fork is reported as.
+    fn use_rle(&self) -> bool {
+        false
+    }
+
+    fn use_fork_stop_reason(&self) -> bool {
+        false
+    }
+
+    fn use_vfork_stop_reason(&self) -> bool {
+        false
+    }
+
+    fn use_vforkdone_stop_reason(&self) -> bool {
+        false
+    }
+
+    fn use_resume_stub(&self) -> bool {
+        false
+    }
+
+    fn use_lldb_register_info(&self) -> bool {
+        false
+    }
+
+    fn support_breakpoints(&mut self) -> Option<BreakpointsOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_extended_mode(&mut self) -> Option<ExtendedModeOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_target_description_xml_override(
+        &mut self,
+    ) -> Option<TargetDescriptionXmlOverrideOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_host_io(&mut self) -> Option<HostIoOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_exec_file(&mut self) -> Option<ExecFileOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_auxv(&mut self) -> Option<AuxvOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_libraries_svr4(&mut self) -> Option<LibrariesSvr4Ops<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_monitor_cmd(&mut self) -> Option<MonitorCmdOps<'_, Self>> {
+        Some(self)
+    }
+}

@@ -1,0 +1,102 @@
+//! Registers, memory and threads (`g G M X T H`).
+
+use gdbstub::common::Tid as WireTid;
+use gdbstub::target::TargetResult;
+use gdbstub::target::ext::base::multithread::MultiThreadBase;
+use gdbstub::target::ext::base::single_register_access::SingleRegisterAccessOps;
+use gdbstub::target::ext::thread_extra_info::{ThreadExtraInfo, ThreadExtraInfoOps};
+use nix::errno::Errno;
+
+use super::machine::RegisterBlock;
+use super::{Debuggee, part, refused};
+use crate::arch;
+use crate::sys::Tid;
+use crate::tracee::thread::Stopped;
+
+impl Debuggee {
+    pub(super) fn stopped(&mut self, tid: WireTid) -> Result<&mut Stopped, Errno> {
+        let tid = Tid(tid.get() as i32);
+        let process = self.live().ok_or(Errno::ESRCH)?;
+        process.stopped(tid).ok_or(Errno::ESRCH)
+    }
+}
+
+impl MultiThreadBase for Debuggee {
+    fn read_registers(&mut self, into: &mut RegisterBlock, tid: WireTid) -> TargetResult<(), Self> {
+        let layout = arch::layout();
+        into.0 = vec![None; layout.size];
+        let stopped = self.stopped(tid).map_err(refused)?;
+        let mut value = [0; 64];
+        for register in &layout.registers {
+            let value = &mut value[..register.size];
+            match stopped.register(register, value) {
+                Ok(()) => {
+                    for (slot, byte) in into.0[register.offset..].iter_mut().zip(value) {
+                        *slot = Some(*byte);
+                    }
+                }
+                Err(Errno::ESRCH) => return Err(refused(Errno::ESRCH)),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn write_registers(&mut self, from: &RegisterBlock, tid: WireTid) -> TargetResult<(), Self> {
+        let bytes: Vec<u8> = from.0.iter().map(|byte| byte.unwrap_or(0)).collect();
+        let stopped = self.stopped(tid).map_err(refused)?;
+        stopped.set_registers(&bytes).map_err(refused)
+    }
+
+    fn support_single_register_access(
+        &mut self,
+    ) -> Option<SingleRegisterAccessOps<'_, WireTid, Self>> {
+        Some(self)
+    }
+
+    fn read_addrs(
+        &mut self,
+        start: arch::Word,
+        data: &mut [u8],
+        _tid: WireTid,
+    ) -> TargetResult<usize, Self> {
+        let process = self.live().ok_or_else(|| refused(Errno::ESRCH))?;
+        process.read_memory(start.into(), data).map_err(refused)
+    }
+
+    fn write_addrs(
+        &mut self,
+        start: arch::Word,
+        data: &[u8],
+        _tid: WireTid,
+    ) -> TargetResult<(), Self> {
+        let process = self.live().ok_or_else(|| refused(Errno::ESRCH))?;
+        process.write_memory(start.into(), data).map_err(refused)
+    }
+
+    fn list_active_threads(&mut self, visit: &mut dyn FnMut(WireTid)) -> Result<(), Self::Error> {
+        if let Some(process) = self.live() {
+            for tid in process.threads() {
+                WireTid::new(tid.0 as usize).map(&mut *visit);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_thread_alive(&mut self, tid: WireTid) -> Result<bool, Self::Error> {
+        let tid = Tid(tid.get() as i32);
+        Ok(self.live().is_some_and(|process| process.listed(tid)))
+    }
+
+    fn support_thread_extra_info(&mut self) -> Option<ThreadExtraInfoOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl ThreadExtraInfo for Debuggee {
+    fn thread_extra_info(&self, tid: WireTid, buf: &mut [u8]) -> Result<usize, Self::Error> {
+        let process = self.process.as_ref();
+        let name = process.and_then(|process| process.thread_name(Tid(tid.get() as i32)));
+        Ok(part(&name.unwrap_or_default(), 0, usize::MAX, buf))
+    }
+}

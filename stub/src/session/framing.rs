@@ -1,0 +1,186 @@
+//! Bytes to packets and back (GDB manual, "Overview" of the remote protocol): `$body#checksum`,
+//! acknowledgements until they are switched off, and the lone interrupt byte.
+//!
+//! Nothing a peer sends is fatal here: garbage between packets is skipped, a bad checksum is answered with `-`,
+//! an endless packet is dropped.
+
+/// The longest packet we take, and what `PacketSize` announces.
+pub(crate) const PACKET_SIZE: usize = 0x20000;
+
+/// What the peer sent.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Incoming {
+    /// A packet's body, still escaped.
+    Packet(Vec<u8>),
+    /// The interrupt byte, 0x03.
+    Interrupt,
+}
+
+enum State {
+    Between,
+    Body,
+    Checksum,
+}
+
+/// Both directions of one connection.
+pub(crate) struct Framing {
+    state: State,
+    body: Vec<u8>,
+    checksum: Vec<u8>,
+    acks: bool,
+    last: Vec<u8>,
+    out: Vec<u8>,
+}
+
+impl Framing {
+    /// A connection on which nothing has been said.
+    pub(crate) fn new() -> Framing {
+        Framing {
+            state: State::Between,
+            body: Vec::new(),
+            checksum: Vec::new(),
+            acks: true,
+            last: Vec::new(),
+            out: Vec::new(),
+        }
+    }
+
+    /// No more acknowledgements, in either direction.
+    pub(crate) fn stop_acks(&mut self) {
+        self.acks = false;
+    }
+
+    /// Takes one byte.
+    pub(crate) fn take(&mut self, byte: u8) -> Option<Incoming> {
+        match (&self.state, byte) {
+            (State::Between, b'$') => {
+                self.body.clear();
+                self.state = State::Body;
+            }
+            (State::Between, 0x03) => return Some(Incoming::Interrupt),
+            (State::Between, b'-') if self.acks => self.out.extend_from_slice(&self.last),
+            (State::Between, _) => {}
+            (State::Body, b'#') => {
+                self.checksum.clear();
+                self.state = State::Checksum;
+            }
+            // An unescaped `$` starts anew: the rest of the packet before it was lost.
+            (State::Body, b'$') => self.body.clear(),
+            (State::Body, _) if self.body.len() >= PACKET_SIZE => self.state = State::Between,
+            (State::Body, byte) => self.body.push(byte),
+            (State::Checksum, byte) => {
+                self.checksum.push(byte);
+                if self.checksum.len() == 2 {
+                    self.state = State::Between;
+                    return self.complete();
+                }
+            }
+        }
+        None
+    }
+
+    fn complete(&mut self) -> Option<Incoming> {
+        if self.acks {
+            let stated = std::str::from_utf8(&self.checksum).ok();
+            let stated = stated.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+            let good = stated == Some(sum(&self.body));
+            self.out.push(if good { b'+' } else { b'-' });
+            if !good {
+                return None;
+            }
+        }
+        Some(Incoming::Packet(std::mem::take(&mut self.body)))
+    }
+
+    /// Queues a packet. The body must be escaped where it is binary.
+    pub(crate) fn send(&mut self, body: &[u8]) {
+        let start = self.out.len();
+        self.out.push(b'$');
+        self.out.extend_from_slice(body);
+        self.out
+            .extend_from_slice(format!("#{:02x}", sum(body)).as_bytes());
+        self.last = self.out[start..].to_vec();
+    }
+
+    /// What is to be written now.
+    pub(crate) fn take_output(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.out)
+    }
+}
+
+fn sum(body: &[u8]) -> u8 {
+    body.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
+}
+
+/// Appends `bytes` with the binary escapes of the protocol: `}` and the byte XOR 0x20.
+pub(crate) fn escape(bytes: &[u8], into: &mut Vec<u8>) {
+    for byte in bytes {
+        if matches!(byte, b'#' | b'$' | b'}' | b'*') {
+            into.push(b'}');
+            into.push(byte ^ 0x20);
+        } else {
+            into.push(*byte);
+        }
+    }
+}
+
+/// Appends `bytes` as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8], into: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for byte in bytes {
+        into.push(DIGITS[usize::from(byte >> 4)]);
+        into.push(DIGITS[usize::from(byte & 15)]);
+    }
+}
+
+/// Reads a hexadecimal number.
+pub(crate) fn number(digits: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(digits).ok()?;
+    u64::from_str_radix(text, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feed(framing: &mut Framing, bytes: &[u8]) -> Vec<Incoming> {
+        bytes.iter().filter_map(|b| framing.take(*b)).collect()
+    }
+
+    #[test]
+    fn good_packets_are_acknowledged() {
+        let mut framing = Framing::new();
+        let got = feed(&mut framing, b"+$g#67\x03");
+        assert_eq!(
+            got,
+            [Incoming::Packet(b"g".to_vec()), Incoming::Interrupt]
+        );
+        assert_eq!(framing.take_output(), b"+");
+    }
+
+    #[test]
+    fn bad_checksums_are_refused_and_replies_repeated() {
+        let mut framing = Framing::new();
+        assert!(feed(&mut framing, b"$g#00").is_empty());
+        assert_eq!(framing.take_output(), b"-");
+        framing.send(b"OK");
+        framing.take_output();
+        feed(&mut framing, b"-");
+        assert_eq!(framing.take_output(), b"$OK#9a");
+    }
+
+    #[test]
+    fn endless_packets_are_dropped() {
+        let mut framing = Framing::new();
+        assert!(feed(&mut framing, &vec![b'$'; 10]).is_empty());
+        assert!(feed(&mut framing, &vec![b'a'; 2 * PACKET_SIZE]).is_empty());
+        assert_eq!(feed(&mut framing, b"$?#3f").len(), 1);
+    }
+
+    #[test]
+    fn binary_is_escaped() {
+        let mut out = Vec::new();
+        escape(b"a#}", &mut out);
+        assert_eq!(out, b"a}\x03}]");
+    }
+}

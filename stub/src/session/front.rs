@@ -1,0 +1,178 @@
+//! The layer in front of gdbstub: packets it lacks or answers too narrowly, one a file.
+//!
+//! Everything else is passed on.
+
+mod attached;
+mod ctrl_c;
+mod current_thread;
+mod detach;
+mod halt_reason;
+mod kill;
+mod no_ack;
+mod non_stop;
+mod pass_signals;
+mod program_signals;
+mod read_memory;
+mod restart;
+mod resume;
+mod run;
+mod select_thread;
+mod siginfo;
+mod supported;
+mod symbol;
+mod thread_events;
+mod thread_list;
+mod threads;
+
+use super::Session;
+use super::debuggee::Debuggee;
+use super::framing::number;
+
+/// How a packet is answered.
+pub(super) enum Answer {
+    /// With this body.
+    Reply(Vec<u8>),
+    /// Not now, or not at all.
+    Nothing,
+    /// By gdbstub.
+    PassOn,
+}
+
+impl Answer {
+    fn ok() -> Answer {
+        Answer::Reply(b"OK".to_vec())
+    }
+
+    fn error(errno: nix::errno::Errno) -> Answer {
+        Answer::Reply(format!("E{:02x}", errno as i32).into_bytes())
+    }
+}
+
+/// Answers packets that begin with a certain prefix; it gets what follows that.
+type Handler = fn(&mut Session, &mut Debuggee, &[u8]) -> Answer;
+
+/// The first match counts: longer prefixes stand before shorter ones.
+const PACKETS: &[(&str, Handler)] = &[
+    ("!", |session, _, _| {
+        session.extended = true;
+        Answer::ok()
+    }),
+    ("?", halt_reason::answer),
+    ("D", detach::answer),
+    ("H", select_thread::answer),
+    ("QNonStop:", non_stop::answer),
+    ("QPassSignals:", pass_signals::answer),
+    ("QProgramSignals:", program_signals::answer),
+    ("QStartNoAckMode", no_ack::answer),
+    ("QThreadEvents:", thread_events::answer),
+    ("R", restart::answer),
+    ("c", resume::plain_continue),
+    ("C", resume::continue_with_signal),
+    ("k", kill::without_reply),
+    ("m", read_memory::as_hex),
+    ("qAttached", attached::answer),
+    ("qSupported", supported::answer),
+    ("qSymbol", symbol::answer),
+    ("qXfer:siginfo:read::", siginfo::answer),
+    ("qXfer:threads:read::", threads::answer),
+    ("qfThreadInfo", thread_list::answer),
+    ("s", resume::plain_step),
+    ("S", resume::step_with_signal),
+    ("vAttach;", run::answer),
+    ("vCont?", resume::actions),
+    ("vCont;", resume::answer),
+    ("vCtrlC", ctrl_c::answer),
+    ("vKill;", kill::answer),
+    ("vRun;", run::answer),
+    ("x", read_memory::as_binary),
+];
+
+/// Answers a packet, or says who does.
+pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, packet: &[u8]) -> Answer {
+    if packet == b"qC" {
+        return current_thread::answer(session, debuggee);
+    }
+    for (prefix, handler) in PACKETS {
+        if let Some(rest) = packet.strip_prefix(prefix.as_bytes()) {
+            if *prefix == "vRun;" || *prefix == "vAttach;" {
+                return handler(session, debuggee, packet);
+            }
+            return handler(session, debuggee, rest);
+        }
+    }
+    Answer::PassOn
+}
+
+/// Reads `offset,length`.
+fn range(text: &[u8]) -> Option<(u64, usize)> {
+    let comma = text.iter().position(|byte| *byte == b',')?;
+    let length = usize::try_from(number(&text[comma + 1..])?).ok()?;
+    Some((number(&text[..comma])?, length))
+}
+
+/// The reply to a `qXfer` read: `m` with more to come, or `l` with the last.
+fn transfer(object: &[u8], request: &[u8]) -> Answer {
+    let Some((offset, length)) = range(request) else {
+        return Answer::error(nix::errno::Errno::EINVAL);
+    };
+    let start = usize::try_from(offset)
+        .unwrap_or(usize::MAX)
+        .min(object.len());
+    // Every byte may need an escape.
+    let length = length.min(super::framing::PACKET_SIZE / 2 - 8);
+    let part = &object[start..object.len().min(start.saturating_add(length))];
+    let last = start + part.len() == object.len();
+    let mut reply = vec![if last { b'l' } else { b'm' }];
+    super::framing::escape(part, &mut reply);
+    Answer::Reply(reply)
+}
+
+/// A thread named on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ThreadName {
+    All,
+    Any,
+    One(crate::sys::Tid),
+}
+
+/// Reads `TID`, `pPID.TID` or `pPID`; `-1` is all, `0` any. There is one process only, so that its id decides nothing.
+fn thread_name(text: &[u8]) -> Option<ThreadName> {
+    let tid = match text.strip_prefix(b"p") {
+        Some(both) => match both.iter().position(|byte| *byte == b'.') {
+            Some(dot) => &both[dot + 1..],
+            None => return Some(ThreadName::All),
+        },
+        None => text,
+    };
+    match tid {
+        b"-1" => Some(ThreadName::All),
+        digits => match i32::try_from(number(digits)?).ok()? {
+            0 => Some(ThreadName::Any),
+            tid => Some(ThreadName::One(crate::sys::Tid(tid))),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::Tid;
+
+    #[test]
+    fn thread_names() {
+        assert_eq!(thread_name(b"p1f.-1"), Some(ThreadName::All));
+        assert_eq!(thread_name(b"p1f"), Some(ThreadName::All));
+        assert_eq!(thread_name(b"1f"), Some(ThreadName::One(Tid(31))));
+        assert_eq!(thread_name(b"p1.0"), Some(ThreadName::Any));
+        assert_eq!(thread_name(b"zz"), None);
+    }
+
+    #[test]
+    fn no_prefix_hides_a_longer_one() {
+        for (index, (prefix, _)) in PACKETS.iter().enumerate() {
+            for (later, _) in &PACKETS[index + 1..] {
+                assert!(!later.starts_with(prefix), "{prefix} hides {later}");
+            }
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! `qSupported`: gdbstub's features and ours, and what the client understands.
+
+use super::Answer;
+use crate::session::Session;
+use crate::session::debuggee::Debuggee;
+
+const OURS: &[u8] = b";qXfer:threads:read+;qXfer:siginfo:read+;QThreadEvents+;QPassSignals+;\
+QProgramSignals+;exec-events+;no-resumed+;binary-upload+";
+
+pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    let list = rest.strip_prefix(b":").unwrap_or_default();
+    let has = |name: &[u8]| list.split(|byte| *byte == b';').any(|item| item == name);
+    session.dialect.multiprocess = has(b"multiprocess+");
+    session.dialect.swbreak = has(b"swbreak+");
+    debuggee.wish(|wishes| {
+        wishes.execs = has(b"exec-events+");
+        wishes.no_resumed = has(b"no-resumed+");
+    });
+    let packet = [b"qSupported", rest].concat();
+    let mut replies = session.stub.answer(debuggee, &packet);
+    let mut reply = replies.pop().unwrap_or_default();
+    reply.extend_from_slice(OURS);
+    Answer::Reply(reply)
+}

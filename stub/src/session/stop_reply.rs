@@ -1,0 +1,89 @@
+//! Stop replies. gdbstub's cannot say exec, thread creation or exit, nor send all expedited
+//! registers, so they are written here.
+
+use std::fmt::Write;
+
+use crate::arch;
+use crate::sys::Tid;
+use crate::tracee::{Cause, Process, Stop};
+
+use super::framing::hex;
+use super::signal;
+
+/// What the client said it understands (`qSupported`).
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Dialect {
+    /// Thread ids as `pPID.TID`.
+    pub(crate) multiprocess: bool,
+    /// The `swbreak` stop reason.
+    pub(crate) swbreak: bool,
+}
+
+impl Dialect {
+    /// A thread id on the wire.
+    pub(crate) fn thread_id(self, pid: Tid, tid: Tid) -> String {
+        if self.multiprocess {
+            format!("p{:x}.{:x}", pid.0, tid.0)
+        } else {
+            format!("{:x}", tid.0)
+        }
+    }
+
+    /// The stop reply for `stop`.
+    pub(crate) fn stop_reply(self, process: &mut Process, stop: &Stop) -> Vec<u8> {
+        let pid = process.pid();
+        let process_suffix = if self.multiprocess {
+            format!(";process:{:x}", pid.0)
+        } else {
+            String::new()
+        };
+        match stop {
+            Stop::Exited(code) => format!("W{code:02x}{process_suffix}").into_bytes(),
+            Stop::Killed(by) => {
+                format!("X{:02x}{process_suffix}", signal::to_gdb(*by)).into_bytes()
+            }
+            Stop::ThreadExited(tid, code) => {
+                format!("w{code:x};{}", self.thread_id(pid, *tid)).into_bytes()
+            }
+            Stop::NothingRuns => b"N".to_vec(),
+            Stop::Thread(tid, cause) => self.thread_stop(process, *tid, cause),
+        }
+    }
+
+    fn thread_stop(self, process: &mut Process, tid: Tid, cause: &Cause) -> Vec<u8> {
+        let number = match cause {
+            Cause::Signal(number) => signal::to_gdb(*number),
+            Cause::Interrupt => signal::to_gdb(libc::SIGINT),
+            _ => signal::to_gdb(libc::SIGTRAP),
+        };
+        let mut text = format!("T{number:02x}");
+        match cause {
+            Cause::Breakpoint if self.swbreak => text.push_str("swbreak:;"),
+            Cause::Created => text.push_str("create:;"),
+            Cause::Exec(path) => {
+                let mut digits = Vec::new();
+                hex(path.as_bytes(), &mut digits);
+                let _ = write!(text, "exec:{};", String::from_utf8_lossy(&digits));
+            }
+            _ => {}
+        }
+        let mut reply = text.into_bytes();
+        if let Some(stopped) = process.stopped(tid) {
+            for number in arch::EXPEDITED {
+                let Some(register) = arch::layout().register(*number) else {
+                    continue;
+                };
+                let mut value = [0; 16];
+                let value = &mut value[..register.size];
+                if stopped.register(register, value).is_ok() {
+                    reply.extend_from_slice(format!("{number:02x}:").as_bytes());
+                    hex(value, &mut reply);
+                    reply.push(b';');
+                }
+            }
+        }
+        let thread = self.thread_id(process.pid(), tid);
+        reply.extend_from_slice(format!("thread:{thread};").as_bytes());
+        reply
+    }
+}

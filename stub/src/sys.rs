@@ -1,0 +1,36 @@
+//! The operating system: the only place in the workspace with `unsafe` code.
+//!
+//! Each function is one kernel facility with typed arguments and an [`Errno`](nix::errno::Errno)
+//! on failure; nothing here knows what a breakpoint or a packet is. `ESRCH` is an ordinary
+//! answer everywhere: a traced thread may be killed between any two calls.
+
+#![allow(unsafe_code)]
+
+pub(crate) mod launch;
+pub(crate) mod memory;
+pub(crate) mod ptrace;
+pub(crate) mod signals;
+pub(crate) mod wait;
+
+use std::fmt;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// A kernel thread id. The id of a process is that of its first thread.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Tid(pub(crate) i32);
+
+impl fmt::Display for Tid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Takes over a descriptor that was open when this process was started; `None` if it is not open.
+///
+/// To be called once for a number, before anything else uses it.
+pub(crate) fn inherited(number: i32) -> Option<OwnedFd> {
+    // SAFETY: asks only; a descriptor that is not open is an error.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+    // SAFETY: it is open, and by the command line's word it is ours.
+    (flags >= 0).then(|| unsafe { OwnedFd::from_raw_fd(number) })
+}

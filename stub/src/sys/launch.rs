@@ -1,0 +1,184 @@
+//! Starting a program under trace.
+//!
+//! The child waits on a pipe until it is seized, then executes the program, which stops it. A
+//! failing exec sends its errno through a second pipe, so that the cause is exact. The child stays in our process
+//! group and session: the terminal's keys and job control reach it as they would without us.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::signal::SigSet;
+use nix::unistd::pipe2;
+
+use super::wait::{Status, wait};
+use super::{Tid, ptrace};
+
+/// How to start a program.
+pub(crate) struct Launch {
+    /// The file to execute.
+    pub(crate) file: CString,
+    /// Its arguments, the first being its name.
+    pub(crate) arguments: Vec<CString>,
+    /// `NAME=value` strings.
+    pub(crate) environment: Vec<CString>,
+    /// Where to start it, unless here.
+    pub(crate) directory: Option<CString>,
+    /// Load it at the same addresses every time.
+    pub(crate) fixed_addresses: bool,
+    /// Our standard input and output are the connection: give it others.
+    pub(crate) detached_stdio: bool,
+    /// How many further programs are executed before the one that is meant (a wrapper's).
+    pub(crate) extra_execs: u32,
+    /// The signal mask to start it with.
+    pub(crate) mask: SigSet,
+}
+
+/// At which step a start failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The working directory cannot be entered.
+    Directory(Errno),
+    /// The program cannot be executed.
+    Exec(Errno),
+    /// It ended before it was the program that was asked for.
+    Ended,
+    /// The system refused a process, a pipe, or tracing.
+    System(Errno),
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        Failure::System(errno)
+    }
+}
+
+const AT_DIRECTORY: u8 = 1;
+const AT_EXEC: u8 = 2;
+
+/// Starts the program and returns when it is stopped before its first instruction.
+pub(crate) fn launch(launch: &Launch) -> Result<Tid, Failure> {
+    let (hold_read, hold_write) = pipe2(OFlag::O_CLOEXEC)?;
+    let (error_read, error_write) = pipe2(OFlag::O_CLOEXEC)?;
+    let mut arguments: Vec<*const libc::c_char> =
+        launch.arguments.iter().map(|a| a.as_ptr()).collect();
+    arguments.push(std::ptr::null());
+    let mut environment: Vec<*const libc::c_char> =
+        launch.environment.iter().map(|e| e.as_ptr()).collect();
+    environment.push(std::ptr::null());
+
+    // SAFETY: between fork and exec the child calls async-signal-safe functions only, on
+    // memory prepared above.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let failed = unsafe_child(
+            launch,
+            &arguments,
+            &environment,
+            hold_read.as_raw_fd(),
+            hold_write.as_raw_fd(),
+        );
+        // SAFETY: as above; the child ends here.
+        unsafe {
+            libc::write(error_write.as_raw_fd(), failed.as_ptr().cast(), failed.len());
+            libc::_exit(127)
+        }
+    }
+    let tid = Tid(Errno::result(child)?);
+    drop(hold_read);
+    drop(error_write);
+    if let Err(errno) = ptrace::seize(tid, ptrace::OPTIONS | ptrace::KILL_WITH_US) {
+        let _ = ptrace::kill(tid);
+        let _ = wait(Some(tid), true);
+        return Err(errno.into());
+    }
+    let _ = File::from(hold_write).write_all(&[1]);
+    until_exec(tid, launch.extra_execs, error_read)
+}
+
+fn until_exec(tid: Tid, mut extra: u32, errors: OwnedFd) -> Result<Tid, Failure> {
+    loop {
+        match wait(Some(tid), true)? {
+            Some((_, Status::Exec)) if extra == 0 => return Ok(tid),
+            Some((_, Status::Exec)) => {
+                extra -= 1;
+                ptrace::cont(tid, 0)?;
+            }
+            Some((_, Status::Exited(_) | Status::Killed(_))) => {
+                let mut word = [0; 5];
+                return Err(match File::from(errors).read_exact(&mut word) {
+                    Ok(()) => {
+                        let [step, errno @ ..] = word;
+                        let errno = Errno::from_raw(i32::from_ne_bytes(errno));
+                        if step == AT_DIRECTORY {
+                            Failure::Directory(errno)
+                        } else {
+                            Failure::Exec(errno)
+                        }
+                    }
+                    Err(_) => Failure::Ended,
+                });
+            }
+            Some((_, Status::Signal(signal))) => ptrace::cont(tid, signal)?,
+            Some((_, Status::Fork | Status::VFork | Status::Clone)) => {
+                // A wrapper's own child: it runs on without us.
+                let child = Tid(ptrace::event_message(tid)? as i32);
+                let _ = wait(Some(child), true);
+                let _ = ptrace::detach(child, 0);
+                ptrace::cont(tid, 0)?;
+            }
+            _ => ptrace::cont(tid, 0)?,
+        }
+    }
+}
+
+/// What the child does; returns only on failure, with the report to send.
+fn unsafe_child(
+    launch: &Launch,
+    arguments: &[*const libc::c_char],
+    environment: &[*const libc::c_char],
+    hold_read: RawFd,
+    hold_write: RawFd,
+) -> [u8; 5] {
+    let report = |step: u8| {
+        let [a, b, c, d] = Errno::last_raw().to_ne_bytes();
+        [step, a, b, c, d]
+    };
+    // SAFETY: async-signal-safe calls with valid arguments; strings are NUL-terminated and
+    // arrays end in a null pointer.
+    unsafe {
+        let mut byte = 0u8;
+        libc::close(hold_write);
+        libc::read(hold_read, (&raw mut byte).cast(), 1);
+        if launch.detached_stdio {
+            let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY);
+            libc::dup2(null, 0);
+            libc::dup2(2, 1);
+        }
+        if launch.fixed_addresses {
+            let persona = libc::personality(0xffff_ffff);
+            libc::personality((persona | libc::ADDR_NO_RANDOMIZE) as libc::c_ulong);
+        }
+        if let Some(directory) = &launch.directory
+            && libc::chdir(directory.as_ptr()) != 0
+        {
+            return report(AT_DIRECTORY);
+        }
+        // Rust's runtime ignores SIGPIPE; programs expect the default.
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::sigprocmask(
+            libc::SIG_SETMASK,
+            std::ptr::from_ref(launch.mask.as_ref()),
+            std::ptr::null_mut(),
+        );
+        libc::execve(
+            launch.file.as_ptr(),
+            arguments.as_ptr(),
+            environment.as_ptr(),
+        );
+        report(AT_EXEC)
+    }
+}

@@ -1,0 +1,68 @@
+//! Another process's memory.
+//!
+//! Reads use process_vm_readv(2), one call without a descriptor, and fall back on
+//! `/proc/PID/mem`, which also sees pages the program itself may not read. Writes go through
+//! `/proc/PID/mem`, because text is not writable. The open file keeps naming the same memory when
+//! the first thread is gone, and must be opened anew after an exec.
+
+use std::fs::{File, OpenOptions};
+use std::io::IoSliceMut;
+use std::os::unix::fs::FileExt;
+
+use nix::errno::Errno;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::Pid;
+
+use super::Tid;
+
+const PAGE: u64 = 4096;
+
+/// The memory of one process.
+pub(crate) struct Memory {
+    process: Tid,
+    file: File,
+}
+
+impl Memory {
+    /// Opens the memory of a process that we trace.
+    pub(crate) fn open(process: Tid) -> std::io::Result<Memory> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{process}/mem"))?;
+        Ok(Memory { process, file })
+    }
+
+    /// Reads up to the first address that is not readable; zero bytes is an error.
+    pub(crate) fn read(&self, address: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        let wanted = into.len();
+        let mut done = 0;
+        if let Ok(start) = usize::try_from(address) {
+            let remote = [RemoteIoVec {
+                base: start,
+                len: wanted,
+            }];
+            let pid = Pid::from_raw(self.process.0);
+            done = process_vm_readv(pid, &mut [IoSliceMut::new(into)], &remote).unwrap_or(0);
+        }
+        while done < wanted {
+            let at = address.wrapping_add(done as u64);
+            let chunk = ((PAGE - at % PAGE) as usize).min(wanted - done);
+            match self.file.read_at(&mut into[done..done + chunk], at) {
+                Ok(n) if n > 0 => done += n,
+                _ => break,
+            }
+        }
+        if done == 0 { Err(Errno::EIO) } else { Ok(done) }
+    }
+
+    /// Writes all bytes, whatever the pages' protection.
+    pub(crate) fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
+        self.file
+            .write_all_at(bytes, address)
+            .map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
+    }
+}

@@ -1,0 +1,217 @@
+//! ptrace(2) requests, one function each.
+//!
+//! nix wraps some of them, but not `PTRACE_LISTEN` nor register sets as plain bytes, and its
+//! signal type cannot hold real-time signals, which must pass through us unharmed.
+
+use std::ffi::c_void;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use nix::errno::Errno;
+
+use super::Tid;
+
+/// Options for [`seize`]: every way to become a thread, a process or another program stops.
+pub(crate) const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD
+    | libc::PTRACE_O_TRACECLONE
+    | libc::PTRACE_O_TRACEFORK
+    | libc::PTRACE_O_TRACEVFORK
+    | libc::PTRACE_O_TRACEEXEC
+    | libc::PTRACE_O_TRACEEXIT;
+
+/// In addition, for programs that we start: they are killed if we die unawares.
+pub(crate) const KILL_WITH_US: i32 = libc::PTRACE_O_EXITKILL;
+
+/// The bytes of a `siginfo_t`.
+pub(crate) const SIGINFO_SIZE: usize = size_of::<libc::siginfo_t>();
+
+/// A `siginfo_t` as the kernel gave it.
+#[derive(Clone, Copy)]
+pub(crate) struct SignalInfo(libc::siginfo_t);
+
+impl SignalInfo {
+    /// `si_signo`.
+    pub(crate) fn signal(&self) -> i32 {
+        self.0.si_signo
+    }
+
+    /// `si_code`: who raised the signal.
+    pub(crate) fn code(&self) -> i32 {
+        self.0.si_code
+    }
+
+    /// True for signals that the kernel raised because of what the thread itself executed.
+    pub(crate) fn is_fault(&self) -> bool {
+        matches!(
+            self.signal(),
+            libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGTRAP
+        ) && self.code() > 0
+    }
+
+    /// The structure's bytes, in the target's own layout.
+    pub(crate) fn bytes(&self) -> [u8; SIGINFO_SIZE] {
+        // SAFETY: siginfo_t is plain data of exactly this size, zeroed before the kernel filled it.
+        unsafe { std::mem::transmute::<libc::siginfo_t, [u8; SIGINFO_SIZE]>(self.0) }
+    }
+
+    /// The inverse of [`bytes`](Self::bytes).
+    pub(crate) fn from_bytes(bytes: [u8; SIGINFO_SIZE]) -> Self {
+        // SAFETY: siginfo_t is plain data: every bit pattern is a value.
+        SignalInfo(unsafe { std::mem::transmute::<[u8; SIGINFO_SIZE], libc::siginfo_t>(bytes) })
+    }
+}
+
+fn request(what: libc::c_uint, tid: Tid, address: usize, data: usize) -> Result<(), Errno> {
+    // SAFETY: callers pass either integers or pointers to live buffers of the request's type.
+    let answer = unsafe {
+        libc::ptrace(
+            what as _,
+            tid.0,
+            address as *mut c_void,
+            data as *mut c_void,
+        )
+    };
+    Errno::result(answer).map(drop)
+}
+
+/// Starts tracing a thread without stopping it.
+pub(crate) fn seize(tid: Tid, options: i32) -> Result<(), Errno> {
+    request(libc::PTRACE_SEIZE, tid, 0, options as usize)
+}
+
+/// Asks a running thread to stop; it answers with an event stop.
+pub(crate) fn interrupt(tid: Tid) -> Result<(), Errno> {
+    request(libc::PTRACE_INTERRUPT, tid, 0, 0)
+}
+
+/// Lets a stopped thread run, delivering `signal` unless it is zero.
+pub(crate) fn cont(tid: Tid, signal: i32) -> Result<(), Errno> {
+    request(libc::PTRACE_CONT, tid, 0, signal as usize)
+}
+
+/// Lets a stopped thread execute one instruction.
+pub(crate) fn step(tid: Tid, signal: i32) -> Result<(), Errno> {
+    request(libc::PTRACE_SINGLESTEP, tid, 0, signal as usize)
+}
+
+/// Lets a stopped thread run to its next system call.
+pub(crate) fn cont_to_syscall(tid: Tid, signal: i32) -> Result<(), Errno> {
+    request(libc::PTRACE_SYSCALL, tid, 0, signal as usize)
+}
+
+/// Leaves a thread in its group-stop, to be woken by `SIGCONT` or [`interrupt`].
+pub(crate) fn listen(tid: Tid) -> Result<(), Errno> {
+    request(libc::PTRACE_LISTEN, tid, 0, 0)
+}
+
+/// Stops tracing a stopped thread and lets it run, delivering `signal` unless it is zero.
+pub(crate) fn detach(tid: Tid, signal: i32) -> Result<(), Errno> {
+    request(libc::PTRACE_DETACH, tid, 0, signal as usize)
+}
+
+/// What the event stop is about: the new thread, the former id, or the exit status.
+pub(crate) fn event_message(tid: Tid) -> Result<usize, Errno> {
+    let mut message: libc::c_ulong = 0;
+    request(
+        libc::PTRACE_GETEVENTMSG,
+        tid,
+        0,
+        &raw mut message as usize,
+    )?;
+    Ok(message as usize)
+}
+
+/// The signal at which a thread is stopped.
+pub(crate) fn signal_info(tid: Tid) -> Result<SignalInfo, Errno> {
+    // SAFETY: siginfo_t is plain data: all zeroes is a value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    request(libc::PTRACE_GETSIGINFO, tid, 0, &raw mut info as usize)?;
+    Ok(SignalInfo(info))
+}
+
+/// Replaces the signal at which a thread is stopped.
+pub(crate) fn set_signal_info(tid: Tid, info: &SignalInfo) -> Result<(), Errno> {
+    request(
+        libc::PTRACE_SETSIGINFO,
+        tid,
+        0,
+        &raw const info.0 as usize,
+    )
+}
+
+/// Reads the register set with ELF note type `note`; the answer has the length the kernel gives.
+pub(crate) fn register_set(tid: Tid, note: u32, capacity: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = vec![0; capacity];
+    let mut part = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: capacity,
+    };
+    request(
+        libc::PTRACE_GETREGSET as _,
+        tid,
+        note as usize,
+        &raw mut part as usize,
+    )?;
+    bytes.truncate(part.iov_len);
+    Ok(bytes)
+}
+
+/// Writes the register set with ELF note type `note`.
+pub(crate) fn set_register_set(tid: Tid, note: u32, bytes: &[u8]) -> Result<(), Errno> {
+    let part = libc::iovec {
+        // The kernel only reads through this pointer.
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    request(
+        libc::PTRACE_SETREGSET as _,
+        tid,
+        note as usize,
+        &raw const part as usize,
+    )
+}
+
+/// Queues `info` for one thread, as if its sender had done so.
+pub(crate) fn queue_signal(process: Tid, tid: Tid, info: &SignalInfo) -> Result<(), Errno> {
+    // SAFETY: the kernel reads one siginfo_t.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_rt_tgsigqueueinfo,
+            process.0,
+            tid.0,
+            info.signal(),
+            &raw const info.0,
+        )
+    };
+    match Errno::result(answer) {
+        // Only a process itself may claim a signal to come from the kernel: send a plain one.
+        Err(Errno::EPERM) => send_signal(process, tid, info.signal()),
+        other => other.map(drop),
+    }
+}
+
+/// tgkill(2).
+pub(crate) fn send_signal(process: Tid, tid: Tid, signal: i32) -> Result<(), Errno> {
+    // SAFETY: integers only.
+    Errno::result(unsafe { libc::syscall(libc::SYS_tgkill, process.0, tid.0, signal) }).map(drop)
+}
+
+/// kill(2) with `SIGKILL`.
+pub(crate) fn kill(process: Tid) -> Result<(), Errno> {
+    // SAFETY: integers only.
+    Errno::result(unsafe { libc::kill(process.0, libc::SIGKILL) }).map(drop)
+}
+
+/// Whether two processes run in the same memory (kcmp(2)); `None` where the kernel cannot tell.
+pub(crate) fn same_memory(one: Tid, other: Tid) -> Option<bool> {
+    const KCMP_VM: libc::c_int = 1;
+    // SAFETY: integers only.
+    let answer = unsafe { libc::syscall(libc::SYS_kcmp, one.0, other.0, KCMP_VM, 0, 0) };
+    (answer >= 0).then_some(answer == 0)
+}
+
+/// Makes an inherited descriptor private to us: what we start shall not have it.
+pub(crate) fn close_on_exec(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: the descriptor is open for as long as it is borrowed.
+    let answer = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
+    Errno::result(answer).map(drop)
+}

@@ -1,0 +1,82 @@
+//! The signals sent to this process, as a descriptor to poll.
+//!
+//! They stay blocked for the whole life of the server, so that none is lost between two calls of
+//! poll(2) and none interrupts a system call. `SIGINT` and `SIGQUIT` are among them: the traced
+//! program shares our terminal, and the keys are meant for it.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+/// What the server was told by signal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Told {
+    /// A traced thread has something to report.
+    Child,
+    /// To end, in good order.
+    End,
+    /// The terminal's interrupt or quit key.
+    Key,
+}
+
+/// The blocked signals of this process.
+pub(crate) struct Signals {
+    descriptor: SignalFd,
+    original: SigSet,
+}
+
+impl Signals {
+    /// Blocks the signals and opens the descriptor.
+    pub(crate) fn new() -> Result<Signals, Errno> {
+        let mut set = SigSet::empty();
+        for one in [
+            Signal::SIGCHLD,
+            Signal::SIGTERM,
+            Signal::SIGHUP,
+            Signal::SIGINT,
+            Signal::SIGQUIT,
+        ] {
+            set.add(one);
+        }
+        let mut original = SigSet::empty();
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), Some(&mut original))?;
+        // A child whose SIGCHLD is ignored leaves nothing to wait for.
+        // SAFETY: the default disposition runs no code of ours.
+        unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
+        let descriptor =
+            SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        Ok(Signals {
+            descriptor,
+            original,
+        })
+    }
+
+    /// The signal mask this process was started with.
+    pub(crate) fn original_mask(&self) -> SigSet {
+        self.original
+    }
+
+    /// Takes one signal, if there is one.
+    pub(crate) fn take(&self) -> Option<Told> {
+        let info = self.descriptor.read_signal().ok().flatten()?;
+        Some(match info.ssi_signo as i32 {
+            libc::SIGCHLD => Told::Child,
+            libc::SIGTERM | libc::SIGHUP => Told::End,
+            _ => Told::Key,
+        })
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.original), None);
+    }
+}

@@ -1,0 +1,98 @@
+//! waitpid(2) on traced threads, decoded.
+//!
+//! nix's decoder fails on stops by real-time signals, after the kernel has already forgotten
+//! the stop; so this one is ours.
+
+use nix::errno::Errno;
+
+use super::Tid;
+
+/// What became of a traced thread. Signals are the kernel's numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Status {
+    /// It is gone; if it was the process's last, with this code.
+    Exited(i32),
+    /// It is gone; the process was killed by this signal.
+    Killed(i32),
+    /// A signal is about to be delivered.
+    Signal(i32),
+    /// It enters or leaves a system call.
+    Syscall,
+    /// It became a member of a group-stop by this signal, or stopped because we asked (`SIGTRAP`).
+    Held(i32),
+    /// It made another thread or process.
+    Clone,
+    /// It made a child with a copy of its memory.
+    Fork,
+    /// It made a child that runs in its memory.
+    VFork,
+    /// It is another program now, and the process's only thread.
+    Exec,
+    /// It is about to exit.
+    Exiting,
+    /// An event this program does not ask for.
+    Other,
+}
+
+/// Reaps one report, of `only` that thread if given. `None`: there is none now.
+///
+/// # Errors
+/// `ECHILD` when no traced thread is left.
+pub(crate) fn wait(only: Option<Tid>, block: bool) -> Result<Option<(Tid, Status)>, Errno> {
+    let flags = libc::__WALL | if block { 0 } else { libc::WNOHANG };
+    let mut word = 0;
+    loop {
+        // SAFETY: the kernel writes one int.
+        let answer = unsafe { libc::waitpid(only.map_or(-1, |tid| tid.0), &raw mut word, flags) };
+        return match Errno::result(answer) {
+            Err(Errno::EINTR) => continue,
+            Err(errno) => Err(errno),
+            Ok(0) => Ok(None),
+            Ok(tid) => Ok(Some((Tid(tid), decode(word)))),
+        };
+    }
+}
+
+fn decode(word: i32) -> Status {
+    if libc::WIFEXITED(word) {
+        return Status::Exited(libc::WEXITSTATUS(word));
+    }
+    if libc::WIFSIGNALED(word) {
+        return Status::Killed(libc::WTERMSIG(word));
+    }
+    let signal = libc::WSTOPSIG(word);
+    match word >> 16 {
+        0 if signal == libc::SIGTRAP | 0x80 => Status::Syscall,
+        0 => Status::Signal(signal),
+        libc::PTRACE_EVENT_STOP => Status::Held(signal),
+        libc::PTRACE_EVENT_CLONE => Status::Clone,
+        libc::PTRACE_EVENT_FORK => Status::Fork,
+        libc::PTRACE_EVENT_VFORK => Status::VFork,
+        libc::PTRACE_EVENT_EXEC => Status::Exec,
+        libc::PTRACE_EVENT_EXIT => Status::Exiting,
+        _ => Status::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn real_time_signals_survive() {
+        assert_eq!(decode(0x7f | 40 << 8), Status::Signal(40));
+    }
+
+    #[test]
+    fn group_stop_and_interrupt_are_told_apart() {
+        let stop = |signal: i32| 0x7f | signal << 8 | libc::PTRACE_EVENT_STOP << 16;
+        assert_eq!(decode(stop(libc::SIGSTOP)), Status::Held(libc::SIGSTOP));
+        assert_eq!(decode(stop(libc::SIGTRAP)), Status::Held(libc::SIGTRAP));
+    }
+
+    #[test]
+    fn ends() {
+        assert_eq!(decode(3 << 8), Status::Exited(3));
+        assert_eq!(decode(libc::SIGKILL), Status::Killed(libc::SIGKILL));
+    }
+}

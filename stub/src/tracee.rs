@@ -1,0 +1,21 @@
+//! The traced program: a process, its threads, what is planted in its memory.
+//!
+//! From outside it is in one of two states. *Halted*: every thread is stopped and can be looked at.
+//! *Going*: threads do what the last [`resume`](Process::resume) asked, until [`poll`](Process::poll)
+//! has a [`Stop`] to report, and then it is halted again. Nothing here knows of packets or clients.
+
+pub(crate) mod auxv;
+pub(crate) mod breakpoints;
+mod children;
+mod end;
+mod events;
+pub(crate) mod libraries;
+mod memory;
+pub(crate) mod process;
+mod resume;
+pub(crate) mod start;
+pub(crate) mod thread;
+
+pub(crate) use process::{Cause, Process, Stop};
+pub(crate) use resume::Action;
+pub(crate) use start::{Error, Program};

@@ -1,0 +1,165 @@
+//! Trap instructions in the program's text.
+//!
+//! The original bytes live here, and reads and writes of memory go through [`hide`](Breakpoints::hide)
+//! and [`absorb`](Breakpoints::absorb), so that a client never sees a trap and never loses one by
+//! writing over it.
+
+use std::collections::BTreeMap;
+
+use nix::errno::Errno;
+
+use crate::arch;
+use crate::sys::memory::Memory;
+
+/// The traps planted in one memory.
+#[derive(Default)]
+pub(crate) struct Breakpoints {
+    traps: BTreeMap<u64, Trap>,
+}
+
+struct Trap {
+    code: &'static [u8],
+    original: Vec<u8>,
+}
+
+impl Breakpoints {
+    /// Plants a trap. Planting it twice is planting it once (GDB manual, `Z0` is idempotent).
+    pub(crate) fn plant(&mut self, memory: &Memory, at: u64, kind: usize) -> Result<(), Errno> {
+        let code = arch::trap(kind).ok_or(Errno::EINVAL)?;
+        if self.traps.contains_key(&at) {
+            return Ok(());
+        }
+        let mut original = vec![0; code.len()];
+        if memory.read(at, &mut original)? < code.len() {
+            return Err(Errno::EIO);
+        }
+        memory.write(at, code)?;
+        self.traps.insert(at, Trap { code, original });
+        Ok(())
+    }
+
+    /// Removes a trap. Removing what is not there is no error.
+    pub(crate) fn remove(&mut self, memory: &Memory, at: u64) {
+        if let Some(trap) = self.traps.remove(&at) {
+            trap.lift(memory, at);
+        }
+    }
+
+    /// Removes all traps.
+    pub(crate) fn remove_all(&mut self, memory: &Memory) {
+        for (at, trap) in std::mem::take(&mut self.traps) {
+            trap.lift(memory, at);
+        }
+    }
+
+    /// Forgets all traps: the memory they were in is gone.
+    pub(crate) fn forget(&mut self) {
+        self.traps.clear();
+    }
+
+    /// Whether a trap is planted at exactly this address.
+    pub(crate) fn planted(&self, at: u64) -> bool {
+        self.traps.contains_key(&at)
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.traps.is_empty()
+    }
+
+    /// All traps, as (address, trap, original bytes).
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u64, &'static [u8], &[u8])> {
+        self.traps
+            .iter()
+            .map(|(at, trap)| (*at, trap.code, &trap.original[..]))
+    }
+
+    /// Puts the original bytes of one trap in its place, for a moment.
+    pub(crate) fn lift(&self, memory: &Memory, at: u64) {
+        if let Some(trap) = self.traps.get(&at) {
+            trap.lift(memory, at);
+        }
+    }
+
+    /// The inverse of [`lift`](Self::lift).
+    pub(crate) fn replant(&self, memory: &Memory, at: u64) {
+        if let Some(trap) = self.traps.get(&at) {
+            // The page may be gone, and the program with it: then there is nothing to trap.
+            let _ = memory.write(at, trap.code);
+        }
+    }
+
+    /// Replaces traps by original bytes in `bytes`, read from `address`.
+    pub(crate) fn hide(&self, address: u64, bytes: &mut [u8]) {
+        let end = address.saturating_add(bytes.len() as u64);
+        for (at, trap) in self.traps.range(address.saturating_sub(8)..end) {
+            for (index, original) in trap.original.iter().enumerate() {
+                let Some(place) = (at + index as u64).checked_sub(address) else {
+                    continue;
+                };
+                if let Some(byte) = bytes.get_mut(place as usize) {
+                    *byte = *original;
+                }
+            }
+        }
+    }
+
+    /// Takes what is about to be written at `address` as the new original bytes, and leaves the traps
+    /// in `bytes`.
+    pub(crate) fn absorb(&mut self, address: u64, bytes: &mut [u8]) {
+        let end = address.saturating_add(bytes.len() as u64);
+        for (at, trap) in self.traps.range_mut(address.saturating_sub(8)..end) {
+            for index in 0..trap.code.len() {
+                let Some(place) = (at + index as u64).checked_sub(address) else {
+                    continue;
+                };
+                if let Some(byte) = bytes.get_mut(place as usize) {
+                    trap.original[index] = *byte;
+                    *byte = trap.code[index];
+                }
+            }
+        }
+    }
+}
+
+impl Trap {
+    /// Restores the original bytes, unless the program itself has put others there since.
+    fn lift(&self, memory: &Memory, at: u64) {
+        let mut now = [0; 4];
+        let now = &mut now[..self.code.len()];
+        if memory.read(at, now) == Ok(self.code.len()) && now == self.code {
+            let _ = memory.write(at, &self.original);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_trap(at: u64) -> Breakpoints {
+        let trap = Trap {
+            code: &[0xcc],
+            original: vec![0x55],
+        };
+        Breakpoints {
+            traps: BTreeMap::from([(at, trap)]),
+        }
+    }
+
+    #[test]
+    fn reads_show_the_original() {
+        let mut bytes = [0x90, 0xcc, 0x90];
+        with_trap(0x1001).hide(0x1000, &mut bytes);
+        assert_eq!(bytes, [0x90, 0x55, 0x90]);
+    }
+
+    #[test]
+    fn writes_go_under_the_trap() {
+        let mut traps = with_trap(0x1001);
+        let mut bytes = [1, 2, 3];
+        traps.absorb(0x1000, &mut bytes);
+        assert_eq!(bytes, [1, 0xcc, 3]);
+        assert_eq!(traps.traps[&0x1001].original, [2]);
+    }
+}

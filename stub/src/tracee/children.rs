@@ -1,0 +1,249 @@
+//! Processes that the traced one makes.
+//!
+//! They are not the client's business: they run on as if nobody watched. But a forked child has a
+//! copy of our traps, which must come out before it runs, and a vforked one runs in the
+//! very memory the traps are in, so that it stays traced until it executes something else, and is taken
+//! past the traps it meets.
+
+use crate::arch;
+use crate::sys::Tid;
+use crate::sys::memory::Memory;
+use crate::sys::ptrace;
+use crate::sys::wait::{Status, wait};
+
+use super::process::Process;
+use super::thread::{At, Motion, Running, State, Stopped, Thread};
+
+/// A process made by the traced one, or by such a process.
+pub(crate) struct Child {
+    kind: Kind,
+    /// At a trap in shared memory, to be taken past it.
+    at_trap: Option<(Stopped, u64)>,
+}
+
+enum Kind {
+    /// Its memory is a copy, with these traps in it: address, trap, original bytes.
+    Copy(Vec<(u64, &'static [u8], Vec<u8>)>),
+    /// Its memory is the traced process's.
+    Shared,
+}
+
+impl Process {
+    /// A thread reported that it made `new`.
+    pub(super) fn adopt(&mut self, parent: Tid, new: Tid, how: Status) {
+        let task = format!("/proc/{}/task/{new}", self.pid());
+        if how == Status::Clone && std::fs::exists(task).unwrap_or(false) {
+            self.adopt_thread(new);
+            return;
+        }
+        // A clone that is neither thread nor vfork may or may not share memory.
+        let shared = how == Status::VFork
+            || ptrace::same_memory(self.pid(), new).unwrap_or(how == Status::Clone);
+        if how == Status::VFork
+            && let Some(thread) = self.threads.get_mut(&parent)
+        {
+            thread.vfork_child = Some(new);
+        }
+        self.adopt_child(new, shared);
+    }
+
+    fn adopt_child(&mut self, new: Tid, shared: bool) {
+        let kind = if shared {
+            Kind::Shared
+        } else {
+            Kind::Copy(
+                self.breakpoints
+                    .all()
+                    .map(|(at, trap, original)| (at, trap, original.to_vec()))
+                    .collect(),
+            )
+        };
+        let child = Child {
+            kind,
+            at_trap: None,
+        };
+        self.children.insert(new, child);
+        if let Some(status) = self.early.remove(&new) {
+            self.handle_child(new, status);
+        }
+    }
+
+    /// A report about a child.
+    pub(super) fn handle_child(&mut self, tid: Tid, status: Status) {
+        let Some(child) = self.children.get_mut(&tid) else {
+            return;
+        };
+        match status {
+            Status::Exited(_) | Status::Killed(_) => return self.forget_child(tid),
+            Status::Exec => {
+                let _ = ptrace::detach(tid, 0);
+                return self.forget_child(tid);
+            }
+            _ => {}
+        }
+        if let Kind::Copy(traps) = &child.kind {
+            clean(tid, traps);
+            let signal = if let Status::Signal(signal) = status {
+                signal
+            } else {
+                0
+            };
+            let _ = ptrace::detach(tid, signal);
+            return self.forget_child(tid);
+        }
+        let _ = match status {
+            Status::Signal(libc::SIGTRAP) => return self.child_trap(tid),
+            Status::Signal(signal) => ptrace::cont(tid, signal),
+            Status::Held(signal) if signal != libc::SIGTRAP => ptrace::listen(tid),
+            Status::Clone | Status::Fork | Status::VFork => {
+                if let Ok(new) = ptrace::event_message(tid) {
+                    let new = Tid(new as i32);
+                    let shared =
+                        status == Status::VFork || ptrace::same_memory(tid, new).unwrap_or(false);
+                    self.adopt_child(new, shared);
+                }
+                ptrace::cont(tid, 0)
+            }
+            _ => ptrace::cont(tid, 0),
+        };
+    }
+
+    fn forget_child(&mut self, tid: Tid) {
+        self.children.remove(&tid);
+        for thread in self.threads.values_mut() {
+            thread.vfork_child.take_if(|child| *child == tid);
+        }
+    }
+
+    fn child_trap(&mut self, tid: Tid) {
+        let mut stopped = Running::new(tid).stopped(At::Signal);
+        let code = ptrace::signal_info(tid).map_or(0, |info| info.code());
+        if arch::is_trap_report(code)
+            && let Ok(pc) = stopped.pc()
+        {
+            let at = pc.wrapping_sub(arch::TRAP_ADVANCE);
+            let planted = self.breakpoints.planted(at);
+            // A trap that has been removed meanwhile is not there any more.
+            let removed = !planted && !self.is_trap(at);
+            if planted || removed {
+                let _ = arch::TRAP_ADVANCE == 0 || stopped.set_pc(at).is_ok();
+                if !planted {
+                    let _ = ptrace::cont(tid, 0);
+                } else if let Some(child) = self.children.get_mut(&tid) {
+                    child.at_trap = Some((stopped, at));
+                }
+                return;
+            }
+        }
+        let _ = ptrace::cont(tid, libc::SIGTRAP);
+    }
+
+    fn is_trap(&self, at: u64) -> bool {
+        let mut code = [0; 4];
+        let known = self.memory.read(at, &mut code).unwrap_or(0);
+        (1..=4)
+            .filter_map(arch::trap)
+            .any(|trap| code[..known].starts_with(trap))
+    }
+
+    /// Whether a child waits to be taken past a trap.
+    pub(super) fn children_wait(&self) -> bool {
+        self.children.values().any(|child| child.at_trap.is_some())
+    }
+
+    /// Takes the children past their traps. All threads that can run must be stopped.
+    pub(super) fn step_children(&mut self) {
+        let tids: Vec<Tid> = self.children.keys().copied().collect();
+        for tid in tids {
+            let waiting = self.children.get_mut(&tid).and_then(|c| c.at_trap.take());
+            let Some((stopped, at)) = waiting else {
+                continue;
+            };
+            if self.breakpoints.planted(at) {
+                // Borrow the machinery for threads; what it leaves queued is the child's own.
+                let mut thread = Thread::new(tid, super::Action::Hold);
+                thread.state = State::Stopped(stopped);
+                let child = self.children.remove(&tid);
+                self.threads.insert(tid, thread);
+                self.step_over(tid, at);
+                let thread = self.threads.remove(&tid);
+                if let (Some(child), Some(mut thread)) = (child, thread) {
+                    if matches!(thread.state, State::Exiting) {
+                        continue;
+                    }
+                    self.children.insert(tid, child);
+                    release(tid, &mut thread);
+                }
+            } else {
+                let _ = stopped.resume(Motion::Continue, 0);
+            }
+        }
+    }
+
+    /// Lets all children go for good. No trap may be planted any more.
+    pub(super) fn release_children(&mut self) {
+        self.release_early();
+        while let Some(tid) = self.children.keys().next().copied() {
+            let waits = self.children.get(&tid).is_some_and(|c| c.at_trap.is_some());
+            if waits {
+                let _ = ptrace::detach(tid, 0);
+                self.forget_child(tid);
+                continue;
+            }
+            let shared = self
+                .children
+                .get(&tid)
+                .is_some_and(|child| matches!(child.kind, Kind::Shared));
+            if shared {
+                let _ = ptrace::interrupt(tid);
+            }
+            match wait(Some(tid), true) {
+                Ok(Some((_, Status::Held(_)))) if shared => {
+                    let _ = ptrace::detach(tid, 0);
+                    self.forget_child(tid);
+                }
+                Ok(Some((_, status))) => self.handle_child(tid, status),
+                _ => self.forget_child(tid),
+            }
+        }
+    }
+
+    /// Lets go what stopped for the first time and whose parent ended before saying what it is.
+    pub(super) fn release_early(&mut self) {
+        let traps: Vec<_> = self
+            .breakpoints
+            .all()
+            .map(|(at, trap, original)| (at, trap, original.to_vec()))
+            .collect();
+        for (tid, _) in std::mem::take(&mut self.early) {
+            clean(tid, &traps);
+            let _ = ptrace::detach(tid, 0);
+        }
+    }
+}
+
+/// Lets a child run on after its step, with the signals that came meanwhile.
+fn release(tid: Tid, thread: &mut Thread) {
+    for pending in std::mem::take(&mut thread.pending) {
+        if let super::thread::Pending::Signal(info) = pending {
+            let _ = ptrace::queue_signal(tid, tid, &info);
+        }
+    }
+    thread.go(Motion::Continue, 0);
+}
+
+/// Takes our traps out of a copy of the memory they are in.
+fn clean(tid: Tid, traps: &[(u64, &'static [u8], Vec<u8>)]) {
+    if traps.is_empty() {
+        return;
+    }
+    let Ok(memory) = Memory::open(tid) else {
+        return;
+    };
+    for (at, trap, original) in traps {
+        let mut now = vec![0; trap.len()];
+        if memory.read(*at, &mut now) == Ok(trap.len()) && now == *trap {
+            let _ = memory.write(*at, original);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Letting go: detaching leaves the program as it was before us, killing leaves none.
+
+use crate::sys::ptrace;
+use crate::sys::wait::{Status, wait};
+
+use super::process::{Process, Stop};
+use super::thread::{Pending, State};
+
+impl Process {
+    /// Takes out all traps and lets every thread run untraced, with the signals it has not got yet.
+    pub(crate) fn detach(mut self) {
+        if self.end.is_some() {
+            return;
+        }
+        if self.going {
+            self.halt();
+        }
+        self.breakpoints.remove_all(&self.memory);
+        self.release_children();
+        let pid = self.pid();
+        let allowed = self.wishes.deliver;
+        for (tid, thread) in &mut self.threads {
+            let mut signals = std::mem::take(&mut thread.deliver);
+            if let Some(shown) = thread.shown_signal
+                && shown.signal() != libc::SIGTRAP
+                && allowed.is_none_or(|set| set.contains(shown.signal()))
+            {
+                signals.push_back(shown);
+            }
+            for pending in &thread.pending {
+                if let Pending::Signal(info) = pending
+                    && info.signal() != libc::SIGTRAP
+                {
+                    signals.push_back(*info);
+                }
+            }
+            for info in &signals {
+                let _ = ptrace::queue_signal(pid, *tid, info);
+            }
+            if matches!(thread.state, State::Stopped(_)) {
+                let _ = ptrace::detach(*tid, 0);
+            }
+        }
+    }
+
+    /// Kills the program and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        if self.end.is_some() {
+            return;
+        }
+        let pid = self.pid();
+        self.going = false;
+        self.breakpoints.remove_all(&self.memory);
+        let _ = ptrace::kill(pid);
+        while self.end.is_none() {
+            match wait(None, true) {
+                Ok(Some((tid, Status::Exiting))) => {
+                    let _ = ptrace::cont(tid, 0);
+                }
+                Ok(Some((tid, status))) => {
+                    self.handle(tid, status);
+                    if self.children_wait() {
+                        self.step_children();
+                    }
+                }
+                _ => self.end = Some(Stop::Killed(libc::SIGKILL)),
+            }
+        }
+        self.release_children();
+    }
+}

@@ -1,0 +1,380 @@
+//! The kernel's reports, one by one, and the way from going to halted.
+//!
+//! Reports come in any order: a new thread's first stop before its parent's event, a thread's
+//! end at any moment, an exec that takes another thread's id. What the client may want to know is
+//! queued on its thread ([`Pending`]); one is reported, the others wait for the next
+//! [`resume`](Process::resume). All other stops end here.
+
+use crate::arch;
+use crate::sys::Tid;
+use crate::sys::memory::Memory;
+use crate::sys::ptrace;
+use crate::sys::wait::{Status, wait};
+
+use super::process::{Cause, Process, Stop};
+use super::resume::Action;
+use super::thread::{At, Motion, Pending, State, Thread};
+
+impl Process {
+    /// Takes the reports that have come. If one of them is for the client, halts and returns it.
+    pub(crate) fn poll(&mut self) -> Option<Stop> {
+        while let Ok(Some((tid, status))) = wait(None, false) {
+            self.handle(tid, status);
+            if self.eventful && self.going {
+                break;
+            }
+        }
+        if self.children_wait() {
+            self.halt();
+            if self.going && !self.eventful {
+                self.start_all();
+            }
+        }
+        if !self.going {
+            return None;
+        }
+        if self.eventful {
+            let stop = self.take_stop();
+            if stop.is_none() {
+                self.start_all();
+            }
+            return stop;
+        }
+        None
+    }
+
+    /// Stops a going program for the client's sake. What is already there to be reported is.
+    pub(crate) fn interrupt(&mut self) -> Option<Stop> {
+        if !self.going {
+            return None;
+        }
+        self.halt();
+        let stop = self.take_stop().unwrap_or_else(|| {
+            self.going = false;
+            Stop::Thread(self.current(), Cause::Interrupt)
+        });
+        self.show(&stop);
+        Some(stop)
+    }
+
+    /// The stop to report, if there is one; everything is halted then. If what happened has become
+    /// void (its thread died), the program goes on.
+    pub(super) fn take_stop(&mut self) -> Option<Stop> {
+        if !self.going {
+            return None;
+        }
+        if self.eventful {
+            self.halt();
+        }
+        self.eventful = false;
+        let stop = self
+            .end
+            .clone()
+            .or_else(|| self.exits.pop_front().map(|(t, c)| Stop::ThreadExited(t, c)))
+            .or_else(|| self.take_pending());
+        if let Some(stop) = stop {
+            self.going = false;
+            self.show(&stop);
+            return Some(stop);
+        }
+        if self.nothing_runs() {
+            self.going = false;
+            return Some(Stop::NothingRuns);
+        }
+        None
+    }
+
+    /// Whether nobody is left to run but somebody is held. Threads that are about to be swept
+    /// away by the process's exit look held, but are no longer stopped.
+    fn nothing_runs(&self) -> bool {
+        let alive = |thread: &Thread| !matches!(thread.state, State::Exiting);
+        self.wishes.no_resumed
+            && !self
+                .threads
+                .values()
+                .any(|thread| alive(thread) && thread.action != Action::Hold)
+            && self
+                .threads
+                .iter()
+                .any(|(tid, thread)| alive(thread) && ptrace::event_message(*tid).is_ok())
+    }
+
+    /// Steps are reported first: the client that asked for one waits for it.
+    fn take_pending(&mut self) -> Option<Stop> {
+        let has_step = |thread: &Thread| matches!(thread.pending.front(), Some(Pending::Step));
+        let due = |thread: &&mut Thread| {
+            thread.action != Action::Hold && !thread.pending.is_empty()
+        };
+        let stepped = self
+            .threads
+            .iter()
+            .find(|(_, thread)| has_step(thread))
+            .map(|(tid, _)| *tid);
+        let tid = match stepped {
+            Some(tid) => tid,
+            None => *self.threads.iter_mut().find(|(_, thread)| due(thread))?.0,
+        };
+        let thread = self.threads.get_mut(&tid)?;
+        let cause = match thread.pending.pop_front()? {
+            Pending::Breakpoint(_) => Cause::Breakpoint,
+            Pending::Step => Cause::Step,
+            Pending::Created => Cause::Created,
+            Pending::Exec(path) => Cause::Exec(path),
+            Pending::Signal(info) => {
+                thread.shown_signal = Some(info);
+                Cause::Signal(info.signal())
+            }
+        };
+        Some(Stop::Thread(tid, cause))
+    }
+
+    /// Remembers what the client is about to see.
+    fn show(&mut self, stop: &Stop) {
+        if let Stop::Thread(tid, _) = stop {
+            self.shown = *tid;
+            if let Some(thread) = self.threads.get_mut(tid) {
+                thread.shown_at = thread.stopped().and_then(|stopped| stopped.pc().ok());
+            }
+        }
+    }
+
+    /// Stops every thread, and takes children past the traps they wait at. A thread inside vfork(2) stops only when its child has gone on,
+    /// so children are looked after first.
+    pub(super) fn halt(&mut self) {
+        self.halting = true;
+        for thread in self.threads.values() {
+            if let State::Running(running) = &thread.state {
+                running.interrupt();
+            }
+        }
+        loop {
+            if self.children_wait() && self.all_stopped(true) {
+                self.step_children();
+                continue;
+            }
+            if self.all_stopped(false) {
+                break;
+            }
+            match wait(None, true) {
+                Ok(Some((tid, status))) => self.handle(tid, status),
+                _ => {
+                    // Nothing left to wait for: the process is gone without a word.
+                    self.threads.clear();
+                    self.end.get_or_insert(Stop::Killed(libc::SIGKILL));
+                    break;
+                }
+            }
+        }
+        self.halting = false;
+    }
+
+    fn all_stopped(&self, but_in_vfork: bool) -> bool {
+        let pid = self.pid();
+        self.threads.iter().all(|(tid, thread)| match thread.state {
+            State::Stopped(_) => true,
+            State::Running(_) => but_in_vfork && thread.vfork_child.is_some(),
+            State::Exiting => *tid == pid,
+        })
+    }
+
+    /// One report.
+    pub(super) fn handle(&mut self, tid: Tid, status: Status) {
+        if self.children.contains_key(&tid) {
+            self.handle_child(tid, status);
+            return;
+        }
+        if !self.threads.contains_key(&tid) {
+            match status {
+                Status::Exited(_) | Status::Killed(_) => self.early.remove(&tid),
+                _ => self.early.insert(tid, status),
+            };
+            return;
+        }
+        match status {
+            Status::Exited(code) => self.thread_gone(tid, code, Stop::Exited(code)),
+            Status::Killed(signal) => self.thread_gone(tid, 0, Stop::Killed(signal)),
+            Status::Signal(signal) => self.signal_stop(tid, signal),
+            Status::Held(signal) => self.held(tid, signal),
+            Status::Clone | Status::Fork | Status::VFork => {
+                self.mark_stopped(tid, At::Event);
+                if let Ok(new) = ptrace::event_message(tid) {
+                    self.adopt(tid, Tid(new as i32), status);
+                }
+                self.quiet(tid);
+            }
+            Status::Exec => self.executed(tid),
+            Status::Exiting => {
+                // Never held: an exec elsewhere may wait for this very thread to be gone.
+                self.mark_stopped(tid, At::Event);
+                if let Some(thread) = self.threads.get_mut(&tid) {
+                    thread.go(Motion::Continue, 0);
+                    thread.state = State::Exiting;
+                    thread.pending.clear();
+                }
+                self.check_runners();
+            }
+            Status::Syscall | Status::Other => {
+                self.mark_stopped(tid, At::Event);
+                self.quiet(tid);
+            }
+        }
+    }
+
+    /// Nothing to report: the thread goes on, unless all are being stopped.
+    pub(super) fn quiet(&mut self, tid: Tid) {
+        if self.going && !self.halting {
+            self.start_one(tid);
+        }
+    }
+
+    /// Something to report.
+    fn report(&mut self, tid: Tid, pending: Pending) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.pending.push_back(pending);
+            self.eventful = true;
+        }
+    }
+
+    fn held(&mut self, tid: Tid, signal: i32) {
+        let at = if signal == libc::SIGTRAP {
+            At::Event
+        } else {
+            At::GroupStop
+        };
+        self.mark_stopped(tid, at);
+        let newborn = self
+            .threads
+            .get_mut(&tid)
+            .is_some_and(|thread| std::mem::take(&mut thread.newborn));
+        if newborn && self.wishes.thread_events {
+            self.report(tid, Pending::Created);
+        } else {
+            self.quiet(tid);
+        }
+    }
+
+    fn signal_stop(&mut self, tid: Tid, signal: i32) {
+        self.mark_stopped(tid, At::Signal);
+        if signal == libc::SIGTRAP && self.trap(tid) {
+            return;
+        }
+        let pass = self.wishes.pass.contains(signal);
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        let motion = if thread.action.is_step() {
+            Motion::Step
+        } else {
+            Motion::Continue
+        };
+        let returning = thread.returning.iter().position(|other| *other == signal);
+        if let Some(index) = returning {
+            thread.returning.swap_remove(index);
+        }
+        let pass = returning.is_some() || (pass && motion == Motion::Continue);
+        if pass && self.going && !self.halting && thread.action != Action::Hold {
+            thread.go(motion, signal);
+            return;
+        }
+        // The thread may be gone by now; then so is the signal.
+        let Ok(info) = ptrace::signal_info(tid) else {
+            return;
+        };
+        if pass {
+            thread.deliver.push_back(info);
+        } else {
+            self.report(tid, Pending::Signal(info));
+        }
+    }
+
+    /// A `SIGTRAP`: one of our traps, the end of a step, or, `false`, the program's own affair.
+    fn trap(&mut self, tid: Tid) -> bool {
+        let Ok(info) = ptrace::signal_info(tid) else {
+            return true;
+        };
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return true;
+        };
+        let stepping = thread.action.is_step();
+        if arch::is_trap_report(info.code())
+            && let Some(stopped) = thread.stopped()
+        {
+            let Ok(pc) = stopped.pc() else {
+                return true;
+            };
+            let at = pc.wrapping_sub(arch::TRAP_ADVANCE);
+            if self.breakpoints.planted(at) {
+                // As if the trap had not been executed: whoever resumes decides anew.
+                let _ = arch::TRAP_ADVANCE == 0 || stopped.set_pc(at).is_ok();
+                self.report(tid, Pending::Breakpoint(at));
+                return true;
+            }
+        }
+        if stepping && !self.is_sent_trap(tid) {
+            self.stepped(tid);
+            if !self.eventful {
+                self.quiet(tid);
+            }
+            return true;
+        }
+        false
+    }
+
+    /// An exec: the process has one thread, with the first thread's id, and new memory.
+    fn executed(&mut self, tid: Tid) {
+        let former = ptrace::event_message(tid).map_or(tid, |former| Tid(former as i32));
+        let action = self
+            .threads
+            .get(&former)
+            .or_else(|| self.threads.get(&tid))
+            .map_or(self.default_action, |thread| thread.action);
+        self.threads.clear();
+        self.exits.clear();
+        self.threads.insert(tid, Thread::new(tid, action));
+        self.mark_stopped(tid, At::Event);
+        self.breakpoints.forget();
+        if let Ok(memory) = Memory::open(tid) {
+            self.memory = memory;
+        }
+        self.shown = tid;
+        if self.wishes.execs {
+            let path = self.executable().unwrap_or_default();
+            self.report(tid, Pending::Exec(path.to_string_lossy().into_owned()));
+        } else {
+            self.quiet(tid);
+        }
+    }
+
+    fn thread_gone(&mut self, tid: Tid, code: i32, end: Stop) {
+        self.threads.remove(&tid);
+        if tid == self.pid() {
+            self.threads.clear();
+            self.end = Some(end);
+            self.eventful = true;
+            self.release_early();
+            return;
+        }
+        if self.wishes.thread_events && matches!(end, Stop::Exited(_)) {
+            self.exits.push_back((tid, code));
+            self.eventful = true;
+        }
+        self.check_runners();
+    }
+
+    /// Notices when all threads that were to run have ended.
+    fn check_runners(&mut self) {
+        if self.going && self.nothing_runs() {
+            self.eventful = true;
+        }
+    }
+
+    /// A thread's first stop, or that it has not come yet.
+    pub(super) fn adopt_thread(&mut self, tid: Tid) {
+        let mut thread = Thread::new(tid, self.default_action);
+        thread.newborn = true;
+        self.threads.insert(tid, thread);
+        if let Some(status) = self.early.remove(&tid) {
+            self.handle(tid, status);
+        }
+    }
+}

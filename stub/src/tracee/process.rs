@@ -1,0 +1,215 @@
+//! The traced process: what it consists of and what can be asked about it while it is halted.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io::Read;
+
+use crate::sys::Tid;
+use crate::sys::memory::Memory;
+use crate::sys::ptrace::SignalInfo;
+use crate::sys::wait::Status;
+
+use super::breakpoints::Breakpoints;
+use super::children::Child;
+use super::resume::Action;
+use super::thread::{State, Stopped, Thread};
+
+/// Why the program is halted, or gone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Stop {
+    /// This thread stopped; all others are held.
+    Thread(Tid, Cause),
+    /// A thread ended, with this exit code; reported only if asked for.
+    ThreadExited(Tid, i32),
+    /// All threads that were to run have ended; others are held.
+    NothingRuns,
+    /// The process ended with this exit code.
+    Exited(i32),
+    /// The process was killed by this signal.
+    Killed(i32),
+}
+
+/// Why a thread stopped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    /// A signal (the kernel's number) that it has not got yet.
+    Signal(i32),
+    /// A planted breakpoint, at the program counter.
+    Breakpoint,
+    /// It has made its step.
+    Step,
+    /// The client asked for it.
+    Interrupt,
+    /// It has just been created.
+    Created,
+    /// It executed this file.
+    Exec(String),
+    /// It has been started or attached to.
+    Ready,
+}
+
+/// A set of the kernel's signal numbers.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct SignalSet(u128);
+
+impl SignalSet {
+    /// Adds one.
+    pub(crate) fn insert(&mut self, signal: i32) {
+        self.0 |= 1 << (signal & 127);
+    }
+
+    /// Whether it is in the set.
+    pub(crate) fn contains(self, signal: i32) -> bool {
+        self.0 >> (signal & 127) & 1 != 0
+    }
+}
+
+/// What the client wants to be told and what not.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Wishes {
+    /// Signals that are delivered without a stop.
+    pub(crate) pass: SignalSet,
+    /// Signals that detaching may deliver; `None`: all.
+    pub(crate) deliver: Option<SignalSet>,
+    /// Stop when a thread begins and when it ends.
+    pub(crate) thread_events: bool,
+    /// Stop at an exec.
+    pub(crate) execs: bool,
+    /// Report that nothing is left to run.
+    pub(crate) no_resumed: bool,
+}
+
+/// A traced process.
+pub(crate) struct Process {
+    pid: Tid,
+    /// Whether it ran before we came.
+    pub(crate) attached: bool,
+    pub(crate) wishes: Wishes,
+    pub(super) memory: Memory,
+    pub(super) breakpoints: Breakpoints,
+    pub(super) threads: BTreeMap<Tid, Thread>,
+    pub(super) children: HashMap<Tid, Child>,
+    /// First stops that came before the event that says whose they are.
+    pub(super) early: HashMap<Tid, Status>,
+    /// Exits to be reported, if thread events are wished for.
+    pub(super) exits: VecDeque<(Tid, i32)>,
+    /// What threads do that no action names.
+    pub(super) default_action: Action,
+    /// Between a resume and the stop that follows.
+    pub(super) going: bool,
+    /// All threads are being stopped.
+    pub(super) halting: bool,
+    /// Something has happened that ends the going.
+    pub(super) eventful: bool,
+    /// How it ended.
+    pub(super) end: Option<Stop>,
+    /// The thread that was reported last.
+    pub(super) shown: Tid,
+}
+
+impl Process {
+    /// A process of which no thread is known yet.
+    pub(super) fn new(pid: Tid, attached: bool, memory: Memory) -> Process {
+        Process {
+            pid,
+            attached,
+            wishes: Wishes::default(),
+            memory,
+            breakpoints: Breakpoints::default(),
+            threads: BTreeMap::new(),
+            children: HashMap::new(),
+            early: HashMap::new(),
+            exits: VecDeque::new(),
+            default_action: Action::Hold,
+            going: false,
+            halting: false,
+            eventful: false,
+            end: None,
+            shown: pid,
+        }
+    }
+
+    /// The process id.
+    pub(crate) fn pid(&self) -> Tid {
+        self.pid
+    }
+
+    /// Whether it is between a resume and the stop that follows.
+    pub(crate) fn is_going(&self) -> bool {
+        self.going
+    }
+
+    /// How it ended, if it did.
+    pub(crate) fn end(&self) -> Option<&Stop> {
+        self.end.as_ref()
+    }
+
+    /// The thread that was reported last, or one that is there.
+    pub(crate) fn current(&self) -> Tid {
+        if self.listed(self.shown) {
+            return self.shown;
+        }
+        self.threads().next().unwrap_or(self.pid)
+    }
+
+    /// All threads that still execute the program, the first one first.
+    pub(crate) fn threads(&self) -> impl Iterator<Item = Tid> {
+        let first = Some(self.pid).filter(|pid| self.listed(*pid));
+        let rest = self.threads.keys().copied().filter(|tid| *tid != self.pid);
+        first
+            .into_iter()
+            .chain(rest.filter(|tid| self.listed(*tid)))
+    }
+
+    /// Whether there is such a thread.
+    pub(crate) fn listed(&self, tid: Tid) -> bool {
+        let thread = self.threads.get(&tid);
+        thread.is_some_and(|thread| !matches!(thread.state, State::Exiting))
+    }
+
+    /// The thread's registers, if it is stopped.
+    pub(crate) fn stopped(&mut self, tid: Tid) -> Option<&mut Stopped> {
+        self.threads.get_mut(&tid).and_then(Thread::stopped)
+    }
+
+    /// The signal the client was told this thread stopped with.
+    pub(crate) fn shown_signal(&self, tid: Tid) -> Option<SignalInfo> {
+        self.threads.get(&tid)?.shown_signal
+    }
+
+    /// The thread's name, as the kernel knows it.
+    pub(crate) fn thread_name(&self, tid: Tid) -> Option<Vec<u8>> {
+        let mut name = std::fs::read(format!("/proc/{}/task/{tid}/comm", self.pid)).ok()?;
+        if name.last() == Some(&b'\n') {
+            name.pop();
+        }
+        Some(name)
+    }
+
+    /// The processor the thread ran on last: field 39 of its `stat` (proc(5)).
+    pub(crate) fn thread_core(&self, tid: Tid) -> Option<u32> {
+        let stat = std::fs::read(format!("/proc/{}/task/{tid}/stat", self.pid)).ok()?;
+        // The name in field 2 may contain anything, a parenthesis too.
+        let after = stat.iter().rposition(|byte| *byte == b')')? + 2;
+        let field = stat.get(after..)?.split(|byte| *byte == b' ').nth(39 - 3)?;
+        std::str::from_utf8(field).ok()?.parse().ok()
+    }
+
+    /// The program's file.
+    pub(crate) fn executable(&self) -> Option<std::path::PathBuf> {
+        std::fs::read_link(format!("/proc/{}/exe", self.any_task())).ok()
+    }
+
+    /// A file of the process's directory in `/proc`, empty if it cannot be read.
+    pub(super) fn read_proc(&self, name: &str) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if let Ok(mut file) = std::fs::File::open(format!("/proc/{}/{name}", self.any_task())) {
+            let _ = file.read_to_end(&mut bytes);
+        }
+        bytes
+    }
+
+    /// A thread whose memory is still there: the first one's is not when it has exited.
+    fn any_task(&self) -> Tid {
+        self.threads().next().unwrap_or(self.pid)
+    }
+}

@@ -1,0 +1,337 @@
+//! From halted to going: what each thread is to do, and getting it past the traps it has
+//! already answered for.
+//!
+//! **When a trap is stepped over.** A thread that the client saw stop at an address, and that is still there, has been
+//! dealt with: if a breakpoint is planted there, resuming executes the instruction under it.
+//! A thread that merely happened to be stopped there has not executed it and has not been
+//! seen: it traps, or a hit would be lost.
+//!
+//! Stepping over happens while every thread is still held, so that nobody runs through the gap.
+//! An instruction that enters the kernel may wait there for a thread that we hold; it is therefore only
+//! taken as far as the kernel's door, behind which the trap can be put back.
+
+use crate::arch;
+use crate::sys::Tid;
+use crate::sys::ptrace::{self, SignalInfo};
+use crate::sys::wait::{Status, wait};
+
+use super::process::{Process, Stop};
+use super::thread::{At, Motion, Pending, State};
+
+/// What a thread is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Action {
+    /// Stay where it is.
+    Hold,
+    /// Run; deliver this signal (the kernel's number) unless zero.
+    Continue(i32),
+    /// Execute one instruction; deliver this signal unless zero.
+    Step(i32),
+    /// Execute instructions until the program counter leaves this range.
+    StepWhileIn(u64, u64),
+}
+
+impl Action {
+    fn signal(self) -> i32 {
+        match self {
+            Action::Continue(signal) | Action::Step(signal) => signal,
+            _ => 0,
+        }
+    }
+
+    /// The same, with the signal taken out: what remains after it has been delivered.
+    fn without_signal(self) -> Action {
+        match self {
+            Action::Continue(_) => Action::Continue(0),
+            Action::Step(_) => Action::Step(0),
+            other => other,
+        }
+    }
+
+    /// Whether the thread is to stop again by itself.
+    pub(super) fn is_step(self) -> bool {
+        matches!(self, Action::Step(_) | Action::StepWhileIn(..))
+    }
+}
+
+/// How a step over a trap ended.
+#[derive(PartialEq, Eq)]
+pub(super) enum Over {
+    /// The instruction has been executed.
+    Stepped,
+    /// The thread is inside the system call the instruction makes.
+    InKernel,
+    /// The instruction faulted, or the thread is gone.
+    Stuck,
+}
+
+impl Process {
+    /// Resumes; `action` says what each thread does, `others` what new threads do. Returns at once
+    /// with a stop if one is already there to be reported; then nothing has moved.
+    pub(crate) fn resume(
+        &mut self,
+        action: impl Fn(Tid) -> Action,
+        others: Action,
+    ) -> Option<Stop> {
+        self.default_action = others.without_signal();
+        self.going = true;
+        self.eventful = false;
+        if self.end.is_some() {
+            return self.take_stop();
+        }
+        for (tid, thread) in &mut self.threads {
+            thread.action = action(*tid);
+        }
+        self.take_signals();
+        self.drop_stale();
+        if let Some(stop) = self.take_stop() {
+            return Some(stop);
+        }
+        self.step_over_traps();
+        if let Some(stop) = self.take_stop() {
+            return Some(stop);
+        }
+        self.start_all();
+        None
+    }
+
+    /// Drops what is no longer true: hits of traps that have been removed, steps nobody waits for.
+    fn drop_stale(&mut self) {
+        for thread in self.threads.values_mut() {
+            if thread.action == Action::Hold {
+                continue;
+            }
+            let pc = match thread.pending.front() {
+                Some(Pending::Breakpoint(_)) => thread.stopped().and_then(|s| s.pc().ok()),
+                _ => None,
+            };
+            let stepping = thread.action.is_step();
+            let traps = &self.breakpoints;
+            thread.pending.retain(|pending| match pending {
+                Pending::Breakpoint(at) => pc == Some(*at) && traps.planted(*at),
+                Pending::Step => stepping,
+                _ => true,
+            });
+        }
+    }
+
+    /// Moves the signals that the client wants delivered to where they are delivered from.
+    fn take_signals(&mut self) {
+        for thread in self.threads.values_mut() {
+            if thread.action == Action::Hold {
+                continue;
+            }
+            let signal = thread.action.signal();
+            let shown = thread.shown_signal.take();
+            if signal != 0 {
+                let info = shown
+                    .filter(|info| info.signal() == signal)
+                    .unwrap_or_else(|| plain_signal(signal));
+                thread.deliver.push_front(info);
+            }
+            thread.action = thread.action.without_signal();
+        }
+    }
+
+    fn step_over_traps(&mut self) {
+        if self.breakpoints.is_empty() {
+            return;
+        }
+        let tids: Vec<Tid> = self.threads.keys().copied().collect();
+        for tid in tids {
+            let Some(at) = self.answered_trap(tid) else {
+                continue;
+            };
+            match self.step_over(tid, at) {
+                Over::Stepped => self.stepped(tid),
+                Over::InKernel => {}
+                Over::Stuck => self.eventful = true,
+            }
+            if let Some(thread) = self.threads.get_mut(&tid) {
+                thread.shown_at = None;
+            }
+        }
+    }
+
+    /// Where the thread stands on a trap that it is to be taken over.
+    fn answered_trap(&mut self, tid: Tid) -> Option<u64> {
+        let thread = self.threads.get_mut(&tid)?;
+        let at = thread.shown_at?;
+        // A handler for the instruction's own fault comes before its next attempt.
+        let due = thread.action != Action::Hold
+            && !thread.deliver.front().is_some_and(SignalInfo::is_fault)
+            && self.breakpoints.planted(at)
+            && thread.stopped()?.pc() == Ok(at);
+        due.then_some(at)
+    }
+
+    /// A thread has executed one instruction of those it is to execute.
+    pub(super) fn stepped(&mut self, tid: Tid) {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        let done = match thread.action {
+            Action::Step(_) => true,
+            Action::StepWhileIn(start, end) => {
+                let pc = thread.stopped().and_then(|stopped| stopped.pc().ok());
+                pc.is_none_or(|pc| pc < start || pc >= end)
+            }
+            _ => false,
+        };
+        if done {
+            thread.pending.push_back(Pending::Step);
+            self.eventful = true;
+        }
+    }
+
+    /// Executes the instruction under the trap at `at`. Every other thread must be stopped.
+    pub(super) fn step_over(&mut self, tid: Tid, at: u64) -> Over {
+        let enters_kernel = self.enters_kernel(at);
+        let motion = if enters_kernel {
+            Motion::ToSystemCall
+        } else {
+            Motion::Step
+        };
+        if !enters_kernel && !arch::CAN_STEP {
+            return Over::Stuck;
+        }
+        self.breakpoints.lift(&self.memory, at);
+        let over = self.execute(tid, motion);
+        self.breakpoints.replant(&self.memory, at);
+        over
+    }
+
+    /// Whether the instruction under the trap at `at` is a system call.
+    pub(super) fn enters_kernel(&self, at: u64) -> bool {
+        let mut code = [0; 4];
+        let known = self.read_memory(at, &mut code).unwrap_or(0);
+        arch::is_system_call(&code[..known])
+    }
+
+    fn execute(&mut self, tid: Tid, motion: Motion) -> Over {
+        loop {
+            let Some(thread) = self.threads.get_mut(&tid) else {
+                return Over::Stuck;
+            };
+            thread.go(motion, 0);
+            let Ok(Some((_, status))) = wait(Some(tid), true) else {
+                return Over::Stuck;
+            };
+            match status {
+                Status::Signal(libc::SIGTRAP) if !self.is_sent_trap(tid) => {
+                    self.mark_stopped(tid, At::Signal);
+                    return Over::Stepped;
+                }
+                Status::Syscall => {
+                    self.mark_stopped(tid, At::Event);
+                    return Over::InKernel;
+                }
+                Status::Signal(_) => {
+                    // Kept for later, so that the instruction is executed before any handler; but
+                    // a fault is the instruction's own doing.
+                    let fault = ptrace::signal_info(tid).is_ok_and(|info| info.is_fault());
+                    self.handle(tid, status);
+                    if fault {
+                        return Over::Stuck;
+                    }
+                }
+                Status::Held(_) => self.handle(tid, status),
+                _ => {
+                    self.handle(tid, status);
+                    return Over::Stuck;
+                }
+            }
+        }
+    }
+
+    /// Whether the `SIGTRAP` a thread stopped with was sent by somebody.
+    pub(super) fn is_sent_trap(&self, tid: Tid) -> bool {
+        ptrace::signal_info(tid)
+            .is_ok_and(|info| info.code() < 0 || (info.code() == 0 && sender(&info) != 0))
+    }
+
+    pub(super) fn mark_stopped(&mut self, tid: Tid, at: At) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.now_stopped(tid, at);
+        }
+    }
+
+    /// Lets every thread that is to run run.
+    pub(super) fn start_all(&mut self) {
+        let tids: Vec<Tid> = self.threads.keys().copied().collect();
+        for tid in tids {
+            self.start_one(tid);
+        }
+    }
+
+    /// Lets one stopped thread do what it is to do, if it is to do anything.
+    pub(super) fn start_one(&mut self, tid: Tid) {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        let (State::Stopped(stopped), true) = (&thread.state, thread.action != Action::Hold) else {
+            return;
+        };
+        let at = stopped.at();
+        let motion = if thread.action.is_step() {
+            Motion::Step
+        } else {
+            Motion::Continue
+        };
+        thread.shown_at = None;
+        thread.shown_signal = None;
+        let Some(info) = thread.deliver.pop_front() else {
+            let motion = if at == At::GroupStop && motion == Motion::Continue {
+                Motion::Listen
+            } else {
+                motion
+            };
+            thread.go(motion, 0);
+            return;
+        };
+        if at == At::Signal {
+            // The stop may be another's than this signal's by now.
+            let _ = ptrace::set_signal_info(tid, &info);
+            thread.go(motion, info.signal());
+        } else {
+            // Queued first, so that it is taken before the thread executes anything.
+            thread.deliver.push_front(info);
+            self.requeue(tid);
+            if let Some(thread) = self.threads.get_mut(&tid) {
+                thread.go(motion, 0);
+            }
+        }
+        self.requeue(tid);
+    }
+
+    /// Sends a thread the signals it is still to get; they will come back as stops and pass.
+    fn requeue(&mut self, tid: Tid) {
+        let pid = self.pid();
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            for info in std::mem::take(&mut thread.deliver) {
+                thread.returning.push(info.signal());
+                let _ = ptrace::queue_signal(pid, tid, &info);
+            }
+        }
+    }
+}
+
+/// Where `si_pid` stands: after three ints, aligned as the union that holds it.
+const SENDER: usize = (12 + align_of::<usize>() - 1) / align_of::<usize>() * align_of::<usize>();
+
+/// A signal as kill(2) would send it.
+fn plain_signal(signal: i32) -> SignalInfo {
+    let mut bytes = [0; ptrace::SIGINFO_SIZE];
+    bytes[..4].copy_from_slice(&signal.to_ne_bytes());
+    // si_code: SI_USER is 0; si_pid: ours.
+    let ours = std::process::id().to_ne_bytes();
+    bytes[SENDER..SENDER + 4].copy_from_slice(&ours);
+    SignalInfo::from_bytes(bytes)
+}
+
+/// `si_pid`.
+fn sender(info: &SignalInfo) -> i32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&info.bytes()[SENDER..SENDER + 4]);
+    i32::from_ne_bytes(word)
+}

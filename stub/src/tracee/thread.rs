@@ -1,0 +1,295 @@
+//! One thread. Registers exist only on [`Stopped`]: there is no way to ask a running thread for
+//! them, and a thread that is resumed gives its `Stopped` up.
+
+use std::collections::VecDeque;
+
+use nix::errno::Errno;
+
+use crate::arch::{self, Register};
+use crate::sys::Tid;
+use crate::sys::ptrace::{self, SignalInfo};
+
+use super::resume::Action;
+
+/// A thread that runs, or will report on its own that it does not any more.
+pub(crate) struct Running {
+    tid: Tid,
+}
+
+/// A thread in a ptrace-stop, with the registers read so far.
+pub(crate) struct Stopped {
+    tid: Tid,
+    at: At,
+    sets: Vec<Option<Vec<u8>>>,
+}
+
+/// In which kind of ptrace-stop a thread is: it decides how a signal can be delivered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum At {
+    /// About to take a signal: resuming can replace or suppress it.
+    Signal,
+    /// At an event or a system call: resuming cannot deliver a signal.
+    Event,
+    /// Member of a group-stop: resuming it would break the stop.
+    GroupStop,
+}
+
+/// How a stopped thread goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Motion {
+    /// Freely.
+    Continue,
+    /// For one instruction.
+    Step,
+    /// To its next system call.
+    ToSystemCall,
+    /// Not at all, until its group-stop ends.
+    Listen,
+}
+
+impl Running {
+    /// A thread that the kernel says exists.
+    pub(crate) fn new(tid: Tid) -> Running {
+        Running { tid }
+    }
+
+    /// Asks it to stop. That it is gone already is no error: its end will be reported.
+    pub(crate) fn interrupt(&self) {
+        let _ = ptrace::interrupt(self.tid);
+    }
+
+    /// The kernel reported a stop.
+    pub(crate) fn stopped(self, at: At) -> Stopped {
+        Stopped {
+            tid: self.tid,
+            at,
+            sets: arch::SETS.iter().map(|_| None).collect(),
+        }
+    }
+}
+
+impl Stopped {
+    /// In which kind of stop it is.
+    pub(crate) fn at(&self) -> At {
+        self.at
+    }
+
+    fn set(&mut self, index: usize) -> Result<&mut Vec<u8>, Errno> {
+        let slot = &mut self.sets[index];
+        if slot.is_none() {
+            let set = &arch::SETS[index];
+            *slot = Some(ptrace::register_set(self.tid, set.note, set.capacity)?);
+        }
+        slot.as_mut().ok_or(Errno::EIO)
+    }
+
+    /// A register's value, in the target's byte order. `ENODEV` if this kernel does not show it.
+    pub(crate) fn register(&mut self, register: &Register, into: &mut [u8]) -> Result<(), Errno> {
+        let place = register.place;
+        let set = self.set(place.set)?;
+        let stored = set
+            .get(place.offset..place.offset + place.size)
+            .ok_or(Errno::ENODEV)?;
+        into.fill(0);
+        if place.abridged_tag {
+            let tag = expand_tag(set).to_le_bytes();
+            into[..2].copy_from_slice(&tag);
+        } else {
+            into[..place.size].copy_from_slice(stored);
+        }
+        Ok(())
+    }
+
+    /// Writes one register.
+    pub(crate) fn set_register(&mut self, register: &Register, value: &[u8]) -> Result<(), Errno> {
+        self.change(register, value)?;
+        self.store(register.place.set)
+    }
+
+    /// Writes all registers, given as in the `g` packet; one system call a register set.
+    pub(crate) fn set_registers(&mut self, values: &[u8]) -> Result<(), Errno> {
+        let mut changed = vec![false; arch::SETS.len()];
+        for register in &arch::layout().registers {
+            let value = values.get(register.offset..register.offset + register.size);
+            let mut old = vec![0; register.size];
+            if let Some(value) = value
+                && self.register(register, &mut old).is_ok()
+                && old != value
+            {
+                self.change(register, value)?;
+                changed[register.place.set] = true;
+            }
+        }
+        for (set, changed) in changed.into_iter().enumerate() {
+            if changed {
+                self.store(set)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, register: &Register, value: &[u8]) -> Result<(), Errno> {
+        let place = register.place;
+        let set = self.set(place.set)?;
+        let room = set
+            .get_mut(place.offset..place.offset + place.size)
+            .ok_or(Errno::ENODEV)?;
+        if place.abridged_tag {
+            room[0] = abridge_tag(value);
+        } else {
+            room.copy_from_slice(value.get(..place.size).ok_or(Errno::EINVAL)?);
+        }
+        arch::before_write(place.set, place.offset, set);
+        Ok(())
+    }
+
+    fn store(&mut self, set: usize) -> Result<(), Errno> {
+        let note = arch::SETS[set].note;
+        let tid = self.tid;
+        let stored = ptrace::set_register_set(tid, note, self.set(set)?);
+        // The kernel may have taken less than we wrote: read it again when asked.
+        self.sets[set] = None;
+        stored
+    }
+
+    /// The program counter.
+    pub(crate) fn pc(&mut self) -> Result<u64, Errno> {
+        let register = arch::layout().register(arch::PC).ok_or(Errno::ENODEV)?;
+        let mut value = [0; 8];
+        self.register(register, &mut value[..register.size])?;
+        Ok(u64::from_le_bytes(value))
+    }
+
+    /// Moves the program counter.
+    pub(crate) fn set_pc(&mut self, pc: u64) -> Result<(), Errno> {
+        let register = arch::layout().register(arch::PC).ok_or(Errno::ENODEV)?;
+        self.set_register(register, &pc.to_le_bytes()[..register.size])
+    }
+
+    /// Lets it go. If it was killed meanwhile, its end will be reported, as a running thread's would.
+    pub(crate) fn resume(self, motion: Motion, signal: i32) -> Running {
+        let _ = match motion {
+            Motion::Continue => ptrace::cont(self.tid, signal),
+            Motion::Step => ptrace::step(self.tid, signal),
+            Motion::ToSystemCall => ptrace::cont_to_syscall(self.tid, signal),
+            Motion::Listen => ptrace::listen(self.tid),
+        };
+        Running { tid: self.tid }
+    }
+}
+
+/// The full x87 tag word from the abridged one (Intel SDM vol. 1, 10.5.1.1): two bits a physical
+/// register: 0 valid, 1 zero, 2 special, 3 empty.
+fn expand_tag(fxsave: &[u8]) -> u16 {
+    let top = usize::from(fxsave[3] >> 3 & 7);
+    let mut tag = 0;
+    for physical in 0..8 {
+        let kind = if fxsave[4] >> physical & 1 == 0 {
+            3
+        } else {
+            let start = 32 + 16 * ((physical + 8 - top) % 8);
+            let significand = &fxsave[start..start + 8];
+            let exponent = u16::from_le_bytes([fxsave[start + 8], fxsave[start + 9]]) & 0x7fff;
+            match exponent {
+                0x7fff => 2,
+                0 if significand.iter().all(|byte| *byte == 0) => 1,
+                0 => 2,
+                _ if significand[7] & 0x80 == 0 => 2,
+                _ => 0,
+            }
+        };
+        tag |= kind << (2 * physical);
+    }
+    tag
+}
+
+fn abridge_tag(value: &[u8]) -> u8 {
+    let tag = u16::from_le_bytes([value[0], value[1]]);
+    (0..8)
+        .filter(|physical| tag >> (2 * physical) & 3 != 3)
+        .map(|physical| 1 << physical)
+        .sum()
+}
+
+/// Whether a thread can be looked at.
+pub(crate) enum State {
+    /// It runs, or its next report is on its way.
+    Running(Running),
+    /// It is stopped.
+    Stopped(Stopped),
+    /// It is past its last instruction. The first thread of a process can stay so for long: it is
+    /// gone when all others are.
+    Exiting,
+}
+
+/// Something that happened to a thread and that the client has not been told yet.
+pub(crate) enum Pending {
+    /// It executed the trap planted at this address.
+    Breakpoint(u64),
+    /// It made the step it was asked to make.
+    Step,
+    /// A signal is to be delivered, if the client agrees.
+    Signal(SignalInfo),
+    /// It has been created.
+    Created,
+    /// It is another program now.
+    Exec(String),
+}
+
+/// A thread of the traced process.
+pub(crate) struct Thread {
+    pub(crate) state: State,
+    /// What the last resume asked of it.
+    pub(crate) action: Action,
+    /// Where the client saw it stop last: a trap there has been answered for and is stepped over.
+    pub(crate) shown_at: Option<u64>,
+    pub(crate) pending: VecDeque<Pending>,
+    /// Signals that go to the program without the client being asked.
+    pub(crate) deliver: VecDeque<SignalInfo>,
+    /// Signals queued by us that will come back as stops: not to be reported again.
+    pub(crate) returning: Vec<i32>,
+    /// The signal the client was told about at the last stop.
+    pub(crate) shown_signal: Option<SignalInfo>,
+    /// Not yet seen to stop for the first time.
+    pub(crate) newborn: bool,
+    /// The child for which it waits in vfork(2): until that one is gone, it cannot stop.
+    pub(crate) vfork_child: Option<Tid>,
+}
+
+impl Thread {
+    /// A thread that runs and does `action`.
+    pub(crate) fn new(tid: Tid, action: Action) -> Thread {
+        Thread {
+            state: State::Running(Running::new(tid)),
+            action,
+            shown_at: None,
+            pending: VecDeque::new(),
+            deliver: VecDeque::new(),
+            returning: Vec::new(),
+            shown_signal: None,
+            newborn: false,
+            vfork_child: None,
+        }
+    }
+
+    /// The thread's stopped half, if it is stopped.
+    pub(crate) fn stopped(&mut self) -> Option<&mut Stopped> {
+        match &mut self.state {
+            State::Stopped(stopped) => Some(stopped),
+            _ => None,
+        }
+    }
+
+    /// The kernel reported that it stopped.
+    pub(crate) fn now_stopped(&mut self, tid: Tid, at: At) {
+        self.state = State::Stopped(Running::new(tid).stopped(at));
+    }
+
+    /// Lets it go, if it is stopped.
+    pub(crate) fn go(&mut self, motion: Motion, signal: i32) {
+        self.state = match std::mem::replace(&mut self.state, State::Exiting) {
+            State::Stopped(stopped) => State::Running(stopped.resume(motion, signal)),
+            other => other,
+        };
+    }
+}
