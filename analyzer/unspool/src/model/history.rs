@@ -64,6 +64,8 @@ struct History<'a> {
     traces: Vec<Trace>,
     /// Which thread has a TID now.
     current: HashMap<u64, usize>,
+    /// Which thread had a TID last.
+    last: HashMap<u64, usize>,
     probes: HashMap<u32, &'a Probe>,
     pending: Vec<Pending>,
     handles: Handles,
@@ -99,6 +101,7 @@ impl<'a> History<'a> {
             threads: Vec::new(),
             traces: Vec::new(),
             current: HashMap::new(),
+            last: HashMap::new(),
             probes: HashMap::new(),
             pending: Vec::new(),
             handles: Handles::default(),
@@ -144,14 +147,17 @@ impl<'a> History<'a> {
             }
             Record::ThreadExited(exited) => {
                 self.clock(exited.time_ns);
-                if let Some(index) = self.current.remove(&exited.tid) {
-                    self.gone(index, exited.time_ns, exited.exact);
-                } else if !self.threads.iter().any(|t| t.tid == exited.tid) {
-                    let index = self.thread(exited.tid, exited.time_ns);
-                    self.threads[index].started_ns = None;
-                    self.current.remove(&exited.tid);
-                    self.gone(index, exited.time_ns, exited.exact);
-                }
+                self.current.remove(&exited.tid);
+                let index = match self.last.get(&exited.tid) {
+                    Some(&index) => index,
+                    None => {
+                        let index = self.thread(exited.tid, exited.time_ns);
+                        self.threads[index].started_ns = None;
+                        self.current.remove(&exited.tid);
+                        index
+                    }
+                };
+                self.gone(index, exited.time_ns, exited.exact);
             }
             Record::Probe(probe) => {
                 self.probes.insert(probe.id, probe);
@@ -244,15 +250,15 @@ impl<'a> History<'a> {
         });
         self.traces.push(Trace::default());
         self.current.insert(tid, index);
+        self.last.insert(tid, index);
         index
     }
 
+    /// A thread has ended by this time. The first to say so is the nearest to the truth.
     fn gone(&mut self, index: usize, time_ns: u64, exact: bool) {
         let thread = &mut self.threads[index];
-        if !self.traces[index].gone || (exact && !thread.end_exact) {
-            thread.ended_ns = Some(time_ns);
-            thread.end_exact = exact;
-        }
+        thread.ended_ns = Some(thread.ended_ns.map_or(time_ns, |before| before.min(time_ns)));
+        thread.end_exact |= exact;
         self.traces[index].gone = true;
     }
 

@@ -35,7 +35,7 @@ impl Sources {
     }
 
     /// `file:line`, as much of the path as helps, at most `room` columns.
-    fn location(&self, place: &Place, room: usize) -> String {
+    pub(super) fn location(&self, place: &Place, room: usize) -> String {
         let Some(file) = &place.file else {
             let module = place.module_name().unwrap_or("unknown code");
             return match place.function {
@@ -149,8 +149,8 @@ pub(super) fn write(
         .collect();
     let widest = names.iter().map(|name| width(name)).max().unwrap_or(0);
     let location = places.iter().copied().max().unwrap_or(0);
-    // The column of functions gives way to locations, but not below its larger half.
-    let column = widest.min(room.saturating_sub(location + 2).max(room * 6 / 10));
+    // The column of functions gives way to locations, but not below half of the room.
+    let column = widest.min(room.saturating_sub(location + 2).max(room / 2));
     for (at, row) in rows.iter().enumerate() {
         let mut line = prefix.clone();
         line.push(
@@ -192,7 +192,7 @@ pub(super) fn write(
         &lead,
         &rest,
         Ink::Alarm,
-        &format!("… the stack goes on, but {reason}"),
+        &format!("… and further out not known: {reason}"),
     )
 }
 
@@ -305,7 +305,9 @@ fn collapse(name: &str, open: char, close: char) -> String {
     for c in name.chars() {
         // `->`, `operator<` and `operator<<` are no brackets.
         let arrow = c == '>' && previous == '-';
-        if c == open && !(c == '<' && (out.ends_with("operator") || out.ends_with("operator<"))) {
+        // `<Type as Trait>::method` begins with what it is a method of.
+        let told = out.is_empty() || out.ends_with("operator") || out.ends_with("operator<");
+        if c == open && (depth > 0 || c != '<' || !told) {
             depth += 1;
             if depth == 1 {
                 out.push(c);
@@ -318,7 +320,6 @@ fn collapse(name: &str, open: char, close: char) -> String {
             depth -= 1;
             if depth == 0 {
                 let short = held.chars().count() <= 1 || held == "anonymous namespace";
-                // `<impl Trait for Type>::method` says in brackets what it is a method of.
                 out.push_str(if short { &held } else { "…" });
                 out.push(c);
                 previous = c;
@@ -371,6 +372,8 @@ mod tests {
         assert_eq!(shorten("abcdefghijklmnop", 10), "abc…klmnop");
         assert_eq!(collapse("x::operator<<(a)", '<', '>'), "x::operator<<(a)");
         assert_eq!(collapse("f<A->b>(", '<', '>'), "f<…>(");
+        assert_eq!(collapse("<A as B<CC>>::f::<DD>", '<', '>'), "<A as B<…>>::f::<…>");
+        assert_eq!(collapse("f<a", '<', '>'), "f<a");
     }
 
     #[test]

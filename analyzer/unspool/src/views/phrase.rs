@@ -2,7 +2,7 @@
 //!
 //! Apart so that the tree and the stacks say the same things in the same words.
 
-use crate::model::{Ending, Model, Thread, ThreadIndex};
+use crate::model::{Creation, Ending, Model, Thread, ThreadIndex};
 
 /// A moment, e.g. `0.012 s`.
 pub(super) fn moment(ns: u64) -> String {
@@ -90,6 +90,12 @@ pub(super) fn names(threads: &[&Thread], except: &str) -> String {
 /// When these threads lived.
 pub(super) fn life(threads: &[&Thread]) -> Option<String> {
     let first = threads.iter().filter_map(|t| t.first_ns()).min()?;
+    let before = threads.iter().any(|t| t.creation == Creation::Before);
+    if before {
+        let last = threads.iter().filter_map(|t| t.ended_ns).max();
+        let until = last.map_or(String::new(), |last| format!(", until {}", moment(last)));
+        return Some(format!("ran before the recording began{until}"));
+    }
     if threads.iter().any(|t| t.ending == Ending::Alive) {
         return Some(format!("from {}", moment(first)));
     }

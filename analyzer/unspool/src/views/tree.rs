@@ -209,6 +209,12 @@ impl Tree<'_> {
             let room = page.saturating_sub(line.width());
             line.push(Ink::Name, frames::middle(&names, room));
         }
+        if let Some(place) = first.function.as_ref().filter(|place| place.line.is_some()) {
+            let location = self.sources.location(place, page / 2);
+            if line.width() + 2 + width(&location) <= page {
+                line.push(Ink::Faint, format!("  {location}"));
+            }
+        }
         line
     }
 
@@ -216,10 +222,8 @@ impl Tree<'_> {
         let mut facts = vec![phrase::tids(members.iter().map(|t| t.tid).collect())];
         facts.extend(phrase::life(members));
         facts.push(phrase::endings(self.model, members));
-        match members[0].creation {
-            Creation::Before => facts.push("ran before the recording began".to_owned()),
-            Creation::Unseen => facts.push("its creation was not seen".to_owned()),
-            _ => {}
+        if members[0].creation == Creation::Unseen {
+            facts.push("its creation was not seen".to_owned());
         }
         let room = page.width.saturating_sub(prefix.width());
         let mut line = String::new();
