@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use gimli::RunTimeEndian;
 
@@ -21,6 +21,11 @@ use scopes::Scopes;
 /// Looks up addresses of one image.
 pub struct Locator {
     image: Image,
+    loaded: OnceLock<Loaded>,
+}
+
+/// What the first lookup loads.
+struct Loaded {
     dwarf: Option<Mutex<Dwarf>>,
     notes: Vec<String>,
 }
@@ -73,27 +78,11 @@ const KNOWN_LIMIT: usize = 1 << 16;
 const DEPTH_LIMIT: usize = 1000;
 
 impl Locator {
-    /// For an image and its debug file. Parses little now, the rest when asked.
+    /// For an image and its debug file. Nothing is parsed before the first lookup.
     pub fn new(image: &Image) -> Locator {
-        let mut notes = Vec::new();
-        let dwarf = match dwarf::load(image) {
-            Ok(dwarf) => dwarf,
-            Err(error) => {
-                notes.push(format!("the debug information cannot be read: {error}"));
-                None
-            }
-        };
-        if dwarf.is_some() && has_missing_supplement(image) {
-            notes.push(
-                "the debug information refers to a supplementary file (.gnu_debugaltlink) that was \
-                 not found: some names are missing"
-                    .to_owned(),
-            );
-        }
         Locator {
             image: image.clone(),
-            dwarf: dwarf.map(Mutex::new),
-            notes,
+            loaded: OnceLock::new(),
         }
     }
 
@@ -126,11 +115,15 @@ impl Locator {
 
     /// What could not be read.
     pub fn notes(&self) -> &[String] {
-        &self.notes
+        &self.loaded().notes
+    }
+
+    fn loaded(&self) -> &Loaded {
+        self.loaded.get_or_init(|| Loaded::load(&self.image))
     }
 
     fn lines(&self, svma: u64) -> Vec<SourceFrame> {
-        let Some(dwarf) = &self.dwarf else {
+        let Some(dwarf) = &self.loaded().dwarf else {
             return Vec::new();
         };
         // A lookup that panicked would have left only caches behind.
@@ -151,6 +144,30 @@ impl Locator {
         }
         known.insert(svma, frames.clone());
         frames
+    }
+}
+
+impl Loaded {
+    fn load(image: &Image) -> Loaded {
+        let mut notes = Vec::new();
+        let dwarf = match dwarf::load(image) {
+            Ok(dwarf) => dwarf,
+            Err(error) => {
+                notes.push(format!("the debug information cannot be read: {error}"));
+                None
+            }
+        };
+        if dwarf.is_some() && has_missing_supplement(image) {
+            notes.push(
+                "the debug information refers to a supplementary file (.gnu_debugaltlink) that was \
+                 not found: some names are missing"
+                    .to_owned(),
+            );
+        }
+        Loaded {
+            dwarf: dwarf.map(Mutex::new),
+            notes,
+        }
     }
 }
 
@@ -222,7 +239,7 @@ impl fmt::Debug for Locator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Locator")
             .field("image", &self.image.name())
-            .field("has_dwarf", &self.dwarf.is_some())
+            .field("loaded", &self.loaded.get().is_some())
             .finish_non_exhaustive()
     }
 }
