@@ -49,6 +49,8 @@ pub struct Client {
     connection: Connection,
     features: Features,
     description: TargetDescription,
+    /// The architecture the user named.
+    architecture: Option<String>,
     console: Option<Box<dyn Write + Send>>,
     /// The thread that `g`, `m` and their like are about, where known (`Hg`).
     selected: Option<ThreadId>,
@@ -72,7 +74,8 @@ impl Client {
         &self.features
     }
 
-    /// The target's registers and architecture.
+    /// The target's registers and architecture. Empty while an extended-mode server has no
+    /// process; read anew by [`Client::run`] and [`Client::attach`].
     pub fn description(&self) -> &TargetDescription {
         &self.description
     }

@@ -119,6 +119,7 @@ impl Client {
         let reply = self.request(format!("vAttach;{pid:x}"))?;
         let stop = self.stopped(&reply)?;
         self.process = Some(pid);
+        self.description = self.describe()?;
         Ok(stop)
     }
 
@@ -130,7 +131,12 @@ impl Client {
         }
         self.process = None;
         let reply = self.request(packet)?;
-        self.stopped(&reply)
+        let stop = self.stopped(&reply)?;
+        // A program that ended at once has no registers.
+        if matches!(stop, StopReply::Stopped { .. }) {
+            self.description = self.describe()?;
+        }
+        Ok(stop)
     }
 
     /// Detaches from the process (`D`); it goes on.

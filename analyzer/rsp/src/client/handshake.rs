@@ -38,6 +38,7 @@ impl Client {
         )?;
         let mut client = Client {
             connection,
+            architecture: None,
             features: Features::default(),
             description: TargetDescription::default(),
             console: None,
@@ -59,14 +60,27 @@ impl Client {
             client.request("QStartNoAckMode")?.ok()?;
             client.connection.end_acks();
         }
-        client.description = client.describe(options.architecture.as_deref())?;
+        // As gdb does. gdbserver 13 dies of a request for target.xml without a current thread; a
+        // server without a process answers with an error, which says nothing yet.
+        let any = match client.features.has("multiprocess") {
+            true => "Hgp0.0",
+            false => "Hg0",
+        };
+        client.request(any)?;
+        client.architecture = options.architecture;
+        match client.describe() {
+            // Without a process (extended mode) there may be no description before run or attach.
+            Err(Error::Remote { .. }) => {}
+            description => client.description = description?,
+        }
         Ok(client)
     }
 
     /// The server's description; else, or if it cannot be used, the layout of the architecture
     /// that the user named; else, if it merely names an architecture, that one's.
-    fn describe(&mut self, architecture: Option<&str>) -> Result<TargetDescription, Error> {
-        let builtin = match architecture {
+    pub(super) fn describe(&mut self) -> Result<TargetDescription, Error> {
+        let architecture = self.architecture.clone();
+        let builtin = match &architecture {
             None => None,
             Some(name) => Some(TargetDescription::builtin(name).ok_or_else(|| {
                 Error::UnknownArchitecture {
@@ -78,7 +92,7 @@ impl Client {
             Ok(documents) => match TargetDescription::parse(&documents) {
                 Ok(mut description) => {
                     if description.architecture.is_none() {
-                        description.architecture = architecture.map(str::to_owned);
+                        description.architecture = architecture;
                     }
                     return Ok(description);
                 }

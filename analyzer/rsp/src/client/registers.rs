@@ -16,16 +16,31 @@ impl Client {
         self.decode_registers(thread, &replies)
     }
 
-    /// One register of a thread (`Hg`, `p`), in target order; `None` if it is unavailable.
+    /// One register of a thread (`Hg`, `p`; else `g`), in target order; `None` if it is
+    /// unavailable. qemu-user leaves vector registers out of `g` and gives them only here.
     pub fn register(&mut self, thread: ThreadId, number: u32) -> Result<Option<Vec<u8>>, Error> {
+        if self.lacking.contains("p") {
+            return self.register_of_all(thread, number);
+        }
         let mut packets = self.select(thread);
         packets.push(format!("p{number:x}").into_bytes());
         let replies = self.requests(&packets)?;
         let reply = self.selected(thread, &replies)?;
-        match reply.payload()? {
-            digits if digits.iter().all(|d| *d == b'x') => Ok(None),
-            _ => reply.hex().map(Some),
+        match reply.payload() {
+            Err(error) if error.is_unsupported() => {
+                self.lacking.insert("p");
+                self.register_of_all(thread, number)
+            }
+            Err(error) => Err(error),
+            Ok(digits) if digits.iter().all(|d| *d == b'x') => Ok(None),
+            Ok(_) => reply.hex().map(Some),
         }
+    }
+
+    fn register_of_all(&mut self, thread: ThreadId, number: u32) -> Result<Option<Vec<u8>>, Error> {
+        let registers = self.registers(thread)?;
+        let register = self.description.register_numbered(number);
+        Ok(register.and_then(|r| registers.get(r)).map(<[u8]>::to_vec))
     }
 
     /// Writes one register (`P`, else `G`); `bytes` in target order.

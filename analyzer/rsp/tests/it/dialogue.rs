@@ -72,6 +72,8 @@ impl Peer {
             self.send(b"+");
             self.say(reply);
         }
+        assert_eq!(self.packet().as_deref(), Some(&b"Hgp0.0"[..]));
+        self.say("OK");
         self.packet();
         self.say(format!("l{XML}"));
     }
