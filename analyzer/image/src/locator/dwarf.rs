@@ -24,6 +24,8 @@ pub(super) fn load(image: &Image) -> Result<Option<Dwarf>, gimli::Error> {
     if let Some(supplementary) = image.supplementary_image() {
         dwarf.set_sup(sections(supplementary)?);
     }
+    // Units are opened twice: by addr2line and for the scopes.
+    dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::All);
     let dwarf = Arc::new(dwarf);
     Ok(Some(Dwarf {
         scopes: Scopes::new(&dwarf),
