@@ -230,7 +230,7 @@ fn mini_debug_info() {
 fn compressed_sections_give_the_same_lines() {
     let directory = directory("compressed");
     let whole = compile(&directory, "whole", "gcc -g -O2", "plain.c");
-    for kind in ["zlib", "zlib-gnu", "zlib-gabi"] {
+    for kind in ["zlib", "zlib-gnu", "zlib-gabi", "zstd"] {
         let packed = directory.join(kind);
         run(&format!(
             "objcopy --compress-debug-sections={kind} {} {}",
