@@ -142,9 +142,14 @@ impl Client {
         if let Some(packet) = packets.first() {
             self.needs_stop(packet)?;
         }
-        self.connection.send_all(packets)?;
-        for packet in packets {
-            replies.push(self.reply(packet)?);
+        let mut rest = packets;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(one_write(rest));
+            self.connection.send_all(now)?;
+            for packet in now {
+                replies.push(self.reply(packet)?);
+            }
+            rest = later;
         }
         Ok(replies)
     }
@@ -191,6 +196,18 @@ impl Client {
             result => result.map(|()| false),
         }
     }
+}
+
+/// How many of the packets may go out before a reply is read: as many as a socket takes even if
+/// the server, busy with its replies, reads none of them. Else both sides could wait for room.
+fn one_write(packets: &[Vec<u8>]) -> usize {
+    const ROOM: usize = 32 << 10;
+    let mut bytes = 0;
+    let fits = packets.iter().take_while(|packet| {
+        bytes += packet.len() + 4;
+        bytes <= ROOM
+    });
+    fits.count().max(1).min(packets.len())
 }
 
 /// Bound on what a `monitor` command may print.

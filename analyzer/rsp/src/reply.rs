@@ -7,6 +7,7 @@ use crate::error::{Error, RemoteError};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reply {
     request: String,
+    name: String,
     payload: Vec<u8>,
 }
 
@@ -14,6 +15,7 @@ impl Reply {
     pub(crate) fn new(request: &[u8], payload: Vec<u8>) -> Reply {
         Reply {
             request: shown(request),
+            name: name(request),
             payload,
         }
     }
@@ -27,7 +29,7 @@ impl Reply {
     pub(crate) fn payload(&self) -> Result<&[u8], Error> {
         if self.payload.is_empty() {
             return Err(Error::Unsupported {
-                packet: self.request.clone(),
+                packet: self.name.clone(),
             });
         }
         match remote_error(&self.payload) {
@@ -79,6 +81,21 @@ impl Reply {
     }
 }
 
+/// A packet's name without its arguments.
+fn name(request: &[u8]) -> String {
+    let len = match request.first() {
+        Some(b'v' | b'q' | b'Q') => {
+            let skip = if request.starts_with(b"vFile:") { 6 } else { 0 };
+            let rest = request.get(skip..).unwrap_or_default();
+            let end = rest.iter().position(|b| b":;,".contains(b));
+            skip + end.unwrap_or(rest.len())
+        }
+        Some(b'Z' | b'z' | b'H') => 2,
+        _ => 1,
+    };
+    shown(request.get(..len).unwrap_or(request))
+}
+
 /// `E NN` or `E.message` (RSP, "Standard Replies"). Hexadecimal data that begin with E have an
 /// even number of digits, so they are none.
 fn remote_error(payload: &[u8]) -> Option<RemoteError> {
@@ -116,6 +133,23 @@ mod tests {
             text.contains("with the error \"no such thread\";"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn packets_are_named_without_their_arguments() {
+        for (request, expected) in [
+            ("vFile:open:2f,0,0", "vFile:open"),
+            ("vCont;c:p1.1", "vCont"),
+            ("qRcmd,6869", "qRcmd"),
+            ("QThreadEvents:1", "QThreadEvents"),
+            ("qfThreadInfo", "qfThreadInfo"),
+            ("Z0,401000,1", "Z0"),
+            ("Hgp1.2", "Hg"),
+            ("m1000,4", "m"),
+            ("?", "?"),
+        ] {
+            assert_eq!(name(request.as_bytes()), expected);
+        }
     }
 
     #[test]

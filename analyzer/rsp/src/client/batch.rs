@@ -15,9 +15,9 @@
 use std::marker::PhantomData;
 
 use crate::breakpoint::Breakpoint;
-use crate::client::Client;
 use crate::client::execution::Action;
 use crate::client::memory::{Piece, some};
+use crate::client::{Client, one_write};
 use crate::error::Error;
 use crate::registers::Registers;
 use crate::reply::Reply;
@@ -115,7 +115,7 @@ impl Batch<'_> {
     }
 
     /// Sends all requests and reads all answers. An error here is one of the connection; those of
-    /// single requests are in the answers.
+    /// single requests are in the answers. More than 32 KiB of requests take more than one write.
     pub fn send(self) -> Result<Answers, Error> {
         let replies = self.client.requests(&self.packets)?;
         Ok(answers(self.client, self.questions, &replies))
@@ -126,15 +126,17 @@ impl Batch<'_> {
     pub fn resume(self, actions: &[(Action, Option<ThreadId>)]) -> Result<Answers, Error> {
         let client = self.client;
         client.needs_stop(b"vCont")?;
-        let packet = client.continue_packet(actions)?;
-        let (Some(packet), false) = (packet, client.connection.has_acks()) else {
-            let replies = client.requests(&self.packets)?;
+        let mut packets = self.packets;
+        let resuming = client.continue_packet(actions)?;
+        packets.extend(resuming.clone());
+        let at_once = !client.connection.has_acks() && one_write(&packets) == packets.len();
+        if resuming.is_none() || !at_once {
+            packets.truncate(packets.len() - usize::from(resuming.is_some()));
+            let replies = client.requests(&packets)?;
             let answers = answers(client, self.questions, &replies);
             client.resume(actions)?;
             return Ok(answers);
-        };
-        let mut packets = self.packets;
-        packets.push(packet);
+        }
         client.connection.send_all(&packets)?;
         packets.pop();
         let mut replies = Vec::with_capacity(packets.len());

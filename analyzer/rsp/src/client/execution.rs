@@ -154,7 +154,9 @@ impl Client {
     /// Detaches from one process of several, such as the child of a fork (`D;pid`).
     pub fn detach_process(&mut self, pid: u64) -> Result<(), Error> {
         self.request(format!("D;{pid:x}"))?.ok()?;
+        let others = self.process.filter(|process| *process != pid);
         self.forget();
+        self.process = others;
         Ok(())
     }
 

@@ -20,6 +20,12 @@ pub(super) struct Piece {
     pub(super) len: usize,
 }
 
+impl Piece {
+    fn crosses_pages(self) -> bool {
+        (self.address % PAGE) + self.len as u64 > PAGE
+    }
+}
+
 impl Client {
     /// Reads memory (`x` if offered, else `m`), in as many packets as their size demands. Returns
     /// fewer bytes where memory ends before `len`; [`Error::Memory`] if not one can be read.
@@ -122,7 +128,8 @@ impl Client {
         let mut done = match self.read_reply(piece, reply) {
             Ok(data) => append(bytes, &data),
             // Some servers refuse a read that ends outside; its beginning may be readable.
-            Err(Error::Remote { .. }) => 0,
+            Err(Error::Remote { .. }) if piece.crosses_pages() => 0,
+            Err(Error::Remote { .. }) => return Ok(false),
             Err(error) => return Err(error),
         };
         while done < piece.len {

@@ -140,3 +140,19 @@ fn patterns_backtrack_and_stay_fast() {
     let long = vec![b'a'; 100_000];
     assert!(matches("{*}a{*}a{*}a{*}a{*}a{*}b", &long).is_err());
 }
+
+#[test]
+fn noise_never_panics() {
+    let words = [
+        "-> ", "<- ", "<~ ", "let ", "a", " = ", "{", "}", "\\", "x4", "\"", "hex ", ":hex", "*",
+        "\n", "1.5 ", "timeout ", "9s", "é", "closed", "#",
+    ];
+    for seed in 1..2000 {
+        let text: String = crate::packet::tests::noise(seed, 40)
+            .into_iter()
+            .map(|b| words[usize::from(b) % words.len()])
+            .collect();
+        let _ = Script::parse("noise", &text);
+        let _ = Transcript::parse(&format!("{}\n{text}", crate::transcript::HEADER));
+    }
+}

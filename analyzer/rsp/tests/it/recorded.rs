@@ -95,6 +95,12 @@ fn a_departure_is_shown_as_a_difference() {
 }
 
 #[test]
+fn the_documented_script_is_the_tested_one() {
+    let documentation = include_str!("../../../../docs/transcript.md");
+    assert!(documentation.contains(include_str!("../programs/first.script")));
+}
+
+#[test]
 fn what_is_no_transcript() {
     for (text, expected) in [
         ("", "begins with `unspool-rsp transcript 1`, got ``"),
