@@ -209,6 +209,7 @@ impl Survey<'_> {
                 Target { svma: start, thumb },
                 end,
                 State::entry(),
+                true,
             );
             for &call in &function.calls {
                 if self.starts.contains_key(&call.svma) || !self.is_text(call.svma) {
@@ -276,6 +277,7 @@ impl Survey<'_> {
                 Target { svma: start, thumb },
                 self.end_of(start),
                 State::entry(),
+                true,
             );
             self.done.insert(start, function);
         }
@@ -316,7 +318,7 @@ impl Survey<'_> {
             }
             for (svma, (target, mut state)) in wanted {
                 state.after = None;
-                let function = flow::follow(&self.code, target, self.end_of(svma), state);
+                let function = flow::follow(&self.code, target, self.end_of(svma), state, false);
                 reached.extend(function.instructions.iter().map(|entry| entry.0));
                 // Believed before what was found by taking it for a whole function.
                 self.done.remove(&svma);
@@ -370,31 +372,48 @@ impl Survey<'_> {
     }
 
     fn fill(&mut self, start: u64, end: u64) {
+        let mut covered: HashSet<u64> = HashSet::new();
+        // Behind a function's end the next one starts, even without a prologue; it must then look like one in all
+        // other ways.
+        let mut fresh = true;
         let mut at = start.next_multiple_of(2);
         while at + 2 <= end {
-            let found = [true, false].into_iter().find(|&thumb| {
-                (thumb || at & 3 == 0)
-                    && !starts::is_padding(&self.code, at, thumb)
-                    && !self.code.is_data(at)
-                    && starts::mode(&self.code, at, at + 32) == thumb
-                    && starts::is_prologue(&self.code, Target { svma: at, thumb })
-            });
-            let Some(thumb) = found else {
+            let thumb = starts::mode(&self.code, at, (at + 32).min(end));
+            let width = if thumb { 2 } else { 4 };
+            if covered.contains(&at)
+                || starts::is_padding(&self.code, at, thumb)
+                || self.code.is_data(at)
+            {
                 at += 2;
                 continue;
-            };
-            let function = flow::follow(
-                &self.code,
-                Target { svma: at, thumb },
-                end,
-                State::entry(),
-            );
-            let last = function
-                .instructions
-                .last()
-                .map_or(at + 2, |(svma, len, _)| svma + u64::from(*len));
+            }
+            let target = Target { svma: at, thumb };
+            let prologue = starts::is_prologue(&self.code, target);
+            if !prologue && !fresh || !thumb && at & 3 != 0 {
+                at += 2;
+                continue;
+            }
+            let function = flow::follow(&self.code, target, end, State::entry(), false);
+            fresh = false;
+            if !prologue && (!function.clean || function.doubtful) {
+                at += 2;
+                continue;
+            }
+            let mut next = at + width;
+            for (svma, len, _) in &function.instructions {
+                for part in (0..u64::from(*len)).step_by(2) {
+                    covered.insert(svma + part);
+                }
+                if *svma <= next {
+                    next = next.max(svma + u64::from(*len));
+                }
+            }
+            for &literal in &function.literals {
+                covered.extend([literal, literal + 2]);
+            }
             self.fragments.push(function);
-            at = last.max(at + 2).next_multiple_of(2);
+            at = next;
+            fresh = true;
         }
     }
 }

@@ -13,6 +13,7 @@
 //! Jumps that cannot be resolved lead to the code between the function's reached parts that nothing else leads to:
 //! to each such orphan with the state that all of these jumps agree on.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashSet};
 
 use super::effect::{Effect, Flow, Instruction, Table, TableForm, Target};
@@ -58,10 +59,20 @@ pub struct Function {
     pub doubtful: bool,
     /// No path returns or leaves.
     pub endless: bool,
+    /// Where it returns or leaves, the stack pointer is where it was at the start.
+    pub clean: bool,
 }
 
 /// Follow the function at `start`; it ends before `end`.
-pub(crate) fn follow(text: &dyn Text, start: Target, end: u64, entry: State) -> Function {
+///
+/// `whole`: `end` is where the next function starts, so that code in between belongs to this one.
+pub(crate) fn follow(
+    text: &dyn Text,
+    start: Target,
+    end: u64,
+    entry: State,
+    whole: bool,
+) -> Function {
     let mut silent: HashSet<u32> = HashSet::new();
     let mut orphans: BTreeSet<u32> = BTreeSet::new();
     let end = end.min(start.svma.saturating_add(LARGEST));
@@ -71,7 +82,7 @@ pub(crate) fn follow(text: &dyn Text, start: Target, end: u64, entry: State) -> 
         pass.discover();
         let found = pass.fix(entry.clone());
         let fresh: Vec<u32> = found.into_iter().filter(|call| !silent.contains(call)).collect();
-        if round < 80 && fresh.is_empty() && let Some(orphan) = pass.orphan() && orphans.len() < 64 {
+        if whole && round < 80 && fresh.is_empty() && let Some(orphan) = pass.orphan() && orphans.len() < 64 {
             orphans.insert(orphan);
             continue;
         }
@@ -97,6 +108,7 @@ struct Pass<'t> {
     /// Where unresolved jumps are taken to lead.
     orphans: Vec<u32>,
     doubtful: bool,
+    unclean: Cell<bool>,
 }
 
 impl<'t> Pass<'t> {
@@ -114,6 +126,7 @@ impl<'t> Pass<'t> {
             states: Vec::new(),
             orphans: Vec::new(),
             doubtful: false,
+            unclean: Cell::new(false),
         }
     }
 
@@ -465,6 +478,9 @@ impl<'t> Pass<'t> {
                     onward = !silent;
                 }
                 Flow::Jump(target) => {
+                    if self.half(target).is_none() && active.depth() != Some(0) {
+                        self.unclean.set(true);
+                    }
                     // Jumps out are reported by `report`, from the state before the jump.
                     if let Some(to) = self.half(target) {
                         edges.push((Some(to), active.clone()));
@@ -495,6 +511,7 @@ impl<'t> Pass<'t> {
                 Flow::Indirect => {
                     // Without a frame it is a tail call.
                     if active.depth() != Some(0) {
+                        self.unclean.set(true);
                         for (_, targets) in self.tables.iter().filter(|table| table.0 == half) {
                             for &to in targets {
                                 edges.push((Some(to), active.clone()));
@@ -504,6 +521,9 @@ impl<'t> Pass<'t> {
                     onward = false;
                 }
                 Flow::Return => {
+                    if active.depth() != Some(0) {
+                        self.unclean.set(true);
+                    }
                     if active.depth().is_some_and(|depth| depth != 0) && active.after.is_some() {
                         edges.push((None, active.clone()));
                     }
@@ -584,6 +604,7 @@ impl<'t> Pass<'t> {
             doubtful: self.doubtful || !settled,
             ..Function::default()
         };
+        self.unclean.set(false);
         let leaders: Vec<u32> = self.leaders.iter().copied().collect();
         let mut returns = false;
         for leader in leaders {
@@ -620,6 +641,7 @@ impl<'t> Pass<'t> {
             );
         }
         function.endless = !returns;
+        function.clean = returns && !self.unclean.get();
         function.instructions.sort_by_key(|entry| entry.0);
         function
     }

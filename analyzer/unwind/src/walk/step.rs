@@ -87,7 +87,7 @@ pub(super) fn apply(
         }
         Cfa::Unknown => return Err(Fail::NoRule),
     };
-    let mut value = |number: u8, place: Place| -> Result<Option<u64>, Fail> {
+    let value = |memory: &mut dyn StackMemory, number: u8, place: Place| -> Result<Option<u64>, Fail> {
         let load = |memory: &mut dyn StackMemory, address: u64| {
             read_pointer(memory, address & mask, roles.pointer)
                 .map_err(|gap| Fail::Memory(gap.avma))
@@ -121,7 +121,7 @@ pub(super) fn apply(
     if rule.ra == Place::Same && !here.exact {
         return Err(Fail::NoRule);
     }
-    let mut ra = value(roles.ra, rule.ra)?.ok_or(Fail::Register(roles.ra))?;
+    let mut ra = value(memory, roles.ra, rule.ra)?.ok_or(Fail::Register(roles.ra))?;
     if rule.signed || arch == Arch::Aarch64 {
         ra = strip_pac(ra);
     }
@@ -135,9 +135,21 @@ pub(super) fn apply(
             }
         }
     }
+    let sp = frame.sp().unwrap_or(0);
+    let red_zone = if arch == Arch::X86_64 { 128 } else { 0 };
     for &(number, place) in rule.saved {
+        if let Place::AtCfa(offset) = place {
+            let at = cfa.wrapping_add_signed(i64::from(offset)) & mask;
+            // Compilers do not always say so, but what was saved below sp has been popped again. (x86-64's leaf
+            // functions may use 128 bytes there; a snapshot need not have them.)
+            let popped = at.wrapping_add(red_zone) < sp;
+            let gone = at < sp && read_pointer(memory, at, roles.pointer).is_err();
+            if popped || gone {
+                continue;
+            }
+        }
         // A register that cannot be read is forgotten: it matters only if a later rule asks for it.
-        match value(number, place) {
+        match value(memory, number, place) {
             Ok(Some(value)) => step.registers.set(number, value),
             _ => step.registers.forget(number),
         }

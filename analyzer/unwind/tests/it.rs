@@ -1,0 +1,10 @@
+//! The unwinder against what others know: gdb, readelf, and compilers' own CFI.
+
+#[path = "it/code.rs"]
+mod code;
+#[path = "it/live.rs"]
+mod live;
+#[path = "it/readelf.rs"]
+mod readelf;
+#[path = "it/tools.rs"]
+mod tools;

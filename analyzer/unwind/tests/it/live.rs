@@ -1,0 +1,222 @@
+//! Programs stopped by gdb at one instruction after the other; our frames must be gdb's.
+
+use std::collections::HashMap;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use unspool_image::{Arch, Image};
+use unspool_unwind::{
+    CompileOptions, Module, ModuleMap, Provenance, RegisterFile, SnapshotMemory, StackEnd, Table, WalkOptions,
+    walk,
+};
+
+use crate::tools::{Scratch, compile, have, output, stripped};
+
+const FUNCTIONS: &str = "main,leaf,many,big_frame,dynamic,shrink_wrapped,choose,deep,compare,sorted,varargs,tail,floats,handler,interrupted";
+
+/// One stop.
+#[derive(Default)]
+struct Snapshot {
+    modules: Vec<(u64, PathBuf)>,
+    registers: HashMap<String, u64>,
+    memory: Vec<(u64, Vec<u8>)>,
+    frames: Vec<(u64, String)>,
+}
+
+fn hex(word: &str) -> u64 {
+    u64::from_str_radix(word.trim_start_matches("0x"), 16).expect("hex number")
+}
+
+fn parse(text: &str) -> Vec<Snapshot> {
+    let mut snapshots: Vec<Snapshot> = Vec::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        if words[0] == "snapshot" {
+            snapshots.push(Snapshot::default());
+            continue;
+        }
+        let snapshot = snapshots.last_mut().expect("snapshot first");
+        match words[0] {
+            "module" => snapshot.modules.push((hex(words[1]), words[2].into())),
+            "register" => {
+                snapshot.registers.insert(words[1].into(), hex(words[2]));
+            }
+            "memory" => {
+                let bytes = words[2].as_bytes().chunks(2);
+                let bytes = bytes
+                    .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).expect("hex"), 16).expect("hex"));
+                snapshot.memory.push((hex(words[1]), bytes.collect()));
+            }
+            _ => snapshot.frames.push((hex(words[1]), words[2].into())),
+        }
+    }
+    snapshots
+}
+
+/// Counts over all stops.
+#[derive(Debug, Default)]
+struct Outcome {
+    stops: usize,
+    /// All of gdb's frames are ours.
+    equal: usize,
+    /// ... and our stack is complete.
+    complete: usize,
+    scanned: usize,
+    differences: Vec<String>,
+}
+
+fn compare(text: &str, arch: Arch, replace: Option<(&Path, &Path)>) -> Outcome {
+    let mut tables: HashMap<PathBuf, (Image, Arc<Table>)> = HashMap::new();
+    let mut outcome = Outcome::default();
+    for (index, snapshot) in parse(text).into_iter().enumerate() {
+        let mut modules = ModuleMap::new(arch);
+        for (id, (text, path)) in snapshot.modules.iter().enumerate() {
+            let path = match replace {
+                Some((from, to)) if from == path => to,
+                _ => path,
+            };
+            let (image, table) = tables.entry(path.into()).or_insert_with(|| {
+                let image = Image::open(path).expect("module");
+                let table = Table::compile(&image, &CompileOptions::default());
+                (image, Arc::new(table))
+            });
+            let section = image.section(".text").expect(".text");
+            modules.add(Module {
+                id: id as u32,
+                name: path.display().to_string(),
+                bias: text.wrapping_sub(section.svma),
+                image: image.clone(),
+                table: table.clone(),
+            });
+        }
+        let registers = RegisterFile::new(arch, |name| snapshot.registers.get(name).copied());
+        let mut memory = SnapshotMemory::new();
+        for (avma, bytes) in snapshot.memory {
+            memory.insert(avma, bytes);
+        }
+        let stack = walk(&modules, &registers, &mut memory, &WalkOptions::default());
+        let ours: Vec<u64> = stack.frames.iter().map(|frame| frame.pc).collect();
+        let theirs: Vec<u64> = snapshot.frames.iter().map(|frame| frame.0).collect();
+        outcome.stops += 1;
+        outcome.complete += usize::from(stack.end.is_complete());
+        outcome.scanned +=
+            usize::from(stack.frames.iter().any(|frame| frame.provenance == Provenance::Scan));
+        // gdb may give up earlier than we do; it never goes further than right.
+        if ours.starts_with(&theirs) && stack.end != StackEnd::FrameLimit {
+            outcome.equal += 1;
+        } else {
+            let ours: Vec<String> = stack
+                .frames
+                .iter()
+                .map(|frame| format!("{:#x} {}", frame.pc, frame.provenance))
+                .collect();
+            let theirs: Vec<String> =
+                snapshot.frames.iter().map(|(pc, name)| format!("{pc:#x} {name}")).collect();
+            outcome.differences.push(format!(
+                "stop {index}: ours {ours:?} ({}), gdb's {theirs:?}",
+                stack.end
+            ));
+        }
+    }
+    outcome
+}
+
+fn native(dir: &Path, program: &Path, stops: usize) -> String {
+    let out = dir.join("snapshots");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/snapshot.py");
+    output(
+        Command::new("gdb")
+            .args(["-nx", "-batch", "-x"])
+            .arg(script)
+            .arg(program)
+            .env("SNAPSHOT_OUT", &out)
+            .env("SNAPSHOT_STOPS", stops.to_string())
+            .env("SNAPSHOT_FUNCTIONS", FUNCTIONS)
+            .env("SNAPSHOT_START", "run")
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null()),
+    );
+    std::fs::read_to_string(out).expect("snapshots")
+}
+
+fn qemu(dir: &Path, program: &Path, stops: usize) -> String {
+    let out = dir.join("snapshots");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/snapshot.py");
+    let port = TcpListener::bind("127.0.0.1:0").expect("port").local_addr().expect("port").port();
+    let mut server = Command::new("qemu-arm")
+        .arg("-g")
+        .arg(port.to_string())
+        .arg(program)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("qemu-arm");
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let result = Command::new("gdb-multiarch")
+        .args(["-nx", "-batch", "-ex"])
+        .arg(format!("target remote 127.0.0.1:{port}"))
+        .arg("-x")
+        .arg(script)
+        .arg(program)
+        .env("SNAPSHOT_OUT", &out)
+        .env("SNAPSHOT_STOPS", stops.to_string())
+        .env("SNAPSHOT_FUNCTIONS", FUNCTIONS)
+        .env("SNAPSHOT_START", "continue")
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .output();
+    let _ = server.kill();
+    let _ = server.wait();
+    let result = result.expect("gdb-multiarch");
+    assert!(result.status.success(), "{}", String::from_utf8_lossy(&result.stderr));
+    std::fs::read_to_string(out).expect("snapshots")
+}
+
+fn report(name: &str, outcome: &Outcome) {
+    println!(
+        "{name}: {} stops, {} equal to gdb, {} complete, {} with a scanned frame",
+        outcome.stops, outcome.equal, outcome.complete, outcome.scanned
+    );
+    for difference in outcome.differences.iter().take(6) {
+        println!("  {difference}");
+    }
+}
+
+#[test]
+fn x86_64_equals_gdb_at_every_instruction() {
+    if !have(&["gdb", "gcc"]) {
+        return;
+    }
+    let dir = Scratch::new("x86");
+    for flags in [["-O0", "-g"], ["-O2", "-g"]] {
+        let program = compile(dir.path(), "gcc", "steps.c", &flags);
+        let outcome = compare(&native(dir.path(), &program, 500), Arch::X86_64, None);
+        report(&format!("x86-64 {flags:?}"), &outcome);
+        assert!(outcome.stops >= 300, "{outcome:?}");
+        assert_eq!(outcome.equal, outcome.stops, "{outcome:#?}");
+        assert_eq!(outcome.complete, outcome.stops, "{outcome:#?}");
+        assert_eq!(outcome.scanned, 0);
+    }
+}
+
+/// gdb has the debug information; we have the stripped file.
+#[test]
+fn stripped_arm_equals_gdb_with_debug_information() {
+    if !have(&["gdb-multiarch", "qemu-arm", "arm-linux-gnueabihf-gcc"]) {
+        return;
+    }
+    let dir = Scratch::new("arm");
+    for (mode, optimize) in [("-marm", "-O0"), ("-marm", "-O2"), ("-mthumb", "-O0"), ("-mthumb", "-O2"), ("-mthumb", "-Os")] {
+        let flags = [mode, optimize, "-g", "-static"];
+        let program = compile(dir.path(), "arm-linux-gnueabihf-gcc", "steps.c", &flags);
+        let bare = stripped(&program, "arm-linux-gnueabihf-strip");
+        let text = qemu(dir.path(), &program, 400);
+        let outcome = compare(&text, Arch::Arm, Some((&program, &bare)));
+        report(&format!("arm {mode} {optimize} stripped"), &outcome);
+        let outcome = compare(&text, Arch::Arm, None);
+        report(&format!("arm {mode} {optimize} with symbols"), &outcome);
+        assert!(outcome.stops >= 200, "{}", outcome.stops);
+    }
+}
