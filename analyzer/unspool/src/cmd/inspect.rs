@@ -24,12 +24,12 @@ use crate::views;
     after_help = EXAMPLES
 )]
 pub(super) struct Cmd {
-    #[command(flatten)]
-    target: Target,
-
     /// What to write: text to read, or JSON for programs (docs/report-json.md)
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+
+    #[command(flatten)]
+    target: Target,
 
     #[command(flatten)]
     symbols: Symbols,

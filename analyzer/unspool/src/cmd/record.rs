@@ -34,19 +34,6 @@ pub(super) const DEFAULT_FILE: &str = "capture.unspool";
     after_help = NOTES
 )]
 pub(super) struct Cmd {
-    #[command(flatten)]
-    target: Target,
-
-    /// The program to run, searched in PATH as a shell does, and its arguments
-    #[arg(
-        value_name = "PROG",
-        last = true,
-        num_args = 1..,
-        required_unless_present_any = ["attach", "connect"],
-        conflicts_with_all = ["attach", "connect"]
-    )]
-    program: Vec<OsString>,
-
     /// File to write the recording to
     ///
     /// An earlier recording of that name is kept as FILE.old. A file that is not a recording is
@@ -57,6 +44,20 @@ pub(super) struct Cmd {
     /// Do not print the report when recording ends
     #[arg(short = 'q', long, visible_alias = "quiet")]
     no_report: bool,
+
+    /// The program to run, searched in PATH as a shell does, and its arguments
+    #[arg(
+        help_heading = "Which program",
+        value_name = "PROG",
+        last = true,
+        num_args = 1..,
+        required_unless_present_any = ["attach", "connect"],
+        conflicts_with_all = ["attach", "connect"]
+    )]
+    program: Vec<OsString>,
+
+    #[command(flatten)]
+    target: Target,
 
     #[command(flatten)]
     symbols: Symbols,

@@ -1,10 +1,12 @@
 //! `unspool report`: a capture as text or JSON.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::{Args, ValueEnum};
-use unspool_capture::Capture;
+use unspool_capture::{Capture, ReadError};
 
 use super::symbols::Symbols;
 use super::{record, terminal};
@@ -47,7 +49,17 @@ pub(super) enum Format {
 impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let finder = self.symbols.finder()?;
-        let capture = Capture::read(&self.file)?;
+        let capture = match Capture::read(&self.file) {
+            Ok(capture) => capture,
+            Err(ReadError::Open { path, source }) if source.kind() == ErrorKind::NotFound => {
+                bail!(
+                    "there is no recording {}; make one with `unspool record -- PROG`",
+                    path.display()
+                )
+            }
+            Err(error @ ReadError::Open { .. }) => return Err(error.into()),
+            Err(error) => bail!("{}: {error}", self.file.display()),
+        };
         let model = Model::build(&capture, &mut Symbolizer::new(finder));
         terminal::to_stdout(|out| match self.format {
             Format::Text => views::tree::write(&model, out, &terminal::style_for_stdout()),

@@ -72,29 +72,25 @@ impl Pending {
             .filter(|i| self.creations[*i].0.routine == routine && self.creations[*i].0.arg == arg)
             .take(READ_LIMIT)
             .collect();
-        let reads: Vec<Option<Vec<u8>>> = {
-            let mut batch = client.batch();
-            let tickets: Vec<_> = matching
-                .iter()
-                .map(|i| batch.read_memory(self.creations[*i].0.handle_at, abi.pointer))
-                .collect();
-            match batch.send() {
-                Ok(mut answers) => tickets
-                    .into_iter()
-                    .map(|ticket| answers.take(ticket).ok())
-                    .collect(),
-                Err(_) => Vec::new(),
-            }
-        };
-        let handles: Vec<Option<u64>> = matching
+        // The thread pointer is the handle where there is one to read, and one candidate needs none.
+        if let ([only], Some(_)) = (&matching[..], thread_pointer) {
+            self.creations.remove(*only);
+            return Vec::new();
+        }
+        let mut reads = self.read_handles(client, abi, &matching);
+        // A place that was used before and still holds the earlier handle says nothing of the later one.
+        let hidden: Vec<u64> = matching
             .iter()
-            .zip(&reads)
-            .map(|(i, read)| {
-                self.creations[*i]
-                    .1
-                    .or_else(|| abi.pointer_at(read.as_ref()?, 0))
-            })
+            .filter_map(|i| self.creations[*i].1)
             .collect();
+        let mut handles = Vec::new();
+        for (i, read) in matching.iter().zip(&mut reads) {
+            let value = read.as_ref().and_then(|bytes| abi.pointer_at(bytes, 0));
+            if value.is_some_and(|value| hidden.contains(&value)) {
+                *read = None;
+            }
+            handles.push(self.creations[*i].1.or(value.filter(|_| read.is_some())));
+        }
         let exact =
             thread_pointer.and_then(|tp| handles.iter().position(|handle| *handle == Some(tp)));
         // Elsewhere the handle is a descriptor at the upper end of the thread's own stack.
@@ -122,6 +118,27 @@ impl Pending {
             self.creations.remove(*index);
         }
         result
+    }
+
+    fn read_handles(
+        &self,
+        client: &mut Client,
+        abi: &Abi,
+        which: &[usize],
+    ) -> Vec<Option<Vec<u8>>> {
+        let mut batch = client.batch();
+        let places = which.iter().map(|i| self.creations[*i].0.handle_at);
+        let tickets: Vec<_> = places
+            .map(|at| batch.read_memory(at, abi.pointer))
+            .collect();
+        match batch.send() {
+            Ok(mut answers) => tickets
+                .into_iter()
+                .map(|ticket| answers.take(ticket).ok())
+                .collect(),
+            // The connection is lost; whoever uses it next reports that.
+            Err(_) => vec![None; which.len()],
+        }
     }
 
     /// The thread of `creation` is known.
