@@ -1,0 +1,13 @@
+//! The command as a user meets it: what it prints, what it exits with, what it leaves behind.
+//!
+//! What it says about threads is compared with gdb in the package `unspool-tests`; here are the
+//! command line, the program's own life under a recording, and how recordings end.
+
+mod attach;
+mod bad_input;
+mod command_line;
+mod ending;
+mod failing_output;
+mod launched;
+mod peers;
+mod running;

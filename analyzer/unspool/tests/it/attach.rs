@@ -1,0 +1,137 @@
+//! Processes that were there before: recorded, looked at, and left as they were.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::running::{Live, Run, created, report, signal, unspool, wait_for};
+
+/// Waits until the program's first instructions of `pthread_create` are those it printed.
+fn is_untouched(pid: i32, ready: &str) -> bool {
+    let mut words = ready.split_whitespace().skip(1);
+    let address = u64::from_str_radix(words.next().unwrap().trim_start_matches("0x"), 16).unwrap();
+    let wanted = words.next().unwrap();
+    let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
+    let same = || {
+        let mut bytes = [0; 16];
+        memory.read_exact_at(&mut bytes, address).ok()?;
+        let seen: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        (seen == wanted).then_some(())
+    };
+    wait_for(Duration::from_secs(3), same).is_some()
+}
+
+fn is_traced(pid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    !status.contains("TracerPid:\t0\n")
+}
+
+/// The program goes on as if nothing had been, and ends as it would.
+fn ends_well(mut program: Live) {
+    signal(program.pid(), Signal::SIGTERM);
+    assert_eq!(program.line(), "signal 15, 1 in all");
+    assert_eq!(program.wait().code(), Some(3));
+}
+
+#[test]
+fn recording_an_attached_process_leaves_no_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c");
+    let mut program = Live::subject(["until-signal"]);
+    let ready = program.line();
+    let mut recorder = Live::start(
+        unspool()
+            .args(["record", "-o"])
+            .arg(&file)
+            .args(["--attach", &program.pid().to_string()])
+            .stderr(Stdio::null()),
+    );
+    std::thread::sleep(Duration::from_millis(700));
+    signal(recorder.pid(), Signal::SIGINT);
+    assert_eq!(recorder.wait().code(), Some(0));
+    assert!(!is_traced(program.pid()));
+    assert!(is_untouched(program.pid(), &ready));
+    let report = report(&file);
+    assert!(created(&report).len() > 3, "{report}");
+    ends_well(program);
+}
+
+#[test]
+fn an_attached_process_may_end_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c");
+    let mut program = Live::subject(["until-signal"]);
+    program.line();
+    let mut recorder = Live::start(
+        unspool()
+            .args(["record", "-o"])
+            .arg(&file)
+            .args(["--attach", &program.pid().to_string()])
+            .stderr(Stdio::null()),
+    );
+    std::thread::sleep(Duration::from_millis(500));
+    ends_well(program);
+    assert_eq!(recorder.wait().code(), Some(3));
+    assert!(created(&report(&file)).len() > 2);
+}
+
+#[test]
+fn a_killed_recorder_leaves_the_attached_process_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c");
+    let mut program = Live::subject(["until-signal"]);
+    let ready = program.line();
+    let mut recorder = Live::start(
+        unspool()
+            .args(["record", "-o"])
+            .arg(&file)
+            .args(["--attach", &program.pid().to_string()])
+            .stderr(Stdio::null()),
+    );
+    std::thread::sleep(Duration::from_millis(700));
+    signal(recorder.pid(), Signal::SIGKILL);
+    recorder.wait();
+    assert!(
+        wait_for(Duration::from_secs(3), || (!is_traced(program.pid()))
+            .then_some(()))
+        .is_some()
+    );
+    assert!(is_untouched(program.pid(), &ready));
+    assert!(created(&report(&file)).len() > 2);
+    ends_well(program);
+}
+
+#[test]
+fn inspect_shows_all_threads_and_lets_go() {
+    let mut program = Live::subject(["until-signal"]);
+    let ready = program.line();
+    let pid = program.pid().to_string();
+    std::thread::sleep(Duration::from_millis(50));
+    let run = Run::of(unspool().args(["inspect", "--attach", &pid, "--format", "json"]));
+    run.succeeds();
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    let names: Vec<&str> = report["threads"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|t| t["name"].as_str())
+        .collect();
+    assert!(
+        names.contains(&"worker-a") && names.contains(&"worker-b"),
+        "{names:?}"
+    );
+    let run = Run::of(unspool().args(["inspect", "--attach", &pid]));
+    run.succeeds();
+    assert!(
+        run.stdout.contains("long_life") && run.stdout.contains("pause_ms"),
+        "{}",
+        run.stdout
+    );
+    assert!(!is_traced(program.pid()));
+    assert!(is_untouched(program.pid(), &ready));
+    ends_well(program);
+}

@@ -1,0 +1,102 @@
+//! Help, versions, wrong command lines.
+
+use std::io::Read;
+use std::process::Stdio;
+
+use crate::running::{Run, unspool};
+
+#[test]
+fn help_names_every_command_and_fits_100_columns() {
+    for args in [
+        &["--help"][..],
+        &["record", "--help"],
+        &["report", "--help"],
+        &["inspect", "--help"],
+        &["demo", "--help"],
+        &["rsp", "--help"],
+        &["rsp", "script", "--help"],
+    ] {
+        let run = Run::of(unspool().args(args));
+        run.succeeds();
+        for line in run.stdout.lines() {
+            assert!(line.chars().count() <= 100, "{args:?}: {line}");
+        }
+        assert!(run.stdout.ends_with('\n'));
+    }
+    let run = Run::of(unspool().arg("--help"));
+    for command in [
+        "record",
+        "report",
+        "inspect",
+        "demo",
+        "rsp",
+        "stub",
+        "Examples:",
+    ] {
+        assert!(run.stdout.contains(command), "{command}");
+    }
+}
+
+#[test]
+fn version_is_the_packages() {
+    let run = Run::of(unspool().arg("--version"));
+    assert_eq!(
+        run.stdout.trim(),
+        concat!("unspool ", env!("CARGO_PKG_VERSION"))
+    );
+}
+
+#[test]
+fn the_stub_gets_its_own_options() {
+    let run = Run::of(unspool().args(["stub", "--version"]));
+    run.succeeds();
+    assert!(run.stdout.contains("stub"), "{}", run.stdout);
+}
+
+#[test]
+fn wrong_command_lines_exit_with_2() {
+    for args in [
+        &[][..],
+        &["record"],
+        &["record", "--"],
+        &["record", "--attach", "0"],
+        &["record", "--attach", "x"],
+        &["record", "--connect", "nowhere"],
+        &["record", "--attach", "1", "--connect", ":1"],
+        &["record", "--attach", "1", "--", "true"],
+        &["record", "--exec", "/bin/true", "--", "true"],
+        &["inspect"],
+        &["inspect", "--connect", ":0"],
+        &["report", "--format", "xml"],
+        &["frobnicate"],
+    ] {
+        let run = Run::of(unspool().args(args));
+        assert_eq!(run.code, Some(2), "{args:?}: {}", run.stderr);
+        assert!(!run.stderr.is_empty() && run.stdout.is_empty(), "{args:?}");
+    }
+}
+
+/// A reader that goes away, as `| head` does, is no error and no panic.
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c");
+    Run::of(&mut crate::running::record(&file, &["many", "20"])).succeeds();
+    let mut child = unspool()
+        .arg("report")
+        .arg(&file)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut stderr = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut stderr)
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(stderr, "");
+}

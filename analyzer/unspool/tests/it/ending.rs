@@ -1,0 +1,89 @@
+//! Recordings that a signal ends.
+
+use std::process::Stdio;
+
+use nix::sys::signal::Signal;
+
+use crate::running::{Live, created, record, report, signal, wait_for};
+use std::time::Duration;
+
+#[test]
+fn sigint_to_record_ends_the_program_and_keeps_the_recording() {
+    for asked in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c");
+        let mut live = Live::start(record(&file, &["until-signal"]).stderr(Stdio::null()));
+        assert!(live.line().starts_with("ready"));
+        std::thread::sleep(Duration::from_millis(50));
+        signal(live.pid(), asked);
+        assert_eq!(
+            live.line(),
+            "signal 2, 1 in all",
+            "the program gets one SIGINT"
+        );
+        assert_eq!(live.wait().code(), Some(3));
+        assert!(created(&report(&file)).len() > 2);
+    }
+}
+
+/// A terminal sends SIGINT to the whole foreground group; the program must get it once.
+#[test]
+fn sigint_from_the_terminal_reaches_the_program_once() {
+    use std::os::unix::process::CommandExt;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c");
+    let mut live = Live::start(
+        record(&file, &["until-signal"])
+            .stderr(Stdio::null())
+            .process_group(0),
+    );
+    assert!(live.line().starts_with("ready"));
+    std::thread::sleep(Duration::from_millis(50));
+    signal(-live.pid(), Signal::SIGINT);
+    assert_eq!(live.line(), "signal 2, 1 in all");
+    assert_eq!(live.wait().code(), Some(3));
+    assert!(created(&report(&file)).len() > 2);
+}
+
+#[test]
+fn a_program_that_ignores_sigint_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c");
+    let mut live = Live::start(record(&file, &["stubborn"]).stderr(Stdio::null()));
+    assert_eq!(live.line(), "ready");
+    signal(live.pid(), Signal::SIGINT);
+    assert_eq!(live.wait().code(), Some(128 + 9));
+    let report = report(&file);
+    assert_eq!(created(&report).len(), 2);
+    assert!(
+        report["notes"].to_string().contains("2 seconds"),
+        "{}",
+        report["notes"]
+    );
+}
+
+/// Killed without a chance to clean up: the program does not survive us half-run, and the capture
+/// opens and says that it is cut.
+#[test]
+fn a_killed_recording_opens() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c");
+    let mut live = Live::start(record(&file, &["until-signal"]).stderr(Stdio::null()));
+    let ready = live.line();
+    assert!(ready.starts_with("ready"), "{ready}");
+    std::thread::sleep(Duration::from_millis(600));
+    signal(live.pid(), Signal::SIGKILL);
+    live.wait();
+    let report = report(&file);
+    assert!(created(&report).len() > 2);
+    let text = crate::running::Run::of(crate::running::unspool().arg("report").arg(&file));
+    assert!(
+        text.stdout.contains("cut") || text.stdout.contains("killed"),
+        "{}",
+        text.stdout
+    );
+    let gone = wait_for(Duration::from_secs(5), || {
+        live.line().is_empty().then_some(())
+    });
+    assert!(gone.is_some(), "the program does not outlive its recording");
+}

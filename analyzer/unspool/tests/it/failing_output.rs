@@ -1,0 +1,69 @@
+//! Disks that are full: the program runs to its end, and nobody can miss that recording failed.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::running::{Live, Run, created, record, report, signal, unspool};
+
+#[test]
+fn dev_full_from_the_start() {
+    let run = Run::of(&mut record(Path::new("/dev/full"), &["exit", "0"]));
+    run.fails_with(1, &["no space left"]);
+}
+
+/// A file size limit stands for a full disk: writes fail in the middle of the recording.
+fn limited(command: &str, kib: u32) -> std::process::Command {
+    let mut shell = std::process::Command::new("bash");
+    // The shell counts in KiB; SIGXFSZ must be ignored for write to fail with EFBIG.
+    shell
+        .arg("-c")
+        .arg(format!("trap '' XFSZ; ulimit -f {kib}; exec {command}"));
+    shell
+}
+
+#[test]
+fn a_disk_that_fills_up_leaves_the_program_running() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c");
+    let command = format!(
+        "{} record -o {} -- {} many 3000",
+        env!("CARGO_BIN_EXE_unspool"),
+        file.display(),
+        crate::running::subject().display()
+    );
+    let run = Run::of(&mut limited(&command, 40));
+    run.fails_with(1, &["no space left", "readable"]);
+    assert!(std::fs::metadata(&file).unwrap().len() > 1000);
+    assert!(!created(&report(&file)).is_empty());
+}
+
+#[test]
+fn an_attached_program_goes_on_when_the_disk_is_full() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c");
+    let mut program = Live::subject(["until-signal"]);
+    program.line();
+    let command = format!(
+        "{} record -o {} --attach {}",
+        env!("CARGO_BIN_EXE_unspool"),
+        file.display(),
+        program.pid()
+    );
+    let mut recorder = Live::start(limited(&command, 20).stderr(Stdio::null()));
+    assert_eq!(recorder.wait().code(), Some(1));
+    std::thread::sleep(Duration::from_millis(50));
+    signal(program.pid(), Signal::SIGTERM);
+    assert_eq!(program.line(), "signal 15, 1 in all");
+    assert!(
+        unspool()
+            .arg("report")
+            .arg(&file)
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
+}

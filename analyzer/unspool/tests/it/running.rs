@@ -1,0 +1,196 @@
+//! Running the command and the programs it watches.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The command under test.
+pub fn unspool() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unspool"));
+    command.env_remove("NO_COLOR").stdin(Stdio::null());
+    command
+}
+
+/// The test program, built once per run.
+pub fn subject() -> &'static Path {
+    static BUILT: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("subject");
+        build(&["-g", "-O1"], &path);
+        (dir, path)
+    });
+    &BUILT.1
+}
+
+/// Builds the test program with more options.
+pub fn build(options: &[&str], output: &Path) {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/subject.c");
+    let status = Command::new(std::env::var_os("CC").unwrap_or("cc".into()))
+        .args(options)
+        .args(["-pthread", "-o"])
+        .arg(output)
+        .arg(source)
+        .status()
+        .expect("a C compiler");
+    assert!(status.success(), "cannot build the test program");
+}
+
+/// One run that ended.
+pub struct Run {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Run {
+    pub fn of(command: &mut Command) -> Run {
+        Run::from(command.output().expect("the command starts"))
+    }
+
+    /// Asserts failure with one clear sentence that has all of `words` in it.
+    #[track_caller]
+    pub fn fails_with(&self, code: i32, words: &[&str]) {
+        assert_eq!(self.code, Some(code), "stderr: {}", self.stderr);
+        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
+        for word in words {
+            assert!(
+                self.stderr.contains(word),
+                "{word:?} is missing in: {}",
+                self.stderr
+            );
+        }
+        let errors = self
+            .stderr
+            .lines()
+            .filter(|line| line.contains("error:"))
+            .count();
+        assert_eq!(errors, 1, "expected one error: {}", self.stderr);
+    }
+
+    #[track_caller]
+    pub fn succeeds(&self) {
+        assert_eq!(
+            self.code,
+            Some(0),
+            "stdout: {}\nstderr: {}",
+            self.stdout,
+            self.stderr
+        );
+    }
+}
+
+impl From<Output> for Run {
+    fn from(output: Output) -> Run {
+        Run {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// `unspool record -o FILE ... -- subject ARGS`, not started yet.
+pub fn record(file: &Path, args: &[&str]) -> Command {
+    let mut command = unspool();
+    command
+        .arg("record")
+        .arg("-o")
+        .arg(file)
+        .arg("--")
+        .arg(subject())
+        .args(args);
+    command
+}
+
+/// The JSON report of a recording.
+#[track_caller]
+pub fn report(file: &Path) -> Value {
+    let run = Run::of(unspool().arg("report").arg(file).args(["--format", "json"]));
+    run.succeeds();
+    serde_json::from_str(&run.stdout).expect("JSON")
+}
+
+/// The threads of a report but the main one.
+pub fn created(report: &Value) -> Vec<&Value> {
+    let threads = report["threads"].as_array().expect("threads");
+    threads
+        .iter()
+        .filter(|thread| !thread["creation"].as_array().is_none_or(Vec::is_empty))
+        .collect()
+}
+
+/// A process with its output at hand, killed when dropped.
+pub struct Live {
+    pub child: Child,
+    out: BufReader<std::process::ChildStdout>,
+}
+
+impl Live {
+    pub fn start(command: &mut Command) -> Live {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let out = BufReader::new(child.stdout.take().expect("stdout"));
+        Live { child, out }
+    }
+
+    pub fn subject(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Live {
+        Live::start(Command::new(subject()).args(args))
+    }
+
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("output");
+        line.trim_end().to_owned()
+    }
+
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("a pid")
+    }
+
+    /// Waits for its end, for at most ten seconds.
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        let status = wait_for(Duration::from_secs(10), || {
+            self.child.try_wait().expect("waited for")
+        });
+        status.expect("it ends within 10 s")
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Asks again and again, for at most `time`.
+pub fn wait_for<T>(time: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + time;
+    loop {
+        match ask() {
+            Some(answer) => return Some(answer),
+            None if Instant::now() > deadline => return None,
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+/// Sends a signal to one process.
+pub fn signal(pid: i32, signal: nix::sys::signal::Signal) {
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).expect("the process is there");
+}
+
+/// The children of a process.
+pub fn children(pid: i32) -> Vec<i32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect()
+}
