@@ -329,3 +329,6 @@ impl Frames for Symbolizer {
         place
     }
 }
+
+#[cfg(test)]
+mod tests;
