@@ -21,8 +21,6 @@ const TRIES: u32 = 4;
 const MAX_GARBAGE: usize = 4096;
 /// How many of them are kept to be shown.
 const SHOWN_GARBAGE: usize = 48;
-/// How much may be read ahead while a write is stuck, in packets of the greatest size.
-const READ_AHEAD: usize = 4;
 
 /// How packets are exchanged.
 pub struct ConnectionOptions {
@@ -349,7 +347,8 @@ impl Connection {
         let mut left = bytes;
         let mut ahead = 0;
         while !left.is_empty() {
-            let room = ahead < READ_AHEAD * self.max_packet;
+            // What is read ahead is kept, so it is bounded too.
+            let room = ahead < self.max_packet;
             match self.stream.write(left, deadline, room) {
                 Ok(0) if Instant::now() >= deadline => return Err(self.too_late()),
                 Ok(0) => {
