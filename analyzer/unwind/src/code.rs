@@ -196,6 +196,7 @@ impl Survey<'_> {
     /// Analyse all known functions, and those that they call, until no new one appears.
     fn functions(&mut self) {
         let mut open: VecDeque<u64> = self.starts.keys().copied().collect();
+        let entry = self.code.image.entry() & !1;
         while let Some(start) = open.pop_front() {
             let Some(&thumb) = self.starts.get(&start) else {
                 continue;
@@ -211,6 +212,14 @@ impl Survey<'_> {
                 State::entry(),
                 true,
             );
+            // Start code calls what runs the program and exits.
+            if start == entry
+                && let Some(first) = function.calls.first()
+                && self.code.silent.insert(first.svma)
+            {
+                open.push_front(start);
+                continue;
+            }
             for &call in &function.calls {
                 if self.starts.contains_key(&call.svma) || !self.is_text(call.svma) {
                     continue;
@@ -272,10 +281,11 @@ impl Survey<'_> {
             .collect();
         for start in again {
             let thumb = self.done[&start].thumb;
+            let end = self.end_of(start);
             let function = flow::follow(
                 &self.code,
                 Target { svma: start, thumb },
-                self.end_of(start),
+                end,
                 State::entry(),
                 true,
             );
@@ -350,6 +360,7 @@ impl Survey<'_> {
             })
             .collect();
         spans.sort_unstable();
+        let reached = self.reached();
         for range in self.code.image.text_ranges() {
             let mut at = range.start;
             let mut gaps = Vec::new();
@@ -366,12 +377,12 @@ impl Survey<'_> {
                 gaps.push((at, range.end));
             }
             for (start, end) in gaps {
-                self.fill(start, end);
+                self.fill(start, end, &reached);
             }
         }
     }
 
-    fn fill(&mut self, start: u64, end: u64) {
+    fn fill(&mut self, start: u64, end: u64, reached: &HashSet<u64>) {
         let mut covered: HashSet<u64> = HashSet::new();
         // Behind a function's end the next one starts, even without a prologue; it must then look like one in all
         // other ways.
@@ -395,7 +406,12 @@ impl Survey<'_> {
             }
             let function = flow::follow(&self.code, target, end, State::entry(), false);
             fresh = false;
-            if !prologue && (!function.clean || function.doubtful) {
+            // A jump without a frame to where another function has one is no tail call.
+            let inside = |target: &Target| {
+                reached.contains(&target.svma) && !self.done.contains_key(&target.svma)
+            };
+            let joins = function.exits.iter().any(|(target, _)| inside(target));
+            if !prologue && (!function.clean || function.doubtful || joins) {
                 at += 2;
                 continue;
             }

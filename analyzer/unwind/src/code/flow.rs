@@ -102,6 +102,8 @@ struct Pass<'t> {
     decoded: Vec<Instruction>,
     /// By halfword from the start: index in `decoded`.
     index: Vec<u32>,
+    /// Words that are loaded as data.
+    literals: HashSet<u64>,
     leaders: BTreeSet<u32>,
     tables: Vec<(u32, Vec<u32>)>,
     states: Vec<Option<State>>,
@@ -121,6 +123,7 @@ impl<'t> Pass<'t> {
             silent,
             decoded: Vec::new(),
             index: vec![NONE; halves],
+            literals: HashSet::new(),
             leaders: BTreeSet::new(),
             tables: Vec::new(),
             states: Vec::new(),
@@ -156,7 +159,7 @@ impl<'t> Pass<'t> {
             let mut link_set = false;
             while self.index.get(half as usize) == Some(&NONE) {
                 let svma = self.svma(half);
-                let decoded = if self.text.is_data(svma) {
+                let decoded = if self.text.is_data(svma) || self.literals.contains(&(svma & !3)) {
                     None
                 } else {
                     self.text.decode(svma, self.start.thumb)
@@ -183,6 +186,11 @@ impl<'t> Pass<'t> {
                 let next = half + u32::from(instruction.len) / 2;
                 let conditional = instruction.condition != ALWAYS;
                 self.index[half as usize] = self.decoded.len() as u32;
+                for effect in instruction.effects() {
+                    if let Effect::Literal { svma, .. } = effect {
+                        self.literals.insert(*svma & !3);
+                    }
+                }
                 self.decoded.push(instruction);
                 let mut targets = Vec::new();
                 let onward = match instruction.flow {
@@ -567,14 +575,6 @@ impl<'t> Pass<'t> {
             return None;
         }
         let last = self.index.iter().rposition(|index| *index != NONE)?;
-        let mut literals = HashSet::new();
-        for instruction in &self.decoded {
-            for effect in instruction.effects() {
-                if let Effect::Literal { svma, .. } = effect {
-                    literals.insert(*svma & !3);
-                }
-            }
-        }
         let mut half = 0u32;
         while (half as usize) < last {
             if let Some(instruction) = self.at(half) {
@@ -582,7 +582,7 @@ impl<'t> Pass<'t> {
                 continue;
             }
             let svma = self.svma(half);
-            if literals.contains(&(svma & !3)) || self.text.is_data(svma) {
+            if self.literals.contains(&(svma & !3)) || self.text.is_data(svma) {
                 half += 1;
                 continue;
             }
