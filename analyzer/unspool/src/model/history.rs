@@ -83,6 +83,8 @@ struct Trace {
     /// The thread this one has called join for last.
     joining: Option<usize>,
     gone: bool,
+    /// Nobody reported its end.
+    concluded: bool,
 }
 
 impl<'a> History<'a> {
@@ -158,6 +160,9 @@ impl<'a> History<'a> {
                     }
                 };
                 self.gone(index, exited.time_ns, exited.exact);
+                self.traces[index].concluded = false;
+                // In a program that goes on, a thread leaves a join only when that is done.
+                self.joins_returned(index, exited.time_ns);
             }
             Record::Probe(probe) => {
                 self.probes.insert(probe.id, probe);
@@ -192,11 +197,16 @@ impl<'a> History<'a> {
                 {
                     self.current.remove(&self.threads[main].tid);
                     self.gone(main, ended.time_ns, true);
+                    let waiting = self.traces[main].joining.filter(|index| !self.traces[*index].gone);
+                    // Most programs exit by main's return, and then its last join has returned, too.
+                    if let (Some(_), Some(ProgramEnd::Exited(_))) = (waiting, self.recording.program_end) {
+                        self.counts.join_assumed = true;
+                        self.joins_returned(main, ended.time_ns);
+                    }
                 }
             }
             Record::End(end) => {
                 self.clock(end.time_ns);
-                self.counts.ended = true;
                 let detail = if end.detail.is_empty() {
                     String::new()
                 } else {
@@ -224,6 +234,21 @@ impl<'a> History<'a> {
         if let Some(&index) = self.current.get(&tid) {
             return index;
         }
+        // Its end was concluded, not reported, and it goes on: the conclusion was wrong.
+        if let Some(&index) = self.last.get(&tid)
+            && !self.threads[index].end_exact
+            && self.traces[index].concluded
+        {
+            self.threads[index].ended_ns = None;
+            self.traces[index].gone = false;
+            self.traces[index].concluded = false;
+            self.current.insert(tid, index);
+            return index;
+        }
+        self.begin(tid, time_ns)
+    }
+
+    fn begin(&mut self, tid: u64, time_ns: u64) -> usize {
         let index = self.threads.len();
         let pid = self.capture.target.pid;
         let main = if pid == 0 { index == 0 } else { tid == pid };
@@ -262,6 +287,24 @@ impl<'a> History<'a> {
         self.traces[index].gone = true;
     }
 
+    /// A thread went on, or ended: the join it called last has returned, and so the joined thread is
+    /// gone, and the one that joined last.
+    fn joins_returned(&mut self, index: usize, time_ns: u64) {
+        let mut next = self.traces[index].joining.take();
+        while let Some(joined) = next {
+            if self.traces[joined].gone {
+                break;
+            }
+            let tid = self.threads[joined].tid;
+            if self.current.get(&tid) == Some(&joined) {
+                self.current.remove(&tid);
+            }
+            self.gone(joined, time_ns, false);
+            self.traces[joined].concluded = true;
+            next = self.traces[joined].joining.take();
+        }
+    }
+
     fn event(&mut self, at: usize, event: &'a Event) {
         self.clock(event.time_ns);
         if !self.counts.sequence(event.seq) {
@@ -280,17 +323,8 @@ impl<'a> History<'a> {
         }
         let index = self.thread(event.tid, event.time_ns);
         // Whoever goes on after calling join has joined.
-        if matches!(
-            kind,
-            ProbeKind::Create | ProbeKind::Join | ProbeKind::Detach | ProbeKind::Exit
-        ) && let Some(joined) = self.traces[index].joining.take()
-            && !self.traces[joined].gone
-        {
-            let tid = self.threads[joined].tid;
-            if self.current.get(&tid) == Some(&joined) {
-                self.current.remove(&tid);
-            }
-            self.gone(joined, event.time_ns, false);
+        if matches!(kind, ProbeKind::Create | ProbeKind::Join | ProbeKind::Detach | ProbeKind::Exit) {
+            self.joins_returned(index, event.time_ns);
         }
         match kind {
             ProbeKind::Create => self.create(at, event, index),
@@ -356,7 +390,10 @@ impl<'a> History<'a> {
             self.gone(index, event.time_ns, false);
             self.counts.ends_missed += 1;
         }
-        let index = self.thread(event.tid, event.time_ns);
+        let index = match self.current.get(&event.tid) {
+            Some(&index) => index,
+            None => self.begin(event.tid, event.time_ns),
+        };
         self.traces[index].started = true;
         self.threads[index].started_ns = Some(event.time_ns);
         let probe = self.probes.get(&event.probe).map_or(0, |probe| probe.avma);

@@ -13,7 +13,7 @@ pub(super) struct Counts {
     pub(super) inferred: u64,
     pub(super) ends_missed: u64,
     pub(super) undeclared: u64,
-    pub(super) ended: bool,
+    pub(super) join_assumed: bool,
     events: u64,
     highest: Option<u64>,
     lowest: u64,
@@ -134,6 +134,12 @@ impl History<'_> {
                 "The end of {} was noticed late: times marked with ≤ are the latest possible.",
                 count(vague, "thread", "threads")
             )));
+        }
+        if self.counts.join_assumed {
+            notes.push(Note::info(
+                "The main thread's last join was taken to have returned before the program exited; the end \
+                 of the joined thread was not reported.",
+            ));
         }
         if self.counts.undeclared > 0 {
             notes.push(Note::warning(format!(

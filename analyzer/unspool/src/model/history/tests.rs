@@ -179,6 +179,38 @@ fn whoever_goes_on_after_a_join_has_joined() {
 }
 
 #[test]
+fn joins_are_followed_down_when_nobody_reports_ends() {
+    let mut stage = Stage::new();
+    stage.spawn(PID, 11, 1, "orders!listener", MAIN);
+    stage.spawn(11, 12, 3, "orders!worker", MAIN);
+    stage.spawn(PID, 13, 5, "orders!worker", MAIN);
+    stage.join(11, 7, 12 << 12);
+    stage.join(PID, 8, 11 << 12);
+    stage.join(PID, 9, 13 << 12);
+    let running = stage.model();
+    for tid in [11, 12] {
+        assert_eq!((thread(&running, tid).ending, thread(&running, tid).end_exact), (Ending::Joined, false));
+    }
+    assert_eq!(thread(&running, 13).ending, Ending::Alive, "main may still wait for it");
+    stage.end(10);
+    let model = stage.model();
+    assert_eq!(thread(&model, 13).ending, Ending::Joined);
+    assert!(notes(&model).contains("The main thread's last join was taken to have returned"));
+}
+
+#[test]
+fn a_thread_that_goes_on_was_not_joined() {
+    let mut stage = Stage::new();
+    stage.spawn(PID, 11, 1, "orders!worker", MAIN);
+    stage.join(PID, 3, 11 << 12);
+    stage.detach(PID, 4, 99);
+    stage.create(11, 5, "orders!worker", 0, MAIN);
+    let model = stage.model();
+    assert_eq!(thread(&model, 11).ending, Ending::Alive);
+    assert_eq!(model.threads.len(), 2);
+}
+
+#[test]
 fn a_cut_capture_says_so_and_links_what_is_left() {
     let mut stage = Stage::new();
     stage.create(PID, 1, "orders!worker", 0, MAIN);
