@@ -1,0 +1,21 @@
+//! Drives the real server, once with a small raw client for exact packets and once with real gdb.
+//!
+//! The raw client is written here, on purpose without the project's own RSP crate: the
+//! two sides share no code, so that neither's misunderstanding hides the other's.
+
+mod stub {
+    pub mod client;
+    pub mod gdb;
+    pub mod programs;
+    pub mod server;
+
+    mod attaching;
+    mod bad_input;
+    mod breakpoints;
+    mod children;
+    mod debugger;
+    mod packets;
+    mod registers;
+    mod signals;
+    mod threads;
+}

@@ -1,0 +1,195 @@
+//! Attaching, letting go in every way, and finding the text as it was.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use super::client::{Client, stopped};
+use super::packets::text_byte;
+use super::programs::{address, build};
+use super::server::{Server, eventually};
+
+struct Looping {
+    child: Child,
+    end: PathBuf,
+    tick: u64,
+}
+
+impl Looping {
+    fn start() -> Looping {
+        let program = build("loop", &["-no-pie"]);
+        let unique = format!("end-{:?}-{}", std::thread::current().id(), std::process::id());
+        let end = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(unique);
+        let _ = std::fs::remove_file(&end);
+        let child = Command::new(&program)
+            .arg(&end)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        eventually("two threads", || tasks(pid).len() == 2);
+        Looping {
+            child,
+            end,
+            tick: address(&program, "tick"),
+        }
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn server(&self) -> (Server, Client) {
+        let server = Server::start(&["--once", "--attach", ":0", &self.pid().to_string()]);
+        let client = Client::connect(server.port);
+        (server, client)
+    }
+
+    /// It goes on and ends as if nobody had been there.
+    fn finish(mut self) {
+        std::fs::write(&self.end, "").unwrap();
+        let status = self.child.wait().unwrap();
+        assert_eq!(status.code(), Some(7));
+        let mut text = String::new();
+        use std::io::Read;
+        self.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "done 1\n");
+        let _ = std::fs::remove_file(&self.end);
+    }
+
+    fn untraced(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        status.contains("TracerPid:\t0\n")
+    }
+}
+
+fn tasks(pid: u32) -> Vec<u32> {
+    let mut tasks: Vec<u32> = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .map(|entries| {
+            let names = entries.flatten().map(|entry| entry.file_name());
+            names.filter_map(|n| n.to_str()?.parse().ok()).collect()
+        })
+        .unwrap_or_default();
+    tasks.sort_unstable();
+    tasks
+}
+
+#[test]
+fn attach_stop_detach() {
+    let looping = Looping::start();
+    let (mut server, mut client) = looping.server();
+    let (pid, _) = stopped(&client.ask("?"));
+    assert_eq!(pid, looping.pid());
+    assert_eq!(client.ask(&format!("qAttached:{pid:x}")), "1");
+    let mut threads = client.threads();
+    threads.sort_unstable();
+    assert_eq!(threads, tasks(pid));
+    let original = text_byte(pid, looping.tick);
+    client.ask(&format!("Z0,{:x},1", looping.tick));
+    for _ in 0..20 {
+        assert!(client.go().contains("swbreak:;"));
+    }
+    assert_eq!(client.ask("D"), "OK");
+    assert_eq!(text_byte(pid, looping.tick), original);
+    assert!(looping.untraced());
+    assert!(server.wait().success());
+    looping.finish();
+}
+
+#[test]
+fn vanishing_client_and_sigterm_leave_the_text_original() {
+    for how in ["halted", "running", "sigterm", "sigterm running"] {
+        let looping = Looping::start();
+        let (mut server, mut client) = looping.server();
+        let original = text_byte(looping.pid(), looping.tick);
+        client.ask(&format!("Z0,{:x},1", looping.tick));
+        assert!(client.go().contains("swbreak:;"));
+        if how.ends_with("running") {
+            client.ask(&format!("z0,{:x},1", looping.tick));
+            // Somewhere both threads never come.
+            client.ask(&format!("Z0,{:x},1", looping.tick + 1));
+            client.send(b"vCont;c");
+        }
+        if how.starts_with("sigterm") {
+            server.signal(15);
+            server.wait();
+        }
+        drop(client);
+        server.wait();
+        assert_eq!(text_byte(looping.pid(), looping.tick), original, "{how}");
+        assert!(looping.untraced(), "{how}");
+        looping.finish();
+    }
+}
+
+#[test]
+fn interrupt_stops_all_and_the_key_is_not_ours() {
+    let looping = Looping::start();
+    let (server, mut client) = looping.server();
+    for _ in 0..50 {
+        client.send(b"vCont;c");
+        client.write(b"\x03");
+        let stop = client.text();
+        assert!(stop.starts_with("T02"), "{stop}");
+        for tid in client.threads() {
+            let status =
+                std::fs::read_to_string(format!("/proc/{}/task/{tid}/status", looping.pid()));
+            assert!(status.unwrap().contains("State:\tt"), "thread {tid} runs");
+        }
+    }
+    // The terminal's interrupt key reaches our process group too.
+    server.signal(2);
+    assert!(client.ask("?").starts_with("T02"));
+    assert_eq!(client.ask("D"), "OK");
+    looping.finish();
+}
+
+#[test]
+fn many_rounds_of_attaching() {
+    let looping = Looping::start();
+    for _ in 0..30 {
+        let (mut server, mut client) = looping.server();
+        assert_eq!(client.threads().len(), 2);
+        assert_eq!(client.ask("D"), "OK");
+        server.wait();
+    }
+    looping.finish();
+}
+
+#[test]
+fn a_program_that_is_stopped_stays_so() {
+    let looping = Looping::start();
+    super::server::send_signal(looping.pid(), 19);
+    let state = |letter: char| {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", looping.pid())).unwrap();
+        status.contains(&format!("State:\t{letter}"))
+    };
+    eventually("stopped", || state('T'));
+    let (mut server, mut client) = looping.server();
+    client.send(b"vCont;c");
+    assert!(client.silent(100));
+    super::server::send_signal(looping.pid(), 18);
+    // SIGCONT itself is reported, and goes on if the client says so.
+    let stop = client.text();
+    assert!(stop.starts_with("T13"), "{stop}");
+    client.send(b"vCont;C13:-1;c");
+    assert!(client.silent(50));
+    client.write(b"\x03");
+    assert!(client.text().starts_with("T02"));
+    assert_eq!(client.ask("D"), "OK");
+    server.wait();
+    looping.finish();
+}
+
+#[test]
+fn the_next_client_finds_the_program_halted() {
+    let looping = Looping::start();
+    let server = Server::start(&["--attach", ":0", &looping.pid().to_string()]);
+    let mut first = Client::connect(server.port);
+    first.send(b"vCont;c");
+    drop(first);
+    let mut second = Client::connect(server.port);
+    assert_eq!(stopped(&second.ask("?")).0, looping.pid());
+    assert_eq!(second.threads().len(), 2);
+    assert_eq!(second.ask("D"), "OK");
+    looping.finish();
+}

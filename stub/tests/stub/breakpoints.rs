@@ -1,0 +1,162 @@
+//! Breakpoints under many threads: every hit is reported once, the program loses nothing.
+
+use std::collections::HashMap;
+
+use super::client::{Client, stopped};
+use super::packets::text_byte;
+use super::programs::{address, build};
+use super::server::Server;
+
+/// Continues until the end, over a breakpoint on `hit`; hits by thread, and the exit.
+fn count_hits(client: &mut Client, hit: u64) -> (HashMap<u32, u32>, String) {
+    let mut hits = HashMap::new();
+    loop {
+        let stop = client.go();
+        if !stop.starts_with('T') {
+            return (hits, stop);
+        }
+        assert!(stop.starts_with("T05swbreak:;"), "{stop}");
+        let (_, tid) = stopped(&stop);
+        assert_eq!(client.register(16), hit);
+        *hits.entry(tid).or_default() += 1;
+    }
+}
+
+#[test]
+fn eight_threads_every_hit_counts() {
+    let program = build("hits", &["-no-pie"]);
+    let (mut server, mut client) = Server::run(&program, &["8", "1500"]);
+    let hit = address(&program, "hit");
+    assert_eq!(client.ask(&format!("Z0,{hit:x},1")), "OK");
+    let (hits, end) = count_hits(&mut client, hit);
+    assert!(end.starts_with("W00"), "{end}");
+    assert_eq!(hits.len(), 8);
+    assert!(hits.values().all(|count| *count == 1500), "{hits:?}");
+    drop(client);
+    assert!(server.wait().success());
+    assert_eq!(server.output(), "total 12000\n");
+}
+
+/// As gdb does it: remove, step the one thread, insert, continue.
+#[test]
+fn removed_stepped_inserted() {
+    let program = build("hits", &["-no-pie"]);
+    let (_server, mut client) = Server::run(&program, &["4", "400"]);
+    let hit = address(&program, "hit");
+    client.ask(&format!("Z0,{hit:x},1"));
+    let mut hits = 0;
+    let mut stop = client.go();
+    while stop.starts_with('T') {
+        assert!(stop.starts_with("T05swbreak:;"), "{stop}");
+        hits += 1;
+        let (pid, tid) = stopped(&stop);
+        client.ask(&format!("z0,{hit:x},1"));
+        let step = client.ask(&format!("vCont;s:p{pid:x}.{tid:x}"));
+        assert!(step.starts_with("T05") && !step.contains("swbreak"), "{step}");
+        assert_eq!(stopped(&step).1, tid);
+        client.ask(&format!("Z0,{hit:x},1"));
+        stop = client.go();
+    }
+    assert!(stop.starts_with("W00"), "{stop}");
+    assert_eq!(hits, 1600);
+}
+
+/// Hits that were held back when their trap is removed are nobody's any more.
+#[test]
+fn held_back_hits_vanish_with_their_trap() {
+    let program = build("hits", &["-no-pie"]);
+    for _ in 0..10 {
+        let (mut server, mut client) = Server::run(&program, &["8", "300"]);
+        let hit = address(&program, "hit");
+        client.ask(&format!("Z0,{hit:x},1"));
+        for _ in 0..20 {
+            assert!(client.go().contains("swbreak:;"));
+        }
+        client.ask(&format!("z0,{hit:x},1"));
+        let end = client.go();
+        assert!(end.starts_with("W00"), "{end}");
+        drop(client);
+        server.wait();
+        assert_eq!(server.output(), "total 2400\n");
+    }
+}
+
+#[test]
+fn two_hundred_threads_at_one_breakpoint() {
+    let program = build("hits", &["-no-pie"]);
+    let (_server, mut client) = Server::run(&program, &["200", "20"]);
+    let hit = address(&program, "hit");
+    client.ask(&format!("Z0,{hit:x},1"));
+    let (hits, end) = count_hits(&mut client, hit);
+    assert!(end.starts_with("W00"), "{end}");
+    assert_eq!(hits.values().sum::<u32>(), 4000);
+}
+
+/// A breakpoint on the system call instruction itself: stepping over it must not wait in the kernel
+/// for a thread that is held.
+#[test]
+fn breakpoint_on_a_system_call() {
+    let program = build("many", &["-static", "-no-pie"]);
+    let (mut server, mut client) = Server::run(&program, &["8"]);
+    let bytes = std::fs::read(&program).unwrap();
+    let (start, end) = (address(&program, "__futex_abstimed_wait_common"), 0x400);
+    let ready = address(&program, "ready");
+    client.ask(&format!("Z0,{ready:x},1"));
+    // Every `syscall` in the waiting function, found in the file (text is mapped at the file's
+    // offset in a static program: compare with memory).
+    let _ = bytes;
+    let memory = super::client::unhex(&client.ask(&format!("m{start:x},{end:x}")));
+    let calls: Vec<u64> = memory
+        .windows(2)
+        .enumerate()
+        .filter(|(_, code)| *code == [0x0f, 0x05])
+        .map(|(at, _)| start + at as u64)
+        .collect();
+    assert!(!calls.is_empty());
+    for call in &calls {
+        assert_eq!(client.ask(&format!("Z0,{call:x},1")), "OK");
+    }
+    let (mut in_calls, mut in_ready) = (0, 0);
+    loop {
+        let stop = client.go();
+        if !stop.starts_with('T') {
+            assert!(stop.starts_with("W00"), "{stop}");
+            break;
+        }
+        assert!(stop.contains("swbreak:;"), "{stop}");
+        if client.register(16) == ready {
+            in_ready += 1;
+        } else {
+            in_calls += 1;
+        }
+    }
+    assert!(in_calls > 0 && in_ready == 1, "{in_calls} {in_ready}");
+    drop(client);
+    server.wait();
+    assert_eq!(server.output(), "all gone\n");
+}
+
+#[test]
+fn nothing_stays_planted_after_detach() {
+    let program = build("hits", &["-no-pie"]);
+    let (mut server, mut client) = Server::run(&program, &["8", "3000"]);
+    let hit = address(&program, "hit");
+    let original = super::client::unhex(&client.ask(&format!("m{hit:x},1")))[0];
+    client.ask(&format!("Z0,{hit:x},1"));
+    let mut pid = 0;
+    for _ in 0..50 {
+        pid = stopped(&client.go()).0;
+    }
+    assert_eq!(text_byte(pid, hit), 0xcc);
+    assert_eq!(client.ask(&format!("D;{pid:x}")), "OK");
+    drop(client);
+    if let Ok(memory) = std::fs::File::open(format!("/proc/{pid}/mem")) {
+        use std::os::unix::fs::FileExt;
+        let mut byte = [0];
+        if memory.read_at(&mut byte, hit).is_ok_and(|n| n == 1) {
+            assert_eq!(byte[0], original);
+        }
+    }
+    server.wait();
+    assert_eq!(server.output(), "total 24000\n");
+}

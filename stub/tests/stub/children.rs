@@ -1,0 +1,68 @@
+//! Forks, vforks, spawns and execs.
+
+use super::client::{field, stopped};
+use super::programs::{address, build};
+use super::server::Server;
+
+fn run(kinds: &str, rounds: u32, visits: u32) {
+    let program = build("children", &["-no-pie"]);
+    let (mut server, mut client) = Server::run(&program, &[kinds, &rounds.to_string()]);
+    let visited = address(&program, "visited");
+    client.ask(&format!("Z0,{visited:x},1"));
+    let mut hits = 0;
+    loop {
+        let stop = client.go();
+        if !stop.starts_with('T') {
+            assert!(stop.starts_with("W00"), "{kinds}: {stop}");
+            break;
+        }
+        assert!(stop.contains("swbreak:;"), "{kinds}: {stop}");
+        hits += 1;
+    }
+    // The children's visits are not reported; the busy thread's are, every one.
+    assert_eq!(hits, rounds);
+    drop(client);
+    server.wait();
+    assert_eq!(server.output(), format!("bad 0 visits {visits}\n"));
+}
+
+#[test]
+fn fork_under_a_planted_breakpoint() {
+    run("f", 60, 60);
+}
+
+#[test]
+fn vfork_under_a_planted_breakpoint() {
+    run("v", 40, 120);
+}
+
+#[test]
+fn spawn_under_a_planted_breakpoint() {
+    run("s", 60, 60);
+}
+
+#[test]
+fn all_at_once() {
+    run("fvs", 30, 90);
+}
+
+#[test]
+fn exec_from_another_thread() {
+    for _ in 0..5 {
+        let program = build("exec", &["-no-pie"]);
+        let (_server, mut client) = Server::run(&program, &[]);
+        let again = address(&program, "again");
+        client.ask(&format!("Z0,{again:x},1"));
+        let stop = client.go();
+        let path = field(&stop, "exec").unwrap_or_else(|| panic!("{stop}"));
+        let path = String::from_utf8(super::client::unhex(path)).unwrap();
+        assert_eq!(path, program.to_str().unwrap());
+        let (pid, tid) = stopped(&stop);
+        assert_eq!(pid, tid);
+        assert_eq!(client.threads(), [pid]);
+        // The trap went with the memory it was in.
+        client.ask(&format!("Z0,{again:x},1"));
+        assert!(client.go().contains("swbreak:;"));
+        assert_eq!(client.go(), format!("W09;process:{pid:x}"));
+    }
+}

@@ -1,0 +1,175 @@
+//! Real gdb 13.
+
+use super::gdb::{assert_order, gdb};
+use super::programs::build;
+use super::server::Server;
+
+const STUB: &str = env!("CARGO_BIN_EXE_unspool-stub");
+
+#[test]
+fn break_step_next_finish_watch() {
+    let program = build("source", &["-O0"]);
+    let text = gdb(
+        &program,
+        &format!(
+            "target remote | {STUB} - {}\nbreak main\ncontinue\ninfo sharedlibrary\nnext\nnext\nstep\n\
+             bt\nstepi\nfinish\nset can-use-hw-watchpoints 0\nwatch global\ncontinue\n\
+             delete\nbreak add if a == 1\ncontinue\np a\np b\ndelete\ncontinue\n",
+            program.display()
+        ),
+    );
+    assert_order(
+        &text,
+        &[
+            "Breakpoint 1, main",
+            "libc.so.6",
+            "add (a=0, b=0)",
+            "#1 ",
+            "main",
+            "Run till exit",
+            "Value returned is $1 = 0",
+            "Watchpoint 2: global",
+            "Old value = 0",
+            "New value = 1",
+            "Breakpoint 3, add (a=1, b=2)",
+            "$2 = 1",
+            "$3 = 2",
+            "exited normally",
+        ],
+    );
+}
+
+#[test]
+fn threads_with_names_and_backtraces() {
+    let program = build("hits", &[]);
+    let text = gdb(
+        &program,
+        &format!(
+            "target remote | {STUB} - {} 4 200\nbreak hit\ncontinue\ncontinue\ncontinue\ncontinue\n\
+             continue\ninfo threads\nthread apply all bt\ndelete\ncontinue\n",
+            program.display()
+        ),
+    );
+    assert_order(&text, &["\"worker-0\"", "\"worker-1\""]);
+    assert!(text.matches("in work (").count() >= 1, "{text}");
+    assert_order(&text, &["Thread ", "main (", "exited normally"]);
+}
+
+#[test]
+fn conditional_breakpoint_counts_are_exact() {
+    let program = build("hits", &[]);
+    let text = gdb(
+        &program,
+        &format!(
+            "target remote | {STUB} - {} 8 120\nset $n = 0\nbreak hit if $n++ < 0\ncontinue\np $n\n",
+            program.display()
+        ),
+    );
+    assert_order(&text, &["total 960", "exited normally", "= 960"]);
+}
+
+#[test]
+fn interrupt_detach_and_the_program_goes_on() {
+    let program = build("hits", &[]);
+    let mut server = Server::start(&["--once", ":0", program.to_str().unwrap(), "4", "60000000"]);
+    let text = gdb(
+        &program,
+        &format!(
+            "target remote :{}\npython\nimport threading, time\n\
+             def later():\n  time.sleep(0.3)\n  gdb.post_event(lambda: gdb.execute('interrupt'))\n\
+             threading.Thread(target=later).start()\nend\ncontinue\ninfo threads\ndetach\n",
+            server.port
+        ),
+    );
+    assert_order(&text, &["SIGINT", "worker-", "detached"]);
+    server.wait();
+    assert_eq!(server.output(), "total 240000000\n");
+}
+
+#[test]
+fn extended_mode_runs_kills_and_runs_again() {
+    let program = build("source", &[]);
+    let mut server = Server::start(&["--multi", ":0"]);
+    let text = gdb(
+        &program,
+        &format!(
+            "target extended-remote :{}\nset remote exec-file {}\nbreak add\nrun\nbt 1\nkill\nrun\n\
+             info threads\ndelete\ncontinue\nrun\nmonitor help\nmonitor nonsense\nmonitor exit\n",
+            server.port,
+            program.display()
+        ),
+    );
+    assert_order(
+        &text,
+        &[
+            "Breakpoint 1, add",
+            "killed",
+            "Breakpoint 1, add",
+            "exited normally",
+            "monitor exit",
+            "Unknown monitor command",
+        ],
+    );
+    server.wait();
+    assert_eq!(server.output(), "total 3 global 4\n".repeat(2));
+}
+
+#[test]
+fn attach_by_number_and_errors_of_run() {
+    let program = build("many", &[]);
+    let server = Server::start(&["--multi", ":0"]);
+    let mut sleep = std::process::Command::new("sleep").arg("50").spawn().unwrap();
+    let text = gdb(
+        &program,
+        &format!(
+            "target extended-remote :{0}\nattach {1}\ninfo inferiors\ndetach\n\
+             set remote exec-file /no/such/program\nrun\n",
+            server.port,
+            sleep.id()
+        ),
+    );
+    assert_order(
+        &text,
+        &[&format!("process {}", sleep.id()), "detached"],
+    );
+    assert!(text.contains("failed"), "{text}");
+    assert!(sleep.try_wait().unwrap().is_none());
+    sleep.kill().unwrap();
+    sleep.wait().unwrap();
+}
+
+#[test]
+fn signals_and_exec() {
+    let program = build("signals", &[]);
+    let text = gdb(
+        &program,
+        &format!(
+            "target remote | {STUB} - {} s\nhandle SIGUSR1 nostop noprint pass\n\
+             handle SIGUSR2 nostop noprint pass\nhandle SIG37 nostop noprint pass\n\
+             continue\np $_siginfo.si_signo\np $_siginfo._sifields._sigfault.si_addr\ncontinue\n",
+            program.display()
+        ),
+    );
+    assert_order(
+        &text,
+        &[
+            "usr1 50 usr2 1 rt 50 value 250",
+            "SIGSEGV",
+            "= 11",
+            "0x10",
+            "Program terminated with signal SIGSEGV",
+        ],
+    );
+    let program = build("exec", &[]);
+    let text = gdb(
+        &program,
+        &format!(
+            "target remote | {STUB} - {}\nbreak again\ncontinue\nbt 1\ncontinue\n",
+            program.display()
+        ),
+    );
+    assert_order(
+        &text,
+        &["is executing new program", "again", "exited with code 011"],
+    );
+}

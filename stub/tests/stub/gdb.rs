@@ -1,0 +1,42 @@
+//! Real gdb in batch mode.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Runs gdb on `program` with these commands and returns all it printed, in order.
+pub fn gdb(program: &Path, commands: &str) -> String {
+    let script = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
+        "{}-{:?}.gdb",
+        std::process::id(),
+        std::thread::current().id()
+    ));
+    let prologue = "set confirm off\nset pagination off\nset width 0\nset sysroot /\n\
+                    set debuginfod enabled off\nset style enabled off\n";
+    std::fs::write(&script, format!("{prologue}{commands}")).unwrap();
+    let output = Command::new("timeout")
+        .args(["90", "gdb", "-q", "-nx", "-batch", "-x"])
+        .arg(&script)
+        .arg(program)
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_ne!(output.status.code(), Some(124), "gdb hangs:\n{text}");
+    text
+}
+
+/// Asserts that these stand in the text, in this order.
+pub fn assert_order(text: &str, expected: &[&str]) {
+    let mut rest = text;
+    for one in expected {
+        match rest.find(one) {
+            Some(at) => rest = &rest[at + one.len()..],
+            None => panic!("'{one}' is missing, or not where expected, in:\n{text}"),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The server under test, as a process.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use super::client::Client;
+
+/// A server that listens.
+pub struct Server {
+    pub child: Child,
+    pub port: u16,
+    /// What it wrote to standard error before it listened.
+    pub preface: String,
+    errors: Option<std::thread::JoinHandle<String>>,
+    output: Option<std::thread::JoinHandle<String>>,
+}
+
+/// The command line of the server under test.
+pub fn command() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_unspool-stub"))
+}
+
+impl Server {
+    /// Starts it with `arguments`, of which one is `:0`, and waits until it listens.
+    pub fn start(arguments: &[&str]) -> Server {
+        let mut child = command()
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        let mut output = child.stdout.take().unwrap();
+        let mut preface = String::new();
+        let port = loop {
+            let mut line = String::new();
+            let got = errors.read_line(&mut line).unwrap();
+            assert!(got > 0, "server ended: {preface}");
+            preface.push_str(&line);
+            if let Some(port) = line.strip_prefix("Listening on port ") {
+                break port.trim().parse().unwrap();
+            }
+        };
+        let errors = std::thread::spawn(move || {
+            let mut rest = String::new();
+            let _ = errors.read_to_string(&mut rest);
+            rest
+        });
+        let output = std::thread::spawn(move || {
+            let mut text = String::new();
+            let _ = output.read_to_string(&mut text);
+            text
+        });
+        Server {
+            child,
+            port,
+            preface,
+            errors: Some(errors),
+            output: Some(output),
+        }
+    }
+
+    /// The usual: one client, a program with arguments.
+    pub fn run(program: &std::path::Path, arguments: &[&str]) -> (Server, Client) {
+        let mut all = vec!["--once", ":0", program.to_str().unwrap()];
+        all.extend(arguments);
+        let server = Server::start(&all);
+        let client = Client::connect(server.port);
+        (server, client)
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the server does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Everything the program and the server wrote to standard output; waits for both to end.
+    pub fn output(&mut self) -> String {
+        self.output.take().unwrap().join().unwrap()
+    }
+
+    /// What it wrote to standard error since it listened; waits for its end.
+    pub fn errors(&mut self) -> String {
+        self.errors.take().unwrap().join().unwrap()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) {
+        send_signal(self.child.id(), signal);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// kill(1).
+pub fn send_signal(pid: u32, signal: i32) {
+    let status = Command::new("kill")
+        .arg(format!("-{signal}"))
+        .arg(pid.to_string())
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+/// Waits until `condition` holds.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,165 @@
+//! Threads that are many, short-lived, unnamed, or first to go.
+
+use super::client::{field, stopped};
+use super::programs::{address, build};
+use super::server::Server;
+
+#[test]
+fn a_thousand_threads_are_listed_and_released() {
+    let program = build("many", &["-no-pie"]);
+    let (mut server, mut client) = Server::run(&program, &["1000"]);
+    let ready = address(&program, "ready");
+    client.ask(&format!("Z0,{ready:x},1"));
+    let (pid, _) = stopped(&client.go());
+    let mut listed = client.threads();
+    listed.sort_unstable();
+    let mut tasks: Vec<u32> = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
+        .collect();
+    tasks.sort_unstable();
+    assert_eq!(listed, tasks);
+    let xml = client.transfer("threads", "");
+    assert_eq!(xml.matches("<thread id=").count(), 1001);
+    for tid in listed.iter().step_by(97) {
+        assert_eq!(client.ask(&format!("Hgp{pid:x}.{tid:x}")), "OK");
+        assert!(client.register(16) > 0x1000);
+    }
+    assert!(client.go().starts_with("W00"));
+    drop(client);
+    server.wait();
+    assert_eq!(server.output(), "all gone\n");
+}
+
+#[test]
+fn names_are_told() {
+    let program = build("hits", &["-no-pie"]);
+    let (_server, mut client) = Server::run(&program, &["2", "100"]);
+    let hit = address(&program, "hit");
+    client.ask(&format!("Z0,{hit:x},1"));
+    let (_, tid) = stopped(&client.go());
+    let xml = client.transfer("threads", "");
+    assert!(xml.contains("name=\"worker-"), "{xml}");
+    let name = client.ask(&format!("qThreadExtraInfo,p1.{tid:x}"));
+    let name = String::from_utf8(super::client::unhex(&name)).unwrap();
+    assert!(name.starts_with("worker-"), "{name}");
+}
+
+#[test]
+fn churn_with_stops() {
+    let program = build("churn", &["-no-pie"]);
+    let (mut server, mut client) = Server::run(&program, &["1500"]);
+    let mut stops = 0;
+    'run: loop {
+        client.send(b"vCont;c");
+        client.write(b"\x03");
+        let stop = client.text();
+        if stop.starts_with('W') {
+            assert!(stop.starts_with("W00"), "{stop}");
+            break 'run;
+        }
+        assert!(stop.starts_with("T02"), "{stop}");
+        stops += 1;
+        let (pid, _) = stopped(&stop);
+        let threads = client.threads();
+        for tid in &threads {
+            // Whoever is listed is stopped and has registers.
+            client.ask(&format!("Hgp{pid:x}.{tid:x}"));
+            assert!(client.register(16) > 0x1000);
+        }
+        if stops > 400 {
+            let end = client.go();
+            assert!(end.starts_with("W00"), "{end}");
+            break;
+        }
+    }
+    drop(client);
+    server.wait();
+    assert_eq!(server.output(), "lived 6000\n");
+}
+
+#[test]
+fn churn_with_a_breakpoint_in_every_thread() {
+    let program = build("churn", &["-no-pie"]);
+    let (mut server, mut client) = Server::run(&program, &["300"]);
+    let life = address(&program, "short_life");
+    client.ask(&format!("Z0,{life:x},1"));
+    let mut lives = std::collections::HashSet::new();
+    let mut hits = 0;
+    loop {
+        let stop = client.go();
+        if stop.starts_with('W') {
+            break;
+        }
+        hits += 1;
+        lives.insert(stopped(&stop).1);
+    }
+    assert_eq!(hits, 1200);
+    drop(client);
+    server.wait();
+    assert_eq!(server.output(), "lived 1200\n");
+}
+
+#[test]
+fn thread_events() {
+    let program = build("churn", &["-no-pie"]);
+    let (_server, mut client) = Server::run(&program, &["50"]);
+    assert_eq!(client.ask("QThreadEvents:1"), "OK");
+    let (mut created, mut exited) = (0, 0);
+    loop {
+        let stop = client.go();
+        match stop.as_bytes()[0] {
+            b'T' => {
+                assert_eq!(field(&stop, "create"), Some(""), "{stop}");
+                created += 1;
+            }
+            b'w' => {
+                assert!(stop.starts_with("w0;p"), "{stop}");
+                exited += 1;
+            }
+            _ => {
+                assert!(stop.starts_with("W00;process:"), "{stop}");
+                break;
+            }
+        }
+    }
+    assert_eq!((created, exited), (204, 204));
+}
+
+#[test]
+fn the_first_thread_may_go_first() {
+    let program = build("leader", &["-no-pie"]);
+    let (_server, mut client) = Server::run(&program, &[]);
+    let alone = address(&program, "alone");
+    client.ask(&format!("Z0,{alone:x},1"));
+    let (pid, tid) = stopped(&client.go());
+    assert_ne!(pid, tid);
+    assert_eq!(client.threads(), [tid]);
+    assert_eq!(client.ask(&format!("m{alone:x},1")).len(), 2);
+    let end = client.go();
+    assert_eq!(end, format!("W03;process:{pid:x}"));
+}
+
+#[test]
+fn held_threads_stay_held() {
+    let program = build("hits", &["-no-pie"]);
+    let (_server, mut client) = Server::run(&program, &["3", "200"]);
+    let hit = address(&program, "hit");
+    client.ask(&format!("Z0,{hit:x},1"));
+    // Until all three are there.
+    let mut stop = client.go();
+    while client.threads().len() < 4 {
+        stop = client.go();
+    }
+    // One thread alone to its end: then nothing runs.
+    let (pid, tid) = stopped(&stop);
+    loop {
+        let stop = client.ask(&format!("vCont;c:p{pid:x}.{tid:x}"));
+        if stop == "N" {
+            break;
+        }
+        assert_eq!(stopped(&stop).1, tid, "{stop}");
+    }
+    client.ask(&format!("z0,{hit:x},1"));
+    assert!(client.go().starts_with("W00"));
+}
