@@ -15,11 +15,11 @@ pub(crate) mod staged;
 mod symbolizer;
 mod thread;
 
-pub use backtrace::{Backtrace, NamedFrame, Place};
 pub(crate) use backtrace::base_name;
-pub(crate) use origin::start_code;
+pub use backtrace::{Backtrace, NamedFrame, Place};
 pub use identity::Key;
 pub use note::{Note, Severity};
+pub(crate) use origin::start_code;
 pub use symbolizer::{Module, Symbolizer};
 pub use thread::{Creation, Ending, Thread, ThreadIndex};
 

@@ -59,6 +59,7 @@ struct History<'a> {
     thumb: bool,
     pointer: usize,
     musl: bool,
+    executable: String,
     threads: Vec<Thread>,
     /// Per thread, what only matters while records are read.
     traces: Vec<Trace>,
@@ -100,6 +101,7 @@ impl<'a> History<'a> {
             thumb: arch == Some(unspool_image::Arch::Arm),
             pointer: arch.map_or(8, |arch| arch.address_size()),
             musl: false,
+            executable: capture.target.executable.clone(),
             threads: Vec::new(),
             traces: Vec::new(),
             current: HashMap::new(),
@@ -126,6 +128,10 @@ impl<'a> History<'a> {
             Record::ModuleLoaded(module) => {
                 self.clock(module.time_ns);
                 self.musl |= module.path.contains("musl");
+                // A program that executes another has its modules after its own.
+                if module.executable && !module.path.is_empty() {
+                    self.executable.clone_from(&module.path);
+                }
             }
             Record::ThreadSeen(seen) => {
                 self.clock(seen.time_ns);
@@ -197,9 +203,13 @@ impl<'a> History<'a> {
                 {
                     self.current.remove(&self.threads[main].tid);
                     self.gone(main, ended.time_ns, true);
-                    let waiting = self.traces[main].joining.filter(|index| !self.traces[*index].gone);
+                    let waiting = self.traces[main]
+                        .joining
+                        .filter(|index| !self.traces[*index].gone);
                     // Most programs exit by main's return, and then its last join has returned, too.
-                    if let (Some(_), Some(ProgramEnd::Exited(_))) = (waiting, self.recording.program_end) {
+                    if let (Some(_), Some(ProgramEnd::Exited(_))) =
+                        (waiting, self.recording.program_end)
+                    {
                         self.counts.join_assumed = true;
                         self.joins_returned(main, ended.time_ns);
                     }
@@ -282,7 +292,11 @@ impl<'a> History<'a> {
     /// A thread has ended by this time. The first to say so is the nearest to the truth.
     fn gone(&mut self, index: usize, time_ns: u64, exact: bool) {
         let thread = &mut self.threads[index];
-        thread.ended_ns = Some(thread.ended_ns.map_or(time_ns, |before| before.min(time_ns)));
+        thread.ended_ns = Some(
+            thread
+                .ended_ns
+                .map_or(time_ns, |before| before.min(time_ns)),
+        );
         thread.end_exact |= exact;
         self.traces[index].gone = true;
     }
@@ -323,7 +337,10 @@ impl<'a> History<'a> {
         }
         let index = self.thread(event.tid, event.time_ns);
         // Whoever goes on after calling join has joined.
-        if matches!(kind, ProbeKind::Create | ProbeKind::Join | ProbeKind::Detach | ProbeKind::Exit) {
+        if matches!(
+            kind,
+            ProbeKind::Create | ProbeKind::Join | ProbeKind::Detach | ProbeKind::Exit
+        ) {
             self.joins_returned(index, event.time_ns);
         }
         match kind {
@@ -513,7 +530,7 @@ impl<'a> History<'a> {
         Model {
             target: Target {
                 arch: arch.map_or(target.arch.clone(), |arch| arch.name().to_owned()),
-                executable: target.executable.clone(),
+                executable: self.executable,
                 pid: target.pid,
             },
             recording: self.recording,

@@ -45,21 +45,42 @@ pub(super) fn thread_function(stack: &Backtrace) -> Option<Place> {
     })
 }
 
-/// Number of outermost frames (inlined ones included) that are the C library's start code: in every
-/// stack, and of no interest to a reader.
+/// Number of outermost frames (inlined ones included) that are start code of the C library and of the
+/// language's runtime: in every stack, and of no interest to a reader.
 pub(crate) fn start_code(stack: &Backtrace) -> usize {
     let frames: Vec<&NamedFrame> = stack.physical().collect();
-    let Some(inner) = inside(&frames, stack.truncated.is_none()) else {
-        return 0;
+    let mut keep = stack.frames.len();
+    if let Some(inner) = inside(&frames, stack.truncated.is_none()) {
+        let physical = stack
+            .frames
+            .iter()
+            .enumerate()
+            .filter(|(_, frame)| !frame.inlined);
+        keep = physical.map(|(at, _)| at + 1).nth(inner).unwrap_or(keep);
+    }
+    stack.frames.len() - runtime(&stack.frames[..keep]).unwrap_or(keep)
+}
+
+/// Index of the first frame of a language's start code, just outside the first function people wrote.
+fn runtime(frames: &[NamedFrame]) -> Option<usize> {
+    let name = |at: usize| frames[at].place.function.as_deref().unwrap_or_default();
+    // Rust marks the place for its own backtraces; libstdc++ calls what a thread runs from `_M_run`.
+    let marks = |name: &str| {
+        name.contains("__rust_begin_short_backtrace")
+            || (name.starts_with("std::thread::_State_impl<") && name.contains("::_M_run"))
     };
-    let keep = stack
-        .frames
-        .iter()
-        .enumerate()
-        .filter(|(_, frame)| !frame.inlined)
-        .nth(inner)
-        .map_or(stack.frames.len(), |(at, _)| at + 1);
-    stack.frames.len() - keep
+    let calls = |name: &str| {
+        name.contains("::FnOnce<")
+            || name.starts_with("core::ops::function::FnOnce::call_once")
+            || name.contains("std::__invoke")
+            || name.starts_with("std::thread::_Invoker<")
+    };
+    // The innermost mark: whatever called a thread's or main's first function comes once.
+    let mut first = (0..frames.len()).find(|at| marks(name(*at)))?;
+    while first > 0 && calls(name(first - 1)) {
+        first -= 1;
+    }
+    (first > 0).then_some(first)
 }
 
 /// Index of the innermost physical frame that is not start code, if there is start code.

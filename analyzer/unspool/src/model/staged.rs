@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use unspool_capture::{
-    Capture, Chunk, End, EndReason, Event, Header, Probe, ProbeKind, ProcessEnded, Read, ReadRole, Record,
-    RegisterLayout, Snapshot, Target, ThreadExited, ThreadName, ThreadSeen,
+    Capture, Chunk, End, EndReason, Event, Header, Probe, ProbeKind, ProcessEnded, Read, ReadRole,
+    Record, RegisterLayout, Snapshot, Target, ThreadExited, ThreadName, ThreadSeen,
 };
 use unspool_unwind::Provenance;
 
@@ -56,7 +56,12 @@ impl Stage {
         };
         stage.add(Header {
             product: "unspool 0.1.0".into(),
-            command: vec!["unspool".into(), "record".into(), "--".into(), "orders".into()],
+            command: vec![
+                "unspool".into(),
+                "record".into(),
+                "--".into(),
+                "orders".into(),
+            ],
             source: unspool_capture::Source::Launched.into(),
             ..Default::default()
         });
@@ -104,14 +109,28 @@ impl Stage {
     }
 
     /// A call of `pthread_create`; its place is returned.
-    pub(crate) fn create(&mut self, tid: u64, ms: u64, function: Function, arg: u64, stack: &[Function]) -> u64 {
+    pub(crate) fn create(
+        &mut self,
+        tid: u64,
+        ms: u64,
+        function: Function,
+        arg: u64,
+        stack: &[Function],
+    ) -> u64 {
         self.places += 1;
         let place = PLACE + 8 * self.places;
         let mut whole: Vec<Function> = vec!["libc.so.6!pthread_create"];
         whole.extend(stack);
         let snapshot = self.snapshot(0, &whole);
         let routine = self.address(function);
-        self.event(tid, ms, CREATE, vec![place, 0, routine, arg], Vec::new(), Some(snapshot));
+        self.event(
+            tid,
+            ms,
+            CREATE,
+            vec![place, 0, routine, arg],
+            Vec::new(),
+            Some(snapshot),
+        );
         place
     }
 
@@ -130,7 +149,15 @@ impl Stage {
     }
 
     /// A new thread at its start routine. `handles` are the (place, handle) pairs that were read.
-    pub(crate) fn start(&mut self, tid: u64, ms: u64, function: Function, arg: u64, handles: &[(u64, u64)], own: u64) {
+    pub(crate) fn start(
+        &mut self,
+        tid: u64,
+        ms: u64,
+        function: Function,
+        arg: u64,
+        handles: &[(u64, u64)],
+        own: u64,
+    ) {
         let avma = self.address(function);
         let probe = 1000 + (avma / FUNCTION % 4096) as u32;
         self.add(Probe {
@@ -156,7 +183,14 @@ impl Stage {
     }
 
     /// Create and start, nothing in doubt. The handle is `tid * 0x1000`.
-    pub(crate) fn spawn(&mut self, creator: u64, tid: u64, ms: u64, function: Function, stack: &[Function]) {
+    pub(crate) fn spawn(
+        &mut self,
+        creator: u64,
+        tid: u64,
+        ms: u64,
+        function: Function,
+        stack: &[Function],
+    ) {
         let place = self.create(creator, ms, function, tid, stack);
         self.start(tid, ms + 1, function, tid, &[(place, tid << 12)], tid << 12);
     }
@@ -248,7 +282,10 @@ impl Stage {
     }
 
     fn snapshot(&mut self, own: u64, stack: &[Function]) -> Snapshot {
-        let pcs = stack.iter().flat_map(|function| self.address(function).to_le_bytes()).collect();
+        let pcs = stack
+            .iter()
+            .flat_map(|function| self.address(function).to_le_bytes())
+            .collect();
         Snapshot {
             registers: u64::to_le_bytes(own).to_vec(),
             chunks: vec![Chunk {
@@ -292,7 +329,9 @@ impl Stage {
         let text = self.functions[number];
         let name = text.trim_start_matches(['~', '*']);
         let name = name.split_once('!').map_or("?", |(_, name)| name);
-        let (name, place) = name.split_once('@').map_or((name, None), |(name, place)| (name, Some(place)));
+        let (name, place) = name
+            .split_once('@')
+            .map_or((name, None), |(name, place)| (name, Some(place)));
         let (file, line) = place.and_then(|place| place.rsplit_once(':')).unzip();
         let known = !module.is_empty();
         let called = known && name != "?";

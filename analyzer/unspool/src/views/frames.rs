@@ -93,9 +93,9 @@ fn shared<'a>(a: &'a str, b: &str) -> &'a str {
     &a[..end]
 }
 
-/// At most three components of a path.
+/// At most two components of a path.
 fn last_parts(path: &str) -> String {
-    match path.rmatch_indices('/').nth(2) {
+    match path.rmatch_indices('/').nth(1) {
         Some((at, _)) if at > 0 => format!("…{}", &path[at..]),
         _ => path.to_owned(),
     }
@@ -292,8 +292,31 @@ fn shorten(name: &str, room: usize) -> String {
     if width(&without) <= room {
         return without;
     }
-    let without = collapse(&without, '<', '>');
-    middle(&without, room)
+    let without = collapse(&without, '<', '>').replace("::<…>", "");
+    if width(&without) <= room {
+        return without;
+    }
+    fewer_segments(&without, room).unwrap_or_else(|| middle(&without, room))
+}
+
+/// `std::…::Builder::spawn`: the first segment and as many of the last as fit.
+fn fewer_segments(name: &str, room: usize) -> Option<String> {
+    let mut depth = 0usize;
+    let mut cuts = Vec::new();
+    for (at, c) in name.char_indices() {
+        match c {
+            '<' | '(' | '{' => depth += 1,
+            '>' | ')' | '}' => depth = depth.saturating_sub(1),
+            ':' if depth == 0 && name[at..].starts_with("::") => cuts.push(at),
+            _ => {}
+        }
+    }
+    let first = &name[..*cuts.first()?];
+    let short = |cut: &usize| format!("{first}::…{}", &name[*cut..]);
+    cuts.iter()
+        .skip(1)
+        .map(short)
+        .find(|short| width(short) <= room)
 }
 
 /// Replaces what outermost brackets hold by `…`; `(anonymous namespace)` and the like stay.
@@ -370,9 +393,20 @@ mod tests {
             "a::(anonymous namespace)::f(…)"
         );
         assert_eq!(shorten("abcdefghijklmnop", 10), "abc…klmnop");
+        assert_eq!(
+            shorten("std::thread::spawn::<alloc::string::String>", 20),
+            "std::thread::spawn"
+        );
+        assert_eq!(
+            shorten("std::thread::builder::Builder::spawn", 30),
+            "std::…::Builder::spawn"
+        );
         assert_eq!(collapse("x::operator<<(a)", '<', '>'), "x::operator<<(a)");
         assert_eq!(collapse("f<A->b>(", '<', '>'), "f<…>(");
-        assert_eq!(collapse("<A as B<CC>>::f::<DD>", '<', '>'), "<A as B<…>>::f::<…>");
+        assert_eq!(
+            collapse("<A as B<CC>>::f::<DD>", '<', '>'),
+            "<A as B<…>>::f::<…>"
+        );
         assert_eq!(collapse("f<a", '<', '>'), "f<a");
     }
 
@@ -380,7 +414,7 @@ mod tests {
     fn paths_are_short_but_telling() {
         assert_eq!(
             last_parts("/rustc/abc/library/std/src/thread/mod.rs"),
-            "…/src/thread/mod.rs"
+            "…/thread/mod.rs"
         );
         assert_eq!(last_parts("/a/b.c"), "/a/b.c");
         assert_eq!(shared("/a/bc/d/", "/a/be/"), "/a/");

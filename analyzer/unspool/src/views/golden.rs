@@ -12,14 +12,23 @@ use crate::views::{Style, inspect_json, line, report_json, stacks, tree};
 
 const START: Function = "orders!start@orders.c:27";
 const MAIN: Function = "orders!main@orders.c:125";
-const BEGIN: [Function; 3] =
-    ["libc.so.6!__libc_start_call_main", "libc.so.6!__libc_start_main", "orders!_start"];
+const BEGIN: [Function; 3] = [
+    "libc.so.6!__libc_start_call_main",
+    "libc.so.6!__libc_start_main",
+    "orders!_start",
+];
 
 /// A pool from two places, threads that create threads, one detached, many short ones.
 fn orders() -> Model {
     let mut stage = Stage::new();
     let main = |inner: &[Function]| [inner, &[MAIN], &BEGIN[..]].concat();
-    stage.create(PID, 1, "orders!write_log@orders.c:111", 0, &main(&["orders!start_log@orders.c:117"]));
+    stage.create(
+        PID,
+        1,
+        "orders!write_log@orders.c:111",
+        0,
+        &main(&["orders!start_log@orders.c:117"]),
+    );
     stage.with_detached_attr();
     stage.start(4243, 1, "orders!write_log@orders.c:111", 0, &[], 4243 << 12);
     stage.name(4243, "log", 2);
@@ -28,16 +37,34 @@ fn orders() -> Model {
         (4247..4249, "orders!open_shipping@orders.c:73", "shipping"),
     ] {
         for tid in tids {
-            stage.spawn(PID, tid, 2, "orders!worker@orders.c:33", &main(&[START, "orders!start_pool@orders.c:62", pool]));
+            stage.spawn(
+                PID,
+                tid,
+                2,
+                "orders!worker@orders.c:33",
+                &main(&[START, "orders!start_pool@orders.c:62", pool]),
+            );
             stage.name(tid, name, 4);
         }
     }
-    stage.spawn(PID, 4249, 4, "orders!listener@orders.c:102", &main(&[START]));
+    stage.spawn(
+        PID,
+        4249,
+        4,
+        "orders!listener@orders.c:102",
+        &main(&[START]),
+    );
     stage.name(4249, "listener", 6);
     stage.join(PID, 6, 4249 << 12);
     for at in 0..300 {
         let (tid, ms) = (4250 + at, 10 + at);
-        let stack = [START, "orders!serve@orders.c:96", "orders!listener@orders.c:106", "libc.so.6!start_thread", "libc.so.6!clone3"];
+        let stack = [
+            START,
+            "orders!serve@orders.c:96",
+            "orders!listener@orders.c:106",
+            "libc.so.6!start_thread",
+            "libc.so.6!clone3",
+        ];
         stage.spawn(4249, tid, ms, "orders!connection@orders.c:78", &stack);
         stage.join(4249, ms + 2, tid << 12);
         stage.exit(tid, ms + 3 + at % 5);
@@ -80,7 +107,11 @@ fn names() -> Model {
         ],
     );
     stage.truncated = Some("no unwind information or readable code at 0x7f5500001234");
-    let deep: Vec<Function> = [vec!["orders!descend@tree.c:9"; 200], vec!["orders!even@tree.c:20", "orders!odd@tree.c:24"].repeat(40)].concat();
+    let deep: Vec<Function> = [
+        vec!["orders!descend@tree.c:9"; 200],
+        vec!["orders!even@tree.c:20", "orders!odd@tree.c:24"].repeat(40),
+    ]
+    .concat();
     stage.spawn(12, 13, 5, "orders!?", &deep);
     stage.spawn(13, 14, 7, "?", &["?"]);
     stage.name(13, "\u{1b}[31mevil\u{202e}", 9);
@@ -92,20 +123,50 @@ fn names() -> Model {
 fn broken() -> Model {
     let mut stage = Stage::new();
     for tid in 11..14 {
-        stage.add(ThreadSeen { tid, name: "pool".into(), existed_before: true, ..Default::default() });
-        stage.look(tid, 1, &["libc.so.6!futex_wait", "orders!worker@orders.c:40", "libc.so.6!start_thread"]);
+        stage.add(ThreadSeen {
+            tid,
+            name: "pool".into(),
+            existed_before: true,
+            ..Default::default()
+        });
+        stage.look(
+            tid,
+            1,
+            &[
+                "libc.so.6!futex_wait",
+                "orders!worker@orders.c:40",
+                "libc.so.6!start_thread",
+            ],
+        );
     }
-    stage.look(PID, 1, &["libc.so.6!read", MAIN, "libc.so.6!__libc_start_main"]);
-    stage.spawn(11, 20, 2, "orders!helper", &[START, "orders!worker@orders.c:44", "libc.so.6!start_thread"]);
+    stage.look(
+        PID,
+        1,
+        &["libc.so.6!read", MAIN, "libc.so.6!__libc_start_main"],
+    );
+    stage.spawn(
+        11,
+        20,
+        2,
+        "orders!helper",
+        &[START, "orders!worker@orders.c:44", "libc.so.6!start_thread"],
+    );
     stage.seen(21, "stranger", 5);
-    stage.add(Dropped { probe: 1, count: 17, time_ns: 0 });
+    stage.add(Dropped {
+        probe: 1,
+        count: 17,
+        time_ns: 0,
+    });
     stage.add(Note {
         severity: Severity::Warning.into(),
         text: "The server does not report thread exits, so the list of threads is read every 100 ms; short-lived threads may be missing.".into(),
         ..Default::default()
     });
     let mut capture = Capture::from_records(stage.records.clone());
-    capture.cut = Some(Cut { offset: 81_920, reason: CutReason::InBlock { missing: Some(311) } });
+    capture.cut = Some(Cut {
+        offset: 81_920,
+        reason: CutReason::InBlock { missing: Some(311) },
+    });
     stage.model_of(&capture)
 }
 
@@ -118,33 +179,54 @@ fn text(view: View, model: &Model, width: usize, color: bool) -> String {
 }
 
 fn check(name: &str, text: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/views/golden").join(name);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("src/views/golden")
+        .join(name);
     if std::env::var_os("UNSPOOL_BLESS").is_some() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, text).unwrap();
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(text == expected, "{name} differs; UNSPOOL_BLESS=1 writes it anew. Now:\n{text}");
+    assert!(
+        text == expected,
+        "{name} differs; UNSPOOL_BLESS=1 writes it anew. Now:\n{text}"
+    );
 }
 
 #[test]
 fn trees_look_as_they_should() {
-    for (name, model) in [("orders", orders()), ("names", names()), ("broken", broken())] {
+    for (name, model) in [
+        ("orders", orders()),
+        ("names", names()),
+        ("broken", broken()),
+    ] {
         for width in [100, 60] {
-            check(&format!("{name}.tree.{width}.txt"), &text(tree::write, &model, width, false));
+            check(
+                &format!("{name}.tree.{width}.txt"),
+                &text(tree::write, &model, width, false),
+            );
         }
     }
 }
 
 #[test]
 fn stacks_look_as_they_should() {
-    check("broken.stacks.100.txt", &text(stacks::write, &broken(), 100, false));
+    check(
+        "broken.stacks.100.txt",
+        &text(stacks::write, &broken(), 100, false),
+    );
 }
 
 #[test]
 fn json_is_as_documented() {
-    check("broken.report.json", &text(report_json::write, &broken(), 100, false));
-    check("broken.inspect.json", &text(inspect_json::write, &broken(), 100, false));
+    check(
+        "broken.report.json",
+        &text(report_json::write, &broken(), 100, false),
+    );
+    check(
+        "broken.inspect.json",
+        &text(inspect_json::write, &broken(), 100, false),
+    );
 }
 
 #[test]
@@ -170,8 +252,15 @@ fn no_line_is_wider_than_the_page() {
     let mut deep = Stage::new();
     for tid in 1..200 {
         let creator = if tid == 1 { PID } else { tid - 1 };
-        let stack = ["orders!a_function_with_a_name_of_some_length@a/rather/long/path/to/a/file.c:123456"];
-        deep.spawn(creator, tid, tid * 2, "orders!nested_thread_function", &stack);
+        let stack =
+            ["orders!a_function_with_a_name_of_some_length@a/rather/long/path/to/a/file.c:123456"];
+        deep.spawn(
+            creator,
+            tid,
+            tid * 2,
+            "orders!nested_thread_function",
+            &stack,
+        );
         deep.name(tid, "漢字漢字漢字漢字漢字漢字", 900);
     }
     for model in [orders(), names(), broken(), deep.model(), Model::default()] {
@@ -204,8 +293,12 @@ fn every_json_field_is_documented() {
     let docs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/report-json.md");
     let docs = std::fs::read_to_string(docs).unwrap();
     let (report, inspection) = docs.split_once("# `unspool inspect").unwrap();
-    for (docs, view) in [(report, report_json::write as View), (inspection, inspect_json::write as View)] {
-        let json: serde_json::Value = serde_json::from_str(&text(view, &broken(), 100, false)).unwrap();
+    for (docs, view) in [
+        (report, report_json::write as View),
+        (inspection, inspect_json::write as View),
+    ] {
+        let json: serde_json::Value =
+            serde_json::from_str(&text(view, &broken(), 100, false)).unwrap();
         assert_eq!(json["schema_version"], 1);
         let mut found = Vec::new();
         fields(&json, &mut found);
@@ -213,7 +306,8 @@ fn every_json_field_is_documented() {
         found.dedup();
         assert!(found.len() > 10);
         for field in found {
-            let named = docs.contains(&format!("`{field}`")) || report.contains(&format!("| `{field}` |"));
+            let named =
+                docs.contains(&format!("`{field}`")) || report.contains(&format!("| `{field}` |"));
             assert!(named, "{field} is not documented");
         }
     }

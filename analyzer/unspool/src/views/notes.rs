@@ -18,7 +18,7 @@ pub(super) fn first(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
             &lead,
             &Line::new().with(Ink::Plain, "  "),
             Ink::Alarm,
-            &note.text,
+            &sentence(&note.text),
         )?;
         any = true;
     }
@@ -46,9 +46,23 @@ pub(super) fn last(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
                 &lead,
                 &Line::new().with(Ink::Plain, "    "),
                 Ink::Plain,
-                &note.text,
+                &sentence(&note.text),
             )?;
         }
     }
     Ok(())
+}
+
+/// A capital letter at the beginning, unless that is a name, and a full stop.
+fn sentence(text: &str) -> String {
+    let word = text.split(' ').next().unwrap_or_default();
+    let plain = word.chars().all(|c| c.is_ascii_lowercase());
+    let mut sentence = text.trim_end().to_owned();
+    if plain && !sentence.is_empty() {
+        sentence[..1].make_ascii_uppercase();
+    }
+    if sentence.ends_with(|c: char| c.is_alphanumeric() || c == ')') {
+        sentence.push('.');
+    }
+    sentence
 }

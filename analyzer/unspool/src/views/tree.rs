@@ -75,9 +75,9 @@ fn summary(model: &Model, forest: &Forest) -> String {
     }
     text.push_str(&format!(" in {}", phrase::duration(recording.duration_ns)));
     match recording.program_end {
-        Some(ProgramEnd::Exited(code)) => text.push_str(&format!("; it exited with code {code}")),
+        Some(ProgramEnd::Exited(code)) => text.push_str(&format!("; exit code {code}")),
         Some(ProgramEnd::Signal(signal)) => {
-            text.push_str(&format!("; it was killed by signal {signal}"));
+            text.push_str(&format!("; killed by signal {signal}"));
         }
         None => {}
     }

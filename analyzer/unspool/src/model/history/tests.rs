@@ -2,7 +2,11 @@ use crate::model::staged::{PID, Stage};
 use crate::model::{Creation, Ending, Model, Severity, Thread, ThreadIndex};
 use unspool_capture::{Capture, Cut, CutReason, Dropped, Record, ThreadSeen};
 
-const MAIN: &[&str] = &["orders!start@orders.c:27", "orders!main@orders.c:125", "libc.so.6!__libc_start_main"];
+const MAIN: &[&str] = &[
+    "orders!start@orders.c:27",
+    "orders!main@orders.c:125",
+    "libc.so.6!__libc_start_main",
+];
 
 fn thread(model: &Model, tid: u64) -> &Thread {
     let mut found = model.threads.iter().filter(|thread| thread.tid == tid);
@@ -12,7 +16,11 @@ fn thread(model: &Model, tid: u64) -> &Thread {
 }
 
 fn notes(model: &Model) -> String {
-    model.notes.iter().map(|note| format!("{}\n", note.text)).collect()
+    model
+        .notes
+        .iter()
+        .map(|note| format!("{}\n", note.text))
+        .collect()
 }
 
 #[test]
@@ -27,22 +35,48 @@ fn a_thread_from_creation_to_join() {
     assert_eq!(model.notes, []);
     let worker = thread(&model, 11);
     assert_eq!(worker.name, "pool");
-    assert_eq!(worker.function.as_ref().unwrap().function.as_deref(), Some("worker"));
+    assert_eq!(
+        worker.function.as_ref().unwrap().function.as_deref(),
+        Some("worker")
+    );
     assert_eq!(worker.creator(), model.main());
     assert_eq!(worker.joiner, model.main());
     let stack = worker.creation_stack().unwrap();
-    let names: Vec<_> = stack.frames.iter().map(|f| f.place.function.as_deref().unwrap()).collect();
-    assert_eq!(names, ["start", "main", "__libc_start_main"], "without pthread_create");
-    assert_eq!((worker.created_ns, worker.started_ns), (Some(5_000_001), Some(6_000_002)));
-    assert_eq!((worker.ended_ns, worker.ending, worker.end_exact), (Some(8_000_000), Ending::Joined, true));
+    let names: Vec<_> = stack
+        .frames
+        .iter()
+        .map(|f| f.place.function.as_deref().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        ["start", "main", "__libc_start_main"],
+        "without pthread_create"
+    );
+    assert_eq!(
+        (worker.created_ns, worker.started_ns),
+        (Some(5_000_001), Some(6_000_002))
+    );
+    assert_eq!(
+        (worker.ended_ns, worker.ending, worker.end_exact),
+        (Some(8_000_000), Ending::Joined, true)
+    );
     let main = thread(&model, PID);
-    assert_eq!((&main.creation, main.ending), (&Creation::Main, Ending::Exited));
+    assert_eq!(
+        (&main.creation, main.ending),
+        (&Creation::Main, Ending::Exited)
+    );
 }
 
 #[test]
 fn inlined_callers_of_the_creation_function_stay() {
     let mut stage = Stage::new();
-    stage.spawn(PID, 11, 5, "orders!worker", &["~orders!inlined", "orders!outer"]);
+    stage.spawn(
+        PID,
+        11,
+        5,
+        "orders!worker",
+        &["~orders!inlined", "orders!outer"],
+    );
     let model = stage.model();
     let stack = thread(&model, 11).creation_stack().unwrap();
     assert_eq!(stack.frames.len(), 2);
@@ -61,9 +95,17 @@ fn equal_creations_are_told_apart_by_handle() {
     let model = stage.model();
     let caller = |tid| {
         let stack = thread(&model, tid).creation_stack().unwrap();
-        stack.frames[0].place.function.as_deref().unwrap().to_owned()
+        stack.frames[0]
+            .place
+            .function
+            .as_deref()
+            .unwrap()
+            .to_owned()
     };
-    assert_eq!((caller(11).as_str(), caller(12).as_str()), ("first", "second"));
+    assert_eq!(
+        (caller(11).as_str(), caller(12).as_str()),
+        ("first", "second")
+    );
     assert!(!notes(&model).contains("order of events"));
 }
 
@@ -73,7 +115,9 @@ fn a_place_that_is_used_again_keeps_its_first_handle() {
     let place = stage.create(PID, 1, "orders!worker", 0, &["orders!first"]);
     stage.create(PID, 2, "orders!worker", 0, &["orders!second"]);
     // The second creation is told the same place, whose content was read before it was overwritten.
-    let Some(Record::Event(second)) = stage.records.last_mut() else { panic!() };
+    let Some(Record::Event(second)) = stage.records.last_mut() else {
+        panic!()
+    };
     second.args[0] = place;
     second.reads.push(unspool_capture::Read {
         role: unspool_capture::ReadRole::Handle.into(),
@@ -95,8 +139,17 @@ fn without_handles_order_decides_and_is_said_to() {
     stage.start(11, 3, "orders!worker", 0, &[], 0);
     stage.start(12, 4, "orders!worker", 0, &[], 0);
     let model = stage.model();
-    assert!(matches!(thread(&model, 11).creation, Creation::Seen { inferred: true, .. }));
-    assert!(matches!(thread(&model, 12).creation, Creation::Seen { inferred: false, .. }));
+    assert!(matches!(
+        thread(&model, 11).creation,
+        Creation::Seen { inferred: true, .. }
+    ));
+    assert!(matches!(
+        thread(&model, 12).creation,
+        Creation::Seen {
+            inferred: false,
+            ..
+        }
+    ));
     let stack = thread(&model, 11).creation_stack().unwrap();
     assert_eq!(stack.frames[0].place.function.as_deref(), Some("first"));
     assert!(notes(&model).contains("For 1 thread the creation was told from the order"));
@@ -113,8 +166,14 @@ fn a_tid_used_again_is_another_thread() {
     let model = stage.model();
     let same: Vec<&Thread> = model.threads.iter().filter(|t| t.tid == 11).collect();
     assert_eq!(same.len(), 3);
-    assert_eq!((same[0].ended_ns, same[0].end_exact), (Some(3_000_000), true));
-    assert_eq!((same[1].ended_ns.is_some(), same[1].end_exact), (true, false));
+    assert_eq!(
+        (same[0].ended_ns, same[0].end_exact),
+        (Some(3_000_000), true)
+    );
+    assert_eq!(
+        (same[1].ended_ns.is_some(), same[1].end_exact),
+        (true, false)
+    );
     assert_eq!(same[2].ending, Ending::Alive);
     assert_ne!(same[0].key, same[1].key);
     assert_eq!(same[0].key, same[2].key);
@@ -162,7 +221,10 @@ fn joins_and_detaches_find_their_threads() {
     let ending = |tid| thread(&model, tid).ending;
     assert_eq!(ending(11), Ending::Joined);
     assert_eq!(ending(12), Ending::Detached);
-    assert_eq!((ending(13), thread(&model, 13).detached), (Ending::Alive, true));
+    assert_eq!(
+        (ending(13), thread(&model, 13).detached),
+        (Ending::Alive, true)
+    );
     assert_eq!(ending(14), Ending::Exited);
 }
 
@@ -174,8 +236,15 @@ fn whoever_goes_on_after_a_join_has_joined() {
     stage.join(PID, 5, 11 << 12);
     stage.join(PID, 6, 12 << 12);
     let model = stage.model();
-    assert_eq!((thread(&model, 11).ending, thread(&model, 11).end_exact), (Ending::Joined, false));
-    assert_eq!(thread(&model, 12).ending, Ending::Alive, "main may still wait for it");
+    assert_eq!(
+        (thread(&model, 11).ending, thread(&model, 11).end_exact),
+        (Ending::Joined, false)
+    );
+    assert_eq!(
+        thread(&model, 12).ending,
+        Ending::Alive,
+        "main may still wait for it"
+    );
 }
 
 #[test]
@@ -189,9 +258,19 @@ fn joins_are_followed_down_when_nobody_reports_ends() {
     stage.join(PID, 9, 13 << 12);
     let running = stage.model();
     for tid in [11, 12] {
-        assert_eq!((thread(&running, tid).ending, thread(&running, tid).end_exact), (Ending::Joined, false));
+        assert_eq!(
+            (
+                thread(&running, tid).ending,
+                thread(&running, tid).end_exact
+            ),
+            (Ending::Joined, false)
+        );
     }
-    assert_eq!(thread(&running, 13).ending, Ending::Alive, "main may still wait for it");
+    assert_eq!(
+        thread(&running, 13).ending,
+        Ending::Alive,
+        "main may still wait for it"
+    );
     stage.end(10);
     let model = stage.model();
     assert_eq!(thread(&model, 13).ending, Ending::Joined);
@@ -217,12 +296,22 @@ fn a_cut_capture_says_so_and_links_what_is_left() {
     stage.seen(11, "", 2);
     stage.create(PID, 3, "orders!worker", 1, MAIN);
     let mut capture = Capture::from_records(stage.records.clone());
-    capture.cut = Some(Cut { offset: 77, reason: CutReason::NoEnd });
+    capture.cut = Some(Cut {
+        offset: 77,
+        reason: CutReason::NoEnd,
+    });
     let model = stage.model_of(&capture);
     assert!(model.recording.cut);
     assert_eq!(model.notes[0].severity, Severity::Error);
-    assert!(model.notes[0].text.contains("cut at byte 77"), "{}", model.notes[0].text);
-    assert!(matches!(thread(&model, 11).creation, Creation::Seen { inferred: true, .. }));
+    assert!(
+        model.notes[0].text.contains("cut at byte 77"),
+        "{}",
+        model.notes[0].text
+    );
+    assert!(matches!(
+        thread(&model, 11).creation,
+        Creation::Seen { inferred: true, .. }
+    ));
     assert!(notes(&model).contains("1 creation did not lead to a thread that was seen"));
 }
 
@@ -235,7 +324,11 @@ fn records_out_of_order_are_put_in_order() {
     let last = stage.records.len() - 1;
     stage.records.swap(last, last - 1);
     assert_eq!(stage.model().threads, whole.threads);
-    let doubled: Vec<Record> = stage.records.iter().flat_map(|r| [r.clone(), r.clone()]).collect();
+    let doubled: Vec<Record> = stage
+        .records
+        .iter()
+        .flat_map(|r| [r.clone(), r.clone()])
+        .collect();
     stage.records = doubled;
     assert_eq!(stage.model().threads, whole.threads);
 }
@@ -244,9 +337,15 @@ fn records_out_of_order_are_put_in_order() {
 fn lost_events_are_counted() {
     let mut stage = Stage::new();
     stage.spawn(PID, 11, 1, "orders!worker", MAIN);
-    stage.records.retain(|record| !matches!(record, Record::Event(event) if event.seq == 1));
+    stage
+        .records
+        .retain(|record| !matches!(record, Record::Event(event) if event.seq == 1));
     stage.spawn(PID, 12, 3, "orders!worker", MAIN);
-    stage.add(Dropped { probe: 1, count: 4, time_ns: 5 });
+    stage.add(Dropped {
+        probe: 1,
+        count: 4,
+        time_ns: 5,
+    });
     let model = stage.model();
     assert_eq!(model.recording.dropped, 4);
     assert!(model.notes[0].text.starts_with("4 events were lost"));
@@ -256,10 +355,16 @@ fn lost_events_are_counted() {
 #[test]
 fn nothing_watched_is_no_empty_result() {
     let mut stage = Stage::new();
-    stage.records.retain(|record| !matches!(record, Record::Probe(_)));
+    stage
+        .records
+        .retain(|record| !matches!(record, Record::Probe(_)));
     let model = stage.model();
     assert_eq!(model.notes[0].severity, Severity::Error);
-    assert!(model.notes[0].text.starts_with("No thread creation was watched"));
+    assert!(
+        model.notes[0]
+            .text
+            .starts_with("No thread creation was watched")
+    );
     let empty = stage.model_of(&Capture::default());
     assert!(empty.notes[0].text.starts_with("No thread was recorded"));
 }
@@ -267,15 +372,45 @@ fn nothing_watched_is_no_empty_result() {
 #[test]
 fn threads_from_before_are_known_by_their_stacks() {
     let mut stage = Stage::new();
-    for (tid, function) in [(11, "orders!worker"), (12, "orders!worker"), (13, "orders!other")] {
-        stage.add(ThreadSeen { tid, existed_before: true, ..Default::default() });
-        stage.look(tid, 0, &["libc.so.6!nanosleep", function, "libc.so.6!start_thread", "libc.so.6!clone3"]);
+    for (tid, function) in [
+        (11, "orders!worker"),
+        (12, "orders!worker"),
+        (13, "orders!other"),
+    ] {
+        stage.add(ThreadSeen {
+            tid,
+            existed_before: true,
+            ..Default::default()
+        });
+        stage.look(
+            tid,
+            0,
+            &[
+                "libc.so.6!nanosleep",
+                function,
+                "libc.so.6!start_thread",
+                "libc.so.6!clone3",
+            ],
+        );
     }
     // Stripped: no name in the C library's start code.
-    stage.add(ThreadSeen { tid: 14, existed_before: true, ..Default::default() });
-    stage.look(14, 0, &["libc.so.6!?", "orders!worker", "libc.so.6!?", "libc.so.6!?"]);
+    stage.add(ThreadSeen {
+        tid: 14,
+        existed_before: true,
+        ..Default::default()
+    });
+    stage.look(
+        14,
+        0,
+        &["libc.so.6!?", "orders!worker", "libc.so.6!?", "libc.so.6!?"],
+    );
     let model = stage.model();
-    let function = |tid| thread(&model, tid).function.as_ref().and_then(|f| f.function.as_deref());
+    let function = |tid| {
+        thread(&model, tid)
+            .function
+            .as_ref()
+            .and_then(|f| f.function.as_deref())
+    };
     assert_eq!(function(11), Some("worker"));
     assert_eq!(function(13), Some("other"));
     assert_eq!(function(14), Some("worker"));
@@ -290,7 +425,11 @@ fn threads_from_before_are_known_by_their_stacks() {
 #[test]
 fn a_hostile_capture_makes_no_circle() {
     let mut stage = Stage::new();
-    stage.add(ThreadSeen { tid: 11, existed_before: true, ..Default::default() });
+    stage.add(ThreadSeen {
+        tid: 11,
+        existed_before: true,
+        ..Default::default()
+    });
     stage.spawn(11, 12, 1, "orders!worker", MAIN);
     // 12 creates what then starts as 11, who is older than it.
     stage.spawn(12, 11, 5, "orders!worker", MAIN);

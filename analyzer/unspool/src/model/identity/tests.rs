@@ -5,7 +5,12 @@ use crate::model::{Model, Thread};
 const MAIN: &[&str] = &["orders!start@orders.c:27", "orders!main"];
 
 fn key(model: &Model, tid: u64) -> Key {
-    model.threads.iter().find(|thread| thread.tid == tid).map(|thread: &Thread| thread.key).unwrap()
+    model
+        .threads
+        .iter()
+        .find(|thread| thread.tid == tid)
+        .map(|thread: &Thread| thread.key)
+        .unwrap()
 }
 
 /// The same program somewhere else in memory, with other thread ids.
@@ -13,13 +18,21 @@ fn run(bias: u64, tids: u64) -> Vec<Key> {
     let mut stage = Stage::new();
     stage.bias = bias;
     stage.spawn(PID, tids + 1, 1, "orders!worker", MAIN);
-    stage.spawn(PID, tids + 2, 3, "orders!worker", &["orders!start@orders.c:27", "orders!other", "orders!main"]);
+    stage.spawn(
+        PID,
+        tids + 2,
+        3,
+        "orders!worker",
+        &["orders!start@orders.c:27", "orders!other", "orders!main"],
+    );
     stage.spawn(PID, tids + 3, 5, "orders!writer", MAIN);
     stage.spawn(tids + 1, tids + 4, 7, "orders!child", &["orders!worker"]);
     stage.spawn(tids + 2, tids + 5, 9, "orders!child", &["orders!worker"]);
     stage.spawn(PID, tids + 6, 11, "orders!worker", MAIN);
     let model = stage.model();
-    (0..=6).map(|i| key(&model, if i == 0 { PID } else { tids + i })).collect()
+    (0..=6)
+        .map(|i| key(&model, if i == 0 { PID } else { tids + i }))
+        .collect()
 }
 
 #[test]
@@ -44,7 +57,10 @@ fn keys_differ_where_threads_do() {
 #[test]
 fn keys_are_a_promise() {
     // Compared across versions of Unspool: a change here is a change of docs/report-json.md, "Keys".
-    let keys: Vec<String> = run(0x5555_0000_0000, 100)[..2].iter().map(Key::to_string).collect();
+    let keys: Vec<String> = run(0x5555_0000_0000, 100)[..2]
+        .iter()
+        .map(Key::to_string)
+        .collect();
     assert_eq!(keys, ["603e8390f46b5ece", "237461f4b11c362b"]);
 }
 
@@ -56,7 +72,12 @@ fn code_of_no_module_brings_no_address_in() {
         stage.spawn(PID, 11, 1, "orders!worker", &["?", "orders!main"]);
         stage.spawn(PID, 12, 3, "?", MAIN);
         let model = stage.model();
-        assert!(model.notes.iter().any(|n| n.text.starts_with("2 threads were created through code")));
+        assert!(
+            model
+                .notes
+                .iter()
+                .any(|n| n.text.starts_with("2 threads were created through code"))
+        );
         (key(&model, 11), key(&model, 12))
     };
     assert_eq!(keys(0x5555_0000_0000), keys(0x7f12_3450_0000));
@@ -67,8 +88,18 @@ fn inlining_is_no_part_of_identity() {
     // Whether debug information is there or not, the frames on the stack are the same.
     let key_of = |inlined: &[&'static str]| {
         let mut stage = Stage::new();
-        stage.spawn(PID, 10, 1, "orders!worker", &["orders!outer", "~orders!inlined", "orders!main"]);
-        let stack: Vec<&str> = inlined.iter().copied().chain(["orders!outer", "orders!main"]).collect();
+        stage.spawn(
+            PID,
+            10,
+            1,
+            "orders!worker",
+            &["orders!outer", "~orders!inlined", "orders!main"],
+        );
+        let stack: Vec<&str> = inlined
+            .iter()
+            .copied()
+            .chain(["orders!outer", "orders!main"])
+            .collect();
         stage.spawn(PID, 11, 3, "orders!worker", &stack);
         key(&stage.model(), 11)
     };

@@ -141,6 +141,12 @@ impl Files {
     /// What is wrong with files that frames were in.
     pub(super) fn notes(&self) -> Vec<Note> {
         let mut notes = Vec::new();
+        let with_lines: Vec<&str> = self
+            .files
+            .iter()
+            .filter(|f| f.lines)
+            .map(|f| base_name(&f.path))
+            .collect();
         let mut without_lines = Vec::new();
         for file in self.files.iter().filter(|file| file.needed) {
             match &file.state {
@@ -158,7 +164,7 @@ impl Files {
                     notes.extend(opened.notes.iter().map(note));
                     notes.extend(opened.image.notes().iter().map(note));
                     notes.extend(opened.locator.notes().iter().map(note));
-                    if !file.lines {
+                    if !with_lines.contains(&base_name(&file.path)) {
                         without_lines.push(base_name(&file.path));
                     }
                 }

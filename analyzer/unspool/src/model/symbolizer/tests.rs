@@ -1,6 +1,9 @@
 //! Against a real file: this very test program, mapped where nobody maps it.
 
-use unspool_capture::{Capture, Chunk, ModuleLoaded, ModuleUnloaded, Record, RegisterLayout, Snapshot, Target, ThreadSeen};
+use unspool_capture::{
+    Capture, Chunk, ModuleLoaded, ModuleUnloaded, Record, RegisterLayout, Snapshot, Target,
+    ThreadSeen,
+};
 use unspool_image::{Arch, Finder, Image};
 
 use super::{Symbolizer, epoch};
@@ -25,7 +28,12 @@ fn capture(path: &str, build_id: Vec<u8>) -> Capture {
         Arch::X86_64 => "rsp",
         _ => "sp",
     };
-    let layout = |name: &str, offset| RegisterLayout { name: name.into(), bits: 64, offset, ..Default::default() };
+    let layout = |name: &str, offset| RegisterLayout {
+        name: name.into(),
+        bits: 64,
+        offset,
+        ..Default::default()
+    };
     Capture::from_records(vec![
         Target {
             arch: arch.gdb_name().into(),
@@ -49,7 +57,11 @@ fn capture(path: &str, build_id: Vec<u8>) -> Capture {
 }
 
 fn own_path() -> String {
-    std::env::current_exe().unwrap().to_str().unwrap().to_owned()
+    std::env::current_exe()
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .to_owned()
 }
 
 fn own_image() -> Image {
@@ -60,7 +72,10 @@ fn landmark() -> u64 {
     assert_eq!(unspool_symbolizer_landmark(), 7);
     let image = own_image();
     let mut functions = image.symbols().functions();
-    functions.find(|f| f.name.contains("unspool_symbolizer_landmark")).unwrap().svma
+    functions
+        .find(|f| f.name.contains("unspool_symbolizer_landmark"))
+        .unwrap()
+        .svma
 }
 
 fn open(capture: &Capture) -> Symbolizer {
@@ -72,7 +87,10 @@ fn open(capture: &Capture) -> Symbolizer {
 fn snapshot(pc: u64, stack: Vec<u8>) -> Snapshot {
     Snapshot {
         registers: [pc.to_le_bytes(), 0x7000_0000u64.to_le_bytes()].concat(),
-        chunks: vec![Chunk { address: 0x7000_0000, bytes: stack }],
+        chunks: vec![Chunk {
+            address: 0x7000_0000,
+            bytes: stack,
+        }],
         ..Default::default()
     }
 }
@@ -82,9 +100,25 @@ fn an_address_gets_its_function_module_and_line() {
     let svma = landmark();
     let mut symbolizer = open(&capture(&own_path(), Vec::new()));
     let place = symbolizer.place(2, svma + BIAS);
-    assert!(place.function.as_deref().unwrap().ends_with("::unspool_symbolizer_landmark"));
-    assert_eq!((place.offset, place.svma, place.avma), (0, Some(svma), svma + BIAS));
-    assert!(place.file.as_deref().unwrap().ends_with("symbolizer/tests.rs"), "{place:?}");
+    assert!(
+        place
+            .function
+            .as_deref()
+            .unwrap()
+            .ends_with("::unspool_symbolizer_landmark")
+    );
+    assert_eq!(
+        (place.offset, place.svma, place.avma),
+        (0, Some(svma), svma + BIAS)
+    );
+    assert!(
+        place
+            .file
+            .as_deref()
+            .unwrap()
+            .ends_with("symbolizer/tests.rs"),
+        "{place:?}"
+    );
     assert_eq!(place.module.as_deref(), Some(own_path().as_str()));
 
     let stack = symbolizer.backtrace(2, &snapshot(svma + BIAS, Vec::new()));
@@ -99,11 +133,22 @@ fn a_missing_file_leaves_module_and_offset() {
     let mut symbolizer = open(&capture);
     let stack = symbolizer.backtrace(2, &snapshot(BIAS + 0x1234, vec![0; 64]));
     let place = &stack.frames[0].place;
-    assert_eq!((place.module_name(), place.svma, place.offset), (Some("lib.so"), Some(0x1234), 0x1234));
+    assert_eq!(
+        (place.module_name(), place.svma, place.offset),
+        (Some("lib.so"), Some(0x1234), 0x1234)
+    );
     assert_eq!(place.function, None);
-    assert_eq!(stack.truncated.as_deref(), Some("the file of lib.so is missing"));
+    assert_eq!(
+        stack.truncated.as_deref(),
+        Some("the file of lib.so is missing")
+    );
     let notes: Vec<Note> = symbolizer.take_notes();
-    assert!(notes[0].text.starts_with("The file of /no/such/lib.so could not be used"), "{notes:?}");
+    assert!(
+        notes[0]
+            .text
+            .starts_with("The file of /no/such/lib.so could not be used"),
+        "{notes:?}"
+    );
 }
 
 #[test]
@@ -128,7 +173,13 @@ fn files_no_stack_is_in_are_not_missed() {
 fn an_unknown_architecture_is_an_error_note() {
     let mut capture = capture(&own_path(), Vec::new());
     capture.target.arch = "vax".into();
-    capture.records.push(unspool_capture::Event { snapshot: Some(snapshot(1, vec![])), ..Default::default() }.into());
+    capture.records.push(
+        unspool_capture::Event {
+            snapshot: Some(snapshot(1, vec![])),
+            ..Default::default()
+        }
+        .into(),
+    );
     let mut symbolizer = open(&capture);
     let stack = symbolizer.backtrace(3, &snapshot(1, vec![]));
     assert!(stack.frames.is_empty() && stack.truncated.is_some());
@@ -138,10 +189,22 @@ fn an_unknown_architecture_is_an_error_note() {
 #[test]
 fn addresses_belong_to_what_was_mapped_then() {
     let load = |id: u32, start: u64| -> Record {
-        ModuleLoaded { id, start, end: start + 0x1000, ..Default::default() }.into()
+        ModuleLoaded {
+            id,
+            start,
+            end: start + 0x1000,
+            ..Default::default()
+        }
+        .into()
     };
     let event = || -> Record { unspool_capture::Event::default().into() };
-    let unload = |id: u32| -> Record { ModuleUnloaded { id, ..Default::default() }.into() };
+    let unload = |id: u32| -> Record {
+        ModuleUnloaded {
+            id,
+            ..Default::default()
+        }
+        .into()
+    };
     let records = [
         event(),
         load(1, 0x1000),
@@ -155,11 +218,18 @@ fn addresses_belong_to_what_was_mapped_then() {
     ];
     let epochs = epoch::divide(&records);
     let owner = |record: usize, avma: u64| {
-        let epoch = epochs.iter().rev().find(|epoch| epoch.first <= record).unwrap();
+        let epoch = epochs
+            .iter()
+            .rev()
+            .find(|epoch| epoch.first <= record)
+            .unwrap();
         epoch.owner(avma)
     };
     assert_eq!(owner(0, 0x1fff), Some(0), "noticed after its code ran");
-    assert_eq!((owner(3, 0x1000), owner(3, 0x2000), owner(3, 0x3000)), (Some(0), Some(1), None));
+    assert_eq!(
+        (owner(3, 0x1000), owner(3, 0x2000), owner(3, 0x3000)),
+        (Some(0), Some(1), None)
+    );
     assert_eq!((owner(6, 0x1000), owner(6, 0x1900)), (None, Some(2)));
     assert_eq!((owner(8, 0x1900), owner(8, 0x27ff)), (Some(3), Some(3)));
 }
