@@ -102,7 +102,9 @@ pub(crate) fn launch(launch: &Launch) -> Result<Tid, Failure> {
 fn until_exec(tid: Tid, mut extra: u32, errors: OwnedFd) -> Result<Tid, Failure> {
     loop {
         match wait(Some(tid), true)? {
-            Some((_, Status::Exec)) if extra == 0 => return Ok(tid),
+            // To the end of the system call, so that its result stands in the registers.
+            Some((_, Status::Exec)) if extra == 0 => ptrace::cont_to_syscall(tid, 0)?,
+            Some((_, Status::Syscall)) => return Ok(tid),
             Some((_, Status::Exec)) => {
                 extra -= 1;
                 ptrace::cont(tid, 0)?;

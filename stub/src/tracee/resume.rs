@@ -195,9 +195,12 @@ impl Process {
         if !enters_kernel && !arch::CAN_STEP {
             return Over::Stuck;
         }
+        // What else is reported meanwhile must not set anybody going.
+        let halting = std::mem::replace(&mut self.halting, true);
         self.breakpoints.lift(&self.memory, at);
         let over = self.execute(tid, motion);
         self.breakpoints.replant(&self.memory, at);
+        self.halting = halting;
         over
     }
 

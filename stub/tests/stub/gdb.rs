@@ -13,19 +13,15 @@ pub fn gdb(program: &Path, commands: &str) -> String {
     let prologue = "set confirm off\nset pagination off\nset width 0\nset sysroot /\n\
                     set debuginfod enabled off\nset style enabled off\n";
     std::fs::write(&script, format!("{prologue}{commands}")).unwrap();
-    let output = Command::new("timeout")
-        .args(["90", "gdb", "-q", "-nx", "-batch", "-x"])
+    // One stream, so that what the program prints stands where it was printed.
+    let output = Command::new("sh")
+        .args(["-c", "exec timeout 90 gdb -q -nx -batch -x \"$0\" \"$1\" 2>&1"])
         .arg(&script)
         .arg(program)
         .stdin(Stdio::null())
-        .stderr(Stdio::piped())
         .output()
         .unwrap();
-    let text = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_ne!(output.status.code(), Some(124), "gdb hangs:\n{text}");
     text
 }

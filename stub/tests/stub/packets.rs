@@ -22,7 +22,7 @@ fn greeting_and_acknowledgements() {
     client.write(b"+");
     let supported = client.ask("qSupported:multiprocess+;swbreak+");
     for feature in [
-        "PacketSize=20000",
+        "PacketSize=020000",
         "QStartNoAckMode+",
         "multiprocess+",
         "vContSupported+",
@@ -159,9 +159,9 @@ fn host_files_are_read_and_never_written() {
     let hex = |text: &str| text.bytes().map(|b| format!("{b:02x}")).collect::<String>();
     let path = hex(program.to_str().unwrap());
     assert_eq!(client.ask("vFile:setfs:0"), "F0");
-    assert_eq!(client.ask(&format!("vFile:open:{path},0,0")), "F3");
+    assert_eq!(client.ask(&format!("vFile:open:{path},0,0")), "F03");
     client.send(b"vFile:pread:3,4,0");
-    assert_eq!(client.receive(), b"F4;\x7fELF");
+    assert_eq!(client.receive(), b"F04;\x7fELF");
     let mut whole = Vec::new();
     loop {
         client.send(format!("vFile:pread:3,20000,{:x}", whole.len()).as_bytes());
@@ -181,12 +181,12 @@ fn host_files_are_read_and_never_written() {
     assert_eq!(stat.len(), 64);
     assert_eq!(stat[28..36], (whole.len() as u64).to_be_bytes());
     assert_eq!(client.ask("vFile:close:3"), "F0");
-    assert_eq!(client.ask("vFile:close:3"), "F-1,9");
+    assert_eq!(client.ask("vFile:close:3"), "F-1,09");
     assert_eq!(client.ask(&format!("vFile:open:{path},1,0")), "F-1,1e");
     assert_eq!(client.ask(&format!("vFile:open:{path},602,1ff")), "F-1,1e");
     assert_eq!(client.ask(&format!("vFile:unlink:{path}")), "F-1,1e");
     let missing = hex("/no/such/file");
-    assert_eq!(client.ask(&format!("vFile:open:{missing},0,0")), "F-1,2");
+    assert_eq!(client.ask(&format!("vFile:open:{missing},0,0")), "F-1,02");
     client.send(format!("vFile:readlink:{}", hex("/proc/self/exe")).as_bytes());
     let link = String::from_utf8_lossy(&client.receive()).into_owned();
     assert!(link.ends_with("unspool-stub"), "{link}");

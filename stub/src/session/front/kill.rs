@@ -7,7 +7,10 @@ use crate::session::debuggee::Debuggee;
 use crate::session::framing::number;
 use crate::session::{Outcome, Session};
 
-pub(super) fn without_reply(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+pub(super) fn without_reply(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    if !rest.is_empty() {
+        return Answer::Reply(Vec::new());
+    }
     debuggee.kill();
     session.outcome = Some(Outcome::Killed);
     Answer::Nothing
