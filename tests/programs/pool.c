@@ -14,6 +14,9 @@ static struct job jobs[8];
 static pthread_t threads[8];
 static unsigned used;
 
+/* Not known to the compiler: it would unroll the loops, and every worker have a path of its own. */
+static volatile unsigned first = 3, more = 2;
+
 static void *worker(void *argument)
 {
     struct job *job = argument;
@@ -51,9 +54,9 @@ __attribute__((noinline)) static int replace(void)
 
 int main(void)
 {
-    start_pool(3);
-    grow(2);
-    grow(2);
+    start_pool(first);
+    grow(more);
+    grow(more);
     int count = replace();
 
     unsigned long sum = 0;
