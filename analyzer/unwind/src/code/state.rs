@@ -106,7 +106,12 @@ impl State {
             .chain([4, 5, 6, 8, 9, 10, 12])
             .find_map(base)?;
         // Start code clears lr (and fp) to say that nothing called it.
-        let ra = match self.places_of(LR).next() {
+        // A row is looked up inside the call instruction too, which is about to overwrite lr: the stack, if the
+        // return address is there, is the better place.
+        let stored = self
+            .places_of(LR)
+            .find(|place| matches!(place, Place::AtCfa(_)));
+        let ra = match stored.or_else(|| self.places_of(LR).next()) {
             Some(place) => place,
             None if self.registers[usize::from(LR)] == Value::Constant(0) => Place::Undefined,
             None => return None,
