@@ -13,7 +13,16 @@ cfg_select! {
 }
 
 pub(crate) use machine::{
-    CAN_STEP, EXPEDITED, NAME, PC, SETS, TRAP_ADVANCE, Word, before_write,
-    is_system_call, is_trap_report, trap,
+    CAN_STEP, EXPEDITED, NAME, PC, SETS, TRAP_ADVANCE, Word, before_write, is_system_call,
+    is_trap_report, trap,
 };
 pub(crate) use table::{Register, layout};
+
+/// An address as the wide type used above this layer.
+#[allow(
+    clippy::useless_conversion,
+    reason = "not useless where addresses have 32 bits"
+)]
+pub(crate) fn wide(address: Word) -> u64 {
+    address.into()
+}

@@ -78,7 +78,9 @@ pub(crate) enum UsageError {
     #[error("'{0}' is no connection; expected ':PORT', 'HOST:PORT', '-', 'stdio' or 'fd:N'")]
     BadComm(String),
     /// PROG is missing.
-    #[error("no program given; expected 'COMM PROG [ARGS...]', or '--attach COMM PID', or '--multi COMM'")]
+    #[error(
+        "no program given; expected 'COMM PROG [ARGS...]', or '--attach COMM PID', or '--multi COMM'"
+    )]
     NoProgram,
     /// PID is missing or not a number.
     #[error("'{0}' is no process number; expected '--attach COMM PID'")]

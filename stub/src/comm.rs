@@ -45,7 +45,11 @@ impl Comm {
         }
         let (host, port) = text.rsplit_once(':')?;
         if host == "fd" {
-            return port.parse().ok().filter(|fd| *fd >= 0).map(Comm::Descriptor);
+            return port
+                .parse()
+                .ok()
+                .filter(|fd| *fd >= 0)
+                .map(Comm::Descriptor);
         }
         let host = host.strip_prefix("tcp:").unwrap_or(host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -83,8 +87,7 @@ impl Comm {
                 })))
             }
             Comm::Descriptor(number) => {
-                let input = crate::sys::inherited(*number)
-                    .ok_or(CommError::Descriptor(*number))?;
+                let input = crate::sys::inherited(*number).ok_or(CommError::Descriptor(*number))?;
                 let _ = close_on_exec(input.as_fd());
                 let output = input.try_clone().map_err(CommError::Stdio)?;
                 Ok(Door::Open(Some(Stream {
@@ -176,10 +179,7 @@ mod tests {
     #[test]
     fn forms() {
         assert_eq!(Comm::parse(":12"), Some(Comm::Tcp(String::new(), 12)));
-        assert_eq!(
-            Comm::parse("[::1]:0"),
-            Some(Comm::Tcp("::1".to_owned(), 0))
-        );
+        assert_eq!(Comm::parse("[::1]:0"), Some(Comm::Tcp("::1".to_owned(), 0)));
         assert_eq!(Comm::parse("fd:3"), Some(Comm::Descriptor(3)));
         assert_eq!(Comm::parse("-"), Some(Comm::Stdio));
         for bad in ["", "x", ":", ":99999", "fd:x", "fd:-1"] {

@@ -187,7 +187,11 @@ fn build(features: &[Feature], has: impl Fn(&str) -> bool) -> Layout {
             continue;
         }
         let xml = &mut layout.description;
-        let _ = writeln!(xml, "<feature name=\"{}\">\n{}", feature.name, feature.types);
+        let _ = writeln!(
+            xml,
+            "<feature name=\"{}\">\n{}",
+            feature.name, feature.types
+        );
         for row in feature.rows {
             for index in 0..row.count {
                 let number = row.number.filter(|_| index == 0).unwrap_or(next);

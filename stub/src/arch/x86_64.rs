@@ -39,10 +39,7 @@ pub(crate) fn is_trap_report(code: i32) -> bool {
 
 /// Whether an instruction enters the kernel: `syscall`, `sysenter`, `int 0x80`.
 pub(crate) fn is_system_call(code: &[u8]) -> bool {
-    matches!(
-        code,
-        [0x0f, 0x05, ..] | [0x0f, 0x34, ..] | [0xcd, 0x80, ..]
-    )
+    matches!(code, [0x0f, 0x05, ..] | [0x0f, 0x34, ..] | [0xcd, 0x80, ..])
 }
 
 /// Completes a register set before it is written: components that are to be loaded must be
@@ -72,7 +69,9 @@ pub(crate) const FEATURES: &[Feature] = &[
         name: "org.gnu.gdb.i386.sse",
         types: SSE_TYPES,
         rows: &[
-            one("xmm", 128, "vec128", EXTENDED, 160).run(0, 16).stride(16),
+            one("xmm", 128, "vec128", EXTENDED, 160)
+                .run(0, 16)
+                .stride(16),
             one("mxcsr", 32, "i386_mxcsr", EXTENDED, 24).group("vector"),
         ],
         needs: None,
@@ -135,12 +134,23 @@ const CORE: &[Row] = &[
     one("gs", 32, "int32", GENERAL, 26 * 8),
     // The FXSAVE image, 64-bit operand size (SDM vol. 1, 10.5.1).
     one("st", 80, "i387_ext", EXTENDED, 32).run(0, 8).stride(16),
-    one("fctrl", 32, "int", EXTENDED, 0).stored(2).group("float"),
-    one("fstat", 32, "int", EXTENDED, 2).stored(2).group("float"),
-    one("ftag", 32, "int", EXTENDED, 4).stored(1).tag().group("float"),
-    one("fiseg", 32, "int", EXTENDED, 12).stored(2).group("float"),
+    one("fctrl", 32, "int", EXTENDED, 0)
+        .stored(2)
+        .group("float"),
+    one("fstat", 32, "int", EXTENDED, 2)
+        .stored(2)
+        .group("float"),
+    one("ftag", 32, "int", EXTENDED, 4)
+        .stored(1)
+        .tag()
+        .group("float"),
+    one("fiseg", 32, "int", EXTENDED, 12)
+        .stored(2)
+        .group("float"),
     one("fioff", 32, "int", EXTENDED, 8).group("float"),
-    one("foseg", 32, "int", EXTENDED, 20).stored(2).group("float"),
+    one("foseg", 32, "int", EXTENDED, 20)
+        .stored(2)
+        .group("float"),
     one("fooff", 32, "int", EXTENDED, 16).group("float"),
     one("fop", 32, "int", EXTENDED, 6).stored(2).group("float"),
 ];

@@ -151,10 +151,7 @@ mod tests {
     fn good_packets_are_acknowledged() {
         let mut framing = Framing::new();
         let got = feed(&mut framing, b"+$g#67\x03");
-        assert_eq!(
-            got,
-            [Incoming::Packet(b"g".to_vec()), Incoming::Interrupt]
-        );
+        assert_eq!(got, [Incoming::Packet(b"g".to_vec()), Incoming::Interrupt]);
         assert_eq!(framing.take_output(), b"+");
     }
 
@@ -172,7 +169,7 @@ mod tests {
     #[test]
     fn endless_packets_are_dropped() {
         let mut framing = Framing::new();
-        assert!(feed(&mut framing, &vec![b'$'; 10]).is_empty());
+        assert!(feed(&mut framing, &[b'$'; 10]).is_empty());
         assert!(feed(&mut framing, &vec![b'a'; 2 * PACKET_SIZE]).is_empty());
         assert_eq!(feed(&mut framing, b"$?#3f").len(), 1);
     }

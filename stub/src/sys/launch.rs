@@ -83,7 +83,11 @@ pub(crate) fn launch(launch: &Launch) -> Result<Tid, Failure> {
         );
         // SAFETY: as above; the child ends here.
         unsafe {
-            libc::write(error_write.as_raw_fd(), failed.as_ptr().cast(), failed.len());
+            libc::write(
+                error_write.as_raw_fd(),
+                failed.as_ptr().cast(),
+                failed.len(),
+            );
             libc::_exit(127)
         }
     }

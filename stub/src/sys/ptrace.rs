@@ -111,12 +111,7 @@ pub(crate) fn detach(tid: Tid, signal: i32) -> Result<(), Errno> {
 /// What the event stop is about: the new thread, the former id, or the exit status.
 pub(crate) fn event_message(tid: Tid) -> Result<usize, Errno> {
     let mut message: libc::c_ulong = 0;
-    request(
-        libc::PTRACE_GETEVENTMSG,
-        tid,
-        0,
-        &raw mut message as usize,
-    )?;
+    request(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut message as usize)?;
     Ok(message as usize)
 }
 
@@ -130,12 +125,7 @@ pub(crate) fn signal_info(tid: Tid) -> Result<SignalInfo, Errno> {
 
 /// Replaces the signal at which a thread is stopped.
 pub(crate) fn set_signal_info(tid: Tid, info: &SignalInfo) -> Result<(), Errno> {
-    request(
-        libc::PTRACE_SETSIGINFO,
-        tid,
-        0,
-        &raw const info.0 as usize,
-    )
+    request(libc::PTRACE_SETSIGINFO, tid, 0, &raw const info.0 as usize)
 }
 
 /// Reads the register set with ELF note type `note`; the answer has the length the kernel gives.

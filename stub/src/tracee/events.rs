@@ -70,7 +70,11 @@ impl Process {
         let stop = self
             .end
             .clone()
-            .or_else(|| self.exits.pop_front().map(|(t, c)| Stop::ThreadExited(t, c)))
+            .or_else(|| {
+                self.exits
+                    .pop_front()
+                    .map(|(t, c)| Stop::ThreadExited(t, c))
+            })
             .or_else(|| self.take_pending());
         if let Some(stop) = stop {
             self.going = false;
@@ -102,9 +106,8 @@ impl Process {
     /// Steps are reported first: the client that asked for one waits for it.
     fn take_pending(&mut self) -> Option<Stop> {
         let has_step = |thread: &Thread| matches!(thread.pending.front(), Some(Pending::Step));
-        let due = |thread: &&mut Thread| {
-            thread.action != Action::Hold && !thread.pending.is_empty()
-        };
+        let due =
+            |thread: &&mut Thread| thread.action != Action::Hold && !thread.pending.is_empty();
         let stepped = self
             .threads
             .iter()

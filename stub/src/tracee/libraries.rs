@@ -118,7 +118,11 @@ impl Process {
             let entry = start + index * 2 * WORD;
             match self.read_number(entry, WORD as usize)? {
                 0 => return None,
-                DT_DEBUG => return self.read_number(entry + WORD, WORD as usize).filter(|a| *a != 0),
+                DT_DEBUG => {
+                    return self
+                        .read_number(entry + WORD, WORD as usize)
+                        .filter(|a| *a != 0);
+                }
                 _ => {}
             }
         }

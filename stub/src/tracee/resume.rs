@@ -320,7 +320,7 @@ impl Process {
 }
 
 /// Where `si_pid` stands: after three ints, aligned as the union that holds it.
-const SENDER: usize = (12 + align_of::<usize>() - 1) / align_of::<usize>() * align_of::<usize>();
+const SENDER: usize = 12_usize.next_multiple_of(align_of::<usize>());
 
 /// A signal as kill(2) would send it.
 fn plain_signal(signal: i32) -> SignalInfo {

@@ -26,37 +26,51 @@ pub(crate) enum Error {
     #[error("cannot start '{0}': no such program; check the path, or PATH for a bare name")]
     NoSuchProgram(String),
     /// The file may not be executed.
-    #[error("cannot start '{0}': it is not executable; make it so with 'chmod +x', or check its directory's permissions")]
+    #[error(
+        "cannot start '{0}': it is not executable; make it so with 'chmod +x', or check its directory's permissions"
+    )]
     NotExecutable(String),
     /// The kernel does not know the format.
     #[error("cannot start '{0}': wrong architecture or not a program (expected an ELF file for {arch}, or a script with a '#!' line)", arch = crate::arch::NAME)]
     WrongFormat(String),
     /// Its interpreter is missing.
-    #[error("cannot start '{0}': the file is there but its interpreter is not; install the dynamic linker or the script's interpreter that it names")]
+    #[error(
+        "cannot start '{0}': the file is there but its interpreter is not; install the dynamic linker or the script's interpreter that it names"
+    )]
     NoInterpreter(String),
     /// The working directory cannot be entered.
     #[error("cannot enter the working directory '{0}': {1}; choose another one")]
     Directory(String, &'static str),
     /// It ended before its first instruction.
-    #[error("'{0}' ended while it was being started; if a wrapper is given, it must execute the program")]
+    #[error(
+        "'{0}' ended while it was being started; if a wrapper is given, it must execute the program"
+    )]
     Ended(String),
     /// Some other refusal.
     #[error("cannot start '{0}': {1}")]
     System(String, &'static str),
     /// There is no such process.
-    #[error("cannot attach to process {0}: no such process; it may have ended: check the number with 'ps'")]
+    #[error(
+        "cannot attach to process {0}: no such process; it may have ended: check the number with 'ps'"
+    )]
     NoSuchProcess(i32),
     /// The kernel forbids it.
-    #[error("cannot attach to process {0}: not permitted; run as its user or as root, and see that /proc/sys/kernel/yama/ptrace_scope allows it (0, or 1 with CAP_SYS_PTRACE)")]
+    #[error(
+        "cannot attach to process {0}: not permitted; run as its user or as root, and see that /proc/sys/kernel/yama/ptrace_scope allows it (0, or 1 with CAP_SYS_PTRACE)"
+    )]
     NotPermitted(i32),
     /// Another tracer has it.
-    #[error("cannot attach to process {0}: process {1} is tracing it already; detach that one first")]
+    #[error(
+        "cannot attach to process {0}: process {1} is tracing it already; detach that one first"
+    )]
     AlreadyTraced(i32, i32),
     /// The number is that of a thread.
     #[error("cannot attach to {0}: it is a thread of process {1}; attach to that")]
     IsThread(i32, i32),
     /// It is dead already.
-    #[error("cannot attach to process {0}: it has ended and only waits for its parent to take notice")]
+    #[error(
+        "cannot attach to process {0}: it has ended and only waits for its parent to take notice"
+    )]
     IsZombie(i32),
     /// Some other refusal.
     #[error("cannot attach to process {0}: {1}")]
@@ -104,8 +118,11 @@ impl Process {
         let words: Vec<&OsString> = program.wrapper.iter().chain(&program.words).collect();
         let name = words.first().map(|w| w.to_string_lossy().into_owned());
         let name = name.unwrap_or_default();
-        let file = search(words.first().copied().map_or(OsStr::new(""), |w| w), program)
-            .ok_or_else(|| Error::NoSuchProgram(name.clone()))?;
+        let file = search(
+            words.first().copied().map_or(OsStr::new(""), |w| w),
+            program,
+        )
+        .ok_or_else(|| Error::NoSuchProgram(name.clone()))?;
         let string = |bytes: &OsStr| {
             CString::new(bytes.as_bytes())
                 .map_err(|_| Error::System(name.clone(), "an argument contains a NUL byte"))
@@ -150,7 +167,10 @@ impl Process {
         })?;
         let memory = Memory::open(pid).map_err(|_| {
             let _ = ptrace::kill(pid);
-            Error::System(name.clone(), "its memory cannot be opened; is /proc mounted?")
+            Error::System(
+                name.clone(),
+                "its memory cannot be opened; is /proc mounted?",
+            )
         })?;
         let mut process = Process::new(pid, false, memory);
         process.threads.insert(pid, Thread::new(pid, Action::Hold));
@@ -182,7 +202,10 @@ impl Process {
             errno => Error::Attach(pid, errno.desc()),
         })?;
         let memory = Memory::open(tid).map_err(|_| {
-            Error::Attach(pid, "its memory cannot be opened; run as its user or as root")
+            Error::Attach(
+                pid,
+                "its memory cannot be opened; run as its user or as root",
+            )
         })?;
         let mut process = Process::new(tid, true, memory);
         process.threads.insert(tid, Thread::new(tid, Action::Hold));

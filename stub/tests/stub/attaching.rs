@@ -17,7 +17,11 @@ struct Looping {
 impl Looping {
     fn start() -> Looping {
         let program = build("loop", &["-no-pie"]);
-        let unique = format!("end-{:?}-{}", std::thread::current().id(), std::process::id());
+        let unique = format!(
+            "end-{:?}-{}",
+            std::thread::current().id(),
+            std::process::id()
+        );
         let end = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(unique);
         let _ = std::fs::remove_file(&end);
         let child = Command::new(&program)
@@ -51,7 +55,12 @@ impl Looping {
         assert_eq!(status.code(), Some(7));
         let mut text = String::new();
         use std::io::Read;
-        self.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        self.child
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut text)
+            .unwrap();
         assert_eq!(text, "done 1\n");
         let _ = std::fs::remove_file(&self.end);
     }

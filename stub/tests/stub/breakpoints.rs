@@ -52,7 +52,10 @@ fn removed_stepped_inserted() {
         let (pid, tid) = stopped(&stop);
         client.ask(&format!("z0,{hit:x},1"));
         let step = client.ask(&format!("vCont;s:p{pid:x}.{tid:x}"));
-        assert!(step.starts_with("T05") && !step.contains("swbreak"), "{step}");
+        assert!(
+            step.starts_with("T05") && !step.contains("swbreak"),
+            "{step}"
+        );
         assert_eq!(stopped(&step).1, tid);
         client.ask(&format!("Z0,{hit:x},1"));
         stop = client.go();

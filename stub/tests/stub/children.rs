@@ -21,7 +21,10 @@ fn run(kinds: &str, rounds: u32, visits: u32) {
         hits += 1;
     }
     // The children's visits are not reported; the busy thread's are, every one.
-    assert_eq!(hits, visits - if kinds.contains('v') { 2 * rounds } else { 0 });
+    assert_eq!(
+        hits,
+        visits - if kinds.contains('v') { 2 * rounds } else { 0 }
+    );
     drop(client);
     server.wait();
     assert_eq!(server.output(), format!("bad 0 visits {visits}\n"));

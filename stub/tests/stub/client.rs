@@ -14,9 +14,8 @@ impl Client {
     /// Connects and says hello: no acknowledgements, multiprocess, all stop reasons.
     pub fn connect(port: u16) -> Client {
         let mut client = Client::raw(port);
-        client.supported = client.ask(
-            "qSupported:multiprocess+;swbreak+;exec-events+;no-resumed+;QThreadEvents+",
-        );
+        client.supported =
+            client.ask("qSupported:multiprocess+;swbreak+;exec-events+;no-resumed+;QThreadEvents+");
         assert_eq!(client.ask("QStartNoAckMode"), "OK");
         client.write(b"+");
         client
@@ -60,7 +59,10 @@ impl Client {
     /// The next packet's body, as it stands on the wire.
     pub fn receive(&mut self) -> Vec<u8> {
         loop {
-            match self.byte().expect("a packet, but the server is silent or gone") {
+            match self
+                .byte()
+                .expect("a packet, but the server is silent or gone")
+            {
                 b'$' => break,
                 b'+' => {}
                 other => panic!("unexpected byte {other:#x}"),
@@ -162,7 +164,10 @@ pub fn stopped(reply: &str) -> (u32, u32) {
 
 pub fn little_endian(digits: &str) -> u64 {
     let bytes = unhex(digits);
-    bytes.iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte))
+    bytes
+        .iter()
+        .rev()
+        .fold(0, |n, byte| n << 8 | u64::from(*byte))
 }
 
 pub fn unhex(digits: &str) -> Vec<u8> {

@@ -50,7 +50,16 @@ fn threads_with_names_and_backtraces() {
     );
     assert_order(&text, &["\"worker-3\"", "hit ("]);
     assert!(text.matches("in work (").count() >= 1, "{text}");
-    assert_order(&text, &["Thread ", "in work (", "start_thread", "main (", "exited normally"]);
+    assert_order(
+        &text,
+        &[
+            "Thread ",
+            "in work (",
+            "start_thread",
+            "main (",
+            "exited normally",
+        ],
+    );
 }
 
 #[test]
@@ -116,7 +125,10 @@ fn extended_mode_runs_kills_and_runs_again() {
 fn attach_by_number_and_errors_of_run() {
     let program = build("many", &[]);
     let server = Server::start(&["--multi", ":0"]);
-    let mut sleep = std::process::Command::new("sleep").arg("50").spawn().unwrap();
+    let mut sleep = std::process::Command::new("sleep")
+        .arg("50")
+        .spawn()
+        .unwrap();
     let text = gdb(
         &program,
         &format!(
@@ -126,10 +138,7 @@ fn attach_by_number_and_errors_of_run() {
             sleep.id()
         ),
     );
-    assert_order(
-        &text,
-        &[&format!("process {}", sleep.id()), "detached"],
-    );
+    assert_order(&text, &[&format!("process {}", sleep.id()), "detached"]);
     assert!(text.contains("failed"), "{text}");
     assert!(sleep.try_wait().unwrap().is_none());
     sleep.kill().unwrap();

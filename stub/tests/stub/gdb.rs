@@ -15,7 +15,10 @@ pub fn gdb(program: &Path, commands: &str) -> String {
     std::fs::write(&script, format!("{prologue}{commands}")).unwrap();
     // One stream, so that what the program prints stands where it was printed.
     let output = Command::new("sh")
-        .args(["-c", "exec timeout 90 gdb -q -nx -batch -x \"$0\" \"$1\" 2>&1"])
+        .args([
+            "-c",
+            "exec timeout 90 gdb -q -nx -batch -x \"$0\" \"$1\" 2>&1",
+        ])
         .arg(&script)
         .arg(program)
         .stdin(Stdio::null())

@@ -89,10 +89,7 @@ fn memory_hides_traps_and_ends_at_holes() {
     assert_eq!(text_byte(pid, main), 0xcc);
     assert_eq!(client.ask(&format!("m{main:x},1")), "90");
     let original = unhex(&before)[0];
-    assert_eq!(
-        client.ask(&format!("M{main:x},1:{original:02x}")),
-        "OK"
-    );
+    assert_eq!(client.ask(&format!("M{main:x},1:{original:02x}")), "OK");
     client.send(format!("x{main:x},8").as_bytes());
     let reply = client.receive();
     assert_eq!(reply[0], b'b');
@@ -204,15 +201,25 @@ fn single_steps_and_ranges() {
     assert_eq!(client.register(16), main);
     // The trap under the program counter has been answered for: a step executes the instruction.
     let step = client.ask(&format!("vCont;s:p{pid:x}.{tid:x}"));
-    assert!(step.starts_with("T05") && !step.contains("swbreak"), "{step}");
+    assert!(
+        step.starts_with("T05") && !step.contains("swbreak"),
+        "{step}"
+    );
     let next = client.register(16);
     assert!(next > main && next < main + 16);
     // All of main but its end, and what it calls is outside.
-    let range = client.ask(&format!("vCont;r{main:x},{:x}:p{pid:x}.{tid:x}", main + 0x200));
+    let range = client.ask(&format!(
+        "vCont;r{main:x},{:x}:p{pid:x}.{tid:x}",
+        main + 0x200
+    ));
     let pc = client.register(16);
     assert!(range.starts_with("T05") && !(main..main + 0x200).contains(&pc));
     // Out of main by a jump: the breakpoint there has not been seen and is hit.
-    let value: String = main.to_le_bytes().iter().map(|b| format!("{b:02x}")).collect();
+    let value: String = main
+        .to_le_bytes()
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect();
     assert_eq!(client.ask(&format!("P10={value}")), "OK");
     assert!(client.go().contains("swbreak:;"));
     assert_eq!(client.register(16), main);

@@ -8,7 +8,9 @@ use std::sync::{LazyLock, Mutex};
 /// Compiles `programs/NAME.c` with `flags`, and returns the executable.
 pub fn build(name: &str, flags: &[&str]) -> PathBuf {
     static BUILT: LazyLock<Mutex<HashMap<String, PathBuf>>> = LazyLock::new(Mutex::default);
-    let mut built = BUILT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut built = BUILT
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
     let key = format!("{name} {}", flags.join(" "));
     if let Some(path) = built.get(&key) {
         return path.clone();

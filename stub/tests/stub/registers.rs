@@ -8,7 +8,9 @@ use super::programs::build;
 use super::server::Server;
 
 fn has_avx() -> bool {
-    std::fs::read_to_string("/proc/cpuinfo").unwrap().contains(" avx ")
+    std::fs::read_to_string("/proc/cpuinfo")
+        .unwrap()
+        .contains(" avx ")
 }
 
 #[test]
@@ -47,7 +49,8 @@ fn vectors_and_floats_are_read_and_written() {
 #[test]
 fn as_gdbserver_says() {
     let program = build("source", &["-no-pie"]);
-    let show = "info registers\ninfo registers float\ninfo registers vector\nx/64xb $pc\ninfo auxv\n";
+    let show =
+        "info registers\ninfo registers float\ninfo registers vector\nx/64xb $pc\ninfo auxv\n";
     let ours = format!(
         "target remote | {} - {}\n{show}kill\n",
         env!("CARGO_BIN_EXE_unspool-stub"),
@@ -62,8 +65,9 @@ fn as_gdbserver_says() {
     let keep = |text: String| -> Vec<String> {
         text.lines()
             .filter(|line| {
-                line.starts_with(['r', 'e', 'f', 's', 'x', 'y', 'm', 'o', 'g', 'c', 'd', ' ', '0'])
-                    && !line.starts_with("rsp")
+                line.starts_with([
+                    'r', 'e', 'f', 's', 'x', 'y', 'm', 'o', 'g', 'c', 'd', ' ', '0',
+                ]) && !line.starts_with("rsp")
                     && !line.contains("AT_RANDOM")
                     && !line.contains("AT_EXECFN")
                     && !line.contains("AT_PLATFORM")
@@ -117,7 +121,10 @@ fn the_table_of_every_architecture_compiles() {
     for target in ["armv7-unknown-linux-gnueabihf", "aarch64-unknown-linux-gnu"] {
         let status = Command::new(env!("CARGO"))
             .args(["check", "-q", "-p", "unspool-stub", "--target", target])
-            .env("CARGO_TARGET_DIR", format!("{}/cross", env!("CARGO_TARGET_TMPDIR")))
+            .env(
+                "CARGO_TARGET_DIR",
+                format!("{}/cross", env!("CARGO_TARGET_TMPDIR")),
+            )
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .stdin(Stdio::null())
             .status()

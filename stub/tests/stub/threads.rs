@@ -15,7 +15,15 @@ fn a_thousand_threads_are_listed_and_released() {
     listed.sort_unstable();
     let mut tasks: Vec<u32> = std::fs::read_dir(format!("/proc/{pid}/task"))
         .unwrap()
-        .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
+        .map(|entry| {
+            entry
+                .unwrap()
+                .file_name()
+                .to_str()
+                .unwrap()
+                .parse()
+                .unwrap()
+        })
         .collect();
     tasks.sort_unstable();
     assert_eq!(listed, tasks);

@@ -61,7 +61,9 @@ impl MultiThreadBase for Debuggee {
         _tid: WireTid,
     ) -> TargetResult<usize, Self> {
         let process = self.live().ok_or_else(|| refused(Errno::ESRCH))?;
-        process.read_memory(start.into(), data).map_err(refused)
+        process
+            .read_memory(arch::wide(start), data)
+            .map_err(refused)
     }
 
     fn write_addrs(
@@ -71,7 +73,9 @@ impl MultiThreadBase for Debuggee {
         _tid: WireTid,
     ) -> TargetResult<(), Self> {
         let process = self.live().ok_or_else(|| refused(Errno::ESRCH))?;
-        process.write_memory(start.into(), data).map_err(refused)
+        process
+            .write_memory(arch::wide(start), data)
+            .map_err(refused)
     }
 
     fn list_active_threads(&mut self, visit: &mut dyn FnMut(WireTid)) -> Result<(), Self::Error> {

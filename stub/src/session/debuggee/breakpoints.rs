@@ -16,13 +16,13 @@ impl Breakpoints for Debuggee {
 impl SwBreakpoint for Debuggee {
     fn add_sw_breakpoint(&mut self, at: arch::Word, kind: usize) -> TargetResult<bool, Self> {
         let process = self.live().ok_or_else(|| refused(Errno::ESRCH))?;
-        process.plant(at.into(), kind).map_err(refused)?;
+        process.plant(arch::wide(at), kind).map_err(refused)?;
         Ok(true)
     }
 
     fn remove_sw_breakpoint(&mut self, at: arch::Word, _kind: usize) -> TargetResult<bool, Self> {
         if let Some(process) = self.live() {
-            process.unplant(at.into());
+            process.unplant(arch::wide(at));
         }
         Ok(true)
     }

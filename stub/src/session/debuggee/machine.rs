@@ -28,9 +28,9 @@ impl Registers for RegisterBlock {
             return 0;
         };
         let bytes = self.0.iter().skip(register.offset).take(register.size);
-        bytes.rev().fold(0, |pc, byte| {
-            pc << 8 | arch::Word::from(byte.unwrap_or(0))
-        })
+        bytes
+            .rev()
+            .fold(0, |pc, byte| pc << 8 | arch::Word::from(byte.unwrap_or(0)))
     }
 
     fn gdb_serialize(&self, mut write_byte: impl FnMut(Option<u8>)) {

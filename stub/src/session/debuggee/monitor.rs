@@ -13,7 +13,10 @@ impl MonitorCmd for Debuggee {
         match command {
             b"exit" => self.exit_requested = true,
             b"help" => {
-                outputln!(out, "monitor exit   end the server (a program it started is killed)");
+                outputln!(
+                    out,
+                    "monitor exit   end the server (a program it started is killed)"
+                );
                 outputln!(out, "monitor help   this text");
             }
             _ => outputln!(out, "Unknown monitor command; see 'monitor help'."),

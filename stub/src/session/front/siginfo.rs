@@ -11,7 +11,9 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     let Some(tid) = session.thread(debuggee) else {
         return Answer::error(Errno::ESRCH);
     };
-    let shown = debuggee.live().and_then(|process| process.shown_signal(tid));
+    let shown = debuggee
+        .live()
+        .and_then(|process| process.shown_signal(tid));
     match shown.map_or_else(|| ptrace::signal_info(tid), Ok) {
         Ok(info) => transfer(&info.bytes(), rest),
         Err(errno) => Answer::error(errno),
