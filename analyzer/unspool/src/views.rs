@@ -15,6 +15,7 @@ mod golden;
 mod groups;
 mod json;
 mod line;
+mod names;
 mod notes;
 mod phrase;
 

@@ -5,18 +5,18 @@
 //! to be there, and what had to be guessed becomes a note.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use unspool_capture::{
-    Capture, EndReason, Event, Probe, ProbeKind, ReadRole, Record, SNAPSHOT_PROBE, Severity, Source,
+    Capture, EndReason, Event, Probe, ProbeKind, Record, SNAPSHOT_PROBE, Severity, Source,
 };
 
-use super::backtrace::{Backtrace, Frames};
-use super::thread::{Creation, Ending, Thread, ThreadIndex};
+use super::backtrace::Frames;
+use super::thread::{Creation, Ending, Thread};
 use super::{Model, Note, ProgramEnd, Recording, Target, origin};
 
 mod creation;
 mod handle;
+mod joining;
 mod missing;
 
 use creation::Pending;
@@ -301,24 +301,6 @@ impl<'a> History<'a> {
         self.traces[index].gone = true;
     }
 
-    /// A thread went on, or ended: the join it called last has returned, and so the joined thread is
-    /// gone, and the one that joined last.
-    fn joins_returned(&mut self, index: usize, time_ns: u64) {
-        let mut next = self.traces[index].joining.take();
-        while let Some(joined) = next {
-            if self.traces[joined].gone {
-                break;
-            }
-            let tid = self.threads[joined].tid;
-            if self.current.get(&tid) == Some(&joined) {
-                self.current.remove(&tid);
-            }
-            self.gone(joined, time_ns, false);
-            self.traces[joined].concluded = true;
-            next = self.traces[joined].joining.take();
-        }
-    }
-
     fn event(&mut self, at: usize, event: &'a Event) {
         self.clock(event.time_ns);
         if !self.counts.sequence(event.seq) {
@@ -368,143 +350,6 @@ impl<'a> History<'a> {
                 }
             }
             ProbeKind::Exit | ProbeKind::Start | ProbeKind::Unspecified => {}
-        }
-    }
-
-    fn create(&mut self, at: usize, event: &Event, creator: usize) {
-        self.counts.creations += 1;
-        let attr = event
-            .reads
-            .iter()
-            .find(|read| read.role() == ReadRole::Attr);
-        let pending = Pending {
-            record: at,
-            time_ns: event.time_ns,
-            creator,
-            born: self.threads.len(),
-            place: event.args.first().copied().unwrap_or(0),
-            routine: self.routine(event.args.get(2).copied()),
-            arg: event.args.get(3).copied(),
-            handle: None,
-            detached: attr
-                .is_some_and(|attr| creation::detached(&attr.bytes, self.pointer, self.musl)),
-        };
-        // The same place in memory is about to be used again: what it held belongs to who waits.
-        for (place, handle) in handle::reads(event, self.pointer) {
-            for waiting in self.pending.iter_mut().filter(|p| p.place == place) {
-                waiting.handle.get_or_insert(handle);
-            }
-        }
-        self.pending.push(pending);
-    }
-
-    fn start(&mut self, at: usize, event: &Event) {
-        if let Some(&index) = self.current.get(&event.tid)
-            && self.traces[index].started
-        {
-            // A thread starts once: the TID has a new owner, and the old one's end was missed.
-            self.current.remove(&event.tid);
-            self.gone(index, event.time_ns, false);
-            self.counts.ends_missed += 1;
-        }
-        let index = match self.current.get(&event.tid) {
-            Some(&index) => index,
-            None => self.begin(event.tid, event.time_ns),
-        };
-        self.traces[index].started = true;
-        self.threads[index].started_ns = Some(event.time_ns);
-        let probe = self.probes.get(&event.probe).map_or(0, |probe| probe.avma);
-        let routine = self.routine(Some(probe));
-        self.threads[index]
-            .function
-            .get_or_insert_with(|| self.frames.place(at, routine));
-
-        let registers = handle::StartRegisters::read(event, &self.capture.target);
-        let stored = handle::reads(event, self.pointer);
-        match creation::choose(
-            &self.pending,
-            routine,
-            event.args.first().copied(),
-            &registers,
-            &stored,
-        ) {
-            Some((chosen, inferred)) => {
-                let pending = self.pending.remove(chosen);
-                let stored = stored.iter().find(|(place, _)| *place == pending.place);
-                let handle = registers
-                    .thread_pointer
-                    .or(stored.map(|(_, handle)| *handle))
-                    .or(pending.handle);
-                self.link(index, &pending, inferred);
-                self.known_handle(index, handle, registers.sp);
-            }
-            None => self.known_handle(index, registers.thread_pointer, registers.sp),
-        }
-    }
-
-    fn link(&mut self, index: usize, pending: &Pending, inferred: bool) {
-        let snapshot = match &self.capture.records[pending.record] {
-            Record::Event(event) => event.snapshot.as_ref(),
-            _ => None,
-        };
-        let stack = match snapshot {
-            Some(snapshot) => {
-                creation::without_callee(&self.frames.backtrace(pending.record, snapshot))
-            }
-            None => Arc::new(Backtrace {
-                truncated: Some("no registers were recorded".to_owned()),
-                ..Backtrace::default()
-            }),
-        };
-        if self.threads[index].function.is_none() && pending.routine != 0 {
-            self.threads[index].function = Some(self.frames.place(pending.record, pending.routine));
-        }
-        let thread = &mut self.threads[index];
-        // Older than its creation: some other thread was meant. It also keeps creators acyclic.
-        if index >= pending.born && thread.creation != Creation::Main {
-            thread.creation = Creation::Seen {
-                creator: ThreadIndex(pending.creator),
-                stack,
-                inferred,
-            };
-            thread.created_ns = Some(pending.time_ns);
-        }
-        thread.detached |= pending.detached;
-        self.counts.inferred += u64::from(inferred);
-    }
-
-    fn known_handle(&mut self, index: usize, handle: Option<u64>, sp: Option<u64>) {
-        let waiting = self.handles.started(index, handle, sp);
-        if let Some(joiner) = waiting.joiner {
-            self.joined_by(index, joiner);
-        }
-        self.threads[index].detached |= waiting.detached;
-    }
-
-    fn join(&mut self, joiner: usize, handle: u64) {
-        let threads = &self.threads;
-        match self
-            .handles
-            .find(handle, |index| threads[index].joiner.is_none())
-        {
-            Some(index) => self.joined_by(index, joiner),
-            None => self.handles.expect(handle).joiner = Some(joiner),
-        }
-    }
-
-    fn joined_by(&mut self, index: usize, joiner: usize) {
-        self.threads[index].joiner = Some(ThreadIndex(joiner));
-        self.traces[joiner].joining = Some(index);
-    }
-
-    fn detach(&mut self, handle: u64) {
-        let threads = &self.threads;
-        match self
-            .handles
-            .find(handle, |index| threads[index].ended_ns.is_none())
-        {
-            Some(index) => self.threads[index].detached = true,
-            None => self.handles.expect(handle).detached = true,
         }
     }
 

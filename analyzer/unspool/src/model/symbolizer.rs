@@ -45,9 +45,12 @@ pub struct Symbolizer {
     loads: Vec<Load>,
     epochs: Vec<Epoch>,
     names: HashMap<(usize, u64), Arc<[Source]>>,
-    stacks: HashMap<(usize, Vec<(u64, Provenance)>, Option<String>), Arc<Backtrace>>,
+    stacks: HashMap<StackId, Arc<Backtrace>>,
     notes: Vec<Note>,
 }
+
+/// Epoch, pcs and how they were found, and why there are no more: what makes two stacks the same.
+type StackId = (usize, Vec<(u64, Provenance)>, Option<String>);
 
 /// A module of the capture and its file.
 #[derive(Debug)]

@@ -1,13 +1,13 @@
 //! Stacks as aligned columns: function, and where.
 //!
-//! Names of C++ and Rust functions are longer than a page: what all instances share (template arguments,
-//! parameters) is left out first, then the middle. JSON has everything.
+//! Recursion is folded, and the start code that is in every stack is left out. JSON has everything.
 
 use std::io;
 
 use unspool_unwind::Provenance;
 
-use super::line::{Ink, Line, Page, clean, head, tail, width};
+use super::line::{Ink, Line, Page, clean, width};
+use super::names::{middle, shorten};
 use crate::model::{Backtrace, NamedFrame, Place, start_code};
 
 /// Longer stacks lose their middle.
@@ -283,132 +283,9 @@ fn repeats(frames: &[NamedFrame], period: usize) -> usize {
     times
 }
 
-/// A function's name in at most `room` columns.
-fn shorten(name: &str, room: usize) -> String {
-    if width(name) <= room {
-        return name.to_owned();
-    }
-    let without = collapse(name, '(', ')');
-    if width(&without) <= room {
-        return without;
-    }
-    let without = collapse(&without, '<', '>').replace("::<…>", "");
-    if width(&without) <= room {
-        return without;
-    }
-    fewer_segments(&without, room).unwrap_or_else(|| middle(&without, room))
-}
-
-/// `std::…::Builder::spawn`: the first segment and as many of the last as fit.
-fn fewer_segments(name: &str, room: usize) -> Option<String> {
-    let mut depth = 0usize;
-    let mut cuts = Vec::new();
-    for (at, c) in name.char_indices() {
-        match c {
-            '<' | '(' | '{' => depth += 1,
-            '>' | ')' | '}' => depth = depth.saturating_sub(1),
-            ':' if depth == 0 && name[at..].starts_with("::") => cuts.push(at),
-            _ => {}
-        }
-    }
-    let first = &name[..*cuts.first()?];
-    let short = |cut: &usize| format!("{first}::…{}", &name[*cut..]);
-    cuts.iter()
-        .skip(1)
-        .map(short)
-        .find(|short| width(short) <= room)
-}
-
-/// Replaces what outermost brackets hold by `…`; `(anonymous namespace)` and the like stay.
-fn collapse(name: &str, open: char, close: char) -> String {
-    let mut out = String::new();
-    let mut depth = 0usize;
-    let mut held = String::new();
-    let mut previous = ' ';
-    for c in name.chars() {
-        // `->`, `operator<` and `operator<<` are no brackets.
-        let arrow = c == '>' && previous == '-';
-        // `<Type as Trait>::method` begins with what it is a method of.
-        let told = out.is_empty() || out.ends_with("operator") || out.ends_with("operator<");
-        if c == open && (depth > 0 || c != '<' || !told) {
-            depth += 1;
-            if depth == 1 {
-                out.push(c);
-                held.clear();
-                previous = c;
-                continue;
-            }
-        }
-        if c == close && !arrow && depth > 0 {
-            depth -= 1;
-            if depth == 0 {
-                let short = held.chars().count() <= 1 || held == "anonymous namespace";
-                out.push_str(if short { &held } else { "…" });
-                out.push(c);
-                previous = c;
-                continue;
-            }
-        }
-        if depth > 0 {
-            held.push(c);
-        } else {
-            out.push(c);
-        }
-        previous = c;
-    }
-    out.push_str(&held_rest(depth, &held));
-    out
-}
-
-fn held_rest(depth: usize, held: &str) -> String {
-    if depth > 0 {
-        held.to_owned()
-    } else {
-        String::new()
-    }
-}
-
-/// Leaves out the middle, rather from the beginning than from the end: names begin alike.
-pub(super) fn middle(text: &str, room: usize) -> String {
-    if width(text) <= room {
-        return text.to_owned();
-    }
-    let room = room.saturating_sub(1);
-    let first = room / 3;
-    format!("{}…{}", head(text, first), tail(text, room - first))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_lose_what_they_share_first() {
-        let name =
-            "std::thread::_Invoker<std::tuple<void (*)(int), int> >::operator()(int, char const*)";
-        assert_eq!(shorten(name, 100), name);
-        assert_eq!(shorten(name, 40), "std::thread::_Invoker<…>::operator()(…)");
-        assert_eq!(
-            shorten("a::(anonymous namespace)::f(int, int)", 33),
-            "a::(anonymous namespace)::f(…)"
-        );
-        assert_eq!(shorten("abcdefghijklmnop", 10), "abc…klmnop");
-        assert_eq!(
-            shorten("std::thread::spawn::<alloc::string::String>", 20),
-            "std::thread::spawn"
-        );
-        assert_eq!(
-            shorten("std::thread::builder::Builder::spawn", 30),
-            "std::…::Builder::spawn"
-        );
-        assert_eq!(collapse("x::operator<<(a)", '<', '>'), "x::operator<<(a)");
-        assert_eq!(collapse("f<A->b>(", '<', '>'), "f<…>(");
-        assert_eq!(
-            collapse("<A as B<CC>>::f::<DD>", '<', '>'),
-            "<A as B<…>>::f::<…>"
-        );
-        assert_eq!(collapse("f<a", '<', '>'), "f<a");
-    }
 
     #[test]
     fn paths_are_short_but_telling() {

@@ -109,7 +109,7 @@ fn names() -> Model {
     stage.truncated = Some("no unwind information or readable code at 0x7f5500001234");
     let deep: Vec<Function> = [
         vec!["orders!descend@tree.c:9"; 200],
-        vec!["orders!even@tree.c:20", "orders!odd@tree.c:24"].repeat(40),
+        ["orders!even@tree.c:20", "orders!odd@tree.c:24"].repeat(40),
     ]
     .concat();
     stage.spawn(12, 13, 5, "orders!?", &deep);

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use super::frames::{self, Sources};
 use super::line::{Ink, Line, Page, width};
-use super::{Style, notes, phrase, tree};
+use super::{Style, names, notes, phrase, tree};
 use crate::model::{Backtrace, Creation, Model, Place, Thread};
 
 /// Writes all threads and their stacks as text.
@@ -73,7 +73,7 @@ fn headline(page: usize, members: &[&Thread], main: &str) -> Line {
         line.push(
             Ink::Name,
             if width(&names) > room {
-                frames::middle(&names, room)
+                names::middle(&names, room)
             } else {
                 names
             },

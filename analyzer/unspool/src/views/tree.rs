@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use super::frames::{self, Sources};
 use super::groups::Forest;
 use super::line::{Ink, Line, Page, clean, width};
-use super::{Style, notes, phrase};
+use super::{Style, names, notes, phrase};
 use crate::model::{Creation, Model, ProgramEnd, Thread, base_name};
 
 /// Writes the tree as text.
@@ -207,7 +207,7 @@ impl Tree<'_> {
         } else if !names.is_empty() {
             line.push(Ink::Plain, "  ");
             let room = page.saturating_sub(line.width());
-            line.push(Ink::Name, frames::middle(&names, room));
+            line.push(Ink::Name, names::middle(&names, room));
         }
         if let Some(place) = first.function.as_ref().filter(|place| place.line.is_some()) {
             let location = self.sources.location(place, page / 2);

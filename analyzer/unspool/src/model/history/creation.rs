@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use unspool_capture::{Event, ReadRole, Record};
+
 use super::History;
-use super::handle::StartRegisters;
+use super::handle::{self, StartRegisters};
 use crate::model::backtrace::Backtrace;
-use crate::model::thread::Creation;
+use crate::model::thread::{Creation, ThreadIndex};
 
 /// A call of a creation function whose thread has not been seen to start.
 #[derive(Debug)]
@@ -103,6 +105,105 @@ pub(super) fn without_callee(stack: &Arc<Backtrace>) -> Arc<Backtrace> {
 }
 
 impl History<'_> {
+    pub(super) fn create(&mut self, at: usize, event: &Event, creator: usize) {
+        self.counts.creations += 1;
+        let attr = event
+            .reads
+            .iter()
+            .find(|read| read.role() == ReadRole::Attr);
+        let pending = Pending {
+            record: at,
+            time_ns: event.time_ns,
+            creator,
+            born: self.threads.len(),
+            place: event.args.first().copied().unwrap_or(0),
+            routine: self.routine(event.args.get(2).copied()),
+            arg: event.args.get(3).copied(),
+            handle: None,
+            detached: attr.is_some_and(|attr| detached(&attr.bytes, self.pointer, self.musl)),
+        };
+        // The same place in memory is about to be used again: what it held belongs to who waits.
+        for (place, handle) in handle::reads(event, self.pointer) {
+            for waiting in self.pending.iter_mut().filter(|p| p.place == place) {
+                waiting.handle.get_or_insert(handle);
+            }
+        }
+        self.pending.push(pending);
+    }
+
+    pub(super) fn start(&mut self, at: usize, event: &Event) {
+        if let Some(&index) = self.current.get(&event.tid)
+            && self.traces[index].started
+        {
+            // A thread starts once: the TID has a new owner, and the old one's end was missed.
+            self.current.remove(&event.tid);
+            self.gone(index, event.time_ns, false);
+            self.counts.ends_missed += 1;
+        }
+        let index = match self.current.get(&event.tid) {
+            Some(&index) => index,
+            None => self.begin(event.tid, event.time_ns),
+        };
+        self.traces[index].started = true;
+        self.threads[index].started_ns = Some(event.time_ns);
+        let probe = self.probes.get(&event.probe).map_or(0, |probe| probe.avma);
+        let routine = self.routine(Some(probe));
+        self.threads[index]
+            .function
+            .get_or_insert_with(|| self.frames.place(at, routine));
+
+        let registers = handle::StartRegisters::read(event, &self.capture.target);
+        let stored = handle::reads(event, self.pointer);
+        match choose(
+            &self.pending,
+            routine,
+            event.args.first().copied(),
+            &registers,
+            &stored,
+        ) {
+            Some((chosen, inferred)) => {
+                let pending = self.pending.remove(chosen);
+                let stored = stored.iter().find(|(place, _)| *place == pending.place);
+                let handle = registers
+                    .thread_pointer
+                    .or(stored.map(|(_, handle)| *handle))
+                    .or(pending.handle);
+                self.link(index, &pending, inferred);
+                self.known_handle(index, handle, registers.sp);
+            }
+            None => self.known_handle(index, registers.thread_pointer, registers.sp),
+        }
+    }
+
+    fn link(&mut self, index: usize, pending: &Pending, inferred: bool) {
+        let snapshot = match &self.capture.records[pending.record] {
+            Record::Event(event) => event.snapshot.as_ref(),
+            _ => None,
+        };
+        let stack = match snapshot {
+            Some(snapshot) => without_callee(&self.frames.backtrace(pending.record, snapshot)),
+            None => Arc::new(Backtrace {
+                truncated: Some("no registers were recorded".to_owned()),
+                ..Backtrace::default()
+            }),
+        };
+        if self.threads[index].function.is_none() && pending.routine != 0 {
+            self.threads[index].function = Some(self.frames.place(pending.record, pending.routine));
+        }
+        let thread = &mut self.threads[index];
+        // Older than its creation: some other thread was meant. It also keeps creators acyclic.
+        if index >= pending.born && thread.creation != Creation::Main {
+            thread.creation = Creation::Seen {
+                creator: ThreadIndex(pending.creator),
+                stack,
+                inferred,
+            };
+            thread.created_ns = Some(pending.time_ns);
+        }
+        thread.detached |= pending.detached;
+        self.counts.inferred += u64::from(inferred);
+    }
+
     /// Threads that appeared without a start event get the oldest creation left over: a recording
     /// that was cut, or lost events, has such.
     pub(super) fn link_leftovers(&mut self) {
