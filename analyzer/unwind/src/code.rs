@@ -387,9 +387,14 @@ impl Survey<'_> {
         // Behind a function's end the next one starts, even without a prologue; it must then look like one in all
         // other ways.
         let mut fresh = true;
+        let mut after_a32 = self
+            .done
+            .range(..start)
+            .next_back()
+            .is_some_and(|(_, function)| !function.thumb);
         let mut at = start.next_multiple_of(2);
         while at + 2 <= end {
-            let thumb = starts::mode(&self.code, at, (at + 32).min(end));
+            let thumb = starts::mode(&self.code, at, (at + 32).min(end), after_a32);
             let width = if thumb { 2 } else { 4 };
             if covered.contains(&at)
                 || starts::is_padding(&self.code, at, thumb)
@@ -428,6 +433,7 @@ impl Survey<'_> {
                 covered.extend([literal, literal + 2]);
             }
             self.fragments.push(function);
+            after_a32 = !thumb;
             at = next;
             fresh = true;
         }

@@ -28,7 +28,7 @@ pub(super) fn known(code: &Code<'_>) -> BTreeMap<u64, bool> {
         let bytes_at = |svma: u64, len: usize| image.bytes_at(svma, len);
         for (start, _) in exidx::read(&index.data, index.svma, &bytes_at) {
             if is_text(start) && !starts.contains_key(&start) && !code.is_data(start) {
-                starts.insert(start, mode(code, start, start + 16));
+                starts.insert(start, mode(code, start, start + 16, false));
             }
         }
     }
@@ -37,7 +37,9 @@ pub(super) fn known(code: &Code<'_>) -> BTreeMap<u64, bool> {
 
 /// Whether the code at `svma` is T32. Nothing states it without symbols, but nearly every A32 instruction
 /// has the condition "always" in its top four bits, and hardly any run of T32 code looks like that.
-pub(super) fn mode(code: &Code<'_>, svma: u64, end: u64) -> bool {
+///
+/// `after_a32`: the code before is A32, which makes it likelier here.
+pub(super) fn mode(code: &Code<'_>, svma: u64, end: u64, after_a32: bool) -> bool {
     if code.symbols
         && let Some(thumb) = code.image.thumb_at(svma)
     {
@@ -49,7 +51,7 @@ pub(super) fn mode(code: &Code<'_>, svma: u64, end: u64) -> bool {
     let count = (end.saturating_sub(svma) / 4).clamp(4, 64);
     let words: Vec<u32> = (0..count).map_while(|n| code.word(svma + 4 * n)).collect();
     let always = words.iter().filter(|word| *word >> 28 == 0xe).count();
-    always * 5 < words.len() * 3
+    always * 5 < words.len() * if after_a32 { 2 } else { 3 }
 }
 
 /// Instructions that only fill space between functions.
