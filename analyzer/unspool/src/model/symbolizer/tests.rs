@@ -105,7 +105,7 @@ fn an_address_gets_its_function_module_and_line() {
             .function
             .as_deref()
             .unwrap()
-            .ends_with("::unspool_symbolizer_landmark")
+            .ends_with("unspool_symbolizer_landmark")
     );
     assert_eq!(
         (place.offset, place.svma, place.avma),
