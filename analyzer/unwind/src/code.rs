@@ -312,7 +312,8 @@ impl Survey<'_> {
                 .flat_map(|function| &function.exits)
             {
                 let start = self.done.get(&target.svma);
-                let part = start.is_some() && !called.contains(&target.svma) && state.depth() != Some(0);
+                let part =
+                    start.is_some() && !called.contains(&target.svma) && state.depth() != Some(0);
                 if !self.is_text(target.svma) || reached.contains(&target.svma) && !part {
                     continue;
                 }

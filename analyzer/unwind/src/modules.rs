@@ -46,7 +46,11 @@ impl ModuleMap {
 
     /// Map `module`. What it covers of earlier modules is taken from them: they were unmapped.
     pub fn add(&mut self, module: Module) {
-        let mask = if self.arch == Arch::Arm { 0xffff_ffff } else { u64::MAX };
+        let mask = if self.arch == Arch::Arm {
+            0xffff_ffff
+        } else {
+            u64::MAX
+        };
         let place = |svma: u64, size: u64| {
             let start = svma.wrapping_add(module.bias) & mask;
             start..start.saturating_add(size)
@@ -68,8 +72,7 @@ impl ModuleMap {
             .collect();
         let index = self.modules.len();
         self.modules.push(module);
-        let overlaps =
-            |a: &Range<u64>| whole.iter().any(|b| a.start < b.end && b.start < a.end);
+        let overlaps = |a: &Range<u64>| whole.iter().any(|b| a.start < b.end && b.start < a.end);
         self.ranges.retain(|(range, _)| !overlaps(range));
         self.text.retain(|range| !overlaps(range));
         self.ranges
@@ -103,11 +106,17 @@ impl ModuleMap {
 
     /// The module mapped at `avma`, and the address as its file states it.
     pub fn find(&self, avma: u64) -> Option<(&Module, u64)> {
-        let after = self.ranges.partition_point(|(range, _)| range.start <= avma);
+        let after = self
+            .ranges
+            .partition_point(|(range, _)| range.start <= avma);
         let (range, index) = &self.ranges[after.checked_sub(1)?];
         let module = &self.modules[*index];
         let svma = avma.wrapping_sub(module.bias);
-        let svma = if self.arch == Arch::Arm { svma & 0xffff_ffff } else { svma };
+        let svma = if self.arch == Arch::Arm {
+            svma & 0xffff_ffff
+        } else {
+            svma
+        };
         range.contains(&avma).then_some((module, svma))
     }
 

@@ -74,9 +74,9 @@ pub fn verify(analysed: &Image, image: &Image, truth: &Table, symbols: bool) -> 
                 at += u64::from(len);
                 continue;
             }
-            let verdict = states
-                .get(&at)
-                .map_or(Verdict::Unknown, |state| judge(state, row.rule.cfa, row.rule.ra));
+            let verdict = states.get(&at).map_or(Verdict::Unknown, |state| {
+                judge(state, row.rule.cfa, row.rule.ra)
+            });
             match verdict {
                 Verdict::Agree => agreement.agree += 1,
                 Verdict::Unknown => agreement.unknown += 1,
@@ -107,7 +107,11 @@ pub fn judge(state: &State, cfa: Cfa, ra: Place) -> Verdict {
     };
     if ra == Place::Undefined || own == Place::Undefined {
         // The start of a thread.
-        return if ra == own { Verdict::Agree } else { Verdict::Unknown };
+        return if ra == own {
+            Verdict::Agree
+        } else {
+            Verdict::Unknown
+        };
     }
     match cfa {
         Cfa::Register { register, offset } => match state.register(register) {

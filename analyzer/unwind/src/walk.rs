@@ -310,7 +310,10 @@ fn caller(
         }
     }
 
-    let guesses: [(Provenance, &dyn Fn(&mut dyn StackMemory) -> Result<Step, Fail>); 2] = [
+    let guesses: [(
+        Provenance,
+        &dyn Fn(&mut dyn StackMemory) -> Result<Step, Fail>,
+    ); 2] = [
         (Provenance::FramePointer, &|memory| {
             chain::step(modules, here, memory)
         }),
@@ -326,8 +329,7 @@ fn caller(
         }),
     ];
     for (provenance, guess) in guesses {
-        let result =
-            guess(memory).and_then(|step| check(modules, here, frame, innermost, step));
+        let result = guess(memory).and_then(|step| check(modules, here, frame, innermost, step));
         match result {
             Ok(step) => {
                 return Ok(State {
@@ -392,7 +394,9 @@ fn check(
         return Err(Fail::NotAdvancing);
     }
     // A return address may be one past the end of text: a call that never returns.
-    if !modules.is_text(if step.signal_frame { pc } else { pc - 1 }) && !trampoline::is_at(modules, pc) {
+    if !modules.is_text(if step.signal_frame { pc } else { pc - 1 })
+        && !trampoline::is_at(modules, pc)
+    {
         return Err(Fail::OutsideText(pc));
     }
     Ok(step)

@@ -30,32 +30,32 @@ pub(crate) fn evaluate(
             return stack.pop().map(|value| value & mask);
         };
         match opcode {
-            0x03 => stack.push(at.unsigned(pointer)?)?,                 // addr
+            0x03 => stack.push(at.unsigned(pointer)?)?, // addr
             0x06 => {
                 // deref
                 let address = stack.pop()? & mask;
                 stack.push(read_pointer(memory, address, pointer).ok()?)?;
             }
-            0x08 => stack.push(at.unsigned(1)?)?,                       // const1u
-            0x09 => stack.push(at.signed(1)?)?,                         // const1s
+            0x08 => stack.push(at.unsigned(1)?)?, // const1u
+            0x09 => stack.push(at.signed(1)?)?,   // const1s
             0x0a => stack.push(at.unsigned(2)?)?,
             0x0b => stack.push(at.signed(2)?)?,
             0x0c => stack.push(at.unsigned(4)?)?,
             0x0d => stack.push(at.signed(4)?)?,
             0x0e | 0x0f => stack.push(at.unsigned(8)?)?,
-            0x10 => stack.push(at.uleb()?)?,                            // constu
-            0x11 => stack.push(at.sleb()? as u64)?,                     // consts
-            0x12 => stack.pick(0)?,                                     // dup
+            0x10 => stack.push(at.uleb()?)?,        // constu
+            0x11 => stack.push(at.sleb()? as u64)?, // consts
+            0x12 => stack.pick(0)?,                 // dup
             0x13 => {
-                stack.pop()?;                                           // drop
+                stack.pop()?; // drop
             }
-            0x14 => stack.pick(1)?,                                     // over
+            0x14 => stack.pick(1)?, // over
             0x15 => {
                 let index = at.u8()?;
-                stack.pick(usize::from(index))?;                        // pick
+                stack.pick(usize::from(index))?; // pick
             }
             0x16 => {
-                let (b, a) = (stack.pop()?, stack.pop()?);              // swap
+                let (b, a) = (stack.pop()?, stack.pop()?); // swap
                 stack.push(b)?;
                 stack.push(a)?;
             }
@@ -66,19 +66,19 @@ pub(crate) fn evaluate(
                 stack.push(b)?;
             }
             0x19 => {
-                let value = stack.pop()? as i64;                        // abs
+                let value = stack.pop()? as i64; // abs
                 stack.push(value.unsigned_abs())?;
             }
             0x1f => {
-                let value = stack.pop()?;                               // neg
+                let value = stack.pop()?; // neg
                 stack.push(value.wrapping_neg())?;
             }
             0x20 => {
-                let value = stack.pop()?;                               // not
+                let value = stack.pop()?; // not
                 stack.push(!value)?;
             }
             0x23 => {
-                let (addend, value) = (at.uleb()?, stack.pop()?);       // plus_uconst
+                let (addend, value) = (at.uleb()?, stack.pop()?); // plus_uconst
                 stack.push(value.wrapping_add(addend))?;
             }
             0x1a..=0x1e | 0x21 | 0x22 | 0x24..=0x27 | 0x29..=0x2e => {
@@ -86,35 +86,35 @@ pub(crate) fn evaluate(
                 stack.push(binary(opcode, a, b)?)?;
             }
             0x28 => {
-                let target = at.signed(2)?;                             // bra
+                let target = at.signed(2)?; // bra
                 if stack.pop()? != 0 {
                     at.jump(target)?;
                 }
             }
             0x2f => {
-                let target = at.signed(2)?;                             // skip
+                let target = at.signed(2)?; // skip
                 at.jump(target)?;
             }
-            0x30..=0x4f => stack.push(u64::from(opcode - 0x30))?,       // lit
+            0x30..=0x4f => stack.push(u64::from(opcode - 0x30))?, // lit
             0x70..=0x8f => {
-                let offset = at.sleb()?;                                // breg
+                let offset = at.sleb()?; // breg
                 let value = registers.get(opcode - 0x70)?;
                 stack.push(value.wrapping_add_signed(offset))?;
             }
             0x92 => {
-                let register = u8::try_from(at.uleb()?).ok()?;          // bregx
+                let register = u8::try_from(at.uleb()?).ok()?; // bregx
                 let offset = at.sleb()?;
                 stack.push(registers.get(register)?.wrapping_add_signed(offset))?;
             }
             0x94 => {
-                let size = usize::from(at.u8()?);                       // deref_size
+                let size = usize::from(at.u8()?); // deref_size
                 if size == 0 || size > 8 {
                     return None;
                 }
                 let address = stack.pop()? & mask;
                 stack.push(read_pointer(memory, address, size).ok()?)?;
             }
-            0x96 => {}                                                  // nop
+            0x96 => {} // nop
             _ => return None,
         }
     }

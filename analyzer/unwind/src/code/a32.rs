@@ -218,7 +218,9 @@ fn miscellaneous(w: u32) -> Instruction {
 fn multiply_or_exclusive(w: u32) -> Instruction {
     if bit(w, 24) {
         // swp, ldrex, strex: Rd at 12; ldrexd also the one after
-        return writes((1 << field(w, 12) | u32::from(w >> 20 & 0xf == 0xb) << (field(w, 12) + 1)) & 0x7fff);
+        return writes(
+            (1 << field(w, 12) | u32::from(w >> 20 & 0xf == 0xb) << (field(w, 12) + 1)) & 0x7fff,
+        );
     }
     let high = 1 << field(w, 16);
     if bit(w, 23) || w >> 21 & 7 == 0b010 {

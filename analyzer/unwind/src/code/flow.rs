@@ -81,8 +81,16 @@ pub(crate) fn follow(
         pass.orphans = orphans.iter().copied().collect();
         pass.discover();
         let found = pass.fix(entry.clone());
-        let fresh: Vec<u32> = found.into_iter().filter(|call| !silent.contains(call)).collect();
-        if whole && round < 80 && fresh.is_empty() && let Some(orphan) = pass.orphan() && orphans.len() < 64 {
+        let fresh: Vec<u32> = found
+            .into_iter()
+            .filter(|call| !silent.contains(call))
+            .collect();
+        if whole
+            && round < 80
+            && fresh.is_empty()
+            && let Some(orphan) = pass.orphan()
+            && orphans.len() < 64
+        {
             orphans.insert(orphan);
             continue;
         }
@@ -139,8 +147,8 @@ impl<'t> Pass<'t> {
 
     /// Position of an address of this function.
     fn half(&self, target: Target) -> Option<u32> {
-        let inside = (self.start.svma..self.end).contains(&target.svma)
-            && target.thumb == self.start.thumb;
+        let inside =
+            (self.start.svma..self.end).contains(&target.svma) && target.thumb == self.start.thumb;
         inside.then(|| ((target.svma - self.start.svma) / 2) as u32)
     }
 
@@ -246,10 +254,18 @@ impl<'t> Pass<'t> {
         let mut loaded = None;
         let mut added = false;
         for back in (half.saturating_sub(16)..half).rev() {
-            let Some(earlier) = self.at(back) else { continue };
+            let Some(earlier) = self.at(back) else {
+                continue;
+            };
             match loaded {
                 None => {
-                    added |= matches!(earlier.effects().first(), Some(Effect::AddRegister { subtract: false, .. }));
+                    added |= matches!(
+                        earlier.effects().first(),
+                        Some(Effect::AddRegister {
+                            subtract: false,
+                            ..
+                        })
+                    );
                     loaded = earlier.indexed;
                 }
                 Some((_, base, index)) => {
@@ -283,9 +299,13 @@ impl<'t> Pass<'t> {
         let mut seen = 0;
         while back > 0 && seen < 12 && (bound.is_none() || base.is_none()) {
             back -= 1;
-            let Some(earlier) = self.at(back) else { continue };
+            let Some(earlier) = self.at(back) else {
+                continue;
+            };
             seen += 1;
-            if bound.is_none() && let Some((register, value)) = earlier.compares {
+            if bound.is_none()
+                && let Some((register, value)) = earlier.compares
+            {
                 // The index may have been moved to another register since; the nearest comparison is the range check.
                 let _ = register;
                 bound = Some(value);
@@ -303,22 +323,30 @@ impl<'t> Pass<'t> {
         let here = self.svma(half);
         let mut limit = self.end;
         let mut targets = BTreeSet::new();
-        for entry in 0..bound.map_or(MOST_ENTRIES, |bound| bound.saturating_add(1).min(MOST_ENTRIES)) {
+        for entry in 0..bound.map_or(MOST_ENTRIES, |bound| {
+            bound.saturating_add(1).min(MOST_ENTRIES)
+        }) {
             let (at, size) = match table.form {
                 TableForm::Bytes => (base + u64::from(entry), 1),
                 TableForm::Halfwords => (base + 2 * u64::from(entry), 2),
-                TableForm::Words | TableForm::Branches | TableForm::Offsets => (base + 4 * u64::from(entry), 4),
+                TableForm::Words | TableForm::Branches | TableForm::Offsets => {
+                    (base + 4 * u64::from(entry), 4)
+                }
             };
             if bound.is_none() && at + size > limit {
                 break;
             }
-            let Some(word) = self.text.word(at) else { break };
+            let Some(word) = self.text.word(at) else {
+                break;
+            };
             let target = match table.form {
                 TableForm::Bytes => here + 4 + 2 * u64::from(word & 0xff),
                 TableForm::Halfwords => here + 4 + 2 * u64::from(word & 0xffff),
                 TableForm::Words => u64::from(word & !1),
                 TableForm::Branches => at,
-                TableForm::Offsets => base.wrapping_add_signed(i64::from(word as i32)) & 0xffff_fffe,
+                TableForm::Offsets => {
+                    base.wrapping_add_signed(i64::from(word as i32)) & 0xffff_fffe
+                }
             };
             let Some(target_half) = self.half(Target {
                 svma: target,
@@ -375,7 +403,8 @@ impl<'t> Pass<'t> {
                 };
                 match place {
                     Some(old) => {
-                        let conflict = matches!((old.depth(), state.depth()), (Some(a), Some(b)) if a != b);
+                        let conflict =
+                            matches!((old.depth(), state.depth()), (Some(a), Some(b)) if a != b);
                         if conflict && old.after != state.after && !old.shares_frame(&state) {
                             // The path that came from a call is the one that is not real; if both did, the one
                             // whose call is right before the place where they meet.
@@ -415,7 +444,8 @@ impl<'t> Pass<'t> {
         let mut half = leader;
         let mut count = 0;
         loop {
-            if half != leader && (half as usize) < self.index.len() && self.leaders.contains(&half) {
+            if half != leader && (half as usize) < self.index.len() && self.leaders.contains(&half)
+            {
                 if let Some((_, other)) = held {
                     state.meet(&other);
                 }
@@ -468,7 +498,10 @@ impl<'t> Pass<'t> {
                 Some((of, other)) if condition == *of => other,
                 _ => &mut state,
             };
-            if active.register(14) == Value::Unknown && active.after.is_some() && pushes_link(instruction) {
+            if active.register(14) == Value::Unknown
+                && active.after.is_some()
+                && pushes_link(instruction)
+            {
                 edges.push((None, active.clone()));
                 return count;
             }

@@ -165,9 +165,7 @@ impl State {
             Effect::Constant { to, value } => self.set(to, Value::Constant(value)),
             Effect::High { to, value } => {
                 let value = match self.register(to) {
-                    Value::Constant(low) => {
-                        Value::Constant(low & 0xffff | u32::from(value) << 16)
-                    }
+                    Value::Constant(low) => Value::Constant(low & 0xffff | u32::from(value) << 16),
                     _ => Value::Unknown,
                 };
                 self.set(to, value);

@@ -108,7 +108,12 @@ fn one(first: u8, operand: &mut impl FnMut() -> Option<u8>) -> Option<Op> {
                     break;
                 }
             }
-            Op::AddSp(i32::try_from(value).ok()?.checked_mul(4)?.checked_add(0x204)?)
+            Op::AddSp(
+                i32::try_from(value)
+                    .ok()?
+                    .checked_mul(4)?
+                    .checked_add(0x204)?,
+            )
         }
         // 10110011 sssscccc: D[s]..=D[s+c] stored by FSTMFDX, which adds a word
         0xb3 => Op::Skip((u32::from(operand()? & 0xf) + 1) * 8 + 4),

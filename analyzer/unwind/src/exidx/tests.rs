@@ -18,10 +18,7 @@ fn pushes_and_locals() {
         }
     );
     assert_eq!(frame.ra, Place::AtCfa(-4));
-    assert_eq!(
-        frame.saved,
-        [(4, Place::AtCfa(-12)), (5, Place::AtCfa(-8))]
-    );
+    assert_eq!(frame.saved, [(4, Place::AtCfa(-12)), (5, Place::AtCfa(-8))]);
 }
 
 /// `push {r7, lr}; sub sp, #32; add r7, sp, #0`: 0x97 (vsp = r7), 0x07 (vsp += 32), 0x84 0x08 (pop {r7, r14}).

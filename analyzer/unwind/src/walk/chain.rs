@@ -27,20 +27,50 @@ struct Shape {
 /// x86-64 `push rbp; mov rbp, rsp`; AArch64 `stp x29, x30, [sp, #-n]!; mov x29, sp`. The CFA of AArch64's is
 /// not known: any address above the record serves.
 const PAIR: [Shape; 2] = [
-    Shape { fp: 6, saved_fp: 0, ra: 8, cfa: 16 },
-    Shape { fp: 29, saved_fp: 0, ra: 8, cfa: 16 },
+    Shape {
+        fp: 6,
+        saved_fp: 0,
+        ra: 8,
+        cfa: 16,
+    },
+    Shape {
+        fp: 29,
+        saved_fp: 0,
+        ra: 8,
+        cfa: 16,
+    },
 ];
 
 const ARM: [Shape; 3] = [
     // APCS: mov ip, sp; push {fp, ip, lr, pc}; sub fp, ip, #4
-    Shape { fp: 11, saved_fp: -12, ra: -4, cfa: 4 },
+    Shape {
+        fp: 11,
+        saved_fp: -12,
+        ra: -4,
+        cfa: 4,
+    },
     // GCC, A32: push {fp, lr}; add fp, sp, #4
-    Shape { fp: 11, saved_fp: -4, ra: 0, cfa: 4 },
+    Shape {
+        fp: 11,
+        saved_fp: -4,
+        ra: 0,
+        cfa: 4,
+    },
     // Clang, T32: push {r7, lr}; mov r7, sp. Also r11 so used by Clang in A32.
-    Shape { fp: 7, saved_fp: 0, ra: 4, cfa: 8 },
+    Shape {
+        fp: 7,
+        saved_fp: 0,
+        ra: 4,
+        cfa: 8,
+    },
 ];
 
-const ARM_CLANG: Shape = Shape { fp: 11, saved_fp: 0, ra: 4, cfa: 8 };
+const ARM_CLANG: Shape = Shape {
+    fp: 11,
+    saved_fp: 0,
+    ra: 4,
+    cfa: 8,
+};
 
 pub(super) fn step(
     modules: &ModuleMap,

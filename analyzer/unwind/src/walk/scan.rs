@@ -45,20 +45,23 @@ pub(super) fn follows_call(modules: &ModuleMap, registers: &RegisterFile) -> boo
             // e8 rel32, or ff /2 with a ModRM of 1 to 6 further bytes
             before(5).is_some_and(|b| b[0] == 0xe8)
                 || (2..=7).any(|len| {
-                    before(len).is_some_and(|b| b[0] == 0xff && call_length(b[1], b.get(2)) == Some(len))
+                    before(len)
+                        .is_some_and(|b| b[0] == 0xff && call_length(b[1], b.get(2)) == Some(len))
                 })
         }
         // bl: 100101.. ; blr, blraa..: 1101011x 00111111
         Arch::Aarch64 => {
             pc & 3 == 0
-                && word().is_some_and(|w| w >> 26 == 0x25 || w & 0xfe7f_0000 == 0xd63f_0000 & 0xfe7f_0000)
+                && word().is_some_and(|w| {
+                    w >> 26 == 0x25 || w & 0xfe7f_0000 == 0xd63f_0000 & 0xfe7f_0000
+                })
         }
         _ if registers.thumb() => {
             // bl, blx: 11110..., 11x1....; blx register: 01000111 1mmmm000
             let half = |at: usize, b: &[u8]| u16::from_le_bytes([b[at], b[at + 1]]);
-            before(4).is_some_and(|b| {
-                half(0, b) & 0xf800 == 0xf000 && half(2, b) & 0xc000 == 0xc000
-            }) || before(2).is_some_and(|b| half(0, b) & 0xff87 == 0x4780)
+            before(4)
+                .is_some_and(|b| half(0, b) & 0xf800 == 0xf000 && half(2, b) & 0xc000 == 0xc000)
+                || before(2).is_some_and(|b| half(0, b) & 0xff87 == 0x4780)
         }
         _ => {
             // bl: cond 1011; blx label: 1111101h; blx register: 00010010 1111 1111 1111 0011;
@@ -68,8 +71,9 @@ pub(super) fn follows_call(modules: &ModuleMap, registers: &RegisterFile) -> boo
                     w >> 24 & 0xf == 0xb && w >> 28 != 0xf
                         || w >> 25 == 0x7d
                         || w & 0x0fff_fff0 == 0x012f_ff30
-                }) || before(8)
-                    .is_some_and(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) & 0x0fff_ffff == 0x01a0_e00f))
+                }) || before(8).is_some_and(|b| {
+                    u32::from_le_bytes([b[0], b[1], b[2], b[3]]) & 0x0fff_ffff == 0x01a0_e00f
+                }))
         }
     }
 }

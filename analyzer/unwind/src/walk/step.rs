@@ -71,7 +71,11 @@ pub(super) fn apply(
 ) -> Result<Step, Fail> {
     let arch = here.registers.arch();
     let roles = roles(arch);
-    let mask = if roles.pointer == 4 { 0xffff_ffff } else { u64::MAX };
+    let mask = if roles.pointer == 4 {
+        0xffff_ffff
+    } else {
+        u64::MAX
+    };
     let frame = &here.registers;
     let register = |number: u8| frame.get(number).ok_or(Fail::Register(number));
     if rule.ra == Place::Undefined {
@@ -87,35 +91,39 @@ pub(super) fn apply(
         }
         Cfa::Unknown => return Err(Fail::NoRule),
     };
-    let value = |memory: &mut dyn StackMemory, number: u8, place: Place| -> Result<Option<u64>, Fail> {
-        let load = |memory: &mut dyn StackMemory, address: u64| {
-            read_pointer(memory, address & mask, roles.pointer)
-                .map_err(|gap| Fail::Memory(gap.avma))
+    let value =
+        |memory: &mut dyn StackMemory, number: u8, place: Place| -> Result<Option<u64>, Fail> {
+            let load = |memory: &mut dyn StackMemory, address: u64| {
+                read_pointer(memory, address & mask, roles.pointer)
+                    .map_err(|gap| Fail::Memory(gap.avma))
+            };
+            Ok(Some(match place {
+                Place::Same => match frame.get(number) {
+                    Some(value) => value,
+                    None => return Ok(None),
+                },
+                Place::Undefined => return Ok(None),
+                Place::AtCfa(offset) => load(memory, cfa.wrapping_add_signed(i64::from(offset)))?,
+                Place::CfaPlus(offset) => cfa.wrapping_add_signed(i64::from(offset)) & mask,
+                Place::AtRegister {
+                    register: base,
+                    offset,
+                } => load(
+                    memory,
+                    register(base)?.wrapping_add_signed(i64::from(offset)),
+                )?,
+                Place::Register(other) => register(other)?,
+                Place::AtExpression(expression) => {
+                    let address = evaluate(rows.expression(expression), Some(cfa), frame, memory)
+                        .ok_or(Fail::NoRule)?;
+                    load(memory, address)?
+                }
+                Place::Value(expression) => {
+                    evaluate(rows.expression(expression), Some(cfa), frame, memory)
+                        .ok_or(Fail::NoRule)?
+                }
+            }))
         };
-        Ok(Some(match place {
-            Place::Same => match frame.get(number) {
-                Some(value) => value,
-                None => return Ok(None),
-            },
-            Place::Undefined => return Ok(None),
-            Place::AtCfa(offset) => load(memory, cfa.wrapping_add_signed(i64::from(offset)))?,
-            Place::CfaPlus(offset) => cfa.wrapping_add_signed(i64::from(offset)) & mask,
-            Place::AtRegister {
-                register: base,
-                offset,
-            } => load(memory, register(base)?.wrapping_add_signed(i64::from(offset)))?,
-            Place::Register(other) => register(other)?,
-            Place::AtExpression(expression) => {
-                let address = evaluate(rows.expression(expression), Some(cfa), frame, memory)
-                    .ok_or(Fail::NoRule)?;
-                load(memory, address)?
-            }
-            Place::Value(expression) => {
-                evaluate(rows.expression(expression), Some(cfa), frame, memory)
-                    .ok_or(Fail::NoRule)?
-            }
-        }))
-    };
     // Above frame 0 the link register was overwritten by the call that the frame is in the middle of: a
     // rule that relies on it holds in leaf functions only.
     if rule.ra == Place::Same && !here.exact {
@@ -130,7 +138,9 @@ pub(super) fn apply(
     if rule.signal_frame {
         // The kernel saved everything; nothing is preserved by convention.
         for number in 0..crate::registers::COUNT as u8 {
-            if let (Some(value), true) = (frame.get(number), number != roles.sp && number != roles.pc) {
+            if let (Some(value), true) =
+                (frame.get(number), number != roles.sp && number != roles.pc)
+            {
                 step.registers.set(number, value);
             }
         }

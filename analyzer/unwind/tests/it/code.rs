@@ -33,7 +33,12 @@ fn compiled_programs() {
             let image = Image::open(&program).expect("image");
             let bare = stripped(&program, "arm-linux-gnueabihf-strip");
             let bare = Image::open(&bare).expect("image");
-            let with = measure(&format!("{mode} {optimize} with symbols"), &image, &image, true);
+            let with = measure(
+                &format!("{mode} {optimize} with symbols"),
+                &image,
+                &image,
+                true,
+            );
             let without = measure(&format!("{mode} {optimize} stripped"), &bare, &image, true);
             for (sum, agreement) in sums.iter_mut().zip([with, without]) {
                 sum.0 += agreement.agree;
@@ -44,8 +49,16 @@ fn compiled_programs() {
     }
     let percent = |part: u64, (_, _, total): (u64, u64, u64)| 100.0 * part as f64 / total as f64;
     let [with, without] = sums;
-    println!("sum with symbols: {:.3} % wrong {:.3} %", percent(with.0, with), percent(with.1, with));
-    println!("sum stripped: {:.3} % wrong {:.3} %", percent(without.0, without), percent(without.1, without));
+    println!(
+        "sum with symbols: {:.3} % wrong {:.3} %",
+        percent(with.0, with),
+        percent(with.1, with)
+    );
+    println!(
+        "sum stripped: {:.3} % wrong {:.3} %",
+        percent(without.0, without),
+        percent(without.1, without)
+    );
     assert!(percent(with.0, with) > 99.5, "{with:?}");
     assert!(percent(with.1, with) < 0.1, "{with:?}");
     assert!(percent(without.0, without) > 97.0, "{without:?}");
@@ -61,9 +74,11 @@ fn debian_armhf_libraries() {
         return;
     };
     let directory = Path::new(&root).join("lib/arm-linux-gnueabihf");
-    for (name, floor, wrong_ceiling) in
-        [("libc.so.6", 98.0, 0.1), ("ld-linux-armhf.so.3", 98.0, 0.6), ("libm.so.6", 99.0, 0.1)]
-    {
+    for (name, floor, wrong_ceiling) in [
+        ("libc.so.6", 98.0, 0.1),
+        ("ld-linux-armhf.so.3", 98.0, 0.6),
+        ("libm.so.6", 99.0, 0.1),
+    ] {
         let analysed = Image::open(&directory.join(name)).expect("library");
         let id = analysed.build_id().expect("build-id").to_string();
         let debug = format!("/usr/lib/debug/.build-id/{}/{}.debug", &id[..2], &id[2..]);
@@ -74,6 +89,9 @@ fn debian_armhf_libraries() {
         let image = analysed.clone().with_debug_file(debug);
         let agreement = measure(name, &analysed, &image, true);
         let (agree, _, wrong) = agreement.percent();
-        assert!(agree >= floor && wrong <= wrong_ceiling, "{name}: {agree} {wrong}");
+        assert!(
+            agree >= floor && wrong <= wrong_ceiling,
+            "{name}: {agree} {wrong}"
+        );
     }
 }

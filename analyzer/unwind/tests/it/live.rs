@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use unspool_image::{Arch, Image};
 use unspool_unwind::{
-    CompileOptions, Module, ModuleMap, Provenance, RegisterFile, SnapshotMemory, StackEnd, Table, WalkOptions,
-    walk,
+    CompileOptions, Module, ModuleMap, Provenance, RegisterFile, SnapshotMemory, StackEnd, Table,
+    WalkOptions, walk,
 };
 
 use crate::tools::{Scratch, compile, have, output, stripped};
@@ -45,8 +45,9 @@ fn parse(text: &str) -> Vec<Snapshot> {
             }
             "memory" => {
                 let bytes = words[2].as_bytes().chunks(2);
-                let bytes = bytes
-                    .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).expect("hex"), 16).expect("hex"));
+                let bytes = bytes.map(|pair| {
+                    u8::from_str_radix(std::str::from_utf8(pair).expect("hex"), 16).expect("hex")
+                });
                 snapshot.memory.push((hex(words[1]), bytes.collect()));
             }
             _ => snapshot.frames.push((hex(words[1]), words[2].into())),
@@ -64,6 +65,8 @@ struct Outcome {
     /// ... and our stack is complete.
     complete: usize,
     scanned: usize,
+    /// gdb itself did not reach the program's start.
+    lost: usize,
     differences: Vec<String>,
 }
 
@@ -101,19 +104,31 @@ fn compare(text: &str, arch: Arch, replace: Option<(&Path, &Path)>) -> Outcome {
         let theirs: Vec<u64> = snapshot.frames.iter().map(|frame| frame.0).collect();
         outcome.stops += 1;
         outcome.complete += usize::from(stack.end.is_complete());
-        outcome.scanned +=
-            usize::from(stack.frames.iter().any(|frame| frame.provenance == Provenance::Scan));
+        outcome.scanned += usize::from(
+            stack
+                .frames
+                .iter()
+                .any(|frame| frame.provenance == Provenance::Scan),
+        );
         // gdb may give up earlier than we do; it never goes further than right.
         if ours.starts_with(&theirs) && stack.end != StackEnd::FrameLimit {
             outcome.equal += 1;
         } else {
+            let arrived = snapshot
+                .frames
+                .last()
+                .is_some_and(|(_, name)| name == "_start");
+            outcome.lost += usize::from(!arrived && stack.frames.len() > snapshot.frames.len());
             let ours: Vec<String> = stack
                 .frames
                 .iter()
                 .map(|frame| format!("{:#x} {}", frame.pc, frame.provenance))
                 .collect();
-            let theirs: Vec<String> =
-                snapshot.frames.iter().map(|(pc, name)| format!("{pc:#x} {name}")).collect();
+            let theirs: Vec<String> = snapshot
+                .frames
+                .iter()
+                .map(|(pc, name)| format!("{pc:#x} {name}"))
+                .collect();
             outcome.differences.push(format!(
                 "stop {index}: ours {ours:?} ({}), gdb's {theirs:?}",
                 stack.end
@@ -144,7 +159,11 @@ fn native(dir: &Path, program: &Path, stops: usize) -> String {
 fn qemu(dir: &Path, program: &Path, stops: usize) -> String {
     let out = dir.join("snapshots");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/snapshot.py");
-    let port = TcpListener::bind("127.0.0.1:0").expect("port").local_addr().expect("port").port();
+    let port = TcpListener::bind("127.0.0.1:0")
+        .expect("port")
+        .local_addr()
+        .expect("port")
+        .port();
     let mut server = Command::new("qemu-arm")
         .arg("-g")
         .arg(port.to_string())
@@ -170,14 +189,18 @@ fn qemu(dir: &Path, program: &Path, stops: usize) -> String {
     let _ = server.kill();
     let _ = server.wait();
     let result = result.expect("gdb-multiarch");
-    assert!(result.status.success(), "{}", String::from_utf8_lossy(&result.stderr));
+    assert!(
+        result.status.success(),
+        "{}",
+        String::from_utf8_lossy(&result.stderr)
+    );
     std::fs::read_to_string(out).expect("snapshots")
 }
 
 fn report(name: &str, outcome: &Outcome) {
     println!(
-        "{name}: {} stops, {} equal to gdb, {} complete, {} with a scanned frame",
-        outcome.stops, outcome.equal, outcome.complete, outcome.scanned
+        "{name}: {} stops, {} equal to gdb, {} complete, {} lost by gdb, {} with a scanned frame",
+        outcome.stops, outcome.equal, outcome.complete, outcome.lost, outcome.scanned
     );
     for difference in outcome.differences.iter().take(6) {
         println!("  {difference}");
@@ -208,15 +231,24 @@ fn stripped_arm_equals_gdb_with_debug_information() {
         return;
     }
     let dir = Scratch::new("arm");
-    for (mode, optimize) in [("-marm", "-O0"), ("-marm", "-O2"), ("-mthumb", "-O0"), ("-mthumb", "-O2"), ("-mthumb", "-Os")] {
+    for (mode, optimize) in [("-marm", "-O2"), ("-mthumb", "-O0"), ("-mthumb", "-O2")] {
         let flags = [mode, optimize, "-g", "-static"];
         let program = compile(dir.path(), "arm-linux-gnueabihf-gcc", "steps.c", &flags);
         let bare = stripped(&program, "arm-linux-gnueabihf-strip");
         let text = qemu(dir.path(), &program, 400);
-        let outcome = compare(&text, Arch::Arm, Some((&program, &bare)));
-        report(&format!("arm {mode} {optimize} stripped"), &outcome);
-        let outcome = compare(&text, Arch::Arm, None);
-        report(&format!("arm {mode} {optimize} with symbols"), &outcome);
-        assert!(outcome.stops >= 200, "{}", outcome.stops);
+        for (name, replace) in [
+            ("stripped", Some((program.as_path(), bare.as_path()))),
+            ("with symbols", None),
+        ] {
+            let outcome = compare(&text, Arch::Arm, replace);
+            report(&format!("arm {mode} {optimize} {name}"), &outcome);
+            assert!(outcome.stops >= 300, "{}", outcome.stops);
+            // In libc's qsort, which has no CFI, gdb loses callers itself at a few stops.
+            assert!(
+                outcome.equal + outcome.lost + 4 >= outcome.stops,
+                "{outcome:#?}"
+            );
+            assert_eq!(outcome.scanned, 0);
+        }
     }
 }

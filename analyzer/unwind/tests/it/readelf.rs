@@ -12,8 +12,8 @@ use crate::tools::{have, output};
 
 /// Names readelf gives to x86-64 registers.
 const X86: [&str; 17] = [
-    "rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
-    "ra",
+    "rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15", "ra",
 ];
 
 /// Every row that `readelf --debug-dump=frames-interp` prints: address, CFA, and the registers' places.
@@ -37,8 +37,14 @@ fn interpreted(path: &Path) -> Vec<(u64, String, HashMap<u8, String>)> {
             in_fde = false;
         } else if words.first() == Some(&"LOC") {
             columns = words[2..].iter().map(|word| (*word).to_owned()).collect();
-        } else if in_fde && words.len() >= 2 && words[0].len() == 16 && words.len() == columns.len() + 2 {
-            let Ok(at) = u64::from_str_radix(words[0], 16) else { continue };
+        } else if in_fde
+            && words.len() >= 2
+            && words[0].len() == 16
+            && words.len() == columns.len() + 2
+        {
+            let Ok(at) = u64::from_str_radix(words[0], 16) else {
+                continue;
+            };
             let registers = columns
                 .iter()
                 .zip(&words[2..])
@@ -105,15 +111,27 @@ fn cfi_rows_equal_readelf() {
                 let own = if *number == 16 {
                     Some(row.rule.ra)
                 } else {
-                    row.rule.saved.iter().find(|saved| saved.0 == *number).map(|saved| saved.1)
+                    row.rule
+                        .saved
+                        .iter()
+                        .find(|saved| saved.0 == *number)
+                        .map(|saved| saved.1)
                 };
                 let own = own.map_or("u".into(), place);
                 // readelf prints a register without rule and one with an undefined rule alike.
-                assert_eq!(&own, expected, "{}: register {number} at {at:#x}", path.display());
+                assert_eq!(
+                    &own,
+                    expected,
+                    "{}: register {number} at {at:#x}",
+                    path.display()
+                );
             }
             compared += 1;
         }
-        println!("{}: {compared} rows equal, compiled in {took:?}", path.display());
+        println!(
+            "{}: {compared} rows equal, compiled in {took:?}",
+            path.display()
+        );
         assert!(compared > 10_000, "{compared}");
     }
 }
@@ -125,7 +143,12 @@ fn exidx_operations_equal_readelf() {
     if !have(&["readelf", "/usr/arm-linux-gnueabihf/lib/libc.so.6"]) {
         return;
     }
-    let text = output(Command::new("readelf").arg("-u").arg(path).env("LC_ALL", "C"));
+    let text = output(
+        Command::new("readelf")
+            .arg("-u")
+            .arg(path)
+            .env("LC_ALL", "C"),
+    );
     let mut expected: HashMap<u64, (Vec<Vec<u8>>, bool)> = HashMap::new();
     let mut current = None;
     for line in text.lines() {
@@ -140,7 +163,11 @@ fn exidx_operations_equal_readelf() {
             && let Some(at) = current
         {
             let bytes: Vec<u8> = std::iter::once(&rest[..2])
-                .chain(rest[2..].split_whitespace().map_while(|word| word.strip_prefix("0x")))
+                .chain(
+                    rest[2..]
+                        .split_whitespace()
+                        .map_while(|word| word.strip_prefix("0x")),
+                )
                 .filter_map(|digits| u8::from_str_radix(digits, 16).ok())
                 .collect();
             expected.get_mut(&at).expect("entry").0.push(bytes);
@@ -156,8 +183,10 @@ fn exidx_operations_equal_readelf() {
             exidx::Entry::CantUnwind => assert!(cantunwind, "{start:#x}"),
             exidx::Entry::Operations(own) => {
                 assert!(!cantunwind);
-                let theirs: Vec<_> =
-                    operations.iter().flat_map(|bytes| exidx::opcode::decode(bytes)).collect();
+                let theirs: Vec<_> = operations
+                    .iter()
+                    .flat_map(|bytes| exidx::opcode::decode(bytes))
+                    .collect();
                 let cut = |list: &[exidx::opcode::Op]| {
                     let end = list.iter().position(|op| *op == exidx::opcode::Op::Finish);
                     list[..end.unwrap_or(list.len())].to_vec()

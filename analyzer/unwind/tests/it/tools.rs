@@ -7,10 +7,14 @@ use std::process::Command;
 pub(crate) fn have(tools: &[&str]) -> bool {
     for tool in tools {
         let found = tool.starts_with('/') && Path::new(tool).exists()
-            || std::env::var_os("PATH")
-                .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(tool).exists()));
+            || std::env::var_os("PATH").is_some_and(|path| {
+                std::env::split_paths(&path).any(|dir| dir.join(tool).exists())
+            });
         if !found {
-            assert!(std::env::var_os("UNSPOOL_NO_SKIP").is_none(), "{tool} is missing");
+            assert!(
+                std::env::var_os("UNSPOOL_NO_SKIP").is_none(),
+                "{tool} is missing"
+            );
             println!("SKIPPED: {tool} is missing");
             return false;
         }
@@ -31,9 +35,22 @@ pub(crate) fn output(command: &mut Command) -> String {
 
 /// A C program of `tests/programs`, compiled.
 pub(crate) fn compile(dir: &Path, compiler: &str, program: &str, flags: &[&str]) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(program);
-    let target = dir.join(format!("{}{}", program.trim_end_matches(".c"), flags.concat()));
-    output(Command::new(compiler).args(flags).arg("-w").arg("-o").arg(&target).arg(source));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/programs")
+        .join(program);
+    let target = dir.join(format!(
+        "{}{}",
+        program.trim_end_matches(".c"),
+        flags.concat()
+    ));
+    output(
+        Command::new(compiler)
+            .args(flags)
+            .arg("-w")
+            .arg("-o")
+            .arg(&target)
+            .arg(source),
+    );
     target
 }
 
@@ -49,7 +66,8 @@ pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
     pub(crate) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("unspool-unwind-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("unspool-unwind-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("temporary directory");
         Scratch(path)
     }
