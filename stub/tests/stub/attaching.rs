@@ -12,6 +12,7 @@ struct Looping {
     child: Child,
     end: PathBuf,
     tick: u64,
+    main: u64,
 }
 
 impl Looping {
@@ -35,6 +36,7 @@ impl Looping {
             child,
             end,
             tick: address(&program, "tick"),
+            main: address(&program, "main"),
         }
     }
 
@@ -109,13 +111,15 @@ fn vanishing_client_and_sigterm_leave_the_text_original() {
     for how in ["halted", "running", "sigterm", "sigterm running"] {
         let looping = Looping::start();
         let (mut server, mut client) = looping.server();
-        let original = text_byte(looping.pid(), looping.tick);
+        let planted = [looping.tick, looping.main];
+        let bytes = || planted.map(|at| text_byte(looping.pid(), at));
+        let original = bytes();
         client.ask(&format!("Z0,{:x},1", looping.tick));
         assert!(client.go().contains("swbreak:;"));
         if how.ends_with("running") {
             client.ask(&format!("z0,{:x},1", looping.tick));
             // Somewhere both threads never come.
-            client.ask(&format!("Z0,{:x},1", looping.tick + 1));
+            client.ask(&format!("Z0,{:x},1", looping.main));
             client.send(b"vCont;c");
         }
         if how.starts_with("sigterm") {
@@ -124,7 +128,7 @@ fn vanishing_client_and_sigterm_leave_the_text_original() {
         }
         drop(client);
         server.wait();
-        assert_eq!(text_byte(looping.pid(), looping.tick), original, "{how}");
+        assert_eq!(bytes(), original, "{how}");
         assert!(looping.untraced(), "{how}");
         looping.finish();
     }
