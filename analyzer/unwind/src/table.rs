@@ -171,5 +171,35 @@ fn compile_section(
             debug: name == ".debug_frame",
         };
         cfi::compile(image.arch(), &section, text, rows, notes);
+    } else if name == ".eh_frame"
+        && let Some((svma, data)) = eh_frame_by_header(image)
+    {
+        let section = cfi::Section {
+            data,
+            svma,
+            debug: false,
+        };
+        cfi::compile(image.arch(), &section, text, rows, notes);
     }
+}
+
+/// `.eh_frame` where section headers are gone: `PT_GNU_EH_FRAME` leads to `.eh_frame_hdr`, which names its start
+/// (LSB 5.0, 10.6.2). It ends with a zero length, at the latest with its segment.
+fn eh_frame_by_header(image: &Image) -> Option<(u64, &[u8])> {
+    let header = image.section(".eh_frame_hdr")?;
+    // version 1; pointer encoding 0x1b: pc-relative, signed 4 bytes, as all linkers write it
+    let [1, 0x1b, _, _, a, b, c, d] = *header.data.first_chunk::<8>()? else {
+        return None;
+    };
+    let offset = i32::from_le_bytes([a, b, c, d]);
+    let svma = header
+        .svma
+        .wrapping_add(4)
+        .wrapping_add_signed(i64::from(offset));
+    let segment = image
+        .segments()
+        .iter()
+        .find(|segment| svma.wrapping_sub(segment.svma) < segment.file_size)?;
+    let len = segment.file_size - (svma - segment.svma);
+    Some((svma, image.bytes_at(svma, usize::try_from(len).ok()?)?))
 }

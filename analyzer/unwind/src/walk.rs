@@ -258,7 +258,6 @@ fn caller(
     memory: &mut dyn StackMemory,
     options: &WalkOptions,
 ) -> Result<State, StackEnd> {
-    let arch = modules.arch();
     // What the best source said, should none succeed.
     let mut first_failure: Option<Fail> = None;
     let mut remember = |fail: Fail| {
@@ -310,26 +309,12 @@ fn caller(
         }
     }
 
-    let guesses: [(
-        Provenance,
-        &dyn Fn(&mut dyn StackMemory) -> Result<Step, Fail>,
-    ); 2] = [
-        (Provenance::FramePointer, &|memory| {
-            chain::step(modules, here, memory)
-        }),
-        (Provenance::LinkRegister, &|_| {
-            let lr = roles(arch).lr.filter(|_| here.exact).ok_or(Fail::NoRule)?;
-            let ra = here.registers.get(lr).ok_or(Fail::NoRule)?;
-            let step = Step::new(here, frame.sp, ra);
-            if scan::follows_call(modules, &step.registers) {
-                Ok(step)
-            } else {
-                Err(Fail::NoRule)
-            }
-        }),
-    ];
-    for (provenance, guess) in guesses {
-        let result = guess(memory).and_then(|step| check(modules, here, frame, innermost, step));
+    for provenance in [Provenance::FramePointer, Provenance::LinkRegister] {
+        let guess = match provenance {
+            Provenance::FramePointer => chain::step(modules, here, memory),
+            _ => link_register(modules, here, frame.sp),
+        };
+        let result = guess.and_then(|step| check(modules, here, frame, innermost, step));
         match result {
             Ok(step) => {
                 return Ok(State {
@@ -361,6 +346,21 @@ fn caller(
         None if nowhere => StackEnd::OutsideText { pc: frame.pc },
         None => StackEnd::NoRule { pc: frame.pc },
     })
+}
+
+/// The caller by the link register, if nothing has been called since: only where pc is exact.
+fn link_register(modules: &ModuleMap, here: &State, sp: u64) -> Result<Step, Fail> {
+    let lr = roles(modules.arch())
+        .lr
+        .filter(|_| here.exact)
+        .ok_or(Fail::NoRule)?;
+    let ra = here.registers.get(lr).ok_or(Fail::NoRule)?;
+    let step = Step::new(here, sp, ra);
+    if scan::follows_call(modules, &step.registers) {
+        Ok(step)
+    } else {
+        Err(Fail::NoRule)
+    }
 }
 
 /// An exidx entry holds until the next one starts; functions without an entry of their own fall to

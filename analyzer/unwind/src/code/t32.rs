@@ -235,7 +235,7 @@ pub(crate) fn decode_wide(a: u16, b: u16, svma: u64) -> Instruction {
                 let rd = (b >> 8 & 0xf) as u8;
                 match a >> 7 & 3 {
                     // register shifts, extends, parallel add; multiplies
-                    0b00 | 0b01 | 0b10 => new().clobber(1 << rd & 0x7fff),
+                    0b00..=0b10 => new().clobber(1 << rd & 0x7fff),
                     _ => new().clobber((1 << rd | 1 << (b >> 12 & 0xf)) & 0x7fff),
                 }
             }
