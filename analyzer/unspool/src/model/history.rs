@@ -65,6 +65,8 @@ struct History<'a> {
     traces: Vec<Trace>,
     /// Which thread has a TID now.
     current: HashMap<u64, usize>,
+    /// Ends that were reported since the last event.
+    last_exits: Vec<(u64, usize)>,
     /// Which thread had a TID last.
     last: HashMap<u64, usize>,
     probes: HashMap<u32, &'a Probe>,
@@ -105,6 +107,7 @@ impl<'a> History<'a> {
             threads: Vec::new(),
             traces: Vec::new(),
             current: HashMap::new(),
+            last_exits: Vec::new(),
             last: HashMap::new(),
             probes: HashMap::new(),
             pending: Vec::new(),
@@ -167,6 +170,9 @@ impl<'a> History<'a> {
                 };
                 self.gone(index, exited.time_ns, exited.exact);
                 self.traces[index].concluded = false;
+                if exited.exact {
+                    self.last_exits.push((exited.time_ns, index));
+                }
                 // In a program that goes on, a thread leaves a join only when that is done.
                 self.joins_returned(index, exited.time_ns);
             }
@@ -193,6 +199,7 @@ impl<'a> History<'a> {
                     (_, Some(signal)) => Some(ProgramEnd::Signal(signal)),
                     (code, None) => Some(ProgramEnd::Exited(code.unwrap_or(0))),
                 };
+                self.ended_with_program(ended.time_ns);
                 // The first thread's end is the program's own, unless it left before the others.
                 let main = self
                     .threads
@@ -303,6 +310,7 @@ impl<'a> History<'a> {
 
     fn event(&mut self, at: usize, event: &'a Event) {
         self.clock(event.time_ns);
+        self.last_exits.clear();
         if !self.counts.sequence(event.seq) {
             return;
         }

@@ -4,7 +4,7 @@
 //! calling join has seen the other thread's end.
 
 use super::History;
-use crate::model::thread::ThreadIndex;
+use crate::model::thread::{Creation, ThreadIndex};
 
 impl History<'_> {
     pub(super) fn join(&mut self, joiner: usize, handle: u64) {
@@ -59,4 +59,26 @@ impl History<'_> {
         self.threads[index].joiner = Some(ThreadIndex(joiner));
         self.traces[joiner].joining = Some(index);
     }
+
+    /// A program that exits takes its threads with it, and servers report each as an exit just before
+    /// the program's own: such threads did not end, they were alive to the end.
+    pub(super) fn ended_with_program(&mut self, time_ns: u64) {
+        let mut after = time_ns;
+        while let Some((exit_ns, index)) = self.last_exits.pop() {
+            if after.saturating_sub(exit_ns) > ONE_BURST {
+                break;
+            }
+            after = exit_ns;
+            if self.threads[index].joiner.is_none()
+                && self.threads[index].creation != Creation::Main
+            {
+                self.threads[index].ended_ns = None;
+                self.threads[index].end_exact = false;
+                self.traces[index].gone = false;
+            }
+        }
+    }
 }
+
+/// The reports of an exiting program's threads follow each other within this time.
+const ONE_BURST: u64 = 2_000_000;

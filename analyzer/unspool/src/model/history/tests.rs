@@ -278,6 +278,30 @@ fn joins_are_followed_down_when_nobody_reports_ends() {
 }
 
 #[test]
+fn threads_that_the_program_took_with_it_were_alive() {
+    let mut stage = Stage::new();
+    for (tid, ms) in [(11, 1), (12, 3), (13, 5)] {
+        stage.spawn(PID, tid, ms, "orders!worker", MAIN);
+    }
+    stage.join(PID, 20, 12 << 12);
+    stage.exit(11, 25);
+    stage.exit(12, 29);
+    stage.exit(13, 30);
+    stage.end(31);
+    let model = stage.model();
+    assert_eq!(
+        thread(&model, 11).ending,
+        Ending::Exited,
+        "long before the program's end"
+    );
+    assert_eq!(thread(&model, 12).ending, Ending::Joined);
+    assert_eq!(
+        (thread(&model, 13).ending, thread(&model, 13).ended_ns),
+        (Ending::Alive, None)
+    );
+}
+
+#[test]
 fn a_thread_that_goes_on_was_not_joined() {
     let mut stage = Stage::new();
     stage.spawn(PID, 11, 1, "orders!worker", MAIN);
