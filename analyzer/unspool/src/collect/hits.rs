@@ -5,11 +5,11 @@ use unspool_capture::{Chunk, Event, ProbeKind, Read, ReadRole, Snapshot};
 use unspool_rsp::{Registers, ThreadId};
 use unspool_unwind::{WalkOptions, walk};
 
-use super::Error;
 use super::pending::Creation;
 use super::probes::Place;
 use super::recorder::Recorder;
 use super::stack::{FIRST, LiveStack};
+use super::{Error, memory};
 
 /// Bytes of a `pthread_attr_t` that are kept: all of it, in every known C library.
 const ATTR: usize = 64;
@@ -66,6 +66,30 @@ impl Recorder {
         }
         event.seq = self.sink.next_event();
         self.sink.record(event);
+        Ok(())
+    }
+
+    /// A thread names itself: its name is read where it is given.
+    pub(super) fn on_name(&mut self, thread: ThreadId, expedited: Registers) -> Result<(), Error> {
+        let registers = self.whole(thread, expedited)?;
+        let abi = &self.session.abi;
+        let Some([handle, name]) = abi
+            .args(&registers, 2)
+            .and_then(|args| <[u64; 2]>::try_from(args).ok())
+        else {
+            return Ok(());
+        };
+        // Another thread may be meant, which then is asked for its name at the next occasion.
+        let own = match (abi.thread_pointer(&registers), abi.sp(&registers)) {
+            (Some(pointer), _) => pointer == handle,
+            (None, Some(sp)) => handle.checked_sub(sp).is_some_and(|above| above < 64 << 20),
+            _ => false,
+        };
+        let name = memory::string(&mut self.session.client, name);
+        // The kernel keeps 15 bytes; the C library refuses more.
+        if let Some(name) = name.filter(|name| own && name.len() <= 15) {
+            self.threads.rename(&mut self.sink, thread.tid, name);
+        }
         Ok(())
     }
 

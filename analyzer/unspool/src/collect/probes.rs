@@ -34,6 +34,8 @@ pub(super) const FUNCTIONS: [(ProbeKind, &[&str]); 3] = [
 pub(super) enum Purpose {
     /// The dynamic linker calls here around changes to its list.
     Linker,
+    /// A thread is given a name.
+    Name,
     /// A creator returns here.
     Return,
     /// A probe of the capture.
@@ -86,6 +88,16 @@ impl Probes {
     ) -> Result<(), Error> {
         self.insert(client, abi, place, |_| Purpose::Linker)
             .map(drop)
+    }
+
+    /// Plants where threads are given names.
+    pub(super) fn plant_name(
+        &mut self,
+        client: &mut Client,
+        abi: &Abi,
+        place: &Place,
+    ) -> Result<(), Error> {
+        self.insert(client, abi, place, |_| Purpose::Name).map(drop)
     }
 
     /// Plants where a creator will return to.

@@ -326,6 +326,7 @@ impl Recorder {
                 self.stepping.remove(&thread.tid);
                 match planted.purpose {
                     Purpose::Linker => self.update_modules()?,
+                    Purpose::Name => self.on_name(thread, registers)?,
                     Purpose::Return => {
                         if self.on_return(thread, pc)? {
                             self.resume()?;
@@ -358,10 +359,16 @@ impl Recorder {
     /// Servers that do not report thread exits are asked now and then, while the program stands
     /// anyway; all servers but a local one are asked for names.
     fn list_if_due(&mut self) {
-        if !self.session.local && self.listed.elapsed() >= TICK {
+        if self.listed.elapsed() < TICK {
+            return;
+        }
+        self.listed = Instant::now();
+        if self.session.local {
+            self.threads
+                .refresh_local_names(&mut self.sink, &self.session);
+        } else {
             self.threads
                 .compare(&mut self.sink, &mut self.session, false);
-            self.listed = Instant::now();
         }
     }
 

@@ -274,6 +274,18 @@ impl Recorder {
                 );
             }
         }
+        // Names are not asked for when a thread starts, for it gives itself one later; and a thread
+        // that lives a moment is gone before names are read again.
+        let naming: Vec<Place> = ids
+            .iter()
+            .filter_map(|id| self.modules.get(*id))
+            .filter(|mapped| !self.threads_run_on && is_c_library(&mapped.path))
+            .flat_map(|mapped| places(mapped, "pthread_setname_np"))
+            .collect();
+        for place in naming {
+            let (client, abi) = (&mut self.session.client, &self.session.abi);
+            self.probes.plant_name(client, abi, &place)?;
+        }
         for (kind, place) in wanted {
             self.probes.plant(
                 &mut self.session.client,
