@@ -115,7 +115,7 @@ pub fn judge(state: &State, cfa: Cfa, ra: Place) -> Verdict {
     }
     match cfa {
         Cfa::Register { register, offset } => match state.register(register) {
-            Value::Cfa(own) if own == -offset => {}
+            Value::Cfa(own) if own == offset.wrapping_neg() => {}
             Value::Cfa(_) => return Verdict::Wrong,
             _ => return Verdict::Unknown,
         },

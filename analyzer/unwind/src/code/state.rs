@@ -68,7 +68,7 @@ impl State {
     /// How far the stack pointer is below the CFA.
     pub fn depth(&self) -> Option<i32> {
         match self.registers[SP] {
-            Value::Cfa(offset) => Some(-offset),
+            Value::Cfa(offset) => Some(offset.wrapping_neg()),
             _ => None,
         }
     }
@@ -97,7 +97,7 @@ impl State {
         let base = |number: usize| match self.registers[number] {
             Value::Cfa(offset) => Some(Cfa::Register {
                 register: number as u8,
-                offset: -offset,
+                offset: offset.wrapping_neg(),
             }),
             _ => None,
         };

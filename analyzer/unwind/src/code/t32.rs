@@ -71,7 +71,7 @@ pub(crate) fn decode_narrow(h: u16, svma: u64) -> Instruction {
         0b01000 => special(h, svma),
         0b01001 => new().effect(Effect::Literal {
             to: low(8),
-            svma: u64::from((pc & !3) + ((h & 0xff) << 2)),
+            svma: u64::from((pc & !3).wrapping_add((h & 0xff) << 2)),
         }),
         // str, strh, strb, ldrsb, ldr, ldrh, ldrb, ldrsh by register
         0b01010 | 0b01011 => match h >> 9 & 7 {
@@ -103,7 +103,7 @@ pub(crate) fn decode_narrow(h: u16, svma: u64) -> Instruction {
         // adr; add rd, sp
         0b10100 => new().effect(Effect::Constant {
             to: low(8),
-            value: (pc & !3) + ((h & 0xff) << 2),
+            value: (pc & !3).wrapping_add((h & 0xff) << 2),
         }),
         0b10101 => new().effect(Effect::Add {
             to: low(8),

@@ -67,6 +67,9 @@ struct Outcome {
     scanned: usize,
     /// gdb itself did not reach the program's start.
     lost: usize,
+    /// Time of a second walk of each stop, and its frames.
+    warm: std::time::Duration,
+    frames: usize,
     differences: Vec<String>,
 }
 
@@ -100,6 +103,10 @@ fn compare(text: &str, arch: Arch, replace: Option<(&Path, &Path)>) -> Outcome {
             memory.insert(avma, bytes);
         }
         let stack = walk(&modules, &registers, &mut memory, &WalkOptions::default());
+        let start = std::time::Instant::now();
+        walk(&modules, &registers, &mut memory, &WalkOptions::default());
+        outcome.warm += start.elapsed();
+        outcome.frames += stack.frames.len();
         let ours: Vec<u64> = stack.frames.iter().map(|frame| frame.pc).collect();
         let theirs: Vec<u64> = snapshot.frames.iter().map(|frame| frame.0).collect();
         outcome.stops += 1;
@@ -201,6 +208,10 @@ fn report(name: &str, outcome: &Outcome) {
     println!(
         "{name}: {} stops, {} equal to gdb, {} complete, {} lost by gdb, {} with a scanned frame",
         outcome.stops, outcome.equal, outcome.complete, outcome.lost, outcome.scanned
+    );
+    println!(
+        "  {} frames, warm: {:?} for all",
+        outcome.frames, outcome.warm
     );
     for difference in outcome.differences.iter().take(6) {
         println!("  {difference}");
