@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::sys::ptrace::close_on_exec;
@@ -84,6 +84,7 @@ impl Comm {
                 Ok(Door::Open(Some(Stream {
                     input: dup(std::io::stdin().as_fd())?.into(),
                     output: dup(std::io::stdout().as_fd())?.into(),
+                    peer: None,
                 })))
             }
             Comm::Descriptor(number) => {
@@ -93,6 +94,7 @@ impl Comm {
                 Ok(Door::Open(Some(Stream {
                     input: input.into(),
                     output: output.into(),
+                    peer: None,
                 })))
             }
         }
@@ -138,16 +140,24 @@ impl Door {
 pub(crate) struct Stream {
     input: File,
     output: File,
+    peer: Option<SocketAddr>,
 }
 
 impl Stream {
     fn tcp(stream: TcpStream) -> std::io::Result<Stream> {
         stream.set_nodelay(true)?;
+        let peer = stream.peer_addr().ok();
         let output = OwnedFd::from(stream.try_clone()?);
         Ok(Stream {
             input: OwnedFd::from(stream).into(),
             output: output.into(),
+            peer,
         })
+    }
+
+    /// Where a TCP client is.
+    pub(crate) fn peer(&self) -> Option<(IpAddr, u16)> {
+        self.peer.map(|peer| (peer.ip(), peer.port()))
     }
 
     /// Reads what is there; 0: the client is gone.

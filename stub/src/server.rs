@@ -137,8 +137,8 @@ impl Server {
             if awake.client
                 && let Some(stream) = self.door.accept()
             {
-                if !self.quiet {
-                    eprintln!("Remote debugging from a client");
+                if let (Some((host, port)), false) = (stream.peer(), self.quiet) {
+                    eprintln!("Remote debugging from host {host}, port {port}");
                 }
                 return Ok(Some(stream));
             }

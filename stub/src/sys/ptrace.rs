@@ -123,6 +123,48 @@ pub(crate) fn signal_info(tid: Tid) -> Result<SignalInfo, Errno> {
     Ok(SignalInfo(info))
 }
 
+/// Whether a stopped thread has yet to report a trap that it has executed.
+///
+/// The kernel honours an [`interrupt`] before it looks at signals, those of the thread's own last
+/// instruction included: the thread then stands behind a trap and nothing says so but its queue.
+pub(crate) fn trap_is_pending(tid: Tid) -> bool {
+    const PTRACE_PEEKSIGINFO: libc::c_uint = 0x4209;
+    const BATCH: usize = 8;
+    #[repr(C)]
+    struct Peek {
+        offset: u64,
+        flags: u32,
+        count: i32,
+    }
+    let mut peek = Peek {
+        offset: 0,
+        flags: 0,
+        count: BATCH as i32,
+    };
+    loop {
+        // SAFETY: siginfo_t is plain data: all zeroes is a value.
+        let mut infos: [libc::siginfo_t; BATCH] = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel reads one `Peek` and writes at most `BATCH` siginfo_t.
+        let got = unsafe {
+            libc::ptrace(
+                PTRACE_PEEKSIGINFO as _,
+                tid.0,
+                &raw const peek,
+                infos.as_mut_ptr(),
+            )
+        };
+        let got = usize::try_from(got).unwrap_or(0);
+        let trap = |info: &libc::siginfo_t| info.si_signo == libc::SIGTRAP && info.si_code > 0;
+        if infos[..got].iter().any(trap) {
+            return true;
+        }
+        if got < BATCH {
+            return false;
+        }
+        peek.offset += BATCH as u64;
+    }
+}
+
 /// Replaces the signal at which a thread is stopped.
 pub(crate) fn set_signal_info(tid: Tid, info: &SignalInfo) -> Result<(), Errno> {
     request(libc::PTRACE_SETSIGINFO, tid, 0, &raw const info.0 as usize)

@@ -198,7 +198,7 @@ impl Process {
                 let _ = ptrace::interrupt(tid);
             }
             match wait(Some(tid), true) {
-                Ok(Some((_, Status::Held(_)))) if shared => {
+                Ok(Some((_, Status::Held(_)))) if shared && !ptrace::trap_is_pending(tid) => {
                     let _ = ptrace::detach(tid, 0);
                     self.forget_child(tid);
                 }

@@ -245,6 +245,16 @@ impl Process {
             At::GroupStop
         };
         self.mark_stopped(tid, at);
+        let can_trap = !self.breakpoints.is_empty();
+        if self.halting
+            && let Some(thread) = self.threads.get_mut(&tid)
+            && (can_trap || thread.action.is_step())
+            && ptrace::trap_is_pending(tid)
+        {
+            // It executes nothing before it has reported that.
+            thread.go(Motion::Continue, 0);
+            return;
+        }
         let newborn = self
             .threads
             .get_mut(&tid)

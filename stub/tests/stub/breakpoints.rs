@@ -165,3 +165,23 @@ fn nothing_stays_planted_after_detach() {
     server.wait();
     assert_eq!(server.output(), "total 24000\n");
 }
+
+/// A thread may be stopped between executing a trap and reporting it. Whatever the moment, a removed
+/// breakpoint is never heard of again and nobody stands behind it.
+#[test]
+fn planted_and_removed_under_fire() {
+    let program = build("hits", &["-no-pie"]);
+    let (_server, mut client) = Server::run(&program, &["6", "2000000000"]);
+    let hit = address(&program, "hit");
+    for round in 0..400 {
+        assert_eq!(client.ask(&format!("Z0,{hit:x},1")), "OK");
+        let stop = client.go();
+        assert!(stop.starts_with("T05swbreak:;"), "round {round}: {stop}");
+        assert_eq!(client.ask(&format!("z0,{hit:x},1")), "OK");
+        client.send(b"vCont;c");
+        client.write(b"\x03");
+        let stop = client.text();
+        assert!(stop.starts_with("T02"), "round {round}: {stop}");
+    }
+    client.send(b"k");
+}

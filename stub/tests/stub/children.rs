@@ -70,3 +70,53 @@ fn exec_from_another_thread() {
         assert_eq!(client.go(), format!("W09;process:{pid:x}"));
     }
 }
+
+/// Halting in the middle of everything, again and again.
+#[test]
+fn interrupted_all_the_while() {
+    let program = build("children", &["-no-pie"]);
+    let (mut server, mut client) = Server::run(&program, &["fvs", "40"]);
+    assert_eq!(client.ask("QPassSignals:14"), "OK");
+    let visited = address(&program, "visited");
+    client.ask(&format!("Z0,{visited:x},1"));
+    let (mut hits, mut interrupts) = (0, 0);
+    loop {
+        client.send(b"vCont;c");
+        client.write(b"\x03");
+        let stop = client.text();
+        if stop.contains("swbreak:;") {
+            hits += 1;
+            // The interrupt may still be on its way to a program that is halted: it is ignored.
+        } else if stop.starts_with("T02") {
+            interrupts += 1;
+        } else {
+            assert!(stop.starts_with("W00"), "{stop}");
+            break;
+        }
+    }
+    assert_eq!(hits, 40, "{interrupts} interrupts");
+    drop(client);
+    server.wait();
+    assert_eq!(server.output(), "bad 0 visits 120\n");
+}
+
+#[test]
+fn exec_and_interrupts() {
+    for _ in 0..10 {
+        let program = build("exec", &["-no-pie"]);
+        let (_server, mut client) = Server::run(&program, &[]);
+        let mut execs = 0;
+        loop {
+            client.send(b"vCont;c");
+            client.write(b"\x03");
+            let stop = client.text();
+            if stop.contains("exec:") {
+                execs += 1;
+            } else if !stop.starts_with("T02") {
+                assert!(stop.starts_with("W09"), "{stop}");
+                break;
+            }
+        }
+        assert_eq!(execs, 1);
+    }
+}

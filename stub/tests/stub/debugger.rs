@@ -84,7 +84,8 @@ fn interrupt_detach_and_the_program_goes_on() {
         &format!(
             "target remote :{}\npython\nimport threading, time\n\
              def later():\n  time.sleep(0.3)\n  gdb.post_event(lambda: gdb.execute('interrupt'))\n\
-             threading.Thread(target=later).start()\nend\ncontinue\ninfo threads\ndetach\n",
+             end\nbreak hit if count == &counts[3]\ncontinue\ndelete\n\
+             python threading.Thread(target=later).start()\ncontinue\ninfo threads\ndetach\n",
             server.port
         ),
     );

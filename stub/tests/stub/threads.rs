@@ -171,3 +171,24 @@ fn held_threads_stay_held() {
     client.ask(&format!("z0,{hit:x},1"));
     assert!(client.go().starts_with("W00"));
 }
+
+/// Nothing happens: nothing is done.
+#[test]
+fn waiting_costs_nothing() {
+    let program = build("hits", &["-no-pie"]);
+    let (server, mut client) = Server::run(&program, &["2", "2000000000"]);
+    client.send(b"vCont;c");
+    assert!(client.silent(200));
+    let switches = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id()));
+        let status = status.unwrap();
+        let line = status.lines().find(|l| l.starts_with("voluntary")).unwrap();
+        line.to_owned()
+    };
+    let before = switches();
+    assert!(client.silent(500));
+    assert_eq!(switches(), before, "the server woke up");
+    client.write(b"\x03");
+    assert!(client.text().starts_with("T02"));
+    client.send(b"k");
+}
