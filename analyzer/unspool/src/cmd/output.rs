@@ -4,6 +4,7 @@
 //! `FILE.old` (as perf does), a file of any other kind is never touched, and nothing is renamed
 //! before the new recording has really begun.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -16,6 +17,7 @@ use anyhow::{Context, bail};
 pub(super) struct Output {
     path: PathBuf,
     before: Before,
+    opened: Cell<bool>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +70,7 @@ impl Output {
         Ok(Self {
             path: path.to_owned(),
             before,
+            opened: Cell::new(false),
         })
     }
 
@@ -76,6 +79,7 @@ impl Output {
         if self.before == Before::Recording {
             fs::rename(&self.path, self.old())?;
         }
+        self.opened.set(true);
         let mut options = OpenOptions::new();
         options.write(true);
         match self.before {
@@ -88,6 +92,9 @@ impl Output {
 
     /// Puts everything back as it was, for a recording that did not come about.
     pub(super) fn discard(&self) {
+        if !self.opened.get() {
+            return;
+        }
         match self.before {
             Before::Nothing => drop(fs::remove_file(&self.path)),
             Before::Recording if self.old().exists() && self.path.exists() => {

@@ -52,7 +52,7 @@ pub(super) struct Cmd {
         last = true,
         num_args = 1..,
         required_unless_present_any = ["attach", "connect"],
-        conflicts_with_all = ["attach", "connect"]
+        conflicts_with_all = ["attach", "connect", "exec", "architecture"]
     )]
     program: Vec<OsString>,
 

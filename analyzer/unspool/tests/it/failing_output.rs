@@ -52,7 +52,7 @@ fn an_attached_program_goes_on_when_the_disk_is_full() {
         file.display(),
         program.pid()
     );
-    let mut recorder = Live::start(limited(&command, 20).stderr(Stdio::null()));
+    let mut recorder = Live::start(limited(&command, 4).stderr(Stdio::null()));
     assert_eq!(recorder.wait().code(), Some(1));
     std::thread::sleep(Duration::from_millis(50));
     signal(program.pid(), Signal::SIGTERM);

@@ -11,14 +11,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// The command under test.
-pub fn unspool() -> Command {
+pub(crate) fn unspool() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_unspool"));
     command.env_remove("NO_COLOR").stdin(Stdio::null());
     command
 }
 
 /// The test program, built once per run.
-pub fn subject() -> &'static Path {
+pub(crate) fn subject() -> &'static Path {
     static BUILT: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("subject");
@@ -29,7 +29,7 @@ pub fn subject() -> &'static Path {
 }
 
 /// Builds the test program with more options.
-pub fn build(options: &[&str], output: &Path) {
+pub(crate) fn build(options: &[&str], output: &Path) {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/subject.c");
     let status = Command::new(std::env::var_os("CC").unwrap_or("cc".into()))
         .args(options)
@@ -42,20 +42,20 @@ pub fn build(options: &[&str], output: &Path) {
 }
 
 /// One run that ended.
-pub struct Run {
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Run {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Run {
-    pub fn of(command: &mut Command) -> Run {
+    pub(crate) fn of(command: &mut Command) -> Run {
         Run::from(command.output().expect("the command starts"))
     }
 
     /// Asserts failure with one clear sentence that has all of `words` in it.
     #[track_caller]
-    pub fn fails_with(&self, code: i32, words: &[&str]) {
+    pub(crate) fn fails_with(&self, code: i32, words: &[&str]) {
         assert_eq!(self.code, Some(code), "stderr: {}", self.stderr);
         assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
         for word in words {
@@ -74,7 +74,7 @@ impl Run {
     }
 
     #[track_caller]
-    pub fn succeeds(&self) {
+    pub(crate) fn succeeds(&self) {
         assert_eq!(
             self.code,
             Some(0),
@@ -96,7 +96,7 @@ impl From<Output> for Run {
 }
 
 /// `unspool record -o FILE ... -- subject ARGS`, not started yet.
-pub fn record(file: &Path, args: &[&str]) -> Command {
+pub(crate) fn record(file: &Path, args: &[&str]) -> Command {
     let mut command = unspool();
     command
         .arg("record")
@@ -110,14 +110,14 @@ pub fn record(file: &Path, args: &[&str]) -> Command {
 
 /// The JSON report of a recording.
 #[track_caller]
-pub fn report(file: &Path) -> Value {
+pub(crate) fn report(file: &Path) -> Value {
     let run = Run::of(unspool().arg("report").arg(file).args(["--format", "json"]));
     run.succeeds();
     serde_json::from_str(&run.stdout).expect("JSON")
 }
 
 /// The threads of a report but the main one.
-pub fn created(report: &Value) -> Vec<&Value> {
+pub(crate) fn created(report: &Value) -> Vec<&Value> {
     let threads = report["threads"].as_array().expect("threads");
     threads
         .iter()
@@ -126,35 +126,35 @@ pub fn created(report: &Value) -> Vec<&Value> {
 }
 
 /// A process with its output at hand, killed when dropped.
-pub struct Live {
-    pub child: Child,
+pub(crate) struct Live {
+    pub(crate) child: Child,
     out: BufReader<std::process::ChildStdout>,
 }
 
 impl Live {
-    pub fn start(command: &mut Command) -> Live {
+    pub(crate) fn start(command: &mut Command) -> Live {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
         let out = BufReader::new(child.stdout.take().expect("stdout"));
         Live { child, out }
     }
 
-    pub fn subject(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Live {
+    pub(crate) fn subject(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Live {
         Live::start(Command::new(subject()).args(args))
     }
 
-    pub fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.out.read_line(&mut line).expect("output");
         line.trim_end().to_owned()
     }
 
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).expect("a pid")
     }
 
     /// Waits for its end, for at most ten seconds.
     #[track_caller]
-    pub fn wait(&mut self) -> ExitStatus {
+    pub(crate) fn wait(&mut self) -> ExitStatus {
         let status = wait_for(Duration::from_secs(10), || {
             self.child.try_wait().expect("waited for")
         });
@@ -170,7 +170,7 @@ impl Drop for Live {
 }
 
 /// Asks again and again, for at most `time`.
-pub fn wait_for<T>(time: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+pub(crate) fn wait_for<T>(time: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + time;
     loop {
         match ask() {
@@ -182,15 +182,6 @@ pub fn wait_for<T>(time: Duration, mut ask: impl FnMut() -> Option<T>) -> Option
 }
 
 /// Sends a signal to one process.
-pub fn signal(pid: i32, signal: nix::sys::signal::Signal) {
+pub(crate) fn signal(pid: i32, signal: nix::sys::signal::Signal) {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).expect("the process is there");
-}
-
-/// The children of a process.
-pub fn children(pid: i32) -> Vec<i32> {
-    let path = format!("/proc/{pid}/task/{pid}/children");
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.split_whitespace()
-        .filter_map(|word| word.parse().ok())
-        .collect()
 }
