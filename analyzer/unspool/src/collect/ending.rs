@@ -57,7 +57,10 @@ impl Ending {
 
     /// When something is to be done next.
     pub(super) fn next_step(&self) -> Option<Duration> {
-        let (since, _) = self.asked?;
+        let (since, reason) = self.asked?;
+        if reason == EndReason::Error && !self.awaited {
+            return None;
+        }
         let due = if self.signalled { GRACE } else { TERMINAL };
         Some(
             due.saturating_sub(since.elapsed())
@@ -69,7 +72,12 @@ impl Ending {
 impl Recorder {
     /// Begins the end, or hastens it. The program runs.
     pub(super) fn ask_to_end(&mut self, reason: EndReason) -> Result<(), Error> {
-        if let Some((since, _)) = self.ending.asked {
+        if let Some((since, earlier)) = self.ending.asked {
+            if earlier == EndReason::Error && reason != earlier && !self.ending.awaited {
+                // Nothing is recorded any more, and now the user has enough of the program, too.
+                self.ending.asked = Some((Instant::now(), reason));
+                return Ok(());
+            }
             if since.elapsed() > SAME && self.session.launched && !self.ending.awaited {
                 self.kill_program(Signal::SIGKILL);
                 self.ending.killed = true;
@@ -88,7 +96,7 @@ impl Recorder {
 
     /// Does what has become due on the way to an early end.
     pub(super) fn press_on(&mut self) -> Result<(), Error> {
-        let Some((since, _)) = self.ending.asked else {
+        let Some((since, reason)) = self.ending.asked else {
             return Ok(());
         };
         let elapsed = since.elapsed();
@@ -98,7 +106,7 @@ impl Recorder {
             }
             return Ok(());
         }
-        if !self.session.launched {
+        if !self.session.launched || reason == EndReason::Error {
             return Ok(());
         }
         let by_terminal = self
