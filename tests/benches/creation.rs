@@ -78,7 +78,9 @@ fn record(unspool: &Path, program: &Path, folder: &Path) -> Command {
 
 fn gdb(program: &Path, folder: &Path) -> Command {
     let mut command = Command::new("gdb");
-    command.args(["-nx", "-batch", "-x"]).arg(folder.join("gdb.commands"));
+    command
+        .args(["-nx", "-batch", "-x"])
+        .arg(folder.join("gdb.commands"));
     command.arg("--args").arg(program).arg(THREADS.to_string());
     command
 }
@@ -100,7 +102,11 @@ fn time(command: &mut Command) -> Result<Duration> {
 /// Least, median and most.
 fn spread(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
-    [values[0], values[values.len() / 2], values[values.len() - 1]]
+    [
+        values[0],
+        values[values.len() / 2],
+        values[values.len() - 1],
+    ]
 }
 
 /// The command as users run it: the release build.

@@ -140,7 +140,9 @@ fn bare_name(name: &str) -> String {
     last.split_whitespace().last().unwrap_or(last).to_owned()
 }
 
-/// A source path without `./` and `x/..`: compilers record them, some readers tidy them away.
+/// A source path without `./` and `x/..`: compilers record them, some readers tidy them away. Of a
+/// relative path (Debian's libraries are built with one) the last folder and the name: gdb puts the
+/// compilation directory, itself relative, in front of names that hold it already.
 fn plain_path(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -155,7 +157,13 @@ fn plain_path(path: &str) -> String {
             _ => parts.push(part),
         }
     }
-    parts.join("/")
+    let relative = !path.starts_with('/');
+    let from = if relative {
+        parts.len().saturating_sub(2)
+    } else {
+        0
+    };
+    parts[from..].join("/")
 }
 
 #[cfg(test)]
@@ -184,7 +192,8 @@ mod tests {
 
     #[test]
     fn paths_are_compared_without_detours() {
-        assert_eq!(plain_path("./csu/../sysdeps/nptl/x.h"), "sysdeps/nptl/x.h");
+        assert_eq!(plain_path("./csu/../sysdeps/nptl/x.h"), "nptl/x.h");
+        assert_eq!(plain_path("./nptl/./nptl/x.c"), plain_path("./nptl/x.c"));
         assert_eq!(plain_path("/a/./b/../c"), "/a/c");
         assert_eq!(plain_path("../x"), "../x");
     }

@@ -72,7 +72,7 @@ pub static PROGRAMS: &[Program] = &[
     Program {
         name: "detached",
         threads: 12,
-        ends: &[("detached", 12)],
+        ends: &[], // the last ones may still be on their way out when main ends
         ..C
     },
     Program {

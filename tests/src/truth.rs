@@ -162,12 +162,5 @@ fn without(sysroot: Option<&str>, file: &str) -> String {
 }
 
 fn file_name(path: &str) -> String {
-    // The file gdb names may be a link (libstdc++.so.6); what is mapped is what it leads to.
-    let path = Path::new(path)
-        .canonicalize()
-        .unwrap_or_else(|_| path.into());
-    path.file_name()
-        .unwrap_or(path.as_os_str())
-        .to_string_lossy()
-        .into_owned()
+    path.rsplit('/').next().unwrap_or(path).to_owned()
 }

@@ -187,7 +187,7 @@ fn text_report() -> Result<()> {
             "cxx",
             &["std::thread", "cxx.cpp:", "bank::Account::deposit"],
         ),
-        ("recursion", &["leaf", "descend", "200"]),
+        ("recursion", &["leaf", "descend", "199"]),
     ] {
         let run = Recorded::of(name, 0, false)?.text()?;
         let text = run.text();

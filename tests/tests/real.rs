@@ -49,7 +49,7 @@ const CASES: &[Case] = &[
         name: "zstd",
         arguments: &["-T2", "-c"],
         decompress: &["zstd", "-dc"],
-        threads: 2,
+        threads: 4,
     },
 ];
 

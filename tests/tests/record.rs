@@ -295,7 +295,9 @@ fn killed() -> Result<()> {
         Pid::from_raw(unspool.0.0.id().cast_signed()),
         Signal::SIGKILL,
     )?;
-    unspool.0.0.wait()?;
+    process::wait_until("the recorder is dead", LIMIT, || {
+        unspool.0.0.try_wait().is_ok_and(|status| status.is_some())
+    })?;
     std::thread::sleep(Duration::from_millis(300));
     // The pipes are still the program's.
     let text = unspool.go_on()?;

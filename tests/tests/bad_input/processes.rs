@@ -176,7 +176,7 @@ fn not_ours() -> Result<()> {
     if !nix::unistd::geteuid().is_root() {
         fails(
             attach("inspect", 1)?.current_dir(&folder),
-            &["1", "permi", "root|sudo|user"],
+            &["1", "permi|not be traced", "root|sudo|user"],
         )?;
         return Ok(());
     }
@@ -192,7 +192,10 @@ fn not_ours() -> Result<()> {
             .arg(&command)
             .args([subcommand, "--attach", &pid.to_string()])
             .current_dir(&folder);
-        fails(&mut nobody, &[&pid.to_string(), "permi", "root|sudo|user"])?;
+        fails(
+            &mut nobody,
+            &[&pid.to_string(), "permi|not be traced", "root|sudo|user"],
+        )?;
         unharmed(pid)?;
     }
     Ok(())
