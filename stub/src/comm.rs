@@ -23,8 +23,8 @@ pub(crate) enum Comm {
 #[non_exhaustive]
 pub(crate) enum CommError {
     /// gdbserver's words: test boards look for them.
-    #[error("Can't bind address: {0}.")]
-    Bind(String),
+    #[error("Can't bind address: {0}. Port {1}: choose another, or 0 for any that is free")]
+    Bind(String, u16),
     /// The host has no address.
     #[error("cannot find the address of '{0}'; name a host of this machine, or none for loopback")]
     Host(String),
@@ -76,7 +76,7 @@ impl Comm {
                     .map_err(|_| CommError::Host(host.clone()))?
                     .collect();
                 let listener = TcpListener::bind(&addresses[..])
-                    .map_err(|error| CommError::Bind(reason(&error)))?;
+                    .map_err(|error| CommError::Bind(reason(&error), *port))?;
                 Ok(Door::Listener(listener))
             }
             Comm::Stdio => {

@@ -4,6 +4,15 @@
 //! clients and for the program, [`session`] talks to one client, [`tracee`] is the program,
 //! [`arch`] the machine, [`sys`] the kernel. Each knows only those to its right.
 
+/// A line on standard error. A reader that has gone must not end us: `eprintln!` would panic.
+macro_rules! say {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($words)*);
+    }};
+}
+pub(crate) use say;
+
 mod arch;
 mod cli;
 mod comm;
@@ -40,6 +49,6 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn fail(error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("{NAME}: {error}");
+    crate::say!("{NAME}: {error}");
     ExitCode::FAILURE
 }

@@ -49,7 +49,7 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
         Subject::Attach(pid) => {
             debuggee.attach(pid)?;
             if !quiet {
-                eprintln!("Attached; pid = {pid}");
+                crate::say!("Attached; pid = {pid}");
             }
         }
         Subject::Start(words) => {
@@ -58,7 +58,7 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
             if let (Some(pid), Some(name), false) =
                 (debuggee.pid(), debuggee.program.words.first(), quiet)
             {
-                eprintln!("Process {} created; pid = {pid}", name.display());
+                crate::say!("Process {} created; pid = {pid}", name.display());
             }
         }
     }
@@ -98,7 +98,7 @@ impl Server {
     fn run(&mut self) -> Result<(), ServeError> {
         loop {
             if let (Some(port), false) = (self.door.port(), self.quiet) {
-                eprintln!("Listening on port {port}");
+                crate::say!("Listening on port {port}");
             }
             let Some(stream) = self.next_client()? else {
                 break;
@@ -138,7 +138,7 @@ impl Server {
                 && let Some(stream) = self.door.accept()
             {
                 if let (Some((host, port)), false) = (stream.peer(), self.quiet) {
-                    eprintln!("Remote debugging from host {host}, port {port}");
+                    crate::say!("Remote debugging from host {host}, port {port}");
                 }
                 return Ok(Some(stream));
             }

@@ -65,6 +65,13 @@ impl Cmd {
             Format::Text => views::tree::write(&model, out, &terminal::style_for_stdout()),
             Format::Json => views::report_json::write(&model, out, &terminal::style_for_stdout()),
         })?;
+        // What was shown is not all there was: a script must see that, too.
+        if let Some(cut) = &capture.cut {
+            bail!(
+                "{}: {cut}; the report shows what comes before",
+                self.file.display()
+            );
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

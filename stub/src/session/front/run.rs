@@ -8,7 +8,7 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, packet: &[u
     debuggee.failure = None;
     let replies = session.pass_on(debuggee, packet);
     if let Some(failure) = &debuggee.failure {
-        eprintln!("{}: {failure}", crate::NAME);
+        crate::say!("{}: {failure}", crate::NAME);
     }
     match replies.into_iter().next_back() {
         Some(reply) if reply.starts_with(b"T") => {
