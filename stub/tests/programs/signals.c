@@ -6,11 +6,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t usr1, usr2, rt, value;
+/* Both threads may run the handler at once. */
+static int usr1, usr2, rt, value;
+#define ADD(where, what) __atomic_fetch_add(&where, what, __ATOMIC_SEQ_CST)
 static void on(int signal, siginfo_t *info, void *context) {
-    if (signal == SIGUSR1) usr1++;
-    else if (signal == SIGUSR2) usr2++;
-    else { rt++; value += info->si_value.sival_int; }
+    if (signal == SIGUSR1) ADD(usr1, 1);
+    else if (signal == SIGUSR2) ADD(usr2, 1);
+    else { ADD(rt, 1); ADD(value, info->si_value.sival_int); }
 }
 __attribute__((noinline)) void marked(void) { __asm__ volatile(""); }
 static volatile int stop;
