@@ -20,6 +20,9 @@ const GRACE: Duration = Duration::from_secs(2);
 const TERMINAL: Duration = Duration::from_millis(100);
 /// Requests closer than this are one: a terminal and a script may send the same signal.
 const SAME: Duration = Duration::from_millis(200);
+/// A request that crosses a stop on the wire reaches a server whose program stands already, and
+/// is dropped there; one that takes this long was.
+const AGAIN: Duration = Duration::from_millis(300);
 /// How long a server may take to stop the program.
 const STOP: Duration = Duration::from_secs(10);
 
@@ -29,6 +32,8 @@ pub(super) struct Ending {
     asked: Option<(Instant, EndReason)>,
     /// The server was asked to stop the program.
     awaited: bool,
+    /// When it was asked last.
+    asked_server: Option<Instant>,
     /// The program got a SIGINT that we did not send, at that time.
     interrupted: Option<Instant>,
     signalled: bool,
@@ -58,7 +63,7 @@ impl Ending {
     /// When something is to be done next.
     pub(super) fn next_step(&self) -> Option<Duration> {
         let (since, reason) = self.asked?;
-        if reason == EndReason::Error && !self.awaited {
+        if reason == EndReason::Error || self.awaited {
             return None;
         }
         let due = if self.signalled { GRACE } else { TERMINAL };
@@ -87,9 +92,15 @@ impl Recorder {
         self.ending.asked = Some((Instant::now(), reason));
         if !self.session.launched || reason == EndReason::Error {
             self.ending.awaited = true;
-            if self.session.client.is_running() {
-                self.session.client.interrupt()?;
-            }
+            self.interrupt()?;
+        }
+        Ok(())
+    }
+
+    fn interrupt(&mut self) -> Result<(), Error> {
+        if self.session.client.is_running() {
+            self.ending.asked_server = Some(Instant::now());
+            self.session.client.interrupt()?;
         }
         Ok(())
     }
@@ -103,6 +114,13 @@ impl Recorder {
         if self.ending.awaited {
             if elapsed > STOP {
                 return Err(Error::Unstoppable);
+            }
+            if self
+                .ending
+                .asked_server
+                .is_none_or(|at| at.elapsed() > AGAIN)
+            {
+                self.interrupt()?;
             }
             return Ok(());
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::running::{Live, Run, created, report, signal, unspool, wait_for};
+use crate::running::{Live, Run, created, report, report_of_cut, signal, unspool, wait_for};
 
 /// Waits until the program's first instructions of `pthread_create` are those it printed.
 fn is_untouched(pid: i32, ready: &str) -> bool {
@@ -101,7 +101,7 @@ fn a_killed_recorder_leaves_the_attached_process_alone() {
         .is_some()
     );
     assert!(is_untouched(program.pid(), &ready));
-    assert!(created(&report(&file)).len() > 2);
+    assert!(created(&report_of_cut(&file)).len() > 2);
     ends_well(program);
 }
 

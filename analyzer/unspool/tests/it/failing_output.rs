@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::running::{Live, Run, created, record, report, signal, unspool};
+use crate::running::{Live, Run, created, record, report_of_cut, signal};
 
 #[test]
 fn dev_full_from_the_start() {
@@ -37,7 +37,7 @@ fn a_disk_that_fills_up_leaves_the_program_running() {
     let run = Run::of(&mut limited(&command, 40));
     run.fails_with(1, &["no space left", "readable"]);
     assert!(std::fs::metadata(&file).unwrap().len() > 1000);
-    assert!(!created(&report(&file)).is_empty());
+    assert!(!created(&report_of_cut(&file)).is_empty());
 }
 
 #[test]
@@ -57,13 +57,5 @@ fn an_attached_program_goes_on_when_the_disk_is_full() {
     std::thread::sleep(Duration::from_millis(50));
     signal(program.pid(), Signal::SIGTERM);
     assert_eq!(program.line(), "signal 15, 1 in all");
-    assert!(
-        unspool()
-            .arg("report")
-            .arg(&file)
-            .output()
-            .unwrap()
-            .status
-            .success()
-    );
+    report_of_cut(&file);
 }

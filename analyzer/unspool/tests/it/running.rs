@@ -108,11 +108,19 @@ pub(crate) fn record(file: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// The JSON report of a recording.
+/// The JSON report of a recording that ended in order.
 #[track_caller]
 pub(crate) fn report(file: &Path) -> Value {
     let run = Run::of(unspool().arg("report").arg(file).args(["--format", "json"]));
     run.succeeds();
+    serde_json::from_str(&run.stdout).expect("JSON")
+}
+
+/// The JSON report of a recording that was cut: it shows what there is, and fails saying so.
+#[track_caller]
+pub(crate) fn report_of_cut(file: &Path) -> Value {
+    let run = Run::of(unspool().arg("report").arg(file).args(["--format", "json"]));
+    run.fails_with(1, &["cut", "the report shows what comes before"]);
     serde_json::from_str(&run.stdout).expect("JSON")
 }
 
