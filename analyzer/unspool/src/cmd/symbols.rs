@@ -34,10 +34,10 @@ impl Symbols {
             );
         }
         let mut finder = Finder::default();
-        finder.sysroot = self.sysroot.clone();
         finder
             .debug_directories
             .splice(0..0, self.debug_dirs.iter().cloned());
+        finder.sysroot = self.sysroot.clone();
         Ok(finder)
     }
 }
