@@ -60,8 +60,6 @@ impl Recorder {
                     registers.bytes().to_vec(),
                     registers.known(),
                 ));
-                self.threads
-                    .refresh_name(&mut self.sink, &mut self.session, thread);
             }
         }
         event.seq = self.sink.next_event();

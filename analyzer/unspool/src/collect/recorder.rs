@@ -246,8 +246,6 @@ impl Recorder {
             }
             StopReply::ThreadExited { code, thread } => {
                 self.threads
-                    .refresh_name(&mut self.sink, &mut self.session, thread);
-                self.threads
                     .exited(&mut self.sink, thread.tid, Some(code), true);
                 self.stepping.remove(&thread.tid);
                 self.resume()?;

@@ -66,13 +66,7 @@ impl Threads {
             .is_some_and(|thread| !std::mem::replace(&mut thread.started, true))
     }
 
-    /// Reads the name of one thread again.
-    pub(super) fn refresh_name(&mut self, sink: &mut Sink, session: &mut Session, id: ThreadId) {
-        if let Some(name) = session.thread_name(id) {
-            self.rename(sink, id.tid, name);
-        }
-    }
-
+    /// Notes the name a thread has now, if it is another than before.
     pub(super) fn rename(&mut self, sink: &mut Sink, tid: u64, name: String) {
         if let Some(thread) = self.live.get_mut(&tid)
             && !name.is_empty()
