@@ -55,3 +55,17 @@ pub fn build_id(file: &Path) -> Result<Option<String>> {
         .lines()
         .find_map(|line| Some(line.split_once("Build ID: ")?.1.trim().to_owned())))
 }
+
+/// The address of the first instruction (without the Thumb bit).
+pub fn entry(file: &Path) -> Result<u64> {
+    let mut readelf = Command::new("readelf");
+    readelf.arg("--file-header").arg(file).env("LC_ALL", "C");
+    let text = process::run(&mut readelf, Duration::from_secs(60))?
+        .success()?
+        .text();
+    let entry = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Entry point address:"))
+        .context("readelf shows no entry point")?;
+    Ok(u64::from_str_radix(entry.trim().trim_start_matches("0x"), 16)? & !1)
+}

@@ -154,13 +154,15 @@ fn check(program: &'static Program, build: Build, stripped: bool) -> Result<()> 
         Target::X86_64 => record_native(file, &capture)?,
         Target::A32 | Target::T32 => record_arm(file, &capture)?,
     };
-    counts_and_ends(program, &report).map_err(|error| anyhow!("{error:#}\n{run}"))?;
     let depth = if stripped {
         Depth::Addresses
     } else {
         Depth::Source
     };
+    // First the frames: a wrong one says more than a wrong count.
     backtrace::compare(&truth.creations, &report.creations(), depth)
+        .and_then(|()| counts_and_ends(program, &report))
+        .map_err(|error| anyhow!("{error:#}\nnotes: {:?}\n{run}", report.notes))
 }
 
 fn record_native(program: &Path, capture: &Path) -> Result<(Run, Report)> {
