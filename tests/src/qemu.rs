@@ -53,8 +53,14 @@ pub fn start(program: &Path, arguments: &[&str], stdout: Stdio) -> Result<Waitin
         .stdout(stdout)
         .stderr(Stdio::null());
     let emulator = Background(process::start(&mut emulator)?);
+    // The file is there when it is bound; a connection is refused until it listens (flag 0x10000).
+    let path = socket.display().to_string();
     process::wait_until("qemu-arm listens", Duration::from_secs(20), || {
-        socket.exists()
+        std::fs::read_to_string("/proc/net/unix").is_ok_and(|table| {
+            table
+                .lines()
+                .any(|line| line.ends_with(&path) && line.contains(" 00010000 "))
+        })
     })
     .with_context(|| program.display().to_string())?;
     Ok(Waiting {

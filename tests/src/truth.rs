@@ -91,6 +91,12 @@ pub fn arm(program: &Path, arguments: &[&str]) -> Result<Truth> {
             "-ex",
             &format!("set debug-file-directory {sysroot}/usr/lib/debug"),
         ])
+        // The program's own libraries lie beside it, not in the sysroot.
+        .arg("-ex")
+        .arg(format!(
+            "set solib-search-path {}",
+            program.parent().unwrap_or(program).display()
+        ))
         .args(["-ex", &format!("file {}", program.display())])
         .args([
             "-ex",
@@ -112,7 +118,11 @@ fn creations(file: &Path, sysroot: Option<&str>) -> Result<Truth> {
             backtrace.remove(0);
             backtrace
         })
-        .collect();
+        .collect::<Vec<Backtrace>>();
+    ensure!(
+        creations.iter().all(|backtrace| !backtrace.is_empty()),
+        "gdb does not know the creator"
+    );
     Ok(Truth { creations, exit })
 }
 
