@@ -28,8 +28,8 @@ Accepted and without effect: --debug..., --remote-debug, --startup-with-shell,
   --no-startup-with-shell, --disable-packet=..., --selftest...
 
 When the connection is lost, a program stays halted and the next client finds it so. With --once,
-or if there can be no next client, a program that was started is killed, and one that was
-attached to goes on untouched. SIGTERM does the same. PROG shares this program's terminal and
+or if there can be no next client, it goes on untouched; a program that was started and never
+resumed is killed. SIGTERM does the same. PROG shares this program's terminal and
 process group: the interrupt key reaches PROG, not the server.";
 
 /// What to do.

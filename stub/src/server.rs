@@ -11,7 +11,7 @@ use crate::comm::{CommError, Door, Stream};
 use crate::session::debuggee::Debuggee;
 use crate::session::{Outcome, Session};
 use crate::sys::signals::{Signals, Told};
-use crate::tracee::{Error, Program};
+use crate::tracee::{Error, Process, Program};
 
 /// Why there is nothing to serve.
 #[derive(Debug, thiserror::Error)]
@@ -219,8 +219,8 @@ impl Server {
 
     /// Leaves the program as the help says.
     fn end(&mut self) {
-        let attached = self.debuggee.process.as_ref().is_some_and(|p| p.attached);
-        if attached {
+        let lives = |process: &Process| process.attached || process.resumed;
+        if self.debuggee.process.as_ref().is_some_and(lives) {
             self.debuggee.detach();
         } else {
             self.debuggee.kill();

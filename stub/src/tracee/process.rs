@@ -83,6 +83,8 @@ pub(crate) struct Process {
     pid: Tid,
     /// Whether it ran before we came.
     pub(crate) attached: bool,
+    /// Whether it has been resumed since it was started.
+    pub(crate) resumed: bool,
     pub(crate) wishes: Wishes,
     pub(super) memory: Memory,
     pub(super) breakpoints: Breakpoints,
@@ -112,6 +114,7 @@ impl Process {
         Process {
             pid,
             attached,
+            resumed: false,
             wishes: Wishes::default(),
             memory,
             breakpoints: Breakpoints::default(),

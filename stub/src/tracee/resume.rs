@@ -91,6 +91,7 @@ impl Process {
         if let Some(stop) = self.take_stop() {
             return Some(stop);
         }
+        self.resumed = true;
         self.start_all();
         None
     }

@@ -1,3 +1,5 @@
+//! Histories from hand-made captures: who created whom, how threads end, what is missing.
+
 use crate::model::staged::{PID, Stage};
 use crate::model::{Creation, Ending, Model, Severity, Thread, ThreadIndex};
 use unspool_capture::{Capture, Cut, CutReason, Dropped, Record, ThreadSeen};

@@ -1,3 +1,5 @@
+//! Keys stay equal across runs and differ between creation paths.
+
 use super::Key;
 use crate::model::staged::{PID, Stage};
 use crate::model::{Model, Thread};
