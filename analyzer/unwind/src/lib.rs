@@ -2,7 +2,7 @@
 //!
 //! One [`Table`] per ELF image holds what every source knows about it: DWARF call frame
 //! information, the ARM exception index, and the analysis of the machine code itself. A
-//! [`ModuleMap`] says where the images are mapped; [`walk`] takes a [`RegisterFile`] and a
+//! [`ModuleMap`] says where the images are mapped; [`walk()`] takes a [`RegisterFile`] and a
 //! [`StackMemory`] and returns the frames, each with its [`Provenance`], and the reason for
 //! which the stack ended ([`StackEnd`]).
 //!
