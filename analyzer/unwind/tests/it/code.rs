@@ -1,12 +1,10 @@
 //! The analysis of code against the CFI that the same compiler wrote, withheld from the analysis.
 
-use std::path::Path;
-
 use unspool_image::Image;
 use unspool_unwind::verify::{Agreement, verify};
 use unspool_unwind::{CompileOptions, Table};
 
-use crate::tools::{Scratch, compile, have, stripped};
+use crate::tools::{Scratch, armhf_sysroot, compile, need, stripped};
 
 fn measure(name: &str, analysed: &Image, image: &Image, symbols: bool) -> Agreement {
     let truth = Table::compile(image, &CompileOptions::default());
@@ -21,9 +19,7 @@ fn measure(name: &str, analysed: &Image, image: &Image, symbols: bool) -> Agreem
 
 #[test]
 fn compiled_programs() {
-    if !have(&["arm-linux-gnueabihf-gcc", "arm-linux-gnueabihf-strip"]) {
-        return;
-    }
+    need(&["arm-linux-gnueabihf-gcc", "arm-linux-gnueabihf-strip"]);
     let dir = Scratch::new("code");
     let mut sums = [(0, 0, 0); 2];
     for mode in ["-marm", "-mthumb"] {
@@ -68,12 +64,9 @@ fn compiled_programs() {
 /// Debian's armhf C library, stripped as it is shipped; the truth is in libc6-dbg:armhf.
 #[test]
 fn debian_armhf_libraries() {
-    // The cross compiler's library is not the one that libc6-dbg is for; unpack that one if it is offered.
-    let Some(root) = std::env::var_os("UNSPOOL_ARMHF_LIBC") else {
-        println!("SKIPPED: UNSPOOL_ARMHF_LIBC does not name an unpacked libc6:armhf");
-        return;
-    };
-    let directory = Path::new(&root).join("lib/arm-linux-gnueabihf");
+    // Not the cross compiler's: libc6-dbg is for Debian's own.
+    let root = armhf_sysroot();
+    let directory = root.join("lib/arm-linux-gnueabihf");
     for (name, floor, wrong_ceiling) in [
         ("libc.so.6", 98.0, 0.1),
         ("ld-linux-armhf.so.3", 98.0, 0.6),
@@ -81,11 +74,12 @@ fn debian_armhf_libraries() {
     ] {
         let analysed = Image::open(&directory.join(name)).expect("library");
         let id = analysed.build_id().expect("build-id").to_string();
-        let debug = format!("/usr/lib/debug/.build-id/{}/{}.debug", &id[..2], &id[2..]);
-        if !have(&[&debug]) {
-            continue;
-        }
-        let debug = Image::open(Path::new(&debug)).expect("debug file");
+        let debug = root.join(format!(
+            "usr/lib/debug/.build-id/{}/{}.debug",
+            &id[..2],
+            &id[2..]
+        ));
+        let debug = Image::open(&debug).expect("debug file of the same version");
         let image = analysed.clone().with_debug_file(debug);
         let agreement = measure(name, &analysed, &image, true);
         let (agree, _, wrong) = agreement.percent();

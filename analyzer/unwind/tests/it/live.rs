@@ -12,7 +12,7 @@ use unspool_unwind::{
     WalkOptions, walk,
 };
 
-use crate::tools::{Scratch, compile, have, output, stripped};
+use crate::tools::{Scratch, compile, need, output, stripped};
 
 const FUNCTIONS: &str = "main,leaf,many,big_frame,dynamic,shrink_wrapped,choose,deep,compare,sorted,varargs,tail,floats,handler,interrupted";
 
@@ -220,9 +220,7 @@ fn report(name: &str, outcome: &Outcome) {
 
 #[test]
 fn x86_64_equals_gdb_at_every_instruction() {
-    if !have(&["gdb", "gcc"]) {
-        return;
-    }
+    need(&["gdb", "gcc"]);
     let dir = Scratch::new("x86");
     for flags in [["-O0", "-g"], ["-O2", "-g"]] {
         let program = compile(dir.path(), "gcc", "steps.c", &flags);
@@ -238,9 +236,7 @@ fn x86_64_equals_gdb_at_every_instruction() {
 /// gdb has the debug information; we have the stripped file.
 #[test]
 fn stripped_arm_equals_gdb_with_debug_information() {
-    if !have(&["gdb-multiarch", "qemu-arm", "arm-linux-gnueabihf-gcc"]) {
-        return;
-    }
+    need(&["gdb-multiarch", "qemu-arm", "arm-linux-gnueabihf-gcc"]);
     let dir = Scratch::new("arm");
     for (mode, optimize) in [("-marm", "-O2"), ("-mthumb", "-O0"), ("-mthumb", "-O2")] {
         let flags = [mode, optimize, "-g", "-static"];

@@ -8,7 +8,7 @@ use std::time::Instant;
 use unspool_image::Image;
 use unspool_unwind::{Cfa, CompileOptions, Place, Source, Table, exidx};
 
-use crate::tools::{have, output};
+use crate::tools::{need, output};
 
 /// Names readelf gives to x86-64 registers.
 const X86: [&str; 17] = [
@@ -73,16 +73,12 @@ fn place(place: Place) -> String {
 
 #[test]
 fn cfi_rows_equal_readelf() {
-    if !have(&["readelf"]) {
-        return;
-    }
+    need(&["readelf"]);
     for path in [
         "/lib/x86_64-linux-gnu/libc.so.6",
         "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
     ] {
-        if !have(&[path]) {
-            continue;
-        }
+        need(&[path]);
         let path = Path::new(path);
         let image = Image::open(path).expect("image");
         let start = Instant::now();
@@ -140,9 +136,7 @@ fn cfi_rows_equal_readelf() {
 #[test]
 fn exidx_operations_equal_readelf() {
     let path = Path::new("/usr/arm-linux-gnueabihf/lib/libc.so.6");
-    if !have(&["readelf", "/usr/arm-linux-gnueabihf/lib/libc.so.6"]) {
-        return;
-    }
+    need(&["readelf", "/usr/arm-linux-gnueabihf/lib/libc.so.6"]);
     let text = output(
         Command::new("readelf")
             .arg("-u")

@@ -1,25 +1,42 @@
-//! Programs that the tests run, and the skip that is printed where one is missing.
+//! Programs that the tests run, and the failure that says how to install what is missing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Whether all of `tools` are there. In CI (`UNSPOOL_NO_SKIP` set) a missing one is a failure.
-pub(crate) fn have(tools: &[&str]) -> bool {
+/// Fails the test, naming the command that installs it, unless everything in `tools` (program names or
+/// whole paths) is there: no test passes by not running.
+pub(crate) fn need(tools: &[&str]) {
     for tool in tools {
-        let found = tool.starts_with('/') && Path::new(tool).exists()
+        let found = Path::new(tool).is_absolute() && Path::new(tool).exists()
             || std::env::var_os("PATH").is_some_and(|path| {
                 std::env::split_paths(&path).any(|dir| dir.join(tool).exists())
             });
-        if !found {
-            assert!(
-                std::env::var_os("UNSPOOL_NO_SKIP").is_none(),
-                "{tool} is missing"
-            );
-            println!("SKIPPED: {tool} is missing");
-            return false;
-        }
+        let package = match *tool {
+            "arm-linux-gnueabihf-gcc" => "gcc-arm-linux-gnueabihf libc6-dev-armhf-cross",
+            "aarch64-linux-gnu-gcc" => "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
+            "arm-linux-gnueabihf-strip" => "binutils-arm-linux-gnueabihf",
+            "aarch64-linux-gnu-strip" => "binutils-aarch64-linux-gnu",
+            "readelf" => "binutils",
+            "qemu-arm" | "qemu-aarch64" => "qemu-user",
+            "/usr/arm-linux-gnueabihf/lib/libc.so.6" => "libc6-dev-armhf-cross",
+            path if path.contains("libstdc++") => "libstdc++6",
+            path if path.starts_with("/usr/lib/debug") => "libc6-dbg:armhf",
+            path if path.contains("libc.so") => "libc6",
+            program => program,
+        };
+        assert!(
+            found,
+            "{tool} is missing: run: sudo apt-get install --no-install-recommends {package}"
+        );
     }
-    true
+}
+
+/// Debian's armhf libraries, as `tests/run` assembles them; assembled here where that was not done.
+pub(crate) fn armhf_sysroot() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    let text = output(Command::new(root.join("qemu/sysroot.sh")).arg(target.join("sysroot-armhf")));
+    PathBuf::from(text.trim_end())
 }
 
 /// Standard output of a command that must succeed.
