@@ -22,31 +22,47 @@ pub(super) struct Pending {
     pub(super) place: u64,
     pub(super) routine: u64,
     pub(super) arg: Option<u64>,
-    /// What was later read at `place`.
+    /// What was read at `place` when the next creation was told the same place.
     pub(super) handle: Option<u64>,
+    /// There was such a creation: what lies at `place` from then on is not this one's.
+    pub(super) overwritten: bool,
     pub(super) detached: bool,
 }
 
-/// Which pending creation a starting thread came from, and whether that is a guess.
+/// Which pending creation the starting thread `index` came from, and whether that is a guess.
 pub(super) fn choose(
     pending: &[Pending],
+    index: usize,
     routine: u64,
     arg: Option<u64>,
     registers: &StartRegisters,
     stored: &[(u64, u64)],
 ) -> Option<(usize, bool)> {
+    // In glibc and musl on x86-64 a thread's handle is its thread pointer. What was read at a
+    // creation's place when the place was used again is that creation's handle for certain.
+    let other = |i: usize| {
+        let pointer = registers.thread_pointer;
+        pointer.is_some() && pending[i].handle.is_some() && pending[i].handle != pointer
+    };
     let candidates: Vec<usize> = (0..pending.len())
-        .filter(|&i| pending[i].routine == routine)
+        .filter(|&i| pending[i].routine == routine && pending[i].born <= index)
         .filter(|&i| arg.is_none() || pending[i].arg.is_none() || pending[i].arg == arg)
+        .filter(|&i| !other(i))
         .collect();
     if candidates.len() <= 1 {
         return Some((*candidates.first()?, false));
     }
+    let known = |&i: &usize| registers.thread_pointer.is_some() && pending[i].handle.is_some();
+    if let Some(only) = candidates.iter().copied().find(known) {
+        return Some((only, false));
+    }
+    // What is there now may be left over from an earlier creation.
     let handle = |i: usize| {
-        let stored = stored.iter().find(|(place, _)| *place == pending[i].place);
+        let stored = stored
+            .iter()
+            .find(|(place, _)| *place == pending[i].place && !pending[i].overwritten);
         pending[i].handle.or(stored.map(|(_, handle)| *handle))
     };
-    // In glibc and musl on x86-64 a thread's handle is its thread pointer.
     let exact: Vec<usize> = candidates
         .iter()
         .copied()
@@ -120,13 +136,17 @@ impl History<'_> {
             routine: self.routine(event.args.get(2).copied()),
             arg: event.args.get(3).copied(),
             handle: None,
+            overwritten: false,
             detached: attr.is_some_and(|attr| detached(&attr.bytes, self.pointer, self.musl)),
         };
-        // The same place in memory is about to be used again: what it held belongs to who waits.
-        for (place, handle) in handle::reads(event, self.pointer) {
-            for waiting in self.pending.iter_mut().filter(|p| p.place == place) {
-                waiting.handle.get_or_insert(handle);
+        // The same place in memory is about to be used again: what it holds belongs to the last one.
+        let reads = handle::reads(event, self.pointer);
+        let current = |p: &&mut Pending| !p.overwritten;
+        for waiting in self.pending.iter_mut().filter(current) {
+            if let Some((_, handle)) = reads.iter().find(|(place, _)| *place == waiting.place) {
+                waiting.handle = Some(*handle);
             }
+            waiting.overwritten = waiting.place == pending.place;
         }
         self.pending.push(pending);
     }
@@ -156,6 +176,7 @@ impl History<'_> {
         let stored = handle::reads(event, self.pointer);
         match choose(
             &self.pending,
+            index,
             routine,
             event.args.first().copied(),
             &registers,

@@ -126,11 +126,29 @@ fn a_place_that_is_used_again_keeps_its_first_handle() {
         address: place,
         bytes: 0xa000u64.to_le_bytes().to_vec(),
     });
-    stage.start(12, 3, "orders!worker", 0, &[(place, 0xb000)], 0xb000);
-    stage.start(11, 4, "orders!worker", 0, &[(place, 0xb000)], 0xa000);
+    // By then the creator has returned, and other things lie there.
+    stage.start(12, 3, "orders!worker", 0, &[(place, 0x7ffc)], 0xb000);
+    stage.start(11, 4, "orders!worker", 0, &[(place, 0x7ffc)], 0xa000);
     let model = stage.model();
     let stack = thread(&model, 12).creation_stack().unwrap();
     assert_eq!(stack.frames[0].place.function.as_deref(), Some("second"));
+    assert!(!notes(&model).contains("order of events"));
+}
+
+#[test]
+fn a_thread_is_not_given_a_creation_younger_than_itself() {
+    let mut stage = Stage::new();
+    stage.create(PID, 1, "orders!worker", 0, &["orders!first"]);
+    stage.seen(11, "worker", 2);
+    let two = stage.create(PID, 3, "orders!worker", 0, &["orders!second"]);
+    // What lies at the second's place is left over from the first.
+    stage.start(11, 4, "orders!worker", 0, &[(two, 0xa000)], 0xa000);
+    stage.start(12, 5, "orders!worker", 0, &[(two, 0xb000)], 0xb000);
+    let model = stage.model();
+    for (tid, function) in [(11, "first"), (12, "second")] {
+        let stack = thread(&model, tid).creation_stack().unwrap();
+        assert_eq!(stack.frames[0].place.function.as_deref(), Some(function));
+    }
 }
 
 #[test]
