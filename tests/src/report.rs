@@ -25,8 +25,8 @@ pub struct Report {
 /// One thread.
 #[derive(Debug, Deserialize)]
 pub struct Thread {
-    /// The kernel's number.
-    pub tid: u64,
+    /// The kernel's number; under qemu-user not known of threads that lived between two stops.
+    pub tid: Option<u64>,
     /// The name in `/proc`, if known.
     pub name: Option<String>,
     /// Equal for equal identities.

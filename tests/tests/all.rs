@@ -39,10 +39,6 @@ fn main() {
 /// Why a trial is known to fail today. It is listed and counted as ignored, and runs with `--ignored`;
 /// the README's limits say what it means for a user. Each line is a debt.
 fn open(name: &str) -> Option<&'static str> {
-    let arm = ["::a32-", "::t32-"].iter().any(|part| name.contains(part));
-    if name.starts_with("creation::") && arm {
-        return Some("open: qemu-arm loses threads that end before their creator goes on");
-    }
     let sysroot = [
         "bad_input::sysroot_with_wrong_build_id",
         "bad_input::missing_library",

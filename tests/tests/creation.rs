@@ -212,16 +212,20 @@ fn counts_and_ends(program: &Program, build: Build, report: &Report) -> Result<(
         *ends.entry(&thread.end).or_default() += 1;
         ensure!(
             thread.creator_tid.is_some(),
-            "thread {} has no creator",
+            "thread {:?} has no creator",
             thread.tid
         );
         ensure!(
             report
                 .threads
                 .iter()
-                .any(|other| Some(other.tid) == thread.creator_tid),
-            "the creator of thread {} is not in the report",
+                .any(|other| other.tid.is_some() && other.tid == thread.creator_tid),
+            "the creator of thread {:?} is not in the report",
             thread.tid
+        );
+        ensure!(
+            thread.tid.is_some() || build.target != Target::X86_64,
+            "a thread without id: {thread:?}"
         );
     }
     if build.target != Target::X86_64 {

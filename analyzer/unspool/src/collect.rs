@@ -9,6 +9,7 @@
 
 mod abi;
 mod auxv;
+mod bystanders;
 mod ending;
 mod error;
 mod hits;
@@ -19,7 +20,6 @@ mod pending;
 mod probes;
 mod recorder;
 mod rendezvous;
-mod returns;
 mod session;
 mod sink;
 mod snapshot;

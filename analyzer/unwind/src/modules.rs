@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use unspool_image::{Arch, Image};
 
@@ -32,15 +31,6 @@ pub struct ModuleMap {
     ranges: Vec<(Range<u64>, usize)>,
     /// Executable address ranges; sorted.
     text: Vec<Range<u64>>,
-    /// Differs between maps of different content.
-    generation: u64,
-}
-
-/// The number of the last change of any map.
-static GENERATIONS: AtomicU64 = AtomicU64::new(0);
-
-fn next_generation() -> u64 {
-    GENERATIONS.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 impl ModuleMap {
@@ -51,7 +41,6 @@ impl ModuleMap {
             modules: Vec::new(),
             ranges: Vec::new(),
             text: Vec::new(),
-            generation: next_generation(),
         }
     }
 
@@ -82,7 +71,6 @@ impl ModuleMap {
             .filter(|range| !range.is_empty())
             .collect();
         let index = self.modules.len();
-        self.generation = next_generation();
         self.modules.push(module);
         let overlaps = |a: &Range<u64>| whole.iter().any(|b| a.start < b.end && b.start < a.end);
         self.ranges.retain(|(range, _)| !overlaps(range));
@@ -99,7 +87,6 @@ impl ModuleMap {
         let modules = std::mem::take(&mut self.modules);
         self.ranges.clear();
         self.text.clear();
-        self.generation = next_generation();
         for module in modules {
             if module.id != id {
                 self.add(module);
@@ -115,12 +102,6 @@ impl ModuleMap {
     /// All modules, in the order they were added.
     pub fn modules(&self) -> &[Module] {
         &self.modules
-    }
-
-    /// A number that no map of other content has: what was learned from one map holds for another with the same.
-    #[inline]
-    pub fn generation(&self) -> u64 {
-        self.generation
     }
 
     /// The module mapped at `avma`, and the address as its file states it.

@@ -38,16 +38,8 @@ pub(crate) fn is_trap_report(code: i32) -> bool {
 }
 
 /// Whether an instruction enters the kernel: `syscall`, `sysenter`, `int 0x80`.
-pub(crate) fn is_system_call(code: &[u8], _general: &[u8]) -> bool {
+pub(crate) fn is_system_call(code: &[u8]) -> bool {
     matches!(code, [0x0f, 0x05, ..] | [0x0f, 0x34, ..] | [0xcd, 0x80, ..])
-}
-
-/// The kernel steps by itself.
-pub(crate) fn next_places(
-    _general: &[u8],
-    _read: &dyn Fn(u64, &mut [u8]) -> bool,
-) -> Vec<(u64, usize)> {
-    Vec::new()
 }
 
 /// Completes a register set before it is written: components that are to be loaded must be

@@ -187,47 +187,29 @@ impl Process {
 
     /// Executes the instruction under the trap at `at`. Every other thread must be stopped.
     pub(super) fn step_over(&mut self, tid: Tid, at: u64) -> Over {
-        let places = self.next_places(tid);
-        let enters_kernel = self.enters_kernel(tid, at);
-        let kernel_steps = arch::CAN_STEP && places.is_empty();
-        let by_traps = !(enters_kernel || kernel_steps);
-        if by_traps && places.iter().any(|(place, _)| *place == at) {
-            // It leads to itself.
-            return Over::Stepped;
-        }
-        let motion = match (enters_kernel, by_traps) {
-            (true, _) => Motion::ToSystemCall,
-            (false, true) => Motion::Continue,
-            (false, false) => Motion::Step,
+        let enters_kernel = self.enters_kernel(at);
+        let motion = if enters_kernel {
+            Motion::ToSystemCall
+        } else {
+            Motion::Step
         };
+        if !enters_kernel && !arch::CAN_STEP {
+            return Over::Stuck;
+        }
         // What else is reported meanwhile must not set anybody going.
         let halting = std::mem::replace(&mut self.halting, true);
         self.breakpoints.lift(&self.memory, at);
-        let planted = if by_traps {
-            self.plant_all(&places)
-        } else {
-            Vec::new()
-        };
         let over = self.execute(tid, motion);
-        if over == Over::InKernel
-            && let Some(thread) = self.threads.get_mut(&tid)
-        {
-            thread.after_call = Some(places);
-        }
-        for place in planted {
-            self.breakpoints.remove_step(&self.memory, place);
-        }
         self.breakpoints.replant(&self.memory, at);
         self.halting = halting;
         over
     }
 
     /// Whether the instruction under the trap at `at` is a system call.
-    fn enters_kernel(&mut self, tid: Tid, at: u64) -> bool {
+    pub(super) fn enters_kernel(&self, at: u64) -> bool {
         let mut code = [0; 4];
         let known = self.read_memory(at, &mut code).unwrap_or(0);
-        let general = self.stopped(tid).and_then(|s| s.general().ok());
-        general.is_some_and(|general| arch::is_system_call(&code[..known], general))
+        arch::is_system_call(&code[..known])
     }
 
     fn execute(&mut self, tid: Tid, motion: Motion) -> Over {
@@ -308,18 +290,20 @@ impl Process {
             } else {
                 motion
             };
-            self.go(tid, motion, 0);
+            thread.go(motion, 0);
             return;
         };
         if at == At::Signal {
             // The stop may be another's than this signal's by now.
             let _ = ptrace::set_signal_info(tid, &info);
-            self.go(tid, motion, info.signal());
+            thread.go(motion, info.signal());
         } else {
             // Queued first, so that it is taken before the thread executes anything.
             thread.deliver.push_front(info);
             self.requeue(tid);
-            self.go(tid, motion, 0);
+            if let Some(thread) = self.threads.get_mut(&tid) {
+                thread.go(motion, 0);
+            }
         }
         self.requeue(tid);
     }

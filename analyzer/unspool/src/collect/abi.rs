@@ -3,10 +3,10 @@
 //! Apart so that nothing else in the collector asks which architecture it is.
 
 use unspool_image::Arch;
-use unspool_rsp::{Breakpoint, Client, Register, Registers, TargetDescription};
+use unspool_rsp::{Breakpoint, Register, Registers, TargetDescription};
 use unspool_unwind::RegisterFile;
 
-use super::{Error, memory};
+use super::Error;
 
 /// The registers with a role, resolved in the target's own description.
 #[derive(Debug, Clone)]
@@ -16,7 +16,6 @@ pub(super) struct Abi {
     pc: Register,
     sp: Register,
     args: Vec<Register>,
-    link: Option<Register>,
     thread_pointer: Option<Register>,
     description: TargetDescription,
 }
@@ -48,10 +47,6 @@ impl Abi {
             pc: find(pc)?,
             sp: find(sp)?,
             args: args.into_iter().map(find).collect::<Result<_, _>>()?,
-            // x86-64 keeps the return address on the stack.
-            link: description
-                .register(if arch == Arch::Arm { "lr" } else { "x30" })
-                .cloned(),
             thread_pointer: description.register(thread_pointer).cloned(),
             description: description.clone(),
         })
@@ -76,16 +71,6 @@ impl Abi {
 
     pub(super) fn thread_pointer(&self, registers: &Registers) -> Option<u64> {
         registers.value(self.thread_pointer.as_ref()?)
-    }
-
-    /// Where the function whose first instruction is next will return to, as a code pointer.
-    pub(super) fn return_pointer(&self, registers: &Registers, client: &mut Client) -> Option<u64> {
-        match &self.link {
-            Some(link) => registers.value(link),
-            None => memory::pointers(client, self, self.sp(registers)?, 1)?
-                .first()
-                .copied(),
-        }
     }
 
     /// The registers a stop reply brought along.

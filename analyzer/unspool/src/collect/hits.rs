@@ -143,16 +143,22 @@ impl Recorder {
                 arg,
                 handle_at,
             };
-            if let Some(at) = self.pending.hidden_by(creation)
-                && let Ok(bytes) = client.read_memory(at, abi.pointer)
-            {
-                if let Some(handle) = abi.pointer_at(&bytes, 0) {
-                    self.pending.hide(creation, handle);
+            if self.threads_run_on {
+                let handles = self.look_around()?;
+                event.reads.extend(handles);
+                self.pending.add(creation);
+            } else {
+                if let Some(at) = self.pending.hidden_by(creation)
+                    && let Ok(bytes) = client.read_memory(at, abi.pointer)
+                {
+                    if let Some(handle) = abi.pointer_at(&bytes, 0) {
+                        self.pending.hide(creation, handle);
+                    }
+                    event.reads.push(read(ReadRole::Handle, at, bytes));
                 }
-                event.reads.push(read(ReadRole::Handle, at, bytes));
+                self.pending.add(creation);
+                self.watch_start(address, routine != address)?;
             }
-            self.pending.add(creation);
-            self.watch_start(thread, &registers, creation, routine != address)?;
         }
 
         let abi = &self.session.abi;
@@ -174,14 +180,7 @@ impl Recorder {
     }
 
     /// Plants a probe at a start routine that is seen for the first time.
-    fn watch_start(
-        &mut self,
-        thread: ThreadId,
-        registers: &Registers,
-        creation: Creation,
-        thumb: bool,
-    ) -> Result<(), Error> {
-        let address = creation.routine;
+    fn watch_start(&mut self, address: u64, thumb: bool) -> Result<(), Error> {
         if self.probes.at(address).is_some() {
             return Ok(());
         }
@@ -191,12 +190,6 @@ impl Recorder {
             function: self.modules.function_at(address).unwrap_or_default(),
             module: self.modules.at(address).map(|mapped| mapped.id),
         };
-        if self.threads_run_on {
-            let probe = self
-                .probes
-                .declare(&mut self.sink, ProbeKind::Start, &place);
-            return self.watch_return(thread, registers, creation, probe);
-        }
         let (client, abi) = (&mut self.session.client, &self.session.abi);
         match self
             .probes

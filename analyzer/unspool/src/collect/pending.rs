@@ -11,7 +11,7 @@ use super::abi::Abi;
 
 /// Creations that failed stay for ever; beyond this many the oldest are given up.
 const LIMIT: usize = 4096;
-/// Handles read for one start.
+/// Handles read at one stop.
 const READ_LIMIT: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,15 +141,15 @@ impl Pending {
         }
     }
 
-    /// The thread of `creation` is known.
-    pub(super) fn remove(&mut self, creation: Creation) {
-        if let Some(index) = self
-            .creations
-            .iter()
-            .position(|(pending, _)| *pending == creation)
-        {
-            self.creations.remove(index);
+    /// Where the creators of the latest creations were given their handles.
+    pub(super) fn places(&self) -> Vec<u64> {
+        let mut places = Vec::new();
+        for (creation, _) in self.creations.iter().rev() {
+            if places.len() < READ_LIMIT && !places.contains(&creation.handle_at) {
+                places.push(creation.handle_at);
+            }
         }
+        places
     }
 
     pub(super) fn clear(&mut self) {

@@ -36,8 +36,6 @@ pub(super) enum Purpose {
     Linker,
     /// A thread is given a name.
     Name,
-    /// A creator returns here.
-    Return,
     /// A probe of the capture.
     Probe { id: u32, kind: ProbeKind },
 }
@@ -62,8 +60,6 @@ pub(super) struct Place {
 #[derive(Debug, Default)]
 pub(super) struct Probes {
     planted: BTreeMap<u64, Planted>,
-    /// Probes that are not planted, by address.
-    declared: BTreeMap<u64, u32>,
     last_id: u32,
 }
 
@@ -100,28 +96,6 @@ impl Probes {
         self.insert(client, abi, place, |_| Purpose::Name).map(drop)
     }
 
-    /// Plants where a creator will return to.
-    pub(super) fn plant_return(
-        &mut self,
-        client: &mut Client,
-        abi: &Abi,
-        place: &Place,
-    ) -> Result<(), Error> {
-        self.insert(client, abi, place, |_| Purpose::Return)
-            .map(drop)
-    }
-
-    /// Notes a probe whose hits are learned in another way.
-    pub(super) fn declare(&mut self, sink: &mut Sink, kind: ProbeKind, place: &Place) -> u32 {
-        if let Some(id) = self.declared.get(&place.address) {
-            return *id;
-        }
-        self.last_id += 1;
-        self.declared.insert(place.address, self.last_id);
-        self.describe(sink, kind, place);
-        self.last_id
-    }
-
     /// Plants a probe, unless there is one at that place already.
     pub(super) fn plant(
         &mut self,
@@ -145,14 +119,6 @@ impl Probes {
             module: place.module,
             kind: kind.into(),
         });
-    }
-
-    /// Removes one breakpoint.
-    pub(super) fn remove(&mut self, client: &mut Client, address: u64) -> Result<(), Error> {
-        match self.planted.remove(&address) {
-            Some(planted) => Ok(client.remove_breakpoint(planted.breakpoint)?),
-            None => Ok(()),
-        }
     }
 
     fn insert(
@@ -229,6 +195,5 @@ impl Probes {
     /// Forgets everything: the memory it was in is no more.
     pub(super) fn clear(&mut self) {
         self.planted.clear();
-        self.declared.clear();
     }
 }

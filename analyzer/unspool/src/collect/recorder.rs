@@ -15,7 +15,6 @@ use super::ending::Ending;
 use super::modules::Modules;
 use super::pending::Pending;
 use super::probes::{Probes, Purpose};
-use super::returns::Underway;
 use super::session::Session;
 use super::sink::Sink;
 use super::startup::Program;
@@ -51,9 +50,8 @@ pub(super) struct Recorder {
     /// Replies that came while another was waited for.
     pub(super) queue: VecDeque<StopReply>,
     pub(super) ending: Ending,
-    /// The server holds only the thread that stopped; see `returns`.
+    /// The server holds only the thread that stopped; see `bystanders`.
     pub(super) threads_run_on: bool,
-    pub(super) underway: Vec<Underway>,
     stop: Option<OwnedFd>,
     forks: u64,
     listed: Instant,
@@ -108,7 +106,6 @@ impl Recorder {
             queue: VecDeque::new(),
             ending: Ending::default(),
             threads_run_on: false,
-            underway: Vec::new(),
             stop: options.stop,
             forks: 0,
             listed: Instant::now(),
@@ -325,12 +322,6 @@ impl Recorder {
                 match planted.purpose {
                     Purpose::Linker => self.update_modules()?,
                     Purpose::Name => self.on_name(thread, registers)?,
-                    Purpose::Return => {
-                        if self.on_return(thread, pc)? {
-                            self.resume()?;
-                            return Ok(None);
-                        }
-                    }
                     Purpose::Probe { id, kind } => {
                         self.on_probe(thread, id, kind, pc, registers)?
                     }
@@ -357,7 +348,7 @@ impl Recorder {
     /// Servers that do not report thread exits are asked now and then, while the program stands
     /// anyway; all servers but a local one are asked for names.
     fn list_if_due(&mut self) {
-        if self.listed.elapsed() < TICK {
+        if self.threads_run_on || self.listed.elapsed() < TICK {
             return;
         }
         self.listed = Instant::now();

@@ -54,10 +54,6 @@ impl Threads {
         );
     }
 
-    pub(super) fn knows(&self, tid: u64) -> bool {
-        self.live.contains_key(&tid)
-    }
-
     /// Notes that a thread has arrived at a start routine; false if it had before, so that this is
     /// an ordinary call of that function.
     pub(super) fn start(&mut self, tid: u64) -> bool {
@@ -117,11 +113,16 @@ impl Threads {
                 self.rename(sink, entry.id.tid, name.clone());
             }
         }
+        self.depart(sink, |tid| list.iter().any(|entry| entry.id.tid == tid));
+    }
+
+    /// Notes that all threads but those that are `there` have gone.
+    pub(super) fn depart(&mut self, sink: &mut Sink, there: impl Fn(u64) -> bool) {
         let gone: Vec<u64> = self
             .live
             .keys()
             .copied()
-            .filter(|tid| !list.iter().any(|entry| entry.id.tid == *tid))
+            .filter(|tid| !there(*tid))
             .collect();
         for tid in gone {
             self.exited(sink, tid, None, false);

@@ -208,7 +208,7 @@ impl<'a> History<'a> {
                 if let Some(main) = main
                     && self.threads[main].ended_ns.is_none()
                 {
-                    self.current.remove(&self.threads[main].tid);
+                    self.threads[main].tid.map(|tid| self.current.remove(&tid));
                     self.gone(main, ended.time_ns, true);
                     let waiting = self.traces[main]
                         .joining
@@ -271,18 +271,26 @@ impl<'a> History<'a> {
         let main = if pid == 0 { index == 0 } else { tid == pid };
         // A process id is not reused while the process lives.
         let main = main && !self.threads.iter().any(|t| t.creation == Creation::Main);
+        self.push(Some(tid));
+        let thread = &mut self.threads[index];
+        thread.started_ns = Some(time_ns);
+        if main {
+            thread.creation = Creation::Main;
+        }
+        self.current.insert(tid, index);
+        self.last.insert(tid, index);
+        index
+    }
+
+    fn push(&mut self, tid: Option<u64>) -> usize {
         self.threads.push(Thread {
             tid,
             name: String::new(),
             key: Default::default(),
             function: None,
-            creation: if main {
-                Creation::Main
-            } else {
-                Creation::Unseen
-            },
+            creation: Creation::Unseen,
             created_ns: None,
-            started_ns: Some(time_ns),
+            started_ns: None,
             ended_ns: None,
             end_exact: false,
             ending: Ending::Alive,
@@ -291,9 +299,7 @@ impl<'a> History<'a> {
             stack: None,
         });
         self.traces.push(Trace::default());
-        self.current.insert(tid, index);
-        self.last.insert(tid, index);
-        index
+        self.threads.len() - 1
     }
 
     /// A thread has ended by this time. The first to say so is the nearest to the truth.
@@ -326,6 +332,7 @@ impl<'a> History<'a> {
             return self.start(at, event);
         }
         let index = self.thread(event.tid, event.time_ns);
+        self.recognize(index, event);
         // Whoever goes on after calling join has joined.
         if matches!(
             kind,
@@ -369,8 +376,10 @@ impl<'a> History<'a> {
 
     fn finish(mut self) -> Model {
         self.link_leftovers();
+        self.list_unfollowed();
         for (thread, trace) in self.threads.iter_mut().zip(&self.traces) {
             thread.ending = match (trace.gone, thread.joiner, thread.detached) {
+                _ if thread.tid.is_none() => Ending::Unknown,
                 (false, ..) => Ending::Alive,
                 (true, Some(_), _) => Ending::Joined,
                 (true, None, true) => Ending::Detached,

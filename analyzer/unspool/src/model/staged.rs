@@ -70,12 +70,14 @@ impl Stage {
             executable: "/home/ann/orders".into(),
             pid: PID,
             local: true,
-            registers: vec![RegisterLayout {
-                name: "fs_base".into(),
-                number: 58,
-                bits: 64,
-                offset: 0,
-            }],
+            registers: [("fs_base", 58, 0), ("rsp", 7, 8)]
+                .map(|(name, number, offset)| RegisterLayout {
+                    name: name.into(),
+                    number,
+                    bits: 64,
+                    offset,
+                })
+                .to_vec(),
             ..Default::default()
         });
         stage.seen(PID, "orders", 0);
@@ -167,19 +169,11 @@ impl Stage {
             module: None,
             kind: ProbeKind::Start.into(),
         });
-        let reads = handles
-            .iter()
-            .map(|(address, handle)| Read {
-                role: ReadRole::Handle.into(),
-                address: *address,
-                bytes: handle.to_le_bytes().to_vec(),
-            })
-            .collect();
         let snapshot = Snapshot {
             registers: own.to_le_bytes().to_vec(),
             ..Default::default()
         };
-        self.event(tid, ms, probe, vec![arg], reads, Some(snapshot));
+        self.event(tid, ms, probe, vec![arg], reads(handles), Some(snapshot));
     }
 
     /// Create and start, nothing in doubt. The handle is `tid * 0x1000`.
@@ -223,6 +217,23 @@ impl Stage {
     pub(crate) fn look(&mut self, tid: u64, ms: u64, stack: &[Function]) {
         let snapshot = self.snapshot(0, stack);
         self.event(tid, ms, 0, Vec::new(), Vec::new(), Some(snapshot));
+    }
+
+    /// A thread nobody saw start is met with its stack pointer at `sp`. `handles` are the (place,
+    /// handle) pairs that were read.
+    pub(crate) fn meet(&mut self, tid: u64, ms: u64, sp: u64, handles: &[(u64, u64)]) {
+        let mut snapshot = self.snapshot(0, &[]);
+        snapshot.registers.extend(sp.to_le_bytes());
+        self.event(tid, ms, 0, Vec::new(), reads(handles), Some(snapshot));
+    }
+
+    /// The last creation is told the same place as an earlier one, where `handle` lies.
+    pub(crate) fn same_place(&mut self, place: u64, handle: u64) {
+        let Some(Record::Event(event)) = self.records.last_mut() else {
+            panic!("no creation");
+        };
+        event.args[0] = place;
+        event.reads.extend(reads(&[(place, handle)]));
     }
 
     /// The program and the recording end.
@@ -355,6 +366,16 @@ impl Stage {
             },
         }
     }
+}
+
+/// (place, handle) pairs as they are recorded.
+fn reads(handles: &[(u64, u64)]) -> Vec<Read> {
+    let read = |(address, handle): &(u64, u64)| Read {
+        role: ReadRole::Handle.into(),
+        address: *address,
+        bytes: handle.to_le_bytes().to_vec(),
+    };
+    handles.iter().map(read).collect()
 }
 
 impl Frames for Stage {

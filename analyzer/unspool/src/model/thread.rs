@@ -12,8 +12,9 @@ pub struct ThreadIndex(pub usize);
 /// One thread. Times are nanoseconds since the recording began.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thread {
-    /// Kernel thread id. A later thread may have the same.
-    pub tid: u64,
+    /// Kernel thread id. A later thread may have the same. `None`: it was gone before the server could
+    /// be asked for it, and only its creation was seen.
+    pub tid: Option<u64>,
     /// Its last known name, empty if not known.
     pub name: String,
     /// Its identity, equal in each run of the program.
@@ -95,16 +96,19 @@ pub enum Ending {
     Joined,
     /// It was detached, and ended.
     Detached,
+    /// Only its creation was seen.
+    Unknown,
 }
 
 impl Ending {
-    /// `alive`, `exited`, `joined` or `detached`.
+    /// `alive`, `exited`, `joined`, `detached` or `unknown`.
     pub fn as_str(self) -> &'static str {
         match self {
             Ending::Alive => "alive",
             Ending::Exited => "exited",
             Ending::Joined => "joined",
             Ending::Detached => "detached",
+            Ending::Unknown => "unknown",
         }
     }
 }

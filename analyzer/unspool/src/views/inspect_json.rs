@@ -34,7 +34,7 @@ struct Inspection<'a> {
 
 #[derive(Serialize)]
 struct InspectedThread<'a> {
-    tid: u64,
+    tid: Option<u64>,
     name: &'a str,
     key: String,
     function: Option<&'a str>,

@@ -40,8 +40,16 @@ pub(super) fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// `TID 7`, `TIDs 7–9, 12`, or the whole span where the runs are many.
-pub(super) fn tids(mut tids: Vec<u64>) -> String {
+/// `TID 7`, `TIDs 7–9, 12`, or the whole span where the runs are many; not all may be known.
+pub(super) fn tids(all: Vec<Option<u64>>) -> String {
+    let mut tids: Vec<u64> = all.iter().copied().flatten().collect();
+    let unknown = all.len() - tids.len();
+    let unknown = match (unknown, tids.len()) {
+        (0, _) => "",
+        (1, 0) => return "TID not known".to_owned(),
+        (_, 0) => return "TIDs not known".to_owned(),
+        _ => " and others not known",
+    };
     tids.sort_unstable();
     tids.dedup();
     let mut runs: Vec<(u64, u64)> = Vec::new();
@@ -62,9 +70,9 @@ pub(super) fn tids(mut tids: Vec<u64>) -> String {
         .collect();
     match (&tids[..], few) {
         ([], _) => String::new(),
-        ([only], _) => format!("TID {only}"),
-        (_, true) => format!("TIDs {}", text.join(", ")),
-        ([first, .., last], false) => format!("TIDs {first} … {last}"),
+        ([only], _) => format!("TID {only}{unknown}"),
+        (_, true) => format!("TIDs {}{unknown}", text.join(", ")),
+        ([first, .., last], false) => format!("TIDs {first} … {last}{unknown}"),
     }
 }
 
@@ -95,6 +103,13 @@ pub(super) fn life(threads: &[&Thread]) -> Option<String> {
         let last = threads.iter().filter_map(|t| t.ended_ns).max();
         let until = last.map_or(String::new(), |last| format!(", until {}", moment(last)));
         return Some(format!("ran before the recording began{until}"));
+    }
+    if threads.iter().any(|t| t.ending == Ending::Unknown) {
+        let last = threads.iter().filter_map(|t| t.first_ns()).max()?;
+        return Some(match last == first {
+            true => format!("created at {}", moment(first)),
+            false => format!("created {} – {}", moment(first), moment(last)),
+        });
     }
     if threads.iter().any(|t| t.ending == Ending::Alive) {
         return Some(format!("from {}", moment(first)));
@@ -150,6 +165,8 @@ fn ending(model: &Model, thread: &Thread) -> String {
         Ending::Alive if thread.detached => "alive at the end, detached".to_owned(),
         Ending::Alive => "alive at the end".to_owned(),
         Ending::Exited => "exited".to_owned(),
+        Ending::Unknown if thread.detached => "detached, its end was not seen".to_owned(),
+        Ending::Unknown => "its end was not seen".to_owned(),
         Ending::Detached => "exited, detached".to_owned(),
         Ending::Joined if thread.joiner == thread.creator() => "joined".to_owned(),
         Ending::Joined => match thread.joiner.and_then(|joiner| model.thread(joiner)) {
@@ -170,7 +187,10 @@ pub(super) fn title(model: &Model, thread: &Thread, width: usize) -> String {
     }
     match &thread.function {
         Some(place) => super::frames::function(place, width),
-        None => format!("TID {}", thread.tid),
+        None => match thread.tid {
+            Some(tid) => format!("TID {tid}"),
+            None => "a thread of unknown function".to_owned(),
+        },
     }
 }
 
@@ -197,12 +217,16 @@ mod tests {
 
     #[test]
     fn thread_ids_are_ranges() {
-        assert_eq!(tids(vec![7]), "TID 7");
-        assert_eq!(tids(vec![9, 7, 8, 12]), "TIDs 7–9, 12");
-        assert_eq!(tids(vec![7, 8]), "TIDs 7, 8");
+        let known = |tids: &[u64]| super::tids(tids.iter().copied().map(Some).collect());
+        assert_eq!(known(&[7]), "TID 7");
+        assert_eq!(known(&[9, 7, 8, 12]), "TIDs 7–9, 12");
+        assert_eq!(known(&[7, 8]), "TIDs 7, 8");
+        let many: Vec<u64> = (0..20).map(|i| 100 + 2 * i).collect();
+        assert_eq!(known(&many), "TIDs 100 … 138");
+        assert_eq!(tids(vec![None]), "TID not known");
         assert_eq!(
-            tids((0..20).map(|i| 100 + 2 * i).collect()),
-            "TIDs 100 … 138"
+            tids(vec![Some(7), None, None]),
+            "TID 7 and others not known"
         );
     }
 }

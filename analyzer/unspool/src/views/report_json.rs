@@ -97,7 +97,7 @@ struct Module<'a> {
 
 #[derive(Serialize)]
 struct ReportThread<'a> {
-    tid: u64,
+    tid: Option<u64>,
     name: &'a str,
     key: String,
     function: Option<&'a str>,
@@ -119,7 +119,7 @@ struct ReportThread<'a> {
 
 impl<'a> ReportThread<'a> {
     fn of(model: &'a Model, thread: &'a Thread) -> ReportThread<'a> {
-        let tid = |index: ThreadIndex| model.thread(index).map(|thread| thread.tid);
+        let tid = |index: ThreadIndex| model.thread(index).and_then(|thread| thread.tid);
         let stack = thread.creation_stack();
         ReportThread {
             tid: thread.tid,

@@ -219,7 +219,9 @@ impl Tree<'_> {
     }
 
     fn facts(&self, page: &mut Page<'_>, prefix: &Line, members: &[&Thread]) -> io::Result<()> {
-        let mut facts = vec![phrase::tids(members.iter().map(|t| t.tid).collect())];
+        let mut facts = vec![phrase::tids(
+            members.iter().map(|thread| thread.tid).collect(),
+        )];
         facts.extend(phrase::life(members));
         facts.push(phrase::endings(self.model, members));
         if members[0].creation == Creation::Unseen {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use unspool_capture::{Event, ReadRole, Record};
+use unspool_capture::{Event, ProbeKind, ReadRole, Record};
 
 use super::History;
 use super::handle::{self, StartRegisters};
@@ -95,6 +95,9 @@ pub(super) fn choose(
 
 /// Nothing at the top of a stack (thread structure, static TLS) is further from the first frame.
 const STACK_TOP: u64 = 1 << 20;
+
+/// A thread's stack where nobody asks for another size (`ulimit -s`, on Linux).
+const STACK_SIZE: u64 = 8 << 20;
 
 /// Whether thread attributes ask for a detached thread.
 ///
@@ -196,6 +199,37 @@ impl History<'_> {
         }
     }
 
+    /// A thread that was not seen to start is recognized by its stack: the handle of its creation lies
+    /// above its stack pointer, and nearer than any other.
+    pub(super) fn recognize(&mut self, index: usize, event: &Event) {
+        if self.starts_are_watched()
+            || self.traces[index].started
+            || self.threads[index].creation != Creation::Unseen
+        {
+            return;
+        }
+        let stored = handle::reads(event, self.pointer);
+        let registers = handle::StartRegisters::read(event, &self.capture.target);
+        let Some(sp) = registers.sp else { return };
+        let distance = |p: &Pending| {
+            let lying = stored
+                .iter()
+                .find(|(place, _)| *place == p.place && !p.overwritten);
+            let handle = p.handle.or(lying.map(|(_, handle)| *handle))?;
+            handle.checked_sub(sp).filter(|above| *above < STACK_SIZE)
+        };
+        // A stack that is used again gives the same handle again: the last creation is meant.
+        let nearest = (0..self.pending.len())
+            .filter(|&i| self.pending[i].born <= index)
+            .filter_map(|i| Some((distance(&self.pending[i])?, std::cmp::Reverse(i))))
+            .min();
+        if let Some((_, std::cmp::Reverse(chosen))) = nearest {
+            let pending = self.pending.remove(chosen);
+            self.traces[index].started = true;
+            self.link(index, &pending, false);
+        }
+    }
+
     fn link(&mut self, index: usize, pending: &Pending, inferred: bool) {
         let snapshot = match &self.capture.records[pending.record] {
             Record::Event(event) => event.snapshot.as_ref(),
@@ -242,5 +276,21 @@ impl History<'_> {
                 self.link(index, &pending, true);
             }
         }
+    }
+    /// Where starts are not watched, a creation whose thread nobody met is all there is of a thread.
+    pub(super) fn list_unfollowed(&mut self) {
+        if self.starts_are_watched() {
+            return;
+        }
+        for pending in std::mem::take(&mut self.pending) {
+            let index = self.push(None);
+            self.link(index, &pending, false);
+            self.counts.unfollowed += 1;
+        }
+    }
+
+    fn starts_are_watched(&self) -> bool {
+        let mut probes = self.probes.values();
+        probes.any(|probe| probe.kind() == ProbeKind::Start)
     }
 }

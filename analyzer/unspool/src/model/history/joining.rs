@@ -45,8 +45,9 @@ impl History<'_> {
             if self.traces[joined].gone {
                 break;
             }
-            let tid = self.threads[joined].tid;
-            if self.current.get(&tid) == Some(&joined) {
+            if let Some(tid) = self.threads[joined].tid
+                && self.current.get(&tid) == Some(&joined)
+            {
                 self.current.remove(&tid);
             }
             self.gone(joined, time_ns, false);

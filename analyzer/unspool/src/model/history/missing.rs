@@ -11,6 +11,7 @@ pub(super) struct Counts {
     pub(super) create_probes: u64,
     pub(super) creations: u64,
     pub(super) inferred: u64,
+    pub(super) unfollowed: u64,
     pub(super) ends_missed: u64,
     pub(super) undeclared: u64,
     pub(super) join_assumed: bool,
@@ -113,6 +114,13 @@ impl History<'_> {
                 "{} not lead to a thread that was seen: creation failed, or the thread had not started \
                  when the recording ended.",
                 count(failed, "creation did", "creations did")
+            )));
+        }
+        if self.counts.unfollowed > 0 {
+            notes.push(Note::info(format!(
+                "{} gone when the server could next be asked for thread ids, so their ids and ends are not \
+                 known (a creation that fails looks the same).",
+                count(self.counts.unfollowed, "thread was", "threads were")
             )));
         }
         if self.counts.inferred > 0 {

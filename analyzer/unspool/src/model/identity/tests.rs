@@ -10,7 +10,7 @@ fn key(model: &Model, tid: u64) -> Key {
     model
         .threads
         .iter()
-        .find(|thread| thread.tid == tid)
+        .find(|thread| thread.tid == Some(tid))
         .map(|thread: &Thread| thread.key)
         .unwrap()
 }
