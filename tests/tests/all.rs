@@ -28,25 +28,8 @@ fn main() {
     ]
     .into_iter()
     .flatten()
-    .map(|trial| match open(trial.name()) {
-        Some(why) => trial.with_kind(why).with_ignored_flag(true),
-        None => trial,
-    })
     .collect();
     libtest_mimic::run(&arguments, trials).exit();
-}
-
-/// Why a trial is known to fail today. It is listed and counted as ignored, and runs with `--ignored`;
-/// the README's limits say what it means for a user. Each line is a debt.
-fn open(name: &str) -> Option<&'static str> {
-    let sysroot = [
-        "bad_input::sysroot_with_wrong_build_id",
-        "bad_input::missing_library",
-        "bad_input::corrupt_library",
-    ];
-    sysroot
-        .contains(&name)
-        .then_some("open: a wrong library in a sysroot is not reported")
 }
 
 /// A trial whose error is shown with its causes.

@@ -91,16 +91,25 @@ pub enum FindError {
         /// What the file has.
         seen: Option<BuildId>,
     },
+    /// The file was found, but its end is missing.
+    #[error("{file} is cut off before its end; copy the whole file again")]
+    Truncated {
+        /// The file.
+        file: String,
+    },
     /// The file was found, but is unusable.
     #[error(transparent)]
     Image(#[from] Error),
 }
 
+/// The likeliest places; a sysroot alone has a dozen more.
 fn list(tried: &[String]) -> String {
-    if tried.is_empty() {
-        "nothing".to_owned()
-    } else {
-        tried.join(", ")
+    match tried {
+        [] => "nothing".to_owned(),
+        [first, .., last] if tried.len() > 3 => {
+            format!("{first}, {} other places and {last}", tried.len() - 2)
+        }
+        _ => tried.join(", "),
     }
 }
 
@@ -137,7 +146,10 @@ impl Finder {
             tried: Vec::new(),
             failed: None,
         };
-        let found = self.search(&mut search, fetch);
+        let mut found = self.search(&mut search, fetch);
+        if let (Some((_, origin, notes)), Some(failed)) = (&mut found, &search.failed) {
+            notes.push(format!("{failed}; {origin} was used instead"));
+        }
         let Some((image, origin, mut notes)) = found else {
             return Err(search.failed.unwrap_or_else(|| FindError::NotFound {
                 path: wanted.path.to_owned(),
@@ -294,6 +306,9 @@ impl Search<'_> {
                     file: image.name().to_owned(),
                     expected: expected.clone(),
                     seen: image.build_id().cloned(),
+                },
+                _ if image.is_truncated() => FindError::Truncated {
+                    file: image.name().to_owned(),
                 },
                 _ => return Some(image),
             },

@@ -150,6 +150,11 @@ impl Image {
         })
     }
 
+    /// The file ends before its segments do: a copy that was cut off.
+    pub fn is_truncated(&self) -> bool {
+        self.file.cut_segments().next().is_some()
+    }
+
     /// Its architecture.
     pub fn arch(&self) -> Arch {
         self.file.layout.arch
@@ -368,25 +373,30 @@ impl File {
             .find_map(|notes| BuildId::from_notes(notes, big_endian))
     }
 
+    fn note_cut_segments(&mut self) {
+        let size = self.bytes.len();
+        let note = |segment: &Segment| {
+            format!(
+                "the segment at svma {:#x} reaches past the end of the file ({size:#x} bytes): the \
+                 file is truncated",
+                segment.svma
+            )
+        };
+        let notes: Vec<String> = self.cut_segments().map(note).collect();
+        self.layout.notes.extend(notes);
+    }
+
     /// A segment past the end of the file means a truncated file, unless this is a debug file, whose
     /// segments are empty shells.
-    fn note_cut_segments(&mut self) {
+    fn cut_segments(&self) -> impl Iterator<Item = &Segment> {
         let is_shell = self.layout.sections.iter().any(|section| {
             section.kind == layout::SHT_NOBITS && section.flags & SHF_EXECINSTR != 0
         });
-        if is_shell {
-            return;
-        }
         let size = u64::try_from(self.bytes.len()).unwrap_or(u64::MAX);
-        for segment in &self.segments {
-            if segment.file_offset.saturating_add(segment.file_size) > size {
-                self.layout.notes.push(format!(
-                    "the segment at svma {:#x} reaches past the end of the file ({size:#x} bytes): \
-                     the file is truncated",
-                    segment.svma
-                ));
-            }
-        }
+        let segments = if is_shell { &[][..] } else { &self.segments };
+        segments
+            .iter()
+            .filter(move |segment| segment.file_offset.saturating_add(segment.file_size) > size)
     }
 }
 

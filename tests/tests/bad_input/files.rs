@@ -18,6 +18,8 @@ pub(super) const TRIALS: &[Case] = &[
     ("sysroot_with_wrong_build_id", sysroot_with_wrong_build_id),
     ("missing_library", missing_library),
     ("corrupt_library", corrupt_library),
+    ("missing_plugin", missing_plugin),
+    ("corrupt_plugin", corrupt_plugin),
     ("no_such_sysroot", no_such_sysroot),
     ("damaged_section_headers", damaged_section_headers),
     ("static_without_symbols", static_without_symbols),
@@ -30,34 +32,46 @@ struct Private {
 }
 
 impl Private {
-    /// A root for qemu-arm, and a sysroot for us that differs in its libc.so.6: `change` gets the
-    /// right bytes and gives the wrong ones, or none for no file at all.
-    fn new(change: impl Fn(Vec<u8>) -> Option<Vec<u8>>) -> Result<Self> {
+    /// A root for qemu-arm, and a sysroot for us that differs in one library: `change` gets the right
+    /// bytes and gives the wrong ones, or none for no file at all. No file of this machine has the
+    /// right library's build-id.
+    fn new(library: &str, change: impl Fn(Vec<u8>) -> Option<Vec<u8>>) -> Result<Self> {
         let build = Build {
             target: Target::T32,
             tables: Tables::Unwind,
             ..ORDINARY
         };
+        let built = build.built(program("library"))?;
         let folder = tempfile::tempdir()?;
-        let from = qemu::sysroot()?;
+        let from = qemu::sysroot()?.join("lib");
+        let beside = built.program.parent().context("a program is in a folder")?;
         for root in ["right", "wrong"] {
             let root = folder.path().join(root);
             std::fs::create_dir_all(root.join("private/lib"))?;
             std::fs::create_dir_all(root.join("lib"))?;
             std::fs::copy(
-                from.join("lib/ld-linux-armhf.so.3"),
+                from.join("ld-linux-armhf.so.3"),
                 root.join("lib/ld-linux-armhf.so.3"),
             )?;
+            for (file, from) in [
+                ("libc.so.6", &*from.join("arm-linux-gnueabihf")),
+                ("libconstructor.so", beside),
+                ("libplugin.so", beside),
+            ] {
+                let right = foreign(&from.join(file))?;
+                let bytes = match (root.ends_with("wrong"), file == library) {
+                    (true, true) => change(right),
+                    _ => Some(right),
+                };
+                if let Some(bytes) = bytes {
+                    std::fs::write(root.join("private/lib").join(file), bytes)?;
+                }
+            }
         }
-        let libc = std::fs::read(from.join("lib/arm-linux-gnueabihf/libc.so.6"))?;
-        std::fs::write(folder.path().join("right/private/lib/libc.so.6"), &libc)?;
-        if let Some(bytes) = change(libc) {
-            std::fs::write(folder.path().join("wrong/private/lib/libc.so.6"), bytes)?;
-        }
-        Ok(Self {
-            program: build.built(program("pool"))?.program.clone(),
-            folder,
-        })
+        // Apart from the libraries it was linked with, which its RUNPATH leads to.
+        let program = folder.path().join("library");
+        std::fs::copy(&built.program, &program)?;
+        Ok(Self { program, folder })
     }
 
     /// Records the program under qemu-arm with the wrong sysroot; that must fail with these words,
@@ -101,35 +115,71 @@ impl Private {
         );
         let text = std::fs::read_to_string(&output)?;
         ensure!(
-            text == "pool: 8 workers, sum 31996000\n",
+            text == "library: 1 from the constructor, 3 from the plugin\n",
             "the program wrote {text:?}\n{run}"
         );
         Ok(())
     }
 }
 
+/// The file's bytes with another build-id.
+fn foreign(file: &Path) -> Result<Vec<u8>> {
+    let mut bytes = std::fs::read(file)?;
+    let id = build_id(file)?;
+    let mut places = 0;
+    for at in 0..bytes.len().saturating_sub(id.len()) {
+        if bytes[at..].starts_with(&id) {
+            bytes[at] ^= 0xff;
+            places += 1;
+        }
+    }
+    ensure!(
+        places == 1,
+        "{}: its build-id stands {places} times",
+        file.display()
+    );
+    Ok(bytes)
+}
+
+fn build_id(file: &Path) -> Result<Vec<u8>> {
+    let id = elf::build_id(file)?.with_context(|| format!("{} has no build-id", file.display()))?;
+    let digits = (0..id.len() / 2).map(|n| u8::from_str_radix(&id[2 * n..2 * n + 2], 16));
+    Ok(digits.collect::<Result<_, _>>()?)
+}
+
 fn sysroot_with_wrong_build_id() -> Result<()> {
     let libc = qemu::sysroot()?.join("lib/arm-linux-gnueabihf/libc.so.6");
+    let original = std::fs::read(&libc)?;
     let id = elf::build_id(&libc)?.context("Debian's libc has a build-id")?;
-    let bytes: Vec<u8> = (0..id.len() / 2)
-        .map(|n| u8::from_str_radix(&id[2 * n..2 * n + 2], 16))
-        .collect::<Result<_, _>>()?;
-    let private = Private::new(|mut libc| {
-        let at = libc
-            .windows(bytes.len())
-            .position(|window| window == bytes)?;
-        libc[at] ^= 0xff;
-        Some(libc)
-    })?;
-    private.fails(&["libc.so.6", "build-id", &id[2..], "--sysroot|sysroot"])
+    Private::new("libc.so.6", |_| Some(original.clone()))?.fails(&[
+        "libc.so.6",
+        "build-id",
+        &id,
+        &id[2..],
+        "--sysroot|sysroot",
+    ])
 }
 
 fn missing_library() -> Result<()> {
-    Private::new(|_| None)?.fails(&["/private/lib/libc.so.6", "--sysroot|sysroot"])
+    Private::new("libc.so.6", |_| None)?.fails(&["/private/lib/libc.so.6", "--sysroot|sysroot"])
 }
 
 fn corrupt_library() -> Result<()> {
-    Private::new(|libc| Some(libc[..1000].to_vec()))?.fails(&["libc.so.6"])
+    Private::new("libc.so.6", |libc| Some(libc[..1000].to_vec()))?.fails(&["libc.so.6"])
+}
+
+/// Not needed to find creations, but for the stacks that go through it.
+fn missing_plugin() -> Result<()> {
+    Private::new("libplugin.so", |_| None)?
+        .fails(&["/private/lib/libplugin.so", "--sysroot|sysroot"])
+}
+
+fn corrupt_plugin() -> Result<()> {
+    Private::new("libplugin.so", |mut bytes| {
+        bytes[0x40..].reverse();
+        Some(bytes)
+    })?
+    .fails(&["libplugin.so"])
 }
 
 fn no_such_sysroot() -> Result<()> {

@@ -70,8 +70,9 @@ Ctrl-C (SIGINT), SIGTERM and SIGHUP end the recording; it is kept and the report
   attached or connected to goes on running without any trace of the recording.
 
 Exit code:
-  That of the program, or 128 + N when signal N ended it. After --attach and --connect: 0. When
-  the recording failed: the program's if that is not 0, else 1. 2: wrong command line.
+  That of the program, or 128 + N when signal N ended it; 0 when it goes on without us. When the
+  recording failed or is not whole (connection lost, disk full, a library's file missing or of
+  another build): the program's if that is not 0, else 1. 2: wrong command line.
 
 Examples:
   unspool record -- pigz -k big.tar

@@ -92,6 +92,19 @@ pub enum Error {
     /// The recording's file could not be written to its end.
     #[error("{0}; the recording ended there")]
     Write(WriteError),
+    /// Files of the target that stacks went through could not be used.
+    #[error(
+        "stacks that go through {path} are cut short: {problem}{}",
+        if *others > 0 { format!(" (and so are those through {others} other files)") } else { String::new() }
+    )]
+    Files {
+        /// The first of them.
+        path: String,
+        /// What is wrong with it, and what to do.
+        problem: String,
+        /// How many more there are.
+        others: usize,
+    },
     /// The server does not stop the program.
     #[error(
         "the server did not stop the program within 10 seconds; the connection was closed, see \

@@ -3,7 +3,7 @@
 
 use unspool_capture::{Chunk, Event, ProbeKind, Read, ReadRole, Snapshot};
 use unspool_rsp::{Registers, ThreadId};
-use unspool_unwind::{WalkOptions, walk};
+use unspool_unwind::{StackEnd, WalkOptions, walk};
 
 use super::pending::Creation;
 use super::probes::Place;
@@ -167,12 +167,23 @@ impl Recorder {
             .zip(first)
             .map(|(address, bytes)| Chunk { address, bytes });
         let mut memory = LiveStack::new(&mut self.session.client, first);
-        let _ = walk(
+        let stack = walk(
             self.modules.map(),
             &abi.register_file(&registers),
             &mut memory,
             &WalkOptions::default(),
         );
+        let outside = match stack.end {
+            StackEnd::OutsideText { pc } | StackEnd::NoRule { pc } => Some(pc),
+            _ => None,
+        };
+        for pc in stack.frames.iter().map(|frame| frame.pc).chain(outside) {
+            if let Some(mapped) = self.modules.at(pc)
+                && let Some(problem) = &mapped.problem
+            {
+                self.unusable.insert(mapped.path.clone(), problem.clone());
+            }
+        }
         let mut snapshot = Snapshot::of_registers(registers.bytes().to_vec(), registers.known());
         snapshot.chunks = memory.into_chunks();
         event.snapshot = Some(snapshot);

@@ -116,14 +116,7 @@ impl Modules {
                 }
                 (Some(image), None)
             }
-            Err(error) => {
-                let problem = error.to_string();
-                sink.note(
-                    Severity::Warning,
-                    format!("no symbols and no unwind rules for {path}: {problem}"),
-                );
-                (None, Some(problem))
-            }
+            Err(error) => (None, Some(error.to_string())),
         };
         let loads: Vec<(u64, u64)> = match &image {
             Some(image) => image

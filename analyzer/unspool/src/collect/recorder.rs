@@ -1,6 +1,6 @@
 //! The recording: an event loop over the server's stop replies and the user's wish to end.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -43,6 +43,8 @@ pub(super) struct Recorder {
     pub(super) libraries_known: bool,
     /// The program's file, where the user named it.
     pub(super) exec: Option<PathBuf>,
+    /// Modules that stacks went through and whose file could not be used, and why.
+    pub(super) unusable: BTreeMap<String, String>,
     /// How the server gets past breakpoints, once known.
     pub(super) way: Option<Way>,
     /// Threads whose step has not been reported.
@@ -102,6 +104,7 @@ impl Recorder {
             program: Program::default(),
             libraries_known: false,
             exec,
+            unusable: BTreeMap::new(),
             stepping: HashSet::new(),
             queue: VecDeque::new(),
             ending: Ending::default(),
@@ -166,11 +169,32 @@ impl Recorder {
             .as_ref()
             .map(ToString::to_string)
             .unwrap_or_default();
+        let cut_short = self.cut_short();
         let write = self.sink.finish(reason, detail).map(Error::Write);
         Outcome {
             ended,
-            failure: write.or(failure),
+            failure: write.or(failure).or(cut_short),
         }
+    }
+
+    /// What keeps a recording that went well from being whole.
+    fn cut_short(&mut self) -> Option<Error> {
+        for path in self.unusable.keys() {
+            self.sink.note(
+                Severity::Warning,
+                format!(
+                    "while recording, the file of {path} could not be used, so of the stacks that go \
+                     through it only the inner part was kept"
+                ),
+            );
+        }
+        let others = self.unusable.len().saturating_sub(1);
+        let (path, problem) = self.unusable.pop_first()?;
+        Some(Error::Files {
+            path,
+            problem,
+            others,
+        })
     }
 
     fn follow(&mut self) -> Result<(Ended, EndReason), Error> {
