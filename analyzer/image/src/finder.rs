@@ -102,14 +102,20 @@ pub enum FindError {
     Image(#[from] Error),
 }
 
-/// The likeliest places; a sysroot alone has a dozen more.
+/// The likeliest place and the target itself; a sysroot alone has a dozen more.
 fn list(tried: &[String]) -> String {
-    match tried {
-        [] => "nothing".to_owned(),
-        [first, .., last] if tried.len() > 3 => {
-            format!("{first}, {} other places and {last}", tried.len() - 2)
+    let (mut told, mut others) = (Vec::new(), 0);
+    for place in tried {
+        if told.is_empty() || tried.len() <= 3 || place.starts_with("target:") {
+            told.push(place.as_str());
+        } else {
+            others += 1;
         }
-        _ => tried.join(", "),
+    }
+    match (told.is_empty(), others) {
+        (true, _) => "nothing".to_owned(),
+        (_, 0) => told.join(", "),
+        _ => format!("{} and {others} other places", told.join(", ")),
     }
 }
 
