@@ -1,24 +1,32 @@
-//! DWARF call frame information to rows, by gimli's evaluation of each FDE.
+//! DWARF call frame information to rows.
 //!
-//! Takes section bytes, not images, so that any bytes can be fed to it. An entry that cannot be read is
-//! skipped with a note; the rest serves.
+//! Our own interpreter rather than gimli's (which the tests check it against): every FDE of an image is
+//! carried out once, in order, and what matters is the cost of a row. Takes section bytes, not
+//! images, so that any bytes can be fed to it. An entry that cannot be read is skipped with a note; the
+//! rest serves.
 
+mod cursor;
+mod entry;
 pub(crate) mod expression;
+mod instruction;
+mod state;
 
+use std::collections::HashMap;
 use std::ops::Range;
 
-use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, DebugFrame, EhFrame, EndianSlice, LittleEndian, Register,
-    RegisterRule, UnwindContext, UnwindSection, UnwindTableRow,
-};
 use unspool_image::Arch;
 
-use crate::registers::{COUNT, roles};
-use crate::rows::{Builder, Draft};
-use crate::rule::{Cfa, Place};
+use crate::registers::roles;
+use crate::rows::Builder;
+use crate::rule::Place;
 use crate::table::Note;
+use cursor::Cursor;
+use entry::{Broken, Cie, Entry, Fde};
+use instruction::{Factors, Instruction, decode};
+use state::{State, Unsound};
 
-type Slice<'a> = EndianSlice<'a, LittleEndian>;
+/// Notes about single entries; damage of more is counted.
+const MOST_NOTES: usize = 16;
 
 /// One section of call frame information.
 pub(crate) struct Section<'a> {
@@ -28,7 +36,7 @@ pub(crate) struct Section<'a> {
     pub(crate) debug: bool,
 }
 
-/// Compile every FDE of `section` that lies in `text`.
+/// Compile every FDE of `section` that lies in `text` (sorted).
 pub(crate) fn compile(
     arch: Arch,
     section: &Section<'_>,
@@ -36,168 +44,223 @@ pub(crate) fn compile(
     into: &mut Builder,
     notes: &mut Vec<Note>,
 ) {
-    let vendor = match arch {
-        Arch::Aarch64 => gimli::Vendor::AArch64,
-        _ => gimli::Vendor::Default,
+    let mut compiler = Compiler {
+        arch,
+        section,
+        text,
+        into,
+        prepared: Vec::new(),
+        cies: HashMap::new(),
+        last: (usize::MAX, 0),
+        stack: Vec::new(),
+        notes: Vec::new(),
+        unnoted: 0,
     };
-    let address_size = roles(arch).pointer as u8;
-    if section.debug {
-        let mut frames = DebugFrame::new(section.data, LittleEndian);
-        frames.set_address_size(address_size);
-        frames.set_vendor(vendor);
-        entries(arch, &frames, section, text, into, notes);
-    } else {
-        let mut frames = EhFrame::new(section.data, LittleEndian);
-        frames.set_address_size(address_size);
-        frames.set_vendor(vendor);
-        entries(arch, &frames, section, text, into, notes);
+    compiler.entries();
+    let unnoted = compiler.unnoted;
+    notes.append(&mut compiler.notes);
+    if unnoted > 0 {
+        notes.push(Note::new(format!(
+            "{unnoted} more entries of call frame information are damaged"
+        )));
     }
 }
 
-fn entries<'a, S>(
+struct Compiler<'a, 'b> {
     arch: Arch,
-    frames: &S,
-    section: &Section<'_>,
-    text: &[Range<u64>],
-    into: &mut Builder,
-    notes: &mut Vec<Note>,
-) where
-    S: UnwindSection<Slice<'a>>,
-    S::Offset: gimli::UnwindOffset<usize>,
-{
-    let bases = BaseAddresses::default()
-        .set_eh_frame(section.svma)
-        .set_text(text.first().map_or(0, |range| range.start));
-    let mut context = UnwindContext::new();
-    let mut entries = frames.entries(&bases);
-    loop {
-        let partial = match entries.next() {
-            Ok(Some(CieOrFde::Fde(partial))) => partial,
-            Ok(Some(CieOrFde::Cie(_))) => continue,
-            Ok(None) => return,
-            Err(error) => {
-                // The lengths that lead from entry to entry are lost from here on.
-                notes.push(Note::new(format!(
-                    "call frame information ends early: {error}"
-                )));
-                return;
-            }
-        };
-        let fde = match partial.parse(S::cie_from_offset) {
-            Ok(fde) => fde,
-            Err(error) => {
-                notes.push(Note::new(format!("unreadable FDE skipped: {error}")));
-                continue;
-            }
-        };
-        let start = fde.initial_address();
-        // Linkers leave FDEs of discarded functions behind, at address 0 or near it.
-        if !text.iter().any(|range| range.contains(&start)) {
-            continue;
-        }
-        let ra = fde.cie().return_address_register();
-        let signal_frame = fde.is_signal_trampoline();
-        let mut rows = match fde.rows(frames, &bases, &mut context) {
-            Ok(rows) => rows,
-            Err(error) => {
-                notes.push(Note::new(format!("FDE of {start:#x} skipped: {error}")));
-                continue;
-            }
-        };
+    section: &'b Section<'a>,
+    text: &'b [Range<u64>],
+    into: &'b mut Builder,
+    prepared: Vec<Result<Prepared<'a>, &'static str>>,
+    /// Offset of a CIE to its place in `prepared`.
+    cies: HashMap<usize, usize>,
+    /// The last one used.
+    last: (usize, usize),
+    stack: Vec<State>,
+    notes: Vec<Note>,
+    unnoted: usize,
+}
+
+/// A CIE and the state that its instructions leave.
+struct Prepared<'a> {
+    cie: Cie<'a>,
+    initial: State,
+    factors: Factors,
+    /// Column of the return address, and where it is without a rule: where the architecture's calls
+    /// leave it, or in the register that hand-written code names. x86-64 always states `c-8`.
+    ra: (u64, Place),
+}
+
+impl<'a> Compiler<'a, '_> {
+    fn entries(&mut self) {
+        let mut at = 0;
         loop {
-            match rows.next_row() {
-                Ok(Some(row)) => push(arch, frames, row, ra, signal_frame, into),
-                Ok(None) => break,
-                Err(error) => {
-                    notes.push(Note::new(format!("FDE of {start:#x} cut short: {error}")));
-                    break;
+            match entry::entry(self.section, at) {
+                Ok(Some(found)) => {
+                    at = found.end;
+                    if let Some(cie) = found.cie {
+                        self.fde(&found, cie);
+                    }
+                }
+                Ok(None) => return,
+                Err((_, Broken::Length)) => {
+                    // The lengths that lead from entry to entry are lost from here on.
+                    self.note(format!(
+                        "call frame information ends early: the entry at offset {at:#x} reaches past the end"
+                    ));
+                    return;
+                }
+                Err((end, Broken::Pointer)) => {
+                    self.note(format!(
+                        "the entry at offset {at:#x} of the call frame information has no CIE"
+                    ));
+                    at = end;
                 }
             }
         }
     }
-}
 
-fn push<'a, S>(
-    arch: Arch,
-    frames: &S,
-    row: &UnwindTableRow<usize>,
-    ra_column: Register,
-    signal_frame: bool,
-    into: &mut Builder,
-) where
-    S: UnwindSection<Slice<'a>>,
-{
-    let bytes = |into: &mut Builder, expression: &gimli::UnwindExpression<usize>| {
-        let bytes = expression.get(frames).ok()?;
-        Some(into.expression(bytes.0.slice()))
-    };
-    let cfa = match row.cfa() {
-        CfaRule::RegisterAndOffset { register, offset } => {
-            match (number(*register), i32::try_from(*offset)) {
-                (Some(register), Ok(offset)) => Cfa::Register { register, offset },
-                _ => Cfa::Unknown,
-            }
-        }
-        CfaRule::Expression(expression) => match bytes(into, expression) {
-            Some(expression) => Cfa::Expression(expression),
-            None => Cfa::Unknown,
-        },
-    };
-    let mut saved: Vec<(u8, Place)> = Vec::new();
-    // Without a rule the return address is where the architecture's calls leave it: in the
-    // link register. x86-64 always states `c-8`.
-    let mut ra = Place::Same;
-    let mut signed = false;
-    for (register, rule) in row.registers() {
-        if arch == Arch::Aarch64 && *register == gimli::AArch64::RA_SIGN_STATE {
-            signed = matches!(rule, RegisterRule::Constant(1));
-            continue;
-        }
-        let place = match rule {
-            RegisterRule::Undefined => Place::Undefined,
-            RegisterRule::SameValue => Place::Same,
-            RegisterRule::Offset(offset) => match i32::try_from(*offset) {
-                Ok(offset) => Place::AtCfa(offset),
-                Err(_) => Place::Undefined,
-            },
-            RegisterRule::ValOffset(offset) => match i32::try_from(*offset) {
-                Ok(offset) => Place::CfaPlus(offset),
-                Err(_) => Place::Undefined,
-            },
-            RegisterRule::Register(other) => match number(*other) {
-                Some(other) => Place::Register(other),
-                None => Place::Undefined,
-            },
-            RegisterRule::Expression(expression) => match bytes(into, expression) {
-                Some(expression) => Place::AtExpression(expression),
-                None => Place::Undefined,
-            },
-            RegisterRule::ValExpression(expression) => match bytes(into, expression) {
-                Some(expression) => Place::Value(expression),
-                None => Place::Undefined,
-            },
-            _ => Place::Undefined,
-        };
-        if *register == ra_column {
-            ra = place;
-        } else if let Some(register) = number(*register) {
-            saved.push((register, place));
+    fn note(&mut self, text: String) {
+        if self.notes.len() < MOST_NOTES {
+            self.notes.push(Note::new(text));
+        } else {
+            self.unnoted += 1;
         }
     }
-    saved.sort_by_key(|(register, _)| *register);
-    into.push(
-        row.start_address(),
-        row.end_address(),
-        &Draft {
-            cfa,
-            ra,
-            saved: &saved,
-            signal_frame,
-            signed,
-        },
-    );
+
+    /// The number of the CIE at `offset` in `prepared`.
+    fn prepare(&mut self, offset: usize) -> usize {
+        if self.last.0 == offset {
+            return self.last.1;
+        }
+        let number = match self.cies.get(&offset) {
+            Some(&number) => number,
+            None => {
+                let prepared = self.read_cie(offset);
+                self.prepared.push(prepared);
+                self.cies.insert(offset, self.prepared.len() - 1);
+                self.prepared.len() - 1
+            }
+        };
+        self.last = (offset, number);
+        number
+    }
+
+    fn read_cie(&mut self, offset: usize) -> Result<Prepared<'a>, &'static str> {
+        let text = self.text.first().map_or(0, |range| range.start);
+        let pointer = roles(self.arch).pointer;
+        let cie = entry::cie(self.section, offset, pointer, text)?;
+        let factors = Factors {
+            code: cie.code_factor,
+            data: cie.data_factor,
+            encoding: cie.encoding,
+            aarch64: self.arch == Arch::Aarch64,
+        };
+        let mut initial = State::new();
+        let mut at = Cursor::new(cie.instructions);
+        let mut stack = Vec::new();
+        while !at.is_empty() {
+            let instruction = decode(&mut at, &factors, |_| 0)
+                .map_err(|_| "its CIE has an unknown instruction")?;
+            initial
+                .apply(instruction, None, &mut stack, self.into)
+                .map_err(|_| "its CIE has instructions without meaning")?;
+        }
+        let roles = roles(self.arch);
+        let ra = match u8::try_from(cie.ra) {
+            Ok(other) if roles.lr.is_some() && other != roles.ra => Place::Register(other),
+            _ => Place::Same,
+        };
+        Ok(Prepared {
+            ra: (cie.ra, ra),
+            cie,
+            initial,
+            factors,
+        })
+    }
+
+    fn fde(&mut self, found: &Entry, cie: usize) {
+        let number = self.prepare(cie);
+        let prepared = match &self.prepared[number] {
+            Ok(prepared) => prepared,
+            Err(why) => {
+                let note = format!(
+                    "the entry that ends at offset {:#x} is skipped: {why}",
+                    found.end
+                );
+                return self.note(note);
+            }
+        };
+        let Some(fde) = prepared.cie.fde(self.section, found) else {
+            let note = format!("the entry that ends at offset {:#x} is cut off", found.end);
+            return self.note(note);
+        };
+        // Linkers leave FDEs of discarded functions behind, at address 0 or near it.
+        let after = self.text.partition_point(|range| range.start <= fde.start);
+        if !after
+            .checked_sub(1)
+            .is_some_and(|at| self.text[at].contains(&fde.start))
+        {
+            return;
+        }
+        self.stack.clear();
+        if let Err(why) = rows(
+            prepared,
+            &fde,
+            self.section.svma,
+            &mut self.stack,
+            self.into,
+        ) {
+            self.note(format!("the FDE of {:#x} is cut short: {why}", fde.start));
+        }
+    }
 }
 
-fn number(register: Register) -> Option<u8> {
-    (usize::from(register.0) < COUNT - 1).then_some(register.0 as u8)
+/// Carry out an FDE. What precedes an error stays.
+fn rows(
+    prepared: &Prepared<'_>,
+    fde: &Fde<'_>,
+    svma: u64,
+    stack: &mut Vec<State>,
+    into: &mut Builder,
+) -> Result<(), String> {
+    let Prepared {
+        cie,
+        initial,
+        factors,
+        ra,
+    } = prepared;
+    let mut state = initial.clone();
+    let mut start = fde.start;
+    let mut at = Cursor::new(fde.instructions);
+    let place = |position: usize| svma.wrapping_add((fde.position + position) as u64);
+    while !at.is_empty() {
+        let instruction = decode(&mut at, factors, place)
+            .map_err(|opcode| format!("instruction {opcode:#x} is unknown or cut off"))?;
+        let next = match instruction {
+            Instruction::Advance(delta) => start.checked_add(delta),
+            Instruction::SetLocation(location) => Some(location),
+            other => {
+                state
+                    .apply(other, Some(initial), stack, into)
+                    .map_err(|why| unsound(why).to_owned())?;
+                continue;
+            }
+        };
+        let next = next
+            .filter(|&next| next >= start && next <= fde.end)
+            .ok_or("a row lies outside the range it states")?;
+        state.emit(start, next, *ra, cie.signal_frame, into);
+        start = next;
+    }
+    state.emit(start, fde.end, *ra, cie.signal_frame, into);
+    Ok(())
+}
+
+fn unsound(why: Unsound) -> &'static str {
+    match why {
+        Unsound::NothingRemembered => "it restores a state that it has not remembered",
+        Unsound::TooDeep => "it remembers states without end",
+        Unsound::NoRegister => "it changes the offset of a CFA that is not a register's",
+    }
 }

@@ -47,6 +47,12 @@ impl Analysis {
         self.starts.get(after.checked_sub(1)?).copied()
     }
 
+    /// Start of the first function behind `svma`.
+    pub(crate) fn next_start(&self, svma: u64) -> Option<u64> {
+        let after = self.starts.partition_point(|&start| start <= svma);
+        self.starts.get(after).copied()
+    }
+
     /// How many functions were analysed.
     pub fn functions(&self) -> usize {
         self.starts.len()
@@ -55,7 +61,7 @@ impl Analysis {
 
 /// Analyse all code of `image`, using its symbols or not.
 pub fn analyze(image: &Image, symbols: bool) -> Analysis {
-    let mut rows = Builder::new(Source::Code);
+    let mut rows = Builder::new(Source::Code, image.arch());
     let mut starts = Vec::new();
     let mut saved = Vec::new();
     survey(image, symbols, &mut |function| {

@@ -49,6 +49,17 @@ pub fn read<'a>(
     })
 }
 
+/// The function starts of an index, in order.
+pub(crate) fn starts(data: &[u8], svma: u64) -> Vec<u64> {
+    let mut starts: Vec<u64> = data
+        .chunks_exact(8)
+        .enumerate()
+        .map(|(index, pair)| prel31(word(pair, 0), svma.wrapping_add(8 * index as u64)))
+        .collect();
+    starts.sort_unstable();
+    starts
+}
+
 /// EHABI 7: the handling table entry at `at`.
 fn table_entry<'a>(at: u64, bytes_at: &BytesAt<'a>) -> Entry {
     let word_at = |index: u64| {

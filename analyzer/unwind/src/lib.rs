@@ -6,8 +6,8 @@
 //! [`StackMemory`] and returns the frames, each with its [`Provenance`], and the reason for
 //! which the stack ended ([`StackEnd`]).
 //!
-//! Nothing here does input or output: parsers take bytes, memory is a trait. Nothing here depends
-//! on the host's architecture. No input makes it panic, loop, or allocate without bound.
+//! Only [`Cache`], which keeps compiled tables on disk, does input or output: parsers take bytes,
+//! memory is a trait. Nothing here depends on the host's architecture. No input makes it panic, loop, or allocate without bound.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -27,6 +27,8 @@
 //! # Ok::<(), unspool_image::Error>(())
 //! ```
 
+#[cfg(feature = "cache")]
+mod cache;
 mod cfi;
 pub mod code;
 pub mod exidx;
@@ -36,12 +38,16 @@ mod registers;
 mod rows;
 mod rule;
 mod table;
+mod trace;
 pub mod verify;
 mod walk;
 
-pub use memory::{MemoryGap, SnapshotMemory, StackMemory};
+#[cfg(feature = "cache")]
+pub use cache::Cache;
+pub use memory::{MemoryGap, SnapshotMemory, StackMemory, StackSlice};
 pub use modules::{Module, ModuleMap};
 pub use registers::RegisterFile;
 pub use rule::{Cfa, Expression, Place, Row, Rule, Source};
 pub use table::{CompileOptions, Note, Table};
+pub use trace::{Position, Stop, Tracer};
 pub use walk::{Frame, Provenance, Stack, StackEnd, WalkOptions, walk};

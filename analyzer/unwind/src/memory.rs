@@ -15,6 +15,50 @@ pub struct MemoryGap {
 pub trait StackMemory {
     /// Fill `buf` from `avma`, wholly or not at all.
     fn read(&mut self, avma: u64, buf: &mut [u8]) -> Result<(), MemoryGap>;
+
+    /// One pointer of `size` bytes (at most 8), little-endian.
+    fn read_pointer(&mut self, avma: u64, size: usize) -> Result<u64, MemoryGap> {
+        let mut bytes = [0u8; 8];
+        self.read(avma, &mut bytes[..size.min(8)])?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+}
+
+/// One piece of memory, borrowed: the stack from sp upward, as a profiler or a tracepoint takes it.
+#[derive(Clone, Copy, Debug)]
+pub struct StackSlice<'a> {
+    /// Address of the first byte.
+    pub avma: u64,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+impl StackMemory for StackSlice<'_> {
+    fn read(&mut self, avma: u64, buf: &mut [u8]) -> Result<(), MemoryGap> {
+        let bytes = usize::try_from(avma.wrapping_sub(self.avma))
+            .ok()
+            .and_then(|skip| self.bytes.get(skip..)?.get(..buf.len()))
+            .ok_or(MemoryGap { avma })?;
+        buf.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    #[inline]
+    fn read_pointer(&mut self, avma: u64, size: usize) -> Result<u64, MemoryGap> {
+        let bytes = usize::try_from(avma.wrapping_sub(self.avma))
+            .ok()
+            .and_then(|skip| self.bytes.get(skip..));
+        let value = match size {
+            4 => bytes
+                .and_then(|bytes| bytes.first_chunk::<4>())
+                .map(|bytes| u32::from_le_bytes(*bytes).into()),
+            8 => bytes
+                .and_then(|bytes| bytes.first_chunk::<8>())
+                .map(|bytes| u64::from_le_bytes(*bytes)),
+            _ => None,
+        };
+        value.ok_or(MemoryGap { avma })
+    }
 }
 
 /// Chunks of memory kept from a target: address to bytes.
@@ -70,7 +114,5 @@ pub(crate) fn read_pointer(
     avma: u64,
     size: usize,
 ) -> Result<u64, MemoryGap> {
-    let mut bytes = [0u8; 8];
-    memory.read(avma, &mut bytes[..size.min(8)])?;
-    Ok(u64::from_le_bytes(bytes))
+    memory.read_pointer(avma, size)
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use unspool_image::{Arch, Image};
 
@@ -28,9 +29,21 @@ pub struct ModuleMap {
     arch: Arch,
     modules: Vec<Module>,
     /// Mapped address range, index in `modules`; sorted, not overlapping.
+    segments: Vec<(Range<u64>, usize)>,
+    /// The same, with what lies between two segments of a module, and is nobody else's, taken for the module's: the
+    /// fewer ranges there are to search.
     ranges: Vec<(Range<u64>, usize)>,
     /// Executable address ranges; sorted.
     text: Vec<Range<u64>>,
+    /// Differs between maps of different content.
+    generation: u64,
+}
+
+/// The number of the last change of any map.
+static GENERATIONS: AtomicU64 = AtomicU64::new(0);
+
+fn next_generation() -> u64 {
+    GENERATIONS.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 impl ModuleMap {
@@ -39,8 +52,10 @@ impl ModuleMap {
         ModuleMap {
             arch,
             modules: Vec::new(),
+            segments: Vec::new(),
             ranges: Vec::new(),
             text: Vec::new(),
+            generation: next_generation(),
         }
     }
 
@@ -71,13 +86,22 @@ impl ModuleMap {
             .filter(|range| !range.is_empty())
             .collect();
         let index = self.modules.len();
+        self.generation = next_generation();
         self.modules.push(module);
         let overlaps = |a: &Range<u64>| whole.iter().any(|b| a.start < b.end && b.start < a.end);
-        self.ranges.retain(|(range, _)| !overlaps(range));
+        self.segments.retain(|(range, _)| !overlaps(range));
         self.text.retain(|range| !overlaps(range));
-        self.ranges
+        self.segments
             .extend(whole.into_iter().map(|range| (range, index)));
-        self.ranges.sort_by_key(|(range, _)| range.start);
+        self.segments.sort_by_key(|(range, _)| range.start);
+        self.ranges = self.segments.clone();
+        self.ranges.dedup_by(|next, kept| {
+            let same = next.1 == kept.1;
+            if same {
+                kept.0.end = kept.0.end.max(next.0.end);
+            }
+            same
+        });
         self.text.extend(text);
         self.text.sort_by_key(|range| range.start);
     }
@@ -85,8 +109,10 @@ impl ModuleMap {
     /// Forget the module with this id.
     pub fn remove(&mut self, id: u32) {
         let modules = std::mem::take(&mut self.modules);
+        self.segments.clear();
         self.ranges.clear();
         self.text.clear();
+        self.generation = next_generation();
         for module in modules {
             if module.id != id {
                 self.add(module);
@@ -102,6 +128,12 @@ impl ModuleMap {
     /// All modules, in the order they were added.
     pub fn modules(&self) -> &[Module] {
         &self.modules
+    }
+
+    /// A number that no map of other content has: what was learned from one map holds for another with the same.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// The module mapped at `avma`, and the address as its file states it.

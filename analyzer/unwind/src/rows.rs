@@ -1,236 +1,392 @@
-//! Sorted rows of one source: row starts in one dense array to search, rules interned beside them.
+//! Sorted rows of an image in their final form: one search, one word, one rule.
+//!
+//! ```text
+//! address - base ──┬─ high bits ──> index ──> where the bucket's entries begin
+//!                  └─ low bits ───> compared with   entries: low bits of address | number of rule
+//!                                                                                   │
+//!              rules, most used first:   quick word (8 bytes) <─────────────────────┤
+//!                                        full rule  (4 bytes and shared lists) <────┘
+//! ```
+//! A bucket is a power of two of text bytes with a handful of rows, so a lookup is three loads that depend on one
+//! another, whatever the size of the image. Everything is numbers without addresses or pointers: it
+//! can be written to disk as it is and read back (`file`).
 //!
 //! Apart from [`crate::Table`] because each source builds its own `Rows` and the analysis of code builds its
 //! rows later than the others, when first asked.
 
-use std::collections::HashMap;
+mod build;
+#[cfg(any(feature = "cache", test))]
+mod file;
+mod quick;
 
-use crate::rule::{Cfa, Expression, Place, Recipe, Row, Rule, Source};
+use std::sync::OnceLock;
 
-/// Marks addresses between rows.
-const GAP: u32 = u32::MAX;
+use unspool_image::Arch;
 
-/// Rows of one source, ready for lookup.
+pub(crate) use build::{Builder, Draft, SavedId, entry};
+#[cfg(feature = "cache")]
+pub(crate) use file::{Damage, array, number};
+pub(crate) use quick::{At, Quick, THUMB_FP};
+
+use crate::rule::{Cfa, Expression, Place, Row, Rule, Source};
+
+/// Number of the rule that marks addresses between rows.
+const GAP: u32 = 0;
+/// Entries compared at once; as many are behind the last, so that a window never ends early.
+const WINDOW: usize = 16;
+/// Marks a `more` that names a wide rule.
+const WIDE: u32 = 1 << 31;
+/// Marks the head of a list of which the entries take three words.
+const WIDE_LIST: u32 = 1 << 31;
+
+/// Rows, ready for lookup.
 #[derive(Debug)]
 pub(crate) struct Rows {
-    source: Source,
-    /// svma of the first row; starts are relative to it.
+    arch: Arch,
+    /// svma of the first row.
     base: u64,
-    starts: Vec<u32>,
-    recipes: Vec<u32>,
-    pool: Pool,
+    /// Bytes of text a bucket covers, as a power of two.
+    shift: u32,
+    /// How many bits of an entry number its rule; the others are the low bits of its address.
+    rule_bits: u32,
+    /// First entry at or behind each bucket's start.
+    index: Vec<u32>,
+    /// `(address - base) << rule_bits | rule`; the row holds until the next entry. None is far behind the one
+    /// before it ([`Rows::longest`]), so that those of a window compare by their difference although their
+    /// high bits are lost. [`WINDOW`] more at the end.
+    entries: Vec<u32>,
+    /// By rule.
+    quick: Vec<u64>,
+    /// By rule: where its saved registers are in `lists`, or `WIDE | n`.
+    more: Vec<u32>,
+    /// Full rules that no quick word holds, three words each: CFA, return address, list and flags.
+    wide: Vec<u64>,
+    /// Lists of saved registers: a head with the count, then `register:6 kind:4 payload:22` each.
+    lists: Vec<u32>,
+    /// Where each expression's bytes end.
+    expression_ends: Vec<u32>,
+    expression_bytes: Vec<u8>,
+    /// Only while packing: where each interned list was put.
+    list_at: Vec<u32>,
+    pool: OnceLock<Pool>,
 }
 
-/// What rows share.
+/// Rules in the form that is shown to others, made when first asked for.
 #[derive(Debug, Default)]
 struct Pool {
     recipes: Vec<Recipe>,
-    saved: Vec<Box<[(u8, Place)]>>,
-    expressions: Vec<Box<[u8]>>,
+    saved: Vec<(u8, Place)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Recipe {
+    cfa: Cfa,
+    ra: Place,
+    saved: (u32, u32),
+    source: Source,
+    signal_frame: bool,
+    signed: bool,
 }
 
 impl Rows {
+    fn empty(arch: Arch, base: u64) -> Rows {
+        Rows {
+            arch,
+            base,
+            shift: 16,
+            rule_bits: 1,
+            index: Vec::new(),
+            entries: Vec::new(),
+            quick: vec![Quick::SLOW.0],
+            more: vec![0],
+            wide: Vec::new(),
+            lists: vec![0],
+            expression_ends: Vec::new(),
+            expression_bytes: Vec::new(),
+            list_at: Vec::new(),
+            pool: OnceLock::new(),
+        }
+    }
+
     /// The row that holds for `svma`.
     pub(crate) fn lookup(&self, svma: u64) -> Option<Row<'_>> {
-        let relative = u32::try_from(svma.checked_sub(self.base)?).ok()?;
-        let after = self.starts.partition_point(|&start| start <= relative);
-        self.row(after.checked_sub(1)?)
+        self.row(self.find(svma)?)
+    }
+
+    /// The quick word of the row that holds for `svma`; `None` where there is no row. And whether the row may end
+    /// right behind `svma`, before a place that has no row or one that moves no stack pointer.
+    #[inline]
+    pub(crate) fn quick(&self, svma: u64) -> Option<(Quick, bool)> {
+        let entry = self.find(svma)?;
+        let &[this, next] = self.entries.get(entry..)?.first_chunk::<2>()?;
+        let rule = this & self.rule_mask();
+        if rule == GAP {
+            return None;
+        }
+        let behind = svma.wrapping_sub(self.base).wrapping_add(1) as u32;
+        let ends = (next ^ behind << self.rule_bits) & !self.rule_mask() == 0 && {
+            let next = self.quick.get((next & self.rule_mask()) as usize)?;
+            Quick(*next).is_slow() || Quick(*next).ra(0) == At::Same
+        };
+        Some((Quick(*self.quick.get(rule as usize)?), ends))
+    }
+
+    /// Where the row that holds for `svma` is from.
+    pub(crate) fn source(&self, svma: u64) -> Option<Source> {
+        match self.quick(svma)? {
+            (quick, _) if quick.is_slow() => self.lookup(svma).map(|row| row.source),
+            (quick, _) => Some(quick.source()),
+        }
+    }
+
+    /// Whether there is no row at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.quick.len() == 1
     }
 
     /// All rows in order of address.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Row<'_>> {
-        (0..self.starts.len()).filter_map(|index| self.row(index))
+        let count = self.entries.len().saturating_sub(WINDOW);
+        (0..count).filter_map(|index| self.row(index))
     }
 
-    fn row(&self, index: usize) -> Option<Row<'_>> {
-        let recipe = self.pool.recipes.get(self.recipes[index] as usize)?;
+    /// The bytes of an expression named by one of these rows.
+    pub(crate) fn expression(&self, expression: Expression) -> &[u8] {
+        let id = expression.0 as usize;
+        let Some(&end) = self.expression_ends.get(id) else {
+            return &[];
+        };
+        let start = id
+            .checked_sub(1)
+            .and_then(|before| self.expression_ends.get(before));
+        let start = start.copied().unwrap_or(0);
+        self.expression_bytes
+            .get(start as usize..end as usize)
+            .unwrap_or(&[])
+    }
+
+    /// Number of rows and of distinct rules.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let rows = self.entries.len().saturating_sub(WINDOW);
+        (rows, self.quick.len() - 1)
+    }
+
+    /// Bytes that all of it takes, in memory and on disk.
+    pub(crate) fn bytes(&self) -> usize {
+        4 * (self.index.len() + self.entries.len() + self.more.len() + self.lists.len())
+            + 8 * (self.quick.len() + self.wide.len())
+            + 4 * self.expression_ends.len()
+            + self.expression_bytes.len()
+    }
+
+    #[inline]
+    fn rule_mask(&self) -> u32 {
+        // rule_bits is 1..=20
+        (1 << self.rule_bits) - 1
+    }
+
+    /// The longest row, in bytes; longer ones are written as several.
+    fn longest(rule_bits: u32) -> u32 {
+        // Entries that are compared lie within half of what the address bits tell apart: a window, and one more.
+        1 << (32 - rule_bits - 6)
+    }
+
+    /// The entry that holds for `svma`.
+    #[inline]
+    fn find(&self, svma: u64) -> Option<usize> {
+        let relative = svma.wrapping_sub(self.base);
+        let bucket = usize::try_from(relative >> self.shift).ok()?;
+        let mut first = *self.index.get(bucket)? as usize;
+        // All entries of this address and below compare as not above it, whatever their rule.
+        let key = (relative as u32) << self.rule_bits | self.rule_mask();
+        loop {
+            // As one comparison of vectors: a branch that depends on the address would be mispredicted every
+            // other time.
+            let window = self.entries.get(first..)?.first_chunk::<WINDOW>()?;
+            let mut above = 0;
+            for &entry in window {
+                above += key.wrapping_sub(entry) >> 31;
+            }
+            let below = WINDOW - above as usize;
+            if below < WINDOW {
+                // None of this bucket is at or below it: the last row of those before still holds.
+                return (first + below).checked_sub(1);
+            }
+            first += WINDOW;
+        }
+    }
+
+    /// First address of the row of an entry.
+    fn start(&self, entry: usize) -> Option<u64> {
+        let after = self.index.partition_point(|&first| first as usize <= entry);
+        let bucket = (after.checked_sub(1)? as u64) << self.shift;
+        let address = u64::from(*self.entries.get(entry)? >> self.rule_bits);
+        let known = u64::from(u32::MAX >> self.rule_bits);
+        Some(self.base + bucket + (address.wrapping_sub(bucket) & known))
+    }
+
+    fn row(&self, entry: usize) -> Option<Row<'_>> {
+        let rule = self.entries.get(entry)? & self.rule_mask();
+        if rule == GAP || entry + WINDOW + 1 >= self.entries.len() {
+            return None;
+        }
+        let pool = self.pool.get_or_init(|| self.unpack());
+        let recipe = pool.recipes.get(rule as usize)?;
+        let (first, end) = recipe.saved;
         Some(Row {
-            start: self.base + u64::from(self.starts[index]),
-            end: self.base + u64::from(*self.starts.get(index + 1)?),
-            source: self.source,
+            start: self.start(entry)?,
+            end: self.start(entry + 1)?,
+            source: recipe.source,
             rule: Rule {
                 cfa: recipe.cfa,
                 ra: recipe.ra,
-                saved: &self.pool.saved[recipe.saved as usize],
+                saved: pool.saved.get(first as usize..end as usize)?,
                 signal_frame: recipe.signal_frame,
                 signed: recipe.signed,
             },
         })
     }
-
-    /// The bytes of an expression named by one of these rows.
-    pub(crate) fn expression(&self, expression: Expression) -> &[u8] {
-        self.pool
-            .expressions
-            .get(expression.0 as usize)
-            .map_or(&[], |bytes| bytes)
-    }
-
-    /// Number of rows and of distinct rules.
-    pub(crate) fn size(&self) -> (usize, usize) {
-        (self.starts.len(), self.pool.recipes.len())
-    }
 }
 
-/// A rule as a source states it, before interning.
-#[derive(Clone, Debug)]
-pub(crate) struct Draft<'a> {
-    pub(crate) cfa: Cfa,
-    pub(crate) ra: Place,
-    pub(crate) saved: &'a [(u8, Place)],
-    pub(crate) signal_frame: bool,
-    pub(crate) signed: bool,
-}
-
-/// Collects rows in any order.
-#[derive(Debug)]
-pub(crate) struct Builder {
-    source: Source,
-    rows: Vec<(u64, u64, u32)>,
-    pool: Pool,
-    recipes: HashMap<Recipe, u32>,
-    saved: HashMap<Box<[(u8, Place)]>, u32>,
-    expressions: HashMap<Box<[u8]>, u32>,
-}
-
-impl Builder {
-    pub(crate) fn new(source: Source) -> Self {
-        Builder {
-            source,
-            rows: Vec::new(),
-            pool: Pool::default(),
-            recipes: HashMap::new(),
-            saved: HashMap::new(),
-            expressions: HashMap::new(),
+/// Full rules, to and from their packed form.
+impl Rows {
+    /// Put a list of saved registers, interned as `id`, into `lists`: where it is.
+    fn pack_saved(&mut self, id: u32, list: &[u64]) -> u32 {
+        if list.is_empty() {
+            return 0;
         }
-    }
-
-    /// Keep an expression's bytes.
-    pub(crate) fn expression(&mut self, bytes: &[u8]) -> Expression {
-        if let Some(&id) = self.expressions.get(bytes) {
-            return Expression(id);
+        let id = id as usize;
+        if self.list_at.len() <= id {
+            self.list_at.resize(id + 1, 0);
         }
-        let id = self.pool.expressions.len() as u32;
-        self.pool.expressions.push(bytes.into());
-        self.expressions.insert(bytes.into(), id);
-        Expression(id)
-    }
-
-    /// Add a row for `start..end`; where rows overlap, the one added first stays.
-    pub(crate) fn push(&mut self, start: u64, end: u64, draft: &Draft<'_>) {
-        if start >= end {
-            return;
+        if self.list_at[id] != 0 {
+            return self.list_at[id];
         }
-        let saved = match self.saved.get(draft.saved) {
-            Some(&id) => id,
+        let at = self.lists.len() as u32;
+        let short: Option<Vec<u32>> = list.iter().map(|&word| short(word)).collect();
+        match short {
+            Some(short) => {
+                self.lists.push(short.len() as u32);
+                self.lists.extend(short);
+            }
             None => {
-                let id = self.pool.saved.len() as u32;
-                self.pool.saved.push(draft.saved.into());
-                self.saved.insert(draft.saved.into(), id);
-                id
+                self.lists.push(list.len() as u32 | WIDE_LIST);
+                for word in list {
+                    self.lists.extend([*word as u32, (word >> 32) as u32]);
+                }
             }
-        };
-        let recipe = Recipe {
-            cfa: draft.cfa,
-            ra: draft.ra,
-            saved,
-            signal_frame: draft.signal_frame,
-            signed: draft.signed,
-        };
-        let pool = &mut self.pool;
-        let id = *self.recipes.entry(recipe).or_insert_with(|| {
-            pool.recipes.push(recipe);
-            pool.recipes.len() as u32 - 1
-        });
-        self.rows.push((start, end, id));
+        }
+        self.list_at[id] = at;
+        at
     }
 
-    pub(crate) fn finish(mut self) -> Rows {
-        // Stable: of rows with equal starts the first added stays first.
-        self.rows.sort_by_key(|row| row.0);
-        let base = self.rows.first().map_or(0, |row| row.0);
-        let mut starts: Vec<u32> = Vec::with_capacity(self.rows.len() + 1);
-        let mut recipes: Vec<u32> = Vec::with_capacity(self.rows.len() + 1);
-        let mut covered = base;
-        for (start, end, recipe) in self.rows {
-            let start = start.max(covered);
-            // Images of 4 GiB and more of text do not exist; a row so far away is damage.
-            let (Ok(from), Ok(to)) = (u32::try_from(start - base), u32::try_from(end - base))
-            else {
-                continue;
-            };
-            if from >= to {
-                continue;
-            }
-            if starts.last() == Some(&from) {
-                // The gap that the previous row opened at its end.
-                starts.pop();
-                recipes.pop();
-            }
-            if recipes.last() != Some(&recipe) {
-                starts.push(from);
-                recipes.push(recipe);
-            }
-            starts.push(to);
-            recipes.push(GAP);
-            covered = base + u64::from(to);
-        }
-        Rows {
-            source: self.source,
-            base,
-            starts,
-            recipes,
-            pool: self.pool,
+    fn push_rule(&mut self, quick: Quick, cfa: u64, ra: u64, flags: u64, saved: u32) {
+        self.quick.push(quick.0);
+        let known = Cfa::unpack(cfa) != Cfa::Unknown;
+        if quick.is_slow() || !known {
+            self.more.push((self.wide.len() / 3) as u32 | WIDE);
+            self.wide.extend([cfa, ra, u64::from(saved) << 32 | flags]);
+        } else {
+            self.more.push(saved);
         }
     }
+
+    fn unpack(&self) -> Pool {
+        let mut pool = Pool::default();
+        let log = self.arch.address_size().ilog2();
+        let mut lists = std::collections::HashMap::new();
+        for (&quick, &more) in self.quick.iter().zip(&self.more) {
+            let quick = Quick(quick);
+            let mut recipe = Recipe {
+                cfa: Cfa::Unknown,
+                ra: Place::Undefined,
+                saved: (0, 0),
+                source: quick.source(),
+                signal_frame: false,
+                signed: quick.signed(),
+            };
+            let mut list = more;
+            if more & WIDE == 0 {
+                recipe.cfa = Cfa::Register {
+                    register: quick.register(),
+                    offset: quick.cfa_offset(log) as i32,
+                };
+                recipe.ra = match quick.ra(log) {
+                    At::Same => Place::Same,
+                    At::Cfa(offset) => Place::AtCfa(offset as i32),
+                    _ => Place::Undefined,
+                };
+            } else if let Some(&[cfa, ra, rest]) = self
+                .wide
+                .get(3 * (more & !WIDE) as usize..)
+                .and_then(|wide| wide.first_chunk::<3>())
+            {
+                recipe.cfa = Cfa::unpack(cfa);
+                recipe.ra = Place::unpack(ra);
+                recipe.source = Source::from_number(rest >> 2);
+                recipe.signal_frame = rest & 1 != 0;
+                recipe.signed = rest & 2 != 0;
+                list = (rest >> 32) as u32;
+            }
+            recipe.saved = *lists.entry(list).or_insert_with(|| {
+                let first = pool.saved.len() as u32;
+                self.unpack_saved(list, &mut pool.saved);
+                (first, pool.saved.len() as u32)
+            });
+            pool.recipes.push(recipe);
+        }
+        pool
+    }
+
+    fn unpack_saved(&self, at: u32, into: &mut Vec<(u8, Place)>) {
+        let Some((&head, rest)) = self.lists.get(at as usize..).and_then(<[u32]>::split_first)
+        else {
+            return;
+        };
+        let count = (head & !WIDE_LIST) as usize;
+        if head & WIDE_LIST == 0 {
+            into.extend(rest.iter().take(count).map(|&word| long(word)));
+        } else {
+            into.extend(rest.chunks_exact(2).take(count).map(|pair| {
+                let word = u64::from(pair[0]) | u64::from(pair[1]) << 32;
+                let place = Place::unpack(word & !(0xff << 56));
+                ((word >> 56) as u8, place)
+            }));
+        }
+    }
+}
+
+/// `register:6 kind:4 payload:22` of one saved register, if it fits; of a place relative to a register,
+/// 6 bits of the payload are that register.
+fn short(word: u64) -> Option<u32> {
+    let (number, kind) = ((word >> 56) as u32, (word >> 40 & 0xf) as u32);
+    let (register, payload) = ((word >> 32 & 0xff) as u32, word as u32 as i32);
+    let bits = if register == 0 { 22 } else { 16 };
+    let fits = payload >= -(1 << (bits - 1)) && payload < 1 << (bits - 1);
+    let head = number << 26 | kind << 22;
+    // Kinds 4 and 5 have a register.
+    let with_register = matches!(kind, 4 | 5);
+    if number >= 64 || register >= 64 || !fits || with_register && payload != payload << 16 >> 16 {
+        return None;
+    }
+    let payload = payload as u32;
+    Some(if with_register {
+        head | register << 16 | payload & 0xffff
+    } else {
+        head | payload & 0x3f_ffff
+    })
+}
+
+fn long(word: u32) -> (u8, Place) {
+    let kind = u64::from(word >> 22 & 0xf);
+    let (register, payload) = if matches!(kind, 4 | 5) {
+        (word >> 16 & 0x3f, (word << 16) as i32 >> 16)
+    } else {
+        (0, (word << 10) as i32 >> 10)
+    };
+    let packed = kind << 40 | u64::from(register) << 32 | u64::from(payload as u32);
+    ((word >> 26) as u8, Place::unpack(packed))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn draft(offset: i32) -> Draft<'static> {
-        Draft {
-            cfa: Cfa::Register {
-                register: 7,
-                offset,
-            },
-            ra: Place::AtCfa(-8),
-            saved: &[],
-            signal_frame: false,
-            signed: false,
-        }
-    }
-
-    fn offset_at(rows: &Rows, svma: u64) -> Option<i32> {
-        match rows.lookup(svma)?.rule.cfa {
-            Cfa::Register { offset, .. } => Some(offset),
-            _ => None,
-        }
-    }
-
-    #[test]
-    fn gaps_overlaps_and_neighbours() {
-        let mut builder = Builder::new(Source::Cfi);
-        builder.push(0x200, 0x210, &draft(2));
-        builder.push(0x100, 0x110, &draft(1));
-        builder.push(0x108, 0x120, &draft(9));
-        builder.push(0x210, 0x220, &draft(2));
-        let rows = builder.finish();
-        assert_eq!(offset_at(&rows, 0xff), None);
-        assert_eq!(offset_at(&rows, 0x100), Some(1));
-        assert_eq!(offset_at(&rows, 0x10f), Some(1));
-        assert_eq!(offset_at(&rows, 0x110), Some(9));
-        assert_eq!(offset_at(&rows, 0x120), None);
-        assert_eq!(offset_at(&rows, 0x21f), Some(2));
-        assert_eq!(offset_at(&rows, 0x220), None);
-        assert_eq!(rows.lookup(0x205).unwrap().end, 0x220);
-    }
-
-    #[test]
-    fn an_empty_set_has_no_rows() {
-        let rows = Builder::new(Source::Cfi).finish();
-        assert!(rows.lookup(0).is_none());
-        assert_eq!(rows.iter().count(), 0);
-    }
-}
+mod tests;

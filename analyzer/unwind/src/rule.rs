@@ -24,6 +24,17 @@ impl Source {
             Source::Code => "code",
         }
     }
+
+    /// All of them, best first where all are valid: at call sites.
+    pub const ALL: [Source; 3] = [Source::Cfi, Source::Exidx, Source::Code];
+
+    pub(crate) fn from_number(number: u64) -> Source {
+        match number & 3 {
+            0 => Source::Cfi,
+            1 => Source::Exidx,
+            _ => Source::Code,
+        }
+    }
 }
 
 impl fmt::Display for Source {
@@ -78,16 +89,60 @@ pub enum Place {
     Value(Expression),
 }
 
-/// Everything one row says, save where it applies. Interned in the table: many rows share one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Recipe {
-    pub(crate) cfa: Cfa,
-    pub(crate) ra: Place,
-    /// Index of the interned list of saved registers.
-    pub(crate) saved: u32,
-    pub(crate) signal_frame: bool,
-    /// AArch64: the return address carries a pointer authentication code.
-    pub(crate) signed: bool,
+impl Cfa {
+    /// One number per value, for interning and storing.
+    pub(crate) fn pack(self) -> u64 {
+        match self {
+            Cfa::Unknown => 0,
+            Cfa::Register { register, offset } => packed(1, register, offset),
+            Cfa::Expression(Expression(id)) => packed(2, 0, id as i32),
+        }
+    }
+
+    pub(crate) fn unpack(word: u64) -> Cfa {
+        match word >> 40 {
+            1 => Cfa::Register {
+                register: (word >> 32) as u8,
+                offset: word as i32,
+            },
+            2 => Cfa::Expression(Expression(word as u32)),
+            _ => Cfa::Unknown,
+        }
+    }
+}
+
+impl Place {
+    /// One number per value, for interning and storing: 44 bits.
+    pub(crate) fn pack(self) -> u64 {
+        match self {
+            Place::Same => 0,
+            Place::Undefined => packed(1, 0, 0),
+            Place::AtCfa(offset) => packed(2, 0, offset),
+            Place::CfaPlus(offset) => packed(3, 0, offset),
+            Place::AtRegister { register, offset } => packed(4, register, offset),
+            Place::Register(register) => packed(5, register, 0),
+            Place::AtExpression(Expression(id)) => packed(6, 0, id as i32),
+            Place::Value(Expression(id)) => packed(7, 0, id as i32),
+        }
+    }
+
+    pub(crate) fn unpack(word: u64) -> Place {
+        let (register, offset) = ((word >> 32) as u8, word as i32);
+        match word >> 40 & 0xf {
+            0 => Place::Same,
+            2 => Place::AtCfa(offset),
+            3 => Place::CfaPlus(offset),
+            4 => Place::AtRegister { register, offset },
+            5 => Place::Register(register),
+            6 => Place::AtExpression(Expression(word as u32)),
+            7 => Place::Value(Expression(word as u32)),
+            _ => Place::Undefined,
+        }
+    }
+}
+
+fn packed(kind: u64, register: u8, payload: i32) -> u64 {
+    kind << 40 | u64::from(register) << 32 | u64::from(payload as u32)
 }
 
 /// How to get from a frame to its caller.

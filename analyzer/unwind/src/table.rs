@@ -1,15 +1,16 @@
 //! The compiled unwind rules of one image.
 
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use unspool_image::{Arch, Image};
 
 use crate::cfi;
 use crate::code::{self, Analysis};
 use crate::exidx;
-use crate::rows::{Builder, Rows};
-use crate::rule::{Row, Source};
+use crate::rows::{Builder, Quick, Rows};
+use crate::rule::{Expression, Row, Source};
 
 /// Which sources to compile.
 #[derive(Clone, Debug)]
@@ -23,6 +24,24 @@ pub struct CompileOptions {
     pub code: bool,
     /// Let the analysis of the code use symbols for function starts. False only to measure it without.
     pub symbols: bool,
+    /// Which source to believe first where several know an address; those not named come last.
+    pub prefer: Vec<Source>,
+}
+
+impl CompileOptions {
+    /// All sources, best first.
+    fn order(&self) -> Vec<Source> {
+        let mut order = self.prefer.clone();
+        order.extend(Source::ALL);
+        let mut known = Vec::with_capacity(Source::ALL.len());
+        order.retain(|source| {
+            !known.contains(source) && {
+                known.push(*source);
+                true
+            }
+        });
+        order
+    }
 }
 
 impl Default for CompileOptions {
@@ -32,6 +51,7 @@ impl Default for CompileOptions {
             exidx: true,
             code: true,
             symbols: true,
+            prefer: Vec::new(),
         }
     }
 }
@@ -56,55 +76,74 @@ impl std::fmt::Display for Note {
 }
 
 /// The rules of one image, by address (svma). Shared between all modules and walks that use it.
+///
+/// One set of rows holds, for every address, the rule of the best source that knows it
+/// ([`Table::lookup`]). What a single source says ([`Table::lookup_from`]) is compiled when first asked.
 #[derive(Debug)]
 pub struct Table {
     arch: Arch,
-    image: Image,
-    options: CompileOptions,
-    cfi: Rows,
-    exidx: Rows,
+    pub(crate) image: Image,
+    pub(crate) options: CompileOptions,
+    order: Vec<Source>,
+    cfi_before_code: bool,
+    /// What the file states: all sources but the analysis of the code.
+    stated: Arc<Rows>,
+    /// All sources.
+    whole: OnceLock<Rows>,
+    cfi: OnceLock<Arc<Rows>>,
+    exidx: OnceLock<Arc<Rows>>,
     code: OnceLock<Analysis>,
-    notes: Vec<Note>,
+    /// Where an exidx entry reaches over functions that have none.
+    neighbours: OnceLock<Vec<Range<u64>>>,
+    pub(crate) notes: Vec<Note>,
+    /// How much of it is on disk: nothing, what the file states, all.
+    kept: AtomicU8,
 }
 
 impl Table {
     /// Compile `image`'s unwind information. Never fails: what is unreadable is left out and noted.
     pub fn compile(image: &Image, options: &CompileOptions) -> Table {
-        let arch = image.arch();
-        let text = image.text_ranges();
         let mut notes = Vec::new();
-        let mut rows = Builder::new(Source::Cfi);
-        if options.cfi {
-            // First added wins where both cover an address; they say the same.
-            compile_section(image, ".eh_frame", &text, &mut rows, &mut notes);
-            compile_section(image, ".debug_frame", &text, &mut rows, &mut notes);
-            if let Some(debug) = image.debug_image() {
-                compile_section(debug, ".debug_frame", &text, &mut rows, &mut notes);
-            }
-        }
-        let cfi = rows.finish();
-        let mut rows = Builder::new(Source::Exidx);
-        if options.exidx
-            && arch == Arch::Arm
-            && let Some(index) = image.section(".ARM.exidx")
-        {
-            exidx::compile(
-                &index.data,
-                index.svma,
-                &|svma, len| image.bytes_at(svma, len),
-                text.iter().map(|range| range.end).max().unwrap_or(0),
-                &mut rows,
-                &mut notes,
-            );
-        }
+        let cfi = Arc::new(compile_cfi(image, options, &mut notes));
+        let exidx = Arc::new(compile_exidx(image, options, &mut notes));
+        let stated = if exidx.is_empty() {
+            cfi.clone()
+        } else if cfi.is_empty() {
+            exidx.clone()
+        } else {
+            let layers = options
+                .order()
+                .into_iter()
+                .filter_map(|source| match source {
+                    Source::Cfi => Some(Layer::whole(&cfi)),
+                    Source::Exidx => Some(Layer::whole(&exidx)),
+                    Source::Code => None,
+                });
+            Arc::new(merge(image.arch(), &layers.collect::<Vec<_>>()))
+        };
+        let mut table = Table::new(image, options, stated, notes);
+        table.cfi = cfi.into();
+        table.exidx = exidx.into();
+        table
+    }
+
+    fn new(image: &Image, options: &CompileOptions, stated: Arc<Rows>, notes: Vec<Note>) -> Table {
+        let order = options.order();
         Table {
-            arch,
+            arch: image.arch(),
             image: image.clone(),
             options: options.clone(),
-            cfi,
-            exidx: rows.finish(),
+            cfi_before_code: order.iter().find(|source| **source != Source::Exidx)
+                == Some(&Source::Cfi),
+            order,
+            stated,
+            whole: OnceLock::new(),
+            cfi: OnceLock::new(),
+            exidx: OnceLock::new(),
             code: OnceLock::new(),
+            neighbours: OnceLock::new(),
             notes,
+            kept: AtomicU8::new(0),
         }
     }
 
@@ -118,11 +157,10 @@ impl Table {
         self.arch
     }
 
-    /// The best row for `svma`, taken as an address inside a call: CFI, else exidx, else code.
+    /// The best row for `svma`, taken as an address inside a call: CFI, else exidx, else code, or as
+    /// [`CompileOptions::prefer`] has it.
     pub fn lookup(&self, svma: u64) -> Option<Row<'_>> {
-        [Source::Cfi, Source::Exidx, Source::Code]
-            .into_iter()
-            .find_map(|source| self.lookup_from(source, svma))
+        self.best_at(svma).lookup(svma)
     }
 
     /// The row that one source has for `svma`. [`Source::Code`] analyses the image's code when first asked.
@@ -135,9 +173,30 @@ impl Table {
         self.rows(source).into_iter().flat_map(Rows::iter)
     }
 
+    /// The best row of every address, in order of address. Analyses the image's code if the options allow it.
+    pub fn rows_of_all(&self) -> impl Iterator<Item = Row<'_>> {
+        let rows = if self.options.code {
+            self.whole()
+        } else {
+            &self.stated
+        };
+        rows.iter()
+    }
+
     /// How many rows and distinct rules one source has.
     pub fn size(&self, source: Source) -> (usize, usize) {
         self.rows(source).map_or((0, 0), Rows::size)
+    }
+
+    /// Bytes of the merged table, in memory and on disk, as far as it was needed.
+    pub fn bytes(&self) -> usize {
+        self.whole.get().unwrap_or(&self.stated).bytes()
+    }
+
+    /// The bytes of an expression that a row of this source names.
+    pub fn expression(&self, source: Source, expression: Expression) -> &[u8] {
+        self.rows(source)
+            .map_or(&[], |rows| rows.expression(expression))
     }
 
     /// What the analysis of the code found; it is made when first asked. `None` if the options forbid it.
@@ -149,12 +208,229 @@ impl Table {
     }
 
     pub(crate) fn rows(&self, source: Source) -> Option<&Rows> {
+        // Of a table read from the cache, a source's own rows are not there yet; its notes are.
+        let unnoted = &mut Vec::new();
         match source {
-            Source::Cfi => Some(&self.cfi),
-            Source::Exidx => Some(&self.exidx),
+            Source::Cfi => Some(
+                self.cfi
+                    .get_or_init(|| Arc::new(compile_cfi(&self.image, &self.options, unnoted))),
+            ),
+            Source::Exidx => Some(
+                self.exidx
+                    .get_or_init(|| Arc::new(compile_exidx(&self.image, &self.options, unnoted))),
+            ),
             Source::Code => self.analysis().map(Analysis::rows),
         }
     }
+
+    /// The rows to ask about `svma` first. They are those of all sources only if the file states nothing of it,
+    /// or states it by an exidx entry, which may be a neighbour's.
+    pub(crate) fn best_at(&self, svma: u64) -> &Rows {
+        match self.whole.get() {
+            Some(whole) => whole,
+            None if !self.options.code => &self.stated,
+            None if self.cfi_before_code && self.stated.source(svma) == Some(Source::Cfi) => {
+                &self.stated
+            }
+            None => self.whole(),
+        }
+    }
+
+    /// The quick word of [`Table::lookup`], and whether its row may end right behind `svma`.
+    #[inline]
+    pub(crate) fn quick(&self, svma: u64) -> Option<(Quick, bool)> {
+        if self.whole.get().is_none()
+            && self.cfi_before_code
+            && let Some((quick, ends)) = self.stated.quick(svma)
+            && !quick.is_slow()
+            && quick.source() == Source::Cfi
+        {
+            return Some((quick, ends));
+        }
+        self.best_at(svma).quick(svma)
+    }
+
+    /// The order of [`CompileOptions::prefer`].
+    pub(crate) fn order(&self) -> &[Source] {
+        &self.order
+    }
+
+    fn whole(&self) -> &Rows {
+        self.whole.get_or_init(|| {
+            let layers = self.order.iter().filter_map(|&source| {
+                let cuts: &[Range<u64>] = match source {
+                    Source::Exidx => self.neighbours(),
+                    _ => &[],
+                };
+                let rows = self.rows(source)?;
+                Some(Layer { rows, cuts })
+            });
+            merge(self.arch, &layers.collect::<Vec<_>>())
+        })
+    }
+
+    /// An exidx entry holds until the next one starts; functions without an entry of their own fall to
+    /// their neighbour's. A function start between an entry's and the next one gives that away: from there
+    /// on the entry says nothing.
+    pub(crate) fn neighbours(&self) -> &[Range<u64>] {
+        self.neighbours.get_or_init(|| {
+            let (Some(index), Some(analysis)) = (self.image.section(".ARM.exidx"), self.analysis())
+            else {
+                return Vec::new();
+            };
+            let starts = exidx::starts(&index.data, index.svma);
+            let mut cuts = Vec::new();
+            for (at, &start) in starts.iter().enumerate() {
+                let end = starts.get(at + 1).copied().unwrap_or(u64::MAX);
+                if let Some(cut) = analysis.next_start(start).filter(|&cut| cut < end) {
+                    cuts.push(cut..end);
+                }
+            }
+            cuts
+        })
+    }
+}
+
+/// To and from the cache on disk.
+#[cfg(feature = "cache")]
+impl Table {
+    /// A table of which the rows are there already.
+    pub(crate) fn from_rows(
+        image: &Image,
+        options: &CompileOptions,
+        stated: Rows,
+        whole: Option<Rows>,
+        notes: Vec<Note>,
+    ) -> Table {
+        let mut table = Table::new(image, options, Arc::new(stated), notes);
+        if let Some(whole) = whole {
+            table.whole = whole.into();
+        }
+        table.was_kept();
+        table
+    }
+
+    /// Append the rows to `out`: those of the file, and, after a 1, those of all sources, or a 0.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        self.stated.write(out);
+        out.extend(u64::from(self.whole.get().is_some()).to_le_bytes());
+        if let Some(whole) = self.whole.get() {
+            whole.write(out);
+        }
+    }
+
+    /// Whether there is more than was kept.
+    pub(crate) fn has_news(&self) -> bool {
+        self.kept.load(Ordering::Relaxed) < self.extent()
+    }
+
+    pub(crate) fn was_kept(&self) {
+        self.kept.store(self.extent(), Ordering::Relaxed);
+    }
+
+    fn extent(&self) -> u8 {
+        1 + u8::from(self.whole.get().is_some())
+    }
+}
+
+/// One source's rows in a merge, save for ranges where they do not hold.
+struct Layer<'a> {
+    rows: &'a Rows,
+    cuts: &'a [Range<u64>],
+}
+
+impl<'a> Layer<'a> {
+    fn whole(rows: &'a Rows) -> Layer<'a> {
+        Layer { rows, cuts: &[] }
+    }
+}
+
+/// For every address the row of the first layer that has one.
+fn merge(arch: Arch, layers: &[Layer<'_>]) -> Rows {
+    let mut builder = Builder::new(Source::Cfi, arch);
+    let mut covered: Vec<Range<u64>> = Vec::new();
+    for layer in layers {
+        let mut taken = Vec::new();
+        let blocked = union(covered.iter().chain(layer.cuts).cloned().collect());
+        let mut first = 0;
+        for row in layer.rows.iter() {
+            while blocked
+                .get(first)
+                .is_some_and(|range| range.end <= row.start)
+            {
+                first += 1;
+            }
+            let mut at = row.start;
+            let blocks = blocked[first..].iter();
+            let blocks = blocks.take_while(|range| range.start < row.end);
+            let end = row.end..row.end;
+            for block in blocks.chain(std::iter::once(&end)) {
+                if block.start > at {
+                    let piece = Row {
+                        start: at,
+                        end: block.start,
+                        ..row
+                    };
+                    builder.copy(layer.rows, &piece);
+                    taken.push(piece.start..piece.end);
+                }
+                at = at.max(block.end);
+            }
+        }
+        covered.extend(taken);
+        covered = union(covered);
+    }
+    builder.finish()
+}
+
+/// Sorted, and those that touch or overlap made one.
+fn union(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    ranges.dedup_by(|next, kept| {
+        let touch = next.start <= kept.end;
+        if touch {
+            kept.end = kept.end.max(next.end);
+        }
+        touch
+    });
+    ranges
+}
+
+fn compile_cfi(image: &Image, options: &CompileOptions, notes: &mut Vec<Note>) -> Rows {
+    let mut rows = Builder::new(Source::Cfi, image.arch());
+    if options.cfi {
+        let text = image.text_ranges();
+        // First added wins where both cover an address; they say the same.
+        compile_section(image, ".eh_frame", &text, &mut rows, notes);
+        compile_section(image, ".debug_frame", &text, &mut rows, notes);
+        // The image takes it from its debug file only if it has none itself.
+        if let Some(debug) = image.debug_image() {
+            let place = |image: &Image| Some(image.section(".debug_frame")?.data.as_ptr());
+            if place(debug) != place(image) {
+                compile_section(debug, ".debug_frame", &text, &mut rows, notes);
+            }
+        }
+    }
+    rows.finish()
+}
+
+fn compile_exidx(image: &Image, options: &CompileOptions, notes: &mut Vec<Note>) -> Rows {
+    let mut rows = Builder::new(Source::Exidx, image.arch());
+    if options.exidx
+        && image.arch() == Arch::Arm
+        && let Some(index) = image.section(".ARM.exidx")
+    {
+        let text = image.text_ranges();
+        exidx::compile(
+            &index.data,
+            index.svma,
+            &|svma, len| image.bytes_at(svma, len),
+            text.iter().map(|range| range.end).max().unwrap_or(0),
+            &mut rows,
+            notes,
+        );
+    }
+    rows.finish()
 }
 
 fn compile_section(

@@ -13,10 +13,12 @@ use std::fmt;
 use unspool_image::Arch;
 
 use crate::memory::StackMemory;
-use crate::modules::ModuleMap;
+use crate::modules::{Module, ModuleMap};
 use crate::registers::{RegisterFile, roles};
+use crate::rows::Rows;
 use crate::rule::{Row, Source};
 use step::{Fail, Step};
+pub(crate) use trampoline::is_trampoline;
 
 /// Limits and tastes of a walk.
 #[derive(Clone, Debug)]
@@ -26,6 +28,10 @@ pub struct WalkOptions {
     pub max_frames: usize,
     /// Where no other way works, search the stack for something that looks like a return address.
     pub scan: bool,
+    /// Ways to try first, in this order, instead of what is best at each address; of them, rules
+    /// ([`Provenance::Cfi`], [`Provenance::Exidx`], [`Provenance::Code`]) and [`Provenance::FramePointer`] mean
+    /// something. The other ways follow as usual.
+    pub prefer: Vec<Provenance>,
 }
 
 impl Default for WalkOptions {
@@ -33,6 +39,7 @@ impl Default for WalkOptions {
         WalkOptions {
             max_frames: 1024,
             scan: true,
+            prefer: Vec::new(),
         }
     }
 }
@@ -273,58 +280,31 @@ fn caller(
         });
     }
 
-    if let Some((module, svma)) = modules.find(frame.address_for_lookup) {
-        // EHABI promises exidx rows at call sites only: elsewhere, knowing the code comes first.
-        let order = if here.exact {
-            [Source::Cfi, Source::Code, Source::Exidx]
-        } else {
-            [Source::Cfi, Source::Exidx, Source::Code]
-        };
-        for source in order {
-            let Some(row) = module.table.lookup_from(source, svma) else {
-                continue;
-            };
-            if source == Source::Exidx && belongs_to_neighbour(module, &row, svma) {
-                continue;
+    let found = modules.find(frame.address_for_lookup);
+    for way in ways(found, here, options) {
+        let (step, signal_frame) = match way {
+            Way::Rule(rows, row) => {
+                let signal_frame = row.rule.signal_frame;
+                (step::apply(rows, &row.rule, here, memory), signal_frame)
             }
-            let Some(rows) = module.table.rows(source) else {
-                continue;
-            };
-            let result = step::apply(rows, &row.rule, here, memory)
-                .and_then(|step| check(modules, here, frame, innermost, step));
-            match result {
-                Ok(step) => {
-                    return Ok(State {
-                        registers: step.registers,
-                        exact: row.rule.signal_frame,
-                        provenance: source.into(),
-                        interrupted: row.rule.signal_frame,
-                    });
-                }
-                Err(fail @ (Fail::Outermost | Fail::NullReturn | Fail::Memory(_))) => {
-                    return Err(fail.into_end(frame.pc));
-                }
-                Err(fail) => remember(fail),
-            }
-        }
-    }
-
-    for provenance in [Provenance::FramePointer, Provenance::LinkRegister] {
-        let guess = match provenance {
-            Provenance::FramePointer => chain::step(modules, here, memory),
-            _ => link_register(modules, here, frame.sp),
+            Way::FramePointer => (chain::step(modules, here, memory), false),
+            Way::LinkRegister => (link_register(modules, here, frame.sp), false),
         };
-        let result = guess.and_then(|step| check(modules, here, frame, innermost, step));
-        match result {
+        match step.and_then(|step| check(modules, here, frame, innermost, step)) {
             Ok(step) => {
                 return Ok(State {
                     registers: step.registers,
-                    exact: false,
-                    provenance,
-                    interrupted: false,
+                    exact: signal_frame,
+                    provenance: way.provenance(),
+                    interrupted: signal_frame,
                 });
             }
-            Err(Fail::NoRule) => {}
+            Err(fail @ (Fail::Outermost | Fail::NullReturn | Fail::Memory(_)))
+                if matches!(way, Way::Rule(..)) =>
+            {
+                return Err(fail.into_end(frame.pc));
+            }
+            Err(Fail::NoRule) if !matches!(way, Way::Rule(..)) => {}
             Err(fail) => remember(fail),
         }
     }
@@ -340,7 +320,7 @@ fn caller(
             interrupted: false,
         });
     }
-    let nowhere = modules.find(frame.address_for_lookup).is_none();
+    let nowhere = found.is_none();
     Err(match first_failure {
         Some(fail) => fail.into_end(frame.pc),
         None if nowhere => StackEnd::OutsideText { pc: frame.pc },
@@ -363,14 +343,83 @@ fn link_register(modules: &ModuleMap, here: &State, sp: u64) -> Result<Step, Fai
     }
 }
 
-/// An exidx entry holds until the next one starts; functions without an entry of their own fall to
-/// their neighbour's. A function start between the entry's and the address gives that away.
-fn belongs_to_neighbour(module: &crate::Module, row: &Row<'_>, svma: u64) -> bool {
-    module
-        .table
-        .analysis()
-        .and_then(|analysis| analysis.function_start(svma))
-        .is_some_and(|start| start > row.start)
+/// A way to a frame's caller.
+enum Way<'m> {
+    Rule(&'m Rows, Row<'m>),
+    FramePointer,
+    LinkRegister,
+}
+
+impl Way<'_> {
+    fn provenance(&self) -> Provenance {
+        match self {
+            Way::Rule(_, row) => row.source.into(),
+            Way::FramePointer => Provenance::FramePointer,
+            Way::LinkRegister => Provenance::LinkRegister,
+        }
+    }
+}
+
+/// The ways to try, best first, each looked for only when those before it have failed.
+fn ways<'m>(
+    found: Option<(&'m Module, u64)>,
+    here: &State,
+    options: &WalkOptions,
+) -> impl Iterator<Item = Way<'m>> {
+    let exact = here.exact;
+    let rule = move |source: Source| {
+        let (module, svma) = found?;
+        let rows = module.table.rows(source)?;
+        let row = rows.lookup(svma)?;
+        (source != Source::Exidx || !is_neighbours(module, svma)).then_some(Way::Rule(rows, row))
+    };
+    let preferred: Vec<Provenance> = options.prefer.clone();
+    // The merged rows know the best rule. EHABI promises exidx rows at call sites only: elsewhere, knowing
+    // the code comes first.
+    let best = found
+        .filter(|_| preferred.is_empty())
+        .and_then(|(module, svma)| {
+            let rows = module.table.best_at(svma);
+            let row = rows.lookup(svma)?;
+            (!exact || row.source != Source::Exidx).then_some(Way::Rule(rows, row))
+        });
+    let tried = best.as_ref().map(Way::provenance);
+    let sources: Vec<Source> = match found {
+        Some((module, _)) => {
+            let mut order = module.table.order().to_vec();
+            if exact {
+                order.sort_by_key(|source| *source == Source::Exidx);
+            }
+            order
+        }
+        None => Vec::new(),
+    };
+    let unpreferred = preferred.clone();
+    let first = preferred.into_iter().filter_map(move |way| match way {
+        Provenance::Cfi => rule(Source::Cfi),
+        Provenance::Exidx => rule(Source::Exidx),
+        Provenance::Code => rule(Source::Code),
+        Provenance::FramePointer => Some(Way::FramePointer),
+        _ => None,
+    });
+    let rest = sources
+        .into_iter()
+        .filter(move |source| {
+            let way = Provenance::from(*source);
+            Some(way) != tried && !unpreferred.contains(&way)
+        })
+        .filter_map(rule);
+    best.into_iter()
+        .chain(first)
+        .chain(rest)
+        .chain([Way::FramePointer, Way::LinkRegister])
+}
+
+/// Whether the exidx entry that reaches to `svma` is a neighbour's.
+fn is_neighbours(module: &Module, svma: u64) -> bool {
+    let cuts = module.table.neighbours();
+    let after = cuts.partition_point(|cut| cut.start <= svma);
+    after > 0 && cuts[after - 1].contains(&svma)
 }
 
 /// What must hold of every caller, however it was found.

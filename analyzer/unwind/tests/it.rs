@@ -2,6 +2,8 @@
 
 #[path = "it/code.rs"]
 mod code;
+#[path = "it/gimli.rs"]
+mod gimli;
 #[path = "it/live.rs"]
 mod live;
 #[path = "it/readelf.rs"]

@@ -1,8 +1,8 @@
 //! DWARF expressions of call frame information (DWARF 5, 2.5 and 6.4.2), evaluated on demand.
 //!
-//! Our own small evaluator rather than `gimli::Evaluation`, because a step of the walker must not
-//! allocate and because only the operations that are allowed in CFI are needed.
+//! Evaluation must not allocate, and only the operations that are allowed in CFI are needed.
 
+use super::cursor::Cursor;
 use crate::memory::{StackMemory, read_pointer};
 use crate::registers::{RegisterFile, roles};
 
@@ -24,7 +24,7 @@ pub(crate) fn evaluate(
     if let Some(initial) = initial {
         stack.push(initial)?;
     }
-    let mut at = Cursor { bytes, position: 0 };
+    let mut at = Cursor::new(bytes);
     for _ in 0..STEPS {
         let Some(opcode) = at.u8() else {
             return stack.pop().map(|value| value & mask);
@@ -168,69 +168,6 @@ impl Operands {
     fn pick(&mut self, from_top: usize) -> Option<()> {
         let index = self.len.checked_sub(from_top + 1)?;
         self.push(self.values[index])
-    }
-}
-
-struct Cursor<'a> {
-    bytes: &'a [u8],
-    position: usize,
-}
-
-impl Cursor<'_> {
-    fn u8(&mut self) -> Option<u8> {
-        let byte = *self.bytes.get(self.position)?;
-        self.position += 1;
-        Some(byte)
-    }
-
-    fn unsigned(&mut self, size: usize) -> Option<u64> {
-        let bytes = self.bytes.get(self.position..self.position + size)?;
-        self.position += size;
-        let mut value = [0u8; 8];
-        value[..size].copy_from_slice(bytes);
-        Some(u64::from_le_bytes(value))
-    }
-
-    fn signed(&mut self, size: usize) -> Option<u64> {
-        let unused = 64 - 8 * size as u32;
-        let value = self.unsigned(size)?;
-        Some(((value << unused) as i64 >> unused) as u64)
-    }
-
-    fn uleb(&mut self) -> Option<u64> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.u8()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
-    }
-
-    fn sleb(&mut self) -> Option<i64> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.u8()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                let end = shift + 7;
-                if byte & 0x40 != 0 && end < 64 {
-                    value |= u64::MAX << end;
-                }
-                return Some(value as i64);
-            }
-        }
-        None
-    }
-
-    fn jump(&mut self, by: u64) -> Option<()> {
-        let target = (self.position as i64).checked_add(by as i64)?;
-        self.position = usize::try_from(target)
-            .ok()
-            .filter(|&target| target <= self.bytes.len())?;
-        Some(())
     }
 }
 

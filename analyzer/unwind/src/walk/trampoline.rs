@@ -32,8 +32,7 @@ pub(super) fn step(
     let mut registers = here.registers.clone();
     match arch {
         Arch::X86_64 => {
-            // mov $15, %rax; syscall
-            if code[..9] != [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05] {
+            if code[..9] != X86_64 {
                 return None;
             }
             // sp -> struct ucontext: flags, link, stack (40 bytes), then sigcontext
@@ -44,8 +43,7 @@ pub(super) fn step(
             }
         }
         Arch::Aarch64 => {
-            // mov x8, #139; svc #0
-            if code[..8] != [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4] {
+            if code[..8] != AARCH64 {
                 return None;
             }
             // sp -> siginfo (128), ucontext up to its sigcontext (176), fault address (8), x0..=x30, sp, pc
@@ -78,10 +76,29 @@ pub(super) fn step(
 /// kernel puts such pages on ARM (below the stack, not in a heap): page-aligned plus a small offset.
 pub(super) fn is_at(modules: &ModuleMap, pc: u64) -> bool {
     modules.arch() == Arch::Arm && modules.find(pc).is_none() && pc & 0xfff < 0x200 && pc > 0x1000
-        || modules
-            .bytes(pc, 9)
-            .is_some_and(|code| code == [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05])
+        || modules.bytes(pc, 9).is_some_and(|code| code == X86_64)
 }
+
+/// Whether a module has a trampoline at `pc`.
+pub(crate) fn is_trampoline(modules: &ModuleMap, pc: u64) -> bool {
+    match modules.arch() {
+        Arch::X86_64 => modules.bytes(pc, 9).is_some_and(|code| code == X86_64),
+        Arch::Aarch64 => modules.bytes(pc, 8).is_some_and(|code| code == AARCH64),
+        _ => modules
+            .bytes(pc, 8)
+            .and_then(|bytes| {
+                let mut code = [0u8; 12];
+                code[..8].copy_from_slice(bytes);
+                arm_sigreturn(&code)
+            })
+            .is_some(),
+    }
+}
+
+/// `mov $15, %rax; syscall`
+const X86_64: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+/// `mov x8, #139; svc #0`
+const AARCH64: [u8; 8] = [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];
 
 enum SigReturn {
     Plain,

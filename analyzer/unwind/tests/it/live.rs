@@ -9,7 +9,7 @@ use std::sync::Arc;
 use unspool_image::{Arch, Image};
 use unspool_unwind::{
     CompileOptions, Module, ModuleMap, Provenance, RegisterFile, SnapshotMemory, StackEnd, Table,
-    WalkOptions, walk,
+    Tracer, WalkOptions, walk,
 };
 
 use crate::tools::{Scratch, compile, need, output, stripped};
@@ -76,6 +76,7 @@ struct Outcome {
 fn compare(text: &str, arch: Arch, replace: Option<(&Path, &Path)>) -> Outcome {
     let mut tables: HashMap<PathBuf, (Image, Arc<Table>)> = HashMap::new();
     let mut outcome = Outcome::default();
+    let mut tracer = Tracer::new();
     for (index, snapshot) in parse(text).into_iter().enumerate() {
         let mut modules = ModuleMap::new(arch);
         for (id, (text, path)) in snapshot.modules.iter().enumerate() {
@@ -108,6 +109,13 @@ fn compare(text: &str, arch: Arch, replace: Option<(&Path, &Path)>) -> Outcome {
         outcome.warm += start.elapsed();
         outcome.frames += stack.frames.len();
         let ours: Vec<u64> = stack.frames.iter().map(|frame| frame.pc).collect();
+        // The fast tier says the same, with and without what it remembers.
+        for _ in 0..2 {
+            let mut traced = Vec::new();
+            let options = WalkOptions::default();
+            let end = tracer.trace(&modules, &registers, &mut memory, &options, &mut traced);
+            assert_eq!((&traced, end), (&ours, stack.end), "stop {index}");
+        }
         let theirs: Vec<u64> = snapshot.frames.iter().map(|frame| frame.0).collect();
         outcome.stops += 1;
         outcome.complete += usize::from(stack.end.is_complete());

@@ -19,6 +19,9 @@ pub(crate) fn need(tools: &[&str]) {
             "readelf" => "binutils",
             "qemu-arm" | "qemu-aarch64" => "qemu-user",
             "/usr/arm-linux-gnueabihf/lib/libc.so.6" => "libc6-dev-armhf-cross",
+            path if path.starts_with("/usr/aarch64-linux-gnu") => {
+                "libc6-dev-arm64-cross libstdc++6-arm64-cross"
+            }
             path if path.contains("libstdc++") => "libstdc++6",
             path if path.starts_with("/usr/lib/debug") => "libc6-dbg:armhf",
             path if path.contains("libc.so") => "libc6",

@@ -1,0 +1,103 @@
+//! Tables that come back from disk, and files that are not believed.
+
+use super::*;
+use crate::rule::Source;
+
+fn library() -> Image {
+    Image::open(Path::new("/lib/x86_64-linux-gnu/libc.so.6")).expect("libc6")
+}
+
+fn only_file(directory: &Path) -> PathBuf {
+    let mut files = std::fs::read_dir(directory).expect("cache directory");
+    let file = files.next().expect("a file").expect("entry").path();
+    assert!(files.next().is_none(), "one file");
+    file
+}
+
+fn same_rows(a: &Table, b: &Table) {
+    let mut rows = 0;
+    let mut others = b.rows_of_all();
+    for row in a.rows_of_all() {
+        assert_eq!(Some(row), others.next());
+        rows += 1;
+    }
+    assert!(others.next().is_none());
+    assert!(rows > 10_000, "{rows}");
+}
+
+#[test]
+fn a_table_comes_back() {
+    let directory = tempfile::tempdir().expect("directory");
+    let cache = Cache::at(directory.path());
+    let options = CompileOptions {
+        code: false,
+        ..CompileOptions::default()
+    };
+    let image = library();
+    let made = cache.table(&image, &options);
+    let file = only_file(directory.path());
+    let written = std::fs::metadata(&file)
+        .expect("file")
+        .modified()
+        .expect("time");
+    let loaded = cache.load(&image, &options).expect("loaded, not compiled");
+    same_rows(&made, &loaded);
+    let loaded = cache.table(&image, &options);
+    let again = std::fs::metadata(&file)
+        .expect("file")
+        .modified()
+        .expect("time");
+    assert_eq!(written, again, "what was loaded is not written again");
+    // What one source says is compiled when asked.
+    assert_eq!(loaded.size(Source::Cfi), made.size(Source::Cfi));
+}
+
+#[test]
+fn damaged_files_are_replaced() {
+    let directory = tempfile::tempdir().expect("directory");
+    let cache = Cache::at(directory.path());
+    let options = CompileOptions {
+        code: false,
+        ..CompileOptions::default()
+    };
+    let image = library();
+    let made = cache.table(&image, &options);
+    let file = only_file(directory.path());
+    let good = std::fs::read(&file).expect("file");
+    let step = good.len() / 61;
+    for at in (0..good.len()).step_by(step).chain([0, 9, 17, 40]) {
+        let mut bad = good.clone();
+        bad[at] ^= 0x10;
+        std::fs::write(&file, &bad).expect("write");
+        assert!(cache.load(&image, &options).is_none(), "byte {at}");
+    }
+    for len in [0, 7, 8, 16, 30, good.len() / 2, good.len() - 1] {
+        std::fs::write(&file, &good[..len]).expect("write");
+        assert!(cache.load(&image, &options).is_none(), "{len} bytes");
+    }
+    same_rows(&made, &cache.table(&image, &options));
+    assert_eq!(std::fs::read(&file).expect("file"), good);
+}
+
+#[test]
+fn another_images_table_is_not_believed() {
+    let directory = tempfile::tempdir().expect("directory");
+    let cache = Cache::at(directory.path());
+    let options = CompileOptions::default();
+    let image = library();
+    cache.table(&image, &options);
+    let file = only_file(directory.path());
+    // The same build-id, other call frame information: as damage on disk makes it.
+    let section = image.section(".eh_frame").expect("section");
+    let offset = section.data.as_ptr() as usize - image.bytes().as_ptr() as usize;
+    let mut bytes = image.bytes().to_vec();
+    bytes[offset + 1000] ^= 1;
+    let doctored = Image::parse("doctored", bytes).expect("image");
+    assert_eq!(doctored.build_id(), image.build_id());
+    assert!(cache.load(&doctored, &options).is_none());
+    // Another image's file under this one's name.
+    let other = Image::open(Path::new("/usr/bin/bash")).expect("bash");
+    let place = cache.path(&other, &options).expect("build-id");
+    std::fs::rename(&file, place).expect("rename");
+    assert!(cache.load(&other, &options).is_none());
+}

@@ -1,0 +1,103 @@
+//! Rows as bytes: the arrays one after the other, little-endian, each after its length. Reading copies them and
+//! parses nothing; whatever the bytes say, lookups in the result stay within it.
+
+use std::sync::OnceLock;
+
+use unspool_image::Arch;
+
+use super::{Rows, WINDOW};
+
+/// The bytes are not rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Damage;
+
+impl Rows {
+    /// Append these rows to `out`.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.extend(self.base.to_le_bytes());
+        out.extend(u64::from(self.shift).to_le_bytes());
+        out.extend(u64::from(self.rule_bits).to_le_bytes());
+        for words in [
+            &self.index,
+            &self.entries,
+            &self.more,
+            &self.lists,
+            &self.expression_ends,
+        ] {
+            out.extend((words.len() as u64).to_le_bytes());
+            out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        }
+        for words in [&self.quick, &self.wide] {
+            out.extend((words.len() as u64).to_le_bytes());
+            out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        }
+        out.extend((self.expression_bytes.len() as u64).to_le_bytes());
+        out.extend(&self.expression_bytes);
+    }
+
+    /// Take rows off the front of `bytes`.
+    pub(crate) fn read(arch: Arch, bytes: &mut &[u8]) -> Result<Rows, Damage> {
+        let base = number(bytes)?;
+        let shift = number(bytes)?;
+        let rule_bits = number(bytes)?;
+        if !(6..=16).contains(&shift) || !(1..=20).contains(&rule_bits) || shift + rule_bits > 26 {
+            return Err(Damage);
+        }
+        let rows = Rows {
+            arch,
+            base,
+            shift: shift as u32,
+            rule_bits: rule_bits as u32,
+            index: words(bytes)?,
+            entries: words(bytes)?,
+            more: words(bytes)?,
+            lists: words(bytes)?,
+            expression_ends: words(bytes)?,
+            quick: long_words(bytes)?,
+            wide: long_words(bytes)?,
+            expression_bytes: array(bytes, 1)?.to_vec(),
+            list_at: Vec::new(),
+            pool: OnceLock::new(),
+        };
+        let sound = rows.entries.len() >= WINDOW
+            && rows.index.is_sorted()
+            && rows
+                .index
+                .last()
+                .is_none_or(|&first| (first as usize) < rows.entries.len())
+            && !rows.quick.is_empty()
+            && rows.quick.len() == rows.more.len();
+        if sound { Ok(rows) } else { Err(Damage) }
+    }
+}
+
+pub(crate) fn number(bytes: &mut &[u8]) -> Result<u64, Damage> {
+    let (head, rest) = bytes.split_first_chunk::<8>().ok_or(Damage)?;
+    *bytes = rest;
+    Ok(u64::from_le_bytes(*head))
+}
+
+/// The bytes of an array of `size`-byte elements.
+pub(crate) fn array<'a>(bytes: &mut &'a [u8], size: usize) -> Result<&'a [u8], Damage> {
+    let count = usize::try_from(number(bytes)?).map_err(|_| Damage)?;
+    let len = count.checked_mul(size).ok_or(Damage)?;
+    let (head, rest) = bytes.split_at_checked(len).ok_or(Damage)?;
+    *bytes = rest;
+    Ok(head)
+}
+
+fn words(bytes: &mut &[u8]) -> Result<Vec<u32>, Damage> {
+    let (chunks, _) = array(bytes, 4)?.as_chunks::<4>();
+    Ok(chunks
+        .iter()
+        .map(|chunk| u32::from_le_bytes(*chunk))
+        .collect())
+}
+
+fn long_words(bytes: &mut &[u8]) -> Result<Vec<u64>, Damage> {
+    let (chunks, _) = array(bytes, 8)?.as_chunks::<8>();
+    Ok(chunks
+        .iter()
+        .map(|chunk| u64::from_le_bytes(*chunk))
+        .collect())
+}

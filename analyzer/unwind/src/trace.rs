@@ -1,0 +1,426 @@
+//! The fast tier: a stack as pc, stack pointer and frame pointers only.
+//!
+//! Most rules fit one word ([`Quick`]), and stacks repeat themselves: a [`Tracer`] remembers the word of each
+//! pc it has met, and which pc came next the last time, so that a step along a known stack is one
+//! comparison and the loads of the return address and the saved frame pointer. Whatever the fast tier
+//! cannot do exactly as [`walk`](crate::walk()) does it (expressions, signal frames, chains, scanning, an unusual base
+//! register) it leaves to it: [`Tracer::trace`] gives `walk`'s frames, always.
+
+use std::hint::select_unpredictable;
+
+use unspool_image::Arch;
+
+use crate::memory::StackMemory;
+use crate::modules::ModuleMap;
+use crate::registers::{RegisterFile, roles};
+use crate::rows::{At, Quick, THUMB_FP};
+use crate::rule::Source;
+use crate::walk::{StackEnd, WalkOptions, is_trampoline, walk};
+
+/// Slots of a tracer: 24 KiB, which the innermost cache holds beside a stack.
+const SLOTS: usize = 1024;
+
+/// A frame as the fast tier knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Position {
+    /// Next instruction or return address, Thumb bit removed.
+    pub pc: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    fp: u64,
+    /// ARM: r7, where Thumb code keeps its frame pointer.
+    r7: u64,
+    lr: u64,
+    known: u8,
+    /// `pc` is the next instruction, not a return address.
+    exact: bool,
+    slot: u16,
+    expected: u16,
+}
+
+const FP: u8 = 1;
+const R7: u8 = 2;
+const LR: u8 = 4;
+
+impl Position {
+    /// Where a thread's registers are; `None` without pc or stack pointer.
+    pub fn new(registers: &RegisterFile) -> Option<Position> {
+        let arch = registers.arch();
+        let roles = roles(arch);
+        let mut position = Position {
+            pc: registers.pc()?,
+            sp: registers.sp()?,
+            fp: 0,
+            r7: 0,
+            lr: 0,
+            known: 0,
+            exact: true,
+            slot: 0,
+            expected: 0,
+        };
+        if let Some(fp) = registers.get(roles.fp) {
+            position.fp = fp;
+            position.known |= FP;
+        }
+        if let Some(r7) = registers.get(THUMB_FP).filter(|_| arch == Arch::Arm) {
+            position.r7 = r7;
+            position.known |= R7;
+        }
+        if let Some(lr) = roles.lr.and_then(|lr| registers.get(lr)) {
+            position.lr = lr;
+            position.known |= LR;
+        }
+        Some(position)
+    }
+
+    /// As if the thread were in the middle of a call: `pc` is taken for a return address.
+    pub fn calling(self) -> Position {
+        Position {
+            exact: false,
+            ..self
+        }
+    }
+
+    /// Let the frame pointer be `fp`.
+    pub fn set_fp(&mut self, fp: u64) {
+        self.fp = fp;
+        self.known |= FP;
+    }
+
+    /// The frame pointer, if it is known.
+    pub fn fp(&self) -> Option<u64> {
+        (self.known & FP != 0).then_some(self.fp)
+    }
+
+    /// `pc` itself where it is the next instruction, else an address inside the call before it.
+    #[inline]
+    pub fn address_for_lookup(&self) -> u64 {
+        self.pc.wrapping_sub(u64::from(!self.exact))
+    }
+}
+
+/// Why a step led to no caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The stack ends here, as [`walk`](crate::walk()) would have it.
+    End(StackEnd),
+    /// This frame needs all registers, or another way than its rule: [`walk`](crate::walk()) decides.
+    Full,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// Address for lookup; the highest bit is set for one that is exact.
+    key: u64,
+    quick: Quick,
+    /// The slot that the caller's pc had the last time.
+    next: u16,
+}
+
+const EMPTY: Slot = Slot {
+    key: u64::MAX,
+    quick: Quick::SLOW,
+    next: 0,
+};
+
+/// Steps along stacks, remembering the rules of the addresses it has met. One a thread.
+#[derive(Clone, Debug)]
+pub struct Tracer {
+    slots: Box<[Slot; SLOTS]>,
+    /// Of the module map that the slots were filled from.
+    generation: u64,
+}
+
+impl Default for Tracer {
+    fn default() -> Self {
+        Tracer {
+            slots: Box::new([EMPTY; SLOTS]),
+            generation: 0,
+        }
+    }
+}
+
+impl Tracer {
+    /// A tracer that knows nothing yet.
+    pub fn new() -> Tracer {
+        Tracer::default()
+    }
+
+    /// The pcs of a stack, innermost first, into `pcs`: those of [`walk`](crate::walk()), by it where need be.
+    pub fn trace<M: StackMemory>(
+        &mut self,
+        modules: &ModuleMap,
+        registers: &RegisterFile,
+        memory: &mut M,
+        options: &WalkOptions,
+        pcs: &mut Vec<u64>,
+    ) -> StackEnd {
+        pcs.clear();
+        if options.prefer.is_empty()
+            && let Some(mut position) = Position::new(registers)
+        {
+            let size = modules.arch().address_size();
+            let mut read = |avma| memory.read_pointer(avma, size).ok();
+            loop {
+                if pcs.len() >= options.max_frames {
+                    return StackEnd::FrameLimit;
+                }
+                pcs.push(position.pc);
+                match self.step(modules, &mut position, &mut read) {
+                    Ok(()) => {}
+                    Err(Stop::End(end)) => return end,
+                    Err(Stop::Full) => break,
+                }
+            }
+            pcs.clear();
+        }
+        let stack = walk(modules, registers, memory, options);
+        pcs.extend(stack.frames.iter().map(|frame| frame.pc));
+        stack.end
+    }
+
+    /// Go to the caller. `read` gives the pointer at an address of the stack. On [`Stop`] the position is not
+    /// to be used any more.
+    #[inline]
+    pub fn step(
+        &mut self,
+        modules: &ModuleMap,
+        at: &mut Position,
+        read: &mut impl FnMut(u64) -> Option<u64>,
+    ) -> Result<(), Stop> {
+        if self.generation != modules.generation() {
+            self.forget(modules.generation());
+        }
+        let key = at.address_for_lookup() ^ u64::from(at.exact) << 63;
+        let mut index = usize::from(at.expected) % SLOTS;
+        if self.slots[index].key != key {
+            index = slot_of(key);
+            if self.slots[index].key != key {
+                self.slots[index] = Slot {
+                    key,
+                    quick: find(modules, at),
+                    next: 0,
+                };
+            }
+            self.slots[usize::from(at.slot) % SLOTS].next = index as u16;
+        }
+        let slot = &self.slots[index];
+        at.slot = index as u16;
+        at.expected = slot.next;
+        match modules.arch() {
+            Arch::X86_64 => apply::<X86_64>(slot.quick, at, read),
+            Arch::Aarch64 => apply::<Aarch64>(slot.quick, at, read),
+            _ => apply::<Arm>(slot.quick, at, read),
+        }
+    }
+
+    #[cold]
+    fn forget(&mut self, generation: u64) {
+        self.slots.fill(EMPTY);
+        self.generation = generation;
+    }
+}
+
+/// Fibonacci hashing: return addresses differ in their middle bits.
+#[inline]
+fn slot_of(key: u64) -> usize {
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize
+}
+
+/// The word for a frame; slow where `walk` would not go by a rule.
+fn find(modules: &ModuleMap, at: &Position) -> Quick {
+    let Some((module, svma)) = modules.find(at.address_for_lookup()) else {
+        return Quick::SLOW;
+    };
+    match module.table.quick(svma) {
+        // A handler returns to a trampoline's first instruction: what is before it says nothing.
+        Some((_, ends)) if (ends || at.exact) && is_trampoline(modules, at.pc) => Quick::SLOW,
+        Some((quick, _)) => quick,
+        None => Quick::SLOW,
+    }
+}
+
+/// What of an architecture matters to a step, as constants.
+trait Machine {
+    /// log2 of a pointer's size.
+    const LOG: u32;
+    const ARCH: Arch;
+    /// Bytes below the stack pointer that leaf functions use.
+    const RED_ZONE: u64;
+    const SP: u8;
+    const FP: u8;
+}
+
+struct X86_64;
+struct Aarch64;
+struct Arm;
+
+impl Machine for X86_64 {
+    const LOG: u32 = 3;
+    const ARCH: Arch = Arch::X86_64;
+    const RED_ZONE: u64 = 128;
+    const SP: u8 = 7;
+    const FP: u8 = 6;
+}
+
+impl Machine for Aarch64 {
+    const LOG: u32 = 3;
+    const ARCH: Arch = Arch::Aarch64;
+    const RED_ZONE: u64 = 0;
+    const SP: u8 = 31;
+    const FP: u8 = 29;
+}
+
+impl Machine for Arm {
+    const LOG: u32 = 2;
+    const ARCH: Arch = Arch::Arm;
+    const RED_ZONE: u64 = 0;
+    const SP: u8 = 13;
+    const FP: u8 = 11;
+}
+
+/// The caller's value of a register that is as it was, or saved relative to the CFA.
+#[inline]
+fn restore<M: Machine>(
+    saved: bool,
+    offset: i64,
+    cfa: u64,
+    sp: u64,
+    value: &mut u64,
+    (known, bit): (&mut u8, u8),
+    read: &mut impl FnMut(u64) -> Option<u64>,
+) {
+    let mask = if M::LOG == 2 { 0xffff_ffff } else { u64::MAX };
+    // ARM has two registers to look at and is rarely saving both.
+    if M::LOG == 2 && !saved {
+        return;
+    }
+    // If it was not saved, any word of the frame is read in vain.
+    let offset = select_unpredictable(saved, offset, -(1 << M::LOG));
+    let place = cfa.wrapping_add_signed(offset) & mask;
+    // Compilers do not always say so, but what was saved below sp has been popped again.
+    if place.wrapping_add(M::RED_ZONE) < sp {
+        return;
+    }
+    match read(place) {
+        Some(word) => {
+            *value = select_unpredictable(saved, word, *value);
+            *known |= select_unpredictable(saved, bit, 0);
+        }
+        None if !saved || place < sp => {}
+        None => *known &= !bit,
+    }
+}
+
+/// The same for rules of which a frame register is lost or needs the full rule.
+#[cold]
+fn unusual<M: Machine>(
+    quick: Quick,
+    cfa: u64,
+    at: &mut Position,
+    read: &mut impl FnMut(u64) -> Option<u64>,
+) -> Result<(), Stop> {
+    let registers = [
+        (quick.fp(M::LOG), &mut at.fp, FP),
+        (quick.r7(M::LOG), &mut at.r7, R7),
+    ];
+    for (place, value, bit) in registers {
+        match place {
+            At::Same => {}
+            At::Cfa(offset) => {
+                restore::<M>(true, offset, cfa, at.sp, value, (&mut at.known, bit), read);
+            }
+            At::Undefined => at.known &= !bit,
+            At::Elsewhere => return Err(Stop::Full),
+        }
+    }
+    Ok(())
+}
+
+#[inline]
+fn apply<M: Machine>(
+    quick: Quick,
+    at: &mut Position,
+    read: &mut impl FnMut(u64) -> Option<u64>,
+) -> Result<(), Stop> {
+    let is_arm = M::LOG == 2;
+    let mask = if is_arm { 0xffff_ffff } else { u64::MAX };
+    let ra_at = quick.ra(M::LOG);
+    // What differs from step to step is selected, not branched to: a branch on what was just loaded would keep
+    // the next step's loads waiting.
+    let register = quick.register();
+    let needs = select_unpredictable(register == M::SP, 0, FP);
+    let base = select_unpredictable(register == M::SP, at.sp, at.fp);
+    let (needs, base) = if is_arm {
+        let is_r7 = register == THUMB_FP;
+        (
+            select_unpredictable(is_r7, R7, needs),
+            select_unpredictable(is_r7, at.r7, base),
+        )
+    } else {
+        (needs, base)
+    };
+    let usual = register == M::SP || register == M::FP || is_arm && register == THUMB_FP;
+    if !usual || at.known & needs != needs {
+        let outermost = !quick.is_slow() && ra_at == At::Undefined;
+        return Err(if outermost {
+            Stop::End(StackEnd::Complete)
+        } else {
+            Stop::Full
+        });
+    }
+    let cfa = base.wrapping_add_signed(quick.cfa_offset(M::LOG)) & mask;
+    let ra = match ra_at {
+        At::Cfa(offset) => read(cfa.wrapping_add_signed(offset) & mask).ok_or(Stop::Full)?,
+        At::Same if at.exact && at.known & LR != 0 && M::ARCH != Arch::X86_64 => at.lr,
+        At::Undefined => return Err(Stop::End(StackEnd::Complete)),
+        _ => return Err(Stop::Full),
+    };
+    // EHABI promises exidx rules at call sites only.
+    if at.exact && quick.source() == Source::Exidx {
+        return Err(Stop::Full);
+    }
+    let pc = match M::ARCH {
+        Arch::X86_64 => ra,
+        Arch::Aarch64 => ra & 0x0000_ffff_ffff_ffff,
+        _ => ra & 0xffff_fffe,
+    };
+    if pc == 0 {
+        return Err(Stop::End(StackEnd::NullReturn));
+    }
+    let leaf = at.exact && M::ARCH != Arch::X86_64;
+    if cfa < at.sp || cfa == at.sp && !leaf {
+        return Err(Stop::Full);
+    }
+    if quick.is_plain() {
+        let (saved, offset) = quick.plain_fp(M::LOG);
+        restore::<M>(
+            saved,
+            offset,
+            cfa,
+            at.sp,
+            &mut at.fp,
+            (&mut at.known, FP),
+            read,
+        );
+        if is_arm {
+            let (saved, offset) = quick.plain_r7(M::LOG);
+            restore::<M>(
+                saved,
+                offset,
+                cfa,
+                at.sp,
+                &mut at.r7,
+                (&mut at.known, R7),
+                read,
+            );
+        }
+    } else {
+        unusual::<M>(quick, cfa, at, read)?;
+    }
+    at.known &= !LR;
+    at.exact = false;
+    at.sp = cfa;
+    at.pc = pc;
+    Ok(())
+}
