@@ -3,13 +3,19 @@
 //! Compilers' CFI is the truth that the analysis is measured by where it exists; the same comparison
 //! finds damaged CFI.
 
+mod symbolic;
+
 use std::collections::{BTreeMap, HashMap};
 
 use unspool_image::{CodeKind, Image};
 
+use crate::code::machine::machine;
+use crate::code::starts::padding;
 use crate::code::state::{State, Value};
-use crate::code::{instruction_len, is_padding, survey};
-use crate::rule::{Cfa, Place, Source};
+use crate::code::states;
+use crate::code::text::Text;
+use crate::rows::Rows;
+use crate::rule::{Cfa, Expression, Place, Source};
 use crate::table::Table;
 
 /// How one instruction fared.
@@ -52,14 +58,19 @@ impl Agreement {
 /// Compare the analysis of `analysed` with the CFI in `truth`; `symbols`: let the analysis use symbols. `image` is the
 /// same image, with its debug file if there is one: its mapping symbols tell instructions from data.
 pub fn verify(analysed: &Image, image: &Image, truth: &Table, symbols: bool) -> Agreement {
-    let mut states: HashMap<u64, State> = HashMap::new();
-    survey(analysed, symbols, &mut |function| {
-        for (svma, _, state) in &function.instructions {
-            states.entry(*svma).or_insert_with(|| state.clone());
-        }
-    });
     let mut agreement = Agreement::default();
-    for row in truth.rows_from(Source::Cfi) {
+    let Some(machine) = machine(image.arch()) else {
+        return agreement;
+    };
+    let mut known: HashMap<u64, State> = HashMap::new();
+    states(analysed, symbols, &mut |svma, state| {
+        known.entry(svma).or_insert_with(|| state.clone());
+    });
+    let text = Text::new(machine, image, true);
+    let Some(rows) = truth.rows(Source::Cfi) else {
+        return agreement;
+    };
+    for row in rows.iter() {
         let mut at = row.start;
         while at < row.end {
             let thumb = image.thumb_at(at).unwrap_or(false);
@@ -67,15 +78,15 @@ pub fn verify(analysed: &Image, image: &Image, truth: &Table, symbols: bool) -> 
                 at += if thumb { 2 } else { 4 };
                 continue;
             }
-            let Some(len) = instruction_len(image, at, thumb) else {
+            let Some(len) = text.decode(at, thumb).map(|found| found.len) else {
                 break;
             };
-            if !states.contains_key(&at) && is_padding(image, at, thumb) {
+            if !known.contains_key(&at) && padding(&text, at, thumb).is_some() {
                 at += u64::from(len);
                 continue;
             }
-            let verdict = states.get(&at).map_or(Verdict::Unknown, |state| {
-                judge(state, row.rule.cfa, row.rule.ra)
+            let verdict = known.get(&at).map_or(Verdict::Unknown, |state| {
+                judge(state, rows, at, row.rule.cfa, row.rule.ra)
             });
             match verdict {
                 Verdict::Agree => agreement.agree += 1,
@@ -101,8 +112,9 @@ pub fn verify(analysed: &Image, image: &Image, truth: &Table, symbols: bool) -> 
 }
 
 /// Does `state` say what CFI says? A state may know several ways to the same place.
-pub fn judge(state: &State, cfa: Cfa, ra: Place) -> Verdict {
-    let Some((_, own)) = state.rule(&mut Vec::new()) else {
+fn judge(state: &State, truth: &Rows, svma: u64, cfa: Cfa, ra: Place) -> Verdict {
+    let own = state.rule(&mut Vec::new(), &mut |_| Expression(0));
+    let Some((_, own)) = own else {
         return Verdict::Unknown;
     };
     if ra == Place::Undefined || own == Place::Undefined {
@@ -113,15 +125,19 @@ pub fn judge(state: &State, cfa: Cfa, ra: Place) -> Verdict {
             Verdict::Unknown
         };
     }
-    match cfa {
-        Cfa::Register { register, offset } => match state.register(register) {
-            Value::Cfa(own) if own == offset.wrapping_neg() => {}
-            Value::Cfa(_) => return Verdict::Wrong,
-            _ => return Verdict::Unknown,
-        },
+    let claimed = match cfa {
+        Cfa::Register { register, offset } => symbolic::add(state.register(register), offset),
+        Cfa::Expression(expression) => {
+            symbolic::evaluate(truth.expression(expression), state, svma)
+        }
+        Cfa::Unknown => Value::Unknown,
+    };
+    match claimed {
+        Value::Cfa(0) => {}
+        Value::Cfa(_) => return Verdict::Wrong,
         _ => return Verdict::Unknown,
     }
-    if state.places_of(14).any(|place| place == ra) {
+    if state.return_places().any(|place| place == ra) {
         Verdict::Agree
     } else {
         Verdict::Wrong

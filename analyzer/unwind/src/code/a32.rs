@@ -2,11 +2,16 @@
 //! (ARM ARM), chapter A5. Every instruction that writes a core register must say so; what it
 //! writes matters only for the few that build frames.
 
-use super::effect::{Effect, Flow, Instruction, Table, TableForm, Target};
+use super::effect::{Effect, Entry, Flow, Instruction, Limit, Table, TableForm, Target};
 
 const SP: u8 = 13;
 const LR: u8 = 14;
 const PC: u8 = 15;
+/// An entry of a table of offsets.
+pub(super) const WORD: Entry = Entry {
+    size: 4,
+    signed: true,
+};
 
 /// The instruction `w` at `svma`.
 pub(crate) fn decode(w: u32, svma: u64) -> Instruction {
@@ -38,7 +43,7 @@ fn immediate(w: u32) -> u32 {
 fn writes(mask: u32) -> Instruction {
     let instruction = Instruction::new(4).clobber(mask & 0x7fff);
     if mask >> 15 & 1 == 1 {
-        instruction.flow(Flow::Indirect)
+        instruction.flow(Flow::Indirect(None))
     } else {
         instruction
     }
@@ -157,11 +162,17 @@ fn data_register(w: u32, svma: u64) -> Instruction {
             Instruction::new(4).flow(Flow::Table(Table {
                 svma: Some(svma + 8),
                 base: PC,
-                index: rm,
                 form: TableForm::Branches,
             }))
         }
         0b0100 | 0b0010 if plain && rd != PC => {
+            if opcode == 0b0100 && (rn == PC || rm == PC) {
+                return Instruction::new(4).effect(Effect::Add {
+                    to: rd,
+                    from: if rn == PC { rm } else { rn },
+                    by: (svma as u32).wrapping_add(8) as i32,
+                });
+            }
             if rn == PC || rm == PC {
                 return writes(1 << rd);
             }
@@ -170,6 +181,8 @@ fn data_register(w: u32, svma: u64) -> Instruction {
                 from: rn,
                 by: rm,
                 subtract: opcode == 0b0010,
+                shift: 0,
+                signed: true,
             })
         }
         _ => writes(1 << rd),
@@ -179,7 +192,7 @@ fn data_register(w: u32, svma: u64) -> Instruction {
 fn move_register(rd: u8, rm: u8, svma: u64) -> Instruction {
     match (rd, rm) {
         (PC, LR) => Instruction::new(4).flow(Flow::Return),
-        (PC, _) => Instruction::new(4).flow(Flow::Indirect),
+        (PC, _) => Instruction::new(4).flow(Flow::Indirect(Some(rm))),
         (_, PC) => Instruction::new(4).effect(Effect::Constant {
             to: rd,
             value: (svma + 8) as u32,
@@ -202,7 +215,7 @@ fn miscellaneous(w: u32) -> Instruction {
             Instruction::new(4).flow(if w & 0xf == u32::from(LR) {
                 Flow::Return
             } else {
-                Flow::Indirect
+                Flow::Indirect(Some((w & 0xf) as u8))
             })
         }
         (1, 3) | (5, _) => writes(1 << field(w, 12)), // clz, saturating add
@@ -276,7 +289,7 @@ impl Address {
     }
 
     pub(super) fn transfer_len(&self, len: u8, effect: impl Fn(u8, i32) -> Effect) -> Instruction {
-        let instruction = Instruction::new(len);
+        let instruction = Instruction::new(len).base(self.rn);
         let Some(offset) = self.offset else {
             // An unknown address: a store there is not tracked, a load is of anything.
             let access = match effect(self.rn, 0) {
@@ -352,11 +365,7 @@ fn data_immediate(w: u32, svma: u64) -> Instruction {
     match w >> 21 & 0xf {
         0b0100 => sum(value),
         0b0010 => sum(value.wrapping_neg()),
-        0b1010 => {
-            let mut instruction = Instruction::new(4);
-            instruction.compares = Some((rn, value));
-            instruction
-        }
+        0b1010 => Instruction::new(4).limit(Limit::Compare(value)),
         0b1000..=0b1011 => Instruction::new(4),
         0b1101 if rd != PC => Instruction::new(4).effect(Effect::Constant { to: rd, value }),
         0b1111 if rd != PC => Instruction::new(4).effect(Effect::Constant {
@@ -396,8 +405,7 @@ fn load_store(w: u32, svma: u64) -> Instruction {
             return Instruction::new(4).flow(Flow::Table(Table {
                 svma: (rn == PC).then_some(svma + 8),
                 base: rn,
-                index: field(w, 0),
-                form: TableForm::Words,
+                form: TableForm::Addresses,
             }));
         }
         // ldr pc, [sp], #4
@@ -405,16 +413,18 @@ fn load_store(w: u32, svma: u64) -> Instruction {
         return instruction.flow(if rn == SP && !register && !bit(w, 24) {
             Flow::Return
         } else {
-            Flow::Indirect
+            Flow::Indirect(None)
         });
     }
     if byte {
         return address.transfer(|_, _| Effect::Clobber(mask));
     }
     if register && w & 0xff0 == 0x100 && !address.write {
-        let mut instruction = Instruction::new(4).clobber(mask);
-        instruction.indexed = Some((rt, rn, field(w, 0)));
-        return instruction;
+        return Instruction::new(4).effect(Effect::Indexed {
+            to: rt,
+            base: rn,
+            entry: WORD,
+        });
     }
     address.transfer(|base, offset| Effect::Load { base, offset, mask })
 }
@@ -466,7 +476,7 @@ pub(super) fn block(
         from: rn,
         by,
     };
-    let mut instruction = Instruction::new(len);
+    let mut instruction = Instruction::new(len).base(rn);
     if !load {
         instruction = if write {
             // The address is the base's before; see `Address::transfer` on the order.

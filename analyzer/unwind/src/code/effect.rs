@@ -1,5 +1,5 @@
 //! What an instruction does, as far as unwinding cares. Decoders, one per instruction set, produce
-//! these; one engine carries them out. Nothing here knows an encoding.
+//! these; one engine carries them out. Nothing here knows an encoding. Registers have DWARF's numbers.
 
 /// What happens to registers and stack, in order, before control goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub enum Effect {
         /// In bytes.
         by: i32,
     },
-    /// `to = from ± by`
+    /// `to = from ± by << shift`
     AddRegister {
         /// Destination.
         to: u8,
@@ -25,12 +25,16 @@ pub enum Effect {
         by: u8,
         /// Minus.
         subtract: bool,
+        /// Of the right operand.
+        shift: u8,
+        /// Of less than a register, the right operand is extended with its sign.
+        signed: bool,
     },
     /// `to = value`
     Constant {
         /// Destination.
         to: u8,
-        /// The value.
+        /// The value; of a 64-bit register the low half, the rest being zeros or copies of its top bit.
         value: u32,
     },
     /// The upper half of `to` is set to `value`.
@@ -46,6 +50,22 @@ pub enum Effect {
         to: u8,
         /// Address of the literal.
         svma: u64,
+    },
+    /// `to = from & -power`: a stack pointer is aligned, by an amount not known.
+    Align {
+        /// Destination.
+        to: u8,
+        /// Source.
+        from: u8,
+    },
+    /// `to = *(base + index * entry)`: an entry of a table.
+    Indexed {
+        /// Destination.
+        to: u8,
+        /// Register that holds the table's address.
+        base: u8,
+        /// What is loaded.
+        entry: Entry,
     },
     /// The registers of the mask are stored, lowest first, from `base + offset` upward.
     Store {
@@ -65,8 +85,19 @@ pub enum Effect {
         /// Bit n: register n.
         mask: u32,
     },
+    /// The return address in its register is signed, or no longer.
+    Sign(bool),
     /// A system call.
     SystemCall,
+}
+
+/// How an entry of a table of offsets or addresses is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// In bytes: 1, 2, 4 or 8.
+    pub size: u8,
+    /// Negative values occur.
+    pub signed: bool,
 }
 
 /// Where control goes after an instruction.
@@ -76,6 +107,8 @@ pub enum Flow {
     Next,
     /// To a fixed address.
     Jump(Target),
+    /// To a fixed address or on.
+    Branch(Target),
     /// To a fixed address if this register is zero (or is not, if `nonzero`), else on.
     IfZero {
         /// Where.
@@ -87,8 +120,8 @@ pub enum Flow {
     Call(Option<Target>),
     /// To the caller.
     Return,
-    /// Through a register or memory: a tail call or a jump table of unknown form.
-    Indirect,
+    /// Through a register, or memory: a tail call or a jump table.
+    Indirect(Option<u8>),
     /// Through a jump table.
     Table(Table),
     /// Nowhere: an undefined or permanently trapping instruction.
@@ -104,15 +137,13 @@ pub struct Target {
     pub thumb: bool,
 }
 
-/// A jump table.
+/// A jump table that one instruction uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
     /// Address of the first entry; `None`: in register `base`.
     pub svma: Option<u64>,
     /// Register that holds the table's address, where `svma` is `None`.
     pub base: u8,
-    /// Register that holds the index.
-    pub index: u8,
     /// Meaning of an entry.
     pub form: TableForm,
 }
@@ -124,12 +155,19 @@ pub enum TableForm {
     Bytes,
     /// T32 `tbh`: halfwords forward, two bytes each.
     Halfwords,
-    /// Absolute addresses, one word each (`ldr pc, [..]`).
-    Words,
+    /// Absolute addresses, one pointer each (`ldr pc, [..]`, `jmp *table(,%rax,8)`).
+    Addresses,
     /// Instructions (`add pc, pc, index, lsl #2`).
     Branches,
-    /// Words added to the table's address (`ldr r, [table, index, lsl #2]; add r, table; bx r`).
-    Offsets,
+}
+
+/// Unsigned comparison of a register with a constant, as in a jump table's range check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Compared with this.
+    Compare(u32),
+    /// Masked to this.
+    Mask(u32),
 }
 
 /// The most effects one instruction has.
@@ -142,12 +180,12 @@ pub struct Instruction {
     pub len: u8,
     /// ARM condition code; 14: always.
     pub condition: u8,
-    /// Number of further instructions of the IT block that this instruction opens, and their conditions.
+    /// T32 `it`: the instruction's low byte, which says what the next instructions' conditions are.
     pub it: u8,
-    /// Loads a word indexed: destination, base, index.
-    pub indexed: Option<(u8, u8, u8)>,
-    /// Compares this register to this constant.
-    pub compares: Option<(u8, u32)>,
+    /// Registers that address memory.
+    pub bases: u32,
+    /// Limits a value that may be an index.
+    pub limit: Option<Limit>,
     /// Where control goes.
     pub flow: Flow,
     effects: [Effect; MOST],
@@ -156,13 +194,14 @@ pub struct Instruction {
 
 impl Instruction {
     /// An instruction without effect.
+    #[inline]
     pub fn new(len: u8) -> Self {
         Instruction {
             len,
             condition: 14,
             it: 0,
-            compares: None,
-            indexed: None,
+            bases: 0,
+            limit: None,
             flow: Flow::Next,
             effects: [Effect::Clobber(0); MOST],
             count: 0,
@@ -171,6 +210,7 @@ impl Instruction {
 
     /// With one more effect. Effects beyond the most are dropped: no decoder produces them.
     #[must_use]
+    #[inline]
     pub fn effect(mut self, effect: Effect) -> Self {
         if let Some(place) = self.effects.get_mut(usize::from(self.count)) {
             *place = effect;
@@ -181,18 +221,42 @@ impl Instruction {
 
     /// With every register of `mask` clobbered.
     #[must_use]
+    #[inline]
     pub fn clobber(self, mask: u32) -> Self {
+        if mask == 0 {
+            return self;
+        }
         self.effect(Effect::Clobber(mask))
     }
 
     /// With this flow.
     #[must_use]
+    #[inline]
     pub fn flow(mut self, flow: Flow) -> Self {
         self.flow = flow;
         self
     }
 
+    /// With this register addressing memory.
+    #[must_use]
+    #[inline]
+    pub fn base(mut self, register: u8) -> Self {
+        if register < 32 {
+            self.bases |= 1 << register;
+        }
+        self
+    }
+
+    /// With this limit.
+    #[must_use]
+    #[inline]
+    pub fn limit(mut self, limit: Limit) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
     /// In order.
+    #[inline]
     pub fn effects(&self) -> &[Effect] {
         &self.effects[..usize::from(self.count)]
     }

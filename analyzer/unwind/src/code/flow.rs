@@ -1,6 +1,6 @@
 //! One function: control flow followed from its entry, the state computed for every instruction.
 //!
-//! Three passes. Discovery decodes everything reachable and finds where paths join. A fix point over the
+//! Discovery ([`super::listing`]) finds everything reachable and where paths join. A fix point over the
 //! blocks meets the states of joining paths, keeping only what all agree on. A last pass over
 //! the blocks reports the state at every instruction.
 //!
@@ -10,33 +10,26 @@
 //! pushes a link register that the call has overwritten (the next function's prologue), the call is
 //! taken not to return and the function is analysed again without its fall-through.
 //!
-//! Jumps that cannot be resolved lead to the code between the function's reached parts that nothing else leads to:
-//! to each such orphan with the state that all of these jumps agree on.
+//! Jumps through tables are resolved from the state at the jump ([`super::jump_table`]). Those that cannot be lead to
+//! the code between the function's reached parts that nothing else leads to: to each such orphan with the
+//! state that all of these jumps agree on.
 
-use std::cell::Cell;
-use std::collections::{BTreeSet, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet};
 
-use super::effect::{Effect, Flow, Instruction, Table, TableForm, Target};
-use super::state::{State, Value};
+use unspool_image::Arch;
 
-/// No function of more bytes is analysed.
-const LARGEST: u64 = 4 << 20;
-/// No jump table has more entries.
-const MOST_ENTRIES: u32 = 4096;
-const ALWAYS: u8 = 14;
-const NONE: u32 = u32::MAX;
+use super::effect::{Effect, Flow, Instruction, Target};
+use super::jump_table::{self, Targets};
+use super::listing::{ALWAYS, Listing};
+use super::machine::Machine;
+use super::state::{Context, NO_CALL, State, Value, bits};
+use super::text::Text;
 
-/// What the engine needs to know of the image.
-pub(crate) trait Text {
-    /// The instruction at `svma`.
-    fn decode(&self, svma: u64, thumb: bool) -> Option<Instruction>;
-    /// A word of the image.
-    fn word(&self, svma: u64) -> Option<u32>;
-    /// Known to be data.
-    fn is_data(&self, svma: u64) -> bool;
-    /// Known not to return.
-    fn never_returns(&self, target: Target) -> bool;
-}
+/// How often one function is looked at again.
+const ROUNDS: usize = 80;
+/// How many orphans unresolved jumps may lead to.
+const ORPHANS: usize = 64;
 
 /// What the analysis of one function gives.
 #[derive(Debug, Default)]
@@ -47,14 +40,22 @@ pub struct Function {
     pub end: u64,
     /// T32.
     pub thumb: bool,
-    /// Every reached instruction's address, length and state before it, in order of address.
-    pub instructions: Vec<(u64, u8, State)>,
+    /// Addresses of its code, in order: first, one past the last.
+    pub spans: Vec<(u64, u64)>,
+    /// Number of its instructions.
+    pub instructions: usize,
+    /// What was asked for of every instruction: see [`Show`].
+    pub shown: Vec<Shown>,
     /// Targets of calls.
     pub calls: Vec<Target>,
     /// Jumps out of the function and the state there.
     pub exits: Vec<(Target, State)>,
     /// Words that are loaded from the text.
     pub literals: Vec<u64>,
+    /// Addresses of code that it computes.
+    pub addresses: Vec<u64>,
+    /// It uses what a register that calls preserve held before: it is no function.
+    pub alien: bool,
     /// Something in it could not be followed or is not code.
     pub doubtful: bool,
     /// No path returns or leaves.
@@ -63,641 +64,581 @@ pub struct Function {
     pub clean: bool,
 }
 
-/// Follow the function at `start`; it ends before `end`.
-///
-/// `whole`: `end` is where the next function starts, so that code in between belongs to this one.
-pub(crate) fn follow(
-    text: &dyn Text,
-    start: Target,
-    end: u64,
-    entry: State,
-    whole: bool,
-) -> Function {
-    let mut silent: HashSet<u32> = HashSet::new();
-    let mut orphans: BTreeSet<u32> = BTreeSet::new();
-    let end = end.min(start.svma.saturating_add(LARGEST));
-    for round in 0.. {
-        let mut pass = Pass::new(text, start, end, &silent);
-        pass.orphans = orphans.iter().copied().collect();
-        pass.discover();
-        let found = pass.fix(entry.clone());
-        let fresh: Vec<u32> = found
-            .into_iter()
-            .filter(|call| !silent.contains(call))
-            .collect();
-        if whole
-            && round < 80
-            && fresh.is_empty()
-            && let Some(orphan) = pass.orphan()
-            && orphans.len() < 64
-        {
-            orphans.insert(orphan);
-            continue;
-        }
-        if fresh.is_empty() || round >= 80 {
-            return pass.report(fresh.is_empty());
-        }
-        silent.extend(fresh);
-    }
-    unreachable!("the loop above returns")
+/// One instruction, or a run of instructions of which the same is known.
+#[derive(Debug)]
+pub enum Shown {
+    /// First address, one past the last, number of the rule.
+    Run(u64, u64, u32),
+    /// Address, length, and everything known there.
+    State(u64, u8, Box<State>),
 }
 
-struct Pass<'t> {
-    text: &'t dyn Text,
-    start: Target,
-    end: u64,
-    silent: &'t HashSet<u32>,
-    decoded: Vec<Instruction>,
-    /// By halfword from the start: index in `decoded`.
-    index: Vec<u32>,
-    /// Words that are loaded as data.
-    literals: HashSet<u64>,
-    leaders: BTreeSet<u32>,
-    tables: Vec<(u32, Vec<u32>)>,
-    states: Vec<Option<State>>,
+/// Receives the state at every instruction, block by block. Returns what the function is to keep of it.
+pub(crate) trait Show {
+    /// A new instruction; `last` is what the one before it gave.
+    fn show(
+        &mut self,
+        svma: u64,
+        len: u8,
+        state: &mut State,
+        last: Option<&mut Shown>,
+    ) -> Option<Shown>;
+}
+
+/// What was found out about a function's jumps and calls in earlier rounds.
+#[derive(Debug, Default)]
+pub(super) struct Jumps {
+    /// Calls that do not return.
+    pub(super) silent: HashSet<u32>,
+    /// Resolved jumps and where they lead.
+    pub(super) tables: Vec<(u32, Targets)>,
     /// Where unresolved jumps are taken to lead.
-    orphans: Vec<u32>,
-    doubtful: bool,
-    unclean: Cell<bool>,
+    pub(super) orphans: Vec<u32>,
 }
 
-impl<'t> Pass<'t> {
-    fn new(text: &'t dyn Text, start: Target, end: u64, silent: &'t HashSet<u32>) -> Self {
-        let halves = (end.saturating_sub(start.svma) / 2) as usize;
-        Pass {
-            text,
-            start,
-            end,
-            silent,
-            decoded: Vec::new(),
-            index: vec![NONE; halves],
-            literals: HashSet::new(),
-            leaders: BTreeSet::new(),
-            tables: Vec::new(),
-            states: Vec::new(),
-            orphans: Vec::new(),
-            doubtful: false,
-            unclean: Cell::new(false),
+impl Jumps {
+    pub(super) fn targets(&self, at: u32) -> &[u32] {
+        match self.tables.iter().find(|table| table.0 == at) {
+            Some((_, targets)) => &targets.inside,
+            None => &self.orphans,
         }
     }
 
-    fn svma(&self, half: u32) -> u64 {
-        self.start.svma + 2 * u64::from(half)
+    fn is_resolved(&self, at: u32) -> bool {
+        self.tables.iter().any(|table| table.0 == at)
     }
+}
 
-    /// Position of an address of this function.
-    fn half(&self, target: Target) -> Option<u32> {
-        let inside =
-            (self.start.svma..self.end).contains(&target.svma) && target.thumb == self.start.thumb;
-        inside.then(|| ((target.svma - self.start.svma) / 2) as u32)
-    }
+/// Follows functions of one text, one after the other.
+pub(crate) struct Engine<'t> {
+    context: Context<'t>,
+    listing: Listing,
+}
 
-    fn at(&self, half: u32) -> Option<&Instruction> {
-        let index = *self.index.get(half as usize)?;
-        self.decoded.get(index as usize)
-    }
-
-    fn discover(&mut self) {
-        let mut open = vec![0u32];
-        open.extend(&self.orphans);
-        self.leaders.extend(&open);
-        while let Some(mut half) = open.pop() {
-            // Conditions of the instructions that an IT instruction governs, next first.
-            let mut governed: Vec<u8> = Vec::new();
-            let mut link_set = false;
-            while self.index.get(half as usize) == Some(&NONE) {
-                let svma = self.svma(half);
-                let decoded = if self.text.is_data(svma) || self.literals.contains(&(svma & !3)) {
-                    None
-                } else {
-                    self.text.decode(svma, self.start.thumb)
-                };
-                let Some(mut instruction) = decoded.filter(|i| svma + u64::from(i.len) <= self.end)
-                else {
-                    break;
-                };
-                if let Some(condition) = governed.pop() {
-                    instruction.condition = condition;
-                } else if instruction.it != 0 {
-                    governed = it_conditions(instruction.it);
-                }
-                if link_set && matches!(instruction.flow, Flow::Indirect) {
-                    // mov lr, pc; bx register
-                    instruction.flow = Flow::Call(None);
-                }
-                if instruction.flow == Flow::Indirect
-                    && let Some(table) = self.offset_table(half)
-                {
-                    instruction.flow = Flow::Table(table);
-                }
-                link_set = matches!(instruction.effects().first(), Some(Effect::Constant { to: 14, value }) if u64::from(*value) == svma + 8);
-                let next = half + u32::from(instruction.len) / 2;
-                let conditional = instruction.condition != ALWAYS;
-                self.index[half as usize] = self.decoded.len() as u32;
-                for effect in instruction.effects() {
-                    if let Effect::Literal { svma, .. } = effect {
-                        self.literals.insert(*svma & !3);
-                    }
-                }
-                self.decoded.push(instruction);
-                let mut targets = Vec::new();
-                let onward = match instruction.flow {
-                    Flow::Next => true,
-                    Flow::Jump(target) => {
-                        targets.extend(self.half(target));
-                        conditional
-                    }
-                    Flow::IfZero { target, .. } => {
-                        targets.extend(self.half(target));
-                        true
-                    }
-                    Flow::Call(target) => {
-                        conditional
-                            || !(self.silent.contains(&half)
-                                || target.is_some_and(|target| self.text.never_returns(target)))
-                    }
-                    Flow::Table(_) => {
-                        targets = self.table_targets(half, &instruction);
-                        if targets.is_empty() {
-                            targets.clone_from(&self.orphans);
-                        }
-                        self.tables.push((half, targets.clone()));
-                        conditional
-                    }
-                    Flow::Indirect => {
-                        self.tables.push((half, self.orphans.clone()));
-                        conditional
-                    }
-                    Flow::Return | Flow::Trap => conditional,
-                };
-                let joins = conditional && !matches!(instruction.flow, Flow::Next | Flow::Call(_))
-                    || matches!(instruction.flow, Flow::IfZero { .. });
-                for target in targets {
-                    if self.leaders.insert(target) {
-                        open.push(target);
-                    }
-                }
-                if joins && governed.is_empty() {
-                    self.leaders.insert(next);
-                }
-                if !onward {
-                    break;
-                }
-                half = next;
-            }
+impl<'t> Engine<'t> {
+    pub(crate) fn new(text: &'t Text<'t>) -> Engine<'t> {
+        Engine {
+            context: Context {
+                text,
+                machine: text.machine,
+                tables: Vec::new(),
+            },
+            listing: Listing::default(),
         }
     }
 
-    /// The table of offsets that leads to the indirect jump at `half`, if the instructions before it are
-    /// `adr table; ldr r, [table, index, lsl #2]; add r, table`.
-    fn offset_table(&self, half: u32) -> Option<Table> {
-        let mut loaded = None;
-        let mut added = false;
-        for back in (half.saturating_sub(16)..half).rev() {
-            let Some(earlier) = self.at(back) else {
-                continue;
-            };
-            match loaded {
-                None => {
-                    added |= matches!(
-                        earlier.effects().first(),
-                        Some(Effect::AddRegister {
-                            subtract: false,
-                            ..
-                        })
-                    );
-                    loaded = earlier.indexed;
-                }
-                Some((_, base, index)) => {
-                    for effect in earlier.effects() {
-                        if let Effect::Constant { to, value } = effect
-                            && *to == base
-                        {
-                            return added.then_some(Table {
-                                svma: Some(u64::from(*value)),
-                                base,
-                                index,
-                                form: TableForm::Offsets,
-                            });
-                        }
-                    }
-                }
-            }
-        }
-        None
-    }
-
-    /// Where a jump table leads. Its length is known from the comparison before it, else it ends where its
-    /// nearest target starts.
-    fn table_targets(&self, half: u32, instruction: &Instruction) -> Vec<u32> {
-        let Flow::Table(table) = instruction.flow else {
-            return Vec::new();
-        };
-        let mut bound = None;
-        let mut base = table.svma;
-        let mut back = half;
-        let mut seen = 0;
-        while back > 0 && seen < 12 && (bound.is_none() || base.is_none()) {
-            back -= 1;
-            let Some(earlier) = self.at(back) else {
-                continue;
-            };
-            seen += 1;
-            if bound.is_none()
-                && let Some((register, value)) = earlier.compares
-            {
-                // The index may have been moved to another register since; the nearest comparison is the range check.
-                let _ = register;
-                bound = Some(value);
-            }
-            for effect in earlier.effects() {
-                if let Effect::Constant { to, value } = effect
-                    && *to == table.base
-                    && base.is_none()
-                {
-                    base = Some(u64::from(*value));
-                }
-            }
-        }
-        let Some(base) = base else { return Vec::new() };
-        let here = self.svma(half);
-        let mut limit = self.end;
-        let mut targets = BTreeSet::new();
-        for entry in 0..bound.map_or(MOST_ENTRIES, |bound| {
-            bound.saturating_add(1).min(MOST_ENTRIES)
-        }) {
-            let (at, size) = match table.form {
-                TableForm::Bytes => (base + u64::from(entry), 1),
-                TableForm::Halfwords => (base + 2 * u64::from(entry), 2),
-                TableForm::Words | TableForm::Branches | TableForm::Offsets => {
-                    (base + 4 * u64::from(entry), 4)
-                }
-            };
-            if bound.is_none() && at + size > limit {
-                break;
-            }
-            let Some(word) = self.text.word(at) else {
-                break;
-            };
-            let target = match table.form {
-                TableForm::Bytes => here + 4 + 2 * u64::from(word & 0xff),
-                TableForm::Halfwords => here + 4 + 2 * u64::from(word & 0xffff),
-                TableForm::Words => u64::from(word & !1),
-                TableForm::Branches => at,
-                TableForm::Offsets => {
-                    base.wrapping_add_signed(i64::from(word as i32)) & 0xffff_fffe
-                }
-            };
-            let Some(target_half) = self.half(Target {
-                svma: target,
-                thumb: self.start.thumb,
-            }) else {
-                if bound.is_none() {
-                    break;
-                }
-                continue;
-            };
-            if target > here {
-                limit = limit.min(target);
-            }
-            targets.insert(target_half);
-            if table.form == TableForm::Branches && bound.is_none() {
-                break;
-            }
-        }
-        targets.into_iter().collect()
-    }
-
-    /// The fix point. Returns calls that seem not to return.
-    fn fix(&mut self, entry: State) -> Vec<u32> {
-        self.states = vec![None; self.index.len()];
-        let mut found = Vec::new();
-        if self.states.is_empty() {
-            return found;
-        }
-        self.states[0] = Some(entry);
-        let mut open: BTreeSet<u32> = BTreeSet::from([0]);
-        let mut steps = 200 * self.decoded.len() + 1000;
-        while let Some(leader) = open.pop_first() {
-            let Some(state) = self.states.get(leader as usize).cloned().flatten() else {
-                continue;
-            };
-            let mut edges = Vec::new();
-            let last = self.block(leader, state, &mut |_, _, _| {}, &mut edges);
-            steps = steps.saturating_sub(last);
-            if steps == 0 {
-                self.doubtful = true;
-                break;
-            }
-            for (to, state) in edges {
-                let Some(half) = to else {
-                    // Ran off the function or into what is not code.
-                    match state.after {
-                        Some(call) => found.push(call),
-                        None => self.doubtful = true,
-                    }
+    /// Follow the function at `start`; it ends before `end`.
+    ///
+    /// `whole`: `end` is where the next function starts, so that code in between belongs to this one.
+    pub(crate) fn follow(
+        &mut self,
+        start: Target,
+        end: u64,
+        entry: &State,
+        whole: bool,
+        show: &mut dyn Show,
+    ) -> Function {
+        let machine = self.context.machine;
+        self.listing.begin(start, end, machine.shift(start.thumb));
+        self.context.tables.clear();
+        let mut jumps = Jumps::default();
+        for round in 0.. {
+            self.listing.discover(&self.context, &jumps);
+            let mut fix = Fix::new(self.listing.leaders.len(), &jumps);
+            fix.run(&self.listing, &mut self.context, entry);
+            let Fix {
+                states,
+                found,
+                tables,
+                open,
+                doubtful,
+                ..
+            } = fix;
+            if round < ROUNDS {
+                if !tables.is_empty() {
+                    jumps.tables.extend(tables);
                     continue;
-                };
-                let Some(place) = self.states.get_mut(half as usize) else {
+                }
+                let before = jumps.silent.len();
+                jumps.silent.extend(&found);
+                if jumps.silent.len() != before {
                     continue;
-                };
-                match place {
-                    Some(old) => {
-                        let conflict =
-                            matches!((old.depth(), state.depth()), (Some(a), Some(b)) if a != b);
-                        if conflict && old.after != state.after && !old.shares_frame(&state) {
-                            // The path that came from a call is the one that is not real; if both did, the one
-                            // whose call is right before the place where they meet.
-                            let culprit = match (old.after, state.after) {
-                                (Some(a), Some(b)) if a < half && b < half => Some(a.max(b)),
-                                (Some(a), Some(b)) if a < half || b >= half => Some(a.min(b)),
-                                (Some(_), Some(b)) => Some(b),
-                                (a, b) => a.or(b),
-                            };
-                            found.extend(culprit);
-                        }
-                        if old.meet(&state) {
-                            open.insert(half);
-                        }
-                    }
-                    empty => {
-                        *empty = Some(state);
-                        open.insert(half);
-                    }
+                }
+                if whole
+                    && open
+                    && jumps.orphans.len() < ORPHANS
+                    && let Some(orphan) = self.orphan()
+                {
+                    jumps.orphans.push(orphan);
+                    continue;
                 }
             }
+            let settled = found.iter().all(|call| jumps.silent.contains(call));
+            return self.report(states, &jumps, doubtful || !settled, show);
         }
-        found
+        unreachable!("the loop above returns")
     }
 
-    /// Carry one block out. `edges` gets where it goes and with what state; `None` is nowhere good.
-    fn block(
-        &self,
-        leader: u32,
-        mut state: State,
-        visit: &mut dyn FnMut(u32, &Instruction, &State),
-        edges: &mut Vec<(Option<u32>, State)>,
-    ) -> usize {
-        // Consecutive instructions under one condition: the state if it holds, `state` if not.
-        let mut held: Option<(u8, State)> = None;
-        let word = |svma: u64| self.text.word(svma);
-        let mut half = leader;
-        let mut count = 0;
-        loop {
-            if half != leader && (half as usize) < self.index.len() && self.leaders.contains(&half)
-            {
-                if let Some((_, other)) = held {
-                    state.meet(&other);
-                }
-                edges.push((Some(half), state));
-                return count;
-            }
-            let Some(instruction) = self.at(half) else {
-                if let Some((_, other)) = held {
-                    state.meet(&other);
-                }
-                edges.push((None, state));
-                return count;
-            };
-            count += 1;
-            let condition = instruction.condition;
-            if let Some((of, other)) = &held
-                && condition != *of
-                && condition != *of ^ 1
-            {
-                state.meet(&other.clone());
-                held = None;
-            }
-            match &held {
-                Some((_, other)) => {
-                    let mut both = state.clone();
-                    both.meet(other);
-                    visit(half, instruction, &both);
-                }
-                None => visit(half, instruction, &state),
-            }
-            let next = half + u32::from(instruction.len) / 2;
-            let conditional = condition != ALWAYS;
-            if conditional && held.is_none() {
-                let mut taken = state.clone();
-                // `cmp r0, #0` after a clone system call, then `eq` or `ne`
-                match condition {
-                    0 => {
-                        taken.zero();
-                        state.nonzero();
-                    }
-                    1 => {
-                        taken.nonzero();
-                        state.zero();
-                    }
-                    _ => {}
-                }
-                held = Some((condition, taken));
-            }
-            let active = match &mut held {
-                Some((of, other)) if condition == *of => other,
-                _ => &mut state,
-            };
-            if active.register(14) == Value::Unknown
-                && active.after.is_some()
-                && pushes_link(instruction)
-            {
-                edges.push((None, active.clone()));
-                return count;
-            }
-            for &effect in instruction.effects() {
-                active.apply(effect, &word);
-            }
-            let mut onward = true;
-            match instruction.flow {
-                Flow::Next => {}
-                Flow::Call(target) => {
-                    let silent = self.silent.contains(&half)
-                        || target.is_some_and(|target| self.text.never_returns(target));
-                    active.called();
-                    active.after = Some(half);
-                    onward = !silent;
-                }
-                Flow::Jump(target) => {
-                    if self.half(target).is_none() && active.depth() != Some(0) {
-                        self.unclean.set(true);
-                    }
-                    // Jumps out are reported by `report`, from the state before the jump.
-                    if let Some(to) = self.half(target) {
-                        edges.push((Some(to), active.clone()));
-                    }
-                    onward = false;
-                }
-                Flow::IfZero { target, nonzero } => {
-                    let mut taken = active.clone();
-                    if nonzero {
-                        taken.nonzero();
-                        active.zero();
-                    } else {
-                        taken.zero();
-                        active.nonzero();
-                    }
-                    if let Some(to) = self.half(target) {
-                        edges.push((Some(to), taken));
-                    }
-                }
-                Flow::Table(_) => {
-                    for (_, targets) in self.tables.iter().filter(|table| table.0 == half) {
-                        for &to in targets {
-                            edges.push((Some(to), active.clone()));
-                        }
-                    }
-                    onward = false;
-                }
-                Flow::Indirect => {
-                    // Without a frame it is a tail call.
-                    if active.depth() != Some(0) {
-                        self.unclean.set(true);
-                        for (_, targets) in self.tables.iter().filter(|table| table.0 == half) {
-                            for &to in targets {
-                                edges.push((Some(to), active.clone()));
-                            }
-                        }
-                    }
-                    onward = false;
-                }
-                Flow::Return => {
-                    if active.depth() != Some(0) {
-                        self.unclean.set(true);
-                    }
-                    if active.depth().is_some_and(|depth| depth != 0) && active.after.is_some() {
-                        edges.push((None, active.clone()));
-                    }
-                    onward = false;
-                }
-                Flow::Trap => onward = false,
-            }
-            if !onward {
-                if !conditional {
-                    return count;
-                }
-                // Only the path on which the condition holds is gone.
-                match held.take() {
-                    Some((of, other)) if of != condition => state = other,
-                    _ => {}
-                }
-            }
-            half = next;
-        }
-    }
-
-    /// Code between the reached parts that nothing leads to, if there is a jump that may.
+    /// Code between the reached parts that nothing leads to.
     fn orphan(&self) -> Option<u32> {
-        let framed = |half: u32| {
-            // The block that ends with this jump.
-            let leader = self.leaders.range(..=half).next_back()?;
-            let state = self.states.get(*leader as usize)?.clone()?;
-            let mut framed = false;
-            self.block(
-                *leader,
-                state,
-                &mut |at, _, state| framed |= at == half && state.depth() != Some(0),
-                &mut Vec::new(),
-            );
-            framed.then_some(())
-        };
-        let open = self.tables.iter().any(|(half, targets)| {
-            (targets.is_empty() || *targets == self.orphans) && framed(*half).is_some()
-        });
-        if !open {
-            return None;
-        }
-        let last = self.index.iter().rposition(|index| *index != NONE)?;
-        let mut half = 0u32;
-        while (half as usize) < last {
-            if let Some(instruction) = self.at(half) {
-                half += u32::from(instruction.len) / 2;
-                continue;
+        let listing = &self.listing;
+        let mut expected = 0u32;
+        for (at, instruction) in listing.reached() {
+            while expected < at {
+                let svma = listing.svma(expected);
+                if listing.is_literal(svma) || self.context.text.is_data(svma) {
+                    expected += 2;
+                    continue;
+                }
+                let found = self.context.text.decode(svma, listing.thumb)?;
+                if is_filler(&found) {
+                    expected += u32::from(found.len);
+                    continue;
+                }
+                return (!pushes_link(&found, self.context.machine)).then_some(expected);
             }
-            let svma = self.svma(half);
-            if self.literals.contains(&(svma & !3)) || self.text.is_data(svma) {
-                half += 1;
-                continue;
-            }
-            let instruction = self.text.decode(svma, self.start.thumb)?;
-            if instruction.effects().is_empty() && instruction.flow == Flow::Next {
-                half += u32::from(instruction.len) / 2;
-                continue;
-            }
-            return (!pushes_link(&instruction)).then_some(half);
+            expected = expected.max(at + u32::from(instruction.len));
         }
         None
     }
 
-    fn report(mut self, settled: bool) -> Function {
-        let mut function = Function {
-            start: self.start.svma,
-            end: self.end,
-            thumb: self.start.thumb,
-            doubtful: self.doubtful || !settled,
-            ..Function::default()
+    fn report(
+        &mut self,
+        mut states: Vec<Option<State>>,
+        jumps: &Jumps,
+        doubtful: bool,
+        show: &mut dyn Show,
+    ) -> Function {
+        let listing = &self.listing;
+        let mut report = Report {
+            text: self.context.text,
+            listing,
+            jumps,
+            show,
+            fresh: true,
+            returns: false,
+            unclean: false,
+            function: Function {
+                start: listing.start,
+                end: listing.end,
+                thumb: listing.thumb,
+                doubtful,
+                literals: listing.literals.clone(),
+                ..Function::default()
+            },
         };
-        self.unclean.set(false);
-        let leaders: Vec<u32> = self.leaders.iter().copied().collect();
-        let mut returns = false;
-        for leader in leaders {
-            let Some(state) = self.states.get_mut(leader as usize).and_then(Option::take) else {
-                continue;
-            };
-            let mut edges = Vec::new();
-            self.block(
-                leader,
-                state,
-                &mut |half, instruction, state| {
-                    let svma = self.svma(half);
-                    function
-                        .instructions
-                        .push((svma, instruction.len, state.clone()));
-                    for effect in instruction.effects() {
-                        if let Effect::Literal { svma, .. } = effect {
-                            function.literals.push(*svma);
-                        }
-                    }
-                    match instruction.flow {
-                        Flow::Call(Some(target)) => function.calls.push(target),
-                        Flow::Jump(target) | Flow::IfZero { target, .. }
-                            if self.half(target).is_none() =>
-                        {
-                            returns = true;
-                            function.exits.push((target, state.clone()));
-                        }
-                        Flow::Return | Flow::Indirect => returns = true,
-                        _ => {}
-                    }
-                },
-                &mut edges,
-            );
+        for (&leader, state) in listing.leaders.iter().zip(&mut states) {
+            if let Some(mut state) = state.take() {
+                state.dirty = true;
+                report.fresh = true;
+                block(
+                    listing,
+                    &mut self.context,
+                    jumps,
+                    leader,
+                    state,
+                    &mut report,
+                );
+            }
         }
-        function.endless = !returns;
-        function.clean = returns && !self.unclean.get();
-        function.instructions.sort_by_key(|entry| entry.0);
+        let mut function = report.function;
+        function.endless = !report.returns;
+        function.clean = report.returns && !report.unclean;
+        function.spans.sort_unstable();
         function
     }
 }
 
-/// A prologue's `push {.., lr}`.
-fn pushes_link(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.effects(),
-        [Effect::Add { to: 13, from: 13, by }, Effect::Store { base: 13, mask, .. }]
-            if *by < 0 && mask >> 14 & 1 == 1
-    )
+/// What happens while a block is carried out.
+trait Follow {
+    /// Before an instruction.
+    fn visit(&mut self, at: u32, instruction: &Instruction, state: &mut State);
+    /// Control goes from here with this state; `None`: nowhere good.
+    fn edge(&mut self, listing: &Listing, to: Option<u32>, state: &State);
+    /// A return, or a jump that leaves or may leave.
+    fn leave(&mut self, listing: &Listing, at: u32, state: &State, context: &Context<'_>);
 }
 
-/// Conditions of the instructions of an IT block, last first. `it` is the low byte of the instruction:
-/// `cccc mmmm`, firstcond and mask (ARM ARM, A7.7.38).
-fn it_conditions(it: u8) -> Vec<u8> {
-    let (first, mask) = (it >> 4, it & 0xf);
-    let count = 4 - mask.trailing_zeros() as u8;
-    let mut conditions = vec![first];
-    for index in 1..count {
-        conditions.push(first & 0xe | mask >> (4 - index) & 1);
+/// Carry one block out. Returns the number of its instructions.
+fn block(
+    listing: &Listing,
+    context: &mut Context<'_>,
+    jumps: &Jumps,
+    leader: u32,
+    mut state: State,
+    follow: &mut impl Follow,
+) -> usize {
+    // Consecutive instructions under one condition: the state if it holds, `state` if not.
+    let mut held: Option<(u8, Box<State>)> = None;
+    let mut at = leader;
+    let mut count = 0;
+    loop {
+        let (instruction, joins) = match listing.joined(at) {
+            Some((instruction, None)) => (instruction, false),
+            Some((instruction, Some(_))) => (instruction, at != leader),
+            None => {
+                if let Some((_, other)) = held {
+                    state.meet(&other);
+                }
+                follow.edge(listing, None, &state);
+                return count;
+            }
+        };
+        if joins {
+            if let Some((_, other)) = held {
+                state.meet(&other);
+            }
+            follow.edge(listing, Some(at), &state);
+            return count;
+        }
+        count += 1;
+        let condition = instruction.condition;
+        if let Some((of, other)) = &held
+            && condition != *of
+            && condition != *of ^ 1
+        {
+            state.meet(other);
+            held = None;
+        }
+        match &held {
+            Some((_, other)) => {
+                let mut both = state.clone();
+                both.meet(other);
+                both.dirty = true;
+                state.dirty = true;
+                follow.visit(at, instruction, &mut both);
+            }
+            None => follow.visit(at, instruction, &mut state),
+        }
+        let next = at + u32::from(instruction.len);
+        let conditional = condition != ALWAYS;
+        if conditional && held.is_none() {
+            let mut taken = Box::new(state.clone());
+            // `cmp r0, #0` after a clone system call, then `eq` or `ne`
+            match condition {
+                0 => {
+                    taken.zero();
+                    state.nonzero();
+                }
+                1 => {
+                    taken.nonzero();
+                    state.zero();
+                }
+                _ => {}
+            }
+            held = Some((condition, taken));
+        }
+        let active = match &mut held {
+            Some((of, other)) if condition == *of => &mut **other,
+            _ => &mut state,
+        };
+        if active.after != NO_CALL
+            && context.machine.link
+            && active.register(context.machine.ra) == Value::Unknown
+            && pushes_link(instruction, context.machine)
+        {
+            follow.edge(listing, None, active);
+            return count;
+        }
+        for &effect in instruction.effects() {
+            active.apply(effect, context);
+        }
+        let mut onward = true;
+        match instruction.flow {
+            Flow::Next => {}
+            Flow::Call(target) => {
+                let silent = jumps.silent.contains(&at)
+                    || target.is_some_and(|target| context.text.never_returns(target));
+                active.called();
+                active.after = at;
+                onward = !silent;
+            }
+            Flow::Jump(target) => {
+                match listing.position(target) {
+                    Some(to) => follow.edge(listing, Some(to), active),
+                    None => follow.leave(listing, at, active, context),
+                }
+                onward = false;
+            }
+            Flow::Branch(target) => match listing.position(target) {
+                Some(to) => follow.edge(listing, Some(to), active),
+                None => follow.leave(listing, at, active, context),
+            },
+            Flow::IfZero { target, nonzero } => {
+                let mut taken = active.clone();
+                if nonzero {
+                    taken.nonzero();
+                    active.zero();
+                } else {
+                    taken.zero();
+                    active.nonzero();
+                }
+                match listing.position(target) {
+                    Some(to) => follow.edge(listing, Some(to), &taken),
+                    None => follow.leave(listing, at, &taken, context),
+                }
+            }
+            Flow::Table(_) | Flow::Indirect(_) => {
+                // Without a frame it is a tail call, unless it was resolved.
+                let resolved = jumps.is_resolved(at);
+                if resolved || active.has_frame() {
+                    for &to in jumps.targets(at) {
+                        follow.edge(listing, Some(to), active);
+                    }
+                }
+                if !resolved {
+                    follow.leave(listing, at, active, context);
+                }
+                onward = false;
+            }
+            Flow::Return => {
+                follow.leave(listing, at, active, context);
+                if active.depth().is_some() && active.has_frame() && active.after != NO_CALL {
+                    follow.edge(listing, None, active);
+                }
+                onward = false;
+            }
+            Flow::Trap => onward = false,
+        }
+        if !onward {
+            if !conditional {
+                return count;
+            }
+            // Only the path on which the condition holds is gone.
+            match held.take() {
+                Some((of, other)) if of != condition => state = *other,
+                _ => {}
+            }
+        }
+        at = next;
     }
-    conditions.reverse();
-    conditions
+}
+
+/// The fix point.
+struct Fix<'j> {
+    jumps: &'j Jumps,
+    states: Vec<Option<State>>,
+    /// Positions whose states changed, nearest first.
+    queue: BinaryHeap<Reverse<u32>>,
+    waiting: Vec<bool>,
+    /// Calls that seem not to return.
+    found: Vec<u32>,
+    /// Jumps that were resolved for the first time.
+    tables: Vec<(u32, Targets)>,
+    /// A jump with a frame is not resolved.
+    open: bool,
+    doubtful: bool,
+}
+
+impl<'j> Fix<'j> {
+    fn new(states: usize, jumps: &'j Jumps) -> Self {
+        Fix {
+            jumps,
+            states: vec![None; states],
+            queue: BinaryHeap::new(),
+            waiting: vec![false; states],
+            found: Vec::new(),
+            tables: Vec::new(),
+            open: false,
+            doubtful: false,
+        }
+    }
+
+    fn run(&mut self, listing: &Listing, context: &mut Context<'_>, entry: &State) {
+        let Some(first) = listing.state(0) else {
+            self.doubtful = true;
+            return;
+        };
+        self.states[first] = Some(entry.clone());
+        self.push(first, 0);
+        let mut steps = 200 * listing.len() + 1000;
+        let jumps = self.jumps;
+        while let Some(Reverse(leader)) = self.queue.pop() {
+            let Some(number) = listing.state(leader) else {
+                continue;
+            };
+            self.waiting[number] = false;
+            let Some(state) = self.states[number].clone() else {
+                continue;
+            };
+            let done = block(listing, context, jumps, leader, state, self);
+            steps = steps.saturating_sub(done);
+            if steps == 0 {
+                self.doubtful = true;
+                return;
+            }
+        }
+    }
+
+    fn push(&mut self, number: usize, at: u32) {
+        if !self.waiting[number] {
+            self.waiting[number] = true;
+            self.queue.push(Reverse(at));
+        }
+    }
+}
+
+impl Follow for Fix<'_> {
+    fn visit(&mut self, _: u32, _: &Instruction, _: &mut State) {}
+
+    fn edge(&mut self, listing: &Listing, to: Option<u32>, state: &State) {
+        let Some((at, number)) = to.and_then(|at| Some((at, listing.state(at)?))) else {
+            // Ran off the function or into what is not code.
+            match state.after {
+                NO_CALL => self.doubtful = true,
+                call => self.found.push(call),
+            }
+            return;
+        };
+        match &mut self.states[number] {
+            Some(old) => {
+                let conflict = matches!((old.depth(), state.depth()), (Some(a), Some(b)) if a != b);
+                if conflict && old.after != state.after && !old.shares_frame(state) {
+                    // The path that came from a call is the one that is not real; if both did, the one
+                    // whose call is right before the place where they meet.
+                    let culprit = match (old.after, state.after) {
+                        (NO_CALL, call) | (call, NO_CALL) => call,
+                        (a, b) if a < at && b < at => a.max(b),
+                        (a, b) if a < at || b >= at => a.min(b),
+                        (_, b) => b,
+                    };
+                    self.found.push(culprit);
+                }
+                if old.meet(state) {
+                    self.push(number, at);
+                }
+            }
+            empty => {
+                *empty = Some(state.clone());
+                self.push(number, at);
+            }
+        }
+    }
+
+    fn leave(&mut self, listing: &Listing, at: u32, state: &State, context: &Context<'_>) {
+        let Some(instruction) = listing.at(at) else {
+            return;
+        };
+        if !matches!(instruction.flow, Flow::Table(_) | Flow::Indirect(_))
+            || self.tables.iter().any(|table| table.0 == at)
+        {
+            return;
+        }
+        let targets = jump_table::targets(listing, context, at, state);
+        if !targets.is_empty() {
+            self.tables.push((at, targets));
+        } else if state.has_frame() {
+            self.open = true;
+        }
+    }
+}
+
+/// The last pass.
+struct Report<'r> {
+    text: &'r Text<'r>,
+    listing: &'r Listing,
+    jumps: &'r Jumps,
+    show: &'r mut dyn Show,
+    /// A block begins.
+    fresh: bool,
+    returns: bool,
+    unclean: bool,
+    function: Function,
+}
+
+impl Follow for Report<'_> {
+    fn visit(&mut self, at: u32, instruction: &Instruction, state: &mut State) {
+        let svma = self.listing.svma(at);
+        let function = &mut self.function;
+        let end = svma + u64::from(instruction.len);
+        function.instructions += 1;
+        match function.spans.last_mut() {
+            Some(span) if span.1 == svma => span.1 = end,
+            _ => function.spans.push((svma, end)),
+        }
+        let last = (!std::mem::take(&mut self.fresh))
+            .then(|| function.shown.last_mut())
+            .flatten();
+        if let Some(shown) = self.show.show(svma, instruction.len, state, last) {
+            function.shown.push(shown);
+        }
+        for &effect in instruction.effects() {
+            let value = match effect {
+                Effect::Constant { value, .. } => Some(value),
+                Effect::Add { from, by, .. } => match state.register(from) {
+                    Value::Constant(value) => Some(value.wrapping_add_signed(by)),
+                    _ => None,
+                },
+                _ => None,
+            };
+            // Half-made addresses (`adrp`, `add r3, pc`) are none.
+            let whole = match self.text.machine.arch {
+                Arch::Arm => value.is_some_and(|value| value & 1 == 1),
+                Arch::Aarch64 => value.is_some_and(|value| value & 0xfff != 0),
+                _ => true,
+            };
+            if whole
+                && let Some(value) = value
+                && self.text.is_text(u64::from(value))
+            {
+                function.addresses.push(u64::from(value));
+            }
+        }
+        let machine = self.text.machine;
+        if bits(instruction.bases & machine.preserved)
+            .any(|register| state.register(register) == Value::Entry(register))
+        {
+            function.alien = true;
+        }
+        match instruction.flow {
+            Flow::Call(Some(target)) => function.calls.push(target),
+            Flow::Jump(target) | Flow::Branch(target) | Flow::IfZero { target, .. }
+                if self.listing.position(target).is_none() =>
+            {
+                self.returns = true;
+                function.exits.push((target, state.clone()));
+            }
+            Flow::Indirect(_) | Flow::Table(_) if self.jumps.is_resolved(at) => {
+                let tables = self.jumps.tables.iter().filter(|table| table.0 == at);
+                for &svma in tables.flat_map(|table| &table.1.outside) {
+                    let target = Target {
+                        svma,
+                        thumb: function.thumb,
+                    };
+                    function.exits.push((target, state.clone()));
+                }
+            }
+            Flow::Return | Flow::Indirect(_) => self.returns = true,
+            _ => {}
+        }
+    }
+
+    fn edge(&mut self, _: &Listing, _: Option<u32>, _: &State) {}
+
+    fn leave(&mut self, listing: &Listing, at: u32, state: &State, _: &Context<'_>) {
+        let resolved = listing
+            .at(at)
+            .is_some_and(|i| matches!(i.flow, Flow::Indirect(_)))
+            && self.jumps.is_resolved(at);
+        self.unclean |= state.has_frame() && !resolved;
+    }
+}
+
+/// A prologue's `push {.., lr}`, `stp x29, x30, [sp, #-n]!`.
+fn pushes_link(instruction: &Instruction, machine: &Machine) -> bool {
+    let effects = instruction.effects();
+    machine.link
+        && matches!(
+            effects.first(),
+            Some(Effect::Add { to, from, by }) if *to == machine.sp && from == to && *by < 0
+        )
+        && effects.iter().any(|effect| {
+            matches!(effect, Effect::Store { base, mask, .. }
+                if *base == machine.sp && mask >> machine.ra & 1 == 1)
+        })
+}
+
+/// An instruction that does nothing.
+pub(super) fn is_filler(instruction: &Instruction) -> bool {
+    instruction.effects().is_empty() && instruction.flow == Flow::Next
 }

@@ -1,16 +1,20 @@
 //! What is known at one instruction: registers and stack slots relative to the function's entry.
+//!
+//! Addresses on the stack are known relative to the CFA or, once the stack pointer was aligned or moved by
+//! an unknown amount, relative to that unknown place, of which there is one at a time (`Base`). A state
+//! is copied at every branch, so it is one flat piece of memory.
 
-use super::effect::Effect;
+use super::effect::{Effect, Entry};
+use super::machine::Machine;
+use super::text::Text;
 use crate::rule::{Cfa, Place};
 
 /// Registers tracked.
-pub(crate) const REGISTERS: usize = 16;
+pub(crate) const REGISTERS: usize = 32;
 /// Stack slots tracked; more are forgotten, which makes their registers unknown, never wrong.
-const MOST_SLOTS: usize = 64;
-const SP: usize = 13;
-const LR: u8 = 14;
-/// Registers that a call preserves.
-const PRESERVED: u32 = 0b1111_1111_0000;
+const MOST_SLOTS: usize = 28;
+/// No call yet.
+pub(super) const NO_CALL: u32 = u32::MAX;
 
 /// A register's or slot's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,40 +25,109 @@ pub enum Value {
     Entry(u8),
     /// `cfa + offset`
     Cfa(i32),
+    /// `base + offset`: base is the stack pointer at the last place that moved it by an unknown amount.
+    Base(i32),
     /// A constant.
     Constant(u32),
+    /// An entry of the jump table of this number.
+    Loaded(u16),
+    /// The target of the jump table of this number.
+    Target(u16),
+}
+
+/// A place on the stack and what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot {
+    /// `Value::Cfa` or `Value::Base`.
+    at: Value,
+    value: Value,
+}
+
+/// A jump table as the code computes it: `target + (*(table + index * size) << shift)`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct JumpTable {
+    pub(super) table: u64,
+    pub(super) entry: Entry,
+    /// What entries are added to.
+    pub(super) target: u64,
+    pub(super) shift: u8,
+}
+
+/// What instructions are carried out in.
+pub(super) struct Context<'t> {
+    pub(super) text: &'t Text<'t>,
+    pub(super) machine: &'static Machine,
+    /// By number.
+    pub(super) tables: Vec<JumpTable>,
+}
+
+impl Context<'_> {
+    fn table(&mut self, table: JumpTable) -> Option<u16> {
+        if let Some(known) = self.tables.iter().position(|other| *other == table) {
+            return Some(known as u16);
+        }
+        let number = u16::try_from(self.tables.len()).ok()?;
+        self.tables.push(table);
+        Some(number)
+    }
 }
 
 /// Everything known before one instruction executes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct State {
     registers: [Value; REGISTERS],
-    /// Offset from the CFA, content; sorted.
-    slots: Vec<(i32, Value)>,
+    slots: [Slot; MOST_SLOTS],
+    count: u8,
     /// There is no caller: the start of a thread.
     root: bool,
-    /// A clone system call was just made: the child is where r0 is 0.
+    /// A clone system call was just made: the child is where its result is 0.
     forked: bool,
-    /// The last call on every path to here since one joined another; see `flow`.
-    pub(super) after: Option<u32>,
+    /// The return address in its register carries a pointer authentication code.
+    signed: bool,
+    /// Something a rule is made of changed since this was last cleared.
+    pub(super) dirty: bool,
+    /// The last call on every path to here since one joined another, [`NO_CALL`] if none; see `flow`.
+    pub(super) after: u32,
+    machine: &'static Machine,
 }
 
 impl State {
     /// At a function's first instruction.
-    pub fn entry() -> State {
+    pub(crate) fn entry(machine: &'static Machine) -> State {
         let mut registers = [Value::Unknown; REGISTERS];
-        for (number, value) in registers.iter_mut().enumerate() {
-            *value = Value::Entry(number as u8);
+        for number in 0..machine.registers {
+            registers[usize::from(number)] = Value::Entry(number);
         }
-        registers[SP] = Value::Cfa(0);
-        registers[15] = Value::Unknown;
-        State {
+        registers[usize::from(machine.sp)] = Value::Cfa(-machine.entry_depth);
+        let empty = Slot {
+            at: Value::Unknown,
+            value: Value::Unknown,
+        };
+        let mut state = State {
             registers,
-            slots: Vec::new(),
+            slots: [empty; MOST_SLOTS],
+            count: 0,
             root: false,
             forked: false,
-            after: None,
+            signed: false,
+            dirty: true,
+            after: NO_CALL,
+            machine,
+        };
+        if machine.arch == unspool_image::Arch::Arm {
+            state.registers[15] = Value::Unknown;
         }
+        if !machine.link {
+            state.store(Value::Cfa(-machine.slot), Value::Entry(machine.ra));
+        }
+        state
+    }
+
+    /// At the first instruction of a program, which has no caller.
+    pub(crate) fn root(machine: &'static Machine) -> State {
+        let mut state = State::entry(machine);
+        state.root = true;
+        state
     }
 
     /// A register's content.
@@ -65,58 +138,124 @@ impl State {
             .unwrap_or(Value::Unknown)
     }
 
+    /// What the stack holds at `at`, a [`Value::Cfa`] or [`Value::Base`].
+    pub fn slot(&self, at: Value) -> Value {
+        self.slots()
+            .iter()
+            .find(|slot| slot.at == at)
+            .map_or(Value::Unknown, |slot| slot.value)
+    }
+
+    fn slots(&self) -> &[Slot] {
+        &self.slots[..usize::from(self.count)]
+    }
+
     /// How far the stack pointer is below the CFA.
     pub fn depth(&self) -> Option<i32> {
-        match self.registers[SP] {
+        match self.register(self.machine.sp) {
             Value::Cfa(offset) => Some(offset.wrapping_neg()),
             _ => None,
         }
     }
 
-    /// Every place where the entry value of `register` is now.
+    /// The stack pointer is where it was at the function's entry, or not known.
+    pub(super) fn has_frame(&self) -> bool {
+        self.depth() != Some(self.machine.entry_depth)
+    }
+
+    /// There is no caller.
+    pub fn is_root(&self) -> bool {
+        self.root
+    }
+
+    /// The return address is signed.
+    pub fn is_signed(&self) -> bool {
+        self.signed
+    }
+
+    /// Calls leave the return address in a register.
+    pub fn has_link_register(&self) -> bool {
+        self.machine.link
+    }
+
+    /// Where the return address is kept.
+    pub fn return_places(&self) -> impl Iterator<Item = Place> {
+        self.places_of(self.machine.ra)
+    }
+
+    /// Every place where the entry value of `register` is now: itself, the stack, other registers.
     pub fn places_of(&self, register: u8) -> impl Iterator<Item = Place> {
         let wanted = Value::Entry(register);
         let same = (self.register(register) == wanted).then_some(Place::Same);
-        let other = (0..15u8)
+        let other = (0..self.machine.registers)
             .filter(move |&n| n != register && self.register(n) == wanted)
             .map(Place::Register);
         let slots = self
-            .slots
+            .slots()
             .iter()
-            .filter(move |slot| slot.1 == wanted)
-            .map(|slot| Place::AtCfa(slot.0));
+            .filter(move |slot| slot.value == wanted)
+            .filter_map(|slot| match slot.at {
+                Value::Cfa(offset) => Some(Place::AtCfa(offset)),
+                at => self
+                    .by_base(at)
+                    .map(|(register, offset)| Place::AtRegister { register, offset }),
+            });
         same.into_iter().chain(slots).chain(other)
     }
 
-    /// CFA, return address and saved registers, where all of the first two are known.
-    pub(crate) fn rule(&self, saved: &mut Vec<(u8, Place)>) -> Option<(Cfa, Place)> {
+    /// A register by which an address relative to the base is known, and the offset from it.
+    fn by_base(&self, at: Value) -> Option<(u8, i32)> {
+        let Value::Base(at) = at else { return None };
+        self.bases().find_map(|number| match self.register(number) {
+            Value::Base(offset) => Some((number, at.checked_sub(offset)?)),
+            _ => None,
+        })
+    }
+
+    fn bases(&self) -> impl Iterator<Item = u8> + use<> {
+        let machine = self.machine;
+        machine.frames.iter().copied().chain([machine.sp])
+    }
+
+    /// CFA, return address and saved registers, where all of the first two are known. `expression` keeps a DWARF
+    /// expression.
+    pub(crate) fn rule(
+        &self,
+        saved: &mut Vec<(u8, Place)>,
+        expression: &mut dyn FnMut(&[u8]) -> crate::rule::Expression,
+    ) -> Option<(Cfa, Place)> {
         saved.clear();
         if self.root {
             return Some((Cfa::Unknown, Place::Undefined));
         }
-        let base = |number: usize| match self.registers[number] {
-            Value::Cfa(offset) => Some(Cfa::Register {
-                register: number as u8,
-                offset: offset.wrapping_neg(),
-            }),
-            _ => None,
+        let machine = self.machine;
+        let by_register =
+            [machine.sp]
+                .iter()
+                .chain(machine.frames)
+                .find_map(|&register| match self.register(register) {
+                    Value::Cfa(offset) => Some(Cfa::Register {
+                        register,
+                        offset: offset.wrapping_neg(),
+                    }),
+                    _ => None,
+                });
+        let cfa = match by_register {
+            Some(cfa) => cfa,
+            None => Cfa::Expression(expression(&self.dereference()?)),
         };
-        let cfa = [SP, 7, 11]
-            .into_iter()
-            .chain([4, 5, 6, 8, 9, 10, 12])
-            .find_map(base)?;
-        // Start code clears lr (and fp) to say that nothing called it.
-        // A row is looked up inside the call instruction too, which is about to overwrite lr: the stack, if the
-        // return address is there, is the better place.
+        // A row is looked up inside the call instruction too, which is about to overwrite the link register: the
+        // stack, if the return address is there, is the better place.
         let stored = self
-            .places_of(LR)
-            .find(|place| matches!(place, Place::AtCfa(_)));
-        let ra = match stored.or_else(|| self.places_of(LR).next()) {
+            .return_places()
+            .find(|place| matches!(place, Place::AtCfa(_) | Place::AtRegister { .. }));
+        let ra = match stored.or_else(|| self.return_places().next()) {
             Some(place) => place,
-            None if self.registers[usize::from(LR)] == Value::Constant(0) => Place::Undefined,
+            // Start code clears the link register to say that nothing called it.
+            None if self.register(machine.ra) == Value::Constant(0) => Place::Undefined,
             None => return None,
         };
-        for register in 4..=11u8 {
+        for register in bits(machine.preserved) {
             match self.places_of(register).next() {
                 Some(Place::Same) => {}
                 Some(place) => saved.push((register, place)),
@@ -126,13 +265,34 @@ impl State {
         Some((cfa, ra))
     }
 
-    /// Carry `effect` out. `word` reads the image.
-    pub(super) fn apply(&mut self, effect: Effect, word: &dyn Fn(u64) -> Option<u32>) {
+    /// The CFA as an expression: a slot known by a register holds it.
+    fn dereference(&self) -> Option<Vec<u8>> {
+        self.slots().iter().find_map(|slot| {
+            let Value::Cfa(held) = slot.value else {
+                return None;
+            };
+            let (register, offset) = self.by_base(slot.at)?;
+            // DW_OP_bregN, DW_OP_deref, DW_OP_consts, DW_OP_minus
+            let mut bytes = vec![0x70 + register];
+            leb128(&mut bytes, offset);
+            bytes.push(0x06);
+            if held != 0 {
+                bytes.push(0x11);
+                leb128(&mut bytes, held);
+                bytes.push(0x1c);
+            }
+            Some(bytes)
+        })
+    }
+
+    /// Carry `effect` out.
+    pub(super) fn apply(&mut self, effect: Effect, context: &mut Context<'_>) {
         match effect {
             Effect::Clobber(mask) => self.clobber(mask),
             Effect::Add { to, from, by } => {
                 let value = match self.register(from) {
                     Value::Cfa(offset) => offset.checked_add(by).map(Value::Cfa),
+                    Value::Base(offset) => offset.checked_add(by).map(Value::Base),
                     Value::Constant(value) => Some(Value::Constant(value.wrapping_add_signed(by))),
                     value if by == 0 => Some(value),
                     _ => None,
@@ -144,23 +304,24 @@ impl State {
                 from,
                 by,
                 subtract,
+                shift,
+                signed,
             } => {
-                let value = match (self.register(from), self.register(by)) {
-                    (Value::Cfa(offset), Value::Constant(by))
-                    | (Value::Constant(by), Value::Cfa(offset))
-                        if !subtract || matches!(self.register(from), Value::Cfa(_)) =>
-                    {
-                        let by = by as i32;
-                        let sum = if subtract {
-                            offset.checked_sub(by)
-                        } else {
-                            offset.checked_add(by)
-                        };
-                        sum.map(Value::Cfa)
+                let (left, right) = (self.register(from), self.register(by));
+                let value = match (left, right) {
+                    (Value::Constant(target), Value::Loaded(table)) if !subtract => {
+                        computed(context, table, target, shift, signed)
                     }
-                    _ => None,
+                    (Value::Loaded(table), Value::Constant(target)) if !subtract && shift == 0 => {
+                        computed(context, table, target, 0, signed)
+                    }
+                    _ => sum(left, right, subtract, shift),
                 };
-                self.set(to, value.unwrap_or(Value::Unknown));
+                if value == Value::Unknown && to == self.machine.sp {
+                    self.set_anchor();
+                } else {
+                    self.set(to, value);
+                }
             }
             Effect::Constant { to, value } => self.set(to, Value::Constant(value)),
             Effect::High { to, value } => {
@@ -171,61 +332,110 @@ impl State {
                 self.set(to, value);
             }
             Effect::Literal { to, svma } => {
-                self.set(to, word(svma).map_or(Value::Unknown, Value::Constant));
+                let word = context.text.word(svma);
+                self.set(to, word.map_or(Value::Unknown, Value::Constant));
+            }
+            Effect::Align { to, from } => {
+                if to == self.machine.sp && matches!(self.register(from), Value::Cfa(_)) {
+                    self.set_anchor();
+                } else {
+                    self.set(to, Value::Unknown);
+                }
+            }
+            Effect::Indexed { to, base, entry } => {
+                let value = match self.register(base) {
+                    Value::Constant(table) => context
+                        .table(JumpTable {
+                            table: u64::from(table),
+                            entry,
+                            target: 0,
+                            shift: 0,
+                        })
+                        .map(Value::Loaded),
+                    _ => None,
+                };
+                self.set(to, value.unwrap_or(Value::Unknown));
             }
             Effect::Store { base, offset, mask } => {
-                if let Value::Cfa(start) = self.register(base) {
-                    let mut at = start.saturating_add(offset);
-                    for register in bits(mask) {
-                        self.store(at, self.register(register));
-                        at = at.saturating_add(4);
-                    }
+                let Some(mut at) = moved(self.register(base), offset) else {
+                    return;
+                };
+                for register in bits(mask) {
+                    self.store(at, self.register(register));
+                    at = moved(at, self.machine.slot).unwrap_or(Value::Unknown);
                 }
             }
             Effect::Load { base, offset, mask } => {
-                let start = match self.register(base) {
-                    Value::Cfa(start) => Some(start.saturating_add(offset)),
-                    _ => None,
-                };
-                let mut loaded = [Value::Unknown; 32];
-                for (index, register) in bits(mask).enumerate() {
-                    loaded[usize::from(register)] = start.map_or(Value::Unknown, |start| {
-                        self.slot(start.saturating_add(4 * index as i32))
-                    });
-                }
+                let mut at = moved(self.register(base), offset);
+                // Last, since slots below a new stack pointer are forgotten.
+                let mut sp = None;
                 for register in bits(mask) {
-                    self.set(register, loaded[usize::from(register)]);
+                    let value = at.map_or(Value::Unknown, |at| self.slot(at));
+                    if register == self.machine.sp {
+                        sp = Some(value);
+                    } else {
+                        self.set(register, value);
+                    }
+                    at = at.and_then(|at| moved(at, self.machine.slot));
                 }
+                if let Some(value) = sp {
+                    self.set(self.machine.sp, value);
+                }
+            }
+            Effect::Sign(signed) => {
+                self.dirty |= self.signed != signed;
+                self.signed = signed;
             }
             Effect::SystemCall => {
-                // clone 120, clone3 435 (arch/arm/tools/syscall.tbl)
-                self.forked = matches!(self.register(7), Value::Constant(120 | 435));
-                self.set(0, Value::Unknown);
+                let number = self.register(self.machine.call_number);
+                self.forked =
+                    matches!(number, Value::Constant(n) if self.machine.forks.contains(&n));
+                self.set(self.machine.result, Value::Unknown);
             }
         }
+    }
+
+    /// The stack pointer becomes the base that addresses are relative to, unless another still is.
+    fn set_anchor(&mut self) {
+        let sp = usize::from(self.machine.sp);
+        let others = (0..REGISTERS).any(|n| n != sp && matches!(self.registers[n], Value::Base(_)));
+        self.dirty = true;
+        if others {
+            self.registers[sp] = Value::Unknown;
+            return;
+        }
+        self.keep_slots(|slot| !matches!(slot.at, Value::Base(_)));
+        for index in 0..usize::from(self.count) {
+            if matches!(self.slots[index].value, Value::Base(_)) {
+                self.slots[index].value = Value::Unknown;
+            }
+        }
+        self.registers[sp] = Value::Base(0);
     }
 
     /// A call returned.
     pub(super) fn called(&mut self) {
-        self.clobber(0xffff & !PRESERVED & !(1 << SP));
+        let machine = self.machine;
+        self.clobber(!machine.preserved & !(1 << machine.sp));
     }
 
-    /// The state where r0 was found to be zero: after a clone system call, the child's.
+    /// The state where a system call's result was found to be zero: after clone, the child's.
     pub(super) fn zero(&mut self) {
         if self.forked {
             self.root = true;
             self.forked = false;
+            self.dirty = true;
         }
     }
 
-    /// The state where r0 was found not to be zero.
+    /// The state where it was found not to be zero.
     pub(super) fn nonzero(&mut self) {
         self.forked = false;
     }
 
     /// Whether both states know the frame by the same register, so that stack pointers may differ: `alloca`.
     pub(super) fn shares_frame(&self, other: &State) -> bool {
-        (4..=11).any(|register| {
+        bits(self.machine.preserved).any(|register| {
             let value = self.register(register);
             matches!(value, Value::Cfa(_)) && value == other.register(register)
         })
@@ -240,21 +450,40 @@ impl State {
                 changed = true;
             }
         }
-        let before = self.slots.len();
-        self.slots
-            .retain(|slot| other.slots.binary_search(slot).is_ok());
-        changed |= self.slots.len() != before;
+        let before = self.count;
+        if self.slots() != other.slots() {
+            self.keep_slots(|slot| other.slots().contains(slot));
+        }
+        changed |= self.count != before;
         // Both a thread's start and not: the rules of the part that has a caller serve.
         if self.root && !other.root {
             self.root = false;
             changed = true;
         }
         self.forked &= other.forked;
-        if self.after != other.after && self.after.is_some() {
-            self.after = None;
+        if self.signed && !other.signed {
+            self.signed = false;
             changed = true;
         }
+        if self.after != other.after && self.after != NO_CALL {
+            self.after = NO_CALL;
+            changed = true;
+        }
+        self.dirty |= changed;
         changed
+    }
+
+    fn keep_slots(&mut self, keep: impl Fn(&Slot) -> bool) {
+        let mut kept = 0;
+        for index in 0..usize::from(self.count) {
+            let slot = self.slots[index];
+            if keep(&slot) {
+                self.slots[kept] = slot;
+                kept += 1;
+            }
+        }
+        self.dirty |= kept != usize::from(self.count);
+        self.count = kept as u8;
     }
 
     fn clobber(&mut self, mask: u32) {
@@ -264,62 +493,147 @@ impl State {
     }
 
     fn set(&mut self, register: u8, value: Value) {
-        let Some(place) = self.registers.get_mut(usize::from(register)) else {
-            return;
-        };
-        if register == 15 {
+        if register >= self.machine.registers || register == 15 && self.machine.slot == 4 {
             return;
         }
+        let place = &mut self.registers[usize::from(register)];
+        if *place == value {
+            return;
+        }
+        let relevant = |value: Value| match value {
+            Value::Entry(of) => self.machine.follows(of),
+            Value::Cfa(_) | Value::Base(_) => true,
+            _ => false,
+        };
+        self.dirty |= relevant(*place) || relevant(value) || register == self.machine.ra;
         *place = value;
-        if usize::from(register) == SP
-            && let Value::Cfa(offset) = value
-        {
+        if register == self.machine.sp {
             // Below sp nothing lasts.
-            self.slots.retain(|slot| slot.0 >= offset);
-        }
-    }
-
-    fn slot(&self, at: i32) -> Value {
-        match self.slots.binary_search_by_key(&at, |slot| slot.0) {
-            Ok(index) => self.slots[index].1,
-            Err(_) => Value::Unknown,
-        }
-    }
-
-    fn store(&mut self, at: i32, value: Value) {
-        match self.slots.binary_search_by_key(&at, |slot| slot.0) {
-            Ok(index) if value == Value::Unknown => {
-                self.slots.remove(index);
-            }
-            Ok(index) => self.slots[index].1 = value,
-            Err(index) => {
-                let worth = matches!(value, Value::Entry(_) | Value::Cfa(_));
-                if worth && self.slots.len() < MOST_SLOTS {
-                    self.slots.insert(index, (at, value));
-                }
+            match value {
+                Value::Cfa(offset) => self.keep_slots(|slot| match slot.at {
+                    Value::Cfa(at) => at >= offset,
+                    _ => false,
+                }),
+                Value::Base(offset) => self.keep_slots(|slot| match slot.at {
+                    Value::Base(at) => at >= offset,
+                    _ => true,
+                }),
+                _ => {}
             }
         }
     }
-}
 
-impl PartialOrd for Value {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Value {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        let key = |value: &Value| match *value {
-            Value::Unknown => (0u8, 0i64),
-            Value::Entry(register) => (1, i64::from(register)),
-            Value::Cfa(offset) => (2, i64::from(offset)),
-            Value::Constant(value) => (3, i64::from(value)),
+    fn store(&mut self, at: Value, value: Value) {
+        let worth = match value {
+            Value::Entry(of) => self.machine.follows(of),
+            Value::Cfa(_) | Value::Base(_) => true,
+            _ => false,
         };
-        key(self).cmp(&key(other))
+        let known = self.slots().iter().position(|slot| slot.at == at);
+        match known {
+            Some(index) if worth => {
+                self.dirty |= self.slots[index].value != value;
+                self.slots[index].value = value;
+            }
+            Some(index) => {
+                self.dirty = true;
+                let last = usize::from(self.count);
+                self.slots.copy_within(index + 1..last, index);
+                self.count -= 1;
+            }
+            None if worth && usize::from(self.count) < MOST_SLOTS => {
+                // In order, so that equal states are equal piece by piece.
+                let order = |at: Value| match at {
+                    Value::Cfa(offset) => (0, offset),
+                    Value::Base(offset) => (1, offset),
+                    _ => (2, 0),
+                };
+                let last = usize::from(self.count);
+                let index = self
+                    .slots()
+                    .iter()
+                    .position(|slot| order(slot.at) > order(at))
+                    .unwrap_or(last);
+                self.slots.copy_within(index..last, index + 1);
+                self.slots[index] = Slot { at, value };
+                self.count += 1;
+                self.dirty = true;
+            }
+            None => {}
+        }
     }
 }
 
-fn bits(mask: u32) -> impl Iterator<Item = u8> {
-    (0..32u8).filter(move |bit| mask >> bit & 1 == 1)
+/// `from ± by << shift`
+fn sum(from: Value, by: Value, subtract: bool, shift: u8) -> Value {
+    let step = |offset: i32, by: u32| {
+        let by = (by as i32).checked_shl(u32::from(shift))?;
+        if subtract {
+            offset.checked_sub(by)
+        } else {
+            offset.checked_add(by)
+        }
+    };
+    let value = match (from, by) {
+        (Value::Cfa(offset), Value::Constant(by)) => step(offset, by).map(Value::Cfa),
+        (Value::Base(offset), Value::Constant(by)) => step(offset, by).map(Value::Base),
+        (Value::Constant(by), Value::Cfa(offset)) if !subtract && shift == 0 => {
+            step(offset, by).map(Value::Cfa)
+        }
+        (Value::Constant(from), Value::Constant(by)) => {
+            step(from as i32, by).map(|sum| Value::Constant(sum as u32))
+        }
+        _ => None,
+    };
+    value.unwrap_or(Value::Unknown)
+}
+
+/// An entry of a jump table was added to an address.
+fn computed(context: &mut Context<'_>, number: u16, target: u32, shift: u8, signed: bool) -> Value {
+    let Some(&table) = context.tables.get(usize::from(number)) else {
+        return Value::Unknown;
+    };
+    let entry = Entry {
+        signed: signed || table.entry.signed,
+        ..table.entry
+    };
+    let table = JumpTable {
+        entry,
+        target: u64::from(target),
+        shift,
+        ..table
+    };
+    context.table(table).map_or(Value::Unknown, Value::Target)
+}
+
+/// `at + by`, where `at` is on the stack.
+fn moved(at: Value, by: i32) -> Option<Value> {
+    match at {
+        Value::Cfa(offset) => offset.checked_add(by).map(Value::Cfa),
+        Value::Base(offset) => offset.checked_add(by).map(Value::Base),
+        _ => None,
+    }
+}
+
+fn leb128(bytes: &mut Vec<u8>, value: i32) {
+    let mut value = value;
+    loop {
+        let byte = (value & 0x7f) as u8;
+        value >>= 7;
+        let done = value == 0 && byte & 0x40 == 0 || value == -1 && byte & 0x40 != 0;
+        bytes.push(if done { byte } else { byte | 0x80 });
+        if done {
+            return;
+        }
+    }
+}
+
+/// Numbers of the bits set, lowest first.
+pub(super) fn bits(mask: u32) -> impl Iterator<Item = u8> {
+    let mut rest = mask;
+    std::iter::from_fn(move || {
+        let bit = rest.trailing_zeros();
+        rest &= rest.wrapping_sub(1);
+        (bit < 32).then_some(bit as u8)
+    })
 }

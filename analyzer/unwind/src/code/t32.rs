@@ -1,8 +1,8 @@
 //! T32 and T16 instructions to effects. Bit patterns are from the ARM ARM (Armv7-A), chapter A6.
 //! See `a32`: the loads, stores and coprocessor transfers mean the same here.
 
-use super::a32::{Address, block, coprocessor_transfer};
-use super::effect::{Effect, Flow, Instruction, Table, TableForm, Target};
+use super::a32::{Address, WORD, block, coprocessor_transfer};
+use super::effect::{Effect, Flow, Instruction, Limit, Table, TableForm, Target};
 
 const SP: u8 = 13;
 const LR: u8 = 14;
@@ -44,6 +44,8 @@ pub(crate) fn decode_narrow(h: u16, svma: u64) -> Instruction {
                     from: low(3),
                     by,
                     subtract,
+                    shift: 0,
+                    signed: true,
                 })
             }
         }
@@ -51,11 +53,7 @@ pub(crate) fn decode_narrow(h: u16, svma: u64) -> Instruction {
             to: low(8),
             value: h & 0xff,
         }),
-        0b00101 => {
-            let mut instruction = new();
-            instruction.compares = Some((low(8), h & 0xff));
-            instruction
-        }
+        0b00101 => new().limit(Limit::Compare(h & 0xff)),
         0b00110 | 0b00111 => {
             let by = (h & 0xff) as i32;
             new().effect(Effect::Add {
@@ -143,18 +141,24 @@ fn special(h: u32, svma: u64) -> Instruction {
     let rm = (h >> 3 & 0xf) as u8;
     let new = || Instruction::new(2);
     match h >> 8 & 3 {
-        0b00 if rd == PC => new().flow(Flow::Indirect),
-        0b00 if rm == PC => new().clobber(1 << rd),
+        0b00 if rd == PC => new().flow(Flow::Indirect(None)),
+        0b00 if rm == PC => new().effect(Effect::Add {
+            to: rd,
+            from: rd,
+            by: (svma as u32).wrapping_add(4) as i32,
+        }),
         0b00 => new().effect(Effect::AddRegister {
             to: rd,
             from: rd,
             by: rm,
             subtract: false,
+            shift: 0,
+            signed: true,
         }),
         0b01 => new(),
         0b10 => match (rd, rm) {
             (PC, LR) => new().flow(Flow::Return),
-            (PC, _) => new().flow(Flow::Indirect),
+            (PC, _) => new().flow(Flow::Indirect(Some(rm))),
             (_, PC) => new().effect(Effect::Constant {
                 to: rd,
                 value: (svma as u32).wrapping_add(4),
@@ -169,7 +173,7 @@ fn special(h: u32, svma: u64) -> Instruction {
         _ => new().flow(if rm == LR {
             Flow::Return
         } else {
-            Flow::Indirect
+            Flow::Indirect(Some(rm))
         }),
     }
 }
@@ -267,7 +271,6 @@ fn dual_exclusive_table(a: u32, b: u32, svma: u64) -> Instruction {
             return Instruction::new(4).flow(Flow::Table(Table {
                 svma: (rn == PC).then_some(svma + 4),
                 base: rn,
-                index: (b & 0xf) as u8,
                 form: if b >> 4 & 1 == 1 {
                     TableForm::Halfwords
                 } else {
@@ -344,6 +347,8 @@ fn shifted_register(a: u32, b: u32) -> Instruction {
             from: rn,
             by: rm,
             subtract: op == 0b1101,
+            shift: 0,
+            signed: true,
         }),
         _ => new().clobber(1 << rd & 0x7fff),
     }
@@ -397,11 +402,7 @@ fn immediate(a: u32, b: u32, svma: u64) -> Instruction {
                 to: rd,
                 value: !value,
             }),
-            0b1101 if rd == PC => {
-                let mut instruction = new();
-                instruction.compares = Some((rn, value));
-                instruction
-            }
+            0b1101 if rd == PC => new().limit(Limit::Compare(value)),
             // tst, teq, cmn
             0b0000 | 0b0100 | 0b1000 if rd == PC => new(),
             0b1000 => new().effect(add(value)),
@@ -509,7 +510,7 @@ fn single(a: u32, b: u32, svma: u64) -> Instruction {
         let offset = if a >> 7 & 1 == 1 { offset } else { -offset };
         let at = (svma.wrapping_add(4) & !3).wrapping_add_signed(offset) & 0xffff_ffff;
         return match (word, rt) {
-            (true, PC) => new().flow(Flow::Indirect),
+            (true, PC) => new().flow(Flow::Indirect(None)),
             (true, _) => new().effect(Effect::Literal { to: rt, svma: at }),
             _ => new().clobber(mask),
         };
@@ -536,17 +537,18 @@ fn single(a: u32, b: u32, svma: u64) -> Instruction {
                 Flow::Table(Table {
                     svma: None,
                     base: rn,
-                    index: (b & 0xf) as u8,
-                    form: TableForm::Words,
+                    form: TableForm::Addresses,
                 })
             } else {
-                Flow::Indirect
+                Flow::Indirect(None)
             });
         }
         if load && word && b >> 4 & 3 == 2 {
-            let mut instruction = new().clobber(mask);
-            instruction.indexed = Some((rt, rn, (b & 0xf) as u8));
-            return instruction;
+            return new().effect(Effect::Indexed {
+                to: rt,
+                base: rn,
+                entry: WORD,
+            });
         }
         Address {
             rn,
@@ -560,7 +562,7 @@ fn single(a: u32, b: u32, svma: u64) -> Instruction {
         return instruction.flow(if rn == SP && address.write {
             Flow::Return
         } else {
-            Flow::Indirect
+            Flow::Indirect(None)
         });
     }
     match (load, word) {

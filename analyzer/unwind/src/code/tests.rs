@@ -1,84 +1,85 @@
 //! Functions as compilers make them, byte by byte, and bytes that are no function at all.
 
-use super::effect::{Instruction, Target};
-use super::flow::{Function, Text, follow};
+use unspool_image::Arch;
+
+use super::effect::Target;
+use super::flow::{Engine, Function, Show, Shown};
+use super::machine::machine;
 use super::state::State;
-use super::{a32, t32};
-use crate::rule::{Cfa, Place};
+use super::text::Text;
+use crate::rule::{Cfa, Expression, Place};
 
-struct Bytes(Vec<u8>);
+/// Keeps every state.
+struct States;
 
-impl Bytes {
-    fn half(&self, svma: u64) -> Option<u16> {
-        let bytes = self.0.get(svma as usize..svma as usize + 2)?;
-        Some(u16::from_le_bytes([bytes[0], bytes[1]]))
+impl Show for States {
+    fn show(
+        &mut self,
+        svma: u64,
+        len: u8,
+        state: &mut State,
+        _: Option<&mut Shown>,
+    ) -> Option<Shown> {
+        Some(Shown::State(svma, len, Box::new(state.clone())))
     }
 }
 
-impl Text for Bytes {
-    fn decode(&self, svma: u64, thumb: bool) -> Option<Instruction> {
-        if !thumb {
-            return Some(a32::decode(self.word(svma)?, svma));
-        }
-        let first = self.half(svma)?;
-        if t32::is_wide(first) {
-            Some(t32::decode_wide(first, self.half(svma + 2)?, svma))
-        } else {
-            Some(t32::decode_narrow(first, svma))
-        }
-    }
-
-    fn word(&self, svma: u64) -> Option<u32> {
-        let bytes = self.0.get(usize::try_from(svma).ok()?..)?.get(..4)?;
-        Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
-    }
-
-    fn is_data(&self, _svma: u64) -> bool {
-        false
-    }
-
-    fn never_returns(&self, _target: Target) -> bool {
-        false
-    }
-}
-
-fn analyse(bytes: Vec<u8>, thumb: bool) -> Function {
-    let end = bytes.len() as u64;
+fn analyse(arch: Arch, bytes: &[u8], thumb: bool) -> Function {
+    let machine = machine(arch).expect("an architecture that is analysed");
+    let text = Text::of_bytes(machine, bytes);
     let start = Target { svma: 0, thumb };
-    follow(&Bytes(bytes), start, end, State::entry(), true)
+    let end = bytes.len() as u64;
+    let entry = State::entry(machine);
+    Engine::new(&text).follow(start, end, &entry, true, &mut States)
+}
+
+fn a64(words: &[u32]) -> Function {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    analyse(Arch::Aarch64, &bytes, false)
+}
+
+fn x86(bytes: &[u8]) -> Function {
+    analyse(Arch::X86_64, bytes, false)
 }
 
 fn a32(words: &[u32]) -> Function {
-    analyse(
-        words.iter().flat_map(|word| word.to_le_bytes()).collect(),
-        false,
-    )
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    analyse(Arch::Arm, &bytes, false)
 }
 
 fn t16(halves: &[u16]) -> Function {
-    analyse(
-        halves.iter().flat_map(|half| half.to_le_bytes()).collect(),
-        true,
-    )
+    let bytes: Vec<u8> = halves.iter().flat_map(|half| half.to_le_bytes()).collect();
+    analyse(Arch::Arm, &bytes, true)
 }
 
-/// (sp offset, return address) at every instruction; `None` where unknown.
-fn rows(function: &Function) -> Vec<Option<(i32, Place)>> {
-    let row = |state: &State| match state.rule(&mut Vec::new())? {
-        (
-            Cfa::Register {
-                register: 13,
-                offset,
-            },
-            ra,
-        ) => Some((offset, ra)),
+/// (CFA register, offset, return address) at every instruction, in order of address; `None` where unknown.
+fn rules(function: &Function) -> Vec<Option<(Cfa, Place)>> {
+    let mut states: Vec<(u64, &State)> = function
+        .shown
+        .iter()
+        .filter_map(|shown| match shown {
+            Shown::State(svma, _, state) => Some((*svma, &**state)),
+            Shown::Run(..) => None,
+        })
+        .collect();
+    states.sort_by_key(|state| state.0);
+    states
+        .iter()
+        .map(|(_, state)| state.rule(&mut Vec::new(), &mut |_| Expression(0)))
+        .collect()
+}
+
+/// (sp offset, return address) at every instruction.
+fn rows_by(function: &Function, sp: u8) -> Vec<Option<(i32, Place)>> {
+    let row = |rule: Option<(Cfa, Place)>| match rule? {
+        (Cfa::Register { register, offset }, ra) if register == sp => Some((offset, ra)),
         _ => None,
     };
-    function
-        .instructions
-        .iter()
-        .map(|(_, _, state)| row(state))
-        .collect()
+    rules(function).into_iter().map(row).collect()
+}
+
+fn rows(function: &Function) -> Vec<Option<(i32, Place)>> {
+    rows_by(function, 13)
 }
 
 /// The ancestors' example: `push {lr}; sub sp, sp, #12` is a 16-byte frame whose return address is the topmost word.
@@ -129,17 +130,115 @@ fn frames_by_register() {
     assert_eq!(last, Some((70004, Place::AtCfa(-4))));
 }
 
+/// A frame record with a pointer authentication code, built by pre-index and taken down by post-index.
+#[test]
+fn a64_frame_record() {
+    // d503233f paciasp; a9be7bfd stp x29, x30, [sp, #-32]!; 910003fd mov x29, sp; f9000bf3 str x19, [sp, #16];
+    // 94000000 bl .; f9400bf3 ldr x19, [sp, #16]; a8c27bfd ldp x29, x30, [sp], #32; d50323bf autiasp; d65f03c0 ret
+    let function = a64(&[
+        0xd503_233f,
+        0xa9be_7bfd,
+        0x9100_03fd,
+        0xf900_0bf3,
+        0x9400_0000,
+        0xf940_0bf3,
+        0xa8c2_7bfd,
+        0xd503_23bf,
+        0xd65f_03c0,
+    ]);
+    let (none, saved) = (Some((0, Place::Same)), Some((32, Place::AtCfa(-24))));
+    let expected = [none, none, saved, saved, saved, saved, saved, none, none];
+    assert_eq!(rows_by(&function, 31), expected);
+    let signed: Vec<bool> = function
+        .shown
+        .iter()
+        .map(|shown| matches!(shown, Shown::State(.., state) if state.is_signed()))
+        .collect();
+    assert_eq!(
+        signed,
+        [false, true, true, true, true, true, true, true, false]
+    );
+}
+
+/// More than an immediate holds: `mov x16, #0x11170; sub sp, sp, x16`.
+#[test]
+fn a64_large_frame() {
+    // a9bf7bfd stp x29, x30, [sp, #-16]!; d2822e10 mov x16, #0x1170; f2a00030 movk x16, #1, lsl #16;
+    // cb3063ff sub sp, sp, x16; d4207d00 brk #1000
+    let function = a64(&[
+        0xa9bf_7bfd,
+        0xd282_2e10,
+        0xf2a0_0030,
+        0xcb30_63ff,
+        0xd420_7d00,
+    ]);
+    let last = rows_by(&function, 31).last().copied().flatten();
+    assert_eq!(last, Some((16 + 0x11170, Place::AtCfa(-8))));
+}
+
+/// The usual frame with rbp, and `leave`.
+#[test]
+fn x86_frame_pointer() {
+    // 55 push rbp; 48 89 e5 mov rbp, rsp; 48 83 ec 20 sub rsp, 0x20; e8 fb ff ff ff call; c9 leave; c3 ret
+    let function = x86(&[
+        0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x20, 0xe8, 0xfb, 0xff, 0xff, 0xff, 0xc9, 0xc3,
+    ]);
+    let ra = Place::AtCfa(-8);
+    let expected = [8, 16, 16, 48, 48, 8].map(|offset| Some((offset, ra)));
+    assert_eq!(rows_by(&function, 7), expected);
+    assert!(function.clean);
+}
+
+/// A realigned stack whose CFA is kept in r10 and then in memory only, as GCC makes it for vectors.
+#[test]
+fn x86_realigned() {
+    // 4c 8d 54 24 08 lea r10, [rsp+8]; 48 83 e4 e0 and rsp, -32; 41 ff 72 f8 push [r10-8]; 55 push rbp;
+    // 48 89 e5 mov rbp, rsp; 41 52 push r10; e8 00.. call; 4c 8b 55 f8 mov r10, [rbp-8]; c9 leave;
+    // 49 8d 62 f8 lea rsp, [r10-8]; c3 ret
+    let function = x86(&[
+        0x4c, 0x8d, 0x54, 0x24, 0x08, 0x48, 0x83, 0xe4, 0xe0, 0x41, 0xff, 0x72, 0xf8, 0x55, 0x48,
+        0x89, 0xe5, 0x41, 0x52, 0xe8, 0x01, 0x00, 0x00, 0x00, 0x4c, 0x8b, 0x55, 0xf8, 0xc9, 0x49,
+        0x8d, 0x62, 0xf8, 0xc3,
+    ]);
+    let ra = Place::AtCfa(-8);
+    let at = |register, offset| Some((Cfa::Register { register, offset }, ra));
+    let memory = Some((Cfa::Expression(Expression(0)), ra));
+    assert_eq!(
+        rules(&function),
+        [
+            at(7, 8),
+            at(7, 8),
+            at(10, 0),
+            at(10, 0),
+            at(10, 0),
+            at(10, 0),
+            at(10, 0),
+            memory,
+            at(10, 0),
+            at(10, 0),
+            at(7, 8),
+        ]
+    );
+    assert!(function.clean);
+}
+
 #[test]
 fn any_bytes_end() {
     let mut value = 1u32;
-    for round in 0..600 {
+    for round in 0..800 {
         let bytes: Vec<u8> = (0..400)
             .map(|_| {
                 value = value.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 (value >> 24) as u8
             })
             .collect();
-        let function = analyse(bytes, round % 2 == 0);
-        assert!(function.instructions.len() <= 200 * 64);
+        let (arch, thumb) = match round % 4 {
+            0 => (Arch::Arm, false),
+            1 => (Arch::Arm, true),
+            2 => (Arch::Aarch64, false),
+            _ => (Arch::X86_64, false),
+        };
+        let function = analyse(arch, &bytes, thumb);
+        assert!(function.instructions <= 400);
     }
 }

@@ -16,7 +16,8 @@ pub(crate) fn need(tools: &[&str]) {
             "aarch64-linux-gnu-gcc" => "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
             "arm-linux-gnueabihf-strip" => "binutils-arm-linux-gnueabihf",
             "aarch64-linux-gnu-strip" => "binutils-aarch64-linux-gnu",
-            "readelf" => "binutils",
+            "readelf" | "objdump" => "binutils",
+            "/usr/aarch64-linux-gnu/lib/libc.so.6" => "libc6-dev-arm64-cross",
             "qemu-arm" | "qemu-aarch64" => "qemu-user",
             "/usr/arm-linux-gnueabihf/lib/libc.so.6" => "libc6-dev-armhf-cross",
             path if path.starts_with("/usr/aarch64-linux-gnu") => {

@@ -1,0 +1,439 @@
+//! All functions of one image: those whose starts are known, those they call, parts that are only jumped to, and what
+//! lies between.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use unspool_image::{Arch, Image};
+
+use super::cover::Cover;
+use super::effect::Target;
+use super::flow::{Engine, Function, Show};
+use super::state::{NO_CALL, State};
+use super::text::Text;
+use super::{pointers, starts};
+
+/// The functions of one image.
+pub(super) struct Survey<'i> {
+    image: &'i Image,
+    symbols: bool,
+    text: Text<'i>,
+    /// Function starts: T32 or not.
+    starts: BTreeMap<u64, bool>,
+    done: BTreeMap<u64, Function>,
+    fragments: Vec<Function>,
+}
+
+impl<'i> Survey<'i> {
+    pub(super) fn new(image: &'i Image, mut text: Text<'i>, symbols: bool) -> Self {
+        if symbols {
+            for symbol in image.symbols().functions() {
+                if starts::never_returns(symbol.name) {
+                    text.silent.insert(symbol.svma);
+                }
+            }
+        }
+        text.relocations = pointers::relocations(image);
+        Survey {
+            starts: starts::known(image, &text, symbols),
+            image,
+            symbols,
+            text,
+            done: BTreeMap::new(),
+            fragments: Vec::new(),
+        }
+    }
+
+    /// Analyse everything, then show every function to `visit`, those to be believed first.
+    pub(super) fn run(mut self, show: &mut dyn Show, visit: &mut dyn FnMut(&Function)) {
+        let calls = starts::called(&self.text);
+        for svma in calls.targets {
+            self.starts.entry(svma).or_insert(false);
+        }
+        self.text.silent.extend(calls.silent);
+        let open = self.starts.keys().copied().collect();
+        self.functions(open, show);
+        self.infer_silent(show);
+        self.named_by_data(show);
+        self.infer_silent(show);
+        self.follow_fragments(show);
+        self.fill_gaps(show);
+        for function in self.done.values().chain(&self.fragments) {
+            visit(function);
+        }
+    }
+
+    fn entry(&self, start: u64) -> State {
+        let machine = self.text.machine;
+        // Nothing calls a program's first instruction.
+        if start == self.image.entry() && machine.arch != Arch::Arm {
+            State::root(machine)
+        } else {
+            State::entry(machine)
+        }
+    }
+
+    /// Analyse the functions at `open`, and those that they call, until no new one appears.
+    fn functions(&mut self, mut open: VecDeque<u64>, show: &mut dyn Show) {
+        let entry = self.image.entry() & !u64::from(self.text.machine.arch == Arch::Arm);
+        while let Some(start) = open.pop_front() {
+            let Some(&thumb) = self.starts.get(&start) else {
+                continue;
+            };
+            let end = self.end_of(start);
+            if self.done.get(&start).is_some_and(|done| done.end == end) {
+                continue;
+            }
+            let function = self.follow(Target { svma: start, thumb }, end, true, show);
+            // Start code calls what runs the program and exits.
+            if start == entry
+                && let Some(first) = function.calls.first()
+                && self.text.silent.insert(first.svma)
+            {
+                open.push_front(start);
+                continue;
+            }
+            for &call in &function.calls {
+                if self.starts.contains_key(&call.svma) || !self.text.is_text(call.svma) {
+                    continue;
+                }
+                self.starts.insert(call.svma, call.thumb);
+                open.push_back(call.svma);
+                // The function it was taken from is shorter than it was thought to be.
+                if let Some((&before, _)) = self.starts.range(..call.svma).next_back() {
+                    open.push_back(before);
+                }
+            }
+            self.done.insert(start, function);
+        }
+    }
+
+    fn follow(&self, start: Target, end: u64, whole: bool, show: &mut dyn Show) -> Function {
+        Engine::new(&self.text).follow(start, end, &self.entry(start.svma), whole, show)
+    }
+
+    fn end_of(&self, start: u64) -> u64 {
+        let next = self
+            .starts
+            .range(start + 1..)
+            .next()
+            .map_or(u64::MAX, |next| *next.0);
+        let text = self.text.range(start).map_or(start, |range| range.end);
+        next.min(text)
+    }
+
+    /// Functions of which no path returns make their callers' code end there: look again at those.
+    fn infer_silent(&mut self, show: &mut dyn Show) {
+        for _ in 0..4 {
+            let found: HashSet<u64> = self
+                .done
+                .values()
+                .filter(|function| function.endless && !function.doubtful)
+                .filter(|function| function.instructions > 1)
+                .map(|function| function.start)
+                .filter(|start| !self.text.silent.contains(start))
+                .collect();
+            if found.is_empty() {
+                return;
+            }
+            self.text.silent.extend(&found);
+            let again: Vec<u64> = self
+                .done
+                .values()
+                .filter(|function| function.calls.iter().any(|call| found.contains(&call.svma)))
+                .map(|function| function.start)
+                .collect();
+            for start in again {
+                let thumb = self.done[&start].thumb;
+                let end = self.end_of(start);
+                let function = self.follow(Target { svma: start, thumb }, end, true, show);
+                self.done.insert(start, function);
+            }
+            if self.text.machine.arch == Arch::Arm {
+                return;
+            }
+        }
+    }
+
+    /// Functions of which only the address is known: in data, or computed by code.
+    fn named_by_data(&mut self, show: &mut dyn Show) {
+        let mut candidates = pointers::candidates(self.image, &self.text);
+        for _ in 0..6 {
+            let functions = self.done.values();
+            candidates.extend(functions.flat_map(|function| &function.addresses));
+            candidates.sort_unstable();
+            candidates.dedup();
+            let mut reached = self.reached();
+            candidates.retain(|&svma| !reached.contains(svma));
+            let mut found = Vec::new();
+            for &candidate in &candidates {
+                let target = self.target(candidate);
+                if reached.contains(target.svma)
+                    || self.starts.contains_key(&target.svma)
+                    || !self.text.is_text(target.svma)
+                    || self.text.is_data(target.svma)
+                    || !self.is_likely(target)
+                {
+                    continue;
+                }
+                let end = self.end_of(target.svma);
+                let function = self.follow(target, end, false, show);
+                if self.is_function(&function, &reached) {
+                    // What follows may be its labels.
+                    for &(start, end) in &function.spans {
+                        reached.insert(start, end);
+                    }
+                    found.push(target);
+                }
+            }
+            if found.is_empty() {
+                return;
+            }
+            self.add(&found, show);
+        }
+    }
+
+    /// Half-made addresses and small numbers are taken for addresses of ARM code easily.
+    fn is_likely(&self, target: Target) -> bool {
+        self.text.machine.arch != Arch::Arm
+            || target.thumb && starts::is_prologue(&self.text, target)
+            || !target.thumb
+                && target.svma & 3 == 0
+                && !starts::mode(
+                    self.image,
+                    &self.text,
+                    self.symbols,
+                    target.svma,
+                    target.svma + 32,
+                    false,
+                )
+    }
+
+    fn target(&self, pointer: u64) -> Target {
+        let arm = self.text.machine.arch == Arch::Arm;
+        Target {
+            svma: if arm { pointer & !1 } else { pointer },
+            thumb: arm && pointer & 1 == 1,
+        }
+    }
+
+    /// New starts, which may make the functions before shorter.
+    fn add(&mut self, found: &[Target], show: &mut dyn Show) {
+        let mut open = VecDeque::new();
+        for target in found {
+            self.starts.insert(target.svma, target.thumb);
+            open.push_back(target.svma);
+            if let Some((&before, _)) = self.starts.range(..target.svma).next_back() {
+                open.push_back(before);
+            }
+        }
+        self.functions(open, show);
+    }
+
+    /// Whether what was followed from its entry looks like a whole function.
+    fn is_function(&self, function: &Function, reached: &Cover) -> bool {
+        let machine = self.text.machine;
+        let aligned = function.start & ((1 << machine.shift(function.thumb)) - 1) == 0;
+        if !aligned || function.alien || function.doubtful || function.instructions == 0 {
+            return false;
+        }
+        let start = Target {
+            svma: function.start,
+            thumb: function.thumb,
+        };
+        let prologue = starts::is_prologue(&self.text, start);
+        if function.endless {
+            return prologue;
+        }
+        // Jumps to parts elsewhere look like a frame that is not taken down.
+        if prologue && function.start & 15 == 0 && machine.arch != Arch::Arm {
+            return true;
+        }
+        // A jump without a frame to where another function has one is no tail call.
+        let inside = |target: &Target| {
+            reached.contains(target.svma) && !self.starts.contains_key(&target.svma)
+        };
+        function.clean && !function.exits.iter().any(|(target, _)| inside(target))
+    }
+
+    /// Code that is only reached by jumps from another function (`.cold` parts, shared tails), with the state
+    /// that the jump brings along.
+    fn follow_fragments(&mut self, show: &mut dyn Show) {
+        let called: HashSet<u64> = self
+            .done
+            .values()
+            .flat_map(|function| &function.calls)
+            .map(|call| call.svma)
+            .collect();
+        let mut reached = self.reached();
+        for _ in 0..4 {
+            let mut wanted: BTreeMap<u64, (Target, State)> = BTreeMap::new();
+            for (target, state) in self
+                .done
+                .values()
+                .chain(&self.fragments)
+                .flat_map(|function| &function.exits)
+            {
+                let start = self.done.get(&target.svma);
+                let part = start.is_some() && !called.contains(&target.svma) && state.has_frame();
+                if !self.text.is_text(target.svma) || reached.contains(target.svma) && !part {
+                    continue;
+                }
+                wanted
+                    .entry(target.svma)
+                    .and_modify(|(_, known)| {
+                        known.meet(state);
+                    })
+                    .or_insert((*target, state.clone()));
+            }
+            if wanted.is_empty() {
+                return;
+            }
+            for (svma, (target, mut state)) in wanted {
+                state.after = NO_CALL;
+                let end = self.end_of(svma);
+                let function = Engine::new(&self.text).follow(target, end, &state, false, show);
+                for &(start, end) in &function.spans {
+                    reached.insert(start, end);
+                }
+                // Believed before what was found by taking it for a whole function.
+                self.done.remove(&svma);
+                self.fragments.push(function);
+            }
+        }
+    }
+
+    fn reached(&self) -> Cover {
+        let mut cover = Cover::new(self.text.start(), self.text.end());
+        for function in self.done.values().chain(&self.fragments) {
+            for &(start, end) in &function.spans {
+                cover.insert(start, end);
+            }
+        }
+        cover
+    }
+
+    /// Look for functions in text that nothing has led to: those called through pointers only.
+    fn fill_gaps(&mut self, show: &mut dyn Show) {
+        for _ in 0..6 {
+            let found = self.fill_all(show);
+            if found.is_empty() {
+                return;
+            }
+            self.add(&found, show);
+            self.named_by_data(show);
+            self.follow_fragments(show);
+        }
+    }
+
+    fn fill_all(&mut self, show: &mut dyn Show) -> Vec<Target> {
+        let mut found = Vec::new();
+        let reached = self.reached();
+        let mut covered = self.reached();
+        for function in self.done.values().chain(&self.fragments) {
+            for &literal in &function.literals {
+                covered.insert(literal, literal + 4);
+            }
+        }
+        let ranges = self.text.ranges().to_vec();
+        for range in ranges {
+            for (start, end) in covered.gaps(&range) {
+                found.extend(self.fill(start, end, &reached, show));
+            }
+        }
+        found
+    }
+
+    fn fill(&mut self, start: u64, end: u64, reached: &Cover, show: &mut dyn Show) -> Vec<Target> {
+        let mut found = Vec::new();
+        let machine = self.text.machine;
+        let arm = machine.arch == Arch::Arm;
+        let unit = if arm { 2 } else { 1 << machine.shift };
+        let mut covered = Cover::new(start, end);
+        // Behind a function's end the next one starts, even without a prologue; it must then look like one in all
+        // other ways.
+        let mut fresh = true;
+        let mut after_a32 = self
+            .done
+            .range(..start)
+            .next_back()
+            .is_some_and(|(_, function)| !function.thumb);
+        let mut at = start.next_multiple_of(unit);
+        while at + unit <= end {
+            let thumb = arm
+                && starts::mode(
+                    self.image,
+                    &self.text,
+                    self.symbols,
+                    at,
+                    (at + 32).min(end),
+                    after_a32,
+                );
+            if covered.contains(at) || self.text.is_data(at) {
+                at += unit;
+                continue;
+            }
+            if let Some(len) = starts::padding(&self.text, at, thumb) {
+                at += if arm { 2 } else { len };
+                continue;
+            }
+            let target = Target { svma: at, thumb };
+            let prologue = starts::is_prologue(&self.text, target);
+            if !prologue && !fresh || arm && !thumb && at & 3 != 0 {
+                at = self.next_candidate(at, end, &mut fresh);
+                continue;
+            }
+            let last = if arm {
+                end
+            } else {
+                starts::extent(&self.text, at, end)
+            };
+            let function = self.follow(target, last, false, show);
+            fresh = false;
+            let accepted = prologue && arm || self.is_function(&function, reached);
+            if !accepted {
+                at = self.next_candidate(at, end, &mut fresh);
+                continue;
+            }
+            let mut next = at + unit;
+            for &(start, end) in &function.spans {
+                covered.insert(start, end);
+                if start <= next {
+                    next = next.max(end);
+                }
+            }
+            for &literal in &function.literals {
+                covered.insert(literal, literal + 4);
+            }
+            if arm {
+                self.fragments.push(function);
+            } else {
+                found.push(target);
+            }
+            after_a32 = arm && !thumb;
+            at = next;
+            fresh = true;
+        }
+        found
+    }
+
+    /// Where a function may start after `at`, where none does. `fresh` is set if the code before cannot run on into
+    /// it.
+    fn next_candidate(&self, at: u64, end: u64, fresh: &mut bool) -> u64 {
+        let machine = self.text.machine;
+        if machine.arch == Arch::Arm {
+            return at + 2;
+        }
+        let mut at = at;
+        while at < end {
+            let Some(instruction) = self.text.decode(at, false) else {
+                return (at + 1).next_multiple_of(16);
+            };
+            at += u64::from(instruction.len);
+            if starts::ends(&instruction) {
+                *fresh = true;
+                return at;
+            }
+        }
+        end
+    }
+}

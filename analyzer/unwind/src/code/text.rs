@@ -1,0 +1,178 @@
+//! The code of an image as the engine reads it: bytes by address, instructions, what is known to be data
+//! or not to return. Apart so that reading costs no more than an index into a slice.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use unspool_image::{CodeKind, Image, Symbols};
+
+use super::effect::{Instruction, Target};
+use super::machine::Machine;
+use super::{a32, a64, t32, x86};
+
+/// The mapped bytes of an image.
+pub(crate) struct Text<'i> {
+    pub(crate) machine: &'static Machine,
+    /// Start and bytes of what is mapped.
+    pieces: Vec<(u64, &'i [u8])>,
+    /// Executable ranges, sorted.
+    ranges: Vec<Range<u64>>,
+    /// Where mapping symbols may tell data from code.
+    symbols: Option<&'i Symbols>,
+    /// Functions that do not return.
+    pub(crate) silent: HashSet<u64>,
+    /// Where data is relocated, and what it then holds; sorted.
+    pub(crate) relocations: Vec<(u64, u64)>,
+}
+
+impl<'i> Text<'i> {
+    pub(crate) fn new(machine: &'static Machine, image: &'i Image, symbols: bool) -> Text<'i> {
+        let pieces = image
+            .segments()
+            .iter()
+            .filter_map(|segment| {
+                let len = usize::try_from(segment.file_size).ok()?;
+                Some((segment.svma, image.bytes_at(segment.svma, len)?))
+            })
+            .collect();
+        let symbols = symbols.then(|| image.symbols());
+        Text {
+            machine,
+            pieces,
+            ranges: image.text_ranges(),
+            symbols: symbols.filter(|symbols| symbols.code_map().next().is_some()),
+            silent: HashSet::new(),
+            relocations: Vec::new(),
+        }
+    }
+
+    /// Code alone, at address 0.
+    #[cfg(test)]
+    pub(crate) fn of_bytes(machine: &'static Machine, bytes: &'i [u8]) -> Text<'i> {
+        Text {
+            machine,
+            pieces: vec![(0, bytes)],
+            ranges: std::iter::once(0..bytes.len() as u64).collect(),
+            symbols: None,
+            silent: HashSet::new(),
+            relocations: Vec::new(),
+        }
+    }
+
+    /// The bytes from `svma` to the end of what is mapped there.
+    pub(crate) fn bytes(&self, svma: u64) -> &'i [u8] {
+        for &(start, bytes) in &self.pieces {
+            if let Some(skip) = svma.checked_sub(start)
+                && skip < bytes.len() as u64
+            {
+                return &bytes[skip as usize..];
+            }
+        }
+        &[]
+    }
+
+    /// The instruction at `svma`.
+    pub(crate) fn decode(&self, svma: u64, thumb: bool) -> Option<Instruction> {
+        decode(self.machine, self.bytes(svma), svma, thumb)
+    }
+
+    /// The halfword at `svma`.
+    pub(crate) fn half(&self, svma: u64) -> Option<u16> {
+        half(self.bytes(svma))
+    }
+
+    /// The word at `svma`.
+    pub(crate) fn word(&self, svma: u64) -> Option<u32> {
+        word(self.bytes(svma))
+    }
+
+    /// The unsigned number of `size` bytes at `svma`.
+    pub(crate) fn number(&self, svma: u64, size: u8) -> Option<u64> {
+        let bytes = self.bytes(svma).get(..usize::from(size.min(8)))?;
+        let mut value = [0; 8];
+        value[..bytes.len()].copy_from_slice(bytes);
+        Some(u64::from_le_bytes(value))
+    }
+
+    /// The address that data at `svma` holds.
+    pub(crate) fn pointer(&self, svma: u64) -> Option<u64> {
+        let value = self.number(svma, self.machine.slot as u8)?;
+        if value != 0 {
+            return Some(value);
+        }
+        let index = self
+            .relocations
+            .binary_search_by_key(&svma, |entry| entry.0)
+            .ok()?;
+        Some(self.relocations[index].1)
+    }
+
+    /// Executable ranges, sorted.
+    pub(crate) fn ranges(&self) -> &[Range<u64>] {
+        &self.ranges
+    }
+
+    /// The first executable address.
+    pub(crate) fn start(&self) -> u64 {
+        self.ranges.first().map_or(0, |range| range.start)
+    }
+
+    /// One past the last executable address.
+    pub(crate) fn end(&self) -> u64 {
+        self.ranges.iter().map(|range| range.end).max().unwrap_or(0)
+    }
+
+    /// The executable range that `svma` lies in.
+    pub(crate) fn range(&self, svma: u64) -> Option<&Range<u64>> {
+        let after = self.ranges.partition_point(|range| range.start <= svma);
+        let range = self.ranges.get(after.checked_sub(1)?)?;
+        range.contains(&svma).then_some(range)
+    }
+
+    /// Whether `svma` is executable.
+    pub(crate) fn is_text(&self, svma: u64) -> bool {
+        self.range(svma).is_some()
+    }
+
+    /// Known to be data.
+    pub(crate) fn is_data(&self, svma: u64) -> bool {
+        self.symbols
+            .is_some_and(|symbols| symbols.code_kind(svma) == Some(CodeKind::Data))
+    }
+
+    /// Known not to return.
+    pub(crate) fn never_returns(&self, target: Target) -> bool {
+        self.silent.contains(&target.svma)
+    }
+}
+
+/// The instruction that `bytes` start with.
+#[inline]
+pub(crate) fn decode(
+    machine: &Machine,
+    bytes: &[u8],
+    svma: u64,
+    thumb: bool,
+) -> Option<Instruction> {
+    match machine.arch {
+        unspool_image::Arch::X86_64 => x86::decode(bytes, svma),
+        unspool_image::Arch::Aarch64 => Some(a64::decode(word(bytes)?, svma)),
+        _ if !thumb => Some(a32::decode(word(bytes)?, svma)),
+        _ => {
+            let first = half(bytes)?;
+            if t32::is_wide(first) {
+                Some(t32::decode_wide(first, half(bytes.get(2..)?)?, svma))
+            } else {
+                Some(t32::decode_narrow(first, svma))
+            }
+        }
+    }
+}
+
+fn half(bytes: &[u8]) -> Option<u16> {
+    Some(u16::from_le_bytes(*bytes.first_chunk()?))
+}
+
+fn word(bytes: &[u8]) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.first_chunk()?))
+}
