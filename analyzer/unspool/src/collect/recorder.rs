@@ -94,7 +94,7 @@ impl Recorder {
             _ => None,
         };
         Self {
-            modules: Modules::new(options.finder, &session.abi),
+            modules: Modules::new(options.finder, options.cache, &session.abi),
             way: session.own_stub.then_some(Way::Continue),
             session,
             sink,
