@@ -113,6 +113,11 @@ impl Locator {
         Location { function, lines }
     }
 
+    /// Whether there is debug information that can be read; it may not cover all of the code.
+    pub fn has_debug_information(&self) -> bool {
+        self.loaded().dwarf.is_some()
+    }
+
     /// What could not be read.
     pub fn notes(&self) -> &[String] {
         &self.loaded().notes

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use crate::running::{Run, created, record, report, subject, unspool};
+use crate::running::{Run, build, created, record, report, subject, unspool};
 
 #[test]
 fn input_and_output_are_the_programs() {
@@ -189,4 +189,36 @@ fn an_older_recording_is_kept() {
     .fails_with(1, &["/nonexistent"]);
     assert_eq!(created(&report(&file)).len(), 1);
     assert_eq!(created(&report(&dir.path().join("c.old"))).len(), 3);
+}
+
+#[test]
+fn debug_information_of_other_code_is_not_called_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bare, source, object) = ("bare", "other.c", "other.o");
+    let [bare, source, object] = [bare, source, object].map(|name| dir.path().join(name));
+    std::fs::write(&source, "int other(void) { return 1; }\n").unwrap();
+    let mut compiler = std::process::Command::new(std::env::var_os("CC").unwrap_or("cc".into()));
+    compiler.args(["-g", "-c", "-o"]).arg(&object).arg(&source);
+    assert!(compiler.status().unwrap().success());
+    let note = |options: &[&str]| {
+        build(options, &bare);
+        let file = dir.path().join("c");
+        let mut command = unspool();
+        command.args(["record", "-o"]).arg(&file).arg("--");
+        Run::of(command.arg(&bare).args(["exit", "0"])).succeeds();
+        let notes = report(&file)["notes"].as_array().unwrap().clone();
+        let notes = notes.iter().filter_map(|note| note.as_str());
+        notes
+            .filter(|note| note.contains("bare"))
+            .collect::<String>()
+    };
+    assert_eq!(
+        note(&["-O1"]),
+        "No source lines for bare: no debug information was found."
+    );
+    assert_eq!(
+        note(&["-O1", object.to_str().unwrap()]),
+        "No source lines for bare: the debug information does not cover the functions seen."
+    );
+    assert_eq!(note(&["-g", object.to_str().unwrap()]), "");
 }

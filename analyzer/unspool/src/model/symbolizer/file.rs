@@ -170,7 +170,8 @@ impl Files {
             .filter(|f| f.lines)
             .map(|f| base_name(&f.path))
             .collect();
-        let mut without_lines = Vec::new();
+        // Without debug information, and with some that says nothing of any frame seen.
+        let (mut bare, mut uncovered) = (Vec::new(), Vec::new());
         for file in self.files.iter().filter(|file| file.needed) {
             match &file.state {
                 // The kernel's own page; there is no file to miss.
@@ -187,20 +188,29 @@ impl Files {
                     notes.extend(opened.notes.iter().map(note));
                     notes.extend(opened.image.notes().iter().map(note));
                     notes.extend(opened.locator.notes().iter().map(note));
-                    if !with_lines.contains(&base_name(&file.path)) {
-                        without_lines.push(base_name(&file.path));
+                    let seen = with_lines.contains(&name);
+                    if !seen && opened.locator.has_debug_information() {
+                        uncovered.push(name);
+                    } else if !seen && opened.locator.notes().is_empty() {
+                        bare.push(name);
                     }
                 }
                 State::Closed => {}
             }
         }
-        without_lines.sort_unstable();
-        without_lines.dedup();
-        if !without_lines.is_empty() {
-            notes.push(Note::info(format!(
-                "No source lines for {}: no debug information was found.",
-                without_lines.join(", ")
-            )));
+        for (mut names, why) in [
+            (bare, "no debug information was found"),
+            (
+                uncovered,
+                "the debug information does not cover the functions seen",
+            ),
+        ] {
+            names.sort_unstable();
+            names.dedup();
+            if !names.is_empty() {
+                let names = names.join(", ");
+                notes.push(Note::info(format!("No source lines for {names}: {why}.")));
+            }
         }
         notes
     }
