@@ -23,6 +23,9 @@ const SAME: Duration = Duration::from_millis(200);
 /// A request that crosses a stop on the wire reaches a server whose program stands already, and
 /// is dropped there; one that takes this long was.
 const AGAIN: Duration = Duration::from_millis(300);
+/// After so long, a SIGINT that the server had sent would have been seen: it sent none. gdbserver
+/// signals the process group that the program leads, and so cannot stop one that leads none.
+const UNANSWERED: Duration = Duration::from_secs(3);
 /// How long a server may take to stop the program.
 const STOP: Duration = Duration::from_secs(10);
 
@@ -48,6 +51,13 @@ impl Ending {
     /// The next SIGINT stop is the server's answer to us.
     pub(super) fn is_awaited(&self) -> bool {
         self.awaited
+    }
+
+    /// The program stands, for another reason than our request: whether it can be let go now. Our own
+    /// stub has no SIGINT under way to it, and a busy program may give only such stops for long.
+    pub(super) fn can_end_here(&self, own_stub: bool) -> bool {
+        let unanswered = |(since, _): (Instant, EndReason)| since.elapsed() > UNANSWERED;
+        self.awaited && (own_stub || self.asked.is_some_and(unanswered))
     }
 
     pub(super) fn program_was_interrupted(&mut self) {

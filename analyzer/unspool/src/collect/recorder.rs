@@ -133,6 +133,9 @@ impl Recorder {
             self.threads.start(thread.tid);
         }
         self.begin_program(program)?;
+        if !fresh {
+            self.look_at_earlier_threads()?;
+        }
         match stop {
             // An attached process may have been stopped by a signal that is still to be delivered.
             StopReply::Stopped {
@@ -144,6 +147,14 @@ impl Recorder {
             }
             _ => self.resume(),
         }
+    }
+
+    /// Nobody watched the creation of threads that were there before; their stacks tell what they
+    /// run. What the first thread runs is known.
+    fn look_at_earlier_threads(&mut self) -> Result<(), Error> {
+        let mut threads = self.threads.ids();
+        threads.retain(|thread| Some(thread.tid) != self.session.pid);
+        self.look_at(&threads)
     }
 
     /// Follows the program until recording ends, whatever the reason.
@@ -349,6 +360,9 @@ impl Recorder {
                     Purpose::Probe { id, kind } => {
                         self.on_probe(thread, id, kind, pc, registers)?
                     }
+                }
+                if self.ending.can_end_here(self.session.own_stub) {
+                    return self.stopped_for_end();
                 }
                 self.list_if_due();
                 self.pass(thread, planted.breakpoint)?;

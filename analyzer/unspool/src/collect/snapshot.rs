@@ -1,4 +1,5 @@
-//! One look at all threads of a program that runs, and goes on afterwards.
+//! One look at the threads of a program that stands, and goes on afterwards: all that is wanted of an
+//! inspection, and for a recording what tells the functions of threads whose creation it missed.
 
 use unspool_capture::{Chunk, EndReason, Event, Record, SNAPSHOT_PROBE, Severity, Snapshot};
 use unspool_rsp::{Registers, ThreadId};
@@ -33,13 +34,18 @@ impl Recorder {
         self.threads
             .compare(&mut self.sink, &mut self.session, true);
         self.list_modules(program);
-        for threads in self.threads.ids().chunks(BATCH) {
-            self.look_at(threads)?;
-        }
-        Ok(())
+        let threads = self.threads.ids();
+        self.look_at(&threads)
     }
 
-    fn look_at(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
+    /// Takes a snapshot of each of these threads; a thread that cannot be read is a note.
+    pub(super) fn look_at(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
+        threads
+            .chunks(BATCH)
+            .try_for_each(|some| self.look_at_some(some))
+    }
+
+    fn look_at_some(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
         let mut batch = self.session.client.batch();
         let tickets: Vec<_> = threads
             .iter()

@@ -1,6 +1,8 @@
 //! Processes that were there before: recorded, looked at, and left as they were.
 
 use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 use std::time::Duration;
@@ -37,6 +39,18 @@ fn ends_well(mut program: Live) {
     assert_eq!(program.wait().code(), Some(3));
 }
 
+/// The threads that were there before, with the function each runs.
+fn earlier(report: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    let threads = report["threads"].as_array().expect("threads");
+    let earlier = threads.iter().filter(|thread| thread["origin"] == "before");
+    let mut earlier: Vec<String> = earlier
+        .map(|thread| format!("{}: {}", text(&thread["name"]), text(&thread["function"])))
+        .collect();
+    earlier.sort();
+    earlier
+}
+
 #[test]
 fn recording_an_attached_process_leaves_no_trace() {
     let dir = tempfile::tempdir().unwrap();
@@ -57,6 +71,91 @@ fn recording_an_attached_process_leaves_no_trace() {
     assert!(is_untouched(program.pid(), &ready));
     let report = report(&file);
     assert!(created(&report).len() > 3, "{report}");
+    // One of the short-lived ones may have been there as well.
+    let mut earlier = earlier(&report);
+    earlier.retain(|thread| thread.starts_with("worker"));
+    assert_eq!(earlier, ["worker-a: long_life", "worker-b: long_life"]);
+    ends_well(program);
+}
+
+#[test]
+fn a_busy_process_of_many_threads_is_let_go_when_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c");
+    let mut program = Live::subject(["crowd"]);
+    assert_eq!(program.line(), "ready");
+    let mut recorder = Live::start(
+        unspool()
+            .args(["record", "-o"])
+            .arg(&file)
+            .args(["--attach", &program.pid().to_string()])
+            .stderr(Stdio::null()),
+    );
+    std::thread::sleep(Duration::from_millis(2000));
+    signal(recorder.pid(), Signal::SIGINT);
+    assert_eq!(recorder.wait().code(), Some(0));
+    assert!(!is_traced(program.pid()));
+    let seen = earlier(&report(&file));
+    let waiting = seen.iter().filter(|thread| thread.ends_with(": waits"));
+    assert_eq!(waiting.count(), 1000);
+    signal(program.pid(), Signal::SIGTERM);
+    assert_eq!(program.wait().code(), Some(3));
+}
+
+/// A server's side of a connection to `port` on which interrupts get lost. gdbserver is such a server
+/// when the program it has attached to does not lead a process group.
+fn without_interrupts(port: u16) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let mut client = listener.accept().unwrap().0;
+        let mut back = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut back.0, &mut back.1));
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = client.read(&mut bytes) {
+            let mut packets = bytes[..count].to_vec();
+            packets.retain(|byte| *byte != 3);
+            server.write_all(&packets).unwrap();
+        }
+        let _ = server.shutdown(Shutdown::Write);
+    });
+    own
+}
+
+#[test]
+fn a_process_that_its_server_cannot_interrupt_is_let_go_at_its_next_creation() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, said) = (dir.path().join("c"), dir.path().join("said"));
+    let mut program = Live::subject(["until-signal"]);
+    let ready = program.line();
+    let mut server = unspool();
+    server.args(["stub", "--once", "--attach", "127.0.0.1:0"]);
+    server.arg(program.pid().to_string()).stderr(Stdio::piped());
+    let mut server = server.spawn().unwrap();
+    let lines = BufReader::new(server.stderr.take().unwrap()).lines();
+    let port = lines
+        .map_while(Result::ok)
+        .find_map(|line| line.strip_prefix("Listening on port ")?.parse().ok())
+        .unwrap();
+    let mut recorder = Live::start(
+        unspool()
+            .args(["record", "-o"])
+            .arg(&file)
+            .args([
+                "--connect",
+                &format!("127.0.0.1:{}", without_interrupts(port)),
+            ])
+            .stderr(File::create(&said).unwrap()),
+    );
+    std::thread::sleep(Duration::from_millis(700));
+    signal(recorder.pid(), Signal::SIGINT);
+    let code = recorder.wait().code();
+    assert_eq!(code, Some(0), "{}", std::fs::read_to_string(&said).unwrap());
+    assert!(server.wait().unwrap().success());
+    assert!(!is_traced(program.pid()));
+    assert!(is_untouched(program.pid(), &ready));
+    assert!(created(&report(&file)).len() > 3);
     ends_well(program);
 }
 

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,16 @@ static void *long_life(void *name)
     for (;;)
         pause_ms(1000);
     return NULL;
+}
+
+static sem_t arrived;
+
+static void *waits(void *argument)
+{
+    sem_post(&arrived);
+    for (;;)
+        pause_ms(1000);
+    return argument;
 }
 
 static void one_thread(void)
@@ -127,6 +138,25 @@ int main(int argc, char **argv)
         churn();
         pause_ms(100);
         printf("signal %d, %d in all\n", (int)last, (int)seen);
+        return 3;
+    }
+    if (!strcmp(what, "crowd")) {
+        /* A thousand threads wait while others come and go as fast as they can. */
+        struct sigaction action = {.sa_handler = note_signal};
+        sigaction(SIGTERM, &action, NULL);
+        pthread_attr_t small;
+        sem_init(&arrived, 0, 0);
+        pthread_attr_init(&small);
+        pthread_attr_setstacksize(&small, 64 * 1024);
+        for (int i = 0; i < 1000; i++) {
+            pthread_t thread;
+            pthread_create(&thread, &small, waits, NULL);
+        }
+        for (int i = 0; i < 1000; i++)
+            sem_wait(&arrived);
+        puts("ready");
+        while (!seen)
+            one_thread();
         return 3;
     }
     if (!strcmp(what, "stubborn")) {

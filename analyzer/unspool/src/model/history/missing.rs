@@ -4,7 +4,7 @@
 //! change how the rest is read are errors, and views show them first.
 
 use super::{Creation, History, Note, Source};
-use crate::model::thread::Ending;
+use crate::model::thread::{Ending, Thread};
 
 #[derive(Default)]
 pub(super) struct Counts {
@@ -97,15 +97,25 @@ impl History<'_> {
                 count(unseen, "thread", "threads")
             )));
         }
-        let before = self
+        let before: Vec<&Thread> = self
             .threads
             .iter()
             .filter(|t| t.creation == Creation::Before)
-            .count() as u64;
-        if before > 0 && !inspected {
+            .collect();
+        if !before.is_empty() && !inspected {
+            let unnamed = |t: &&&Thread| t.function.is_none();
+            let unnamed = before.iter().filter(unnamed).count() as u64;
+            let named = before.len() as u64 - unnamed;
+            let functions = match (named, unnamed) {
+                (0, _) => "Their functions are not known either".to_owned(),
+                (_, 0) => "Their functions were told from their stacks".to_owned(),
+                _ => format!(
+                    "The functions of {named} were told from their stacks; those of {unnamed} are not known"
+                ),
+            };
             notes.push(Note::info(format!(
-                "{} before the recording began: who created them, and where, is not known.",
-                count(before, "thread ran", "threads ran")
+                "{} before the recording began: who created them, and where, is not known. {functions}.",
+                count(before.len() as u64, "thread ran", "threads ran")
             )));
         }
         let failed = self.pending.len() as u64;
@@ -135,7 +145,7 @@ impl History<'_> {
                 count(self.counts.ends_missed, "thread", "threads")
             )));
         }
-        let vague = |t: &&super::Thread| t.ending != Ending::Alive && !t.end_exact;
+        let vague = |t: &&Thread| t.ending != Ending::Alive && !t.end_exact;
         let vague = self.threads.iter().filter(vague).count() as u64;
         if vague > 0 {
             notes.push(Note::info(format!(

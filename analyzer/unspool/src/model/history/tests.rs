@@ -511,6 +511,19 @@ fn threads_from_before_are_known_by_their_stacks() {
     assert_eq!(thread(&model, 11).creation, Creation::Before);
     assert_eq!(thread(&model, 11).stack.as_ref().unwrap().frames.len(), 4);
     assert!(notes(&model).contains("4 threads ran before the recording began"));
+    assert!(notes(&model).contains("Their functions were told from their stacks."));
+    // One whose stack leads nowhere, and one that could not be looked at.
+    for tid in [15, 16] {
+        stage.add(ThreadSeen {
+            tid,
+            existed_before: true,
+            ..Default::default()
+        });
+    }
+    stage.look(15, 0, &["libc.so.6!nanosleep"]);
+    let model = stage.model();
+    let text = "functions of 4 were told from their stacks; those of 2 are not known.";
+    assert!(notes(&model).contains(text), "{}", notes(&model));
 }
 
 #[test]
