@@ -13,8 +13,8 @@ cfg_select! {
 }
 
 pub(crate) use machine::{
-    CAN_STEP, EXPEDITED, NAME, PC, SETS, TRAP_ADVANCE, Word, before_write, is_system_call,
-    is_trap_report, trap,
+    CAN_STEP, EXPEDITED, NAME, PC, SETS, SP, THREAD_POINTER, TRAP_ADVANCE, Word, before_write,
+    emulate, is_system_call, is_trap_report, trap,
 };
 pub(crate) use table::{Register, layout};
 

@@ -156,8 +156,9 @@ impl Server {
                     return Ok(());
                 }
                 let process = self.debuggee.process.as_mut();
-                if let Some(stop) = process.and_then(|process| process.poll()) {
-                    session.stopped(&mut self.debuggee, stop);
+                match process.and_then(|process| process.poll()) {
+                    Some(stop) => session.stopped(&mut self.debuggee, stop),
+                    None => session.tell_of_threads(&mut self.debuggee),
                 }
             }
             if awake.client {

@@ -88,8 +88,18 @@ impl Session {
         self.framing.take_output()
     }
 
+    /// Sends what is known of threads that came and went, if the client wants to hear it.
+    pub(crate) fn tell_of_threads(&mut self, debuggee: &mut Debuggee) {
+        if let Some(process) = &mut debuggee.process
+            && let Some(body) = self.dialect.thread_log(&process.log.take())
+        {
+            self.framing.notify(&body);
+        }
+    }
+
     /// The program stopped.
     pub(crate) fn stopped(&mut self, debuggee: &mut Debuggee, stop: Stop) {
+        self.tell_of_threads(debuggee);
         let Some(process) = &mut debuggee.process else {
             return;
         };

@@ -10,6 +10,7 @@ mod children;
 mod end;
 mod events;
 pub(crate) mod libraries;
+pub(crate) mod log;
 mod memory;
 pub(crate) mod process;
 mod resume;

@@ -21,6 +21,8 @@ const TRIES: u32 = 4;
 const MAX_GARBAGE: usize = 4096;
 /// How many of them are kept to be shown.
 const SHOWN_GARBAGE: usize = 48;
+/// How many notifications are kept for later.
+const MAX_NOTIFICATIONS: usize = 1 << 16;
 
 /// How packets are exchanged.
 pub struct ConnectionOptions {
@@ -60,6 +62,8 @@ pub struct Connection {
     log: Option<Writer>,
     /// Whether packets are acknowledged, which they are until `QStartNoAckMode` is answered.
     acks: bool,
+    /// Notifications passed over while something else was waited for, and when they came.
+    notifications: VecDeque<(Instant, Vec<u8>)>,
     /// Console output that came before the acknowledgement of a request.
     early: VecDeque<Received>,
     /// The last request, for messages.
@@ -95,6 +99,7 @@ impl Connection {
             max_packet: options.max_packet,
             log: options.log.map(Writer::new),
             acks: true,
+            notifications: VecDeque::new(),
             early: VecDeque::new(),
             request: String::new(),
             damaged: 0,
@@ -145,16 +150,30 @@ impl Connection {
         Ok(None)
     }
 
-    /// The answer to the last request: the next packet. Notifications are passed over. No answer
+    /// The answer to the last request: the next packet. Notifications are kept for
+    /// [`take_notifications`](Connection::take_notifications). No answer
     /// in time breaks the connection, for it may still come.
     pub fn receive_answer(&mut self) -> Result<Vec<u8>, Error> {
         loop {
             match self.receive(Some(self.timeout))? {
                 Some(Received::Packet(payload)) => return Ok(payload),
-                Some(Received::Notification(_)) => {}
+                Some(Received::Notification(payload)) => self.keep(payload),
                 None => return Err(self.too_late()),
             }
         }
+    }
+
+    /// Keeps a notification until somebody asks; of too many, the last.
+    pub(crate) fn keep(&mut self, notification: Vec<u8>) {
+        if self.notifications.len() >= MAX_NOTIFICATIONS {
+            self.notifications.pop_front();
+        }
+        self.notifications.push_back((Instant::now(), notification));
+    }
+
+    /// The notifications that came since this was last asked, in their order, and when they came.
+    pub fn take_notifications(&mut self) -> Vec<(Instant, Vec<u8>)> {
+        self.notifications.drain(..).collect()
     }
 
     /// Sends the interrupt byte.
@@ -234,7 +253,8 @@ impl Connection {
                         Some(Received::Packet(_)) => {
                             self.note("ignored, since it came before the acknowledgement");
                         }
-                        Some(Received::Notification(_)) | None => {}
+                        Some(Received::Notification(payload)) => self.keep(payload),
+                        None => {}
                     },
                 }
             }

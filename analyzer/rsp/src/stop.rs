@@ -16,6 +16,8 @@ pub enum StopReply {
         reason: StopReason,
         /// Expedited registers: number, and bytes in target order.
         registers: Vec<(u32, Vec<u8>)>,
+        /// Expedited memory, as LLDB's servers and our stub send it: address and bytes.
+        memory: Vec<(u64, Vec<u8>)>,
         /// The processor the thread was on.
         core: Option<u32>,
     },
@@ -158,6 +160,7 @@ fn stopped(signal: u8) -> StopReply {
         thread: None,
         reason: StopReason::Signal,
         registers: Vec::new(),
+        memory: Vec::new(),
         core: None,
     }
 }
@@ -179,6 +182,7 @@ fn decode_pairs(signal: u8, pairs: &str) -> StopReply {
     let mut thread = None;
     let mut reason = StopReason::Signal;
     let mut registers = Vec::new();
+    let mut memory = Vec::new();
     let mut core = None;
     for pair in pairs.split(';') {
         let Some((name, value)) = pair.split_once(':') else {
@@ -191,6 +195,7 @@ fn decode_pairs(signal: u8, pairs: &str) -> StopReply {
         }
         match name {
             "thread" => thread = ThreadId::decode(value),
+            "memory" => memory.extend(decode_memory(value)),
             "core" => core = crate::hex::number(value).and_then(|n| u32::try_from(n).ok()),
             name => {
                 if let Some(named) = decode_reason(name, value) {
@@ -204,8 +209,18 @@ fn decode_pairs(signal: u8, pairs: &str) -> StopReply {
         thread,
         reason,
         registers,
+        memory,
         core,
     }
+}
+
+/// `0xADDRESS=BYTES` ("memory" in LLDB's "Stop Reply Packet Extensions").
+fn decode_memory(value: &str) -> Option<(u64, Vec<u8>)> {
+    let (address, bytes) = value.strip_prefix("0x")?.split_once('=')?;
+    Some((
+        crate::hex::number(address)?,
+        crate::hex::decode(bytes.as_bytes())?,
+    ))
 }
 
 fn decode_reason(name: &str, value: &str) -> Option<StopReason> {
@@ -244,7 +259,7 @@ mod tests {
     #[test]
     fn a_breakpoint_with_expedited_registers() {
         let reply = StopReply::decode(
-            b"T05swbreak:;06:0000000000000000;07:20e0ffffff7f0000;10:xxxx;thread:p1f.2a;core:1;new:z;",
+            b"T05swbreak:;06:0000000000000000;07:20e0ffffff7f0000;10:xxxx;memory:0x7fffffffe020=0102;memory:zz;thread:p1f.2a;core:1;new:z;",
         )
         .unwrap();
         assert_eq!(
@@ -257,6 +272,7 @@ mod tests {
                     (6, vec![0; 8]),
                     (7, vec![0x20, 0xe0, 0xff, 0xff, 0xff, 0x7f, 0, 0])
                 ],
+                memory: vec![(0x7fff_ffff_e020, vec![1, 2])],
                 core: Some(1),
             }
         );

@@ -23,6 +23,10 @@ pub(crate) const SETS: &[Set] = &[
 ];
 /// The program counter's number.
 pub(crate) const PC: usize = 32;
+/// The number of the register that points to a thread's own data: tpidr.
+pub(crate) const THREAD_POINTER: Option<usize> = Some(68);
+/// The stack pointer's number.
+pub(crate) const SP: usize = 31;
 /// Registers sent along with every stop: x29, x30, sp, pc.
 pub(crate) const EXPEDITED: &[usize] = &[29, 30, 31, PC];
 /// How far the program counter is past a trap instruction when it reports.
@@ -43,6 +47,15 @@ pub(crate) fn is_trap_report(code: i32) -> bool {
 /// Whether an instruction enters the kernel: `svc` is `11010100 000iiiii iiiiiiii iii00001`.
 pub(crate) fn is_system_call(code: &[u8]) -> bool {
     matches!(code, [low, _, high, 0xd4, ..] if low & 0x1f == 1 && high & 0xe0 == 0)
+}
+
+/// Nothing is emulated.
+pub(crate) fn emulate(
+    _code: &[u8],
+    _general: &mut [u8],
+    _store: impl FnOnce(u64, u64) -> bool,
+) -> bool {
+    false
 }
 
 /// Nothing to complete.

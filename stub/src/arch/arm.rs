@@ -19,6 +19,10 @@ pub(crate) const SETS: &[Set] = &[
 ];
 /// The program counter's number.
 pub(crate) const PC: usize = 15;
+/// The register that points to a thread's own data is in no register set.
+pub(crate) const THREAD_POINTER: Option<usize> = None;
+/// The stack pointer's number.
+pub(crate) const SP: usize = 13;
 /// Registers sent along with every stop: r7, r11, sp, lr, pc, cpsr.
 pub(crate) const EXPEDITED: &[usize] = &[7, 11, 13, 14, PC, 25];
 /// How far the program counter is past a trap instruction when it reports.
@@ -46,6 +50,15 @@ pub(crate) fn is_trap_report(code: i32) -> bool {
 /// T16 `svc` is `11011111 iiiiiiii`.
 pub(crate) fn is_system_call(code: &[u8]) -> bool {
     matches!(code, [_, 0xdf, ..]) || matches!(code, [_, _, _, top, ..] if top & 0x0f == 0x0f)
+}
+
+/// Nothing is emulated.
+pub(crate) fn emulate(
+    _code: &[u8],
+    _general: &mut [u8],
+    _store: impl FnOnce(u64, u64) -> bool,
+) -> bool {
+    false
 }
 
 /// Nothing to complete.

@@ -102,6 +102,14 @@ impl Framing {
         self.last = self.out[start..].to_vec();
     }
 
+    /// Queues a notification, which nobody acknowledges.
+    pub(crate) fn notify(&mut self, body: &[u8]) {
+        self.out.push(b'%');
+        self.out.extend_from_slice(body);
+        self.out
+            .extend_from_slice(format!("#{:02x}", sum(body)).as_bytes());
+    }
+
     /// What is to be written now.
     pub(crate) fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)

@@ -22,6 +22,7 @@ mod supported;
 mod symbol;
 mod thread_events;
 mod thread_list;
+mod thread_log;
 mod threads;
 
 use super::Session;
@@ -65,6 +66,7 @@ const PACKETS: &[(&str, Handler)] = &[
     ("QProgramSignals:", program_signals::answer),
     ("QStartNoAckMode", no_ack::answer),
     ("QThreadEvents:", thread_events::answer),
+    ("QUnspoolThreads:", thread_log::answer),
     ("R", restart::answer),
     ("c", resume::plain_continue),
     ("C", resume::continue_with_signal),

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use crate::arch;
 use crate::sys::Tid;
+use crate::tracee::log::{Entry, What};
 use crate::tracee::{Cause, Process, Stop};
 
 use super::framing::hex;
@@ -17,6 +18,10 @@ pub(crate) struct Dialect {
     pub(crate) multiprocess: bool,
     /// The `swbreak` stop reason.
     pub(crate) swbreak: bool,
+    /// Stop replies carry all general registers.
+    pub(crate) general_registers: bool,
+    /// Stop replies at breakpoints carry so many bytes from the stack pointer on.
+    pub(crate) stack: usize,
 }
 
 impl Dialect {
@@ -27,6 +32,30 @@ impl Dialect {
         } else {
             format!("{:x}", tid.0)
         }
+    }
+
+    /// What threads did, as a notification; nothing if they did nothing.
+    pub(crate) fn thread_log(self, entries: &[Entry]) -> Option<Vec<u8>> {
+        if entries.is_empty() {
+            return None;
+        }
+        let mut text = String::new();
+        for entry in entries {
+            text.push(if text.is_empty() { ':' } else { ';' });
+            let _ = match entry.what {
+                What::Created {
+                    tid,
+                    creator,
+                    pointer,
+                } => {
+                    let pointer = pointer.map_or(String::new(), |at| format!("{at:x}"));
+                    write!(text, "c{:x},{:x},{pointer}", tid.0, creator.0)
+                }
+                What::Exited { tid, code } => write!(text, "x{:x},{code:x}", tid.0),
+            };
+            let _ = write!(text, ",{:x}", entry.at.elapsed().as_nanos());
+        }
+        Some(format!("UnspoolThreads{text}").into_bytes())
     }
 
     /// The stop reply for `stop`.
@@ -69,21 +98,37 @@ impl Dialect {
         }
         let mut reply = text.into_bytes();
         if let Some(stopped) = process.stopped(tid) {
-            for number in arch::EXPEDITED {
-                let Some(register) = arch::layout().register(*number) else {
-                    continue;
-                };
+            let sent = |register: &&arch::Register| match self.general_registers {
+                true => register.place.set == 0 || Some(register.number) == arch::THREAD_POINTER,
+                false => arch::EXPEDITED.contains(&register.number),
+            };
+            for register in arch::layout().registers.iter().filter(sent) {
                 let mut value = [0; 16];
                 let value = &mut value[..register.size];
                 if stopped.register(register, value).is_ok() {
-                    reply.extend_from_slice(format!("{number:02x}:").as_bytes());
+                    reply.extend_from_slice(format!("{:02x}:", register.number).as_bytes());
                     hex(value, &mut reply);
                     reply.push(b';');
                 }
             }
         }
+        if self.stack > 0 && *cause == Cause::Breakpoint {
+            self.append_stack(process, tid, &mut reply);
+        }
         let thread = self.thread_id(process.pid(), tid);
         reply.extend_from_slice(format!("thread:{thread};").as_bytes());
         reply
+    }
+    /// `memory:0xADDRESS=BYTES;`, as LLDB's servers send memory along.
+    fn append_stack(self, process: &mut Process, tid: Tid, reply: &mut Vec<u8>) {
+        let sp = process.stopped(tid).and_then(|stopped| stopped.sp().ok());
+        let mut bytes = vec![0; self.stack];
+        if let Some(sp) = sp
+            && let Ok(known) = process.read_memory(sp, &mut bytes)
+        {
+            reply.extend_from_slice(format!("memory:0x{sp:x}=").as_bytes());
+            hex(&bytes[..known], reply);
+            reply.push(b';');
+        }
     }
 }

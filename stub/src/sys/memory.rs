@@ -6,11 +6,11 @@
 //! the first thread is gone, and must be opened anew after an exec.
 
 use std::fs::{File, OpenOptions};
-use std::io::IoSliceMut;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt;
 
 use nix::errno::Errno;
-use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::Pid;
 
 use super::Tid;
@@ -57,6 +57,19 @@ impl Memory {
             }
         }
         if done == 0 { Err(Errno::EIO) } else { Ok(done) }
+    }
+
+    /// Writes a word as the program itself would: only where it may. Says whether it could.
+    pub(crate) fn store(&self, address: u64, word: u64) -> bool {
+        let remote = usize::try_from(address).map(|base| RemoteIoVec {
+            base,
+            len: size_of_val(&word),
+        });
+        let pid = Pid::from_raw(self.process.0);
+        remote.is_ok_and(|remote| {
+            process_vm_writev(pid, &[IoSlice::new(&word.to_ne_bytes())], &[remote])
+                == Ok(size_of_val(&word))
+        })
     }
 
     /// Writes all bytes, whatever the pages' protection.

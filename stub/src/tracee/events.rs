@@ -259,6 +259,11 @@ impl Process {
             .threads
             .get_mut(&tid)
             .is_some_and(|thread| std::mem::take(&mut thread.newborn));
+        if newborn && self.wishes.thread_log {
+            let stopped = self.stopped(tid);
+            let pointer = stopped.and_then(|stopped| stopped.thread_pointer().ok());
+            self.log.born(tid, pointer);
+        }
         if newborn && self.wishes.thread_events {
             self.report(tid, Pending::Created);
         } else {
@@ -343,6 +348,7 @@ impl Process {
             .map_or(self.default_action, |thread| thread.action);
         self.threads.clear();
         self.exits.clear();
+        self.log.complete();
         self.threads.insert(tid, Thread::new(tid, action));
         self.mark_stopped(tid, At::Event);
         self.breakpoints.forget();
@@ -361,11 +367,15 @@ impl Process {
     fn thread_gone(&mut self, tid: Tid, code: i32, end: Stop) {
         self.threads.remove(&tid);
         if tid == self.pid() {
+            self.log.complete();
             self.threads.clear();
             self.end = Some(end);
             self.eventful = true;
             self.release_early();
             return;
+        }
+        if self.wishes.thread_log {
+            self.log.exited(tid, code);
         }
         if self.wishes.thread_events && matches!(end, Stop::Exited(_)) {
             self.exits.push_back((tid, code));

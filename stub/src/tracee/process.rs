@@ -10,6 +10,7 @@ use crate::sys::wait::Status;
 
 use super::breakpoints::Breakpoints;
 use super::children::Child;
+use super::log::Log;
 use super::resume::Action;
 use super::thread::{State, Stopped, Thread};
 
@@ -72,6 +73,8 @@ pub(crate) struct Wishes {
     pub(crate) deliver: Option<SignalSet>,
     /// Stop when a thread begins and when it ends.
     pub(crate) thread_events: bool,
+    /// Note threads that begin and end, without a stop.
+    pub(crate) thread_log: bool,
     /// Stop at an exec.
     pub(crate) execs: bool,
     /// Report that nothing is left to run.
@@ -94,6 +97,8 @@ pub(crate) struct Process {
     pub(super) early: HashMap<Tid, Status>,
     /// Exits to be reported, if thread events are wished for.
     pub(super) exits: VecDeque<(Tid, i32)>,
+    /// Threads that came and went, if that is wished for.
+    pub(crate) log: Log,
     /// What threads do that no action names.
     pub(super) default_action: Action,
     /// Between a resume and the stop that follows.
@@ -122,6 +127,7 @@ impl Process {
             children: HashMap::new(),
             early: HashMap::new(),
             exits: VecDeque::new(),
+            log: Log::default(),
             default_action: Action::Hold,
             going: false,
             halting: false,

@@ -16,7 +16,7 @@ use crate::sys::ptrace::{self, SignalInfo};
 use crate::sys::wait::{Status, wait};
 
 use super::process::{Process, Stop};
-use super::thread::{At, Motion, Pending, State};
+use super::thread::{At, Motion, Pending, State, Thread};
 
 /// What a thread is to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -187,7 +187,16 @@ impl Process {
 
     /// Executes the instruction under the trap at `at`. Every other thread must be stopped.
     pub(super) fn step_over(&mut self, tid: Tid, at: u64) -> Over {
-        let enters_kernel = self.enters_kernel(at);
+        let mut code = [0; 16];
+        let known = self.read_memory(at, &mut code).unwrap_or(0);
+        let code = &code[..known];
+        let memory = &self.memory;
+        let store = |address, word| memory.store(address, word);
+        let stopped = self.threads.get_mut(&tid).and_then(Thread::stopped);
+        if stopped.is_some_and(|stopped| stopped.emulate(code, store)) {
+            return Over::Stepped;
+        }
+        let enters_kernel = arch::is_system_call(code);
         let motion = if enters_kernel {
             Motion::ToSystemCall
         } else {
@@ -203,13 +212,6 @@ impl Process {
         self.breakpoints.replant(&self.memory, at);
         self.halting = halting;
         over
-    }
-
-    /// Whether the instruction under the trap at `at` is a system call.
-    pub(super) fn enters_kernel(&self, at: u64) -> bool {
-        let mut code = [0; 4];
-        let known = self.read_memory(at, &mut code).unwrap_or(0);
-        arch::is_system_call(&code[..known])
     }
 
     fn execute(&mut self, tid: Tid, motion: Motion) -> Over {

@@ -154,10 +154,33 @@ impl Stopped {
 
     /// The program counter.
     pub(crate) fn pc(&mut self) -> Result<u64, Errno> {
-        let register = arch::layout().register(arch::PC).ok_or(Errno::ENODEV)?;
+        self.address(Some(arch::PC))
+    }
+
+    /// The stack pointer.
+    pub(crate) fn sp(&mut self) -> Result<u64, Errno> {
+        self.address(Some(arch::SP))
+    }
+
+    /// The value of the register with this number.
+    fn address(&mut self, number: Option<usize>) -> Result<u64, Errno> {
+        let register = number.and_then(|number| arch::layout().register(number));
+        let register = register.ok_or(Errno::ENODEV)?;
         let mut value = [0; 8];
         self.register(register, &mut value[..register.size])?;
         Ok(u64::from_le_bytes(value))
+    }
+
+    /// Executes the instruction with these bytes, if it is one that needs no processor for it.
+    pub(crate) fn emulate(&mut self, code: &[u8], store: impl FnOnce(u64, u64) -> bool) -> bool {
+        let Ok(set) = self.set(0) else { return false };
+        arch::emulate(code, set, store) && self.store(0).is_ok()
+    }
+
+    /// Where the thread's own data is (TLS ABI: `fs_base`, `TPIDR_EL0`); `ENODEV` if the kernel's register
+    /// sets do not show it.
+    pub(crate) fn thread_pointer(&mut self) -> Result<u64, Errno> {
+        self.address(arch::THREAD_POINTER)
     }
 
     /// Moves the program counter.

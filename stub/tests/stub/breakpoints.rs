@@ -185,3 +185,40 @@ fn planted_and_removed_under_fire() {
     }
     client.send(b"k");
 }
+
+/// What is executed for the processor at a breakpoint does what the processor does.
+#[test]
+fn over_a_breakpoint_as_without_one() {
+    let program = build("prologue", &["-no-pie"]);
+    let (first, last) = (address(&program, "prologue"), address(&program, "last"));
+    let walk = |over_breakpoints: bool| {
+        let (mut server, mut client) = Server::run(&program, &[]);
+        client.ask(&format!("Z0,{first:x},1"));
+        let (pid, tid) = stopped(&client.go());
+        let mut states = Vec::new();
+        let mut pc = first;
+        while pc != last {
+            if !over_breakpoints {
+                client.ask(&format!("z0,{pc:x},1"));
+            }
+            let stop = client.ask(&format!("vCont;s:p{pid:x}.{tid:x}"));
+            assert_eq!(stopped(&stop).1, tid);
+            client.ask(&format!("z0,{pc:x},1"));
+            pc = client.register(16);
+            let sp = client.register(7);
+            states.push((client.ask("g"), client.ask(&format!("m{sp:x},40"))));
+            client.ask(&format!("Z0,{pc:x},1"));
+        }
+        client.ask(&format!("z0,{last:x},1"));
+        assert!(client.go().starts_with("W00"));
+        drop(client);
+        server.wait();
+        assert_eq!(server.output(), "7\n");
+        states
+    };
+    let (over, without) = (walk(true), walk(false));
+    assert_eq!(over.len(), 22);
+    for (number, (over, without)) in over.iter().zip(&without).enumerate() {
+        assert_eq!(over, without, "instruction {number}");
+    }
+}

@@ -8,6 +8,8 @@ pub struct Client {
     stream: TcpStream,
     buffer: Vec<u8>,
     pub supported: String,
+    /// The bodies of the notifications that came before the packets received so far.
+    pub notifications: Vec<String>,
 }
 
 impl Client {
@@ -32,6 +34,7 @@ impl Client {
             stream,
             buffer: Vec::new(),
             supported: String::new(),
+            notifications: Vec::new(),
         }
     }
 
@@ -64,10 +67,20 @@ impl Client {
                 .expect("a packet, but the server is silent or gone")
             {
                 b'$' => break,
+                b'%' => {
+                    let body = self.body();
+                    self.notifications
+                        .push(String::from_utf8(body).expect("text"));
+                }
                 b'+' => {}
                 other => panic!("unexpected byte {other:#x}"),
             }
         }
+        self.body()
+    }
+
+    /// What follows a packet's first byte.
+    fn body(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
         loop {
             match self.byte().unwrap() {

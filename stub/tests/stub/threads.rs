@@ -192,3 +192,82 @@ fn waiting_costs_nothing() {
     assert!(client.text().starts_with("T02"));
     client.send(b"k");
 }
+
+/// Every thread is told of once when it begins and once when it ends, in order, with no stop for it.
+#[test]
+fn a_log_of_threads() {
+    let program = build("churn", &["-no-pie"]);
+    let (mut server, mut client) = Server::run(&program, &["1500"]);
+    assert!(client.supported.contains("QUnspoolThreads+"));
+    assert_eq!(client.ask("QUnspoolThreads:1"), "OK");
+    let end = client.go();
+    assert!(end.starts_with("W00"), "{end}");
+    let first = u32::from_str_radix(end.split_once("process:").unwrap().1, 16).unwrap();
+    let mut alive = vec![first];
+    let (mut created, mut exited) = (0, 0);
+    let log = client.notifications.iter();
+    for entry in log.flat_map(|text| text.strip_prefix("UnspoolThreads:").unwrap().split(';')) {
+        let fields: Vec<u64> = entry[1..]
+            .split(',')
+            .map(|field| u64::from_str_radix(field, 16).expect(entry))
+            .collect();
+        let tid = fields[0] as u32;
+        match (&entry[..1], &fields[1..]) {
+            ("c", [creator, pointer, _age]) => {
+                assert!(alive.contains(&(*creator as u32)), "{entry}");
+                assert!(!alive.contains(&tid), "{entry}");
+                assert!(*pointer > 0x1000, "{entry}");
+                alive.push(tid);
+                created += 1;
+            }
+            ("x", [0, _age]) => {
+                let index = alive.iter().position(|one| *one == tid);
+                alive.swap_remove(index.expect(entry));
+                exited += 1;
+            }
+            _ => panic!("{entry}"),
+        }
+    }
+    assert!(created >= 1500, "{created}");
+    // Those that end with the process are not told of one by one.
+    assert!(exited + alive.len() == created + 1, "{exited} of {created}");
+    drop(client);
+    assert!(server.wait().success());
+}
+
+/// A thread is told of before its first stop, which brings registers and stack along.
+#[test]
+fn stops_of_a_client_that_follows_threads() {
+    let program = build("hits", &["-no-pie"]);
+    let (_server, mut client) = Server::run(&program, &["4", "50"]);
+    assert_eq!(client.ask("QUnspoolThreads:1,100"), "OK");
+    let hit = address(&program, "hit");
+    client.ask(&format!("Z0,{hit:x},1"));
+    let mut hits = 0;
+    loop {
+        let stop = client.go();
+        if !stop.starts_with('T') {
+            break;
+        }
+        hits += 1;
+        let (_, tid) = stopped(&stop);
+        let told = |text: &String| {
+            let mut entries = text["UnspoolThreads:".len()..].split(';');
+            entries.any(|entry| entry.starts_with(&format!("c{tid:x},")))
+        };
+        assert!(client.notifications.iter().any(told), "{tid:x}");
+        if hits > 3 {
+            continue;
+        }
+        let all = client.ask("g");
+        for number in 0..17 {
+            let sent = field(&stop, &format!("{number:02x}"));
+            assert_eq!(sent, Some(&all[16 * number..16 * number + 16]), "{number}");
+        }
+        let (at, bytes) = field(&stop, "memory").unwrap().split_once('=').unwrap();
+        let at = at.strip_prefix("0x").unwrap();
+        assert_eq!(u64::from_str_radix(at, 16).unwrap(), client.register(7));
+        assert_eq!(bytes, client.ask(&format!("m{at},100")));
+    }
+    assert_eq!(hits, 200);
+}

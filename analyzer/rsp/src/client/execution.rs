@@ -87,7 +87,10 @@ impl Client {
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             let payload = match self.connection.receive(left)? {
                 None => return Ok(None),
-                Some(Received::Notification(_)) => continue,
+                Some(Received::Notification(payload)) => {
+                    self.connection.keep(payload);
+                    continue;
+                }
                 Some(Received::Packet(payload)) => payload,
             };
             if self.print(&payload) {

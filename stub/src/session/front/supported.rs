@@ -4,7 +4,8 @@ use super::Answer;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 
-const OURS: &[u8] = b";qXfer:threads:read+;qXfer:siginfo:read+;QThreadEvents+;QPassSignals+;\
+const OURS: &[u8] =
+    b";qXfer:threads:read+;qXfer:siginfo:read+;QThreadEvents+;QUnspoolThreads+;QPassSignals+;\
 QProgramSignals+;exec-events+;no-resumed+;binary-upload+";
 
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {

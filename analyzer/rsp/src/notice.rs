@@ -1,0 +1,113 @@
+//! What our own stub tells about threads without stopping the target: its `UnspoolThreads`
+//! notification (docs/protocol.md, "Thread log").
+
+use std::time::Duration;
+
+/// Something that happened to a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ThreadNotice {
+    /// A thread was created.
+    Created {
+        /// Its id.
+        tid: u64,
+        /// The thread that made it.
+        creator: u64,
+        /// Where its own data is, where the server's kernel shows it.
+        thread_pointer: Option<u64>,
+        /// How long ago; how long the notification was on its way is not counted.
+        age: Duration,
+    },
+    /// A thread has ended.
+    Exited {
+        /// Its id.
+        tid: u64,
+        /// Its exit code.
+        code: i64,
+        /// How long ago, likewise.
+        age: Duration,
+    },
+}
+
+impl ThreadNotice {
+    /// The same, looked at some time later.
+    pub(crate) fn older_by(mut self, time: Duration) -> ThreadNotice {
+        match &mut self {
+            ThreadNotice::Created { age, .. } | ThreadNotice::Exited { age, .. } => *age += time,
+        }
+        self
+    }
+
+    /// The notices of one notification; entries that are not understood are left out.
+    pub(crate) fn decode(notification: &[u8]) -> Vec<ThreadNotice> {
+        let text = std::str::from_utf8(notification).unwrap_or_default();
+        let entries = text.strip_prefix("UnspoolThreads:").unwrap_or_default();
+        entries.split(';').filter_map(ThreadNotice::entry).collect()
+    }
+
+    /// `cTID,CREATOR,[POINTER],AGE` or `xTID,CODE,AGE`, all hexadecimal, the age in nanoseconds.
+    fn entry(text: &str) -> Option<ThreadNotice> {
+        let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
+        let age = |digits: &str| number(digits).map(Duration::from_nanos);
+        let fields: Vec<&str> = text.get(1..)?.split(',').collect();
+        match (text.get(..1)?, fields.as_slice()) {
+            ("c", [tid, creator, pointer, ago]) => Some(ThreadNotice::Created {
+                tid: number(tid)?,
+                creator: number(creator)?,
+                thread_pointer: number(pointer),
+                age: age(ago)?,
+            }),
+            ("x", [tid, code, ago]) => Some(ThreadNotice::Exited {
+                tid: number(tid)?,
+                // A C int.
+                code: i64::from(u32::from_str_radix(code, 16).ok()?.cast_signed()),
+                age: age(ago)?,
+            }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices() {
+        let ns = Duration::from_nanos;
+        assert_eq!(
+            ThreadNotice::decode(b"UnspoolThreads:c1f,10,7f00,3e8;xa,ffffffff,1;c20,1f,,2"),
+            [
+                ThreadNotice::Created {
+                    tid: 0x1f,
+                    creator: 0x10,
+                    thread_pointer: Some(0x7f00),
+                    age: ns(1000)
+                },
+                ThreadNotice::Exited {
+                    tid: 10,
+                    code: -1,
+                    age: ns(1)
+                },
+                ThreadNotice::Created {
+                    tid: 0x20,
+                    creator: 0x1f,
+                    thread_pointer: None,
+                    age: ns(2)
+                },
+            ]
+        );
+    }
+
+    #[test]
+    fn nonsense_is_left_out() {
+        for text in [
+            "",
+            "Stop:T05",
+            "UnspoolThreads:",
+            "UnspoolThreads:c1;x;é1,2,3;y1,2,3",
+        ] {
+            assert_eq!(ThreadNotice::decode(text.as_bytes()), [], "{text}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Threads that came and went, noted without stopping anything for it.
+//!
+//! What a client of `QUnspoolThreads` is told. The kernel says at each clone who made whom; a new
+//! thread's thread pointer is known a moment later, when it stops for the first time, so entries
+//! are handed out up to the first that is not complete.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use crate::sys::Tid;
+
+/// Something that happened to a thread, and when.
+pub(crate) struct Entry {
+    pub(crate) what: What,
+    pub(crate) at: Instant,
+}
+
+/// What happened.
+pub(crate) enum What {
+    /// `creator` made `tid`, whose thread pointer is `pointer` where the kernel shows it.
+    Created {
+        tid: Tid,
+        creator: Tid,
+        pointer: Option<u64>,
+    },
+    /// `tid` has ended with this exit code.
+    Exited { tid: Tid, code: i32 },
+}
+
+/// The entries that have not been handed out.
+#[derive(Default)]
+pub(crate) struct Log {
+    entries: VecDeque<Entry>,
+    /// Created threads that have not stopped yet.
+    unborn: Vec<Tid>,
+}
+
+impl Log {
+    pub(super) fn created(&mut self, tid: Tid, creator: Tid) {
+        self.unborn.push(tid);
+        self.add(What::Created {
+            tid,
+            creator,
+            pointer: None,
+        });
+    }
+
+    /// A created thread has stopped for the first time.
+    pub(super) fn born(&mut self, born: Tid, thread_pointer: Option<u64>) {
+        self.unborn.retain(|tid| *tid != born);
+        let entry = self.entries.iter_mut().rev();
+        for entry in entry {
+            if let What::Created { tid, pointer, .. } = &mut entry.what
+                && *tid == born
+            {
+                *pointer = thread_pointer;
+                return;
+            }
+        }
+    }
+
+    pub(super) fn exited(&mut self, tid: Tid, code: i32) {
+        self.unborn.retain(|unborn| *unborn != tid);
+        self.add(What::Exited { tid, code });
+    }
+
+    /// No thread is left that could still be born.
+    pub(super) fn complete(&mut self) {
+        self.unborn.clear();
+    }
+
+    /// What can be told now, in the order in which it happened.
+    pub(crate) fn take(&mut self) -> Vec<Entry> {
+        let unborn = |entry: &Entry| match entry.what {
+            What::Created { tid, .. } => self.unborn.contains(&tid),
+            What::Exited { .. } => false,
+        };
+        let ready = self
+            .entries
+            .iter()
+            .position(unborn)
+            .unwrap_or(self.entries.len());
+        self.entries.drain(..ready).collect()
+    }
+
+    fn add(&mut self, what: What) {
+        self.entries.push_back(Entry {
+            what,
+            at: Instant::now(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(log: &mut Log) -> Vec<i32> {
+        let id = |entry: Entry| match entry.what {
+            What::Created { tid, .. } => tid.0,
+            What::Exited { tid, .. } => -tid.0,
+        };
+        log.take().into_iter().map(id).collect()
+    }
+
+    #[test]
+    fn nothing_overtakes_a_thread_that_has_yet_to_stop() {
+        let mut log = Log::default();
+        log.created(Tid(2), Tid(1));
+        log.created(Tid(3), Tid(1));
+        log.born(Tid(3), Some(7));
+        assert!(ids(&mut log).is_empty());
+        log.born(Tid(2), None);
+        assert_eq!(ids(&mut log), [2, 3]);
+        log.created(Tid(4), Tid(2));
+        log.exited(Tid(3), 0);
+        log.exited(Tid(4), 0);
+        assert_eq!(ids(&mut log), [4, -3, -4]);
+        log.created(Tid(5), Tid(1));
+        log.complete();
+        assert_eq!(ids(&mut log), [5]);
+    }
+}
