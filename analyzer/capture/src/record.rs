@@ -137,6 +137,9 @@ pub struct Target {
     /// The target ran on the recording machine: paths are this machine's paths.
     #[prost(bool, tag = "7")]
     pub local: bool,
+    /// The server told of every new thread and who made it ([`ThreadSeen::creator_tid`]).
+    #[prost(bool, tag = "8")]
+    pub tells_creators: bool,
 }
 
 /// One document of a target description.
@@ -222,6 +225,13 @@ pub struct ThreadSeen {
     /// It was running when the recording began: its creation was not observed.
     #[prost(bool, tag = "4")]
     pub existed_before: bool,
+    /// The thread that made it, where the server told: the last call of a creation function in
+    /// that thread is this one's creation.
+    #[prost(uint64, optional, tag = "5")]
+    pub creator_tid: Option<u64>,
+    /// Its thread pointer when it began, where the server told.
+    #[prost(uint64, optional, tag = "6")]
+    pub thread_pointer: Option<u64>,
 }
 
 /// A thread's name was read again and differs.

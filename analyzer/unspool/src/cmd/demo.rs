@@ -8,7 +8,6 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use unspool_capture::Capture;
 use unspool_image::Finder;
-use unspool_unwind::Cache;
 
 use super::terminal;
 use crate::collect::{self, Source};
@@ -47,7 +46,6 @@ impl Cmd {
                     args: Vec::new(),
                 },
                 finder: finder.clone(),
-                cache: Cache::of_user(),
                 rsp_log: None,
                 architecture: None,
                 stop: None,
@@ -59,10 +57,7 @@ impl Cmd {
             return Err(failure.into());
         }
         let capture = Capture::read(&file)?;
-        let model = Model::build(
-            &capture,
-            &mut Symbolizer::new(finder).caching(Cache::of_user()),
-        );
+        let model = Model::build(&capture, &mut Symbolizer::new(finder));
         terminal::to_stdout(|out| {
             writeln!(
                 out,

@@ -110,7 +110,10 @@ impl Recorder {
 
         let mut batch = client.batch();
         let all = (!abi.suffices(&registers)).then(|| batch.registers(thread));
-        let stack = sp.map(|sp| batch.read_memory(sp, FIRST));
+        let sent = std::mem::take(&mut self.stack_sent);
+        let sent = sent.into_iter().find(|chunk| Some(chunk.address) == sp);
+        let unsent = sp.filter(|_| sent.is_none());
+        let stack = unsent.map(|sp| batch.read_memory(sp, FIRST));
         let early_attr = attr_of(&early_args).map(|at| (at, batch.read_memory(at, ATTR)));
         let mut answers = batch.send()?;
         if let Some(ticket) = all {
@@ -143,7 +146,9 @@ impl Recorder {
                 arg,
                 handle_at,
             };
-            if self.threads_run_on {
+            if self.session.tells_creators {
+                // Nothing more to ask: the clone that follows in this thread is this creation's.
+            } else if self.threads_run_on {
                 let handles = self.look_around()?;
                 event.reads.extend(handles);
                 self.pending.add(creation);
@@ -163,9 +168,8 @@ impl Recorder {
 
         let abi = &self.session.abi;
         let sp = abi.sp(&registers);
-        let first = sp
-            .zip(first)
-            .map(|(address, bytes)| Chunk { address, bytes });
+        let read = sp.zip(first);
+        let first = sent.or(read.map(|(address, bytes)| Chunk { address, bytes }));
         let mut memory = LiveStack::new(&mut self.session.client, first);
         let stack = walk(
             self.modules.map(),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use unspool_capture::{EndReason, ProcessEnded, Severity};
+use unspool_capture::{Chunk, EndReason, ProcessEnded, Severity};
 use unspool_rsp::{Action, Registers, StopReason, StopReply, ThreadId, signals};
 
 use super::ending::Ending;
@@ -17,6 +17,7 @@ use super::pending::Pending;
 use super::probes::{Probes, Purpose};
 use super::session::Session;
 use super::sink::Sink;
+use super::stack::FIRST;
 use super::startup::Program;
 use super::step::Way;
 use super::threads::Threads;
@@ -47,6 +48,8 @@ pub(super) struct Recorder {
     pub(super) unusable: BTreeMap<String, String>,
     /// How the server gets past breakpoints, once known.
     pub(super) way: Option<Way>,
+    /// The memory that came with the last stop.
+    pub(super) stack_sent: Vec<Chunk>,
     /// Threads whose step has not been reported.
     pub(super) stepping: HashSet<u64>,
     /// Replies that came while another was waited for.
@@ -94,8 +97,8 @@ impl Recorder {
             _ => None,
         };
         Self {
-            modules: Modules::new(options.finder, options.cache, &session.abi),
-            way: session.own_stub.then_some(Way::Continue),
+            modules: Modules::new(options.finder, &session.abi),
+            way: session.steps_over().then_some(Way::Continue),
             session,
             sink,
             probes: Probes::default(),
@@ -105,6 +108,7 @@ impl Recorder {
             libraries_known: false,
             exec,
             unusable: BTreeMap::new(),
+            stack_sent: Vec::new(),
             stepping: HashSet::new(),
             queue: VecDeque::new(),
             ending: Ending::default(),
@@ -119,9 +123,10 @@ impl Recorder {
     fn begin(&mut self, stop: StopReply) -> Result<(), Error> {
         let program = self.identify()?;
         self.find_out_about_stops(&stop);
+        self.session.tells_creators = self.session.client.thread_log(FIRST / 2)?;
         self.sink.record(self.session.target(program.path.clone()));
-        self.threads.exact =
-            self.session.can_report_threads() && self.session.client.thread_events(true)?;
+        self.threads.exact = self.session.tells_creators
+            || (self.session.can_report_threads() && self.session.client.thread_events(true)?);
         let silent: Vec<u8> = SIGNALS
             .filter(|signal| ![SIGTRAP, SIGINT].contains(signal))
             .collect();
@@ -180,6 +185,7 @@ impl Recorder {
             .as_ref()
             .map(ToString::to_string)
             .unwrap_or_default();
+        self.hear_of_threads();
         let cut_short = self.cut_short();
         let write = self.sink.finish(reason, detail).map(Error::Write);
         Outcome {
@@ -210,7 +216,9 @@ impl Recorder {
 
     fn follow(&mut self) -> Result<(Ended, EndReason), Error> {
         loop {
-            if let Some(reply) = self.next()?
+            let reply = self.next()?;
+            self.hear_of_threads();
+            if let Some(reply) = reply
                 && let Some(end) = self.handle(reply)?
             {
                 return Ok(end);
@@ -253,6 +261,15 @@ impl Recorder {
         Ok(None)
     }
 
+    /// Notes what a server that tells of threads has told.
+    fn hear_of_threads(&mut self) {
+        if self.session.tells_creators {
+            for notice in self.session.client.take_thread_notices() {
+                self.threads.heard(&mut self.sink, self.session.pid, notice);
+            }
+        }
+    }
+
     fn take_request(&mut self) {
         if let Some(stop) = &self.stop {
             let mut bytes = [0; 64];
@@ -268,8 +285,13 @@ impl Recorder {
                 thread,
                 reason,
                 registers,
+                memory,
                 ..
             } => {
+                self.stack_sent = memory
+                    .into_iter()
+                    .map(|(address, bytes)| Chunk { address, bytes })
+                    .collect();
                 let thread = match thread.or_else(|| self.threads.ids().first().copied()) {
                     Some(thread) => thread,
                     None => return self.resume().map(|()| None),

@@ -4,6 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use unspool_capture::{self as capture, Document, Header, RegisterLayout};
+use unspool_image::Arch;
 use unspool_rsp::{Client, ClientOptions, StopReply, ThreadId};
 
 use super::abi::Abi;
@@ -24,6 +25,8 @@ pub(super) struct Session {
     pub(super) nameless: bool,
     /// The server is our own stub, which steps over its breakpoints by itself.
     pub(super) own_stub: bool,
+    /// The server tells of every thread that begins or ends, without a stop.
+    pub(super) tells_creators: bool,
     /// Declared after the client: the stub ends when the connection does.
     _stub: Option<Stub>,
 }
@@ -82,6 +85,7 @@ impl Session {
             launched: matches!(options.source, Source::Launch { .. }),
             nameless: false,
             own_stub: stub.is_some(),
+            tells_creators: false,
             _stub: stub,
         };
         Ok((session, stop))
@@ -137,7 +141,14 @@ impl Session {
             pid: self.pid.unwrap_or(0),
             executable,
             local: self.local,
+            tells_creators: self.tells_creators,
         }
+    }
+
+    /// Whether the server is known to step over its own breakpoints when told to continue: our stub
+    /// does, where the kernel can step (docs/protocol.md, "Resuming and breakpoints").
+    pub(super) fn steps_over(&self) -> bool {
+        self.client.features().has("QUnspoolThreads") && self.abi.arch != Arch::Arm
     }
 
     /// Whether the server can be trusted to report the start and end of threads.

@@ -1,7 +1,7 @@
 //! Where records go: a capture file, or memory for a single look; and the clock they are stamped with.
 
 use std::fs::File;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use unspool_capture::{End, EndReason, Header, Note, Record, Severity, WriteError, Writer};
 
@@ -39,6 +39,11 @@ impl Sink {
 
     pub(super) fn now_ns(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn ns_ago(&self, age: Duration) -> u64 {
+        let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+        self.now_ns().saturating_sub(age)
     }
 
     pub(super) fn record(&mut self, record: impl Into<Record>) {

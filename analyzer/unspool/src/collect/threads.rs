@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use unspool_capture::{ThreadExited, ThreadName, ThreadSeen};
-use unspool_rsp::ThreadId;
+use unspool_rsp::{ThreadId, ThreadNotice};
 
 use super::session::Session;
 use super::sink::Sink;
@@ -43,6 +43,7 @@ impl Threads {
             name: name.clone(),
             time_ns,
             existed_before,
+            ..ThreadSeen::default()
         });
         self.live.insert(
             id.tid,
@@ -52,6 +53,41 @@ impl Threads {
                 started: existed_before,
             },
         );
+    }
+
+    /// Notes what the server tells of a thread.
+    pub(super) fn heard(&mut self, sink: &mut Sink, pid: Option<u64>, notice: ThreadNotice) {
+        match notice {
+            ThreadNotice::Created {
+                tid,
+                creator,
+                thread_pointer,
+                age,
+            } => {
+                // A new thread has its creator's name (clone(2) copies the whole task).
+                let name = self.live.get(&creator);
+                let name = name.map_or(String::new(), |creator| creator.name.clone());
+                sink.record(ThreadSeen {
+                    tid,
+                    name: name.clone(),
+                    time_ns: sink.ns_ago(age),
+                    existed_before: false,
+                    creator_tid: Some(creator),
+                    thread_pointer,
+                });
+                let thread = Thread {
+                    id: ThreadId { pid, tid },
+                    name,
+                    started: false,
+                };
+                self.live.insert(tid, thread);
+            }
+            ThreadNotice::Exited { tid, code, age } => {
+                let time_ns = sink.ns_ago(age);
+                self.exited_at(sink, tid, time_ns, Some(code), true);
+            }
+            _ => {}
+        }
     }
 
     /// Notes that a thread has arrived at a start routine; false if it had before, so that this is
@@ -91,10 +127,22 @@ impl Threads {
     }
 
     pub(super) fn exited(&mut self, sink: &mut Sink, tid: u64, code: Option<i64>, exact: bool) {
+        let now = sink.now_ns();
+        self.exited_at(sink, tid, now, code, exact);
+    }
+
+    fn exited_at(
+        &mut self,
+        sink: &mut Sink,
+        tid: u64,
+        time_ns: u64,
+        code: Option<i64>,
+        exact: bool,
+    ) {
         if self.live.remove(&tid).is_some() {
             sink.record(ThreadExited {
                 tid,
-                time_ns: sink.now_ns(),
+                time_ns,
                 code,
                 exact,
             });

@@ -138,8 +138,14 @@ impl<'a> History<'a> {
             }
             Record::ThreadSeen(seen) => {
                 self.clock(seen.time_ns);
-                let index = self.thread(seen.tid, seen.time_ns);
+                let index = match seen.creator_tid {
+                    Some(_) => self.newborn(seen.tid, seen.time_ns),
+                    None => self.thread(seen.tid, seen.time_ns),
+                };
                 self.traces[index].seen = true;
+                if let Some(creator) = seen.creator_tid {
+                    self.told(index, creator, seen.thread_pointer);
+                }
                 let thread = &mut self.threads[index];
                 if !seen.name.is_empty() {
                     thread.name.clone_from(&seen.name);
@@ -261,6 +267,15 @@ impl<'a> History<'a> {
             self.traces[index].concluded = false;
             self.current.insert(tid, index);
             return index;
+        }
+        self.begin(tid, time_ns)
+    }
+
+    /// A thread that begins now, whoever had its TID before.
+    fn newborn(&mut self, tid: u64, time_ns: u64) -> usize {
+        if let Some(former) = self.current.remove(&tid) {
+            self.gone(former, time_ns, false);
+            self.counts.ends_missed += 1;
         }
         self.begin(tid, time_ns)
     }

@@ -107,6 +107,7 @@ impl Stage {
             name: name.into(),
             time_ns: ms * 1_000_000,
             existed_before: false,
+            ..Default::default()
         });
     }
 

@@ -13,7 +13,6 @@ fn help_names_every_command_and_fits_100_columns() {
         &["report", "--help"],
         &["inspect", "--help"],
         &["demo", "--help"],
-        &["table", "--help"],
         &["rsp", "--help"],
         &["rsp", "script", "--help"],
     ] {
@@ -30,7 +29,6 @@ fn help_names_every_command_and_fits_100_columns() {
         "report",
         "inspect",
         "demo",
-        "table",
         "rsp",
         "stub",
         "Examples:",

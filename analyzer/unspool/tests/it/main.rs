@@ -11,4 +11,3 @@ mod failing_output;
 mod launched;
 mod peers;
 mod running;
-mod table;

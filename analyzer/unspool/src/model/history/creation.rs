@@ -159,9 +159,7 @@ impl History<'_> {
             && self.traces[index].started
         {
             // A thread starts once: the TID has a new owner, and the old one's end was missed.
-            self.current.remove(&event.tid);
-            self.gone(index, event.time_ns, false);
-            self.counts.ends_missed += 1;
+            self.newborn(event.tid, event.time_ns);
         }
         let index = match self.current.get(&event.tid) {
             Some(&index) => index,
@@ -197,6 +195,19 @@ impl History<'_> {
             }
             None => self.known_handle(index, registers.thread_pointer, registers.sp),
         }
+    }
+
+    /// The server told who made a thread: the last creation under way there is its own. Earlier ones
+    /// have failed.
+    pub(super) fn told(&mut self, index: usize, creator: u64, thread_pointer: Option<u64>) {
+        self.traces[index].started = true;
+        let creator = self.current.get(&creator).copied();
+        let made = |p: &Pending| Some(p.creator) == creator;
+        if let Some(chosen) = self.pending.iter().rposition(made) {
+            let pending = self.pending.remove(chosen);
+            self.link(index, &pending, false);
+        }
+        self.known_handle(index, thread_pointer, None);
     }
 
     /// A thread that was not seen to start is recognized by its stack: the handle of its creation lies
@@ -291,6 +302,6 @@ impl History<'_> {
 
     fn starts_are_watched(&self) -> bool {
         let mut probes = self.probes.values();
-        probes.any(|probe| probe.kind() == ProbeKind::Start)
+        self.capture.target.tells_creators || probes.any(|probe| probe.kind() == ProbeKind::Start)
     }
 }

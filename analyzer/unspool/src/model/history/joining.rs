@@ -20,10 +20,10 @@ impl History<'_> {
 
     pub(super) fn detach(&mut self, handle: u64) {
         let threads = &self.threads;
-        match self
-            .handles
-            .find(handle, |index| threads[index].ended_ns.is_none())
-        {
+        match self.handles.find(handle, |index| {
+            // A handle outlives its thread until that is joined or detached.
+            threads[index].joiner.is_none() && !threads[index].detached
+        }) {
             Some(index) => self.threads[index].detached = true,
             None => self.handles.expect(handle).detached = true,
         }
