@@ -17,12 +17,20 @@ packages=(
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 directory=${1:-$here/../target/sysroot-armhf}
 
-if ! dpkg --print-foreign-architectures | grep -qx armhf; then
+# Package lists are in flux while somebody updates them: what there is still serves.
+keep() {
+    if [ -e "$directory/.packages" ]; then
+        (cd "$directory" && pwd)
+        exit 0
+    fi
+}
+
+if ! grep -qx armhf <(dpkg --print-foreign-architectures); then
     echo "sysroot.sh: apt does not know armhf: run: sudo dpkg --add-architecture armhf && sudo apt-get update" >&2
     exit 1
 fi
 
-wanted=$(
+if ! wanted=$(
     for package in "${packages[@]}"; do
         version=$(apt-cache policy "$package:armhf" | sed -n 's/^  Candidate: //p')
         if [ -z "$version" ] || [ "$version" = "(none)" ]; then
@@ -31,7 +39,10 @@ wanted=$(
         fi
         echo "$package:armhf=$version"
     done
-)
+); then
+    keep
+    exit 1
+fi
 
 if [ "$(cat "$directory/.packages" 2>/dev/null)" != "$wanted" ]; then
     mkdir -p "$(dirname "$directory")"
@@ -39,7 +50,7 @@ if [ "$(cat "$directory/.packages" 2>/dev/null)" != "$wanted" ]; then
     trap 'rm -rf "$fresh"' EXIT
     mkdir "$fresh/.debs"
     # shellcheck disable=SC2086 # one word per package
-    (cd "$fresh/.debs" && apt-get -qq -o APT::Sandbox::User=root download $wanted >&2)
+    (cd "$fresh/.debs" && apt-get -qq -o APT::Sandbox::User=root download $wanted >&2) || { keep; exit 1; }
     for deb in "$fresh"/.debs/*.deb; do
         dpkg-deb -x "$deb" "$fresh"
     done
