@@ -7,7 +7,7 @@
 //! What the paths disagree on is unknown, and an address with an unknown frame gets no row.
 //!
 //! Function starts come from symbols, else from the exception index, call targets, relocations and the shapes of
-//! prologues ([`starts`], [`survey`]). A32, T32, A64 and x86-64.
+//! prologues ([`starts`], [`mod@survey`]). A32, T32, A64 and x86-64.
 
 pub mod effect;
 pub mod state;
