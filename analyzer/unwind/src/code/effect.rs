@@ -186,6 +186,8 @@ pub struct Instruction {
     pub bases: u32,
     /// Limits a value that may be an index.
     pub limit: Option<Limit>,
+    /// A call behind which another function starts.
+    pub last: bool,
     /// Where control goes.
     pub flow: Flow,
     effects: [Effect; MOST],
@@ -202,6 +204,7 @@ impl Instruction {
             it: 0,
             bases: 0,
             limit: None,
+            last: false,
             flow: Flow::Next,
             effects: [Effect::Clobber(0); MOST],
             count: 0,

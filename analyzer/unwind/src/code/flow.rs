@@ -54,7 +54,7 @@ pub struct Function {
     pub literals: Vec<u64>,
     /// Addresses of code that it computes.
     pub addresses: Vec<u64>,
-    /// It uses what a register that calls preserve held before: it is no function.
+    /// It uses what a register that calls preserve held before, or its caller's frame: it is no function.
     pub alien: bool,
     /// Something in it could not be followed or is not code.
     pub doubtful: bool,
@@ -122,6 +122,7 @@ impl<'t> Engine<'t> {
                 text,
                 machine: text.machine,
                 tables: Vec::new(),
+                bases: Vec::new(),
             },
             listing: Listing::default(),
         }
@@ -141,9 +142,11 @@ impl<'t> Engine<'t> {
         let machine = self.context.machine;
         self.listing.begin(start, end, machine.shift(start.thumb));
         self.context.tables.clear();
+        self.context.bases.clear();
         let mut jumps = Jumps::default();
         for round in 0.. {
             self.listing.discover(&self.context, &jumps);
+            let bases = self.context.bases.len();
             let mut fix = Fix::new(self.listing.leaders.len(), &jumps);
             fix.run(&self.listing, &mut self.context, entry);
             let Fix {
@@ -155,6 +158,11 @@ impl<'t> Engine<'t> {
                 ..
             } = fix;
             if round < ROUNDS {
+                if self.context.bases.len() > bases && !jumps.tables.is_empty() {
+                    // What ends where another starts may have been taken for longer.
+                    jumps.tables.clear();
+                    continue;
+                }
                 if !tables.is_empty() {
                     jumps.tables.extend(tables);
                     continue;
@@ -347,7 +355,8 @@ fn block(
         match instruction.flow {
             Flow::Next => {}
             Flow::Call(target) => {
-                let silent = jumps.silent.contains(&at)
+                let silent = instruction.last
+                    || jumps.silent.contains(&at)
                     || target.is_some_and(|target| context.text.never_returns(target));
                 active.called();
                 active.after = at;
@@ -585,11 +594,24 @@ impl Follow for Report<'_> {
             }
         }
         let machine = self.text.machine;
-        if bits(instruction.bases & machine.preserved)
-            .any(|register| state.register(register) == Value::Entry(register))
-        {
-            function.alien = true;
-        }
+        // A call's result, at the start of what catches an exception.
+        let result = if machine.link { 0 } else { 1 << machine.result };
+        let foreign = machine.preserved | result;
+        let kept = |register: u8| {
+            foreign >> register & 1 == 1 && state.register(register) == Value::Entry(register)
+        };
+        function.alien |= bits(instruction.bases & machine.preserved).any(kept);
+        function.alien |= instruction.effects().iter().any(|effect| match *effect {
+            Effect::Add { to, from, .. } => to != from && from < 32 && kept(from),
+            // Into the caller's frame
+            Effect::Store { base, offset, .. } => {
+                let moves = matches!(instruction.effects().first(), Some(Effect::Add { .. }));
+                base == machine.sp
+                    && !moves
+                    && matches!(state.register(base), Value::Cfa(at) if at.saturating_add(offset) >= 0)
+            }
+            _ => false,
+        });
         match instruction.flow {
             Flow::Call(Some(target)) => function.calls.push(target),
             Flow::Jump(target) | Flow::Branch(target) | Flow::IfZero { target, .. }

@@ -156,7 +156,13 @@ impl<'l> Entries<'l> {
 
     /// Without a comparison, the table ends where its nearest target starts.
     fn collect(&self, base: u64, size: u8, target: impl Fn(u64) -> Option<u64>) -> Targets {
-        let mut limit = u64::MAX;
+        let others = self.context.bases.iter().copied();
+        let other = others.filter(|&other| other > base).min();
+        let mut limit = self
+            .context
+            .text
+            .object_end(base)
+            .min(other.unwrap_or(u64::MAX));
         let mut targets = BTreeSet::new();
         let mut outside = BTreeSet::new();
         let count = self.bound.map_or(MOST_ENTRIES, |bound| {
@@ -181,6 +187,12 @@ impl<'l> Entries<'l> {
                 }
                 continue;
             };
+            if self.listing.is_inside(position) {
+                if self.bound.is_none() {
+                    break;
+                }
+                continue;
+            }
             if svma > base {
                 limit = limit.min(svma);
             }

@@ -70,6 +70,17 @@ impl Listing {
         self.lines.get(number as usize)
     }
 
+    /// Whether a position is inside a known instruction.
+    pub(super) fn is_inside(&self, at: u32) -> bool {
+        (1..15u32)
+            .filter(|back| back & ((1 << self.shift) - 1) == 0)
+            .any(|back| {
+                at.checked_sub(back)
+                    .and_then(|before| self.line(before))
+                    .is_some_and(|line| u32::from(line.instruction.len) > back)
+            })
+    }
+
     /// The instruction at a position that some path reaches.
     #[inline]
     pub(super) fn at(&self, at: u32) -> Option<&Instruction> {
@@ -162,7 +173,8 @@ impl Listing {
                     }
                     Flow::Call(target) => {
                         conditional
-                            || !(jumps.silent.contains(&at)
+                            || !(instruction.last
+                                || jumps.silent.contains(&at)
                                 || target.is_some_and(|target| context.text.never_returns(target)))
                     }
                     Flow::Table(_) | Flow::Indirect(_) => {
@@ -221,6 +233,10 @@ impl Listing {
         if link_set && matches!(instruction.flow, Flow::Indirect(_)) {
             // mov lr, pc; bx register
             instruction.flow = Flow::Call(None);
+        }
+        if matches!(instruction.flow, Flow::Call(_)) && !context.machine.link {
+            let next = svma + u64::from(instruction.len);
+            instruction.last = super::starts::follows(context.text, next);
         }
         for effect in instruction.effects() {
             if let super::effect::Effect::Literal { svma, .. } = effect {

@@ -50,6 +50,7 @@ pub(super) fn known(image: &Image, text: &Text<'_>, symbols: bool) -> BTreeMap<u
 pub(super) fn called(text: &Text<'_>) -> Calls {
     let mut found = Vec::new();
     let mut calls = Calls::default();
+    let mut constants = [0u64; 32];
     if text.machine.arch == Arch::Arm {
         return calls;
     }
@@ -60,6 +61,24 @@ pub(super) fn called(text: &Text<'_>) -> Calls {
                 at += 1 << text.machine.shift;
                 continue;
             };
+            for &effect in instruction.effects() {
+                match effect {
+                    Effect::Constant { to, value } => {
+                        constants[usize::from(to & 31)] = u64::from(value);
+                        calls.references.push(u64::from(value));
+                    }
+                    // adrp, add
+                    Effect::Add { to, from, by } if to == from && text.machine.link => {
+                        let page = std::mem::take(&mut constants[usize::from(to & 31)]);
+                        if page != 0 {
+                            calls
+                                .references
+                                .push(page.wrapping_add_signed(i64::from(by)));
+                        }
+                    }
+                    _ => {}
+                }
+            }
             if let Flow::Call(Some(target)) = instruction.flow
                 && text.is_text(target.svma)
             {
@@ -68,6 +87,11 @@ pub(super) fn called(text: &Text<'_>) -> Calls {
             at += u64::from(instruction.len);
         }
     }
+    calls
+        .references
+        .retain(|&svma| text.is_mapped(svma) && !text.is_text(svma));
+    calls.references.sort_unstable();
+    calls.references.dedup();
     found.sort_unstable();
     calls.targets = found.iter().map(|call| call.0).collect();
     calls.targets.dedup();
@@ -88,6 +112,8 @@ pub(super) fn called(text: &Text<'_>) -> Calls {
 /// What calls say about functions.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
+    /// Addresses of data, in order.
+    pub(super) references: Vec<u64>,
     /// Functions that are called, in order.
     pub(super) targets: Vec<u64>,
     /// Those behind most calls of which there is only space, or another function: they do not return.
@@ -175,6 +201,20 @@ pub(crate) fn padding(text: &Text<'_>, svma: u64, thumb: bool) -> Option<u64> {
         _ if thumb => matches!(text.half(svma), None | Some(0 | 0xbf00 | 0x46c0)).then_some(2),
         _ => matches!(text.word(svma), None | Some(0 | 0xe320_f000 | 0xe1a0_0000)).then_some(4),
     }
+}
+
+/// Whether space and then a function's prologue follow at `svma`: no loop, which is aligned too, starts by saving
+/// registers.
+pub(super) fn follows(text: &Text<'_>, svma: u64) -> bool {
+    let mut at = svma;
+    while let Some(len) = padding(text, at, false).filter(|_| at < svma + 16) {
+        at += len;
+    }
+    let target = Target {
+        svma: at,
+        thumb: false,
+    };
+    at > svma && at & 15 == 0 && is_prologue(text, target)
 }
 
 /// Whether control cannot go on behind an instruction.

@@ -59,10 +59,15 @@ pub(super) struct Context<'t> {
     pub(super) machine: &'static Machine,
     /// By number.
     pub(super) tables: Vec<JumpTable>,
+    /// Where tables start, which is where others end; in no order.
+    pub(super) bases: Vec<u64>,
 }
 
 impl Context<'_> {
     fn table(&mut self, table: JumpTable) -> Option<u16> {
+        if !self.bases.contains(&table.table) {
+            self.bases.push(table.table);
+        }
         if let Some(known) = self.tables.iter().position(|other| *other == table) {
             return Some(known as u16);
         }

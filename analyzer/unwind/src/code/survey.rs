@@ -50,6 +50,7 @@ impl<'i> Survey<'i> {
             self.starts.entry(svma).or_insert(false);
         }
         self.text.silent.extend(calls.silent);
+        self.text.references = calls.references;
         let open = self.starts.keys().copied().collect();
         self.functions(open, show);
         self.infer_silent(show);

@@ -21,6 +21,8 @@ pub(crate) struct Text<'i> {
     symbols: Option<&'i Symbols>,
     /// Functions that do not return.
     pub(crate) silent: HashSet<u64>,
+    /// Addresses of data that code names; sorted.
+    pub(crate) references: Vec<u64>,
     /// Where data is relocated, and what it then holds; sorted.
     pub(crate) relocations: Vec<(u64, u64)>,
 }
@@ -43,6 +45,7 @@ impl<'i> Text<'i> {
             symbols: symbols.filter(|symbols| symbols.code_map().next().is_some()),
             silent: HashSet::new(),
             relocations: Vec::new(),
+            references: Vec::new(),
         }
     }
 
@@ -56,6 +59,7 @@ impl<'i> Text<'i> {
             symbols: None,
             silent: HashSet::new(),
             relocations: Vec::new(),
+            references: Vec::new(),
         }
     }
 
@@ -110,6 +114,17 @@ impl<'i> Text<'i> {
     /// Executable ranges, sorted.
     pub(crate) fn ranges(&self) -> &[Range<u64>] {
         &self.ranges
+    }
+
+    /// Whether the file has a byte at `svma`.
+    pub(crate) fn is_mapped(&self, svma: u64) -> bool {
+        !self.bytes(svma).is_empty()
+    }
+
+    /// Where the object at `svma` ends at the latest: where code names another.
+    pub(crate) fn object_end(&self, svma: u64) -> u64 {
+        let after = self.references.partition_point(|&other| other <= svma);
+        self.references.get(after).copied().unwrap_or(u64::MAX)
     }
 
     /// The first executable address.

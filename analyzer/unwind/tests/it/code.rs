@@ -97,9 +97,9 @@ fn debian_armhf_libraries() {
 #[test]
 fn debian_64_bit_libraries() {
     for (path, with, without) in [
-        ("/lib/x86_64-linux-gnu/libc.so.6", (97.5, 0.6), 97.0),
+        ("/lib/x86_64-linux-gnu/libc.so.6", (98.5, 0.1), 98.2),
         ("/bin/bash", (99.6, 0.05), 99.5),
-        ("/usr/aarch64-linux-gnu/lib/libc.so.6", (98.0, 0.2), 92.5),
+        ("/usr/aarch64-linux-gnu/lib/libc.so.6", (98.9, 0.15), 95.5),
     ] {
         need(&[path]);
         let image = Image::open(path.as_ref()).expect("library");
