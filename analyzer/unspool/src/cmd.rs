@@ -7,11 +7,13 @@ mod demo;
 mod inspect;
 mod interrupt;
 mod output;
+mod prefer;
 mod record;
 mod report;
 mod rsp;
 mod stub;
 mod symbols;
+mod table;
 mod target;
 mod terminal;
 
@@ -47,6 +49,7 @@ enum Command {
     Report(report::Cmd),
     Inspect(inspect::Cmd),
     Demo(demo::Cmd),
+    Table(table::Cmd),
     Rsp(rsp::Cmd),
     Stub(stub::Cmd),
 }
@@ -66,6 +69,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Report(cmd) => cmd.run(),
         Command::Inspect(cmd) => cmd.run(),
         Command::Demo(cmd) => cmd.run(),
+        Command::Table(cmd) => cmd.run(),
         Command::Rsp(cmd) => cmd.run(),
         Command::Stub(cmd) => cmd.run(),
     };

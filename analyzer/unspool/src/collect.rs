@@ -37,6 +37,7 @@ use std::path::PathBuf;
 use unspool_capture::{Record, WriteError};
 use unspool_image::Finder;
 use unspool_rsp::Endpoint;
+use unspool_unwind::Cache;
 
 pub use error::Error;
 
@@ -70,6 +71,8 @@ pub struct Options {
     pub source: Source,
     /// Where its files are.
     pub finder: Finder,
+    /// Where compiled unwind rules are kept from one run to the next.
+    pub cache: Option<Cache>,
     /// Where the transcript of the RSP session goes.
     pub rsp_log: Option<Box<dyn Write + Send>>,
     /// gdb's name of the architecture, for servers that do not describe their target.

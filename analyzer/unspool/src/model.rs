@@ -89,6 +89,7 @@ impl Model {
         model.modules = symbolizer.modules().to_vec();
         model.notes.extend(symbolizer.take_notes());
         note::arrange(&mut model.notes);
+        symbolizer.keep_tables();
         model
     }
 

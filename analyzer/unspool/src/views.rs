@@ -1,12 +1,15 @@
 //! Views of a model: text for people, JSON for programs.
 //!
-//! Each view is one function over a finished [`Model`](crate::model::Model) and any writer; none
+//! Each view is one function over a finished [`Model`](crate::model::Model) (or a file's
+//! [`Table`](unspool_unwind::Table)) and any writer; none
 //! computes what another would have to compute again, and none knows the terminal: the caller
 //! decides on [`Style`].
 
+pub mod agreement;
 pub mod inspect_json;
 pub mod report_json;
 pub mod stacks;
+pub mod table;
 pub mod tree;
 
 mod frames;

@@ -32,6 +32,7 @@ mod cache;
 mod cfi;
 pub mod code;
 pub mod exidx;
+mod frame_pointer;
 mod memory;
 mod modules;
 mod registers;

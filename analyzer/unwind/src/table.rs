@@ -9,6 +9,7 @@ use unspool_image::{Arch, Image};
 use crate::cfi;
 use crate::code::{self, Analysis};
 use crate::exidx;
+use crate::frame_pointer;
 use crate::rows::{Builder, Quick, Rows};
 use crate::rule::{Expression, Row, Source};
 
@@ -193,10 +194,31 @@ impl Table {
         self.whole.get().unwrap_or(&self.stated).bytes()
     }
 
-    /// The bytes of an expression that a row of this source names.
-    pub fn expression(&self, source: Source, expression: Expression) -> &[u8] {
-        self.rows(source)
-            .map_or(&[], |rows| rows.expression(expression))
+    /// The bytes of an expression that a row of [`Table::rows_from`] names, or, without a source, one of
+    /// [`Table::rows_of_all`].
+    pub fn expression(&self, source: Option<Source>, expression: Expression) -> &[u8] {
+        match source {
+            Some(source) => self
+                .rows(source)
+                .map_or(&[], |rows| rows.expression(expression)),
+            None => self
+                .whole
+                .get()
+                .unwrap_or(&self.stated)
+                .expression(expression),
+        }
+    }
+
+    /// The same in words: `DW_OP_breg7 8; DW_OP_deref`.
+    pub fn expression_text(&self, source: Option<Source>, expression: Expression) -> String {
+        let bytes = self.expression(source, expression);
+        cfi::expression::text::text(bytes, self.arch.address_size())
+    }
+
+    /// Rows of the architecture's frame-pointer chain: what a frame looks like in compilers' usual shape, wherever
+    /// code keeps a frame pointer. Nothing says where it does. [`Row::source`] means nothing in them.
+    pub fn rows_of_frame_pointer(&self) -> Vec<Row<'static>> {
+        frame_pointer::rows(&self.image)
     }
 
     /// What the analysis of the code found; it is made when first asked. `None` if the options forbid it.

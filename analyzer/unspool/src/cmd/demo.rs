@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use unspool_capture::Capture;
 use unspool_image::Finder;
+use unspool_unwind::Cache;
 
 use super::terminal;
 use crate::collect::{self, Source};
@@ -46,6 +47,7 @@ impl Cmd {
                     args: Vec::new(),
                 },
                 finder: finder.clone(),
+                cache: Cache::of_user(),
                 rsp_log: None,
                 architecture: None,
                 stop: None,
@@ -57,7 +59,10 @@ impl Cmd {
             return Err(failure.into());
         }
         let capture = Capture::read(&file)?;
-        let model = Model::build(&capture, &mut Symbolizer::new(finder));
+        let model = Model::build(
+            &capture,
+            &mut Symbolizer::new(finder).caching(Cache::of_user()),
+        );
         terminal::to_stdout(|out| {
             writeln!(
                 out,

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use unspool_capture::Capture;
+use unspool_unwind::Cache;
 
+use super::prefer::Prefer;
 use super::report::Format;
 use super::symbols::Symbols;
 use super::target::Target;
@@ -33,6 +35,9 @@ pub(super) struct Cmd {
 
     #[command(flatten)]
     symbols: Symbols,
+
+    #[command(flatten)]
+    prefer: Prefer,
 }
 
 const EXAMPLES: &str = "\
@@ -51,6 +56,7 @@ impl Cmd {
         let records = collect::inspect(collect::Options {
             source: self.target.source(Vec::new())?,
             finder: finder.clone(),
+            cache: Cache::of_user(),
             rsp_log: self.target.rsp_log()?,
             architecture: self.target.architecture.clone(),
             stop: None,
@@ -58,7 +64,9 @@ impl Cmd {
         })?;
         let model = Model::build(
             &Capture::from_records(records),
-            &mut Symbolizer::new(finder),
+            &mut Symbolizer::new(finder)
+                .preferring(self.prefer.ways())
+                .caching(Cache::of_user()),
         );
         terminal::to_stdout(|out| match self.format {
             Format::Text => views::stacks::write(&model, out, &terminal::style_for_stdout()),

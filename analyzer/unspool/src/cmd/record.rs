@@ -8,9 +8,11 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use unspool_capture::Capture;
+use unspool_unwind::Cache;
 
 use super::interrupt::Interrupts;
 use super::output::Output;
+use super::prefer::Prefer;
 use super::symbols::Symbols;
 use super::target::Target;
 use super::terminal;
@@ -61,6 +63,9 @@ pub(super) struct Cmd {
 
     #[command(flatten)]
     symbols: Symbols,
+
+    #[command(flatten)]
+    prefer: Prefer,
 }
 
 const NOTES: &str = "\
@@ -89,6 +94,7 @@ impl Cmd {
         let options = collect::Options {
             source,
             finder: finder.clone(),
+            cache: Cache::of_user(),
             rsp_log: self.target.rsp_log()?,
             architecture: self.target.architecture.clone(),
             stop: Some(interrupts.requests()?),
@@ -101,7 +107,7 @@ impl Cmd {
                 return Err(error.into());
             }
         };
-        let shown = report(&self.output, &output, finder, self.no_report);
+        let shown = report(&self.output, &output, finder, &self.prefer, self.no_report);
         let code = exit_code(&outcome);
         let failures = outcome
             .failure
@@ -122,13 +128,19 @@ fn report(
     file: &Path,
     output: &Output,
     finder: unspool_image::Finder,
+    prefer: &Prefer,
     quiet: bool,
 ) -> anyhow::Result<()> {
     if quiet || !output.is_readable() {
         return Ok(());
     }
     let capture = Capture::read(file)?;
-    let model = Model::build(&capture, &mut Symbolizer::new(finder));
+    let model = Model::build(
+        &capture,
+        &mut Symbolizer::new(finder)
+            .preferring(prefer.ways())
+            .caching(Cache::of_user()),
+    );
     let mut out = io::BufWriter::new(io::stderr().lock());
     // Nobody is left to tell when standard error itself fails.
     let _ = views::tree::write(&model, &mut out, &terminal::style_for_stderr());

@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use unspool_capture::{Capture, ReadError};
+use unspool_unwind::Cache;
 
+use super::prefer::Prefer;
 use super::symbols::Symbols;
 use super::{record, terminal};
 use crate::model::{Model, Symbolizer};
@@ -31,6 +33,9 @@ pub(super) struct Cmd {
 
     #[command(flatten)]
     symbols: Symbols,
+
+    #[command(flatten)]
+    prefer: Prefer,
 }
 
 const EXAMPLES: &str = "\
@@ -60,7 +65,12 @@ impl Cmd {
             Err(error @ ReadError::Open { .. }) => return Err(error.into()),
             Err(error) => bail!("{}: {error}", self.file.display()),
         };
-        let model = Model::build(&capture, &mut Symbolizer::new(finder));
+        let model = Model::build(
+            &capture,
+            &mut Symbolizer::new(finder)
+                .preferring(self.prefer.ways())
+                .caching(Cache::of_user()),
+        );
         terminal::to_stdout(|out| match self.format {
             Format::Text => views::tree::write(&model, out, &terminal::style_for_stdout()),
             Format::Json => views::report_json::write(&model, out, &terminal::style_for_stdout()),

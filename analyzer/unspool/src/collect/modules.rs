@@ -6,7 +6,7 @@ use std::sync::Arc;
 use unspool_capture::{ModuleLoaded, ModuleUnloaded, Severity};
 use unspool_image::{BuildId, FindError, Finder, Image, Wanted};
 use unspool_rsp::Client;
-use unspool_unwind::{CompileOptions, Module, ModuleMap, Table};
+use unspool_unwind::{Cache, CompileOptions, Module, ModuleMap, Table};
 
 use super::abi::Abi;
 use super::memory::{self, PT_LOAD};
@@ -40,6 +40,7 @@ pub(super) struct Modules {
     mapped: Vec<Mapped>,
     map: ModuleMap,
     finder: Finder,
+    cache: Option<Cache>,
     last_id: u32,
 }
 
@@ -56,11 +57,12 @@ pub(super) struct Adding {
 }
 
 impl Modules {
-    pub(super) fn new(finder: Finder, abi: &Abi) -> Self {
+    pub(super) fn new(finder: Finder, cache: Option<Cache>, abi: &Abi) -> Self {
         Self {
             mapped: Vec::new(),
             map: ModuleMap::new(abi.arch),
             finder,
+            cache,
             last_id: 0,
         }
     }
@@ -219,9 +221,10 @@ impl Modules {
             time_ns: sink.now_ns(),
             executable,
         });
-        let table = image
-            .as_ref()
-            .map(|image| Arc::new(Table::compile(image, &CompileOptions::default())));
+        let table = image.as_ref().map(|image| match &self.cache {
+            Some(cache) => Arc::new(cache.table(image, &CompileOptions::default())),
+            None => Arc::new(Table::compile(image, &CompileOptions::default())),
+        });
         let mapped = Mapped {
             id,
             path,

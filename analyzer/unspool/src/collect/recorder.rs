@@ -97,7 +97,7 @@ impl Recorder {
             _ => None,
         };
         Self {
-            modules: Modules::new(options.finder, &session.abi),
+            modules: Modules::new(options.finder, options.cache, &session.abi),
             way: session.steps_over().then_some(Way::Continue),
             session,
             sink,

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use unspool_capture::{Capture, ModuleLoaded, Record, RegisterLayout, Snapshot};
 use unspool_image::{Arch, Finder};
 use unspool_unwind::{
-    Frame, ModuleMap, Provenance, RegisterFile, SnapshotMemory, Stack, StackEnd, WalkOptions, walk,
+    Cache, Frame, ModuleMap, Provenance, RegisterFile, SnapshotMemory, Stack, StackEnd,
+    WalkOptions, walk,
 };
 
 use super::Note;
@@ -46,6 +47,7 @@ pub struct Symbolizer {
     epochs: Vec<Epoch>,
     names: HashMap<(usize, u64), Arc<[Source]>>,
     stacks: HashMap<StackId, Arc<Backtrace>>,
+    walking: WalkOptions,
     notes: Vec<Note>,
 }
 
@@ -82,8 +84,26 @@ impl Symbolizer {
             epochs: Vec::new(),
             names: HashMap::new(),
             stacks: HashMap::new(),
+            walking: WalkOptions::default(),
             notes: Vec::new(),
         }
+    }
+
+    /// Unwinds these ways first, in this order, instead of what is best at each address.
+    pub fn preferring(mut self, ways: Vec<Provenance>) -> Symbolizer {
+        self.walking.prefer = ways;
+        self
+    }
+
+    /// Keeps compiled unwind rules in this cache.
+    pub fn caching(mut self, cache: Option<Cache>) -> Symbolizer {
+        self.files.cache = cache;
+        self
+    }
+
+    /// Keeps what the walks had to learn, in the cache.
+    pub(super) fn keep_tables(&self) {
+        self.files.keep_tables();
     }
 
     /// Takes in what was mapped when; opens nothing yet.
@@ -173,7 +193,7 @@ impl Symbolizer {
         let registers = RegisterFile::new(arch, |name| values.get(name).copied());
         let empty = ModuleMap::new(arch);
         let map = self.epochs[epoch].map.as_ref().unwrap_or(&empty);
-        walk(map, &registers, &mut memory, &WalkOptions::default())
+        walk(map, &registers, &mut memory, &self.walking)
     }
 
     /// Puts a module into the epoch's map, if its file can be had.

@@ -13,6 +13,7 @@ fn help_names_every_command_and_fits_100_columns() {
         &["report", "--help"],
         &["inspect", "--help"],
         &["demo", "--help"],
+        &["table", "--help"],
         &["rsp", "--help"],
         &["rsp", "script", "--help"],
     ] {
@@ -29,6 +30,7 @@ fn help_names_every_command_and_fits_100_columns() {
         "report",
         "inspect",
         "demo",
+        "table",
         "rsp",
         "stub",
         "Examples:",

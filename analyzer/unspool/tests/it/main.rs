@@ -11,3 +11,4 @@ mod failing_output;
 mod launched;
 mod peers;
 mod running;
+mod table;

@@ -13,7 +13,10 @@ use tempfile::TempDir;
 /// The command under test.
 pub(crate) fn unspool() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_unspool"));
-    command.env_remove("NO_COLOR").stdin(Stdio::null());
+    command
+        .env_remove("NO_COLOR")
+        .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
+        .stdin(Stdio::null());
     command
 }
 

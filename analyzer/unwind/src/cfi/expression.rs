@@ -2,6 +2,8 @@
 //!
 //! Evaluation must not allocate, and only the operations that are allowed in CFI are needed.
 
+pub(crate) mod text;
+
 use super::cursor::Cursor;
 use crate::memory::{StackMemory, read_pointer};
 use crate::registers::{RegisterFile, roles};

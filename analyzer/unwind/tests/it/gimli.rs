@@ -151,7 +151,7 @@ fn expected<'a, S: UnwindSection<Slice<'a>>>(
 
 /// Our row in the same words.
 fn found(table: &Table, row: &Row<'_>, column: gimli::Register) -> String {
-    let expression = |id| format!("{:?}", table.expression(Source::Cfi, id));
+    let expression = |id| format!("{:?}", table.expression(Some(Source::Cfi), id));
     let cfa = match row.rule.cfa {
         Cfa::Register { register, offset } => format!("r{register}{offset:+}"),
         Cfa::Expression(id) => expression(id),

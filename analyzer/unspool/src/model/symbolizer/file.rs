@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use unspool_image::{Arch, BuildId, Finder, Image, Locator, Wanted};
-use unspool_unwind::{CompileOptions, Table};
+use unspool_unwind::{Cache, CompileOptions, Table};
 
 use super::Source;
 use crate::model::Note;
@@ -16,6 +16,8 @@ pub(super) struct Files {
     finder: Finder,
     /// The target runs on this machine.
     pub(super) local: bool,
+    /// Where compiled rules are kept from one run to the next.
+    pub(super) cache: Option<Cache>,
     files: Vec<File>,
     index: HashMap<(String, Option<BuildId>), usize>,
 }
@@ -51,6 +53,7 @@ impl Files {
         Files {
             finder,
             local: false,
+            cache: None,
             files: Vec::new(),
             index: HashMap::new(),
         }
@@ -84,6 +87,7 @@ impl Files {
 
     /// The image and its unwind rules.
     pub(super) fn rules(&mut self, file: usize, arch: Arch) -> Option<(Image, Arc<Table>)> {
+        let cache = self.cache.clone();
         let opened = self.open(file)?;
         if opened.image.arch() != arch {
             let seen = opened.image.arch();
@@ -95,9 +99,28 @@ impl Files {
             return None;
         }
         let image = opened.image.clone();
-        let compile = || Arc::new(Table::compile(&image, &CompileOptions::default()));
+        let options = CompileOptions::default();
+        let compile = || match cache {
+            Some(cache) => Arc::new(cache.table(&image, &options)),
+            None => Arc::new(Table::compile(&image, &options)),
+        };
         let table = opened.table.get_or_insert_with(compile).clone();
         Some((image, table))
+    }
+
+    /// Keeps what was learned about the code of files since their tables were read.
+    pub(super) fn keep_tables(&self) {
+        let Some(cache) = &self.cache else {
+            return;
+        };
+        for file in &self.files {
+            if let State::Open(opened) = &file.state
+                && let Some(table) = &opened.table
+            {
+                // A cache that cannot be written costs time, nothing else.
+                let _ = cache.keep(table);
+            }
+        }
     }
 
     /// What an address stands for, innermost first; nothing if nothing is known.

@@ -1,0 +1,51 @@
+//! `--prefer`: which unwind rules to believe first. Apart because several commands unwind.
+
+use clap::{Args, ValueEnum};
+use unspool_unwind::{Provenance, Source};
+
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct Prefer {
+    /// Unwind by these rules first, in this order, where they are known
+    ///
+    /// By default call frame information (cfi), then ARM's exception index (exidx), then the
+    /// analysis of the machine code (code), then chains of frame pointers (fp).
+    #[arg(long, value_name = "SOURCES", value_enum, value_delimiter = ',')]
+    prefer: Vec<Way>,
+}
+
+/// A source of rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Way {
+    /// Call frame information
+    Cfi,
+    /// ARM's exception index
+    Exidx,
+    /// Analysis of the machine code
+    Code,
+    /// Chains of frame pointers
+    Fp,
+}
+
+impl Prefer {
+    /// The order in which tables are merged; chains have no rows.
+    pub(super) fn sources(&self) -> Vec<Source> {
+        let source = |way: &Way| match way {
+            Way::Cfi => Some(Source::Cfi),
+            Way::Exidx => Some(Source::Exidx),
+            Way::Code => Some(Source::Code),
+            Way::Fp => None,
+        };
+        self.prefer.iter().filter_map(source).collect()
+    }
+
+    /// The order in which a walk tries.
+    pub(super) fn ways(&self) -> Vec<Provenance> {
+        let way = |way: &Way| match way {
+            Way::Cfi => Provenance::Cfi,
+            Way::Exidx => Provenance::Exidx,
+            Way::Code => Provenance::Code,
+            Way::Fp => Provenance::FramePointer,
+        };
+        self.prefer.iter().map(way).collect()
+    }
+}

@@ -1,0 +1,130 @@
+//! `unspool table`: the unwind rules of a file.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use unspool_image::Image;
+use unspool_unwind::verify::verify;
+use unspool_unwind::{CompileOptions, Source, Table};
+
+use super::prefer::Prefer;
+use super::report::Format;
+use super::terminal;
+use crate::views;
+use crate::views::table::Selection;
+
+/// Show the unwind rules of an ELF file: how to get from each address to its caller
+///
+/// The rules come from the file's call frame information (.eh_frame, .debug_frame), from ARM's
+/// exception index, and from the analysis of the machine code, merged to one table. Addresses are
+/// as the file states them.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Cmd {
+    /// The file
+    #[arg(value_name = "ELF")]
+    file: PathBuf,
+
+    /// Where the rules shown are from; `all` shows the best of each address
+    #[arg(long, value_enum, default_value_t = From::All)]
+    source: From,
+
+    /// What to write: text to read, or JSON for programs (docs/unwinding.md)
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+
+    /// Compare the analysis of the code with the call frame information, at every instruction
+    ///
+    /// Prints how many instructions agree, are unknown to the analysis, or are stated
+    /// differently, and the functions with the most differences.
+    #[arg(long)]
+    verify: bool,
+
+    /// The file's separate debug file
+    #[arg(long, value_name = "FILE")]
+    debug_file: Option<PathBuf>,
+
+    /// Analyse the code without the symbols' help, as if they were stripped
+    #[arg(long)]
+    no_symbols: bool,
+
+    #[command(flatten)]
+    prefer: Prefer,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  unspool table /usr/bin/python3
+  unspool table libfoo.so --source exidx --format json
+  unspool table --verify libc.so.6 --debug-file libc.so.6.debug";
+
+/// `--source`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum From {
+    /// Call frame information
+    Cfi,
+    /// ARM's exception index
+    Exidx,
+    /// Analysis of the machine code
+    Code,
+    /// The convention of frame-pointer chains
+    Fp,
+    /// The best of all
+    All,
+}
+
+impl Cmd {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let analysed = Image::open(&self.file)?;
+        let image = match &self.debug_file {
+            Some(path) => analysed
+                .clone()
+                .with_debug_file(self.debug(&analysed, path)?),
+            None => analysed.clone(),
+        };
+        let mut options = CompileOptions::default();
+        options.symbols = !self.no_symbols;
+        options.prefer = self.prefer.sources();
+        let table = Table::compile(&image, &options);
+        if self.verify {
+            let agreement = verify(&analysed, &image, &table, options.symbols);
+            anyhow::ensure!(
+                agreement.total() > 0,
+                "{} has no call frame information to compare with; name its debug file with --debug-file",
+                self.file.display()
+            );
+            terminal::to_stdout(|out| match self.format {
+                Format::Text => views::agreement::write_text(&agreement, &image, out),
+                Format::Json => views::agreement::write_json(&agreement, &image, out),
+            })?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let selection = match self.source {
+            From::Cfi => Selection::Of(Source::Cfi),
+            From::Exidx => Selection::Of(Source::Exidx),
+            From::Code => Selection::Of(Source::Code),
+            From::Fp => Selection::FramePointer,
+            From::All => Selection::All,
+        };
+        terminal::to_stdout(|out| match self.format {
+            Format::Text => views::table::write_text(&table, selection, out),
+            Format::Json => views::table::write_json(&table, selection, out),
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn debug(&self, image: &Image, path: &Path) -> anyhow::Result<Image> {
+        let debug = Image::open(path).context("the debug file cannot be used")?;
+        if let (Some(expected), Some(seen)) = (image.build_id(), debug.build_id()) {
+            anyhow::ensure!(
+                expected == seen,
+                "{} is not the debug file of {}: expected build-id {expected}, found {seen}",
+                path.display(),
+                self.file.display()
+            );
+        }
+        Ok(debug)
+    }
+}

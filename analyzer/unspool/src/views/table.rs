@@ -1,0 +1,207 @@
+//! An image's unwind rules, row by row: text for people, JSON for programs (`docs/unwinding.md`).
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use unspool_image::Arch;
+use unspool_unwind::{Cfa, Place, RegisterFile, Row, Source, Table};
+
+use super::json;
+
+/// Which rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// Those of one source.
+    Of(Source),
+    /// Those of the frame-pointer convention.
+    FramePointer,
+    /// The best of each address.
+    All,
+}
+
+/// Writes the rows as lines.
+pub fn write_text(table: &Table, selection: Selection, out: &mut dyn Write) -> io::Result<()> {
+    let mut count = 0usize;
+    for_each(table, selection, &mut |row, source| {
+        if count == 0 {
+            writeln!(
+                out,
+                "{:<23} {:<12} {:<10} {:<10} source",
+                "addresses", "cfa", "ra", "fp"
+            )?;
+        }
+        count += 1;
+        let addresses = format!("{:#x}..{:#x}", row.start, row.end);
+        let listed = Listed::of(table, selection, row, source);
+        writeln!(
+            out,
+            "{addresses:<23} {:<12} {:<10} {:<10} {source}",
+            text(listed.cfa.as_ref()),
+            text(listed.ra.as_ref()),
+            text(listed.fp.as_ref()),
+        )
+    })?;
+    for note in table.notes() {
+        writeln!(out, "note: {note}")?;
+    }
+    writeln!(out, "{count} rows of {} code", table.arch())
+}
+
+/// Writes the rows as one JSON document.
+pub fn write_json(table: &Table, selection: Selection, out: &mut dyn Write) -> io::Result<()> {
+    let mut rows = Vec::new();
+    for_each(table, selection, &mut |row, source| {
+        rows.push(Listed::of(table, selection, row, source));
+        Ok(())
+    })?;
+    let listing = Listing {
+        schema_version: json::SCHEMA_VERSION,
+        arch: table.arch().name(),
+        rows,
+        notes: table.notes().iter().map(ToString::to_string).collect(),
+    };
+    json::write(out, &listing)
+}
+
+fn for_each(
+    table: &Table,
+    selection: Selection,
+    visit: &mut dyn FnMut(&Row<'_>, &'static str) -> io::Result<()>,
+) -> io::Result<()> {
+    match selection {
+        Selection::Of(source) => table
+            .rows_from(source)
+            .try_for_each(|row| visit(&row, source.as_str())),
+        Selection::FramePointer => table
+            .rows_of_frame_pointer()
+            .iter()
+            .try_for_each(|row| visit(row, "fp")),
+        Selection::All => table
+            .rows_of_all()
+            .try_for_each(|row| visit(&row, row.source.as_str())),
+    }
+}
+
+#[derive(Serialize)]
+struct Listing {
+    schema_version: u32,
+    arch: &'static str,
+    rows: Vec<Listed>,
+    notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    start: u64,
+    end: u64,
+    cfa: Option<Where>,
+    ra: Option<Where>,
+    fp: Option<Where>,
+    source: &'static str,
+}
+
+/// Where a value is.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Where {
+    /// The value is the register's content plus the offset.
+    RegisterPlus { reg: String, offset: i32 },
+    /// The value is the register's content.
+    Register { reg: String },
+    /// The value is in memory, at the CFA plus the offset.
+    AtCfa { cfa_offset: i32 },
+    /// The value is where it was.
+    Same { same: bool },
+    /// The value is what the expression yields.
+    Expression { expr: String },
+}
+
+impl Listed {
+    fn of(table: &Table, selection: Selection, row: &Row<'_>, source: &'static str) -> Listed {
+        let namer = Namer { table, selection };
+        let (ra_register, fp_register) = match table.arch() {
+            Arch::X86_64 => (None, 6),
+            Arch::Aarch64 => (Some(30), 29),
+            _ => (Some(14), 11),
+        };
+        let ra = match row.rule.ra {
+            Place::Same => ra_register.map(|number| Where::Register {
+                reg: namer.register(number),
+            }),
+            place => namer.place(place),
+        };
+        let saved = row.rule.saved.iter().find(|saved| saved.0 == fp_register);
+        Listed {
+            start: row.start,
+            end: row.end,
+            cfa: match row.rule.cfa {
+                Cfa::Register { register, offset } => Some(Where::RegisterPlus {
+                    reg: namer.register(register),
+                    offset,
+                }),
+                Cfa::Expression(expression) => Some(Where::Expression {
+                    expr: namer.expression(expression),
+                }),
+                Cfa::Unknown => None,
+            },
+            ra,
+            fp: match saved {
+                None => Some(Where::Same { same: true }),
+                Some(&(_, place)) => namer.place(place),
+            },
+            source,
+        }
+    }
+}
+
+/// Names what rules number.
+#[derive(Clone, Copy)]
+struct Namer<'t> {
+    table: &'t Table,
+    selection: Selection,
+}
+
+impl Namer<'_> {
+    fn register(self, number: u8) -> String {
+        RegisterFile::name(self.table.arch(), number)
+            .map_or_else(|| format!("r{number}"), str::to_owned)
+    }
+
+    fn expression(self, expression: unspool_unwind::Expression) -> String {
+        let source = match self.selection {
+            Selection::Of(source) => Some(source),
+            _ => None,
+        };
+        self.table.expression_text(source, expression)
+    }
+
+    fn place(self, place: Place) -> Option<Where> {
+        let expr = match place {
+            Place::Undefined => return None,
+            Place::Same => return Some(Where::Same { same: true }),
+            Place::AtCfa(cfa_offset) => return Some(Where::AtCfa { cfa_offset }),
+            Place::Register(number) => {
+                let reg = self.register(number);
+                return Some(Where::Register { reg });
+            }
+            Place::CfaPlus(offset) => format!("cfa{offset:+}"),
+            Place::AtRegister { register, offset } => {
+                format!("*({}{offset:+})", self.register(register))
+            }
+            Place::AtExpression(expression) => format!("*({})", self.expression(expression)),
+            Place::Value(expression) => self.expression(expression),
+        };
+        Some(Where::Expression { expr })
+    }
+}
+
+fn text(place: Option<&Where>) -> String {
+    match place {
+        None => "unknown".to_owned(),
+        Some(Where::RegisterPlus { reg, offset }) => format!("{reg}{offset:+}"),
+        Some(Where::Register { reg }) => reg.clone(),
+        Some(Where::AtCfa { cfa_offset }) => format!("c{cfa_offset:+}"),
+        Some(Where::Same { .. }) => "same".to_owned(),
+        Some(Where::Expression { expr }) => format!("({expr})"),
+    }
+}
