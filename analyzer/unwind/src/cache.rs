@@ -8,7 +8,7 @@
 //! checksum      CRC-32C of what follows
 //! key           what the table was made of and by: see [`Cache::key`]
 //! notes         what could not be used of the image
-//! rows          of what the file states; then, if they were needed, of all sources
+//! rows          of what the file states; then, if they were needed, of all sources, and what is doubted
 //! ```
 //! A file of another key or checksum is not an error and not believed: the table is made anew and the
 //! file replaced.
@@ -105,7 +105,11 @@ impl Cache {
         let stated = Rows::read(image.arch(), body).ok()?;
         let whole = match number(body).ok()? {
             0 => None,
-            _ => Some(Rows::read(image.arch(), body).ok()?),
+            _ => {
+                let rows = Rows::read(image.arch(), body).ok()?;
+                let text = String::from_utf8_lossy(array(body, 1).ok()?).into_owned();
+                Some((rows, (!text.is_empty()).then_some(Note { text })))
+            }
         };
         Some(Table::from_rows(image, options, stated, whole, notes))
     }

@@ -34,6 +34,8 @@ pub(crate) struct Section<'a> {
     pub(crate) svma: u64,
     /// `.debug_frame` rather than `.eh_frame`.
     pub(crate) debug: bool,
+    /// `.eh_frame_hdr`: its address and content.
+    pub(crate) header: Option<(u64, &'a [u8])>,
 }
 
 /// Compile every FDE of `section` that lies in `text` (sorted).
@@ -53,10 +55,12 @@ pub(crate) fn compile(
         cies: HashMap::new(),
         last: (usize::MAX, 0),
         stack: Vec::new(),
+        seen: Vec::new(),
         notes: Vec::new(),
         unnoted: 0,
     };
     compiler.entries();
+    compiler.listed();
     let unnoted = compiler.unnoted;
     notes.append(&mut compiler.notes);
     if unnoted > 0 {
@@ -77,6 +81,8 @@ struct Compiler<'a, 'b> {
     /// The last one used.
     last: (usize, usize),
     stack: Vec<State>,
+    /// Offsets of the FDEs that were met, in order.
+    seen: Vec<usize>,
     notes: Vec<Note>,
     unnoted: usize,
 }
@@ -97,10 +103,11 @@ impl<'a> Compiler<'a, '_> {
         loop {
             match entry::entry(self.section, at) {
                 Ok(Some(found)) => {
-                    at = found.end;
                     if let Some(cie) = found.cie {
+                        self.seen.push(at);
                         self.fde(&found, cie);
                     }
+                    at = found.end;
                 }
                 Ok(None) => return,
                 Err((_, Broken::Length)) => {
@@ -116,6 +123,40 @@ impl<'a> Compiler<'a, '_> {
                     ));
                     at = end;
                 }
+            }
+        }
+    }
+
+    /// The FDEs that `.eh_frame_hdr` lists and no length led to: they are behind a damaged one.
+    fn listed(&mut self) {
+        let Some((svma, header)) = self.section.header else {
+            return;
+        };
+        // LSB 5.0, 10.6.2: version 1; .eh_frame's address as pcrel sdata4, a count as udata4, and the table of
+        // (function, FDE) as sdata4 relative to the header, as all linkers write it.
+        let [1, 0x1b, 0x03, 0x3b, _, _, _, _, a, b, c, d, table @ ..] = header else {
+            return;
+        };
+        let count = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
+        let (table, _) = table.as_chunks::<8>();
+        if count <= self.seen.len() {
+            return;
+        }
+        let before = self.seen.len();
+        for &[_, _, _, _, a, b, c, d] in table.iter().take(count) {
+            let offset = i64::from(i32::from_le_bytes([a, b, c, d]));
+            let at = svma
+                .wrapping_add_signed(offset)
+                .wrapping_sub(self.section.svma);
+            let Ok(at) = usize::try_from(at) else {
+                continue;
+            };
+            if self.seen[..before].binary_search(&at).is_err()
+                && let Ok(Some(found)) = entry::entry(self.section, at)
+                && let Some(cie) = found.cie
+            {
+                self.seen.push(at);
+                self.fde(&found, cie);
             }
         }
     }

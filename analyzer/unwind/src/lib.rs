@@ -31,6 +31,7 @@
 mod cache;
 mod cfi;
 pub mod code;
+mod doubt;
 pub mod exidx;
 mod frame_pointer;
 mod memory;

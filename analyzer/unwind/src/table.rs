@@ -8,6 +8,7 @@ use unspool_image::{Arch, Image};
 
 use crate::cfi;
 use crate::code::{self, Analysis};
+use crate::doubt;
 use crate::exidx;
 use crate::frame_pointer;
 use crate::rows::{Builder, Quick, Rows};
@@ -96,6 +97,8 @@ pub struct Table {
     code: OnceLock<Analysis>,
     /// Where an exidx entry reaches over functions that have none.
     neighbours: OnceLock<Vec<Range<u64>>>,
+    /// Made along with `whole`.
+    doubts: OnceLock<Option<Note>>,
     pub(crate) notes: Vec<Note>,
     /// How much of it is on disk: nothing, what the file states, all.
     kept: AtomicU8,
@@ -143,6 +146,7 @@ impl Table {
             exidx: OnceLock::new(),
             code: OnceLock::new(),
             neighbours: OnceLock::new(),
+            doubts: OnceLock::new(),
             notes,
             kept: AtomicU8::new(0),
         }
@@ -151,6 +155,12 @@ impl Table {
     /// What could not be used, and why.
     pub fn notes(&self) -> &[Note] {
         &self.notes
+    }
+
+    /// Call frame information that the code contradicts. Known once the analysis of the code has been made and merged
+    /// ([`Table::rows_of_all`]); nothing before.
+    pub fn doubts(&self) -> Option<&Note> {
+        self.doubts.get()?.as_ref()
     }
 
     /// The architecture of the image.
@@ -279,6 +289,11 @@ impl Table {
 
     fn whole(&self) -> &Rows {
         self.whole.get_or_init(|| {
+            let doubted = match (self.rows(Source::Cfi), self.analysis()) {
+                (Some(cfi), Some(analysis)) if self.cfi_before_code => doubt::doubts(cfi, analysis),
+                _ => Vec::new(),
+            };
+            self.doubts.get_or_init(|| doubt::note(&doubted));
             let layers = self.order.iter().filter_map(|&source| {
                 let cuts: &[Range<u64>] = match source {
                     Source::Exidx => self.neighbours(),
@@ -321,23 +336,27 @@ impl Table {
         image: &Image,
         options: &CompileOptions,
         stated: Rows,
-        whole: Option<Rows>,
+        whole: Option<(Rows, Option<Note>)>,
         notes: Vec<Note>,
     ) -> Table {
         let mut table = Table::new(image, options, Arc::new(stated), notes);
-        if let Some(whole) = whole {
+        if let Some((whole, doubts)) = whole {
             table.whole = whole.into();
+            table.doubts = doubts.into();
         }
         table.was_kept();
         table
     }
 
-    /// Append the rows to `out`: those of the file, and, after a 1, those of all sources, or a 0.
+    /// Append the rows to `out`: those of the file, and, after a 1, those of all sources and what is doubted, or a 0.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         self.stated.write(out);
         out.extend(u64::from(self.whole.get().is_some()).to_le_bytes());
         if let Some(whole) = self.whole.get() {
             whole.write(out);
+            let doubts = self.doubts().map_or("", |note| &note.text);
+            out.extend((doubts.len() as u64).to_le_bytes());
+            out.extend(doubts.as_bytes());
         }
     }
 
@@ -462,11 +481,18 @@ fn compile_section(
     rows: &mut Builder,
     notes: &mut Vec<Note>,
 ) {
+    let header = image.section(".eh_frame_hdr");
+    let header = header
+        .as_ref()
+        .filter(|_| name == ".eh_frame")
+        .map(|header| (header.svma, &header.data[..]));
+    let debug = name == ".debug_frame";
     if let Some(section) = image.section(name) {
         let section = cfi::Section {
             data: &section.data,
             svma: section.svma,
-            debug: name == ".debug_frame",
+            debug,
+            header,
         };
         cfi::compile(image.arch(), &section, text, rows, notes);
     } else if name == ".eh_frame"
@@ -475,7 +501,8 @@ fn compile_section(
         let section = cfi::Section {
             data,
             svma,
-            debug: false,
+            debug,
+            header,
         };
         cfi::compile(image.arch(), &section, text, rows, notes);
     }

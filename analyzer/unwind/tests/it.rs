@@ -2,6 +2,8 @@
 
 #[path = "it/code.rs"]
 mod code;
+#[path = "it/damage.rs"]
+mod damage;
 #[path = "it/gimli.rs"]
 mod gimli;
 #[path = "it/live.rs"]

@@ -41,7 +41,7 @@ pub fn write_text(table: &Table, selection: Selection, out: &mut dyn Write) -> i
             text(listed.fp.as_ref()),
         )
     })?;
-    for note in table.notes() {
+    for note in table.notes().iter().chain(table.doubts()) {
         writeln!(out, "note: {note}")?;
     }
     writeln!(out, "{count} rows of {} code", table.arch())
@@ -58,7 +58,12 @@ pub fn write_json(table: &Table, selection: Selection, out: &mut dyn Write) -> i
         schema_version: json::SCHEMA_VERSION,
         arch: table.arch().name(),
         rows,
-        notes: table.notes().iter().map(ToString::to_string).collect(),
+        notes: table
+            .notes()
+            .iter()
+            .chain(table.doubts())
+            .map(ToString::to_string)
+            .collect(),
     };
     json::write(out, &listing)
 }

@@ -22,7 +22,12 @@ impl Process {
             framehop: UnwinderX86_64::new(),
         };
         for (id, (bias, path)) in files.iter().enumerate() {
-            let image = Image::open(path).expect("image");
+            let image = Image::open(path).unwrap_or_else(|error| {
+                panic!(
+                    "{error}: run: sudo apt-get install --no-install-recommends gcc libunwind-dev libssl3 \
+                     libstdc++6 libpython3.11 libllvm14"
+                )
+            });
             process.add(id as u32, *bias, path, image);
         }
         process

@@ -1,0 +1,109 @@
+//! Call frame information that its own code contradicts: damaged, or wrong from the start.
+//!
+//! Apart from [`crate::verify`], which judges the analysis by call frame information taken for true, instruction by
+//! instruction. Here neither is: compared are finished rows, function by function, and only a function of which
+//! the code contradicts most of what is said is doubted. Single differences have many causes. A doubt is told, not
+//! acted on: what fails a walk's checks is passed over anyway.
+
+use std::collections::BTreeMap;
+
+use crate::code::Analysis;
+use crate::rows::Rows;
+use crate::rule::{Cfa, Place, Rule};
+use crate::table::Note;
+
+/// Fewer contradicted bytes than this are an epilogue or two, about which compilers err, too.
+const FEWEST: u64 = 12;
+
+/// A function whose call frame information is doubtful.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Doubt {
+    /// The function.
+    start: u64,
+    /// The first address where code and information differ.
+    first: u64,
+}
+
+#[derive(Default)]
+struct Tally {
+    agreed: u64,
+    contradicted: u64,
+    first: u64,
+}
+
+/// The functions in which most of what `cfi` says is contradicted by the code.
+pub(crate) fn doubts(cfi: &Rows, analysis: &Analysis) -> Vec<Doubt> {
+    let mut tallies: BTreeMap<u64, Tally> = BTreeMap::new();
+    let mut code = analysis.rows().iter().peekable();
+    for stated in cfi.iter() {
+        while code.next_if(|row| row.end <= stated.start).is_some() {}
+        while let Some(found) = code.peek().filter(|row| row.start < stated.end) {
+            let (start, end) = (found.start.max(stated.start), found.end.min(stated.end));
+            if let (Some(agrees), Some(function)) = (
+                compare(&stated.rule, &found.rule),
+                analysis.function_start(start),
+            ) {
+                let tally = tallies.entry(function).or_default();
+                if agrees {
+                    tally.agreed += end - start;
+                } else {
+                    if tally.contradicted == 0 {
+                        tally.first = start;
+                    }
+                    tally.contradicted += end - start;
+                }
+            }
+            // The next stated row may lie in the same one of the code's.
+            if found.end > stated.end {
+                break;
+            }
+            code.next();
+        }
+    }
+    tallies
+        .into_iter()
+        .filter(|(_, tally)| tally.contradicted >= FEWEST && tally.contradicted > tally.agreed)
+        // A part of a function taken for a whole one differs from its first instruction on.
+        .filter(|(start, tally)| tally.first > *start)
+        .map(|(start, tally)| Doubt {
+            start,
+            first: tally.first,
+        })
+        .collect()
+}
+
+/// Whether both say the same; `None` if they speak of different things.
+fn compare(stated: &Rule<'_>, found: &Rule<'_>) -> Option<bool> {
+    let (
+        Cfa::Register { register, offset },
+        Cfa::Register {
+            register: other,
+            offset: by,
+        },
+    ) = (stated.cfa, found.cfa)
+    else {
+        return None;
+    };
+    if register != other {
+        return None;
+    }
+    let same_ra = match (stated.ra, found.ra) {
+        (Place::AtCfa(one), Place::AtCfa(two)) => one == two,
+        _ => true,
+    };
+    Some(offset == by && same_ra)
+}
+
+/// What to tell about doubted functions.
+pub(crate) fn note(doubts: &[Doubt]) -> Option<Note> {
+    let first = doubts.first()?;
+    let what = match doubts.len() {
+        1 => "one function".to_owned(),
+        count => format!("{count} functions"),
+    };
+    Some(Note::new(format!(
+        "the call frame information of {what} contradicts most of the code there, first at {:#x} in the function at \
+         {:#x}: one of the two is damaged or wrong",
+        first.first, first.start
+    )))
+}
