@@ -162,8 +162,9 @@ impl Tracer {
             let size = modules.arch().address_size();
             let mut read = |avma| memory.read_pointer(avma, size).ok();
             loop {
+                // Whether the last pc is code at all shows in the step from it only; without one, `walk` has to say.
                 if pcs.len() >= options.max_frames {
-                    return StackEnd::FrameLimit;
+                    break;
                 }
                 pcs.push(position.pc);
                 match self.step(modules, &mut position, &mut read) {
