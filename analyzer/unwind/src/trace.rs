@@ -235,7 +235,9 @@ fn find(modules: &ModuleMap, at: &Position) -> Quick {
     };
     match module.table.quick(svma) {
         // A handler returns to a trampoline's first instruction: what is before it says nothing.
-        Some((_, ends)) if (ends || at.exact) && is_trampoline(modules, at.pc) => Quick::SLOW,
+        Some((_, ends)) if (ends || at.exact) && is_trampoline(modules, at.pc, at.exact) => {
+            Quick::SLOW
+        }
         Some((quick, _)) => quick,
         None => Quick::SLOW,
     }

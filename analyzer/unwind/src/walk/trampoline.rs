@@ -18,14 +18,35 @@ pub(super) fn step(
     memory: &mut dyn StackMemory,
 ) -> Option<RegisterFile> {
     let arch = modules.arch();
-    // The handler "returns" to the trampoline's first instruction, so pc is exact here.
+    // The handler "returns" to the trampoline's first instruction, so pc is exact here. A thread may also be
+    // stopped at the second one, the system call.
+    let first: &[u64] = match arch {
+        Arch::X86_64 => &[0, 7],
+        Arch::Aarch64 => &[0, 4],
+        _ => &[0, 2, 4],
+    };
+    let tries = if here.exact { first } else { &first[..1] };
+    tries
+        .iter()
+        .find_map(|&back| interrupted(modules, here, frame, frame.pc.checked_sub(back)?, memory))
+}
+
+/// The registers of the interrupted frame, if a trampoline starts at `pc`.
+fn interrupted(
+    modules: &ModuleMap,
+    here: &State,
+    frame: &Frame,
+    pc: u64,
+    memory: &mut dyn StackMemory,
+) -> Option<RegisterFile> {
+    let arch = modules.arch();
     let mut code = [0u8; 12];
     let len = if arch == Arch::X86_64 { 9 } else { 8 };
-    match modules.bytes(frame.pc, len) {
+    match modules.bytes(pc, len) {
         Some(bytes) => code[..len].copy_from_slice(bytes),
         // No file: the kernel's own page, if the snapshot holds it. A module's text is never asked of memory.
-        None if modules.find(frame.pc).is_none() => {
-            memory.read(frame.pc, &mut code[..len]).ok()?;
+        None if modules.find(pc).is_none() => {
+            memory.read(pc, &mut code[..len]).ok()?;
         }
         None => return None,
     }
@@ -79,8 +100,15 @@ pub(super) fn is_at(modules: &ModuleMap, pc: u64) -> bool {
         || modules.bytes(pc, 9).is_some_and(|code| code == X86_64)
 }
 
-/// Whether a module has a trampoline at `pc`.
-pub(crate) fn is_trampoline(modules: &ModuleMap, pc: u64) -> bool {
+/// Whether a module has a trampoline at `pc`, or, if that is `exact`, with its system call there.
+pub(crate) fn is_trampoline(modules: &ModuleMap, pc: u64, exact: bool) -> bool {
+    let second = [2, 4, 7].into_iter().filter(|_| exact);
+    std::iter::once(0)
+        .chain(second)
+        .any(|back| starts(modules, pc.wrapping_sub(back)))
+}
+
+fn starts(modules: &ModuleMap, pc: u64) -> bool {
     match modules.arch() {
         Arch::X86_64 => modules.bytes(pc, 9).is_some_and(|code| code == X86_64),
         Arch::Aarch64 => modules.bytes(pc, 8).is_some_and(|code| code == AARCH64),

@@ -65,6 +65,8 @@ struct Outcome {
     /// ... and our stack is complete.
     complete: usize,
     scanned: usize,
+    /// A signal interrupted one of the frames.
+    interrupted: usize,
     /// gdb itself did not reach the program's start.
     lost: usize,
     /// Time of a second walk of each stop, and its frames.
@@ -125,6 +127,7 @@ fn compare(text: &str, arch: Arch, replace: Option<(&Path, &Path)>) -> Outcome {
                 .iter()
                 .any(|frame| frame.provenance == Provenance::Scan),
         );
+        outcome.interrupted += usize::from(stack.frames.iter().any(|frame| frame.signal_frame));
         // gdb may give up earlier than we do; it never goes further than right.
         if ours.starts_with(&theirs) && stack.end != StackEnd::FrameLimit {
             outcome.equal += 1;
@@ -153,7 +156,7 @@ fn compare(text: &str, arch: Arch, replace: Option<(&Path, &Path)>) -> Outcome {
     outcome
 }
 
-fn native(dir: &Path, program: &Path, stops: usize) -> String {
+fn native(dir: &Path, program: &Path, stops: usize, functions: &str) -> String {
     let out = dir.join("snapshots");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/snapshot.py");
     output(
@@ -163,7 +166,7 @@ fn native(dir: &Path, program: &Path, stops: usize) -> String {
             .arg(program)
             .env("SNAPSHOT_OUT", &out)
             .env("SNAPSHOT_STOPS", stops.to_string())
-            .env("SNAPSHOT_FUNCTIONS", FUNCTIONS)
+            .env("SNAPSHOT_FUNCTIONS", functions)
             .env("SNAPSHOT_START", "run")
             .env("LC_ALL", "C")
             .stdin(Stdio::null()),
@@ -171,7 +174,7 @@ fn native(dir: &Path, program: &Path, stops: usize) -> String {
     std::fs::read_to_string(out).expect("snapshots")
 }
 
-fn qemu(dir: &Path, program: &Path, stops: usize) -> String {
+fn qemu(emulator: &str, dir: &Path, program: &Path, stops: usize, functions: &str) -> String {
     let out = dir.join("snapshots");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/snapshot.py");
     let port = TcpListener::bind("127.0.0.1:0")
@@ -179,14 +182,14 @@ fn qemu(dir: &Path, program: &Path, stops: usize) -> String {
         .local_addr()
         .expect("port")
         .port();
-    let mut server = Command::new("qemu-arm")
+    let mut server = Command::new(emulator)
         .arg("-g")
         .arg(port.to_string())
         .arg(program)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()
-        .expect("qemu-arm");
+        .expect("emulator");
     std::thread::sleep(std::time::Duration::from_millis(500));
     let result = Command::new("gdb-multiarch")
         .args(["-nx", "-batch", "-ex"])
@@ -196,8 +199,16 @@ fn qemu(dir: &Path, program: &Path, stops: usize) -> String {
         .arg(program)
         .env("SNAPSHOT_OUT", &out)
         .env("SNAPSHOT_STOPS", stops.to_string())
-        .env("SNAPSHOT_FUNCTIONS", FUNCTIONS)
+        .env("SNAPSHOT_FUNCTIONS", functions)
         .env("SNAPSHOT_START", "continue")
+        .env(
+            "SNAPSHOT_LEAST",
+            if functions == FUNCTIONS {
+                "512"
+            } else {
+                "8192"
+            },
+        )
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .output();
@@ -232,7 +243,11 @@ fn x86_64_equals_gdb_at_every_instruction() {
     let dir = Scratch::new("x86");
     for flags in [["-O0", "-g"], ["-O2", "-g"]] {
         let program = compile(dir.path(), "gcc", "steps.c", &flags);
-        let outcome = compare(&native(dir.path(), &program, 500), Arch::X86_64, None);
+        let outcome = compare(
+            &native(dir.path(), &program, 500, FUNCTIONS),
+            Arch::X86_64,
+            None,
+        );
         report(&format!("x86-64 {flags:?}"), &outcome);
         assert!(outcome.stops >= 300, "{outcome:?}");
         assert_eq!(outcome.equal, outcome.stops, "{outcome:#?}");
@@ -250,7 +265,7 @@ fn stripped_arm_equals_gdb_with_debug_information() {
         let flags = [mode, optimize, "-g", "-static"];
         let program = compile(dir.path(), "arm-linux-gnueabihf-gcc", "steps.c", &flags);
         let bare = stripped(&program, "arm-linux-gnueabihf-strip");
-        let text = qemu(dir.path(), &program, 400);
+        let text = qemu("qemu-arm", dir.path(), &program, 400, FUNCTIONS);
         for (name, replace) in [
             ("stripped", Some((program.as_path(), bare.as_path()))),
             ("with symbols", None),
@@ -265,5 +280,57 @@ fn stripped_arm_equals_gdb_with_debug_information() {
             );
             assert_eq!(outcome.scanned, 0);
         }
+    }
+}
+
+/// From a signal handler's first instruction to its last, and in the trampoline it returns to.
+#[test]
+fn signal_handlers_return_to_what_they_interrupted() {
+    need(&[
+        "gdb",
+        "gcc",
+        "gdb-multiarch",
+        "qemu-arm",
+        "arm-linux-gnueabihf-gcc",
+    ]);
+    let dir = Scratch::new("signals");
+    let program = compile(dir.path(), "gcc", "steps.c", &["-O2", "-g"]);
+    let mut texts = vec![(
+        "x86-64",
+        Arch::X86_64,
+        native(dir.path(), &program, 20, "handler"),
+    )];
+    for (name, arch, emulator, compiler, flags) in [
+        (
+            "A32",
+            Arch::Arm,
+            "qemu-arm",
+            "arm-linux-gnueabihf-gcc",
+            &["-marm", "-O2", "-g", "-static"][..],
+        ),
+        (
+            "T32",
+            Arch::Arm,
+            "qemu-arm",
+            "arm-linux-gnueabihf-gcc",
+            &["-mthumb", "-O2", "-g", "-static"],
+        ),
+    ] {
+        let program = compile(dir.path(), compiler, "steps.c", flags);
+        let text = qemu(emulator, dir.path(), &program, 20, "handler");
+        texts.push((name, arch, text));
+    }
+    for (name, arch, text) in texts {
+        let outcome = compare(&text, arch, None);
+        report(name, &outcome);
+        assert!(outcome.interrupted >= 5, "{name}: {outcome:#?}");
+        assert_eq!(outcome.scanned, 0, "{name}");
+        // gdb 13 finds no way out of ARM's handlers itself; the frames up to there are the same.
+        assert_eq!(outcome.complete, outcome.stops, "{name}: {outcome:#?}");
+        assert_eq!(
+            outcome.equal + outcome.lost,
+            outcome.stops,
+            "{name}: {outcome:#?}"
+        );
     }
 }

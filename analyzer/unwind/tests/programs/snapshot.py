@@ -6,12 +6,15 @@ import os
 out = open(os.environ["SNAPSHOT_OUT"], "w")
 limit = int(os.environ["SNAPSHOT_STOPS"])
 stack_bytes = 4096 * 24
+# Of the stack, even where gdb does not see that far.
+least_bytes = int(os.environ.get("SNAPSHOT_LEAST", "512"))
 gdb.execute("set pagination off")
 gdb.execute("set confirm off")
 gdb.execute("set backtrace past-main on")
 gdb.execute("set width 0")
 for name in os.environ["SNAPSHOT_FUNCTIONS"].split(","):
     gdb.execute("break *%s" % name, to_string=True)
+gdb.execute("handle SIGUSR1 nostop noprint pass", to_string=True)
 gdb.execute(os.environ["SNAPSHOT_START"], to_string=True)
 inferior = gdb.selected_inferior()
 
@@ -59,7 +62,7 @@ while stops < limit and inferior.pid != 0:
         out.write("register %s %#x\n" % (register.name, value))
     known = frames()
     outermost = int(known[-1].read_register("sp")) & 0xFFFFFFFFFFFFFFFF
-    size = max(512, min(outermost - sp + 512, stack_bytes))
+    size = max(least_bytes, min(outermost - sp + 512, stack_bytes))
     while size >= 512:
         try:
             data = bytes(inferior.read_memory(sp, size))
