@@ -48,6 +48,8 @@ pub struct Function {
     pub shown: Vec<Shown>,
     /// Targets of calls.
     pub calls: Vec<Target>,
+    /// What is known behind every call: where an exception is caught.
+    pub after_calls: Option<Box<State>>,
     /// Jumps out of the function and the state there.
     pub exits: Vec<(Target, State)>,
     /// Words that are loaded from the text.
@@ -116,7 +118,8 @@ pub(crate) struct Engine<'t> {
 }
 
 impl<'t> Engine<'t> {
-    pub(crate) fn new(text: &'t Text<'t>) -> Engine<'t> {
+    /// `listing` is memory to use.
+    pub(super) fn new(text: &'t Text<'t>, listing: Listing) -> Engine<'t> {
         Engine {
             context: Context {
                 text,
@@ -124,8 +127,13 @@ impl<'t> Engine<'t> {
                 tables: Vec::new(),
                 bases: Vec::new(),
             },
-            listing: Listing::default(),
+            listing,
         }
+    }
+
+    /// The memory, for another engine.
+    pub(super) fn into_listing(self) -> Listing {
+        self.listing
     }
 
     /// Follow the function at `start`; it ends before `end`.
@@ -612,6 +620,14 @@ impl Follow for Report<'_> {
             }
             _ => false,
         });
+        if matches!(instruction.flow, Flow::Call(_)) {
+            match &mut function.after_calls {
+                Some(known) => {
+                    known.meet(state);
+                }
+                none => *none = Some(Box::new(state.clone())),
+            }
+        }
         match instruction.flow {
             Flow::Call(Some(target)) => function.calls.push(target),
             Flow::Jump(target) | Flow::Branch(target) | Flow::IfZero { target, .. }

@@ -1,6 +1,7 @@
 //! All functions of one image: those whose starts are known, those they call, parts that are only jumped to, and what
 //! lies between.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use unspool_image::{Arch, Image};
@@ -8,19 +9,35 @@ use unspool_image::{Arch, Image};
 use super::cover::Cover;
 use super::effect::Target;
 use super::flow::{Engine, Function, Show};
+use super::listing::Listing;
 use super::state::{NO_CALL, State};
 use super::text::Text;
 use super::{pointers, starts};
+
+/// Whether exceptions are caught in more than a few places: C++ rather than C with cancellation points.
+fn catches(image: &Image, text: &Text<'_>) -> bool {
+    let size: u64 = text
+        .ranges()
+        .iter()
+        .map(|range| range.end - range.start)
+        .sum();
+    let table = image.section(".gcc_except_table");
+    table.is_some_and(|table| table.data.len() as u64 * 200 > size)
+}
 
 /// The functions of one image.
 pub(super) struct Survey<'i> {
     image: &'i Image,
     symbols: bool,
+    /// There are places where exceptions are caught.
+    catches: bool,
     text: Text<'i>,
     /// Function starts: T32 or not.
     starts: BTreeMap<u64, bool>,
     done: BTreeMap<u64, Function>,
     fragments: Vec<Function>,
+    /// Memory that one function after the other is listed in.
+    listing: RefCell<Listing>,
 }
 
 impl<'i> Survey<'i> {
@@ -35,11 +52,13 @@ impl<'i> Survey<'i> {
         text.relocations = pointers::relocations(image);
         Survey {
             starts: starts::known(image, &text, symbols),
+            catches: text.machine.arch != Arch::Arm && catches(image, &text),
             image,
             symbols,
             text,
             done: BTreeMap::new(),
             fragments: Vec::new(),
+            listing: RefCell::default(),
         }
     }
 
@@ -56,6 +75,7 @@ impl<'i> Survey<'i> {
         self.infer_silent(show);
         self.named_by_data(show);
         self.infer_silent(show);
+        self.landing_pads(show);
         self.follow_fragments(show);
         self.fill_gaps(show);
         for function in self.done.values().chain(&self.fragments) {
@@ -109,7 +129,21 @@ impl<'i> Survey<'i> {
     }
 
     fn follow(&self, start: Target, end: u64, whole: bool, show: &mut dyn Show) -> Function {
-        Engine::new(&self.text).follow(start, end, &self.entry(start.svma), whole, show)
+        self.follow_from(start, end, &self.entry(start.svma), whole, show)
+    }
+
+    fn follow_from(
+        &self,
+        start: Target,
+        end: u64,
+        entry: &State,
+        whole: bool,
+        show: &mut dyn Show,
+    ) -> Function {
+        let mut engine = Engine::new(&self.text, self.listing.take());
+        let function = engine.follow(start, end, entry, whole, show);
+        self.listing.replace(engine.into_listing());
+        function
     }
 
     fn end_of(&self, start: u64) -> u64 {
@@ -249,11 +283,70 @@ impl<'i> Survey<'i> {
         if prologue && function.start & 15 == 0 && machine.arch != Arch::Arm {
             return true;
         }
+        if self.catches && !prologue && function.start & 15 != 0 {
+            return false;
+        }
         // A jump without a frame to where another function has one is no tail call.
         let inside = |target: &Target| {
             reached.contains(target.svma) && !self.starts.contains_key(&target.svma)
         };
         function.clean && !function.exits.iter().any(|(target, _)| inside(target))
+    }
+
+    /// Code of a function that only the unwinder leads to, when an exception passes a call: it starts with what is
+    /// known behind all of the function's calls.
+    fn landing_pads(&mut self, show: &mut dyn Show) {
+        if !self.catches {
+            return;
+        }
+        let mut reached = self.reached();
+        let mut found = Vec::new();
+        for (&start, function) in &self.done {
+            let Some(state) = &function.after_calls else {
+                continue;
+            };
+            // Parts of other functions lie between what is not aligned: code that is rarely used.
+            let end = self.end_of(start);
+            if start & 15 != 0 || end & 15 != 0 && self.text.is_text(end) {
+                continue;
+            }
+            let mut state = state.clone();
+            state.called();
+            state.after = NO_CALL;
+            for (from, end) in reached.gaps(&(start..end)) {
+                let mut at = from;
+                while at < end {
+                    if let Some(len) = starts::padding(&self.text, at, false) {
+                        at += len;
+                        continue;
+                    }
+                    if reached.contains(at) {
+                        at += 1;
+                        continue;
+                    }
+                    let target = Target {
+                        svma: at,
+                        thumb: false,
+                    };
+                    let alone = self.follow(target, end, false, show);
+                    let stub = at & 15 != 0
+                        && alone.instructions <= 2
+                        && matches!(alone.exits.as_slice(), [(to, _)] if !reached.contains(to.svma));
+                    if !alone.alien && !stub {
+                        break;
+                    }
+                    let pad = self.follow_from(target, end, &state, false, show);
+                    if pad.doubtful || pad.spans.is_empty() {
+                        break;
+                    }
+                    for &(start, end) in &pad.spans {
+                        reached.insert(start, end);
+                    }
+                    found.push(pad);
+                }
+            }
+        }
+        self.fragments.extend(found);
     }
 
     /// Code that is only reached by jumps from another function (`.cold` parts, shared tails), with the state
@@ -292,7 +385,7 @@ impl<'i> Survey<'i> {
             for (svma, (target, mut state)) in wanted {
                 state.after = NO_CALL;
                 let end = self.end_of(svma);
-                let function = Engine::new(&self.text).follow(target, end, &state, false, show);
+                let function = self.follow_from(target, end, &state, false, show);
                 for &(start, end) in &function.spans {
                     reached.insert(start, end);
                 }
@@ -322,6 +415,7 @@ impl<'i> Survey<'i> {
             }
             self.add(&found, show);
             self.named_by_data(show);
+            self.landing_pads(show);
             self.follow_fragments(show);
         }
     }

@@ -98,6 +98,11 @@ fn debian_armhf_libraries() {
 fn debian_64_bit_libraries() {
     for (path, with, without) in [
         ("/lib/x86_64-linux-gnu/libc.so.6", (98.5, 0.1), 98.2),
+        (
+            "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+            (98.1, 0.1),
+            86.0,
+        ),
         ("/bin/bash", (99.6, 0.05), 99.5),
         ("/usr/aarch64-linux-gnu/lib/libc.so.6", (98.9, 0.15), 95.5),
     ] {
