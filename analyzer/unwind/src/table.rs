@@ -1,6 +1,9 @@
 //! The compiled unwind rules of one image.
 
+mod merge;
+
 use std::ops::Range;
+#[cfg(feature = "cache")]
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -13,6 +16,7 @@ use crate::exidx;
 use crate::frame_pointer;
 use crate::rows::{Builder, Quick, Rows};
 use crate::rule::{Expression, Row, Source};
+use merge::{Layer, merge};
 
 /// Which sources to compile.
 #[derive(Clone, Debug)]
@@ -101,6 +105,7 @@ pub struct Table {
     doubts: OnceLock<Option<Note>>,
     pub(crate) notes: Vec<Note>,
     /// How much of it is on disk: nothing, what the file states, all.
+    #[cfg(feature = "cache")]
     kept: AtomicU8,
 }
 
@@ -148,6 +153,7 @@ impl Table {
             neighbours: OnceLock::new(),
             doubts: OnceLock::new(),
             notes,
+            #[cfg(feature = "cache")]
             kept: AtomicU8::new(0),
         }
     }
@@ -372,69 +378,6 @@ impl Table {
     fn extent(&self) -> u8 {
         1 + u8::from(self.whole.get().is_some())
     }
-}
-
-/// One source's rows in a merge, save for ranges where they do not hold.
-struct Layer<'a> {
-    rows: &'a Rows,
-    cuts: &'a [Range<u64>],
-}
-
-impl<'a> Layer<'a> {
-    fn whole(rows: &'a Rows) -> Layer<'a> {
-        Layer { rows, cuts: &[] }
-    }
-}
-
-/// For every address the row of the first layer that has one.
-fn merge(arch: Arch, layers: &[Layer<'_>]) -> Rows {
-    let mut builder = Builder::new(Source::Cfi, arch);
-    let mut covered: Vec<Range<u64>> = Vec::new();
-    for layer in layers {
-        let mut taken = Vec::new();
-        let blocked = union(covered.iter().chain(layer.cuts).cloned().collect());
-        let mut first = 0;
-        for row in layer.rows.iter() {
-            while blocked
-                .get(first)
-                .is_some_and(|range| range.end <= row.start)
-            {
-                first += 1;
-            }
-            let mut at = row.start;
-            let blocks = blocked[first..].iter();
-            let blocks = blocks.take_while(|range| range.start < row.end);
-            let end = row.end..row.end;
-            for block in blocks.chain(std::iter::once(&end)) {
-                if block.start > at {
-                    let piece = Row {
-                        start: at,
-                        end: block.start,
-                        ..row
-                    };
-                    builder.copy(layer.rows, &piece);
-                    taken.push(piece.start..piece.end);
-                }
-                at = at.max(block.end);
-            }
-        }
-        covered.extend(taken);
-        covered = union(covered);
-    }
-    builder.finish()
-}
-
-/// Sorted, and those that touch or overlap made one.
-fn union(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.sort_by_key(|range| range.start);
-    ranges.dedup_by(|next, kept| {
-        let touch = next.start <= kept.end;
-        if touch {
-            kept.end = kept.end.max(next.end);
-        }
-        touch
-    });
-    ranges
 }
 
 fn compile_cfi(image: &Image, options: &CompileOptions, notes: &mut Vec<Note>) -> Rows {
