@@ -11,4 +11,5 @@ mod failing_output;
 mod launched;
 mod peers;
 mod running;
+mod stepped;
 mod table;
