@@ -75,6 +75,13 @@ def walk():
     expect("watch bt", do("bt"), r"launch \(\).*start_pool \(count=3\).*main \(\)")
     do("delete")
 
+    # One thread at a time from here on: main makes another worker and waits, and that one runs.
+    do("set scheduler-locking on")
+    do("break launch")
+    expect("main alone", go("continue"), r"by breakpoint launch")
+    do("delete")
+    go("finish")
+    max(gdb.selected_inferior().threads(), key=lambda thread: thread.num).switch()
     do("break worker")
     text = go("continue")
     expect("break worker", text, r"by breakpoint worker", r"#0 +worker \(argument=0x")
@@ -89,8 +96,6 @@ def walk():
     )
     do("delete")
 
-    # Steps of this thread alone: main must not be past `replace` when the breakpoint is set there.
-    do("set scheduler-locking step")
     number = gdb.selected_thread().num
     first = frame_line()[1]
     go("next")
@@ -103,6 +108,7 @@ def walk():
     expect("same thread", str(gdb.selected_thread().num == number), "True")
 
     do("break replace")
+    do("set scheduler-locking off")
     expect("break replace", go("continue"), r"by breakpoint replace", r"#0 +replace \(\)")
     do("break launch")
     expect("break launch", go("continue"), r"by breakpoint launch", r"#0 +launch \(\)")
