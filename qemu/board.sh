@@ -1,0 +1,155 @@
+#!/bin/bash
+# Boots a board: Debian's kernel for ARM in qemu-system-arm, two processors, with the stub, test
+# programs and Debian's C library in an initramfs. Nothing is kept when it is switched off.
+#
+#   qemu/board.sh arm|arm64              boot and look around: a shell on this terminal; Ctrl-A X: off
+#   qemu/board.sh arm|arm64 --headless   for tests: runs until its standard input ends
+#   qemu/board.sh arm|arm64 --build      only make what it boots from
+#
+# Both print, on the way, the ports on this machine's loopback where the board is reached:
+#
+#   gdb     its port 1234, for `unspool-stub 0.0.0.0:1234 PROG` on the board
+#   shell   what a connection sends is executed by a shell, which answers on the same connection
+#   put     a tar archive sent here is unpacked in the board's root directory
+#   serial  the other end of the board's /dev/ttyS0 (a Unix socket)
+#   monitor qemu's monitor (a Unix socket): `hostfwd_add net tcp:127.0.0.1:0-:PORT` forwards another port
+#
+# Everything it makes is under target/ (or CARGO_TARGET_DIR). Needs qemu-system-arm, cpio, apt with the
+# architecture added, and the cross compiler that tests/run installs.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(dirname "$here")
+target=${CARGO_TARGET_DIR:-$root/target}
+mode=${2:-}
+
+case ${1:-} in
+arm)
+    debian=armhf flavour=armmp triple=armv7-unknown-linux-gnueabihf cross=arm-linux-gnueabihf
+    loader=ld-linux-armhf.so.3
+    machine=(qemu-system-arm -M virt -cpu cortex-a15)
+    builds=(a32=-marm t32=-mthumb)
+    ;;
+arm64)
+    debian=arm64 flavour=arm64 triple=aarch64-unknown-linux-gnu cross=aarch64-linux-gnu
+    loader=ld-linux-aarch64.so.1
+    machine=(qemu-system-aarch64 -M virt -cpu cortex-a72)
+    builds=(a64=)
+    ;;
+*)
+    sed -n '5,7s/^# *//p' "${BASH_SOURCE[0]}" >&2
+    exit 2
+    ;;
+esac
+
+say() { [ "$mode" = --headless ] || echo "board.sh: $*" >&2; }
+
+# What it consists of.
+mkdir -p "$target"
+kernel_package=$(apt-cache depends "linux-image-$flavour:$debian" | sed -n 's/.*Depends: \(linux-image-[^:]*\).*/\1/p' | head -n 1)
+: "${kernel_package:?apt has no linux-image-$flavour:$debian: run: sudo apt-get update}"
+modules=(failover net_failover virtio_mmio virtio_net)
+globs=()
+for module in "${modules[@]}"; do
+    globs+=(--only "./lib/modules/*/$module.ko")
+done
+boot=$("$here/packages.sh" --only './boot/vmlinuz-*' --only ./bin/busybox "${globs[@]}" \
+    "$target/boot-$debian" "$debian" "$kernel_package" busybox-static)
+sysroot=$("$here/sysroot.sh" "$target/sysroot-$debian" "$debian")
+say "building the stub"
+(cd "$root" && RUSTFLAGS='-C target-feature=+crt-static' \
+    cargo build --quiet -p unspool-stub --profile on-target --target "$triple" --target-dir "$target")
+stub=$target/$triple/on-target/unspool-stub
+
+# The initramfs, made anew when one of its parts is.
+image=$target/board-$debian.cpio
+programs=("$root"/tests/programs/{pool,nest,shortlived,detached,churn}.c)
+if [ ! -e "$image" ] || [ -n "$(find "$stub" "$boot/.packages" "$sysroot/.packages" \
+    "${programs[@]}" "$here" -newer "$image" -print -quit)" ]; then
+    say "building the initramfs"
+    work=$(mktemp -d "$target/board.XXXXXX")
+    trap 'rm -rf "$work"' EXIT
+    tree=$work/tree
+    mkdir -p "$tree"/{bin,sbin,lib/modules,usr/bin,usr/sbin,usr/lib,proc,sys,dev,tmp,root,opt,etc}
+    cp "$boot/bin/busybox" "$tree/bin/"
+    cp "$stub" "$tree/usr/bin/"
+    find "$boot/lib/modules" -name '*.ko' -exec cp {} "$tree/lib/modules/" \;
+    # The libraries without what only this machine's gdb reads, and without what nobody here runs.
+    tar -C "$sysroot" -c --exclude=usr/lib/debug --exclude=usr/share --exclude=gconv --exclude=.packages . |
+        tar -C "$tree" -x --keep-directory-symlink
+    [ -e "$tree/lib/$loader" ] || ln -s "$cross/$loader" "$tree/lib/$loader"
+    for build in "${builds[@]}"; do
+        mkdir "$tree/opt/${build%%=*}"
+        for program in "${programs[@]}"; do
+            # shellcheck disable=SC2086 # no option at all is one case
+            "$cross-gcc" ${build#*=} -O2 -g -pthread -o "$tree/opt/${build%%=*}/$(basename "$program" .c)" "$program"
+        done
+    done
+    cp "$here/init" "$tree/init"
+    (cd "$tree" && find . -print0 | cpio --quiet --null -o -H newc -R 0:0) >"$work/image"
+    mv "$work/image" "$image"
+    rm -rf "$work"
+    trap - EXIT
+fi
+[ "$mode" != --build ] || exit 0
+
+# Booting.
+work=$(mktemp -d "${TMPDIR:-/tmp}/unspool-board.XXXXXX")
+pid=
+cleanup() {
+    [ -z "$pid" ] || kill "$pid" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+machine+=(
+    -smp 2 -m 512 -no-reboot -display none
+    -kernel "$boot"/boot/vmlinuz-*
+    -initrd "$image"
+    -append "console=ttyAMA0 quiet panic=-1 rdinit=/init"
+    # Port 0 of this machine: any that is free. The monitor tells which.
+    -netdev "user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:0-:1234,hostfwd=tcp:127.0.0.1:0-:7000,hostfwd=tcp:127.0.0.1:0-:7001"
+    -device virtio-net-device,netdev=net
+    -chardev "socket,id=monitor,path=$work/monitor,server=on,wait=off" -mon monitor
+    -chardev "socket,id=serial,path=$work/serial,server=on,wait=off" -device pci-serial,chardev=serial
+    -nic none
+)
+
+ports() {
+    python3 - "$work/monitor" <<'PYTHON'
+import re, socket, sys, time
+monitor = socket.socket(socket.AF_UNIX)
+for attempt in range(100):
+    try:
+        monitor.connect(sys.argv[1])
+        break
+    except OSError:
+        time.sleep(0.05)
+monitor.settimeout(10)
+monitor.sendall(b"info usernet\n")
+text = ""
+names = {"1234": "gdb", "7000": "shell", "7001": "put"}
+found = {}
+while len(found) < len(names):
+    text += monitor.recv(65536).decode(errors="replace")
+    for line in text.splitlines():
+        words = line.split()
+        if words and words[0].startswith("TCP[HOST_FORWARD]") and len(words) >= 6 and words[5] in names:
+            found[names[words[5]]] = words[3]
+for name in names.values():
+    print(name, found[name])
+PYTHON
+    echo "serial $work/serial"
+    echo "monitor $work/monitor"
+}
+
+if [ "$mode" = --headless ]; then
+    "${machine[@]}" -serial "file:$work/console" </dev/null &
+    pid=$!
+    ports
+    echo "console $work/console"
+    # Until whoever started us is done, or gone.
+    cat >/dev/null
+else
+    (sleep 0.5; ports | sed 's/^/board.sh: /' >&2) &
+    say "Ctrl-A X switches it off; on the board: unspool-stub 0.0.0.0:1234 /opt/${builds[0]%%=*}/pool"
+    "${machine[@]}" -serial mon:stdio
+fi

@@ -1,0 +1,61 @@
+#!/bin/bash
+# Downloads Debian packages of another architecture with apt and unpacks them into one directory.
+#
+#   qemu/packages.sh [--only GLOB]... DIR ARCH PACKAGE...
+#
+# --only: no files but those; the globs are tar's (`./boot/vmlinuz-*`).
+# Needs apt with ARCH as a foreign architecture (tests/run adds it), no root. Prints DIR.
+# Done once: the list of packages and versions is kept in DIR/.packages.
+set -euo pipefail
+
+only=()
+while [ "$1" = --only ]; do
+    only+=("$2")
+    shift 2
+done
+directory=$1 arch=$2
+shift 2
+
+if [[ $'\n'$(dpkg --print-foreign-architectures)$'\n' != *$'\n'"$arch"$'\n'* ]]; then
+    echo "packages.sh: apt does not know $arch: run: sudo dpkg --add-architecture $arch && sudo apt-get update" >&2
+    exit 1
+fi
+
+wanted=$(
+    for package; do
+        version=$(apt-cache policy "$package:$arch" | sed -n 's/^  Candidate: //p')
+        if [ -z "$version" ] || [ "$version" = "(none)" ]; then
+            echo "packages.sh: apt has no $package:$arch: run: sudo apt-get update" >&2
+            exit 1
+        fi
+        echo "$package:$arch=$version"
+    done
+    for glob in "${only[@]}"; do
+        echo "only $glob"
+    done
+)
+
+if [ "$(cat "$directory/.packages" 2>/dev/null)" != "$wanted" ]; then
+    mkdir -p "$(dirname "$directory")"
+    fresh=$(mktemp -d "$directory.XXXXXX")
+    trap 'rm -rf "$fresh"' EXIT
+    mkdir "$fresh/.debs"
+    words=$(grep -v '^only ' <<<"$wanted")
+    # shellcheck disable=SC2086 # one word per package
+    (cd "$fresh/.debs" && apt-get -qq -o APT::Sandbox::User=root download $words >&2)
+    for deb in "$fresh"/.debs/*.deb; do
+        if [ ${#only[@]} -gt 0 ]; then
+            # A glob that one of the packages does not match is no error.
+            dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$fresh" --wildcards "${only[@]}" 2>/dev/null || true
+        else
+            dpkg-deb -x "$deb" "$fresh"
+        fi
+    done
+    rm -rf "$fresh/.debs"
+    chmod 755 "$fresh"
+    echo "$wanted" >"$fresh/.packages"
+    rm -rf "$directory"
+    # Somebody else may have been faster.
+    mv -T "$fresh" "$directory" 2>/dev/null || [ -e "$directory/.packages" ]
+fi
+(cd "$directory" && pwd)
