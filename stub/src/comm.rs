@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::sys::ptrace::close_on_exec;
@@ -26,7 +26,9 @@ pub(crate) enum CommError {
     #[error("Can't bind address: {0}. Port {1}: choose another, or 0 for any that is free")]
     Bind(String, u16),
     /// The host has no address.
-    #[error("cannot find the address of '{0}'; name a host of this machine, or none for loopback")]
+    #[error(
+        "cannot find the address of '{0}' in /etc/hosts; give one of this machine's addresses, or none for loopback"
+    )]
     Host(String),
     /// The descriptor is not open.
     #[error("file descriptor {0} is not open; expected an inherited, connected socket")]
@@ -71,10 +73,13 @@ impl Comm {
         match self {
             Comm::Tcp(host, port) => {
                 let name = if host.is_empty() { "127.0.0.1" } else { host };
-                let addresses: Vec<_> = (name, *port)
-                    .to_socket_addrs()
-                    .map_err(|_| CommError::Host(host.clone()))?
+                let addresses: Vec<_> = addresses(name)
+                    .into_iter()
+                    .map(|address| SocketAddr::new(address, *port))
                     .collect();
+                if addresses.is_empty() {
+                    return Err(CommError::Host(host.clone()));
+                }
                 let listener = TcpListener::bind(&addresses[..])
                     .map_err(|error| CommError::Bind(reason(&error), *port))?;
                 Ok(Door::Listener(listener))
@@ -99,6 +104,29 @@ impl Comm {
             }
         }
     }
+}
+
+/// The addresses of a host, which must be this one to listen there. The C library's resolver would be
+/// a third of a static binary, and could not load its modules there.
+fn addresses(host: &str) -> Vec<IpAddr> {
+    if let Ok(address) = host.parse() {
+        return vec![address];
+    }
+    let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+    let mut found: Vec<IpAddr> = hosts
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split('#').next()?.split_whitespace();
+            let address = words.next()?.parse().ok()?;
+            words
+                .any(|name| name.eq_ignore_ascii_case(host))
+                .then_some(address)
+        })
+        .collect();
+    if found.is_empty() && host == "localhost" {
+        found.push(Ipv4Addr::LOCALHOST.into());
+    }
+    found
 }
 
 /// The system's words for an error, without the number Rust appends.

@@ -15,6 +15,7 @@ mod memory;
 pub(crate) mod process;
 mod resume;
 pub(crate) mod start;
+mod stepping;
 pub(crate) mod thread;
 
 pub(crate) use process::{Cause, Process, Stop};

@@ -45,7 +45,7 @@ pub(crate) fn is_trap_report(code: i32) -> bool {
 }
 
 /// Whether an instruction enters the kernel: `svc` is `11010100 000iiiii iiiiiiii iii00001`.
-pub(crate) fn is_system_call(code: &[u8]) -> bool {
+pub(crate) fn is_system_call(code: &[u8], _general: &[u8]) -> bool {
     matches!(code, [low, _, high, 0xd4, ..] if low & 0x1f == 1 && high & 0xe0 == 0)
 }
 
@@ -56,6 +56,14 @@ pub(crate) fn emulate(
     _store: impl FnOnce(u64, u64) -> bool,
 ) -> bool {
     false
+}
+
+/// The kernel steps by itself.
+pub(crate) fn next_places(
+    _general: &[u8],
+    _read: &dyn Fn(u64, &mut [u8]) -> bool,
+) -> Vec<(u64, usize)> {
+    Vec::new()
 }
 
 /// Nothing to complete.

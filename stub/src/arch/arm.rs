@@ -1,5 +1,10 @@
 //! ARM (A32 and T32, hard float), as `struct pt_regs` and `struct user_vfp` hold it.
 
+mod a32;
+mod flow;
+mod next_pcs;
+mod t32;
+
 use super::table::{Feature, Set, one};
 
 /// What clients call this architecture.
@@ -48,8 +53,37 @@ pub(crate) fn is_trap_report(code: i32) -> bool {
 
 /// Whether an instruction enters the kernel: A32 `svc` is `cccc1111 iiiiiiii iiiiiiii iiiiiiii`,
 /// T16 `svc` is `11011111 iiiiiiii`.
-pub(crate) fn is_system_call(code: &[u8]) -> bool {
-    matches!(code, [_, 0xdf, ..]) || matches!(code, [_, _, _, top, ..] if top & 0x0f == 0x0f)
+pub(crate) fn is_system_call(code: &[u8], general: &[u8]) -> bool {
+    match (registers(general), code) {
+        (Some(registers), [_, high, ..]) if registers.thumb() => *high == 0xdf,
+        (Some(registers), [_, _, _, top, ..]) => {
+            top & 0x0f == 0x0f && top >> 4 != 0x0f && registers.passes(top >> 4)
+        }
+        _ => false,
+    }
+}
+
+/// Where the next instruction can lead, as address and breakpoint kind.
+pub(crate) fn next_places(
+    general: &[u8],
+    read: &dyn Fn(u64, &mut [u8]) -> bool,
+) -> Vec<(u64, usize)> {
+    registers(general)
+        .map(|registers| next_pcs::next_pcs(&registers, read))
+        .unwrap_or_default()
+}
+
+/// `struct pt_regs`: r0 to r15, the CPSR.
+fn registers(general: &[u8]) -> Option<flow::Registers> {
+    let word = |index: usize| {
+        let bytes = general.get(4 * index..4 * index + 4)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    };
+    let mut r = [0; 16];
+    for (index, register) in r.iter_mut().enumerate() {
+        *register = word(index)?;
+    }
+    Some(flow::Registers { r, cpsr: word(16)? })
 }
 
 /// Nothing is emulated.
@@ -87,6 +121,13 @@ pub(crate) const FEATURES: &[Feature] = &[
             one("fpscr", 32, "int", VFP, 256).group("float"),
         ],
         needs: None,
+    },
+    // No registers of its own: it tells gdb to show d0-d31 as q0-q15, too.
+    Feature {
+        name: "org.gnu.gdb.arm.neon",
+        types: "",
+        rows: &[],
+        needs: Some("neon"),
     },
 ];
 

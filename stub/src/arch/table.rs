@@ -164,7 +164,7 @@ pub(crate) fn layout() -> &'static Layout {
         let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let flags: Vec<&str> = cpu
             .lines()
-            .find(|line| line.starts_with("flags"))
+            .find(|line| line.starts_with("flags") || line.starts_with("Features"))
             .map(|line| line.split_whitespace().collect())
             .unwrap_or_default();
         build(machine::FEATURES, |flag| flags.contains(&flag))

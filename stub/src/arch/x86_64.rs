@@ -42,7 +42,7 @@ pub(crate) fn is_trap_report(code: i32) -> bool {
 }
 
 /// Whether an instruction enters the kernel: `syscall`, `sysenter`, `int 0x80`.
-pub(crate) fn is_system_call(code: &[u8]) -> bool {
+pub(crate) fn is_system_call(code: &[u8], _general: &[u8]) -> bool {
     matches!(code, [0x0f, 0x05, ..] | [0x0f, 0x34, ..] | [0xcd, 0x80, ..])
 }
 
@@ -72,7 +72,8 @@ pub(crate) fn emulate(
         ref rest => (false, false, false, rest),
     };
     let prefix = code.len() - opcode.len();
-    let register = |low: u8, high: bool| GENERAL_ORDER[usize::from(low & 7) + 8 * usize::from(high)];
+    let register =
+        |low: u8, high: bool| GENERAL_ORDER[usize::from(low & 7) + 8 * usize::from(high)];
     match *opcode {
         [byte @ 0x50..=0x57, ..] if !long => {
             let value = word(general, register(byte, high));
@@ -116,6 +117,14 @@ fn set_word(general: &mut [u8], index: usize, value: u64) {
 
 fn advance(general: &mut [u8], length: usize) {
     set_word(general, RIP, word(general, RIP).wrapping_add(length as u64));
+}
+
+/// The kernel steps by itself.
+pub(crate) fn next_places(
+    _general: &[u8],
+    _read: &dyn Fn(u64, &mut [u8]) -> bool,
+) -> Vec<(u64, usize)> {
+    Vec::new()
 }
 
 /// Completes a register set before it is written: components that are to be loaded must be

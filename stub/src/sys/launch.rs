@@ -104,13 +104,19 @@ pub(crate) fn launch(launch: &Launch) -> Result<Tid, Failure> {
 }
 
 fn until_exec(tid: Tid, mut extra: u32, errors: OwnedFd) -> Result<Tid, Failure> {
+    let mut executed = false;
     loop {
         match wait(Some(tid), true)? {
-            // To the end of the system call, so that its result stands in the registers.
-            Some((_, Status::Exec)) if extra == 0 => ptrace::cont_to_syscall(tid, 0)?,
-            Some((_, Status::Syscall)) => return Ok(tid),
+            // Past the end of the system call, so that its result stands in the registers. (ARM does not
+            // report the end of a call whose beginning it has not reported.)
+            Some((_, Status::Exec)) if extra == 0 && !executed => {
+                executed = true;
+                ptrace::interrupt(tid)?;
+                ptrace::cont(tid, 0)?;
+            }
+            Some((_, Status::Held(libc::SIGTRAP))) if executed => return Ok(tid),
             Some((_, Status::Exec)) => {
-                extra -= 1;
+                extra = extra.saturating_sub(1);
                 ptrace::cont(tid, 0)?;
             }
             Some((_, Status::Exited(_) | Status::Killed(_))) => {

@@ -5,6 +5,7 @@
 //! writing over it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use nix::errno::Errno;
 
@@ -15,33 +16,82 @@ use crate::sys::memory::Memory;
 #[derive(Default)]
 pub(crate) struct Breakpoints {
     traps: BTreeMap<u64, Trap>,
+    /// How often traps are planted for a step.
+    steps: u32,
 }
 
 struct Trap {
     code: &'static [u8],
     original: Vec<u8>,
+    /// By the client.
+    planted: bool,
+    /// By this many threads that step.
+    steps: u32,
 }
 
 impl Breakpoints {
     /// Plants a trap. Planting it twice is planting it once (GDB manual, `Z0` is idempotent).
     pub(crate) fn plant(&mut self, memory: &Memory, at: u64, kind: usize) -> Result<(), Errno> {
+        self.trap(memory, at, kind)?.planted = true;
+        Ok(())
+    }
+
+    /// Plants a trap that ends a step.
+    pub(crate) fn plant_step(
+        &mut self,
+        memory: &Memory,
+        at: u64,
+        kind: usize,
+    ) -> Result<(), Errno> {
+        self.trap(memory, at, kind)?.steps += 1;
+        self.steps += 1;
+        Ok(())
+    }
+
+    fn trap(&mut self, memory: &Memory, at: u64, kind: usize) -> Result<&mut Trap, Errno> {
         let code = arch::trap(kind).ok_or(Errno::EINVAL)?;
-        if self.traps.contains_key(&at) {
-            return Ok(());
-        }
+        let entry = match self.traps.entry(at) {
+            Entry::Occupied(entry) => return Ok(entry.into_mut()),
+            Entry::Vacant(entry) => entry,
+        };
         let mut original = vec![0; code.len()];
         if memory.read(at, &mut original)? < code.len() {
             return Err(Errno::EIO);
         }
         memory.write(at, code)?;
-        self.traps.insert(at, Trap { code, original });
-        Ok(())
+        Ok(entry.insert(Trap {
+            code,
+            original,
+            planted: false,
+            steps: 0,
+        }))
     }
 
     /// Removes a trap. Removing what is not there is no error.
     pub(crate) fn remove(&mut self, memory: &Memory, at: u64) {
-        if let Some(trap) = self.traps.remove(&at) {
-            trap.lift(memory, at);
+        if let Some(trap) = self.traps.get_mut(&at) {
+            trap.planted = false;
+            self.drop_unused(memory, at);
+        }
+    }
+
+    /// Removes a trap that ended a step.
+    pub(crate) fn remove_step(&mut self, memory: &Memory, at: u64) {
+        if let Some(trap) = self.traps.get_mut(&at)
+            && trap.steps > 0
+        {
+            trap.steps -= 1;
+            self.steps -= 1;
+            self.drop_unused(memory, at);
+        }
+    }
+
+    fn drop_unused(&mut self, memory: &Memory, at: u64) {
+        if let Entry::Occupied(entry) = self.traps.entry(at)
+            && !entry.get().planted
+            && entry.get().steps == 0
+        {
+            entry.remove().lift(memory, at);
         }
     }
 
@@ -50,16 +100,28 @@ impl Breakpoints {
         for (at, trap) in std::mem::take(&mut self.traps) {
             trap.lift(memory, at);
         }
+        self.steps = 0;
     }
 
     /// Forgets all traps: the memory they were in is gone.
     pub(crate) fn forget(&mut self) {
         self.traps.clear();
+        self.steps = 0;
     }
 
-    /// Whether a trap is planted at exactly this address.
+    /// Whether the client planted a trap at exactly this address.
     pub(crate) fn planted(&self, at: u64) -> bool {
+        self.traps.get(&at).is_some_and(|trap| trap.planted)
+    }
+
+    /// Whether there is a trap at exactly this address, whoever planted it.
+    pub(crate) fn trapped(&self, at: u64) -> bool {
         self.traps.contains_key(&at)
+    }
+
+    /// Whether there are traps that end steps.
+    pub(crate) fn has_steps(&self) -> bool {
+        self.steps > 0
     }
 
     /// Whether there is none.
@@ -141,9 +203,12 @@ mod tests {
         let trap = Trap {
             code: &[0xcc],
             original: vec![0x55],
+            planted: true,
+            steps: 0,
         };
         Breakpoints {
             traps: BTreeMap::from([(at, trap)]),
+            steps: 0,
         }
     }
 

@@ -125,7 +125,7 @@ impl Process {
             && let Ok(pc) = stopped.pc()
         {
             let at = pc.wrapping_sub(arch::TRAP_ADVANCE);
-            let planted = self.breakpoints.planted(at);
+            let planted = self.breakpoints.trapped(at);
             // A trap that has been removed meanwhile is not there any more.
             let removed = !planted && !self.is_trap(at);
             if planted || removed {
@@ -141,7 +141,7 @@ impl Process {
         let _ = ptrace::cont(tid, libc::SIGTRAP);
     }
 
-    fn is_trap(&self, at: u64) -> bool {
+    pub(super) fn is_trap(&self, at: u64) -> bool {
         let mut code = [0; 4];
         let known = self.memory.read(at, &mut code).unwrap_or(0);
         (1..=4)
@@ -162,7 +162,7 @@ impl Process {
             let Some((stopped, at)) = waiting else {
                 continue;
             };
-            if self.breakpoints.planted(at) {
+            if self.breakpoints.trapped(at) {
                 // Borrow the machinery for threads; what it leaves queued is the child's own.
                 let mut thread = Thread::new(tid, super::Action::Hold);
                 thread.state = State::Stopped(stopped);

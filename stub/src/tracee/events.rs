@@ -30,6 +30,7 @@ impl Process {
                 self.start_all();
             }
         }
+        self.pass_strays();
         if !self.going {
             return None;
         }
@@ -169,6 +170,7 @@ impl Process {
             }
         }
         self.halting = false;
+        self.end_steps();
     }
 
     fn all_stopped(&self, but_in_vfork: bool) -> bool {
@@ -209,6 +211,7 @@ impl Process {
             Status::Exiting => {
                 // Never held: an exec elsewhere may wait for this very thread to be gone.
                 self.mark_stopped(tid, At::Event);
+                self.end_step(tid);
                 if let Some(thread) = self.threads.get_mut(&tid) {
                     thread.go(Motion::Continue, 0);
                     thread.state = State::Exiting;
@@ -255,6 +258,9 @@ impl Process {
             thread.go(Motion::Continue, 0);
             return;
         }
+        if self.awaited_stop(tid) {
+            return;
+        }
         let newborn = self
             .threads
             .get_mut(&tid)
@@ -291,7 +297,7 @@ impl Process {
         }
         let pass = returning.is_some() || (pass && motion == Motion::Continue);
         if pass && self.going && !self.halting && thread.action != Action::Hold {
-            thread.go(motion, signal);
+            self.go(tid, motion, signal);
             return;
         }
         // The thread may be gone by now; then so is the signal.
@@ -321,7 +327,13 @@ impl Process {
                 return true;
             };
             let at = pc.wrapping_sub(arch::TRAP_ADVANCE);
-            if self.breakpoints.planted(at) {
+            if self.step_trap(tid, at) {
+                return true;
+            }
+            if let Some(thread) = self.threads.get_mut(&tid)
+                && let Some(stopped) = thread.stopped()
+                && self.breakpoints.planted(at)
+            {
                 // As if the trap had not been executed: whoever resumes decides anew.
                 let _ = arch::TRAP_ADVANCE == 0 || stopped.set_pc(at).is_ok();
                 self.report(tid, Pending::Breakpoint(at));
@@ -365,6 +377,7 @@ impl Process {
     }
 
     fn thread_gone(&mut self, tid: Tid, code: i32, end: Stop) {
+        self.end_step(tid);
         self.threads.remove(&tid);
         if tid == self.pid() {
             self.log.complete();

@@ -107,6 +107,8 @@ pub(crate) struct Process {
     pub(super) halting: bool,
     /// Something has happened that ends the going.
     pub(super) eventful: bool,
+    /// Threads that ran into a trap that ends another's step, and where.
+    pub(super) strays: Vec<(Tid, u64)>,
     /// How it ended.
     pub(super) end: Option<Stop>,
     /// The thread that was reported last.
@@ -132,6 +134,7 @@ impl Process {
             going: false,
             halting: false,
             eventful: false,
+            strays: Vec::new(),
             end: None,
             shown: pid,
         }

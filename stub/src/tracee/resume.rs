@@ -196,19 +196,37 @@ impl Process {
         if stopped.is_some_and(|stopped| stopped.emulate(code, store)) {
             return Over::Stepped;
         }
-        let enters_kernel = arch::is_system_call(code);
-        let motion = if enters_kernel {
-            Motion::ToSystemCall
-        } else {
-            Motion::Step
-        };
-        if !enters_kernel && !arch::CAN_STEP {
-            return Over::Stuck;
+        let places = self.next_places(tid);
+        let general = self.stopped(tid).and_then(|s| s.general().ok());
+        let enters_kernel = general.is_some_and(|general| arch::is_system_call(code, general));
+        let kernel_steps = arch::CAN_STEP && places.is_empty();
+        let by_traps = !(enters_kernel || kernel_steps);
+        if by_traps && places.iter().any(|(place, _)| *place == at) {
+            // It leads to itself.
+            return Over::Stepped;
         }
+        let motion = match (enters_kernel, by_traps) {
+            (true, _) => Motion::ToSystemCall,
+            (false, true) => Motion::Continue,
+            (false, false) => Motion::Step,
+        };
         // What else is reported meanwhile must not set anybody going.
         let halting = std::mem::replace(&mut self.halting, true);
         self.breakpoints.lift(&self.memory, at);
+        let planted = if by_traps {
+            self.plant_all(&places)
+        } else {
+            Vec::new()
+        };
         let over = self.execute(tid, motion);
+        if over == Over::InKernel
+            && let Some(thread) = self.threads.get_mut(&tid)
+        {
+            thread.after_call = Some(places);
+        }
+        for place in planted {
+            self.breakpoints.remove_step(&self.memory, place);
+        }
         self.breakpoints.replant(&self.memory, at);
         self.halting = halting;
         over
@@ -292,20 +310,18 @@ impl Process {
             } else {
                 motion
             };
-            thread.go(motion, 0);
+            self.go(tid, motion, 0);
             return;
         };
         if at == At::Signal {
             // The stop may be another's than this signal's by now.
             let _ = ptrace::set_signal_info(tid, &info);
-            thread.go(motion, info.signal());
+            self.go(tid, motion, info.signal());
         } else {
             // Queued first, so that it is taken before the thread executes anything.
             thread.deliver.push_front(info);
             self.requeue(tid);
-            if let Some(thread) = self.threads.get_mut(&tid) {
-                thread.go(motion, 0);
-            }
+            self.go(tid, motion, 0);
         }
         self.requeue(tid);
     }

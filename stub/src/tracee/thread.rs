@@ -10,6 +10,7 @@ use crate::sys::Tid;
 use crate::sys::ptrace::{self, SignalInfo};
 
 use super::resume::Action;
+use super::stepping::Awaited;
 
 /// A thread that runs, or will report on its own that it does not any more.
 pub(crate) struct Running {
@@ -81,6 +82,11 @@ impl Stopped {
             *slot = Some(ptrace::register_set(self.tid, set.note, set.capacity)?);
         }
         slot.as_mut().ok_or(Errno::EIO)
+    }
+
+    /// The general registers, as the kernel holds them.
+    pub(crate) fn general(&mut self) -> Result<&[u8], Errno> {
+        self.set(0).map(|set| &set[..])
     }
 
     /// A register's value, in the target's byte order. `ENODEV` if this kernel does not show it.
@@ -273,6 +279,12 @@ pub(crate) struct Thread {
     pub(crate) returning: Vec<i32>,
     /// The signal the client was told about at the last stop.
     pub(crate) shown_signal: Option<SignalInfo>,
+    /// Where traps end the step it makes.
+    pub(crate) step_traps: Vec<u64>,
+    /// A stop that ends the step it makes.
+    pub(super) awaited: Option<Awaited>,
+    /// It is at the kernel's door, and will leave the system call in one of these places.
+    pub(crate) after_call: Option<Vec<(u64, usize)>>,
     /// Not yet seen to stop for the first time.
     pub(crate) newborn: bool,
     /// The child for which it waits in vfork(2): until that one is gone, it cannot stop.
@@ -290,6 +302,9 @@ impl Thread {
             deliver: VecDeque::new(),
             returning: Vec::new(),
             shown_signal: None,
+            step_traps: Vec::new(),
+            awaited: None,
+            after_call: None,
             newborn: false,
             vfork_child: None,
         }
@@ -306,6 +321,7 @@ impl Thread {
     /// The kernel reported that it stopped.
     pub(crate) fn now_stopped(&mut self, tid: Tid, at: At) {
         self.state = State::Stopped(Running::new(tid).stopped(at));
+        self.after_call = None;
     }
 
     /// Lets it go, if it is stopped.

@@ -6,7 +6,6 @@
 use nix::errno::Errno;
 
 use super::{Answer, ThreadName, thread_name};
-use crate::arch;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::number;
@@ -14,14 +13,8 @@ use crate::session::signal::from_gdb;
 use crate::sys::Tid;
 use crate::tracee::Action;
 
-/// Where the kernel cannot step, stepping is not offered: gdb then steps by breakpoints of its own.
 pub(super) fn actions(_: &mut Session, _: &mut Debuggee, _: &[u8]) -> Answer {
-    let offered: &[u8] = if arch::CAN_STEP {
-        b"vCont;c;C;s;S;t;r"
-    } else {
-        b"vCont;c;C;t"
-    };
-    Answer::Reply(offered.to_vec())
+    Answer::Reply(b"vCont;c;C;s;S;t;r".to_vec())
 }
 
 /// `vCont;action[:thread];...`: for each thread, the leftmost action that names it.
@@ -100,12 +93,6 @@ fn resume(
     debuggee: &mut Debuggee,
     asked: &[(Action, ThreadName)],
 ) -> Answer {
-    let steps = |(action, _): &(Action, ThreadName)| {
-        matches!(action, Action::Step(_) | Action::StepWhileIn(..))
-    };
-    if !arch::CAN_STEP && asked.iter().any(steps) {
-        return Answer::error(Errno::EOPNOTSUPP);
-    }
     let selected = session.thread(debuggee);
     let Some(process) = &mut debuggee.process else {
         return Answer::error(Errno::ESRCH);

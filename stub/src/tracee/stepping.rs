@@ -1,0 +1,192 @@
+//! Single steps where the kernel makes none, or would make too small ones: a thread runs into traps at
+//! all places where its next instruction can lead.
+//!
+//! While one thread steps in this way the others may run, and run into its traps; they are taken past
+//! them with everybody held. When all is halted no such trap is left.
+
+use crate::arch;
+use crate::sys::Tid;
+use crate::sys::ptrace;
+
+use super::process::Process;
+use super::thread::{At, Motion, Thread};
+
+/// A stop that ends a step without a trap.
+pub(super) enum Awaited {
+    /// The first instruction of a signal handler; these were the registers before.
+    Handler(Vec<u8>),
+    /// Any: the instruction leads to itself.
+    Anything,
+}
+
+impl Process {
+    /// Lets a stopped thread go, delivering `signal` unless it is zero.
+    pub(super) fn go(&mut self, tid: Tid, motion: Motion, signal: i32) {
+        let motion = match motion {
+            Motion::Step => self.step_motion(tid, signal),
+            other => other,
+        };
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.go(motion, signal);
+        }
+    }
+
+    /// Prepares one step.
+    fn step_motion(&mut self, tid: Tid, signal: i32) -> Motion {
+        self.end_step(tid);
+        let places = self.next_places(tid);
+        if arch::CAN_STEP && (places.is_empty() || signal != 0) {
+            return Motion::Step;
+        }
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return Motion::Continue;
+        };
+        let in_call = thread.after_call.is_some();
+        let Some(stopped) = thread.stopped() else {
+            return Motion::Continue;
+        };
+        let pc = stopped.pc().unwrap_or(0);
+        let delivers = signal != 0 && stopped.at() == At::Signal;
+        if delivers {
+            // The kernel stops it again when it has set the handler up, and before it executes anything.
+            let before = stopped.general().map(<[u8]>::to_vec).unwrap_or_default();
+            thread.awaited = Some(Awaited::Handler(before));
+            let _ = ptrace::interrupt(tid);
+        } else if !in_call && places.iter().any(|(place, _)| *place == pc) {
+            thread.awaited = Some(Awaited::Anything);
+            let _ = ptrace::interrupt(tid);
+        } else {
+            let planted = self.plant_all(&places);
+            if let Some(thread) = self.threads.get_mut(&tid) {
+                thread.after_call = None;
+                thread.step_traps = planted;
+            }
+        }
+        Motion::Continue
+    }
+
+    /// Where the thread's next instruction can lead; empty if the kernel's own step will do.
+    pub(super) fn next_places(&mut self, tid: Tid) -> Vec<(u64, usize)> {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return Vec::new();
+        };
+        if let Some(places) = &thread.after_call {
+            return places.clone();
+        }
+        let general = thread.stopped().and_then(|s| s.general().ok());
+        let Some(general) = general.map(<[u8]>::to_vec) else {
+            return Vec::new();
+        };
+        arch::next_places(&general, &|address, into| {
+            self.read_memory(address, into) == Ok(into.len())
+        })
+    }
+
+    /// Plants traps that end a step, and returns where. Where nothing can be planted nothing can be executed either.
+    pub(super) fn plant_all(&mut self, places: &[(u64, usize)]) -> Vec<u64> {
+        let (breakpoints, memory) = (&mut self.breakpoints, &self.memory);
+        let mut plant = |at, kind| breakpoints.plant_step(memory, at, kind).ok();
+        places
+            .iter()
+            .filter_map(|(at, kind)| plant(*at, *kind).map(|()| *at))
+            .collect()
+    }
+
+    /// Takes the traps of a thread's step out.
+    pub(super) fn end_step(&mut self, tid: Tid) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            for at in std::mem::take(&mut thread.step_traps) {
+                self.breakpoints.remove_step(&self.memory, at);
+            }
+        }
+    }
+
+    /// Takes the traps of all steps out; everybody must be stopped.
+    pub(super) fn end_steps(&mut self) {
+        if self.breakpoints.has_steps() {
+            let tids: Vec<Tid> = self.threads.keys().copied().collect();
+            for tid in tids {
+                self.end_step(tid);
+            }
+        }
+    }
+
+    /// A trap at `at` was executed by `tid`, and no client planted it there for this thread. Whether that
+    /// explains the report.
+    pub(super) fn step_trap(&mut self, tid: Tid, at: u64) -> bool {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return true;
+        };
+        if thread.step_traps.contains(&at) {
+            self.end_step(tid);
+            self.step_made(tid);
+            return true;
+        }
+        if self.breakpoints.planted(at) {
+            return false;
+        }
+        if self.breakpoints.trapped(at) {
+            self.strays.push((tid, at));
+            return true;
+        }
+        // Taken out between the trap and its report: the thread has the instruction before it still.
+        if arch::TRAP_ADVANCE == 0 && !self.is_trap(at) {
+            self.quiet(tid);
+            return true;
+        }
+        false
+    }
+
+    /// The stop of a thread that [`step_motion`](Self::step_motion) asked to stop. Whether it was one.
+    pub(super) fn awaited_stop(&mut self, tid: Tid) -> bool {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return false;
+        };
+        let Some(awaited) = thread.awaited.take() else {
+            return false;
+        };
+        let made = match awaited {
+            Awaited::Anything => true,
+            Awaited::Handler(before) => {
+                let now = thread.stopped().and_then(|stopped| stopped.general().ok());
+                now.is_some_and(|now| now != before)
+            }
+        };
+        if made {
+            self.step_made(tid);
+        } else {
+            self.quiet(tid);
+        }
+        true
+    }
+
+    fn step_made(&mut self, tid: Tid) {
+        self.stepped(tid);
+        if !self.eventful {
+            self.quiet(tid);
+        }
+    }
+
+    /// Takes those who ran into others' traps past them. If nothing else has happened, all go on.
+    pub(super) fn pass_strays(&mut self) {
+        if self.strays.is_empty() {
+            return;
+        }
+        self.halt();
+        for (tid, at) in std::mem::take(&mut self.strays) {
+            let stopped = self.threads.get_mut(&tid).and_then(Thread::stopped);
+            if stopped.is_some_and(|stopped| stopped.pc() == Ok(at))
+                && !self.breakpoints.planted(at)
+            {
+                match self.step_over(tid, at) {
+                    super::resume::Over::Stepped => self.stepped(tid),
+                    super::resume::Over::InKernel => {}
+                    super::resume::Over::Stuck => self.eventful = true,
+                }
+            }
+        }
+        if self.going && !self.eventful {
+            self.start_all();
+        }
+    }
+}
