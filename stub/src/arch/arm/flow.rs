@@ -95,7 +95,7 @@ impl Registers {
         self.cpsr & 1 << 5 != 0
     }
 
-    /// IT[7:0]: bits 15-10 and 26-25 of the CPSR (B1.3.3).
+    /// `IT[7:0]`: bits 15-10 and 26-25 of the CPSR (B1.3.3).
     pub(super) fn it_state(&self) -> u8 {
         if self.thumb() {
             (self.cpsr >> 8 & 0xfc | self.cpsr >> 25 & 3) as u8
