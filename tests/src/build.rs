@@ -107,6 +107,12 @@ impl Build {
     /// Builds it, or finds it built.
     pub fn built(&self, program: &'static Program) -> Result<Arc<Built>> {
         static BUILT: Memo<Build, Built> = Memo::new();
+        ensure!(
+            self.program == program.name,
+            "a build of {}, not of {}",
+            self.program,
+            program.name
+        );
         BUILT
             .get(*self, || self.make(program))
             .with_context(|| format!("building {} {}", program.name, self.name()))

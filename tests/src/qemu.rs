@@ -53,6 +53,16 @@ pub fn start(program: &Path, arguments: &[&str], stdout: Stdio) -> Result<Waitin
         .stdout(stdout)
         .stderr(Stdio::null());
     let emulator = Background(process::start(&mut emulator)?);
+    listens(&socket).with_context(|| program.display().to_string())?;
+    Ok(Waiting {
+        emulator,
+        socket,
+        _folder: folder,
+    })
+}
+
+/// Waits until an emulator takes connections at `socket`.
+pub fn listens(socket: &Path) -> Result<()> {
     // The file is there when it is bound; a connection is refused until it listens (flag 0x10000).
     let path = socket.display().to_string();
     process::wait_until("qemu-arm listens", Duration::from_secs(20), || {
@@ -61,11 +71,5 @@ pub fn start(program: &Path, arguments: &[&str], stdout: Stdio) -> Result<Waitin
                 .lines()
                 .any(|line| line.ends_with(&path) && line.contains(" 00010000 "))
         })
-    })
-    .with_context(|| program.display().to_string())?;
-    Ok(Waiting {
-        emulator,
-        socket,
-        _folder: folder,
     })
 }

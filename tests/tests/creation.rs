@@ -241,27 +241,14 @@ fn counts_and_ends(program: &Program, build: Build, report: &Report) -> Result<(
     Ok(())
 }
 
-/// How often gdb is asked about a program under qemu-arm.
-const GDB_TRIES: usize = 5;
-
-/// gdb's truth about a build serves its stripped twin, too.
+/// gdb runs once per build: its truth serves the stripped twin, too.
 fn truth_of(program: &'static Program, build: Build) -> Result<Arc<Truth>> {
     static KNOWN: Memo<Build, Truth> = Memo::new();
     let truth = KNOWN.get(build, || {
         let file = build.built(program)?;
         match build.target {
             Target::X86_64 => truth::native(&file.program, &[]),
-            Target::A32 | Target::T32 => {
-                let mut truth = truth::arm(&file.program, &[])?;
-                // With qemu-user's server gdb now and then passes a breakpoint without a word.
-                for _ in 1..GDB_TRIES {
-                    if truth.creations.len() == program.threads {
-                        break;
-                    }
-                    truth = truth::arm(&file.program, &[])?;
-                }
-                Ok(truth)
-            }
+            Target::A32 | Target::T32 => truth::arm(&file.program, &[]),
         }
     })?;
     ensure!(

@@ -37,6 +37,7 @@ impl Private {
     /// right library's build-id.
     fn new(library: &str, change: impl Fn(Vec<u8>) -> Option<Vec<u8>>) -> Result<Self> {
         let build = Build {
+            program: "library",
             target: Target::T32,
             tables: Tables::Unwind,
             ..ORDINARY
@@ -90,9 +91,7 @@ impl Private {
             .stdin(Stdio::null())
             .stderr(Stdio::null());
         let mut emulator = Background(process::start(&mut emulator)?);
-        process::wait_until("qemu-arm listens", Duration::from_secs(20), || {
-            socket.exists()
-        })?;
+        qemu::listens(&socket)?;
 
         let mut command = report::unspool()?;
         command
