@@ -9,10 +9,16 @@ mod debug_files;
 mod demangling;
 #[path = "image/finding.rs"]
 mod finding;
+// Public for the fuzz targets.
+#[allow(unreachable_pub)]
+#[path = "../fuzz/src/lib.rs"]
+mod harness;
 #[path = "image/headers.rs"]
 mod headers;
 #[path = "image/lines.rs"]
 mod lines;
+#[path = "image/replay.rs"]
+mod replay;
 #[path = "image/symbols.rs"]
 mod symbols;
 #[path = "image/tools.rs"]

@@ -8,9 +8,15 @@ mod dialogue;
 mod fallbacks;
 #[path = "it/gdbserver.rs"]
 mod gdbserver;
+// Public for the fuzz targets.
+#[allow(unreachable_pub)]
+#[path = "../fuzz/src/lib.rs"]
+mod harness;
 #[path = "it/qemu.rs"]
 mod qemu;
 #[path = "it/recorded.rs"]
 mod recorded;
+#[path = "it/replay.rs"]
+mod replay;
 #[path = "it/target.rs"]
 mod target;

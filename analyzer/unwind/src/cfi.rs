@@ -232,18 +232,20 @@ impl<'a> Compiler<'a, '_> {
                 return self.note(note);
             }
         };
-        let Some(fde) = prepared.cie.fde(self.section, found) else {
+        let Some(mut fde) = prepared.cie.fde(self.section, found) else {
             let note = format!("the entry that ends at offset {:#x} is cut off", found.end);
             return self.note(note);
         };
         // Linkers leave FDEs of discarded functions behind, at address 0 or near it.
         let after = self.text.partition_point(|range| range.start <= fde.start);
-        if !after
-            .checked_sub(1)
-            .is_some_and(|at| self.text[at].contains(&fde.start))
-        {
+        let Some(text) = after.checked_sub(1).map(|at| &self.text[at]) else {
+            return;
+        };
+        if !text.contains(&fde.start) {
             return;
         }
+        let (stated, end) = (fde.end, text.end);
+        fde.end = stated.min(end);
         self.stack.clear();
         if let Err(why) = rows(
             prepared,
@@ -253,6 +255,12 @@ impl<'a> Compiler<'a, '_> {
             self.into,
         ) {
             self.note(format!("the FDE of {:#x} is cut short: {why}", fde.start));
+        }
+        if stated > end {
+            let start = fde.start;
+            self.note(format!(
+                "the FDE of {start:#x} ends at {stated:#x}, the code at {end:#x}"
+            ));
         }
     }
 }

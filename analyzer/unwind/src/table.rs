@@ -1,5 +1,7 @@
 //! The compiled unwind rules of one image.
 
+#[cfg(feature = "cache")]
+mod file;
 mod merge;
 
 use std::ops::Range;
@@ -16,6 +18,8 @@ use crate::exidx;
 use crate::frame_pointer;
 use crate::rows::{Builder, Quick, Rows};
 use crate::rule::{Expression, Row, Source};
+#[cfg(feature = "cache")]
+pub(crate) use file::variant;
 use merge::{Layer, merge};
 
 /// Which sources to compile.
@@ -334,38 +338,9 @@ impl Table {
     }
 }
 
-/// To and from the cache on disk.
+/// For the cache on disk.
 #[cfg(feature = "cache")]
 impl Table {
-    /// A table of which the rows are there already.
-    pub(crate) fn from_rows(
-        image: &Image,
-        options: &CompileOptions,
-        stated: Rows,
-        whole: Option<(Rows, Option<Note>)>,
-        notes: Vec<Note>,
-    ) -> Table {
-        let mut table = Table::new(image, options, Arc::new(stated), notes);
-        if let Some((whole, doubts)) = whole {
-            table.whole = whole.into();
-            table.doubts = doubts.into();
-        }
-        table.was_kept();
-        table
-    }
-
-    /// Append the rows to `out`: those of the file, and, after a 1, those of all sources and what is doubted, or a 0.
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        self.stated.write(out);
-        out.extend(u64::from(self.whole.get().is_some()).to_le_bytes());
-        if let Some(whole) = self.whole.get() {
-            whole.write(out);
-            let doubts = self.doubts().map_or("", |note| &note.text);
-            out.extend((doubts.len() as u64).to_le_bytes());
-            out.extend(doubts.as_bytes());
-        }
-    }
-
     /// Whether there is more than was kept.
     pub(crate) fn has_news(&self) -> bool {
         self.kept.load(Ordering::Relaxed) < self.extent()

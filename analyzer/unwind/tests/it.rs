@@ -8,10 +8,18 @@ mod damage;
 mod exidx;
 #[path = "it/gimli.rs"]
 mod gimli;
+// Public for the fuzz targets.
+#[allow(unreachable_pub)]
+#[path = "../fuzz/src/lib.rs"]
+mod harness;
 #[path = "it/live.rs"]
 mod live;
+#[path = "it/property.rs"]
+mod property;
 #[path = "it/readelf.rs"]
 mod readelf;
+#[path = "it/replay.rs"]
+mod replay;
 #[path = "it/robust.rs"]
 mod robust;
 #[path = "it/tools.rs"]

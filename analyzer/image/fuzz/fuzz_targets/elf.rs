@@ -1,27 +1,4 @@
-//! Any bytes as an ELF file: everything that is read from its headers and symbol tables.
+//! See `unspool_image_fuzz::elf`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use unspool_image::Image;
-
-fuzz_target!(|bytes: &[u8]| {
-    let Ok(image) = Image::parse("fuzz", bytes.to_vec()) else {
-        return;
-    };
-    let symbols = image.symbols();
-    for symbol in symbols.iter().take(64) {
-        symbols.containing(symbol.svma);
-        symbols.named(symbol.name);
-        image.thumb_at(symbol.svma);
-    }
-    for segment in image.segments() {
-        image.bytes_at(segment.svma, 16);
-        image.bytes_at(segment.range().end.wrapping_sub(1), usize::MAX);
-    }
-    for name in [".text", ".eh_frame", ".debug_frame", ".debug_line", ".ARM.exidx"] {
-        image.section(name);
-    }
-    image.text_ranges();
-    image.dynamic();
-    image.notes();
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unspool_image_fuzz::elf::run(bytes));

@@ -1,43 +1,4 @@
-//! A whole client against a server that says anything: the input, in frames with right checksums
-//! (one a line), all of it sent before the client asks.
+//! See `unspool_rsp_fuzz::client`.
 #![no_main]
 
-use std::io::Write;
-use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
-
-use libfuzzer_sys::fuzz_target;
-use unspool_rsp::{Action, Client, ClientOptions, packet};
-
-fuzz_target!(|bytes: &[u8]| {
-    if bytes.len() > 16 << 10 {
-        return;
-    }
-    let (ours, mut theirs) = UnixStream::pair().expect("socket pair");
-    for payload in bytes.split(|byte| *byte == b'\n') {
-        let _ = theirs.write_all(b"+");
-        let _ = theirs.write_all(&packet::frame(payload));
-    }
-    let _ = theirs.shutdown(Shutdown::Write);
-    let options = ClientOptions {
-        timeout: Duration::from_millis(100),
-        ..ClientOptions::default()
-    };
-    let Ok(mut client) = Client::over(ours, options) else {
-        return;
-    };
-    let _ = client.stop_reason();
-    let threads = client.threads().unwrap_or_default();
-    if let Some(thread) = threads.first() {
-        let _ = client.thread_name(*thread);
-        let _ = client.registers(*thread);
-    }
-    let _ = client.read_memory(0x1000, 64);
-    let _ = client.libraries();
-    let _ = client.auxv();
-    let _ = client.read_file("/x", 4096);
-    if client.resume(&[(Action::Step, None)]).is_ok() {
-        let _ = client.wait(Some(Duration::from_millis(50)));
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unspool_rsp_fuzz::client::run(bytes));

@@ -1,29 +1,4 @@
-//! target.xml and the documents it includes: documents are separated by NUL.
+//! See `unspool_rsp_fuzz::description`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use unspool_rsp::{Registers, TargetDescription};
-
-fuzz_target!(|text: &str| {
-    let documents: Vec<(String, String)> = text
-        .split('\0')
-        .take(8)
-        .enumerate()
-        .map(|(index, xml)| {
-            let annex = if index == 0 { "target.xml".into() } else { format!("{index}.xml") };
-            (annex, xml.to_owned())
-        })
-        .collect();
-    let Ok(description) = TargetDescription::parse(&documents) else {
-        return;
-    };
-    description.size();
-    description.pointer_size();
-    let mut registers = Registers::new(vec![0; 64], vec![true; 64]);
-    for register in &description.registers {
-        assert_eq!(description.register(&register.name).map(|r| &r.name), Some(&register.name));
-        registers.get(register);
-        registers.value(register);
-        registers.set(register, &[1, 2, 3, 4]);
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unspool_rsp_fuzz::description::run(bytes));

@@ -1,9 +1,4 @@
-//! Scripts of packets.
+//! See `unspool_rsp_fuzz::script`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use unspool_rsp::script::Script;
-
-fuzz_target!(|text: &str| {
-    let _ = Script::parse("fuzz", text);
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unspool_rsp_fuzz::script::run(bytes));

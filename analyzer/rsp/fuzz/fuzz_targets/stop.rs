@@ -1,12 +1,4 @@
-//! Stop replies.
+//! See `unspool_rsp_fuzz::stop`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use unspool_rsp::StopReply;
-
-fuzz_target!(|bytes: &[u8]| {
-    if let Some(reply) = StopReply::decode(bytes) {
-        reply.thread();
-        reply.expedited(15);
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unspool_rsp_fuzz::stop::run(bytes));

@@ -1,25 +1,4 @@
-//! Any bytes as `.eh_frame` and `.debug_frame`. First byte: architecture.
+//! See `unspool_unwind_fuzz::cfi`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use unspool_unwind::{CompileOptions, Source, Table};
-use unspool_unwind_fuzz::{BASE, arch, image, parts};
-
-fuzz_target!(|bytes: &[u8]| {
-    let Some((choice, rest)) = bytes.split_first() else {
-        return;
-    };
-    let [eh_frame, debug_frame] = parts(rest);
-    let text = [0; 256];
-    let sections = [(".text", &text[..]), (".eh_frame", eh_frame), (".debug_frame", debug_frame)];
-    let image = image(arch(*choice), &sections);
-    let table = Table::compile(&image, &CompileOptions::default());
-    let mut end = 0;
-    for row in table.rows_from(Source::Cfi).take(4096) {
-        assert!(row.start >= end && row.end > row.start, "sorted, apart, not empty");
-        end = row.end;
-    }
-    for svma in BASE..BASE + 512 {
-        table.lookup(svma);
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unspool_unwind_fuzz::cfi::run(bytes));

@@ -332,6 +332,10 @@ fn runs(rows: &[(u64, u64, u32)]) -> Vec<(u64, Range<usize>)> {
     runs
 }
 
+/// Images of 4 GiB and more of text do not exist; a row so far away is damage. And behind the last address there is
+/// room for the entries of a window.
+const FARTHEST: u64 = u32::MAX as u64 - WINDOW as u64;
+
 struct Flat {
     base: u64,
     covered: u64,
@@ -342,16 +346,11 @@ impl Flat {
     #[inline]
     fn push(&mut self, &(start, end, rule): &(u64, u64, u32)) {
         let start = start.max(self.covered);
-        // Images of 4 GiB and more of text do not exist; a row so far away is damage.
-        let (Ok(from), Ok(to)) = (
-            u32::try_from(start - self.base),
-            u32::try_from(end.saturating_sub(self.base)),
-        ) else {
-            return;
-        };
-        if from >= to {
+        let (from, to) = (start - self.base, end.saturating_sub(self.base));
+        if from >= to || to > FARTHEST {
             return;
         }
+        let (from, to) = (from as u32, to as u32);
         if self.rows.last().is_some_and(|last| last.0 == from) {
             // The gap that the previous row opened at its end.
             self.rows.pop();

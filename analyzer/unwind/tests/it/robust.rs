@@ -4,36 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use unspool_image::{Arch, Image};
-use unspool_unwind::{
-    CompileOptions, MemoryGap, Module, ModuleMap, RegisterFile, StackMemory, Table, Tracer,
-    WalkOptions, walk,
-};
+use unspool_unwind::{CompileOptions, Module, ModuleMap, RegisterFile, Table, Tracer, WalkOptions};
 
+use crate::harness::walk::{BASE, Snapshot, check};
 use crate::tools::need;
 
-const BASE: u64 = 0x6000_0000;
 const SIZE: u64 = 16 << 10;
-
-/// A snapshot that counts what is asked of it.
-struct Snapshot {
-    bytes: Vec<u8>,
-    reads: usize,
-}
-
-impl StackMemory for Snapshot {
-    fn read(&mut self, avma: u64, buf: &mut [u8]) -> Result<(), MemoryGap> {
-        self.reads += 1;
-        let start = avma.wrapping_sub(BASE);
-        let end = start.checked_add(buf.len() as u64);
-        match end.filter(|&end| start < SIZE && end <= SIZE) {
-            Some(end) => {
-                buf.copy_from_slice(&self.bytes[start as usize..end as usize]);
-                Ok(())
-            }
-            None => Err(MemoryGap { avma }),
-        }
-    }
-}
 
 struct Random(u64);
 
@@ -90,29 +66,12 @@ fn stacks_of_nonsense(arch: Arch, path: &str, bias: u64, count: usize) {
         let mut options = WalkOptions::default();
         options.max_frames = 1 + index % 80;
         options.scan = index % 3 != 0;
-        let mut memory = Snapshot { bytes, reads: 0 };
-        let stack = walk(&modules, &registers, &mut memory, &options);
-        assert!(stack.frames.len() <= options.max_frames, "{index}");
-        // A few ways, some words each, and no more than a scan for each frame.
-        assert!(
-            memory.reads <= 400 * stack.frames.len(),
-            "{index}: {}",
-            memory.reads
-        );
-        for pair in stack.frames.windows(2) {
-            assert!(
-                pair[1].sp >= pair[0].sp || pair[1].signal_frame,
-                "{index}: {pair:?}"
-            );
-        }
-        let mut pcs = Vec::new();
-        let end = tracer.trace(&modules, &registers, &mut memory, &options, &mut pcs);
-        let walked: Vec<u64> = stack.frames.iter().map(|frame| frame.pc).collect();
-        assert_eq!(
-            (pcs, end),
-            (walked, stack.end),
-            "{index}: the fast tier differs"
-        );
+        let mut memory = Snapshot {
+            base: BASE,
+            bytes: &bytes,
+            reads: 0,
+        };
+        let stack = check(&modules, &registers, &mut memory, &options, &mut tracer);
         frames += stack.frames.len();
         longest = longest.max(stack.frames.len());
     }

@@ -1,0 +1,17 @@
+//! Any bytes as an ELF file with DWARF: source lines and inlined calls.
+
+use unspool_image::{Image, Locator};
+
+/// One input.
+pub fn run(bytes: &[u8]) {
+    let Ok(image) = Image::parse("fuzz", bytes.to_vec()) else {
+        return;
+    };
+    let locator = Locator::new(&image);
+    locator.locate(image.entry());
+    for symbol in image.symbols().functions().take(8) {
+        locator.locate(symbol.svma);
+        locator.locate(symbol.svma.wrapping_add(symbol.size / 2));
+    }
+    locator.notes();
+}

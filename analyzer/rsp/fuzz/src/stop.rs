@@ -1,0 +1,11 @@
+//! Stop replies.
+
+use unspool_rsp::StopReply;
+
+/// One input.
+pub fn run(bytes: &[u8]) {
+    if let Some(reply) = StopReply::decode(bytes) {
+        reply.thread();
+        reply.expedited(15);
+    }
+}

@@ -1,0 +1,19 @@
+//! A transcript, and the server that replays it to a client that sends what the transcript says
+//! last and then its own text.
+
+use unspool_rsp::transcript::{Replay, Transcript};
+
+/// One input.
+pub fn run(bytes: &[u8]) {
+    let text = super::text(bytes);
+    let Ok(transcript) = Transcript::parse(text) else {
+        return;
+    };
+    let mut replay = Replay::new(transcript);
+    for chunk in text.as_bytes().chunks(64).take(64) {
+        if replay.feed(chunk).is_err() {
+            break;
+        }
+    }
+    replay.replayed();
+}
