@@ -5,12 +5,13 @@
 //! register layouts only through the table.
 
 // All are compiled everywhere: what they decode is tested wherever the tests run.
-#[allow(dead_code, reason = "one of them is used")]
+#[allow(dead_code, unused_imports, reason = "one of them is used")]
 mod aarch64;
-#[allow(dead_code, reason = "one of them is used")]
+#[allow(dead_code, unused_imports, reason = "one of them is used")]
 mod arm;
 mod table;
-#[allow(dead_code, reason = "one of them is used")]
+pub(crate) mod watch;
+#[allow(dead_code, unused_imports, reason = "one of them is used")]
 mod x86_64;
 
 cfg_select! {
@@ -21,7 +22,7 @@ cfg_select! {
 
 pub(crate) use machine::{
     CAN_STEP, EXPEDITED, NAME, PC, SETS, SP, THREAD_POINTER, TRAP_ADVANCE, Word, before_write,
-    emulate, is_system_call, is_trap_report, next_places, trap,
+    can_watch, emulate, is_system_call, is_trap_report, next_places, trap, triggered, watch,
 };
 pub(crate) use table::{Register, layout};
 

@@ -17,6 +17,7 @@ mod resume;
 pub(crate) mod start;
 mod stepping;
 pub(crate) mod thread;
+mod watching;
 
 pub(crate) use process::{Cause, Process, Stop};
 pub(crate) use resume::Action;

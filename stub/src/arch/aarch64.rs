@@ -1,5 +1,9 @@
 //! AArch64, as `struct user_pt_regs`, `struct user_fpsimd_state` and `NT_ARM_TLS` hold it.
 
+mod debug;
+
+pub(crate) use debug::{can_watch, triggered, watch};
+
 use super::table::{Feature, Set, one};
 
 /// What clients call this architecture.

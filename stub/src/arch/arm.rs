@@ -1,9 +1,12 @@
 //! ARM (A32 and T32, hard float), as `struct pt_regs` and `struct user_vfp` hold it.
 
 mod a32;
+mod debug;
 mod flow;
 mod next_pcs;
 mod t32;
+
+pub(crate) use debug::{can_watch, triggered, watch};
 
 use super::table::{Feature, Set, one};
 

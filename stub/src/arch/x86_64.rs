@@ -1,6 +1,10 @@
 //! x86-64, as `struct user_regs_struct` and the XSAVE area hold it (Intel SDM vol. 1, 13.4;
 //! Linux `arch/x86/include/asm/user_64.h` for the order of the general registers).
 
+mod debug;
+
+pub(crate) use debug::{can_watch, triggered, watch};
+
 use super::table::{Feature, Row, Set, one};
 
 /// What clients call this architecture.

@@ -7,6 +7,7 @@ mod ctrl_c;
 mod current_thread;
 mod detach;
 mod halt_reason;
+mod hardware;
 mod kill;
 mod no_ack;
 mod non_stop;
@@ -68,6 +69,10 @@ const PACKETS: &[(&str, Handler)] = &[
     ("QThreadEvents:", thread_events::answer),
     ("QUnspoolThreads:", thread_log::answer),
     ("R", restart::answer),
+    ("Z1,", hardware::insert_breakpoint),
+    ("Z2,", hardware::insert_write),
+    ("Z3,", hardware::insert_read),
+    ("Z4,", hardware::insert_access),
     ("c", resume::plain_continue),
     ("C", resume::continue_with_signal),
     ("k", kill::without_reply),
@@ -87,6 +92,10 @@ const PACKETS: &[(&str, Handler)] = &[
     ("vKill;", kill::answer),
     ("vRun;", run::answer),
     ("x", read_memory::as_binary),
+    ("z1,", hardware::remove_breakpoint),
+    ("z2,", hardware::remove_write),
+    ("z3,", hardware::remove_read),
+    ("z4,", hardware::remove_access),
 ];
 
 /// Answers a packet, or says who does.

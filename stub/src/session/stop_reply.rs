@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use crate::arch;
+use crate::arch::watch::Access;
 use crate::sys::Tid;
 use crate::tracee::log::{Entry, What};
 use crate::tracee::{Cause, Process, Stop};
@@ -18,6 +19,8 @@ pub(crate) struct Dialect {
     pub(crate) multiprocess: bool,
     /// The `swbreak` stop reason.
     pub(crate) swbreak: bool,
+    /// The `hwbreak` stop reason.
+    pub(crate) hwbreak: bool,
     /// Stop replies carry all general registers.
     pub(crate) general_registers: bool,
     /// Stop replies at breakpoints carry so many bytes from the stack pointer on.
@@ -88,6 +91,13 @@ impl Dialect {
         let mut text = format!("T{number:02x}");
         match cause {
             Cause::Breakpoint if self.swbreak => text.push_str("swbreak:;"),
+            Cause::Watch(watch) => match watch.access {
+                Access::Execute if self.hwbreak => text.push_str("hwbreak:;"),
+                Access::Execute => {}
+                Access::Write => push_address(&mut text, "watch", watch.at),
+                Access::Read => push_address(&mut text, "rwatch", watch.at),
+                Access::Any => push_address(&mut text, "awatch", watch.at),
+            },
             Cause::Created => text.push_str("create:;"),
             Cause::Exec(path) => {
                 let mut digits = Vec::new();
@@ -131,4 +141,8 @@ impl Dialect {
             reply.push(b';');
         }
     }
+}
+
+fn push_address(text: &mut String, reason: &str, at: u64) {
+    let _ = write!(text, "{reason}:{at:x};");
 }

@@ -39,6 +39,12 @@ impl SignalInfo {
         self.0.si_code
     }
 
+    /// `si_addr`: where it happened, for faults and debug registers.
+    pub(crate) fn address(&self) -> u64 {
+        // SAFETY: an address is read out of plain data; for signals without one it means nothing.
+        unsafe { self.0.si_addr() as usize as u64 }
+    }
+
     /// True for signals that the kernel raised because of what the thread itself executed.
     pub(crate) fn is_fault(&self) -> bool {
         matches!(
@@ -200,6 +206,44 @@ pub(crate) fn set_register_set(tid: Tid, note: u32, bytes: &[u8]) -> Result<(), 
         note as usize,
         &raw const part as usize,
     )
+}
+
+/// Reads the word at `offset` of the thread's `struct user`.
+pub(crate) fn peek_user(tid: Tid, offset: usize) -> Result<usize, Errno> {
+    let mut word: libc::c_ulong = 0;
+    // The bare system call, unlike the C library, stores the word where its last argument says.
+    // SAFETY: the kernel writes one long.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_ptrace,
+            libc::PTRACE_PEEKUSER,
+            tid.0,
+            offset,
+            &raw mut word,
+        )
+    };
+    Errno::result(answer).map(|_| word as usize)
+}
+
+/// Writes the word at `offset` of the thread's `struct user`.
+pub(crate) fn poke_user(tid: Tid, offset: usize, word: usize) -> Result<(), Errno> {
+    request(libc::PTRACE_POKEUSER, tid, offset, word)
+}
+
+/// Reads a word of an armv7 thread's debug registers.
+pub(crate) fn debug_word(tid: Tid, index: isize) -> Result<u32, Errno> {
+    const PTRACE_GETHBPREGS: libc::c_uint = 29;
+    let mut word: u32 = 0;
+    let into = &raw mut word as usize;
+    request(PTRACE_GETHBPREGS, tid, index as usize, into)?;
+    Ok(word)
+}
+
+/// Writes a word of an armv7 thread's debug registers.
+pub(crate) fn set_debug_word(tid: Tid, index: isize, word: u32) -> Result<(), Errno> {
+    const PTRACE_SETHBPREGS: libc::c_uint = 30;
+    let from = &raw const word as usize;
+    request(PTRACE_SETHBPREGS, tid, index as usize, from)
 }
 
 /// Queues `info` for one thread, as if its sender had done so.

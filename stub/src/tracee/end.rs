@@ -16,6 +16,7 @@ impl Process {
             self.halt();
         }
         self.breakpoints.remove_all(&self.memory);
+        self.unwatch_all();
         self.release_children();
         let pid = self.pid();
         let allowed = self.wishes.deliver;

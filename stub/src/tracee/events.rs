@@ -121,6 +121,7 @@ impl Process {
         let thread = self.threads.get_mut(&tid)?;
         let cause = match thread.pending.pop_front()? {
             Pending::Breakpoint(_) => Cause::Breakpoint,
+            Pending::Watch(watch) => Cause::Watch(watch),
             Pending::Step => Cause::Step,
             Pending::Created => Cause::Created,
             Pending::Exec(path) => Cause::Exec(path),
@@ -234,7 +235,7 @@ impl Process {
     }
 
     /// Something to report.
-    fn report(&mut self, tid: Tid, pending: Pending) {
+    pub(super) fn report(&mut self, tid: Tid, pending: Pending) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.pending.push_back(pending);
             self.eventful = true;
@@ -265,6 +266,9 @@ impl Process {
             .threads
             .get_mut(&tid)
             .is_some_and(|thread| std::mem::take(&mut thread.newborn));
+        if newborn {
+            self.watch_thread(tid);
+        }
         if newborn && self.wishes.thread_log {
             let stopped = self.stopped(tid);
             let pointer = stopped.and_then(|stopped| stopped.thread_pointer().ok());
@@ -320,6 +324,12 @@ impl Process {
             return true;
         };
         let stepping = thread.action.is_step();
+        if self.watch_trap(tid, &info) {
+            return true;
+        }
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return true;
+        };
         if arch::is_trap_report(info.code())
             && let Some(stopped) = thread.stopped()
         {
@@ -364,6 +374,7 @@ impl Process {
         self.threads.insert(tid, Thread::new(tid, action));
         self.mark_stopped(tid, At::Event);
         self.breakpoints.forget();
+        self.watches.clear();
         if let Ok(memory) = Memory::open(tid) {
             self.memory = memory;
         }

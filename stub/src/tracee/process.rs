@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::Read;
 
+use crate::arch::watch::Watch;
 use crate::sys::Tid;
 use crate::sys::memory::Memory;
 use crate::sys::ptrace::SignalInfo;
@@ -36,6 +37,8 @@ pub(crate) enum Cause {
     Signal(i32),
     /// A planted breakpoint, at the program counter.
     Breakpoint,
+    /// This was accessed, or is about to be, or executed.
+    Watch(Watch),
     /// It has made its step.
     Step,
     /// The client asked for it.
@@ -91,6 +94,8 @@ pub(crate) struct Process {
     pub(crate) wishes: Wishes,
     pub(super) memory: Memory,
     pub(super) breakpoints: Breakpoints,
+    /// What the debug registers watch, in every thread.
+    pub(super) watches: Vec<Watch>,
     pub(super) threads: BTreeMap<Tid, Thread>,
     pub(super) children: HashMap<Tid, Child>,
     /// First stops that came before the event that says whose they are.
@@ -125,6 +130,7 @@ impl Process {
             wishes: Wishes::default(),
             memory,
             breakpoints: Breakpoints::default(),
+            watches: Vec::new(),
             threads: BTreeMap::new(),
             children: HashMap::new(),
             early: HashMap::new(),

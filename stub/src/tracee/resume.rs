@@ -107,8 +107,9 @@ impl Process {
                 _ => None,
             };
             let stepping = thread.action.is_step();
-            let traps = &self.breakpoints;
+            let (traps, watches) = (&self.breakpoints, &self.watches);
             thread.pending.retain(|pending| match pending {
+                Pending::Watch(watch) => watches.contains(watch),
                 Pending::Breakpoint(at) => pc == Some(*at) && traps.planted(*at),
                 Pending::Step => stepping,
                 _ => true,
@@ -193,7 +194,9 @@ impl Process {
         let memory = &self.memory;
         let store = |address, word| memory.store(address, word);
         let stopped = self.threads.get_mut(&tid).and_then(Thread::stopped);
-        if stopped.is_some_and(|stopped| stopped.emulate(code, store)) {
+        // What is emulated triggers no debug register.
+        let unwatched = self.watches.is_empty();
+        if unwatched && stopped.is_some_and(|stopped| stopped.emulate(code, store)) {
             return Over::Stepped;
         }
         let places = self.next_places(tid);
@@ -244,6 +247,9 @@ impl Process {
             match status {
                 Status::Signal(libc::SIGTRAP) if !self.is_sent_trap(tid) => {
                     self.mark_stopped(tid, At::Signal);
+                    if let Ok(info) = ptrace::signal_info(tid) {
+                        self.watch_trap(tid, &info);
+                    }
                     return Over::Stepped;
                 }
                 Status::Syscall => {

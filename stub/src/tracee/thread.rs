@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use nix::errno::Errno;
 
+use crate::arch::watch::Watch;
 use crate::arch::{self, Register};
 use crate::sys::Tid;
 use crate::sys::ptrace::{self, SignalInfo};
@@ -255,6 +256,8 @@ pub(crate) enum State {
 pub(crate) enum Pending {
     /// It executed the trap planted at this address.
     Breakpoint(u64),
+    /// It touched what is watched.
+    Watch(Watch),
     /// It made the step it was asked to make.
     Step,
     /// A signal is to be delivered, if the client agrees.

@@ -6,13 +6,14 @@ use crate::session::debuggee::Debuggee;
 
 const OURS: &[u8] =
     b";qXfer:threads:read+;qXfer:siginfo:read+;QThreadEvents+;QUnspoolThreads+;QPassSignals+;\
-QProgramSignals+;exec-events+;no-resumed+;binary-upload+";
+QProgramSignals+;hwbreak+;exec-events+;no-resumed+;binary-upload+";
 
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let list = rest.strip_prefix(b":").unwrap_or_default();
     let has = |name: &[u8]| list.split(|byte| *byte == b';').any(|item| item == name);
     session.dialect.multiprocess = has(b"multiprocess+");
     session.dialect.swbreak = has(b"swbreak+");
+    session.dialect.hwbreak = has(b"hwbreak+");
     debuggee.wish(|wishes| {
         wishes.execs = has(b"exec-events+");
         wishes.no_resumed = has(b"no-resumed+");

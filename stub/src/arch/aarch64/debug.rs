@@ -1,0 +1,126 @@
+//! Debug registers as the register sets `NT_ARM_HW_BREAK` and `NT_ARM_HW_WATCH` show them: a word that
+//! says how many there are, then address and control of each (Arm ARM, D2.9 and D2.10; Linux
+//! `struct user_hwdebug_state`).
+
+use nix::errno::Errno;
+
+use crate::arch::watch::{Access, Watch};
+use crate::sys::Tid;
+use crate::sys::ptrace::{self, SignalInfo};
+
+const BREAK: u32 = 0x402;
+const WATCH: u32 = 0x403;
+const HEADER: usize = 8;
+const ENTRY: usize = 16;
+const MOST: usize = 16;
+
+/// Control: `...LLLLLLLL bbpp e`: which bytes of the doubleword, load (01) and store (10), user mode, enabled.
+fn encode(watches: &[Watch], breaks: bool) -> Vec<(u64, u32)> {
+    const USER_ENABLED: u32 = 0b10 << 1 | 1;
+    let mut entries = Vec::new();
+    for watch in watches {
+        let kind = match watch.access {
+            Access::Execute => {
+                if breaks {
+                    entries.push((watch.at & !3, 0xf << 5 | USER_ENABLED));
+                }
+                continue;
+            }
+            Access::Read => 0b01,
+            Access::Write => 0b10,
+            Access::Any => 0b11,
+        };
+        if breaks {
+            continue;
+        }
+        // A register watches any run of bytes in one doubleword.
+        let end = watch.at.saturating_add(watch.length);
+        let mut at = watch.at;
+        while at < end {
+            let base = at & !7;
+            let upto = end.min(base + 8);
+            let bytes = ((1u32 << (upto - at)) - 1) << (at - base);
+            entries.push((base, bytes << 5 | kind << 3 | USER_ENABLED));
+            at = upto;
+        }
+    }
+    entries
+}
+
+fn available(tid: Tid, set: u32) -> usize {
+    let bytes = ptrace::register_set(tid, set, HEADER + MOST * ENTRY).unwrap_or_default();
+    bytes
+        .first()
+        .map_or(0, |count| usize::from(*count).min(MOST))
+}
+
+/// Whether the machine can watch all of these at once.
+pub(crate) fn can_watch(tid: Tid, watches: &[Watch]) -> bool {
+    [(BREAK, true), (WATCH, false)]
+        .into_iter()
+        .all(|(set, breaks)| {
+            let wanted = encode(watches, breaks).len();
+            wanted == 0 || wanted <= available(tid, set)
+        })
+}
+
+/// Makes a stopped thread watch these, and nothing else.
+pub(crate) fn watch(tid: Tid, watches: &[Watch]) -> Result<(), Errno> {
+    for (set, breaks) in [(BREAK, true), (WATCH, false)] {
+        let entries = encode(watches, breaks);
+        let available = available(tid, set);
+        if entries.len() > available {
+            return Err(Errno::ENOSPC);
+        }
+        if available == 0 {
+            continue;
+        }
+        let mut bytes = vec![0; HEADER + available * ENTRY];
+        for (entry, (address, control)) in bytes[HEADER..].chunks_exact_mut(ENTRY).zip(entries) {
+            entry[..8].copy_from_slice(&address.to_le_bytes());
+            entry[8..12].copy_from_slice(&control.to_le_bytes());
+        }
+        ptrace::set_register_set(tid, set, &bytes)?;
+    }
+    Ok(())
+}
+
+/// Which of `watches` a thread's `SIGTRAP` is about. The address it reports may lie before the watched
+/// bytes, if the access is wider than they are.
+pub(crate) fn triggered(_tid: Tid, info: &SignalInfo, watches: &[Watch]) -> Option<Watch> {
+    if info.code() != libc::TRAP_HWBKPT {
+        return None;
+    }
+    let address = info.address();
+    watches
+        .iter()
+        .min_by_key(|watch| watch.distance(address))
+        .copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_selected() {
+        let watches = [
+            Watch {
+                access: Access::Write,
+                at: 0x1006,
+                length: 4,
+            },
+            Watch {
+                access: Access::Execute,
+                at: 0x4000,
+                length: 4,
+            },
+        ];
+        let words = [
+            (0x1000, 0b1100_0000 << 5 | 0b10 << 3 | 0b101),
+            (0x1008, 0b0000_0011 << 5 | 0b10 << 3 | 0b101),
+        ];
+        assert_eq!(encode(&watches, false), words);
+        assert_eq!(encode(&watches, true), [(0x4000, 0xf << 5 | 0b101)]);
+    }
+}

@@ -1,0 +1,75 @@
+//! What a debug register can be asked to watch, and the pieces that its alignment rules make of it.
+
+/// What triggers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    /// The instruction at the address is about to be executed.
+    Execute,
+    /// The bytes are written.
+    Write,
+    /// The bytes are read.
+    Read,
+    /// The bytes are read or written.
+    Any,
+}
+
+/// Bytes that are watched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Watch {
+    pub(crate) access: Access,
+    pub(crate) at: u64,
+    pub(crate) length: u64,
+}
+
+impl Watch {
+    /// How far `address` is from the watched bytes.
+    pub(crate) fn distance(&self, address: u64) -> u64 {
+        let last = self.at.saturating_add(self.length.max(1) - 1);
+        self.at
+            .saturating_sub(address)
+            .max(address.saturating_sub(last))
+    }
+
+    /// The bytes as pieces of 1, 2, 4 or 8 bytes, each aligned to its length: what one debug register can hold.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (u64, u64)> {
+        let end = self.at.saturating_add(self.length);
+        let mut at = self.at;
+        std::iter::from_fn(move || {
+            let left = end.checked_sub(at).filter(|left| *left > 0)?;
+            let length = [8, 4, 2, 1]
+                .into_iter()
+                .find(|length| at % length == 0 && *length <= left)?;
+            let piece = (at, length);
+            at += length;
+            Some(piece)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch(at: u64, length: u64) -> Watch {
+        Watch {
+            access: Access::Write,
+            at,
+            length,
+        }
+    }
+
+    #[test]
+    fn unaligned_bytes_take_several_registers() {
+        let pieces: Vec<_> = watch(0x1003, 6).pieces().collect();
+        assert_eq!(pieces, [(0x1003, 1), (0x1004, 4), (0x1008, 1)]);
+        assert_eq!(watch(0x1000, 8).pieces().count(), 1);
+        assert_eq!(watch(u64::MAX, 4).pieces().count(), 0);
+    }
+
+    #[test]
+    fn distance_is_zero_inside() {
+        assert_eq!(watch(16, 4).distance(19), 0);
+        assert_eq!(watch(16, 4).distance(20), 1);
+        assert_eq!(watch(16, 4).distance(12), 4);
+    }
+}
