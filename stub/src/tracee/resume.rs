@@ -159,9 +159,11 @@ impl Process {
     fn answered_trap(&mut self, tid: Tid) -> Option<u64> {
         let thread = self.threads.get_mut(&tid)?;
         let at = thread.shown_at?;
-        // A handler for the instruction's own fault comes before its next attempt.
+        // A handler for the instruction's own fault comes before its next attempt; so does one that a step is to
+        // lead to.
+        let first = |info: &SignalInfo| info.is_fault() || thread.action.is_step();
         let due = thread.action != Action::Hold
-            && !thread.deliver.front().is_some_and(SignalInfo::is_fault)
+            && !thread.deliver.front().is_some_and(first)
             && self.breakpoints.planted(at)
             && thread.stopped()?.pc() == Ok(at);
         due.then_some(at)
