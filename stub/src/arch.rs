@@ -22,7 +22,8 @@ cfg_select! {
 
 pub(crate) use machine::{
     CAN_STEP, EXPEDITED, NAME, PC, SETS, SP, THREAD_POINTER, TRAP_ADVANCE, Word, before_write,
-    can_watch, emulate, is_system_call, is_trap_report, next_places, trap, triggered, watch,
+    can_watch, emulate, is_system_call, is_trap_report, next_places, system_call, trap, triggered,
+    watch,
 };
 pub(crate) use table::{Register, layout};
 

@@ -23,9 +23,11 @@ Options:
                                   (a started program's addresses are fixed otherwise)
   --disable-randomization         the contrary, and the default
   --wrapper WRAPPER [ARGS...] --  start PROG by WRAPPER, which must execute it
+  --disable-packet=NAME[,NAME...] do not use vCont, T (stop replies that say more than a signal), Tthread
+                                  (their thread), qC, qfThreadInfo, or all four by 'threads'; for testing clients
   --version, --help
 Accepted and without effect: --debug..., --remote-debug, --startup-with-shell,
-  --no-startup-with-shell, --disable-packet=..., --selftest...
+  --no-startup-with-shell, --selftest...
 
 When the connection is lost, a program stays halted and the next client finds it so. With --once,
 or if there can be no next client, it goes on untouched; a program that was started and never
@@ -51,6 +53,38 @@ pub(crate) struct Options {
     pub(crate) once: bool,
     pub(crate) fixed_addresses: bool,
     pub(crate) wrapper: Vec<OsString>,
+    pub(crate) without: Without,
+}
+
+/// Parts of the protocol that a client is to do without.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Without {
+    /// `vCont`.
+    pub(crate) resume: bool,
+    /// Stop replies that say more than a signal.
+    pub(crate) stop_details: bool,
+    /// The thread in stop replies.
+    pub(crate) stop_thread: bool,
+    /// `qC`.
+    pub(crate) current_thread: bool,
+    /// `qfThreadInfo`.
+    pub(crate) thread_list: bool,
+}
+
+impl Without {
+    /// Adds what is named; gdbserver's names.
+    fn add(&mut self, name: &str) -> Result<(), UsageError> {
+        let all = name == "threads";
+        self.resume |= all || name == "vCont";
+        self.stop_details |= name == "T";
+        self.stop_thread |= all || name == "Tthread";
+        self.current_thread |= all || name == "qC";
+        self.thread_list |= all || name == "qfThreadInfo";
+        match name {
+            "threads" | "vCont" | "T" | "Tthread" | "qC" | "qfThreadInfo" => Ok(()),
+            other => Err(UsageError::UnknownPacket(other.to_owned())),
+        }
+    }
 }
 
 /// What to serve.
@@ -71,6 +105,9 @@ pub(crate) enum UsageError {
     /// An option nobody knows.
     #[error("unknown option '{0}'; see --help")]
     UnknownOption(String),
+    /// A packet that cannot be disabled.
+    #[error("cannot disable packet '{0}'; expected vCont, T, Tthread, qC, qfThreadInfo or threads")]
+    UnknownPacket(String),
     /// COMM is missing.
     #[error("no connection given; expected COMM, for example ':1234'; see --help")]
     NoComm,
@@ -104,7 +141,6 @@ const IGNORED: &[&str] = &[
     "--remote-debug",
     "--startup-with-shell",
     "--no-startup-with-shell",
-    "--disable-packet",
     "--selftest",
 ];
 
@@ -113,6 +149,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Usa
     let mut args = args.peekable();
     let (mut attach, mut multi, mut once, mut fixed_addresses) = (false, false, false, true);
     let mut wrapper = Vec::new();
+    let mut without = Without::default();
     while let Some(option) = args.next_if(|arg| is_option(arg)) {
         let text = option.to_string_lossy();
         match &*text {
@@ -131,6 +168,10 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Usa
                     None => return Err(UsageError::OpenWrapper),
                 }
             },
+            list if list.starts_with("--disable-packet=") => {
+                let names = list.trim_start_matches("--disable-packet=").split(',');
+                names.into_iter().try_for_each(|name| without.add(name))?;
+            }
             other if IGNORED.contains(&other.split('=').next().unwrap_or(other)) => {}
             other => return Err(UsageError::UnknownOption(other.to_owned())),
         }
@@ -158,6 +199,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Usa
         once,
         fixed_addresses,
         wrapper,
+        without,
     }))
 }
 
@@ -200,6 +242,11 @@ mod tests {
         assert_eq!(start.subject, Subject::Start(words));
         assert_eq!(options("--attach :0 12").subject, Subject::Attach(12));
         assert_eq!(options("--multi stdio").subject, Subject::Any);
+        assert!(
+            options("--disable-packet=threads :0 prog")
+                .without
+                .stop_thread
+        );
         let wrapped = options("--wrapper env A=1 -- :1 prog");
         assert_eq!(wrapped.wrapper, ["env", "A=1"]);
     }
@@ -214,6 +261,7 @@ mod tests {
             ("--attach :0 x1", "x1"),
             ("--attach --multi :0", "exclude"),
             ("--wrapper env", "do not end"),
+            ("--disable-packet=vCont,m :0 prog", "'m'"),
         ] {
             let message = read(line).expect_err(line).to_string();
             assert!(message.contains(word), "{line}: {message}");

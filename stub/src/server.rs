@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::cli::{Options, Subject};
+use crate::cli::{Options, Subject, Without};
 use crate::comm::{CommError, Door, Stream};
 use crate::session::debuggee::Debuggee;
 use crate::session::{Outcome, Session};
@@ -70,6 +70,7 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
         once: options.once || quiet,
         quiet,
         terminated: false,
+        without: options.without,
     };
     server.run()
 }
@@ -84,6 +85,8 @@ struct Server {
     once: bool,
     /// Nothing but errors on standard error.
     quiet: bool,
+    /// What clients are to do without.
+    without: Without,
     /// We were told to end.
     terminated: bool,
 }
@@ -103,7 +106,7 @@ impl Server {
             let Some(stream) = self.next_client()? else {
                 break;
             };
-            let mut session = Session::new();
+            let mut session = Session::new(self.without);
             let served = self.converse(stream, &mut session);
             self.debuggee.client_left();
             served?;

@@ -8,6 +8,7 @@ mod stop_reply;
 mod stub;
 mod xml;
 
+use crate::cli::Without;
 use crate::sys::Tid;
 use crate::tracee::Stop;
 
@@ -33,6 +34,8 @@ pub(crate) struct Session {
     framing: Framing,
     stub: Stub,
     dialect: Dialect,
+    /// Packets the client is to do without.
+    without: Without,
     /// The thread that register packets mean (`Hg`).
     selected: Option<Tid>,
     /// The thread that `c` and `s` mean (`Hc`).
@@ -43,21 +46,28 @@ pub(crate) struct Session {
     waiting: bool,
     /// The thread list that is being read.
     threads: Vec<u8>,
+    /// The library list that is being read.
+    libraries: Vec<u8>,
+    /// The table of the system's that is being read.
+    os_table: Vec<u8>,
     outcome: Option<Outcome>,
 }
 
 impl Session {
     /// A client that has said nothing.
-    pub(crate) fn new() -> Session {
+    pub(crate) fn new(without: Without) -> Session {
         Session {
             framing: Framing::new(),
             stub: Stub::new(),
-            dialect: Dialect::default(),
+            dialect: Dialect::new(without),
+            without,
             selected: None,
             resumed: None,
             extended: false,
             waiting: false,
             threads: Vec::new(),
+            libraries: Vec::new(),
+            os_table: Vec::new(),
             outcome: None,
         }
     }

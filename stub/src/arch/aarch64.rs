@@ -53,6 +53,14 @@ pub(crate) fn is_system_call(code: &[u8], _general: &[u8]) -> bool {
     matches!(code, [low, _, high, 0xd4, ..] if low & 0x1f == 1 && high & 0xe0 == 0)
 }
 
+/// The number of the system call that a thread is in: x8.
+pub(crate) fn system_call(general: &[u8]) -> Option<u64> {
+    general
+        .get(8 * 8..)?
+        .first_chunk()
+        .map(|b| u64::from_le_bytes(*b))
+}
+
 /// Nothing is emulated.
 pub(crate) fn emulate(
     _code: &[u8],

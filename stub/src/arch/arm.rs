@@ -66,6 +66,11 @@ pub(crate) fn is_system_call(code: &[u8], general: &[u8]) -> bool {
     }
 }
 
+/// The number of the system call that a thread is in: r7 (EABI).
+pub(crate) fn system_call(general: &[u8]) -> Option<u64> {
+    registers(general).map(|registers| registers.r[7].into())
+}
+
 /// Where the next instruction can lead, as address and breakpoint kind.
 pub(crate) fn next_places(
     general: &[u8],

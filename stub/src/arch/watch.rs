@@ -38,7 +38,7 @@ impl Watch {
             let left = end.checked_sub(at).filter(|left| *left > 0)?;
             let length = [8, 4, 2, 1]
                 .into_iter()
-                .find(|length| at % length == 0 && *length <= left)?;
+                .find(|length| at.is_multiple_of(*length) && *length <= left)?;
             let piece = (at, length);
             at += length;
             Some(piece)

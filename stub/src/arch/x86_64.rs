@@ -50,6 +50,14 @@ pub(crate) fn is_system_call(code: &[u8], _general: &[u8]) -> bool {
     matches!(code, [0x0f, 0x05, ..] | [0x0f, 0x34, ..] | [0xcd, 0x80, ..])
 }
 
+/// The number of the system call that a thread is in: orig_rax.
+pub(crate) fn system_call(general: &[u8]) -> Option<u64> {
+    general
+        .get(15 * 8..)?
+        .first_chunk()
+        .map(|b| u64::from_le_bytes(*b))
+}
+
 /// Executes the instructions that most functions begin with, on the general register set, so that
 /// nothing has to be lifted and stepped for them (Intel SDM vol. 2). `store` writes a word of the
 /// program's memory and says whether it could. `false`: not one of them, and nothing has changed.

@@ -8,12 +8,9 @@ mod description;
 mod exec_file;
 mod extended_mode;
 mod host_io;
-mod libraries;
 mod machine;
-mod monitor;
 mod registers;
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fs::File;
@@ -24,8 +21,6 @@ use gdbstub::target::ext::breakpoints::BreakpointsOps;
 use gdbstub::target::ext::exec_file::ExecFileOps;
 use gdbstub::target::ext::extended_mode::ExtendedModeOps;
 use gdbstub::target::ext::host_io::HostIoOps;
-use gdbstub::target::ext::libraries::LibrariesSvr4Ops;
-use gdbstub::target::ext::monitor_cmd::MonitorCmdOps;
 use gdbstub::target::ext::target_description_xml_override::TargetDescriptionXmlOverrideOps;
 use gdbstub::target::{Target, TargetError};
 use nix::errno::Errno;
@@ -49,7 +44,6 @@ pub(crate) struct Debuggee {
     /// Why the last start or attach failed.
     pub(crate) failure: Option<Error>,
     files: HashMap<u32, File>,
-    library_list: RefCell<Vec<u8>>,
     original: Program,
 }
 
@@ -65,7 +59,6 @@ impl Debuggee {
             last_stop: None,
             failure: None,
             files: HashMap::new(),
-            library_list: RefCell::default(),
         }
     }
 
@@ -99,7 +92,7 @@ impl Debuggee {
     }
 
     fn take(&mut self, mut process: Process) {
-        process.wishes = self.wishes;
+        process.wishes = self.wishes.clone();
         self.last_stop = Some(Stop::Thread(process.current(), Cause::Ready));
         self.process = Some(process);
     }
@@ -108,7 +101,7 @@ impl Debuggee {
     pub(crate) fn wish(&mut self, change: impl FnOnce(&mut Wishes)) {
         change(&mut self.wishes);
         if let Some(process) = &mut self.process {
-            process.wishes = self.wishes;
+            process.wishes = self.wishes.clone();
         }
     }
 
@@ -216,14 +209,6 @@ impl Target for Debuggee {
     }
 
     fn support_auxv(&mut self) -> Option<AuxvOps<'_, Self>> {
-        Some(self)
-    }
-
-    fn support_libraries_svr4(&mut self) -> Option<LibrariesSvr4Ops<'_, Self>> {
-        Some(self)
-    }
-
-    fn support_monitor_cmd(&mut self) -> Option<MonitorCmdOps<'_, Self>> {
         Some(self)
     }
 }

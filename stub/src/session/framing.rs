@@ -132,6 +132,33 @@ pub(crate) fn escape(bytes: &[u8], into: &mut Vec<u8>) {
     }
 }
 
+/// The inverse of [`escape`].
+pub(crate) fn unescape(bytes: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut bytes = bytes.iter();
+    while let Some(byte) = bytes.next() {
+        match (byte, bytes.as_slice()) {
+            (b'}', [escaped, ..]) => {
+                plain.push(escaped ^ 0x20);
+                bytes.next();
+            }
+            _ => plain.push(*byte),
+        }
+    }
+    plain
+}
+
+/// Reads bytes given as hexadecimal digits.
+pub(crate) fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
+    let pairs = digits.chunks(2);
+    pairs
+        .map(|pair| match pair {
+            [_, _] => number(pair).map(|byte| byte as u8),
+            _ => None,
+        })
+        .collect()
+}
+
 /// Appends `bytes` as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8], into: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -187,5 +214,14 @@ mod tests {
         let mut out = Vec::new();
         escape(b"a#}", &mut out);
         assert_eq!(out, b"a}\x03}]");
+        assert_eq!(unescape(&out), b"a#}");
+    }
+
+    #[test]
+    fn digits_come_in_pairs() {
+        assert_eq!(unhex(b"00ff"), Some(vec![0, 255]));
+        assert_eq!(unhex(b""), Some(vec![]));
+        assert_eq!(unhex(b"0"), None);
+        assert_eq!(unhex(b"0x"), None);
     }
 }

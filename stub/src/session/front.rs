@@ -3,20 +3,26 @@
 //! Everything else is passed on.
 
 mod attached;
+mod catch_syscalls;
+mod crc;
 mod ctrl_c;
 mod current_thread;
 mod detach;
 mod halt_reason;
 mod hardware;
 mod kill;
+mod libraries;
+mod monitor;
 mod no_ack;
 mod non_stop;
+mod osdata;
 mod pass_signals;
 mod program_signals;
 mod read_memory;
 mod restart;
 mod resume;
 mod run;
+mod search;
 mod select_thread;
 mod siginfo;
 mod supported;
@@ -62,6 +68,7 @@ const PACKETS: &[(&str, Handler)] = &[
     ("?", halt_reason::answer),
     ("D", detach::answer),
     ("H", select_thread::answer),
+    ("QCatchSyscalls:", catch_syscalls::answer),
     ("QNonStop:", non_stop::answer),
     ("QPassSignals:", pass_signals::answer),
     ("QProgramSignals:", program_signals::answer),
@@ -78,19 +85,25 @@ const PACKETS: &[(&str, Handler)] = &[
     ("k", kill::without_reply),
     ("m", read_memory::as_hex),
     ("qAttached", attached::answer),
+    ("qCRC:", crc::answer),
+    ("qRcmd,", monitor::answer),
+    ("qSearch:memory:", search::answer),
     ("qSupported", supported::answer),
     ("qSymbol", symbol::answer),
-    ("qXfer:siginfo:read::", siginfo::answer),
+    ("qXfer:libraries-svr4:read:", libraries::answer),
+    ("qXfer:osdata:read:", osdata::answer),
+    ("qXfer:siginfo:read::", siginfo::read),
+    ("qXfer:siginfo:write::", siginfo::write),
     ("qXfer:threads:read::", threads::answer),
     ("qfThreadInfo", thread_list::answer),
     ("s", resume::plain_step),
     ("S", resume::step_with_signal),
-    ("vAttach;", run::answer),
+    ("vAttach;", run::attach),
     ("vCont?", resume::actions),
     ("vCont;", resume::answer),
     ("vCtrlC", ctrl_c::answer),
     ("vKill;", kill::answer),
-    ("vRun;", run::answer),
+    ("vRun;", run::run),
     ("x", read_memory::as_binary),
     ("z1,", hardware::remove_breakpoint),
     ("z2,", hardware::remove_write),
@@ -100,18 +113,26 @@ const PACKETS: &[(&str, Handler)] = &[
 
 /// Answers a packet, or says who does.
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, packet: &[u8]) -> Answer {
+    if is_disabled(session, packet) {
+        return Answer::Reply(Vec::new());
+    }
     if packet == b"qC" {
         return current_thread::answer(session, debuggee);
     }
     for (prefix, handler) in PACKETS {
         if let Some(rest) = packet.strip_prefix(prefix.as_bytes()) {
-            if *prefix == "vRun;" || *prefix == "vAttach;" {
-                return handler(session, debuggee, packet);
-            }
             return handler(session, debuggee, rest);
         }
     }
     Answer::PassOn
+}
+
+/// Whether this client is to do without it (`--disable-packet`).
+fn is_disabled(session: &Session, packet: &[u8]) -> bool {
+    let without = session.without;
+    without.resume && packet.starts_with(b"vCont")
+        || without.current_thread && packet == b"qC"
+        || without.thread_list && packet.starts_with(b"qfThreadInfo")
 }
 
 /// Reads `offset,length`.

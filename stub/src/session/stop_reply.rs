@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use crate::arch;
 use crate::arch::watch::Access;
+use crate::cli::Without;
 use crate::sys::Tid;
 use crate::tracee::log::{Entry, What};
 use crate::tracee::{Cause, Process, Stop};
@@ -21,6 +22,10 @@ pub(crate) struct Dialect {
     pub(crate) swbreak: bool,
     /// The `hwbreak` stop reason.
     pub(crate) hwbreak: bool,
+    /// Stop replies say no more than a signal.
+    pub(crate) no_details: bool,
+    /// Stop replies do not name the thread.
+    pub(crate) no_thread: bool,
     /// Stop replies carry all general registers.
     pub(crate) general_registers: bool,
     /// Stop replies at breakpoints carry so many bytes from the stack pointer on.
@@ -28,6 +33,15 @@ pub(crate) struct Dialect {
 }
 
 impl Dialect {
+    /// A client that has announced nothing.
+    pub(crate) fn new(without: Without) -> Dialect {
+        Dialect {
+            no_details: without.stop_details,
+            no_thread: without.stop_thread,
+            ..Dialect::default()
+        }
+    }
+
     /// A thread id on the wire.
     pub(crate) fn thread_id(self, pid: Tid, tid: Tid) -> String {
         if self.multiprocess {
@@ -88,9 +102,18 @@ impl Dialect {
             Cause::Interrupt => signal::to_gdb(libc::SIGINT),
             _ => signal::to_gdb(libc::SIGTRAP),
         };
+        if self.no_details {
+            return format!("S{number:02x}").into_bytes();
+        }
         let mut text = format!("T{number:02x}");
         match cause {
             Cause::Breakpoint if self.swbreak => text.push_str("swbreak:;"),
+            Cause::CallEntry(number) => {
+                let _ = write!(text, "syscall_entry:{number:x};");
+            }
+            Cause::CallReturn(number) => {
+                let _ = write!(text, "syscall_return:{number:x};");
+            }
             Cause::Watch(watch) => match watch.access {
                 Access::Execute if self.hwbreak => text.push_str("hwbreak:;"),
                 Access::Execute => {}
@@ -124,6 +147,9 @@ impl Dialect {
         }
         if self.stack > 0 && *cause == Cause::Breakpoint {
             self.append_stack(process, tid, &mut reply);
+        }
+        if self.no_thread {
+            return reply;
         }
         let thread = self.thread_id(process.pid(), tid);
         reply.extend_from_slice(format!("thread:{thread};").as_bytes());

@@ -208,6 +208,23 @@ pub(crate) fn set_register_set(tid: Tid, note: u32, bytes: &[u8]) -> Result<(), 
     )
 }
 
+/// Whether a thread at a system call stop is about to enter the kernel, or has left it. An error before
+/// Linux 5.3.
+pub(crate) fn at_call_entry(tid: Tid) -> Result<bool, Errno> {
+    const PTRACE_GET_SYSCALL_INFO: libc::c_uint = 0x420e;
+    const ENTRY: u8 = 1;
+    const EXIT: u8 = 2;
+    // `struct ptrace_syscall_info`, of which only the first byte matters here.
+    let mut info = [0u8; 88];
+    let into = info.as_mut_ptr() as usize;
+    request(PTRACE_GET_SYSCALL_INFO, tid, info.len(), into)?;
+    match info[0] {
+        ENTRY => Ok(true),
+        EXIT => Ok(false),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
 /// Reads the word at `offset` of the thread's `struct user`.
 pub(crate) fn peek_user(tid: Tid, offset: usize) -> Result<usize, Errno> {
     let mut word: libc::c_ulong = 0;

@@ -50,6 +50,11 @@ impl Breakpoints {
 
     fn trap(&mut self, memory: &Memory, at: u64, kind: usize) -> Result<&mut Trap, Errno> {
         let code = arch::trap(kind).ok_or(Errno::EINVAL)?;
+        // The text may have been unmapped since, and another be here now.
+        let stale = |trap: &Trap| trap.steps == 0 && !trap.stands(memory, at);
+        if self.traps.get(&at).is_some_and(stale) {
+            self.traps.remove(&at);
+        }
         let entry = match self.traps.entry(at) {
             Entry::Occupied(entry) => return Ok(entry.into_mut()),
             Entry::Vacant(entry) => entry,
@@ -185,11 +190,16 @@ impl Breakpoints {
 }
 
 impl Trap {
-    /// Restores the original bytes, unless the program itself has put others there since.
-    fn lift(&self, memory: &Memory, at: u64) {
+    /// Whether it is still there.
+    fn stands(&self, memory: &Memory, at: u64) -> bool {
         let mut now = [0; 4];
         let now = &mut now[..self.code.len()];
-        if memory.read(at, now) == Ok(self.code.len()) && now == self.code {
+        memory.read(at, now) == Ok(self.code.len()) && now == self.code
+    }
+
+    /// Restores the original bytes, unless the program itself has put others there since.
+    fn lift(&self, memory: &Memory, at: u64) {
+        if self.stands(memory, at) {
             let _ = memory.write(at, &self.original);
         }
     }

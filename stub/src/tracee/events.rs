@@ -121,6 +121,8 @@ impl Process {
         let thread = self.threads.get_mut(&tid)?;
         let cause = match thread.pending.pop_front()? {
             Pending::Breakpoint(_) => Cause::Breakpoint,
+            Pending::Call(number, true) => Cause::CallEntry(number),
+            Pending::Call(number, false) => Cause::CallReturn(number),
             Pending::Watch(watch) => Cause::Watch(watch),
             Pending::Step => Cause::Step,
             Pending::Created => Cause::Created,
@@ -220,7 +222,13 @@ impl Process {
                 }
                 self.check_runners();
             }
-            Status::Syscall | Status::Other => {
+            Status::Syscall => {
+                self.mark_stopped(tid, At::Event);
+                if !self.call_stop(tid) {
+                    self.quiet(tid);
+                }
+            }
+            Status::Other => {
                 self.mark_stopped(tid, At::Event);
                 self.quiet(tid);
             }
@@ -358,6 +366,25 @@ impl Process {
             return true;
         }
         false
+    }
+
+    /// A thread is at the kernel's door. Whether that is to be reported.
+    pub(super) fn call_stop(&mut self, tid: Tid) -> bool {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return false;
+        };
+        // Without the kernel's word (Linux 5.3) it is the beginning and the end by turns.
+        let entry = ptrace::at_call_entry(tid).unwrap_or(!thread.in_call);
+        thread.in_call = entry;
+        let general = thread.stopped().and_then(|stopped| stopped.general().ok());
+        let number = general.and_then(arch::system_call);
+        match number.filter(|number| self.wishes.calls.contain(*number)) {
+            Some(number) => {
+                self.report(tid, Pending::Call(number, entry));
+                true
+            }
+            None => false,
+        }
     }
 
     /// An exec: the process has one thread, with the first thread's id, and new memory.

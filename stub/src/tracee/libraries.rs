@@ -24,6 +24,16 @@ pub(crate) struct Library {
     pub(crate) namespace: u64,
 }
 
+/// An entry of the list to begin with.
+pub(crate) struct Start {
+    /// The entry.
+    pub(crate) entry: u64,
+    /// The one before it; zero: it is the first, and the program's own.
+    pub(crate) previous: u64,
+    /// The head of the namespace's list.
+    pub(crate) namespace: u64,
+}
+
 /// The list, without the program itself.
 #[derive(Default)]
 pub(crate) struct Libraries {
@@ -42,11 +52,14 @@ const PATH_MAX: usize = 4096;
 const LIMIT: usize = 65_536;
 
 impl Process {
-    /// Reads the list.
-    pub(crate) fn libraries(&self) -> Libraries {
+    /// Reads the list. `None`: where it is, the program's headers will never say, as where the dynamic linker
+    /// itself was started, with the program as its argument.
+    pub(crate) fn libraries(&self) -> Option<Libraries> {
         let mut libraries = Libraries::default();
-        let Some(mut debug) = self.r_debug() else {
-            return libraries;
+        let mut debug = match self.r_debug() {
+            Debug::At(debug) => debug,
+            Debug::NotYet => return Some(libraries),
+            Debug::Never => return None,
         };
         let mut seen = HashSet::new();
         // r_debug: int version; link_map *map; addr brk; int state; addr ldbase;
@@ -61,6 +74,29 @@ impl Process {
             } else {
                 0
             };
+        }
+        Some(libraries)
+    }
+
+    /// Reads the list from an entry on.
+    pub(crate) fn libraries_from(&self, start: Start) -> Libraries {
+        let mut libraries = Libraries::default();
+        let rest = match start.previous {
+            0 => start.entry,
+            previous => {
+                // The client knows the program already; what is not linked to what it knows is no entry.
+                libraries.main = Some(previous);
+                let next = self.read_number(previous + 3 * WORD, WORD as usize);
+                if next == Some(start.entry) {
+                    start.entry
+                } else {
+                    0
+                }
+            }
+        };
+        self.link_maps(rest, start.namespace, &mut libraries);
+        if start.previous != 0 {
+            libraries.main = None;
         }
         libraries
     }
@@ -94,7 +130,29 @@ impl Process {
         }
     }
 
-    fn r_debug(&self) -> Option<u64> {
+    fn r_debug(&self) -> Debug {
+        let Some((start, size)) = self.dynamic_section() else {
+            return Debug::NotYet;
+        };
+        for index in 0..(size / (2 * WORD)).min(4096) {
+            let entry = start + index * 2 * WORD;
+            match self.read_number(entry, WORD as usize) {
+                Some(0) => return Debug::Never,
+                Some(DT_DEBUG) => {
+                    return match self.read_number(entry + WORD, WORD as usize) {
+                        None | Some(0) => Debug::NotYet,
+                        Some(at) => Debug::At(at),
+                    };
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
+        Debug::NotYet
+    }
+
+    /// Address and size, if the program has one.
+    fn dynamic_section(&self) -> Option<(u64, u64)> {
         let headers = self.auxv_entry(AT_PHDR)?;
         let count = self.auxv_entry(AT_PHNUM)?;
         // Elf64_Phdr: type 0, vaddr 16, memsz 40, size 56; Elf32_Phdr: type 0, vaddr 8, memsz 20, size 32.
@@ -112,20 +170,15 @@ impl Process {
                 _ => {}
             }
         }
-        let (address, size) = dynamic?;
-        let start = bias.wrapping_add(address);
-        for index in 0..(size / (2 * WORD)).min(4096) {
-            let entry = start + index * 2 * WORD;
-            match self.read_number(entry, WORD as usize)? {
-                0 => return None,
-                DT_DEBUG => {
-                    return self
-                        .read_number(entry + WORD, WORD as usize)
-                        .filter(|a| *a != 0);
-                }
-                _ => {}
-            }
-        }
-        None
+        dynamic.map(|(address, size)| (bias.wrapping_add(address), size))
     }
+}
+
+/// Where the dynamic linker's list begins.
+enum Debug {
+    At(u64),
+    /// Nothing is there yet, or never will be: the program is static.
+    NotYet,
+    /// The program has no place for it.
+    Never,
 }

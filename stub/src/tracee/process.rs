@@ -1,12 +1,14 @@
 //! The traced process: what it consists of and what can be asked about it while it is halted.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io::Read;
+
+use nix::errno::Errno;
 
 use crate::arch::watch::Watch;
 use crate::sys::Tid;
 use crate::sys::memory::Memory;
-use crate::sys::ptrace::SignalInfo;
+use crate::sys::ptrace::{self, SignalInfo};
 use crate::sys::wait::Status;
 
 use super::breakpoints::Breakpoints;
@@ -39,6 +41,10 @@ pub(crate) enum Cause {
     Breakpoint,
     /// This was accessed, or is about to be, or executed.
     Watch(Watch),
+    /// It is about to enter the kernel for the system call with this number.
+    CallEntry(u64),
+    /// It comes out of it.
+    CallReturn(u64),
     /// It has made its step.
     Step,
     /// The client asked for it.
@@ -67,8 +73,29 @@ impl SignalSet {
     }
 }
 
+/// System calls.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) enum Calls {
+    #[default]
+    None,
+    All,
+    /// Those with these numbers.
+    These(BTreeSet<u64>),
+}
+
+impl Calls {
+    /// Whether it is one of these.
+    pub(crate) fn contain(&self, number: u64) -> bool {
+        match self {
+            Calls::None => false,
+            Calls::All => true,
+            Calls::These(numbers) => numbers.contains(&number),
+        }
+    }
+}
+
 /// What the client wants to be told and what not.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Wishes {
     /// Signals that are delivered without a stop.
     pub(crate) pass: SignalSet,
@@ -78,6 +105,8 @@ pub(crate) struct Wishes {
     pub(crate) thread_events: bool,
     /// Note threads that begin and end, without a stop.
     pub(crate) thread_log: bool,
+    /// Stop where these begin and end.
+    pub(crate) calls: Calls,
     /// Stop at an exec.
     pub(crate) execs: bool,
     /// Report that nothing is left to run.
@@ -192,6 +221,16 @@ impl Process {
     /// The signal the client was told this thread stopped with.
     pub(crate) fn shown_signal(&self, tid: Tid) -> Option<SignalInfo> {
         self.threads.get(&tid)?.shown_signal
+    }
+
+    /// Makes another signal, or another cause, of what this thread stopped with.
+    pub(crate) fn change_signal(&mut self, tid: Tid, info: SignalInfo) -> Result<(), Errno> {
+        let thread = self.threads.get_mut(&tid).ok_or(Errno::ESRCH)?;
+        match &mut thread.shown_signal {
+            Some(shown) => *shown = info,
+            None => ptrace::set_signal_info(tid, &info)?,
+        }
+        Ok(())
     }
 
     /// The thread's name, as the kernel knows it.

@@ -146,7 +146,9 @@ impl Process {
             };
             match self.step_over(tid, at) {
                 Over::Stepped => self.stepped(tid),
-                Over::InKernel => {}
+                Over::InKernel => {
+                    self.call_stop(tid);
+                }
                 Over::Stuck => self.eventful = true,
             }
             if let Some(thread) = self.threads.get_mut(&tid) {

@@ -8,7 +8,7 @@ use crate::arch;
 use crate::sys::Tid;
 use crate::sys::ptrace;
 
-use super::process::Process;
+use super::process::{Calls, Process};
 use super::thread::{At, Motion, Thread};
 
 /// A stop that ends a step without a trap.
@@ -24,6 +24,7 @@ impl Process {
     pub(super) fn go(&mut self, tid: Tid, motion: Motion, signal: i32) {
         let motion = match motion {
             Motion::Step => self.step_motion(tid, signal),
+            Motion::Continue if self.wishes.calls != Calls::None => Motion::ToSystemCall,
             other => other,
         };
         if let Some(thread) = self.threads.get_mut(&tid) {

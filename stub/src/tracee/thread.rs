@@ -256,6 +256,8 @@ pub(crate) enum State {
 pub(crate) enum Pending {
     /// It executed the trap planted at this address.
     Breakpoint(u64),
+    /// It is at the beginning of a system call, or (`false`) at its end.
+    Call(u64, bool),
     /// It touched what is watched.
     Watch(Watch),
     /// It made the step it was asked to make.
@@ -288,6 +290,8 @@ pub(crate) struct Thread {
     pub(super) awaited: Option<Awaited>,
     /// It is at the kernel's door, and will leave the system call in one of these places.
     pub(crate) after_call: Option<Vec<(u64, usize)>>,
+    /// It is in a system call whose beginning was seen.
+    pub(crate) in_call: bool,
     /// Not yet seen to stop for the first time.
     pub(crate) newborn: bool,
     /// The child for which it waits in vfork(2): until that one is gone, it cannot stop.
@@ -308,6 +312,7 @@ impl Thread {
             step_traps: Vec::new(),
             awaited: None,
             after_call: None,
+            in_call: false,
             newborn: false,
             vfork_child: None,
         }

@@ -33,6 +33,11 @@ fn greeting_and_acknowledgements() {
         "qXfer:libraries-svr4:read+",
         "qXfer:threads:read+",
         "qXfer:siginfo:read+",
+        "qXfer:siginfo:write+",
+        "qXfer:osdata:read+",
+        "augmented-libraries-svr4-read+",
+        "QCatchSyscalls+",
+        "hwbreak+",
         "QThreadEvents+",
         "QPassSignals+",
         "QProgramSignals+",
@@ -45,6 +50,32 @@ fn greeting_and_acknowledgements() {
             "{feature} in {supported}"
         );
     }
+}
+
+#[test]
+fn unknown_monitor_commands_are_refused() {
+    let program = build("source", &["-no-pie"]);
+    let (_server, mut client) = Server::run(&program, &[]);
+    // "frob"
+    let console = client.ask("qRcmd,66726f62");
+    let text = unhex(console.strip_prefix('O').expect("console output"));
+    assert!(text.starts_with(b"Unknown monitor command"), "{console}");
+    assert!(client.text().starts_with('E'));
+}
+
+#[test]
+fn packets_can_be_withheld() {
+    let program = build("source", &["-no-pie"]);
+    let program = program.to_str().unwrap();
+    let server = Server::start(&["--disable-packet=threads", ":0", program]);
+    let mut client = Client::connect(server.port);
+    for packet in ["vCont?", "qC", "qfThreadInfo"] {
+        assert_eq!(client.ask(packet), "", "{packet}");
+    }
+    assert!(!client.ask("?").contains("thread:"));
+    let server = Server::start(&["--disable-packet=T", ":0", program]);
+    let mut client = Client::connect(server.port);
+    assert_eq!(client.ask("?"), "S05");
 }
 
 #[test]

@@ -125,9 +125,19 @@ impl ConfigureStartupShell for Debuggee {
 
 impl ConfigureWorkingDir for Debuggee {
     fn cfg_working_dir(&mut self, directory: Option<&[u8]>) -> TargetResult<(), Self> {
-        self.program.directory = directory
-            .filter(|directory| !directory.is_empty())
-            .map(|directory| OsStr::from_bytes(directory).into());
+        let directory = directory.filter(|directory| !directory.is_empty());
+        self.program.directory = directory.map(|directory| {
+            let home = self.program.environment.get(OsStr::new("HOME"));
+            // `~` is the target's home, which only we know.
+            match (directory.strip_prefix(b"~"), home) {
+                (Some(rest), Some(home)) if rest.is_empty() || rest[0] == b'/' => {
+                    let mut path = home.clone();
+                    path.push(OsStr::from_bytes(rest));
+                    path.into()
+                }
+                _ => OsStr::from_bytes(directory).into(),
+            }
+        });
         Ok(())
     }
 }

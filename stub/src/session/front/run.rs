@@ -1,12 +1,48 @@
-//! `vRun` and `vAttach`: gdbstub reads them and the debuggee does them; the stop reply is ours.
+//! `vRun` and `vAttach`: the stop reply is ours. gdbstub reads `vAttach`; of `vRun` it would drop empty arguments.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+use nix::errno::Errno;
 
 use super::{Answer, halt_reason};
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
+use crate::session::framing::unhex;
 
-pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, packet: &[u8]) -> Answer {
+/// `;file;argument;...` in hexadecimal; no file: the same program as before.
+pub(super) fn run(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    let words: Option<Vec<OsString>> = rest
+        .split(|byte| *byte == b';')
+        .map(|word| unhex(word).map(OsString::from_vec))
+        .collect();
+    let Some(mut words) = words else {
+        return Answer::error(Errno::EINVAL);
+    };
+    if words.first().is_none_or(|file| file.is_empty()) {
+        let Some(file) = debuggee.program.words.first() else {
+            return Answer::error(Errno::ENOENT);
+        };
+        words = [vec![file.clone()], words.split_off(words.len().min(1))].concat();
+    }
+    debuggee.program.words = words;
+    debuggee.kill();
+    match debuggee.start() {
+        Ok(()) => {
+            session.selected = None;
+            halt_reason::answer(session, debuggee, &[])
+        }
+        Err(failure) => {
+            crate::say!("{}: {failure}", crate::NAME);
+            Answer::error(failure.errno())
+        }
+    }
+}
+
+pub(super) fn attach(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     debuggee.failure = None;
-    let replies = session.pass_on(debuggee, packet);
+    let packet = [b"vAttach;", rest].concat();
+    let replies = session.pass_on(debuggee, &packet);
     if let Some(failure) = &debuggee.failure {
         crate::say!("{}: {failure}", crate::NAME);
     }
