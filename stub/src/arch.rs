@@ -21,9 +21,9 @@ cfg_select! {
 }
 
 pub(crate) use machine::{
-    CAN_STEP, EXPEDITED, NAME, PC, SETS, SP, THREAD_POINTER, TRAP_ADVANCE, Word, before_write,
-    can_watch, emulate, is_system_call, is_trap_report, next_places, system_call, trap, triggered,
-    watch,
+    CAN_STEP, EXPEDITED, NAME, PC, SETS, SLOT_REACH, SP, THREAD_POINTER, TRAP_ADVANCE, Word,
+    before_write, can_watch, displace, emulate, is_system_call, is_trap_report, may_displace,
+    next_places, system_call, trap, triggered, watch,
 };
 pub(crate) use table::{Register, layout};
 
@@ -35,3 +35,24 @@ pub(crate) use table::{Register, layout};
 pub(crate) fn wide(address: Word) -> u64 {
     address.into()
 }
+
+/// The program's memory, as its instructions see it.
+pub(crate) trait Memory {
+    /// Reads all of `into`; `false` if not all can be read.
+    fn load(&self, address: u64, into: &mut [u8]) -> bool;
+    /// Writes all of `bytes` where the program itself may; `false` if it may not.
+    fn store(&self, address: u64, bytes: &[u8]) -> bool;
+}
+
+/// An instruction's stand-in for another place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Displaced {
+    /// What is executed there: one instruction, then a jump to the original's successor.
+    pub(crate) code: Vec<u8>,
+    /// The original's length.
+    pub(crate) length: usize,
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+#[path = "arch/x86_64/against_processor.rs"]
+mod against_processor;

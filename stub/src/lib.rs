@@ -1,8 +1,8 @@
 //! The GDB remote protocol server that runs beside the program on the target.
 //!
 //! From the outside in: [`cli`] reads the command line, [`comm`] opens the connection, [`server`] waits for
-//! clients and for the program, [`session`] talks to one client, [`tracee`] is the program,
-//! [`arch`] the machine, [`sys`] the kernel. Each knows only those to its right.
+//! clients and for the program, [`session`] talks to one client, [`tracee`] is the program, [`probe`] what is
+//! planted in it, [`arch`] the machine, [`sys`] the kernel. Each knows only those to its right.
 
 /// A line on standard error. A reader that has gone must not end us: `eprintln!` would panic.
 macro_rules! say {
@@ -16,6 +16,7 @@ pub(crate) use say;
 mod arch;
 mod cli;
 mod comm;
+mod probe;
 mod server;
 mod session;
 mod sys;

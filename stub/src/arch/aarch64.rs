@@ -1,10 +1,14 @@
 //! AArch64, as `struct user_pt_regs`, `struct user_fpsimd_state` and `NT_ARM_TLS` hold it.
 
 mod debug;
+mod displace;
+mod instruction;
 
 pub(crate) use debug::{can_watch, triggered, watch};
 
 use super::table::{Feature, Set, one};
+
+pub(crate) use displace::{displace, emulate};
 
 /// What clients call this architecture.
 pub(crate) const NAME: &str = "aarch64";
@@ -61,13 +65,12 @@ pub(crate) fn system_call(general: &[u8]) -> Option<u64> {
         .map(|b| u64::from_le_bytes(*b))
 }
 
-/// Nothing is emulated.
-pub(crate) fn emulate(
-    _code: &[u8],
-    _general: &mut [u8],
-    _store: impl FnOnce(u64, u64) -> bool,
-) -> bool {
-    false
+/// How far a slot may be from the instruction: what `b` reaches.
+pub(crate) const SLOT_REACH: u64 = 120 << 20;
+
+/// Any instruction can be displaced in any state.
+pub(crate) fn may_displace(_general: &[u8]) -> bool {
+    true
 }
 
 /// The kernel steps by itself.

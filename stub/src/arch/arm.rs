@@ -2,6 +2,7 @@
 
 mod a32;
 mod debug;
+mod displace;
 mod flow;
 mod next_pcs;
 mod t32;
@@ -9,6 +10,8 @@ mod t32;
 pub(crate) use debug::{can_watch, triggered, watch};
 
 use super::table::{Feature, Set, one};
+
+pub(crate) use displace::{displace, emulate, may_displace};
 
 /// What clients call this architecture.
 pub(crate) const NAME: &str = "arm";
@@ -94,14 +97,8 @@ fn registers(general: &[u8]) -> Option<flow::Registers> {
     Some(flow::Registers { r, cpsr: word(16)? })
 }
 
-/// Nothing is emulated.
-pub(crate) fn emulate(
-    _code: &[u8],
-    _general: &mut [u8],
-    _store: impl FnOnce(u64, u64) -> bool,
-) -> bool {
-    false
-}
+/// A slot can be anywhere: the way back is an absolute address.
+pub(crate) const SLOT_REACH: u64 = 1 << 32;
 
 /// Nothing to complete.
 pub(crate) fn before_write(_set: usize, _offset: usize, _bytes: &mut [u8]) {}

@@ -2,10 +2,16 @@
 //! Linux `arch/x86/include/asm/user_64.h` for the order of the general registers).
 
 mod debug;
+mod displace;
+mod emulate;
+pub(super) mod instruction;
 
 pub(crate) use debug::{can_watch, triggered, watch};
 
 use super::table::{Feature, Row, Set, one};
+
+pub(crate) use displace::displace;
+pub(crate) use emulate::emulate;
 
 /// What clients call this architecture.
 pub(crate) const NAME: &str = "i386:x86-64";
@@ -58,77 +64,12 @@ pub(crate) fn system_call(general: &[u8]) -> Option<u64> {
         .map(|b| u64::from_le_bytes(*b))
 }
 
-/// Executes the instructions that most functions begin with, on the general register set, so that
-/// nothing has to be lifted and stepped for them (Intel SDM vol. 2). `store` writes a word of the
-/// program's memory and says whether it could. `false`: not one of them, and nothing has changed.
-///
-/// ```text
-/// f3 0f 1e fa              endbr64
-/// [41] 50+r                push r64
-/// [41] b8+r imm32          mov r32, imm32
-/// 48|49|4c|4d 89 11sssddd  mov r64, r64
-/// ```
-pub(crate) fn emulate(
-    code: &[u8],
-    general: &mut [u8],
-    store: impl FnOnce(u64, u64) -> bool,
-) -> bool {
-    let (long, source_high, high, opcode) = match *code {
-        [0xf3, 0x0f, 0x1e, 0xfa, ..] => {
-            advance(general, 4);
-            return true;
-        }
-        [prefix @ (0x41 | 0x48 | 0x49 | 0x4c | 0x4d), ref rest @ ..] => {
-            (prefix & 8 != 0, prefix & 4 != 0, prefix & 1 != 0, rest)
-        }
-        ref rest => (false, false, false, rest),
-    };
-    let prefix = code.len() - opcode.len();
-    let register =
-        |low: u8, high: bool| GENERAL_ORDER[usize::from(low & 7) + 8 * usize::from(high)];
-    match *opcode {
-        [byte @ 0x50..=0x57, ..] if !long => {
-            let value = word(general, register(byte, high));
-            let sp = word(general, RSP).wrapping_sub(8);
-            if !store(sp, value) {
-                return false;
-            }
-            set_word(general, RSP, sp);
-            advance(general, prefix + 1);
-        }
-        [byte @ 0xb8..=0xbf, a, b, c, d, ..] if !long => {
-            let value = u32::from_le_bytes([a, b, c, d]);
-            set_word(general, register(byte, high), value.into());
-            advance(general, prefix + 5);
-        }
-        [0x89, modes @ 0xc0..=0xff, ..] if long => {
-            let value = word(general, register(modes >> 3, source_high));
-            set_word(general, register(modes, high), value);
-            advance(general, prefix + 2);
-        }
-        _ => return false,
-    }
+/// How far a slot may be from the instruction: operands are reached with 32 bits, and part of that is theirs.
+pub(crate) const SLOT_REACH: u64 = 1 << 30;
+
+/// Any instruction can be displaced in any state.
+pub(crate) fn may_displace(_general: &[u8]) -> bool {
     true
-}
-
-/// Where the kernel's set has rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15, in words.
-const GENERAL_ORDER: [usize; 16] = [10, 11, 12, 5, RSP, 4, 13, 14, 9, 8, 7, 6, 3, 2, 1, 0];
-const RSP: usize = 19;
-const RIP: usize = 16;
-
-fn word(general: &[u8], index: usize) -> u64 {
-    let bytes = general.get(8 * index..).and_then(<[u8]>::first_chunk);
-    bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
-}
-
-fn set_word(general: &mut [u8], index: usize, value: u64) {
-    if let Some(bytes) = general.get_mut(8 * index..8 * index + 8) {
-        bytes.copy_from_slice(&value.to_le_bytes());
-    }
-}
-
-fn advance(general: &mut [u8], length: usize) {
-    set_word(general, RIP, word(general, RIP).wrapping_add(length as u64));
 }
 
 /// The kernel steps by itself.

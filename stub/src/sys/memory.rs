@@ -59,16 +59,15 @@ impl Memory {
         if done == 0 { Err(Errno::EIO) } else { Ok(done) }
     }
 
-    /// Writes a word as the program itself would: only where it may. Says whether it could.
-    pub(crate) fn store(&self, address: u64, word: u64) -> bool {
+    /// Writes all bytes as the program itself would: only where it may. Says whether it could.
+    pub(crate) fn store(&self, address: u64, bytes: &[u8]) -> bool {
         let remote = usize::try_from(address).map(|base| RemoteIoVec {
             base,
-            len: size_of_val(&word),
+            len: bytes.len(),
         });
         let pid = Pid::from_raw(self.process.0);
         remote.is_ok_and(|remote| {
-            process_vm_writev(pid, &[IoSlice::new(&word.to_ne_bytes())], &[remote])
-                == Ok(size_of_val(&word))
+            process_vm_writev(pid, &[IoSlice::new(bytes)], &[remote]) == Ok(bytes.len())
         })
     }
 

@@ -10,6 +10,7 @@ use std::collections::btree_map::Entry;
 use nix::errno::Errno;
 
 use crate::arch;
+use crate::probe::patch::Patch;
 use crate::sys::memory::Memory;
 
 /// The traps planted in one memory.
@@ -21,8 +22,9 @@ pub(crate) struct Breakpoints {
 }
 
 struct Trap {
-    code: &'static [u8],
-    original: Vec<u8>,
+    patch: Patch,
+    /// The breakpoint kind of the GDB protocol: on ARM it tells the instruction set.
+    kind: usize,
     /// By the client.
     planted: bool,
     /// By this many threads that step.
@@ -51,7 +53,7 @@ impl Breakpoints {
     fn trap(&mut self, memory: &Memory, at: u64, kind: usize) -> Result<&mut Trap, Errno> {
         let code = arch::trap(kind).ok_or(Errno::EINVAL)?;
         // The text may have been unmapped since, and another be here now.
-        let stale = |trap: &Trap| trap.steps == 0 && !trap.stands(memory, at);
+        let stale = |trap: &Trap| trap.steps == 0 && !trap.patch.stands(memory, at);
         if self.traps.get(&at).is_some_and(stale) {
             self.traps.remove(&at);
         }
@@ -59,14 +61,9 @@ impl Breakpoints {
             Entry::Occupied(entry) => return Ok(entry.into_mut()),
             Entry::Vacant(entry) => entry,
         };
-        let mut original = vec![0; code.len()];
-        if memory.read(at, &mut original)? < code.len() {
-            return Err(Errno::EIO);
-        }
-        memory.write(at, code)?;
         Ok(entry.insert(Trap {
-            code,
-            original,
+            patch: Patch::place(memory, at, code.to_vec())?,
+            kind,
             planted: false,
             steps: 0,
         }))
@@ -96,14 +93,14 @@ impl Breakpoints {
             && !entry.get().planted
             && entry.get().steps == 0
         {
-            entry.remove().lift(memory, at);
+            entry.remove().patch.lift(memory, at);
         }
     }
 
     /// Removes all traps.
     pub(crate) fn remove_all(&mut self, memory: &Memory) {
         for (at, trap) in std::mem::take(&mut self.traps) {
-            trap.lift(memory, at);
+            trap.patch.lift(memory, at);
         }
         self.steps = 0;
     }
@@ -134,25 +131,27 @@ impl Breakpoints {
         self.traps.is_empty()
     }
 
-    /// All traps, as (address, trap, original bytes).
-    pub(crate) fn all(&self) -> impl Iterator<Item = (u64, &'static [u8], &[u8])> {
-        self.traps
-            .iter()
-            .map(|(at, trap)| (*at, trap.code, &trap.original[..]))
+    /// The breakpoint kind of the trap at an address.
+    pub(crate) fn kind(&self, at: u64) -> Option<usize> {
+        self.traps.get(&at).map(|trap| trap.kind)
+    }
+
+    /// All traps.
+    pub(crate) fn patches(&self) -> impl Iterator<Item = (u64, &Patch)> {
+        self.traps.iter().map(|(at, trap)| (*at, &trap.patch))
     }
 
     /// Puts the original bytes of one trap in its place, for a moment.
     pub(crate) fn lift(&self, memory: &Memory, at: u64) {
         if let Some(trap) = self.traps.get(&at) {
-            trap.lift(memory, at);
+            trap.patch.lift(memory, at);
         }
     }
 
     /// The inverse of [`lift`](Self::lift).
     pub(crate) fn replant(&self, memory: &Memory, at: u64) {
         if let Some(trap) = self.traps.get(&at) {
-            // The page may be gone, and the program with it: then there is nothing to trap.
-            let _ = memory.write(at, trap.code);
+            trap.patch.replant(memory, at);
         }
     }
 
@@ -160,14 +159,7 @@ impl Breakpoints {
     pub(crate) fn hide(&self, address: u64, bytes: &mut [u8]) {
         let end = address.saturating_add(bytes.len() as u64);
         for (at, trap) in self.traps.range(address.saturating_sub(8)..end) {
-            for (index, original) in trap.original.iter().enumerate() {
-                let Some(place) = (at + index as u64).checked_sub(address) else {
-                    continue;
-                };
-                if let Some(byte) = bytes.get_mut(place as usize) {
-                    *byte = *original;
-                }
-            }
+            trap.patch.hide(*at, address, bytes);
         }
     }
 
@@ -176,31 +168,7 @@ impl Breakpoints {
     pub(crate) fn absorb(&mut self, address: u64, bytes: &mut [u8]) {
         let end = address.saturating_add(bytes.len() as u64);
         for (at, trap) in self.traps.range_mut(address.saturating_sub(8)..end) {
-            for index in 0..trap.code.len() {
-                let Some(place) = (at + index as u64).checked_sub(address) else {
-                    continue;
-                };
-                if let Some(byte) = bytes.get_mut(place as usize) {
-                    trap.original[index] = *byte;
-                    *byte = trap.code[index];
-                }
-            }
-        }
-    }
-}
-
-impl Trap {
-    /// Whether it is still there.
-    fn stands(&self, memory: &Memory, at: u64) -> bool {
-        let mut now = [0; 4];
-        let now = &mut now[..self.code.len()];
-        memory.read(at, now) == Ok(self.code.len()) && now == self.code
-    }
-
-    /// Restores the original bytes, unless the program itself has put others there since.
-    fn lift(&self, memory: &Memory, at: u64) {
-        if self.stands(memory, at) {
-            let _ = memory.write(at, &self.original);
+            trap.patch.absorb(*at, address, bytes);
         }
     }
 }
@@ -211,8 +179,8 @@ mod tests {
 
     fn with_trap(at: u64) -> Breakpoints {
         let trap = Trap {
-            code: &[0xcc],
-            original: vec![0x55],
+            patch: Patch::over(&[0x55], &[0xcc]),
+            kind: 1,
             planted: true,
             steps: 0,
         };
@@ -235,6 +203,6 @@ mod tests {
         let mut bytes = [1, 2, 3];
         traps.absorb(0x1000, &mut bytes);
         assert_eq!(bytes, [1, 0xcc, 3]);
-        assert_eq!(traps.traps[&0x1001].original, [2]);
+        assert_eq!(traps.traps[&0x1001].patch.original(), [2]);
     }
 }

@@ -6,6 +6,7 @@
 //! past the traps it meets.
 
 use crate::arch;
+use crate::probe::patch::Patch;
 use crate::sys::Tid;
 use crate::sys::memory::Memory;
 use crate::sys::ptrace;
@@ -22,8 +23,8 @@ pub(crate) struct Child {
 }
 
 enum Kind {
-    /// Its memory is a copy, with these traps in it: address, trap, original bytes.
-    Copy(Vec<(u64, &'static [u8], Vec<u8>)>),
+    /// Its memory is a copy, with these patches in it.
+    Copy(Vec<(u64, Patch)>),
     /// Its memory is the traced process's.
     Shared,
 }
@@ -54,12 +55,7 @@ impl Process {
         let kind = if shared {
             Kind::Shared
         } else {
-            Kind::Copy(
-                self.breakpoints
-                    .all()
-                    .map(|(at, trap, original)| (at, trap, original.to_vec()))
-                    .collect(),
-            )
+            Kind::Copy(self.patches())
         };
         let child = Child {
             kind,
@@ -69,6 +65,12 @@ impl Process {
         if let Some(status) = self.early.remove(&new) {
             self.handle_child(new, status);
         }
+    }
+
+    /// All that is planted in the memory now.
+    fn patches(&self) -> Vec<(u64, Patch)> {
+        let all = self.breakpoints.patches().chain(self.slots.patches());
+        all.map(|(at, patch)| (at, patch.clone())).collect()
     }
 
     /// A report about a child.
@@ -84,8 +86,8 @@ impl Process {
             }
             _ => {}
         }
-        if let Kind::Copy(traps) = &child.kind {
-            clean(tid, traps);
+        if let Kind::Copy(patches) = &child.kind {
+            clean(tid, patches);
             let signal = if let Status::Signal(signal) = status {
                 signal
             } else {
@@ -213,13 +215,9 @@ impl Process {
 
     /// Lets go what stopped for the first time and whose parent ended before saying what it is.
     pub(super) fn release_early(&mut self) {
-        let traps: Vec<_> = self
-            .breakpoints
-            .all()
-            .map(|(at, trap, original)| (at, trap, original.to_vec()))
-            .collect();
+        let patches = self.patches();
         for (tid, _) in std::mem::take(&mut self.early) {
-            clean(tid, &traps);
+            clean(tid, &patches);
             let _ = ptrace::detach(tid, 0);
         }
     }
@@ -235,18 +233,15 @@ fn release(tid: Tid, thread: &mut Thread) {
     thread.go(Motion::Continue, 0);
 }
 
-/// Takes our traps out of a copy of the memory they are in.
-fn clean(tid: Tid, traps: &[(u64, &'static [u8], Vec<u8>)]) {
-    if traps.is_empty() {
+/// Takes our patches out of a copy of the memory they are in.
+fn clean(tid: Tid, patches: &[(u64, Patch)]) {
+    if patches.is_empty() {
         return;
     }
     let Ok(memory) = Memory::open(tid) else {
         return;
     };
-    for (at, trap, original) in traps {
-        let mut now = vec![0; trap.len()];
-        if memory.read(*at, &mut now) == Ok(trap.len()) && now == *trap {
-            let _ = memory.write(*at, original);
-        }
+    for (at, patch) in patches {
+        patch.lift(&memory, *at);
     }
 }

@@ -16,6 +16,7 @@ impl Process {
             self.halt();
         }
         self.breakpoints.remove_all(&self.memory);
+        self.slots.remove_all(&self.memory);
         self.unwatch_all();
         self.release_children();
         let pid = self.pid();
@@ -52,6 +53,7 @@ impl Process {
         let pid = self.pid();
         self.going = false;
         self.breakpoints.remove_all(&self.memory);
+        self.slots.remove_all(&self.memory);
         let _ = ptrace::kill(pid);
         while self.end.is_none() {
             match wait(None, true) {

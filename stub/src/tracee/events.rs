@@ -257,6 +257,7 @@ impl Process {
             At::GroupStop
         };
         self.mark_stopped(tid, at);
+        self.leave_slot(tid);
         let can_trap = !self.breakpoints.is_empty();
         if self.halting
             && let Some(thread) = self.threads.get_mut(&tid)
@@ -291,6 +292,7 @@ impl Process {
 
     fn signal_stop(&mut self, tid: Tid, signal: i32) {
         self.mark_stopped(tid, At::Signal);
+        self.leave_slot(tid);
         if signal == libc::SIGTRAP && self.trap(tid) {
             return;
         }
@@ -354,7 +356,11 @@ impl Process {
             {
                 // As if the trap had not been executed: whoever resumes decides anew.
                 let _ = arch::TRAP_ADVANCE == 0 || stopped.set_pc(at).is_ok();
-                self.report(tid, Pending::Breakpoint(at));
+                if self.forget_hit(tid, at) {
+                    self.pass(tid, at);
+                } else {
+                    self.report(tid, Pending::Breakpoint(at));
+                }
                 return true;
             }
         }
@@ -401,6 +407,7 @@ impl Process {
         self.threads.insert(tid, Thread::new(tid, action));
         self.mark_stopped(tid, At::Event);
         self.breakpoints.forget();
+        self.slots.forget();
         self.watches.clear();
         if let Ok(memory) = Memory::open(tid) {
             self.memory = memory;

@@ -2,20 +2,32 @@
 
 use nix::errno::Errno;
 
+use crate::arch;
+use crate::probe::slots::Slots;
+use crate::sys::memory::Memory;
+
 use super::Process;
+use super::breakpoints::Breakpoints;
 
 impl Process {
     /// Reads up to the first address that is not readable; fails if that is the first.
     pub(crate) fn read_memory(&self, address: u64, into: &mut [u8]) -> Result<usize, Errno> {
         let done = self.memory.read(address, into)?;
-        self.breakpoints.hide(address, &mut into[..done]);
+        self.hide(address, &mut into[..done]);
         Ok(done)
+    }
+
+    /// Shows the program's bytes where ours are, in `bytes` read from `address`.
+    fn hide(&self, address: u64, bytes: &mut [u8]) {
+        self.breakpoints.hide(address, bytes);
+        self.slots.hide(address, bytes);
     }
 
     /// Writes all of `bytes`.
     pub(crate) fn write_memory(&mut self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
         let mut bytes = bytes.to_vec();
         self.breakpoints.absorb(address, &mut bytes);
+        self.slots.absorb(address, &mut bytes);
         self.memory.write(address, &bytes)
     }
 
@@ -44,5 +56,25 @@ impl Process {
     /// Removes a breakpoint.
     pub(crate) fn unplant(&mut self, at: u64) {
         self.breakpoints.remove(&self.memory, at);
+    }
+}
+
+/// The memory as the program's instructions see it.
+pub(super) struct Seen<'a> {
+    pub(super) memory: &'a Memory,
+    pub(super) breakpoints: &'a Breakpoints,
+    pub(super) slots: &'a Slots,
+}
+
+impl arch::Memory for Seen<'_> {
+    fn load(&self, address: u64, into: &mut [u8]) -> bool {
+        let all = self.memory.read(address, into) == Ok(into.len());
+        self.breakpoints.hide(address, into);
+        self.slots.hide(address, into);
+        all
+    }
+
+    fn store(&self, address: u64, bytes: &[u8]) -> bool {
+        self.memory.store(address, bytes)
     }
 }

@@ -6,6 +6,7 @@ use std::io::Read;
 use nix::errno::Errno;
 
 use crate::arch::watch::Watch;
+use crate::probe::slots::Slots;
 use crate::sys::Tid;
 use crate::sys::memory::Memory;
 use crate::sys::ptrace::{self, SignalInfo};
@@ -15,6 +16,7 @@ use super::breakpoints::Breakpoints;
 use super::children::Child;
 use super::log::Log;
 use super::resume::Action;
+use super::stepping::Stray;
 use super::thread::{State, Stopped, Thread};
 
 /// Why the program is halted, or gone.
@@ -125,6 +127,8 @@ pub(crate) struct Process {
     pub(super) breakpoints: Breakpoints,
     /// What the debug registers watch, in every thread.
     pub(super) watches: Vec<Watch>,
+    /// Where instructions under traps are executed.
+    pub(super) slots: Slots,
     pub(super) threads: BTreeMap<Tid, Thread>,
     pub(super) children: HashMap<Tid, Child>,
     /// First stops that came before the event that says whose they are.
@@ -141,8 +145,8 @@ pub(crate) struct Process {
     pub(super) halting: bool,
     /// Something has happened that ends the going.
     pub(super) eventful: bool,
-    /// Threads that ran into a trap that ends another's step, and where.
-    pub(super) strays: Vec<(Tid, u64)>,
+    /// Threads that ran into traps that are nobody's to report.
+    pub(super) strays: Vec<Stray>,
     /// How it ended.
     pub(super) end: Option<Stop>,
     /// The thread that was reported last.
@@ -160,6 +164,7 @@ impl Process {
             memory,
             breakpoints: Breakpoints::default(),
             watches: Vec::new(),
+            slots: Slots::default(),
             threads: BTreeMap::new(),
             children: HashMap::new(),
             early: HashMap::new(),
@@ -266,7 +271,7 @@ impl Process {
     }
 
     /// A thread whose memory is still there: the first one's is not when it has exited.
-    fn any_task(&self) -> Tid {
+    pub(super) fn any_task(&self) -> Tid {
         self.threads().next().unwrap_or(self.pid)
     }
 }

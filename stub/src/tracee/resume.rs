@@ -8,7 +8,7 @@
 //!
 //! Stepping over happens while every thread is still held, so that nobody runs through the gap.
 //! An instruction that enters the kernel may wait there for a thread that we hold; it is therefore only
-//! taken as far as the kernel's door, behind which the trap can be put back.
+//! taken as far as the kernel's door, behind which the trap can be put back. Most instructions need none of this: see `passing`.
 
 use crate::arch;
 use crate::sys::Tid;
@@ -16,7 +16,7 @@ use crate::sys::ptrace::{self, SignalInfo};
 use crate::sys::wait::{Status, wait};
 
 use super::process::{Process, Stop};
-use super::thread::{At, Motion, Pending, State, Thread};
+use super::thread::{At, Motion, Pending, State};
 
 /// What a thread is to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,6 +81,7 @@ impl Process {
         }
         for (tid, thread) in &mut self.threads {
             thread.action = action(*tid);
+            thread.through = None;
         }
         self.take_signals();
         self.drop_stale();
@@ -144,6 +145,11 @@ impl Process {
             let Some(at) = self.answered_trap(tid) else {
                 continue;
             };
+            self.forget_hit(tid, at);
+            if self.displace(tid, at) {
+                // It is where it was shown until it goes.
+                continue;
+            }
             match self.step_over(tid, at) {
                 Over::Stepped => self.stepped(tid),
                 Over::InKernel => {
@@ -190,19 +196,13 @@ impl Process {
         }
     }
 
-    /// Executes the instruction under the trap at `at`. Every other thread must be stopped.
+    /// Executes the instruction under the trap at `at` in its place. Every other thread must be stopped.
     pub(super) fn step_over(&mut self, tid: Tid, at: u64) -> Over {
-        let mut code = [0; 16];
-        let known = self.read_memory(at, &mut code).unwrap_or(0);
-        let code = &code[..known];
-        let memory = &self.memory;
-        let store = |address, word| memory.store(address, word);
-        let stopped = self.threads.get_mut(&tid).and_then(Thread::stopped);
-        // What is emulated triggers no debug register.
-        let unwatched = self.watches.is_empty();
-        if unwatched && stopped.is_some_and(|stopped| stopped.emulate(code, store)) {
+        if self.emulate(tid, at) {
             return Over::Stepped;
         }
+        let code = self.code(at);
+        let code = &code[..];
         let places = self.next_places(tid);
         let general = self.stopped(tid).and_then(|s| s.general().ok());
         let enters_kernel = general.is_some_and(|general| arch::is_system_call(code, general));
@@ -314,12 +314,25 @@ impl Process {
         };
         thread.shown_at = None;
         thread.shown_signal = None;
+        let through = thread.through.take();
+        if !thread.deliver.is_empty()
+            && through.is_some()
+            && let Some(Ok(pc)) = thread.stopped().map(|stopped| stopped.pc())
+        {
+            self.remember_hit(tid, pc);
+        }
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
         let Some(info) = thread.deliver.pop_front() else {
             let motion = if at == At::GroupStop && motion == Motion::Continue {
                 Motion::Listen
             } else {
                 motion
             };
+            if let (Some(slot), Some(stopped)) = (through, thread.stopped()) {
+                let _ = stopped.set_pc(slot);
+            }
             self.go(tid, motion, 0);
             return;
         };

@@ -19,6 +19,14 @@ pub(super) enum Awaited {
     Anything,
 }
 
+/// A thread that is to be taken past a trap with everybody held.
+pub(super) struct Stray {
+    pub(super) tid: Tid,
+    pub(super) at: u64,
+    /// Even if a client's breakpoint is there: the hit has been dealt with.
+    pub(super) planted: bool,
+}
+
 impl Process {
     /// Lets a stopped thread go, delivering `signal` unless it is zero.
     pub(super) fn go(&mut self, tid: Tid, motion: Motion, signal: i32) {
@@ -127,7 +135,11 @@ impl Process {
             return false;
         }
         if self.breakpoints.trapped(at) {
-            self.strays.push((tid, at));
+            self.strays.push(Stray {
+                tid,
+                at,
+                planted: false,
+            });
             return true;
         }
         // Taken out between the trap and its report: the thread has the instruction before it still.
@@ -174,10 +186,10 @@ impl Process {
             return;
         }
         self.halt();
-        for (tid, at) in std::mem::take(&mut self.strays) {
+        for Stray { tid, at, planted } in std::mem::take(&mut self.strays) {
             let stopped = self.threads.get_mut(&tid).and_then(Thread::stopped);
             if stopped.is_some_and(|stopped| stopped.pc() == Ok(at))
-                && !self.breakpoints.planted(at)
+                && (planted || !self.breakpoints.planted(at))
             {
                 match self.step_over(tid, at) {
                     super::resume::Over::Stepped => self.stepped(tid),

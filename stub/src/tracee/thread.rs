@@ -179,9 +179,9 @@ impl Stopped {
     }
 
     /// Executes the instruction with these bytes, if it is one that needs no processor for it.
-    pub(crate) fn emulate(&mut self, code: &[u8], store: impl FnOnce(u64, u64) -> bool) -> bool {
+    pub(crate) fn emulate(&mut self, code: &[u8], memory: &dyn arch::Memory) -> bool {
         let Ok(set) = self.set(0) else { return false };
-        arch::emulate(code, set, store) && self.store(0).is_ok()
+        arch::emulate(code, set, memory) && self.store(0).is_ok()
     }
 
     /// Where the thread's own data is (TLS ABI: `fs_base`, `TPIDR_EL0`); `ENODEV` if the kernel's register
@@ -288,6 +288,10 @@ pub(crate) struct Thread {
     pub(crate) step_traps: Vec<u64>,
     /// A stop that ends the step it makes.
     pub(super) awaited: Option<Awaited>,
+    /// The slot in which it executes its next instruction when it goes.
+    pub(super) through: Option<u64>,
+    /// Hits that have been dealt with although the instruction was not executed: where, and the stack pointer then.
+    pub(super) dealt_with: Vec<(u64, u64)>,
     /// It is at the kernel's door, and will leave the system call in one of these places.
     pub(crate) after_call: Option<Vec<(u64, usize)>>,
     /// It is in a system call whose beginning was seen.
@@ -311,6 +315,8 @@ impl Thread {
             shown_signal: None,
             step_traps: Vec::new(),
             awaited: None,
+            through: None,
+            dealt_with: Vec::new(),
             after_call: None,
             in_call: false,
             newborn: false,

@@ -104,6 +104,20 @@ impl Registers {
         }
     }
 
+    /// The inverse of [`it_state`](Self::it_state); nothing in A32.
+    pub(super) fn set_it_state(&mut self, state: u8) {
+        if self.thumb() {
+            let state = u32::from(state);
+            self.cpsr = self.cpsr & !0x0600_fc00 | (state & 0xfc) << 8 | (state & 3) << 25;
+        }
+    }
+
+    /// Goes to an address whose lowest bit is the instruction set.
+    pub(super) fn branch(&mut self, to: u32) {
+        self.cpsr = self.cpsr & !(1 << 5) | (to & 1) << 5;
+        self.r[15] = if to & 1 != 0 { to & !1 } else { to & !3 };
+    }
+
     /// Whether a condition holds (A8.3).
     pub(super) fn passes(&self, condition: u8) -> bool {
         let flag = |bit: u32| self.cpsr >> bit & 1 != 0;

@@ -70,12 +70,13 @@ fn fetch(at: u32, thumb: bool, read: Read<'_>) -> Option<Instruction> {
     Some(t32::decode(first, u16::from_le_bytes([word[2], word[3]])))
 }
 
-fn in_it_block(it: u8) -> bool {
+/// Whether `IT[7:0]` is that of an instruction in a block (A2.5.2).
+pub(super) fn in_it_block(it: u8) -> bool {
     it & 15 != 0
 }
 
 /// `ITAdvance()` (A2.5.2).
-fn advance(it: u8) -> u8 {
+pub(super) fn advance(it: u8) -> u8 {
     if it & 7 == 0 {
         0
     } else {

@@ -1,0 +1,133 @@
+//! Bytes that can be executed and that nothing uses: what is left of the last page of a file's text.
+//!
+//! Memory is mapped in pages, and text rarely fills its last one. What is behind it up to the page's end is mapped
+//! and executable like the text, and no program has a use for it. Nothing has to be injected to get it, no
+//! mapping appears in the program, it is as near to the text as it can be, and code that we leave there by accident is
+//! in nobody's way. (gdb uses the program's entry, which is one slot, and no slot before the program has started.)
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::arch::Word;
+use crate::sys::Tid;
+use crate::sys::memory::Memory;
+
+const PT_LOAD: u32 = 1;
+const PF_X: u32 = 1;
+/// More segments than any image has.
+const MOST_SEGMENTS: u64 = 64;
+
+/// A line of `/proc/PID/maps` (proc(5)).
+struct Mapping<'a> {
+    range: Range<u64>,
+    executable: bool,
+    offset: u64,
+    path: &'a str,
+}
+
+/// All unused bytes behind mapped text.
+pub(super) fn find(process: Tid, memory: &Memory) -> Vec<Range<u64>> {
+    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+    let mappings: Vec<Mapping<'_>> = maps.lines().filter_map(mapping).collect();
+    let mut heads = HashMap::new();
+    let mut caves = Vec::new();
+    for mapping in &mappings {
+        if mapping.offset == 0 {
+            heads.insert(mapping.path, mapping.range.start);
+        }
+        if !mapping.executable {
+            continue;
+        }
+        let Some(head) = heads.get(mapping.path) else {
+            continue;
+        };
+        let ends = text_ends(memory, *head);
+        let end = ends.into_iter().find(|end| mapping.range.contains(end));
+        caves.extend(end.map(|end| end..mapping.range.end));
+    }
+    caves
+}
+
+fn mapping(line: &str) -> Option<Mapping<'_>> {
+    let mut words = line.splitn(6, ' ');
+    let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
+    let (start, end) = range.split_once('-')?;
+    let number = |digits| u64::from_str_radix(digits, 16).ok();
+    let path = words.nth(2)?.trim();
+    path.starts_with('/').then_some(Mapping {
+        range: number(start)?..number(end)?,
+        executable: rights.contains('x'),
+        offset: number(offset)?,
+        path,
+    })
+}
+
+/// Where the executable segments of the image with its header at `head` end.
+fn text_ends(memory: &Memory, head: u64) -> Vec<u64> {
+    let field = |at: u64, size: usize| -> Option<u64> {
+        let mut bytes = [0; 8];
+        (memory.read(at, &mut bytes[..size]).ok()? == size).then_some(u64::from_le_bytes(bytes))
+    };
+    let wide = size_of::<Word>() == 8;
+    let word = size_of::<Word>();
+    let segments = || {
+        if field(head, 4)? != 0x464c_457f {
+            return None;
+        }
+        // Elf64_Ehdr: phoff 32, phnum 56; Elf32_Ehdr: phoff 28, phnum 44.
+        let (offset_at, count_at) = if wide { (32, 56) } else { (28, 44) };
+        let table = head.checked_add(field(head + offset_at, word)?)?;
+        let count = field(head + count_at, 2)?.min(MOST_SEGMENTS);
+        let mut bias = None;
+        let mut ends = Vec::new();
+        for index in 0..count {
+            // Elf64_Phdr: flags 4, offset 8, vaddr 16, memsz 40; Elf32_Phdr: offset 4, vaddr 8, memsz 20, flags 24.
+            let [size, flags, offset, address, length] = if wide {
+                [56, 4, 8, 16, 40]
+            } else {
+                [32, 24, 4, 8, 20]
+            };
+            let header = table + index * size;
+            if field(header, 4)? != u64::from(PT_LOAD) {
+                continue;
+            }
+            let start = field(header + address, word)?;
+            if field(header + offset, word)? == 0 {
+                bias = Some(head.wrapping_sub(start & !0xfff));
+            }
+            if field(header + flags, 4)? & u64::from(PF_X) != 0 {
+                ends.push(start.wrapping_add(field(header + length, word)?));
+            }
+        }
+        let bias = bias?;
+        Some(ends.into_iter().map(|end| end.wrapping_add(bias)).collect())
+    };
+    segments().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_text_has_a_cave() {
+        let process = Tid(std::process::id() as i32);
+        let memory = Memory::open(process).expect("own memory");
+        let here = own_text_has_a_cave as *const () as u64;
+        let caves = find(process, &memory);
+        let near = caves
+            .iter()
+            .find(|cave| cave.start.abs_diff(here) < 1 << 30);
+        let near = near.expect("text that fills its last page to the last byte is rare");
+        assert!(near.end % 4096 == 0 && near.end - near.start < 65536);
+    }
+
+    #[test]
+    fn lines_of_maps() {
+        let line = "7f00-8f00 r-xp 00001000 fe:00 1234                     /usr/lib/a b.so";
+        let mapping = mapping(line).expect("a mapping");
+        assert_eq!(mapping.path, "/usr/lib/a b.so");
+        assert!(mapping.executable && mapping.range == (0x7f00..0x8f00));
+        assert!(super::mapping("7f00-8f00 rw-p 00000000 00:00 0").is_none());
+    }
+}
