@@ -1,11 +1,12 @@
 //! Compare the analysis of code with call frame information:
-//! `verify_code ELF [DEBUG-FILE] [--no-symbols]`. The analysis sees ELF
-//! alone; the debug file only serves as truth.
+//! `verify_code ELF [DEBUG-FILE] [--no-symbols] [--list]`. The analysis sees ELF
+//! alone; the debug file only serves as truth. `--list` adds where the two do not agree.
 
 use std::path::Path;
 use std::time::Instant;
 
 use unspool_image::Image;
+use unspool_unwind::code::analyze;
 use unspool_unwind::verify::verify;
 use unspool_unwind::{CompileOptions, Source, Table};
 
@@ -17,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .filter(|argument| !argument.starts_with("--"));
     let path = files
         .next()
-        .ok_or("usage: verify_code ELF [DEBUG-FILE] [--no-symbols]")?;
+        .ok_or("usage: verify_code ELF [DEBUG-FILE] [--no-symbols] [--list]")?;
     let analysed = Image::open(Path::new(path))?;
     let mut image = Image::open(Path::new(path))?;
     if let Some(debug) = files.next() {
@@ -35,12 +36,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("note: {note}");
     }
     let start = Instant::now();
-    let analysis = table.analysis().map_or(0, |analysis| analysis.functions());
-    println!(
-        "code of {analysis} functions in {:?}: {:?} rows, rules",
-        start.elapsed(),
-        table.size(Source::Code)
-    );
+    let functions = analyze(&analysed, symbols).functions();
+    println!("code of {functions} functions in {:?}", start.elapsed());
     let agreement = verify(&analysed, &image, &table, symbols);
     let (agree, unknown, wrong) = agreement.percent();
     println!(
@@ -60,5 +57,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("--");
     worst.sort_by_key(|(_, (unknown, wrong, _))| std::cmp::Reverse((*unknown, *wrong)));
     worst.iter().take(15).for_each(print);
+    if arguments.iter().any(|argument| argument == "--list") {
+        println!("--");
+        for (start, end, verdict) in &agreement.disagreements {
+            println!("{start:#x} {end:#x} {verdict:?}");
+        }
+    }
     Ok(())
 }

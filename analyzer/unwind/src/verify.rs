@@ -40,6 +40,8 @@ pub struct Agreement {
     pub wrong: u64,
     /// By function start: unknown and wrong instructions, and the first address of either.
     pub functions: BTreeMap<u64, (u64, u64, u64)>,
+    /// Runs of instructions that do not agree, in order: first address, one past the last, and how they fared.
+    pub disagreements: Vec<(u64, u64, Verdict)>,
 }
 
 impl Agreement {
@@ -52,6 +54,13 @@ impl Agreement {
     pub fn percent(&self) -> (f64, f64, f64) {
         let of = |n: u64| 100.0 * n as f64 / self.total().max(1) as f64;
         (of(self.agree), of(self.unknown), of(self.wrong))
+    }
+
+    fn note(&mut self, start: u64, end: u64, verdict: Verdict) {
+        match self.disagreements.last_mut() {
+            Some(last) if last.1 == start && last.2 == verdict => last.1 = end,
+            _ => self.disagreements.push((start, end, verdict)),
+        }
     }
 }
 
@@ -94,6 +103,7 @@ pub fn verify(analysed: &Image, image: &Image, truth: &Table, symbols: bool) -> 
                 Verdict::Wrong => agreement.wrong += 1,
             }
             if verdict != Verdict::Agree {
+                agreement.note(at, at + u64::from(len), verdict);
                 let start = image.symbols().containing(at).map_or(row.start, |s| s.svma);
                 let entry = agreement.functions.entry(start).or_insert((0, 0, at));
                 if verdict == Verdict::Wrong {

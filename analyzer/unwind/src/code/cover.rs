@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::text::Text;
+
 /// A set of addresses in executable ranges.
 #[derive(Debug)]
 pub(super) struct Cover {
@@ -17,6 +19,15 @@ impl Cover {
             base,
             bits: vec![0; (size / 64 + 1) as usize],
         }
+    }
+
+    /// These addresses of `text`.
+    pub(super) fn of<'a>(text: &Text<'_>, addresses: impl Iterator<Item = &'a u64>) -> Cover {
+        let mut cover = Cover::new(text.start(), text.end());
+        for &svma in addresses {
+            cover.insert(svma, svma + 1);
+        }
+        cover
     }
 
     pub(super) fn insert(&mut self, start: u64, end: u64) {

@@ -159,6 +159,9 @@ pub enum TableForm {
     Addresses,
     /// Instructions (`add pc, pc, index, lsl #2`).
     Branches,
+    /// One absolute address: a slot of the global offset table, which first holds where the lazy half of a PLT stub
+    /// starts.
+    Slot,
 }
 
 /// Unsigned comparison of a register with a constant, as in a jump table's range check.

@@ -19,7 +19,7 @@ use std::collections::{BinaryHeap, HashSet};
 
 use unspool_image::Arch;
 
-use super::effect::{Effect, Flow, Instruction, Target};
+use super::effect::{Effect, Flow, Instruction, TableForm, Target};
 use super::jump_table::{self, Targets};
 use super::listing::{ALWAYS, Listing};
 use super::machine::Machine;
@@ -62,6 +62,8 @@ pub struct Function {
     pub doubtful: bool,
     /// No path returns or leaves.
     pub endless: bool,
+    /// The stack pointer moves somewhere.
+    pub framed: bool,
     /// Where it returns or leaves, the stack pointer is where it was at the start.
     pub clean: bool,
 }
@@ -544,7 +546,7 @@ impl Follow for Fix<'_> {
         let targets = jump_table::targets(listing, context, at, state);
         if !targets.is_empty() {
             self.tables.push((at, targets));
-        } else if state.has_frame() {
+        } else if state.has_frame() && !is_slot(instruction) {
             self.open = true;
         }
     }
@@ -569,6 +571,7 @@ impl Follow for Report<'_> {
         let function = &mut self.function;
         let end = svma + u64::from(instruction.len);
         function.instructions += 1;
+        function.framed |= state.has_frame();
         match function.spans.last_mut() {
             Some(span) if span.1 == svma => span.1 = end,
             _ => function.spans.push((svma, end)),
@@ -638,6 +641,7 @@ impl Follow for Report<'_> {
             }
             Flow::Indirect(_) | Flow::Table(_) if self.jumps.is_resolved(at) => {
                 let tables = self.jumps.tables.iter().filter(|table| table.0 == at);
+                self.returns |= is_slot(instruction);
                 for &svma in tables.flat_map(|table| &table.1.outside) {
                     let target = Target {
                         svma,
@@ -646,7 +650,7 @@ impl Follow for Report<'_> {
                     function.exits.push((target, state.clone()));
                 }
             }
-            Flow::Return | Flow::Indirect(_) => self.returns = true,
+            Flow::Return | Flow::Indirect(_) | Flow::Table(_) => self.returns = true,
             _ => {}
         }
     }
@@ -674,6 +678,11 @@ fn pushes_link(instruction: &Instruction, machine: &Machine) -> bool {
             matches!(effect, Effect::Store { base, mask, .. }
                 if *base == machine.sp && mask >> machine.ra & 1 == 1)
         })
+}
+
+/// A jump through a slot of the global offset table, which the dynamic linker fills.
+fn is_slot(instruction: &Instruction) -> bool {
+    matches!(instruction.flow, Flow::Table(table) if table.form == TableForm::Slot)
 }
 
 /// An instruction that does nothing.

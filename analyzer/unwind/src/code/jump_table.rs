@@ -56,6 +56,19 @@ pub(super) fn targets(listing: &Listing, context: &Context<'_>, at: u32, state: 
                     let address = text.pointer(place)?;
                     Some(if pointer == 4 { address & !1 } else { address })
                 }),
+                TableForm::Slot => Targets {
+                    inside: text
+                        .pointer(base)
+                        .and_then(|svma| {
+                            listing.position(Target {
+                                svma,
+                                thumb: listing.thumb,
+                            })
+                        })
+                        .into_iter()
+                        .collect(),
+                    outside: Vec::new(),
+                },
                 TableForm::Branches => {
                     if entries.bound.is_none() {
                         return Targets::default();

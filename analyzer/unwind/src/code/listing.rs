@@ -234,7 +234,7 @@ impl Listing {
             // mov lr, pc; bx register
             instruction.flow = Flow::Call(None);
         }
-        if matches!(instruction.flow, Flow::Call(_)) && !context.machine.link {
+        if matches!(instruction.flow, Flow::Call(_)) && !context.text.prologues.is_empty() {
             let next = svma + u64::from(instruction.len);
             instruction.last = super::starts::follows(context.text, next);
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use unspool_image::{Arch, Image};
 
+use super::cover::Cover;
 use super::effect::{Effect, Flow, Instruction, Target};
 use super::text::Text;
 use crate::exidx;
@@ -45,22 +46,44 @@ pub(super) fn known(image: &Image, text: &Text<'_>, symbols: bool) -> BTreeMap<u
     starts
 }
 
+fn target(svma: u64) -> Target {
+    Target { svma, thumb: false }
+}
+
 /// Targets of all calls, read from the first byte of the text to the last without regard to control flow: where code
 /// is not mixed with data, as compilers leave it on x86-64 and AArch64, hardly any is missed or imagined.
 pub(super) fn called(text: &Text<'_>) -> Calls {
     let mut found = Vec::new();
     let mut calls = Calls::default();
     let mut constants = [0u64; 32];
+    let mut joins = Cover::new(text.start(), text.end());
     if text.machine.arch == Arch::Arm {
         return calls;
     }
     for range in text.ranges() {
         let mut at = range.start;
+        // Control does not come from the instruction before.
+        let mut fresh = true;
+        let mut padded = true;
         while at < range.end {
             let Some(instruction) = text.decode(at, false) else {
                 at += 1 << text.machine.shift;
+                fresh = true;
                 continue;
             };
+            if at & 15 == 0
+                && match (is_landing(text, at), is_prologue(text, target(at))) {
+                    (true, true) => true,
+                    (false, true) => fresh || padded,
+                    // What catches exceptions has no space before it.
+                    (true, false) => padded,
+                    (false, false) => false,
+                }
+            {
+                calls.prologues.push(at);
+            }
+            fresh = ends(&instruction);
+            padded = padding(text, at, false).is_some();
             for &effect in instruction.effects() {
                 match effect {
                     Effect::Constant { to, value } => {
@@ -79,10 +102,14 @@ pub(super) fn called(text: &Text<'_>) -> Calls {
                     _ => {}
                 }
             }
-            if let Flow::Call(Some(target)) = instruction.flow
-                && text.is_text(target.svma)
-            {
-                found.push((target.svma, at + u64::from(instruction.len)));
+            match instruction.flow {
+                Flow::Call(Some(target)) if text.is_text(target.svma) => {
+                    found.push((target.svma, at + u64::from(instruction.len)));
+                }
+                Flow::Jump(target) | Flow::Branch(target) | Flow::IfZero { target, .. } => {
+                    joins.insert(target.svma, target.svma + 1);
+                }
+                _ => {}
             }
             at += u64::from(instruction.len);
         }
@@ -95,18 +122,63 @@ pub(super) fn called(text: &Text<'_>) -> Calls {
     found.sort_unstable();
     calls.targets = found.iter().map(|call| call.0).collect();
     calls.targets.dedup();
+    calls.prologues.retain(|&start| !joins.contains(start));
+    let starts = Cover::of(text, calls.targets.iter().chain(&calls.prologues));
     for sites in found.chunk_by(|a, b| a.0 == b.0) {
-        let last = |next: u64| {
-            padding(text, next, false).is_some()
-                || calls.targets.binary_search(&next).is_ok()
-                || !text.is_text(next)
-        };
-        let ending = sites.iter().filter(|site| last(site.1)).count();
-        if sites.len() >= 2 && ending * 10 >= sites.len() * 6 {
+        let mut behind = Behind::default();
+        for &(_, next) in sites {
+            behind.count(text, next, &starts, &joins);
+        }
+        if behind.is_nothing() {
             calls.silent.push(sites[0].0);
         }
     }
     calls
+}
+
+/// What is behind the calls of one function, in numbers of calls.
+#[derive(Debug, Default)]
+struct Behind {
+    /// Nothing, or another function: only a call that does not return is at a function's end.
+    end: usize,
+    /// Code that is jumped to, and may be behind any call.
+    join: usize,
+    /// Other code: behind a call that does not return, only what catches exceptions.
+    other: usize,
+}
+
+impl Behind {
+    fn count(&mut self, text: &Text<'_>, next: u64, starts: &Cover, joins: &Cover) {
+        let mut at = next;
+        while text.is_text(at)
+            && let Some(len) = padding(text, at, false)
+        {
+            at += len;
+        }
+        if !text.is_text(at) || starts.contains(at) {
+            self.end += 1;
+        } else if joins.contains(at) || is_landing(text, at) {
+            self.join += 1;
+        } else if at > next {
+            // Space is left before what is jumped to, and before functions.
+            self.end += 1;
+        } else {
+            self.other += 1;
+        }
+    }
+
+    /// Whether the function does not return.
+    fn is_nothing(&self) -> bool {
+        let sites = self.end + self.join + self.other;
+        let most = (self.end + self.join) * 10 >= sites * 6;
+        let plain = self.other == 0 && (self.end >= 2 || sites >= 8 && self.end > 0);
+        sites >= 2 && most && (plain || self.end * 8 >= sites && self.end >= 2)
+    }
+}
+
+/// Whether `svma` is marked as a place that control comes to indirectly: `endbr64`.
+pub(super) fn is_landing(text: &Text<'_>, svma: u64) -> bool {
+    text.machine.arch == Arch::X86_64 && text.bytes(svma).starts_with(&[0xf3, 0x0f, 0x1e, 0xfa])
 }
 
 /// What calls say about functions.
@@ -116,6 +188,8 @@ pub(super) struct Calls {
     pub(super) references: Vec<u64>,
     /// Functions that are called, in order.
     pub(super) targets: Vec<u64>,
+    /// Prologues that control comes to neither from the instruction before nor by a jump, in order.
+    pub(super) prologues: Vec<u64>,
     /// Those behind most calls of which there is only space, or another function: they do not return.
     pub(super) silent: Vec<u64>,
 }
@@ -147,7 +221,7 @@ pub(super) fn extent(text: &Text<'_>, start: u64, end: u64) -> u64 {
             {
                 next += len;
             }
-            if furthest <= next && (next > at || next & 15 == 0) {
+            if furthest < next && (next > at || next & 15 == 0) {
                 return next.min(end);
             }
         }
@@ -203,18 +277,13 @@ pub(crate) fn padding(text: &Text<'_>, svma: u64, thumb: bool) -> Option<u64> {
     }
 }
 
-/// Whether space and then a function's prologue follow at `svma`: no loop, which is aligned too, starts by saving
-/// registers.
+/// Whether a function's prologue follows at `svma`, maybe behind space.
 pub(super) fn follows(text: &Text<'_>, svma: u64) -> bool {
     let mut at = svma;
     while let Some(len) = padding(text, at, false).filter(|_| at < svma + 16) {
         at += len;
     }
-    let target = Target {
-        svma: at,
-        thumb: false,
-    };
-    at > svma && at & 15 == 0 && is_prologue(text, target)
+    text.prologues.binary_search(&at).is_ok()
 }
 
 /// Whether control cannot go on behind an instruction.
@@ -227,28 +296,37 @@ pub(super) fn ends(instruction: &Instruction) -> bool {
 }
 
 /// Whether one of the first instructions at `target` saves the link register below the stack pointer; on x86-64, any
-/// register that calls preserve, or makes room.
+/// register that calls preserve. On both 64-bit machines, making room is enough.
 pub(super) fn is_prologue(text: &Text<'_>, target: Target) -> bool {
     let machine = text.machine;
-    let saved = if machine.link {
-        1 << machine.ra
-    } else {
-        machine.preserved
+    let (saved, window) = match machine.arch {
+        Arch::Arm => (1 << machine.ra, 3),
+        _ if machine.link => (1 << machine.ra, 6),
+        _ => (machine.preserved, 5),
     };
     let mut at = target.svma;
-    for _ in 0..3 {
+    for count in 0..window {
         let Some(instruction) = text.decode(at, target.thumb) else {
             return false;
         };
-        let saves = instruction.effects().iter().any(|effect| {
-            matches!(effect, Effect::Store { base, mask, .. }
-                if *base == machine.sp && mask & saved != 0)
-                || !machine.link
-                    && matches!(effect, Effect::Add { to, from, by }
-                        if *to == machine.sp && from == to && *by < 0)
+        let saves = instruction.effects().iter().any(|effect| match *effect {
+            Effect::Store { base, mask, .. } => base == machine.sp && mask & saved != 0,
+            Effect::Add { to, from, by } => {
+                machine.arch != Arch::Arm && count < 3 && to == machine.sp && from == to && by < 0
+            }
+            _ => false,
         });
         if saves {
             return true;
+        }
+        // Some functions save registers only where they need them.
+        let stops = match machine.arch {
+            Arch::Arm => false,
+            Arch::X86_64 => ends(&instruction),
+            _ => instruction.flow != Flow::Next,
+        };
+        if stops {
+            return false;
         }
         at += u64::from(instruction.len);
     }

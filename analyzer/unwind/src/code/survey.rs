@@ -68,8 +68,15 @@ impl<'i> Survey<'i> {
         for svma in calls.targets {
             self.starts.entry(svma).or_insert(false);
         }
+        // Elsewhere, what a jump table leads to may push arguments.
+        for &svma in &calls.prologues {
+            if self.text.machine.link || starts::is_landing(&self.text, svma) {
+                self.starts.entry(svma).or_insert(false);
+            }
+        }
         self.text.silent.extend(calls.silent);
         self.text.references = calls.references;
+        self.text.prologues = calls.prologues;
         let open = self.starts.keys().copied().collect();
         self.functions(open, show);
         self.infer_silent(show);
@@ -288,7 +295,10 @@ impl<'i> Survey<'i> {
         }
         // A jump without a frame to where another function has one is no tail call.
         let inside = |target: &Target| {
-            reached.contains(target.svma) && !self.starts.contains_key(&target.svma)
+            let mut before = self.done.range(..=target.svma);
+            reached.contains(target.svma)
+                && !self.starts.contains_key(&target.svma)
+                && before.next_back().is_none_or(|(_, other)| other.framed)
         };
         function.clean && !function.exits.iter().any(|(target, _)| inside(target))
     }
@@ -524,7 +534,7 @@ impl<'i> Survey<'i> {
                 return (at + 1).next_multiple_of(16);
             };
             at += u64::from(instruction.len);
-            if starts::ends(&instruction) {
+            if starts::ends(&instruction) || self.text.prologues.binary_search(&at).is_ok() {
                 *fresh = true;
                 return at;
             }

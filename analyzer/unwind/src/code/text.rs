@@ -23,6 +23,8 @@ pub(crate) struct Text<'i> {
     pub(crate) silent: HashSet<u64>,
     /// Addresses of data that code names; sorted.
     pub(crate) references: Vec<u64>,
+    /// Prologues that control comes to neither from the instruction before nor by a jump to them; sorted.
+    pub(crate) prologues: Vec<u64>,
     /// Where data is relocated, and what it then holds; sorted.
     pub(crate) relocations: Vec<(u64, u64)>,
 }
@@ -46,6 +48,7 @@ impl<'i> Text<'i> {
             silent: HashSet::new(),
             relocations: Vec::new(),
             references: Vec::new(),
+            prologues: Vec::new(),
         }
     }
 
@@ -60,6 +63,7 @@ impl<'i> Text<'i> {
             silent: HashSet::new(),
             relocations: Vec::new(),
             references: Vec::new(),
+            prologues: Vec::new(),
         }
     }
 

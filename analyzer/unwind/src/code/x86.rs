@@ -94,12 +94,16 @@ impl Form {
 
     /// Where a jump or call goes that is relative to the next instruction.
     fn target(&self, svma: u64) -> Target {
-        let next = svma.wrapping_add(u64::from(self.len));
         Target {
-            svma: next.wrapping_add_signed(self.immediate),
+            svma: next(self, svma).wrapping_add_signed(self.immediate),
             thumb: false,
         }
     }
+}
+
+/// Address of the next instruction.
+fn next(form: &Form, svma: u64) -> u64 {
+    svma.wrapping_add(u64::from(form.len))
 }
 
 fn add(to: u8, from: u8, by: i32) -> Effect {
@@ -270,7 +274,7 @@ fn primary(form: &Form, svma: u64) -> Instruction {
             2 | 3 => new(form).clobber(form.rm_mask(op == 0xf6)),
             _ => new(form).clobber(1 << RAX | 1 << RDX),
         },
-        0xff => indirect(form),
+        0xff => indirect(form, svma),
         _ => new(form),
     }
 }
@@ -370,8 +374,8 @@ fn lea(form: &Form, svma: u64) -> Instruction {
             }
         }
         Operand::Relative(offset) => {
-            let next = svma.wrapping_add(u64::from(form.len));
-            constant(form, to, next.wrapping_add_signed(i64::from(offset)) as i64)
+            let svma = next(form, svma).wrapping_add_signed(i64::from(offset));
+            constant(form, to, svma as i64)
         }
         _ => writes(form, to),
     }
@@ -408,7 +412,7 @@ fn indexed(form: &Form, memory: Memory, size: u8, _svma: u64) -> Instruction {
 }
 
 /// Group 5
-fn indirect(form: &Form) -> Instruction {
+fn indirect(form: &Form, svma: u64) -> Instruction {
     match form.reg & 7 {
         0 | 1 => new(form).clobber(form.rm_mask(false)),
         2 | 3 => new(form).flow(Flow::Call(None)),
@@ -425,6 +429,11 @@ fn indirect(form: &Form) -> Instruction {
                     svma: base.is_none().then_some(u64::from(offset as u32)),
                     base: base.map_or(RSP, |base| NUMBERS[usize::from(base & 15)]),
                     form: TableForm::Addresses,
+                }),
+                Operand::Relative(offset) => Flow::Table(Table {
+                    svma: Some(next(form, svma).wrapping_add_signed(i64::from(offset))),
+                    base: RSP,
+                    form: TableForm::Slot,
                 }),
                 _ => Flow::Indirect(None),
             };
