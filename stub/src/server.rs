@@ -158,11 +158,7 @@ impl Server {
                 if self.terminated {
                     return Ok(());
                 }
-                let process = self.debuggee.process.as_mut();
-                match process.and_then(|process| process.poll()) {
-                    Some(stop) => session.stopped(&mut self.debuggee, stop),
-                    None => session.tell_of_threads(&mut self.debuggee),
-                }
+                session.program_moved(&mut self.debuggee);
             }
             if awake.client {
                 match stream.read(&mut buffer) {
@@ -198,6 +194,7 @@ impl Server {
 
     /// A client that is gone can neither stop nor resume: the next one finds the program halted.
     fn halt(&mut self) {
+        self.debuggee.stop_all();
         let process = self.debuggee.process.as_mut();
         if let Some(stop) = process.and_then(|process| process.interrupt()) {
             self.debuggee.last_stop = Some(stop);

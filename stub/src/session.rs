@@ -3,6 +3,7 @@
 pub(crate) mod debuggee;
 pub(crate) mod framing;
 mod front;
+mod notices;
 mod signal;
 mod stop_reply;
 mod stub;
@@ -15,6 +16,7 @@ use crate::tracee::Stop;
 use debuggee::Debuggee;
 use framing::{Framing, Incoming};
 use front::Answer;
+use notices::Notices;
 use stop_reply::Dialect;
 use stub::Stub;
 
@@ -50,6 +52,8 @@ pub(crate) struct Session {
     libraries: Vec<u8>,
     /// The table of the system's that is being read.
     os_table: Vec<u8>,
+    /// Stops that the client has not seen (non-stop).
+    notices: Notices,
     outcome: Option<Outcome>,
 }
 
@@ -68,6 +72,7 @@ impl Session {
             threads: Vec::new(),
             libraries: Vec::new(),
             os_table: Vec::new(),
+            notices: Notices::default(),
             outcome: None,
         }
     }
@@ -124,7 +129,36 @@ impl Session {
         debuggee.last_stop = Some(stop);
     }
 
+    /// The kernel has something to say about the program.
+    pub(crate) fn program_moved(&mut self, debuggee: &mut Debuggee) {
+        let process = debuggee.process.as_mut();
+        match process.and_then(|process| process.poll()) {
+            Some(stop) => self.stopped(debuggee, stop),
+            None => self.tell_of_threads(debuggee),
+        }
+        self.tell_of_stops(debuggee);
+    }
+
+    /// Sends the stops of single threads.
+    fn tell_of_stops(&mut self, debuggee: &mut Debuggee) {
+        let Some(process) = &mut debuggee.process else {
+            return;
+        };
+        for stop in process.take_stops() {
+            let reply = self.dialect.stop_reply(process, &stop);
+            if let Some(notice) = self.notices.push(&stop, reply) {
+                self.framing.notify(&notice);
+            }
+        }
+    }
+
     fn interrupt(&mut self, debuggee: &mut Debuggee) {
+        if debuggee.non_stop {
+            if let Some(process) = debuggee.live() {
+                process.interrupt_one();
+            }
+            return;
+        }
         let stop = debuggee.process.as_mut().and_then(|p| p.interrupt());
         if let Some(stop) = stop {
             self.stopped(debuggee, stop);
@@ -141,6 +175,8 @@ impl Session {
                 }
             }
         }
+        // What a packet brought about is told after its reply.
+        self.tell_of_stops(debuggee);
         if debuggee.exit_requested {
             self.outcome = Some(Outcome::Exit);
         }

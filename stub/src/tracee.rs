@@ -12,6 +12,7 @@ mod events;
 pub(crate) mod libraries;
 pub(crate) mod log;
 mod memory;
+mod non_stop;
 mod passing;
 pub(crate) mod process;
 mod resume;

@@ -37,6 +37,8 @@ pub(crate) struct Debuggee {
     pub(crate) program: Program,
     /// What the present client wants to be told; every process it gets inherits it.
     pub(crate) wishes: Wishes,
+    /// Threads are stopped one by one.
+    pub(crate) non_stop: bool,
     /// The client asked the server to end (`monitor exit`).
     pub(crate) exit_requested: bool,
     /// Why the process is halted.
@@ -55,6 +57,7 @@ impl Debuggee {
             original: program.clone(),
             program,
             wishes: Wishes::default(),
+            non_stop: false,
             exit_requested: false,
             last_stop: None,
             failure: None,
@@ -93,6 +96,7 @@ impl Debuggee {
 
     fn take(&mut self, mut process: Process) {
         process.wishes = self.wishes.clone();
+        process.set_non_stop(self.non_stop);
         self.last_stop = Some(Stop::Thread(process.current(), Cause::Ready));
         self.process = Some(process);
     }
@@ -109,6 +113,15 @@ impl Debuggee {
     pub(crate) fn client_left(&mut self) {
         self.files.clear();
         self.wish(|wishes| *wishes = Wishes::default());
+    }
+
+    /// Ends non-stop mode: all threads are halted.
+    pub(crate) fn stop_all(&mut self) {
+        if std::mem::take(&mut self.non_stop)
+            && let Some(process) = &mut self.process
+        {
+            process.set_non_stop(false);
+        }
     }
 
     /// Why the process is halted, as far as that is still true.

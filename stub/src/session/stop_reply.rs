@@ -100,6 +100,7 @@ impl Dialect {
         let number = match cause {
             Cause::Signal(number) => signal::to_gdb(*number),
             Cause::Interrupt => signal::to_gdb(libc::SIGINT),
+            Cause::Halted => 0,
             _ => signal::to_gdb(libc::SIGTRAP),
         };
         if self.no_details {

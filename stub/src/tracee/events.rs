@@ -20,18 +20,18 @@ impl Process {
     pub(crate) fn poll(&mut self) -> Option<Stop> {
         while let Ok(Some((tid, status))) = wait(None, false) {
             self.handle(tid, status);
-            if self.eventful && self.going {
+            if self.eventful && self.going && !self.non_stop {
                 break;
             }
         }
         if self.children_wait() {
             self.halt();
-            if self.going && !self.eventful {
+            if self.going && (self.non_stop || !self.eventful) {
                 self.start_all();
             }
         }
         self.pass_strays();
-        if !self.going {
+        if !self.going || self.non_stop {
             return None;
         }
         if self.eventful {
@@ -119,24 +119,12 @@ impl Process {
             None => *self.threads.iter_mut().find(|(_, thread)| due(thread))?.0,
         };
         let thread = self.threads.get_mut(&tid)?;
-        let cause = match thread.pending.pop_front()? {
-            Pending::Breakpoint(_) => Cause::Breakpoint,
-            Pending::Call(number, true) => Cause::CallEntry(number),
-            Pending::Call(number, false) => Cause::CallReturn(number),
-            Pending::Watch(watch) => Cause::Watch(watch),
-            Pending::Step => Cause::Step,
-            Pending::Created => Cause::Created,
-            Pending::Exec(path) => Cause::Exec(path),
-            Pending::Signal(info) => {
-                thread.shown_signal = Some(info);
-                Cause::Signal(info.signal())
-            }
-        };
+        let cause = thread.take_cause()?;
         Some(Stop::Thread(tid, cause))
     }
 
     /// Remembers what the client is about to see.
-    fn show(&mut self, stop: &Stop) {
+    pub(super) fn show(&mut self, stop: &Stop) {
         if let Stop::Thread(tid, _) = stop {
             self.shown = *tid;
             if let Some(thread) = self.threads.get_mut(tid) {
@@ -268,7 +256,7 @@ impl Process {
             thread.go(Motion::Continue, 0);
             return;
         }
-        if self.awaited_stop(tid) {
+        if self.awaited_stop(tid) || self.wanted_stop(tid) {
             return;
         }
         let newborn = self
@@ -361,6 +349,16 @@ impl Process {
                 } else {
                     self.report(tid, Pending::Breakpoint(at));
                 }
+                return true;
+            }
+            // Taken out between the trap and its report, while others ran.
+            if self.non_stop
+                && arch::TRAP_ADVANCE != 0
+                && !self.is_trap(at)
+                && let Some(stopped) = self.stopped(tid)
+                && stopped.set_pc(at).is_ok()
+            {
+                self.quiet(tid);
                 return true;
             }
         }

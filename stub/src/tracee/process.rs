@@ -51,6 +51,8 @@ pub(crate) enum Cause {
     Step,
     /// The client asked for it.
     Interrupt,
+    /// The client asked for this thread, and no signal is to be shown.
+    Halted,
     /// It has just been created.
     Created,
     /// It executed this file.
@@ -141,6 +143,8 @@ pub(crate) struct Process {
     pub(super) default_action: Action,
     /// Between a resume and the stop that follows.
     pub(super) going: bool,
+    /// Threads are stopped one by one.
+    pub(super) non_stop: bool,
     /// All threads are being stopped.
     pub(super) halting: bool,
     /// Something has happened that ends the going.
@@ -172,6 +176,7 @@ impl Process {
             log: Log::default(),
             default_action: Action::Hold,
             going: false,
+            non_stop: false,
             halting: false,
             eventful: false,
             strays: Vec::new(),

@@ -40,7 +40,7 @@ impl Action {
     }
 
     /// The same, with the signal taken out: what remains after it has been delivered.
-    fn without_signal(self) -> Action {
+    pub(super) fn without_signal(self) -> Action {
         match self {
             Action::Continue(_) => Action::Continue(0),
             Action::Step(_) => Action::Step(0),
@@ -98,7 +98,7 @@ impl Process {
     }
 
     /// Drops what is no longer true: hits of traps that have been removed, steps nobody waits for.
-    fn drop_stale(&mut self) {
+    pub(super) fn drop_stale(&mut self) {
         for thread in self.threads.values_mut() {
             if thread.action == Action::Hold {
                 continue;
@@ -119,7 +119,7 @@ impl Process {
     }
 
     /// Moves the signals that the client wants delivered to where they are delivered from.
-    fn take_signals(&mut self) {
+    pub(super) fn take_signals(&mut self) {
         for thread in self.threads.values_mut() {
             if thread.action == Action::Hold {
                 continue;
@@ -136,7 +136,7 @@ impl Process {
         }
     }
 
-    fn step_over_traps(&mut self) {
+    pub(super) fn step_over_traps(&mut self) {
         if self.breakpoints.is_empty() {
             return;
         }
@@ -164,7 +164,7 @@ impl Process {
     }
 
     /// Where the thread stands on a trap that it is to be taken over.
-    fn answered_trap(&mut self, tid: Tid) -> Option<u64> {
+    pub(super) fn answered_trap(&mut self, tid: Tid) -> Option<u64> {
         let thread = self.threads.get_mut(&tid)?;
         let at = thread.shown_at?;
         // A handler for the instruction's own fault comes before its next attempt; so does one that a step is to
@@ -306,6 +306,10 @@ impl Process {
         let (State::Stopped(stopped), true) = (&thread.state, thread.action != Action::Hold) else {
             return;
         };
+        if self.non_stop && !thread.pending.is_empty() {
+            // To be reported first.
+            return;
+        }
         let at = stopped.at();
         let motion = if thread.action.is_step() {
             Motion::Step

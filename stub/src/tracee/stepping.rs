@@ -198,7 +198,7 @@ impl Process {
                 }
             }
         }
-        if self.going && !self.eventful {
+        if self.going && (self.non_stop || !self.eventful) {
             self.start_all();
         }
     }

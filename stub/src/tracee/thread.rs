@@ -10,6 +10,7 @@ use crate::arch::{self, Register};
 use crate::sys::Tid;
 use crate::sys::ptrace::{self, SignalInfo};
 
+use super::process::Cause;
 use super::resume::Action;
 use super::stepping::Awaited;
 
@@ -260,6 +261,8 @@ pub(crate) enum Pending {
     Call(u64, bool),
     /// It touched what is watched.
     Watch(Watch),
+    /// The client wanted it.
+    Wanted(Cause),
     /// It made the step it was asked to make.
     Step,
     /// A signal is to be delivered, if the client agrees.
@@ -296,6 +299,8 @@ pub(crate) struct Thread {
     pub(crate) after_call: Option<Vec<(u64, usize)>>,
     /// It is in a system call whose beginning was seen.
     pub(crate) in_call: bool,
+    /// The client wants it to stop, and is to be told this.
+    pub(crate) wanted: Option<Cause>,
     /// Not yet seen to stop for the first time.
     pub(crate) newborn: bool,
     /// The child for which it waits in vfork(2): until that one is gone, it cannot stop.
@@ -319,6 +324,7 @@ impl Thread {
             dealt_with: Vec::new(),
             after_call: None,
             in_call: false,
+            wanted: None,
             newborn: false,
             vfork_child: None,
         }
@@ -330,6 +336,24 @@ impl Thread {
             State::Stopped(stopped) => Some(stopped),
             _ => None,
         }
+    }
+
+    /// Takes the first thing that happened to it.
+    pub(crate) fn take_cause(&mut self) -> Option<Cause> {
+        Some(match self.pending.pop_front()? {
+            Pending::Breakpoint(_) => Cause::Breakpoint,
+            Pending::Call(number, true) => Cause::CallEntry(number),
+            Pending::Call(number, false) => Cause::CallReturn(number),
+            Pending::Watch(watch) => Cause::Watch(watch),
+            Pending::Wanted(cause) => cause,
+            Pending::Step => Cause::Step,
+            Pending::Created => Cause::Created,
+            Pending::Exec(path) => Cause::Exec(path),
+            Pending::Signal(info) => {
+                self.shown_signal = Some(info);
+                Cause::Signal(info.signal())
+            }
+        })
     }
 
     /// The kernel reported that it stopped.

@@ -19,22 +19,26 @@ impl Process {
         }
         let mut wanted = self.watches.clone();
         wanted.push(watch);
-        if !arch::can_watch(self.current(), &wanted) {
-            return Ok(false);
-        }
-        let former = std::mem::replace(&mut self.watches, wanted);
-        self.watch_all().inspect_err(|_| {
-            self.watches = former;
-            // What it was before.
-            let _ = self.watch_all();
-        })?;
-        Ok(true)
+        self.standing_still(|process| {
+            if !arch::can_watch(process.current(), &wanted) {
+                return Ok(false);
+            }
+            let former = std::mem::replace(&mut process.watches, wanted);
+            process.watch_all().inspect_err(|_| {
+                process.watches = former;
+                // What it was before.
+                let _ = process.watch_all();
+            })?;
+            Ok(true)
+        })
     }
 
     /// Watches it no longer. Removing what is not there is no error.
     pub(crate) fn unwatch(&mut self, watch: Watch) -> Result<(), Errno> {
-        self.watches.retain(|other| *other != watch);
-        self.watch_all()
+        self.standing_still(|process| {
+            process.watches.retain(|other| *other != watch);
+            process.watch_all()
+        })
     }
 
     /// Watches nothing any more.

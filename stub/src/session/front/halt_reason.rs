@@ -3,16 +3,42 @@
 use super::Answer;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
+use crate::tracee::{Cause, Stop};
 
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+    if debuggee.non_stop {
+        return held_threads(session, debuggee);
+    }
     let stop = debuggee.halt_reason();
     match (stop, &mut debuggee.process) {
         (Some(stop), Some(process)) => {
-            if let crate::tracee::Stop::Thread(tid, _) = stop {
+            if let Stop::Thread(tid, _) = stop {
                 session.selected = Some(tid);
             }
             Answer::Reply(session.dialect.stop_reply(process, &stop))
         }
         _ => Answer::Reply(b"W00".to_vec()),
     }
+}
+
+/// In non-stop mode: the first of the threads that are held; `vStopped` asks for the others. `OK`: all run.
+fn held_threads(session: &mut Session, debuggee: &mut Debuggee) -> Answer {
+    let last = debuggee.halt_reason();
+    let Some(process) = &mut debuggee.process else {
+        return Answer::Reply(b"W00".to_vec());
+    };
+    session.notices.clear();
+    for tid in process.held_threads() {
+        let stop = match &last {
+            Some(stop @ Stop::Thread(stopped, _)) if *stopped == tid => stop.clone(),
+            _ => Stop::Thread(tid, Cause::Halted),
+        };
+        let reply = session.dialect.stop_reply(process, &stop);
+        // Not a notification: the first is the reply to this packet.
+        session.notices.push(&stop, reply);
+    }
+    session
+        .notices
+        .first()
+        .map_or_else(Answer::ok, Answer::Reply)
 }

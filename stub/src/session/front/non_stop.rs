@@ -1,13 +1,29 @@
-//! `QNonStop`: all-stop is what there is.
+//! `QNonStop` and `vStopped`: threads are stopped one by one, and the client is told by notifications.
+
+use nix::errno::Errno;
 
 use super::Answer;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 
-pub(super) fn answer(_: &mut Session, _: &mut Debuggee, rest: &[u8]) -> Answer {
-    if rest == b"0" {
-        Answer::ok()
-    } else {
-        Answer::Reply(Vec::new())
+pub(super) fn switch(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    let on = match rest {
+        b"0" => false,
+        b"1" => true,
+        _ => return Answer::error(Errno::EINVAL),
+    };
+    debuggee.non_stop = on;
+    session.notices.clear();
+    if let Some(process) = &mut debuggee.process {
+        process.set_non_stop(on);
     }
+    Answer::ok()
+}
+
+/// `vStopped`: the client has seen the last one.
+pub(super) fn next_stop(session: &mut Session, _: &mut Debuggee, _: &[u8]) -> Answer {
+    session
+        .notices
+        .next()
+        .map_or_else(Answer::ok, Answer::Reply)
 }

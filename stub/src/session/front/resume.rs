@@ -94,6 +94,9 @@ fn resume(
     asked: &[(Action, ThreadName)],
 ) -> Answer {
     let selected = session.thread(debuggee);
+    if debuggee.non_stop {
+        return resume_some(session, debuggee, asked);
+    }
     let Some(process) = &mut debuggee.process else {
         return Answer::error(Errno::ESRCH);
     };
@@ -114,6 +117,30 @@ fn resume(
         session.stopped(debuggee, stop);
     }
     Answer::Nothing
+}
+
+/// In non-stop mode: the threads that are named do that, all others what they did; the reply comes at once.
+fn resume_some(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    asked: &[(Action, ThreadName)],
+) -> Answer {
+    let Some(process) = debuggee.live() else {
+        return Answer::error(Errno::ESRCH);
+    };
+    let named = |tid: Tid| {
+        let mut asked = asked.iter();
+        let action = asked.find(|(_, thread)| match thread {
+            ThreadName::All | ThreadName::Any => true,
+            ThreadName::One(one) => tid == *one,
+        });
+        action.map(|(action, _)| *action)
+    };
+    let all = asked.iter().find(|(_, thread)| *thread == ThreadName::All);
+    let others = all.map(|(action, _)| *action);
+    let notices = &session.notices;
+    process.resume_some(|tid| named(tid).filter(|_| !notices.hold(tid)), others);
+    Answer::ok()
 }
 
 fn parse(rest: &[u8]) -> Option<Vec<(Action, ThreadName)>> {

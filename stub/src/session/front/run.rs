@@ -46,6 +46,13 @@ pub(super) fn attach(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     if let Some(failure) = &debuggee.failure {
         crate::say!("{}: {failure}", crate::NAME);
     }
+    if debuggee.non_stop
+        && let Some(process) = debuggee.live()
+    {
+        // Each thread's stop is told for itself.
+        process.announce_all();
+        return Answer::ok();
+    }
     match replies.into_iter().next_back() {
         Some(reply) if reply.starts_with(b"T") => {
             session.selected = None;

@@ -1,0 +1,49 @@
+//! Stops as notifications (GDB manual, "Notification Packets"): one is sent, the client asks for the others with
+//! `vStopped`, and nothing more is sent before it has seen them all.
+
+use std::collections::VecDeque;
+
+use crate::sys::Tid;
+use crate::tracee::Stop;
+
+/// The stops a client has not seen.
+#[derive(Default)]
+pub(super) struct Notices {
+    /// The first one has been sent.
+    queue: VecDeque<(Option<Tid>, Vec<u8>)>,
+}
+
+impl Notices {
+    /// Adds a stop and the reply that says it. The body of a notification, if one is to be sent.
+    pub(super) fn push(&mut self, stop: &Stop, reply: Vec<u8>) -> Option<Vec<u8>> {
+        let first = self.queue.is_empty();
+        let notice = first.then(|| [b"Stop:", &reply[..]].concat());
+        let tid = match stop {
+            Stop::Thread(tid, _) => Some(*tid),
+            _ => None,
+        };
+        self.queue.push_back((tid, reply));
+        notice
+    }
+
+    /// The client has seen the first; the next one.
+    pub(super) fn next(&mut self) -> Option<Vec<u8>> {
+        self.queue.pop_front();
+        self.queue.front().map(|(_, reply)| reply.clone())
+    }
+
+    /// The one that the client was told last, again.
+    pub(super) fn first(&self) -> Option<Vec<u8>> {
+        self.queue.front().map(|(_, reply)| reply.clone())
+    }
+
+    /// Whether a stop of this thread is among them: it is not the client's yet to resume.
+    pub(super) fn hold(&self, tid: Tid) -> bool {
+        self.queue.iter().any(|(other, _)| *other == Some(tid))
+    }
+
+    /// Forgets all.
+    pub(super) fn clear(&mut self) {
+        self.queue.clear();
+    }
+}

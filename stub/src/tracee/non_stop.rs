@@ -1,0 +1,158 @@
+//! Non-stop: each thread is halted and resumed for itself, and what happens to one is reported while the
+//! others run (GDB manual, "Non-Stop Mode").
+//!
+//! The process is going all the time. A thread with something to report stays where it is, is reported by
+//! [`take_stops`](Process::take_stops) and held from then on. What needs everybody's standstill, as a
+//! step over a trap does, halts all and starts again those that ran.
+
+use crate::sys::Tid;
+
+use super::process::{Cause, Process, Stop};
+use super::resume::Action;
+use super::thread::{Pending, State};
+
+impl Process {
+    /// Changes between stopping all and stopping one. All are halted afterwards, or none that was running.
+    pub(crate) fn set_non_stop(&mut self, on: bool) {
+        if on == self.non_stop || self.end.is_some() {
+            return;
+        }
+        self.non_stop = on;
+        if on {
+            // Held until each is told to go.
+            for thread in self.threads.values_mut() {
+                thread.action = Action::Hold;
+            }
+            self.going = true;
+        } else {
+            self.halt();
+            self.going = false;
+        }
+    }
+
+    /// Has every thread reported that is held.
+    pub(crate) fn announce_all(&mut self) {
+        for thread in self.threads.values_mut() {
+            if thread.action == Action::Hold && thread.stopped().is_some() {
+                thread.action = Action::Continue(0);
+                thread.pending.push_back(Pending::Wanted(Cause::Halted));
+            }
+        }
+    }
+
+    /// Does to each thread what `action` says, unless that is nothing. Only threads that are held can be
+    /// resumed, and only those that are not can be held; `others` is what new threads do.
+    pub(crate) fn resume_some(
+        &mut self,
+        action: impl Fn(Tid) -> Option<Action>,
+        others: Option<Action>,
+    ) {
+        if let Some(others) = others {
+            self.default_action = others.without_signal();
+        }
+        for (tid, thread) in &mut self.threads {
+            let held = thread.action == Action::Hold;
+            match action(*tid) {
+                Some(Action::Hold) if !held => {
+                    thread.wanted = Some(Cause::Halted);
+                    if let State::Running(running) = &thread.state {
+                        running.interrupt();
+                    }
+                }
+                Some(action) if held && action != Action::Hold => thread.action = action,
+                _ => {}
+            }
+        }
+        self.resumed = true;
+        self.take_signals();
+        self.drop_stale();
+        let tids: Vec<Tid> = self.threads.keys().copied().collect();
+        let over = |tid: &Tid| self.answered_trap(*tid).is_some();
+        if tids.iter().any(over) {
+            self.halt();
+            self.step_over_traps();
+        }
+        self.start_all();
+    }
+
+    /// Asks one thread that runs to stop, as if by the terminal's interrupt key.
+    pub(crate) fn interrupt_one(&mut self) {
+        let mut threads = self.threads.values_mut();
+        let Some(thread) = threads.find(|thread| thread.action != Action::Hold) else {
+            return;
+        };
+        thread.wanted = Some(Cause::Interrupt);
+        if let State::Running(running) = &thread.state {
+            running.interrupt();
+        }
+    }
+
+    /// What is to be reported by now. The threads it is about are held until they are resumed.
+    pub(crate) fn take_stops(&mut self) -> Vec<Stop> {
+        if !self.non_stop || !self.going {
+            return Vec::new();
+        }
+        let mut stops: Vec<Stop> = self
+            .exits
+            .drain(..)
+            .map(|(tid, code)| Stop::ThreadExited(tid, code))
+            .collect();
+        let tids: Vec<Tid> = self.threads.keys().copied().collect();
+        for tid in tids {
+            let Some(thread) = self.threads.get_mut(&tid) else {
+                continue;
+            };
+            if thread.action == Action::Hold || thread.stopped().is_none() {
+                continue;
+            }
+            let Some(cause) = thread.take_cause() else {
+                continue;
+            };
+            thread.action = Action::Hold;
+            thread.wanted = None;
+            stops.push(Stop::Thread(tid, cause));
+        }
+        for stop in &stops {
+            self.show(stop);
+        }
+        if let Some(end) = &self.end {
+            stops.push(end.clone());
+            self.going = false;
+        }
+        self.eventful = false;
+        stops
+    }
+
+    /// The threads that are held, and why, as far as that is known.
+    pub(crate) fn held_threads(&mut self) -> Vec<Tid> {
+        let held = |(tid, thread): (&Tid, &mut super::thread::Thread)| {
+            (thread.action == Action::Hold && thread.stopped().is_some()).then_some(*tid)
+        };
+        self.threads.iter_mut().filter_map(held).collect()
+    }
+
+    /// A stop that the client asked for. Whether it was one.
+    pub(super) fn wanted_stop(&mut self, tid: Tid) -> bool {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return false;
+        };
+        match thread.wanted.take() {
+            Some(cause) if thread.pending.is_empty() => {
+                self.report(tid, Pending::Wanted(cause));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Everybody stands still while `change` is made, and those that ran go on.
+    pub(super) fn standing_still<T>(&mut self, change: impl FnOnce(&mut Process) -> T) -> T {
+        if !self.non_stop || !self.going || self.halting {
+            return change(self);
+        }
+        self.halt();
+        let done = change(self);
+        self.start_all();
+        done
+    }
+}
