@@ -46,6 +46,8 @@ pub(crate) struct Session {
     extended: bool,
     /// The client waits for a stop reply.
     waiting: bool,
+    /// It interrupted a program that had just stopped: the next resume leads to that interrupt.
+    interrupt_due: bool,
     /// The thread list that is being read.
     threads: Vec<u8>,
     /// The library list that is being read.
@@ -69,6 +71,7 @@ impl Session {
             resumed: None,
             extended: false,
             waiting: false,
+            interrupt_due: false,
             threads: Vec::new(),
             libraries: Vec::new(),
             os_table: Vec::new(),
@@ -159,6 +162,8 @@ impl Session {
             }
             return;
         }
+        let process = debuggee.live();
+        self.interrupt_due = process.is_some_and(|process| !process.is_going());
         let stop = debuggee.process.as_mut().and_then(|p| p.interrupt());
         if let Some(stop) = stop {
             self.stopped(debuggee, stop);

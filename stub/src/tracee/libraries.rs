@@ -131,8 +131,11 @@ impl Process {
     }
 
     fn r_debug(&self) -> Debug {
-        let Some((start, size)) = self.dynamic_section() else {
-            return Debug::NotYet;
+        let (start, size) = match self.dynamic_section() {
+            Some((Some(start), size)) => (start, size),
+            // Without PT_PHDR it is no program: the dynamic linker itself was started.
+            Some((None, _)) => return Debug::Never,
+            None => return Debug::NotYet,
         };
         for index in 0..(size / (2 * WORD)).min(4096) {
             let entry = start + index * 2 * WORD;
@@ -151,26 +154,29 @@ impl Process {
         Debug::NotYet
     }
 
-    /// Address and size, if the program has one.
-    fn dynamic_section(&self) -> Option<(u64, u64)> {
+    /// Address, as far as the headers tell it, and size, if the program has one.
+    fn dynamic_section(&self) -> Option<(Option<u64>, u64)> {
         let headers = self.auxv_entry(AT_PHDR)?;
         let count = self.auxv_entry(AT_PHNUM)?;
         // Elf64_Phdr: type 0, vaddr 16, memsz 40, size 56; Elf32_Phdr: type 0, vaddr 8, memsz 20, size 32.
         let (vaddr, memsz, size) = if WORD == 8 { (16, 40, 56) } else { (8, 20, 32) };
-        let mut bias = 0;
+        let mut bias = None;
         let mut dynamic = None;
         for index in 0..count.min(1024) {
             let header = headers + index * size;
             let address = self.read_number(header + vaddr, WORD as usize)?;
             match self.read_number(header, 4)? {
-                PT_PHDR => bias = headers.wrapping_sub(address),
+                PT_PHDR => bias = Some(headers.wrapping_sub(address)),
                 PT_DYNAMIC => {
                     dynamic = Some((address, self.read_number(header + memsz, WORD as usize)?));
                 }
                 _ => {}
             }
         }
-        dynamic.map(|(address, size)| (bias.wrapping_add(address), size))
+        dynamic.map(|(address, size)| {
+            let start = bias.map(|bias: u64| bias.wrapping_add(address));
+            (start, size)
+        })
     }
 }
 
