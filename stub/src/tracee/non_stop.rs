@@ -59,7 +59,10 @@ impl Process {
                         running.interrupt();
                     }
                 }
-                Some(action) if held && action != Action::Hold => thread.action = action,
+                Some(action) if held && action != Action::Hold => {
+                    thread.action = action;
+                    thread.through = None;
+                }
                 _ => {}
             }
         }
@@ -67,8 +70,14 @@ impl Process {
         self.take_signals();
         self.drop_stale();
         let tids: Vec<Tid> = self.threads.keys().copied().collect();
-        let over = |tid: &Tid| self.answered_trap(*tid).is_some();
-        if tids.iter().any(over) {
+        let mut stuck = false;
+        for tid in tids {
+            if let Some(at) = self.answered_trap(tid) {
+                self.forget_hit(tid, at);
+                stuck |= !self.displace(tid, at);
+            }
+        }
+        if stuck {
             self.halt();
             self.step_over_traps();
         }

@@ -79,6 +79,20 @@ impl Client {
         self.body()
     }
 
+    /// The next notification's body. No packet may come before it.
+    pub fn notification(&mut self) -> String {
+        loop {
+            match self
+                .byte()
+                .expect("a notification, but the server is silent or gone")
+            {
+                b'%' => return String::from_utf8_lossy(&self.body()).into_owned(),
+                b'+' => {}
+                other => panic!("unexpected byte {other:#x}"),
+            }
+        }
+    }
+
     /// What follows a packet's first byte.
     fn body(&mut self) -> Vec<u8> {
         let mut body = Vec::new();

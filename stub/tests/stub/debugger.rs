@@ -152,6 +152,23 @@ fn what_a_signal_says_can_be_changed() {
 }
 
 #[test]
+fn one_thread_stops_while_the_others_run() {
+    let program = build("hits", &[]);
+    let text = gdb(
+        &program,
+        &format!(
+            "set non-stop on\ntarget remote | {STUB} - {} 4 2000\nbreak hit if count == &counts[3]\n\
+             continue -a\ninfo threads\ndelete\ncontinue -a\n",
+            program.display()
+        ),
+    );
+    assert_order(
+        &text,
+        &["hit Breakpoint 1, hit (", "(running)", "exited normally"],
+    );
+}
+
+#[test]
 fn threads_with_names_and_backtraces() {
     let program = build("hits", &[]);
     let text = gdb(

@@ -39,6 +39,82 @@ fn a_thousand_threads_are_listed_and_released() {
     assert_eq!(server.output(), "all gone\n");
 }
 
+/// In non-stop mode every hit is reported once, whoever else runs.
+#[test]
+fn hits_one_by_one() {
+    const THREADS: usize = 8;
+    const ROUNDS: usize = 150;
+    let program = build("hits", &["-no-pie"]);
+    let hit = address(&program, "hit");
+    let counts = [THREADS.to_string(), ROUNDS.to_string()];
+    let (mut server, mut client) = Server::run(&program, &[&counts[0], &counts[1]]);
+    assert_eq!(client.ask("QNonStop:1"), "OK");
+    let first = client.ask("?");
+    assert!(first.starts_with("T05"), "{first}");
+    assert_eq!(client.ask("vStopped"), "OK");
+    assert_eq!(client.ask(&format!("Z0,{hit:x},1")), "OK");
+    assert_eq!(client.ask("vCont;c"), "OK");
+    let mut hits = 0;
+    'run: loop {
+        let notice = match client.notifications.is_empty() {
+            true => client.notification(),
+            false => client.notifications.remove(0),
+        };
+        let mut stop = notice.strip_prefix("Stop:").expect("a stop").to_owned();
+        while stop != "OK" {
+            if stop.starts_with('W') {
+                assert!(stop.starts_with("W00"), "{stop}");
+                break 'run;
+            }
+            assert!(stop.contains("swbreak:;"), "{stop}");
+            hits += 1;
+            let (pid, tid) = stopped(&stop);
+            stop = client.ask("vStopped");
+            assert_eq!(client.ask(&format!("vCont;c:p{pid:x}.{tid:x}")), "OK");
+        }
+    }
+    assert_eq!(hits, THREADS * ROUNDS);
+    drop(client);
+    server.wait();
+    assert_eq!(server.output(), format!("total {}\n", THREADS * ROUNDS));
+}
+
+/// Threads can be held and let go one by one, and the others do not stop for it.
+#[test]
+fn one_is_held() {
+    let program = build("hits", &["-no-pie"]);
+    let (mut server, mut client) = Server::run(&program, &["3", "400000000"]);
+    assert_eq!(client.ask("QNonStop:1"), "OK");
+    client.ask("?");
+    assert_eq!(client.ask("vStopped"), "OK");
+    assert_eq!(client.ask("vCont;c"), "OK");
+    while client.threads().len() < 4 {}
+    let threads = client.threads();
+    let pid = threads[0];
+    for tid in &threads[1..] {
+        assert_eq!(client.ask(&format!("vCont;t:p{pid:x}.{tid:x}")), "OK");
+        let notice = client.notification();
+        assert!(notice.starts_with("Stop:T00"), "{notice}");
+        assert_eq!(stopped(&notice["Stop:".len()..]), (pid, *tid));
+        assert_eq!(client.ask("vStopped"), "OK");
+        // This one's registers are there, those of the first thread are not.
+        assert_eq!(client.ask(&format!("Hgp{pid:x}.{tid:x}")), "OK");
+        assert!(client.register(16) > 0x1000);
+        assert_eq!(client.ask(&format!("Hgp{pid:x}.{pid:x}")), "OK");
+        assert!(client.ask("p10").starts_with('E'));
+        let state = |tid: u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap();
+            stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+        };
+        assert_eq!(state(*tid), 't');
+        assert_ne!(state(pid), 't');
+        assert_eq!(client.ask(&format!("vCont;c:p{pid:x}.{tid:x}")), "OK");
+    }
+    assert_eq!(client.ask(&format!("vKill;{pid:x}")), "OK");
+    drop(client);
+    server.wait();
+}
+
 #[test]
 fn names_are_told() {
     let program = build("hits", &["-no-pie"]);
