@@ -60,6 +60,29 @@ pub(crate) fn starts(data: &[u8], svma: u64) -> Vec<u64> {
     starts
 }
 
+/// Where the language's own data of functions lie: function start and address. Behind the operations of entries of the
+/// generic model, by those personality routines that [`read`] understands.
+pub(crate) fn language_data<'a>(
+    data: &'a [u8],
+    svma: u64,
+    bytes_at: &'a BytesAt<'a>,
+) -> impl Iterator<Item = (u64, u64)> + 'a {
+    data.chunks_exact(8)
+        .enumerate()
+        .filter_map(move |(index, pair)| {
+            let here = svma.wrapping_add(8 * index as u64);
+            let second = word(pair, 4);
+            if second == 1 || second >> 31 == 1 {
+                return None;
+            }
+            let entry = prel31(second, here.wrapping_add(4));
+            let head = bytes_at(entry, 8)?;
+            let generic = word(head, 0) >> 31 == 0;
+            let words = u64::from(word(head, 4) >> 24);
+            generic.then_some((prel31(word(pair, 0), here), entry + 8 + 4 * words))
+        })
+}
+
 /// EHABI 7: the handling table entry at `at`.
 fn table_entry<'a>(at: u64, bytes_at: &BytesAt<'a>) -> Entry {
     let word_at = |index: u64| {

@@ -9,14 +9,18 @@ use std::collections::{BTreeMap, HashMap};
 
 use unspool_image::{CodeKind, Image};
 
-use crate::code::machine::machine;
+use crate::code::effect::{Effect, Flow, Instruction};
+use crate::code::machine::{Machine, machine};
 use crate::code::starts::padding;
 use crate::code::state::{State, Value};
 use crate::code::states;
 use crate::code::text::Text;
 use crate::rows::Rows;
-use crate::rule::{Cfa, Expression, Place, Source};
+use crate::rule::{Cfa, Expression, Place, Rule, Source};
 use crate::table::Table;
+
+/// The condition "always".
+const ALWAYS: u8 = 14;
 
 /// How one instruction fared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +42,8 @@ pub struct Agreement {
     pub unknown: u64,
     /// Instructions of which it states something else.
     pub wrong: u64,
+    /// Of those that do not agree: where CFI contradicts itself, see [`Steady`]; it is then wrong, whatever is right.
+    pub late: u64,
     /// By function start: unknown and wrong instructions, and the first address of either.
     pub functions: BTreeMap<u64, (u64, u64, u64)>,
     /// Runs of instructions that do not agree, in order: first address, one past the last, and how they fared.
@@ -80,6 +86,7 @@ pub fn verify(analysed: &Image, image: &Image, truth: &Table, symbols: bool) -> 
         return agreement;
     };
     for row in rows.iter() {
+        let mut steady = Steady::default();
         let mut at = row.start;
         while at < row.end {
             let thumb = image.thumb_at(at).unwrap_or(false);
@@ -97,6 +104,12 @@ pub fn verify(analysed: &Image, image: &Image, truth: &Table, symbols: bool) -> 
             let verdict = known.get(&at).map_or(Verdict::Unknown, |state| {
                 judge(state, rows, at, row.rule.cfa, row.rule.ra)
             });
+            if steady.is_moved(at, verdict) {
+                agreement.late += 1;
+            }
+            if let Some(instruction) = text.decode(at, thumb) {
+                steady.step(at, &instruction, &row.rule, machine);
+            }
             match verdict {
                 Verdict::Agree => agreement.agree += 1,
                 Verdict::Unknown => agreement.unknown += 1,
@@ -119,6 +132,67 @@ pub fn verify(analysed: &Image, image: &Image, truth: &Table, symbols: bool) -> 
         }
     }
     agreement
+}
+
+/// Notices rows that last too long. A function's CFA and return address do not change while it runs. If a row says
+/// `register + offset`, or that the return address is in a register, before an instruction that sets this register to
+/// something else, and says the same behind it, it is wrong in one of the two places: behind it, if the analysis agrees
+/// with it before. (Clang describes no epilogue of ARM and GCC not all; both take the link register to hold the return
+/// address behind a call, in functions that never return.)
+#[derive(Debug, Default)]
+struct Steady {
+    /// Address that control comes to from the instruction before.
+    next: u64,
+    /// They agreed, before the registers were set.
+    agreed: bool,
+    /// How far the CFA's register was moved since they agreed; `None`: one of the registers holds something else.
+    by: Option<i32>,
+}
+
+impl Steady {
+    fn is_moved(&mut self, at: u64, verdict: Verdict) -> bool {
+        if verdict == Verdict::Agree || at != self.next {
+            self.agreed = verdict == Verdict::Agree;
+            self.by = Some(0);
+        }
+        self.agreed && self.by != Some(0)
+    }
+
+    fn step(&mut self, at: u64, instruction: &Instruction, rule: &Rule, machine: &Machine) {
+        self.next = match instruction.flow {
+            Flow::Next | Flow::Call(_) | Flow::Branch(_) | Flow::IfZero { .. } => {
+                at + u64::from(instruction.len)
+            }
+            Flow::Jump(_) if instruction.condition != ALWAYS => at + u64::from(instruction.len),
+            _ => 0,
+        };
+        let cfa = match rule.cfa {
+            Cfa::Register { register, .. } => register,
+            _ => return,
+        };
+        let ra = match rule.ra {
+            Place::Same if machine.link => 1u32 << machine.ra,
+            Place::Register(register) => 1u32.checked_shl(register.into()).unwrap_or(0),
+            _ => 0,
+        };
+        if matches!(instruction.flow, Flow::Call(_)) && machine.link && ra >> machine.ra & 1 == 1 {
+            self.by = None;
+        }
+        for &effect in instruction.effects() {
+            let sets = effect.writes();
+            if instruction.condition != ALWAYS && sets & (ra | 1 << cfa) != 0 {
+                // Set or not
+                self.next = 0;
+            }
+            self.by = match effect {
+                Effect::Add { to, from, by } if to == cfa && from == to => {
+                    self.by.and_then(|sum| sum.checked_add(by))
+                }
+                _ if sets & (ra | 1 << cfa) != 0 => None,
+                _ => self.by,
+            };
+        }
+    }
 }
 
 /// Does `state` say what CFI says? A state may know several ways to the same place.

@@ -25,6 +25,14 @@ pub fn write_text(agreement: &Agreement, image: &Image, out: &mut dyn Write) -> 
     writeln!(out, "agree   {:>9}  {agree:7.3} %", comparison.agree)?;
     writeln!(out, "unknown {:>9}  {unknown:7.3} %", comparison.unknown)?;
     writeln!(out, "wrong   {:>9}  {wrong:7.3} %", comparison.wrong)?;
+    if comparison.late > 0 {
+        writeln!(
+            out,
+            "Of those that do not agree, at {} call frame information contradicts itself: the register it counts from\n\
+             was set to something else, and it says the same as before.",
+            comparison.late
+        )?;
+    }
     if !comparison.functions.is_empty() {
         writeln!(
             out,
@@ -57,6 +65,7 @@ struct Comparison {
     agree: u64,
     unknown: u64,
     wrong: u64,
+    late: u64,
     functions: Vec<Function>,
 }
 
@@ -94,6 +103,7 @@ impl Comparison {
             agree: agreement.agree,
             unknown: agreement.unknown,
             wrong: agreement.wrong,
+            late: agreement.late,
             functions,
         }
     }

@@ -64,7 +64,7 @@ fn unconditional(w: u32, svma: u64) -> Instruction {
         return element_writeback(w);
     }
     if w >> 25 & 7 == 0b110 {
-        return coprocessor_transfer(w);
+        return coprocessor_transfer(w, svma.wrapping_add(8));
     }
     Instruction::new(4)
 }
@@ -80,7 +80,8 @@ fn element_writeback(w: u32) -> Instruction {
 }
 
 /// `vldm`, `vstm`, `vldr`, `vstr`, `ldc`, `stc`, and the two-register moves: cond 110P UDWL Rn; shared with T32.
-pub(super) fn coprocessor_transfer(w: u32) -> Instruction {
+/// `pc`: what an instruction here reads as the program counter.
+pub(super) fn coprocessor_transfer(w: u32, pc: u64) -> Instruction {
     let (p, u, d, write, load) = (bit(w, 24), bit(w, 23), bit(w, 22), bit(w, 21), bit(w, 20));
     let rn = field(w, 16);
     if !p && !u && !write {
@@ -91,15 +92,16 @@ pub(super) fn coprocessor_transfer(w: u32) -> Instruction {
             Instruction::new(4)
         };
     }
-    let mut bytes = ((w & 0xff) << 2) as i32;
-    if w >> 9 & 7 == 0b101 && !p && w & 0x101 == 0x101 {
-        // FLDMX, FSTMX: the odd count includes the extra word; it is part of the size.
-        bytes = ((w & 0xff) << 2) as i32;
-    }
-    if !u {
-        bytes = -bytes;
-    }
-    if write {
+    // FLDMX, FSTMX: the odd count includes the extra word; it is part of the size.
+    let bytes = ((w & 0xff) << 2) as i32;
+    let bytes = if u { bytes } else { -bytes };
+    // vldr: 101x, of 4 or 8 bytes
+    if rn == PC && p && !write && load && w >> 9 & 7 == 0b101 {
+        data(
+            pc.wrapping_add_signed(bytes.into()),
+            if bit(w, 8) { 8 } else { 4 },
+        )
+    } else if write {
         Instruction::new(4).effect(Effect::Add {
             to: rn,
             from: rn,
@@ -130,7 +132,7 @@ fn conditional(w: u32, svma: u64) -> Instruction {
                 Flow::Jump(target)
             })
         }
-        0b110 => coprocessor_transfer(w),
+        0b110 => coprocessor_transfer(w, svma.wrapping_add(8)),
         _ if bit(w, 24) => Instruction::new(4).effect(Effect::SystemCall),
         // mrc: 1110 ...1 CRn Rt ...1; Rt = 15 sets the flags
         _ if bit(w, 4) && bit(w, 20) && field(w, 12) != 15 => writes(1 << field(w, 12)),
@@ -143,7 +145,7 @@ fn data_register(w: u32, svma: u64) -> Instruction {
         return if w >> 5 & 3 == 0 {
             multiply_or_exclusive(w)
         } else {
-            extra_load_store(w)
+            extra_load_store(w, svma)
         };
     }
     if w >> 23 & 3 == 0b10 && !bit(w, 20) {
@@ -157,13 +159,27 @@ fn data_register(w: u32, svma: u64) -> Instruction {
         0b1000..=0b1011 => Instruction::new(4),
         // mov
         0b1101 if plain => move_register(rd, rm, svma),
-        // add pc, pc, rm, lsl #2
-        0b0100 if rd == PC && rn == PC && w & 0xff0 == 0x100 => {
+        // add pc, pc, rm, lsl #n
+        0b0100 if rd == PC && rn == PC && w & 0x70 == 0 => {
             Instruction::new(4).flow(Flow::Table(Table {
                 svma: Some(svma + 8),
                 base: PC,
-                form: TableForm::Branches,
+                form: TableForm::Instructions((w >> 7 & 0x1f) as u8),
             }))
+        }
+        // add pc, rn, rm: a table of distances
+        0b0100 if plain && rd == PC && rn != PC && rm != PC => {
+            sum_to_pc(Instruction::new(4), rn, rm)
+        }
+        0b0100 if w & 0x70 == 0 && rd != PC && rn != PC && rm != PC && !plain => {
+            Instruction::new(4).effect(Effect::AddRegister {
+                to: rd,
+                from: rn,
+                by: rm,
+                subtract: false,
+                shift: (w >> 7 & 0x1f) as u8,
+                signed: true,
+            })
         }
         0b0100 | 0b0010 if plain && rd != PC => {
             if opcode == 0b0100 && (rn == PC || rm == PC) {
@@ -187,6 +203,19 @@ fn data_register(w: u32, svma: u64) -> Instruction {
         }
         _ => writes(1 << rd),
     }
+}
+
+/// `pc = from + by`. What pc holds is known to nothing but the jump.
+pub(super) fn sum_to_pc(instruction: Instruction, from: u8, by: u8) -> Instruction {
+    let sum = Effect::AddRegister {
+        to: PC,
+        from,
+        by,
+        subtract: false,
+        shift: 0,
+        signed: true,
+    };
+    instruction.effect(sum).flow(Flow::Indirect(Some(PC)))
 }
 
 fn move_register(rd: u8, rm: u8, svma: u64) -> Instruction {
@@ -244,7 +273,7 @@ fn multiply_or_exclusive(w: u32) -> Instruction {
 }
 
 /// A5.2.8: halfwords, signed bytes, doublewords
-fn extra_load_store(w: u32) -> Instruction {
+fn extra_load_store(w: u32, svma: u64) -> Instruction {
     let (rn, rt) = (field(w, 16), field(w, 12));
     let (load, kind) = (bit(w, 20), w >> 5 & 3);
     let immediate = bit(w, 22);
@@ -259,7 +288,10 @@ fn extra_load_store(w: u32) -> Instruction {
         index: bit(w, 24),
         write: !bit(w, 24) || bit(w, 21),
     };
-    if store && kind == 3 {
+    if rn == PC && immediate && !store {
+        let at = svma.wrapping_add(8).wrapping_add_signed(offset.into());
+        data(at, 8).clobber(mask & 0x7fff)
+    } else if store && kind == 3 {
         address.transfer(|base, offset| Effect::Store { base, offset, mask })
     } else if store {
         // A halfword into a saved register's slot does not happen.
@@ -368,6 +400,12 @@ fn data_immediate(w: u32, svma: u64) -> Instruction {
         0b1010 => Instruction::new(4).limit(Limit::Compare(value)),
         0b1000..=0b1011 => Instruction::new(4),
         0b1101 if rd != PC => Instruction::new(4).effect(Effect::Constant { to: rd, value }),
+        // orr rd, rn, #1: T32
+        0b1100 if value == 1 && rd != PC => Instruction::new(4).effect(Effect::Add {
+            to: rd,
+            from: rn,
+            by: 0,
+        }),
         0b1111 if rd != PC => Instruction::new(4).effect(Effect::Constant {
             to: rd,
             value: !value,
@@ -416,6 +454,10 @@ fn load_store(w: u32, svma: u64) -> Instruction {
             Flow::Indirect(None)
         });
     }
+    if byte && rn == PC && !register {
+        let at = svma.wrapping_add(8).wrapping_add_signed(offset.into());
+        return data(at, 1).clobber(mask);
+    }
     if byte {
         return address.transfer(|_, _| Effect::Clobber(mask));
     }
@@ -453,6 +495,12 @@ fn block_transfer(w: u32) -> Instruction {
         bit(w, 21),
         bit(w, 20),
     )
+}
+
+/// An instruction that loads `size` bytes of its own function's data.
+pub(super) fn data(svma: u64, size: u8) -> Instruction {
+    let svma = svma & 0xffff_ffff;
+    Instruction::new(4).effect(Effect::Data { svma, size })
 }
 
 /// `ldm` and `stm` in all modes; shared with T32. `mode`: before, up.

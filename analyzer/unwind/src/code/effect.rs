@@ -51,6 +51,13 @@ pub enum Effect {
         /// Address of the literal.
         svma: u64,
     },
+    /// Nothing that is tracked; but the bytes at `svma` are data.
+    Data {
+        /// Address.
+        svma: u64,
+        /// In bytes.
+        size: u8,
+    },
     /// `to = from & -power`: a stack pointer is aligned, by an amount not known.
     Align {
         /// Destination.
@@ -89,6 +96,24 @@ pub enum Effect {
     Sign(bool),
     /// A system call.
     SystemCall,
+}
+
+impl Effect {
+    /// Registers that it sets.
+    pub fn writes(self) -> u32 {
+        match self {
+            Effect::Clobber(mask) | Effect::Load { mask, .. } => mask,
+            Effect::Add { to, .. }
+            | Effect::AddRegister { to, .. }
+            | Effect::Constant { to, .. }
+            | Effect::High { to, .. }
+            | Effect::Literal { to, .. }
+            | Effect::Align { to, .. }
+            | Effect::Indexed { to, .. } => 1u32.checked_shl(to.into()).unwrap_or(0),
+            Effect::Data { .. } | Effect::Store { .. } | Effect::Sign(_) => 0,
+            Effect::SystemCall => 1,
+        }
+    }
 }
 
 /// How an entry of a table of offsets or addresses is stored.
@@ -157,11 +182,11 @@ pub enum TableForm {
     Halfwords,
     /// Absolute addresses, one pointer each (`ldr pc, [..]`, `jmp *table(,%rax,8)`).
     Addresses,
-    /// Instructions (`add pc, pc, index, lsl #2`).
-    Branches,
     /// One absolute address: a slot of the global offset table, which first holds where the lazy half of a PLT stub
     /// starts.
     Slot,
+    /// The instructions behind the next one, `1 << n` bytes each (`add pc, pc, index, lsl #n`).
+    Instructions(u8),
 }
 
 /// Unsigned comparison of a register with a constant, as in a jump table's range check.

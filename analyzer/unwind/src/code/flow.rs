@@ -24,6 +24,7 @@ use super::jump_table::{self, Targets};
 use super::listing::{ALWAYS, Listing};
 use super::machine::Machine;
 use super::state::{Context, NO_CALL, State, Value, bits};
+use super::switch;
 use super::text::Text;
 
 /// How often one function is looked at again.
@@ -54,6 +55,8 @@ pub struct Function {
     pub exits: Vec<(Target, State)>,
     /// Words that are loaded from the text.
     pub literals: Vec<u64>,
+    /// Where its jump tables lie: first address, one past the last.
+    pub tables: Vec<(u64, u64)>,
     /// Addresses of code that it computes.
     pub addresses: Vec<u64>,
     /// It uses what a register that calls preserve held before, or its caller's frame: it is no function.
@@ -108,7 +111,7 @@ impl Jumps {
         }
     }
 
-    fn is_resolved(&self, at: u32) -> bool {
+    pub(super) fn is_resolved(&self, at: u32) -> bool {
         self.tables.iter().any(|table| table.0 == at)
     }
 }
@@ -185,7 +188,7 @@ impl<'t> Engine<'t> {
                 if whole
                     && open
                     && jumps.orphans.len() < ORPHANS
-                    && let Some(orphan) = self.orphan()
+                    && let Some(orphan) = self.orphan(&jumps)
                 {
                     jumps.orphans.push(orphan);
                     continue;
@@ -198,12 +201,17 @@ impl<'t> Engine<'t> {
     }
 
     /// Code between the reached parts that nothing leads to.
-    fn orphan(&self) -> Option<u32> {
+    fn orphan(&self, jumps: &Jumps) -> Option<u32> {
         let listing = &self.listing;
         let mut expected = 0u32;
         for (at, instruction) in listing.reached() {
             while expected < at {
                 let svma = listing.svma(expected);
+                let entries = jumps.tables.iter().map(|table| &table.1.entries);
+                if let Some(entries) = entries.into_iter().find(|range| range.contains(&svma)) {
+                    expected += ((entries.end - svma) as u32).next_multiple_of(2);
+                    continue;
+                }
                 if listing.is_literal(svma) || self.context.text.is_data(svma) {
                     expected += 2;
                     continue;
@@ -242,6 +250,11 @@ impl<'t> Engine<'t> {
                 thumb: listing.thumb,
                 doubtful,
                 literals: listing.literals.clone(),
+                tables: jumps
+                    .tables
+                    .iter()
+                    .map(|(_, targets)| (targets.entries.start, targets.entries.end))
+                    .collect(),
                 ..Function::default()
             },
         };
@@ -358,8 +371,15 @@ fn block(
             follow.edge(listing, None, active);
             return count;
         }
+        let stack = active.register(context.machine.sp);
         for &effect in instruction.effects() {
             active.apply(effect, context);
+        }
+        if active.register(context.machine.sp) == Value::Unknown
+            && stack != Value::Unknown
+            && let Some(switch) = switch::ahead(listing, context.machine, next)
+        {
+            active.switched(switch.ra, switch.depth);
         }
         let mut onward = true;
         match instruction.flow {
@@ -369,6 +389,9 @@ fn block(
                     || jumps.silent.contains(&at)
                     || target.is_some_and(|target| context.text.never_returns(target));
                 active.called();
+                if let Some(pad) = listing.pad(context, at) {
+                    follow.edge(listing, Some(pad), active);
+                }
                 active.after = at;
                 onward = !silent;
             }
@@ -407,6 +430,12 @@ fn block(
                 }
                 if !resolved {
                     follow.leave(listing, at, active, context);
+                }
+                onward = false;
+            }
+            Flow::Return if jumps.is_resolved(at) => {
+                for &to in jumps.targets(at) {
+                    follow.edge(listing, Some(to), active);
                 }
                 onward = false;
             }
@@ -538,9 +567,16 @@ impl Follow for Fix<'_> {
         let Some(instruction) = listing.at(at) else {
             return;
         };
-        if !matches!(instruction.flow, Flow::Table(_) | Flow::Indirect(_))
-            || self.tables.iter().any(|table| table.0 == at)
-        {
+        let jump = match instruction.flow {
+            Flow::Table(_) | Flow::Indirect(_) => true,
+            // `bx lr`, where lr is the target of a table
+            Flow::Return => matches!(
+                state.register(context.machine.ra),
+                Value::Target(_) | Value::Loaded(_)
+            ),
+            _ => false,
+        };
+        if !jump || self.tables.iter().any(|table| table.0 == at) {
             return;
         }
         let targets = jump_table::targets(listing, context, at, state);
@@ -583,17 +619,27 @@ impl Follow for Report<'_> {
             function.shown.push(shown);
         }
         for &effect in instruction.effects() {
+            // `add r3, pc`, with the distance in r3
+            let mut relative = false;
             let value = match effect {
                 Effect::Constant { value, .. } => Some(value),
-                Effect::Add { from, by, .. } => match state.register(from) {
-                    Value::Constant(value) => Some(value.wrapping_add_signed(by)),
+                Effect::High { to, value } => match state.register(to) {
+                    Value::Constant(low) => Some(low & 0xffff | u32::from(value) << 16),
                     _ => None,
                 },
+                Effect::Add { from, by, .. } => match state.register(from) {
+                    Value::Constant(value) => {
+                        relative = (4..=8).contains(&(by as u32).wrapping_sub(svma as u32));
+                        Some(value.wrapping_add_signed(by))
+                    }
+                    _ => None,
+                },
+                Effect::Literal { svma, .. } => self.text.word(svma),
                 _ => None,
             };
-            // Half-made addresses (`adrp`, `add r3, pc`) are none.
+            // Half-made addresses (`adrp`) are none; of ARM code, those that say T32 or were made from pc.
             let whole = match self.text.machine.arch {
-                Arch::Arm => value.is_some_and(|value| value & 1 == 1),
+                Arch::Arm => value.is_some_and(|value| value & 1 == 1 || relative),
                 Arch::Aarch64 => value.is_some_and(|value| value & 0xfff != 0),
                 _ => true,
             };
@@ -631,6 +677,18 @@ impl Follow for Report<'_> {
                 none => *none = Some(Box::new(state.clone())),
             }
         }
+        if matches!(instruction.flow, Flow::Call(_))
+            && let Some(pad) = self.text.pad(svma)
+            && !(self.listing.start..self.listing.end).contains(&pad)
+        {
+            let mut caught = state.clone();
+            caught.called();
+            let target = Target {
+                svma: pad,
+                thumb: function.thumb,
+            };
+            function.exits.push((target, caught));
+        }
         match instruction.flow {
             Flow::Call(Some(target)) => function.calls.push(target),
             Flow::Jump(target) | Flow::Branch(target) | Flow::IfZero { target, .. }
@@ -639,7 +697,7 @@ impl Follow for Report<'_> {
                 self.returns = true;
                 function.exits.push((target, state.clone()));
             }
-            Flow::Indirect(_) | Flow::Table(_) if self.jumps.is_resolved(at) => {
+            Flow::Indirect(_) | Flow::Table(_) | Flow::Return if self.jumps.is_resolved(at) => {
                 let tables = self.jumps.tables.iter().filter(|table| table.0 == at);
                 self.returns |= is_slot(instruction);
                 for &svma in tables.flat_map(|table| &table.1.outside) {

@@ -2,9 +2,10 @@
 //! there are, from the comparison before it.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
-use super::effect::{Flow, Limit, TableForm, Target};
-use super::listing::Listing;
+use super::effect::{Effect, Flow, Instruction, Limit, TableForm, Target};
+use super::listing::{ALWAYS, Listing};
 use super::state::{Context, JumpTable, State, Value};
 
 /// No jump table has more entries.
@@ -19,6 +20,8 @@ pub(super) struct Targets {
     pub(super) inside: Vec<u32>,
     /// Addresses outside.
     pub(super) outside: Vec<u64>,
+    /// Where the entries that say so are: data.
+    pub(super) entries: Range<u64>,
 }
 
 impl Targets {
@@ -67,16 +70,20 @@ pub(super) fn targets(listing: &Listing, context: &Context<'_>, at: u32, state: 
                         })
                         .into_iter()
                         .collect(),
-                    outside: Vec::new(),
+                    ..Targets::default()
                 },
-                TableForm::Branches => {
-                    if entries.bound.is_none() {
-                        return Targets::default();
-                    }
-                    entries.collect(base, 4, Some)
-                }
+                TableForm::Instructions(shift) => entries.instructions(base, shift),
             }
         }
+        Flow::Return => match state.register(context.machine.ra) {
+            Value::Target(number) | Value::Loaded(number) => context
+                .tables
+                .get(usize::from(number))
+                .map_or(Targets::default(), |table| {
+                    computed(listing, context, at, table)
+                }),
+            _ => Targets::default(),
+        },
         Flow::Indirect(Some(register)) => match state.register(register) {
             Value::Target(number) | Value::Loaded(number) => context
                 .tables
@@ -91,7 +98,7 @@ pub(super) fn targets(listing: &Listing, context: &Context<'_>, at: u32, state: 
                 };
                 Targets {
                     inside: listing.position(target).into_iter().collect(),
-                    outside: Vec::new(),
+                    ..Targets::default()
                 }
             }
             _ => Targets::default(),
@@ -167,6 +174,52 @@ impl<'l> Entries<'l> {
         }
     }
 
+    /// Jumps, one for each index; or a run of instructions without an end, of which the first few are skipped.
+    fn instructions(&self, base: u64, shift: u8) -> Targets {
+        let step = 1u64 << shift.clamp(2, 12);
+        let sp = self.context.machine.sp;
+        let mut targets = Targets::default();
+        let decode = |at| self.context.text.decode(at, self.listing.thumb);
+        let is_jump =
+            |found: &Instruction| found.condition == ALWAYS && matches!(found.flow, Flow::Jump(_));
+        let jumps = decode(base).is_some_and(|first| is_jump(&first));
+        // The program counter reads as the address of the instruction after the next; a run may begin with the next.
+        let next = base.wrapping_sub(4);
+        let base = if !jumps && decode(next).is_some_and(|next| next.flow == Flow::Next) {
+            next
+        } else {
+            base
+        };
+        let mut at = base;
+        while targets.inside.len() < MOST_ENTRIES as usize
+            && let Some(found) = decode(at)
+            && let Some(position) = self.listing.position(Target {
+                svma: at,
+                thumb: self.listing.thumb,
+            })
+        {
+            let always = found.condition == ALWAYS;
+            let index = (at - base) / step;
+            // How many to skip was computed, and any comparison before is not about that.
+            let beyond = self.bound.is_some_and(|bound| index > u64::from(bound));
+            if jumps && (beyond || !is_jump(&found) && self.bound.is_none()) {
+                break;
+            }
+            if (at - base) % step == 0 {
+                targets.inside.push(position);
+            }
+            at += u64::from(found.len);
+            let moves = found
+                .effects()
+                .iter()
+                .any(|effect| matches!(effect, Effect::Add { to, .. } if *to == sp));
+            if !jumps && (moves || always && found.flow != Flow::Next) {
+                break;
+            }
+        }
+        targets
+    }
+
     /// Without a comparison, the table ends where its nearest target starts.
     fn collect(&self, base: u64, size: u8, target: impl Fn(u64) -> Option<u64>) -> Targets {
         let others = self.context.bases.iter().copied();
@@ -178,6 +231,7 @@ impl<'l> Entries<'l> {
             .min(other.unwrap_or(u64::MAX));
         let mut targets = BTreeSet::new();
         let mut outside = BTreeSet::new();
+        let mut end = base;
         let count = self.bound.map_or(MOST_ENTRIES, |bound| {
             bound.saturating_add(1).min(MOST_ENTRIES)
         });
@@ -195,6 +249,7 @@ impl<'l> Entries<'l> {
                 let whole = u64::from(size) == self.context.machine.pointer();
                 if whole && self.context.text.is_text(svma) {
                     outside.insert(svma);
+                    end = place + u64::from(size);
                 } else if self.bound.is_none() {
                     break;
                 }
@@ -210,10 +265,12 @@ impl<'l> Entries<'l> {
                 limit = limit.min(svma);
             }
             targets.insert(position);
+            end = place + u64::from(size);
         }
         Targets {
             inside: targets.into_iter().collect(),
             outside: outside.into_iter().collect(),
+            entries: base..end,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The instructions of one function: each decoded once, however often paths are followed again, and where paths
 //! join. Apart from [`super::flow`], which carries them out.
 
-use super::effect::{Flow, Instruction, Target};
+use super::effect::{Effect, Flow, Instruction, Target};
 use super::flow::Jumps;
 use super::state::Context;
 
@@ -63,6 +63,15 @@ impl Listing {
         let inside = (self.start..self.end).contains(&target.svma) && target.thumb == self.thumb;
         let at = (target.svma.wrapping_sub(self.start)) as u32;
         (inside && at & ((1 << self.shift) - 1) == 0).then_some(at)
+    }
+
+    /// Position where an exception that passes the call at `at` is caught.
+    pub(super) fn pad(&self, context: &Context<'_>, at: u32) -> Option<u32> {
+        let svma = context.text.pad(self.svma(at))?;
+        self.position(Target {
+            svma,
+            thumb: self.thumb,
+        })
     }
 
     fn line(&self, at: u32) -> Option<&Line> {
@@ -160,6 +169,7 @@ impl Listing {
                 let next = at + u32::from(instruction.len);
                 let conditional = instruction.condition != ALWAYS;
                 let flow = instruction.flow;
+                let last = instruction.last;
                 targets.clear();
                 let onward = match flow {
                     Flow::Next => true,
@@ -172,8 +182,9 @@ impl Listing {
                         true
                     }
                     Flow::Call(target) => {
+                        targets.extend(self.pad(context, at));
                         conditional
-                            || !(instruction.last
+                            || !(last
                                 || jumps.silent.contains(&at)
                                 || target.is_some_and(|target| context.text.never_returns(target)))
                     }
@@ -181,7 +192,13 @@ impl Listing {
                         targets.extend(jumps.targets(at));
                         conditional
                     }
-                    Flow::Return | Flow::Trap => conditional,
+                    Flow::Return => {
+                        if jumps.is_resolved(at) {
+                            targets.extend(jumps.targets(at));
+                        }
+                        conditional
+                    }
+                    Flow::Trap => conditional,
                 };
                 let splits = conditional && !matches!(flow, Flow::Next | Flow::Call(_))
                     || matches!(flow, Flow::Branch(_) | Flow::IfZero { .. });
@@ -239,8 +256,13 @@ impl Listing {
             instruction.last = super::starts::follows(context.text, next);
         }
         for effect in instruction.effects() {
-            if let super::effect::Effect::Literal { svma, .. } = effect {
-                self.literals.push(*svma & !3);
+            match *effect {
+                Effect::Literal { svma, .. } => self.literals.push(svma & !3),
+                Effect::Data { svma, size } => {
+                    let words = (svma & !3..svma.saturating_add(size.into())).step_by(4);
+                    self.literals.extend(words);
+                }
+                _ => {}
             }
         }
         let number = self.lines.len();
@@ -261,7 +283,6 @@ impl Listing {
 
 /// A32 `mov lr, pc`.
 fn sets_link(instruction: &Instruction, svma: u64) -> bool {
-    use super::effect::Effect;
     matches!(instruction.effects().first(), Some(Effect::Constant { to: 14, value }) if u64::from(*value) == svma + 8)
         && instruction.len == 4
 }

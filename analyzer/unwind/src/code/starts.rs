@@ -9,6 +9,9 @@ use super::effect::{Effect, Flow, Instruction, Target};
 use super::text::Text;
 use crate::exidx;
 
+/// How far in a function that something calls the link register is looked for.
+const CALLED: usize = 8;
+
 /// Starts that something states: symbols, the entry point, the exception index, initializers.
 pub(super) fn known(image: &Image, text: &Text<'_>, symbols: bool) -> BTreeMap<u64, bool> {
     let mut starts = BTreeMap::new();
@@ -181,6 +184,40 @@ pub(super) fn is_landing(text: &Text<'_>, svma: u64) -> bool {
     text.machine.arch == Arch::X86_64 && text.bytes(svma).starts_with(&[0xf3, 0x0f, 0x1e, 0xfa])
 }
 
+/// Prologues that something in ARM text looks like a call to. There is data between functions, and nothing says which
+/// words are code, but few words of data are a call to a prologue.
+pub(super) fn likely_called(image: &Image, text: &Text<'_>, symbols: bool) -> Vec<Target> {
+    let mut found = Vec::new();
+    for range in text.ranges() {
+        let mut at = range.start.next_multiple_of(2);
+        while at < range.end {
+            // T32: 11110... ........ 11....... ........; A32: cond 1011 or, to T32, 1111 101.
+            let wide = text.half(at).is_some_and(|half| half >> 11 == 0b11110);
+            let a32 = at & 3 == 0
+                && text
+                    .word(at)
+                    .is_some_and(|word| matches!(word >> 24, 0xeb | 0xfa | 0xfb));
+            if (wide || a32)
+                && !text.is_data(at)
+                && let around = at.saturating_sub(16).max(range.start) & !3
+                && let thumb = mode(image, text, symbols, around, around + 32, false)
+                && (if thumb { wide } else { a32 })
+                && let Some(call) = text.decode(at, thumb)
+                && let Flow::Call(Some(target)) = call.flow
+                && target.svma & 3 == 0
+                && text.is_text(target.svma)
+                && saves_link(text, target, CALLED)
+            {
+                found.push(target);
+            }
+            at += 2;
+        }
+    }
+    found.sort_unstable_by_key(|target| (target.svma, target.thumb));
+    found.dedup();
+    found
+}
+
 /// What calls say about functions.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
@@ -298,30 +335,50 @@ pub(super) fn ends(instruction: &Instruction) -> bool {
 /// Whether one of the first instructions at `target` saves the link register below the stack pointer; on x86-64, any
 /// register that calls preserve. On both 64-bit machines, making room is enough.
 pub(super) fn is_prologue(text: &Text<'_>, target: Target) -> bool {
+    let window = match text.machine.arch {
+        Arch::Arm => 3,
+        Arch::X86_64 => 5,
+        _ => 6,
+    };
+    saves_link(text, target, window)
+}
+
+/// The same of the first `count` instructions.
+fn saves_link(text: &Text<'_>, target: Target, count: usize) -> bool {
     let machine = text.machine;
-    let (saved, window) = match machine.arch {
-        Arch::Arm => (1 << machine.ra, 3),
-        _ if machine.link => (1 << machine.ra, 6),
-        _ => (machine.preserved, 5),
+    let saved = if machine.link {
+        1 << machine.ra
+    } else {
+        machine.preserved
     };
     let mut at = target.svma;
-    for count in 0..window {
+    for index in 0..count {
         let Some(instruction) = text.decode(at, target.thumb) else {
             return false;
         };
         let saves = instruction.effects().iter().any(|effect| match *effect {
             Effect::Store { base, mask, .. } => base == machine.sp && mask & saved != 0,
             Effect::Add { to, from, by } => {
-                machine.arch != Arch::Arm && count < 3 && to == machine.sp && from == to && by < 0
+                machine.arch != Arch::Arm && index < 3 && to == machine.sp && from == to && by < 0
             }
             _ => false,
         });
         if saves {
             return true;
         }
-        // Some functions save registers only where they need them.
         let stops = match machine.arch {
-            Arch::Arm => false,
+            // What is no function's beginning, but data before one.
+            Arch::Arm => {
+                instruction.flow != Flow::Next
+                    || instruction.effects().iter().any(|effect| match *effect {
+                        Effect::Add { to, from, by } => to == machine.sp && (from != to || by > 0),
+                        Effect::Clobber(mask) | Effect::Load { mask, .. } => {
+                            mask >> machine.sp & 3 != 0
+                        }
+                        _ => false,
+                    })
+            }
+            // Some functions save registers only where they need them.
             Arch::X86_64 => ends(&instruction),
             _ => instruction.flow != Flow::Next,
         };

@@ -29,6 +29,8 @@ pub enum Value {
     Base(i32),
     /// A constant.
     Constant(u32),
+    /// Somewhere in the table that starts at this address.
+    Element(u32),
     /// An entry of the jump table of this number.
     Loaded(u16),
     /// The target of the jump table of this number.
@@ -320,6 +322,13 @@ impl State {
                     (Value::Loaded(table), Value::Constant(target)) if !subtract && shift == 0 => {
                         computed(context, table, target, 0, signed)
                     }
+                    (Value::Constant(table), Value::Unknown)
+                        if !subtract
+                            && 1 << shift == self.machine.slot
+                            && context.text.is_mapped(table.into()) =>
+                    {
+                        Value::Element(table)
+                    }
                     _ => sum(left, right, subtract, shift),
                 };
                 if value == Value::Unknown && to == self.machine.sp {
@@ -340,6 +349,7 @@ impl State {
                 let word = context.text.word(svma);
                 self.set(to, word.map_or(Value::Unknown, Value::Constant));
             }
+            Effect::Data { .. } => {}
             Effect::Align { to, from } => {
                 if to == self.machine.sp && matches!(self.register(from), Value::Cfa(_)) {
                     self.set_anchor();
@@ -366,8 +376,34 @@ impl State {
                     return;
                 };
                 for register in bits(mask) {
-                    self.store(at, self.register(register));
+                    let value = match self.register(register) {
+                        // Addresses of tables are kept on the stack, other numbers are of no use.
+                        Value::Constant(value) if !context.text.is_mapped(value.into()) => {
+                            Value::Unknown
+                        }
+                        value => value,
+                    };
+                    self.store(at, value);
                     at = moved(at, self.machine.slot).unwrap_or(Value::Unknown);
+                }
+            }
+            Effect::Load { base, offset, mask }
+                if mask.is_power_of_two()
+                    && let Value::Element(table) = self.register(base) =>
+            {
+                let entry = Entry {
+                    size: self.machine.slot as u8,
+                    signed: true,
+                };
+                let value = context.table(JumpTable {
+                    table: u64::from(table.wrapping_add_signed(offset)),
+                    entry,
+                    target: 0,
+                    shift: 0,
+                });
+                let value = value.map_or(Value::Unknown, Value::Loaded);
+                for register in bits(mask) {
+                    self.set(register, value);
                 }
             }
             Effect::Load { base, offset, mask } => {
@@ -416,6 +452,22 @@ impl State {
             }
         }
         self.registers[sp] = Value::Base(0);
+    }
+
+    /// The stack pointer is another stack's, `depth` below the frame that control will return to by `ra`. Nothing is known of
+    /// that frame's registers.
+    pub(super) fn switched(&mut self, ra: u8, depth: i32) {
+        let machine = self.machine;
+        self.keep_slots(|_| false);
+        for number in 0..machine.registers {
+            if matches!(self.register(number), Value::Entry(of) if machine.follows(of))
+                || matches!(self.register(number), Value::Cfa(_) | Value::Base(_))
+            {
+                self.set(number, Value::Unknown);
+            }
+        }
+        self.set(machine.sp, Value::Cfa(depth.wrapping_neg()));
+        self.set(ra, Value::Entry(machine.ra));
     }
 
     /// A call returned.
@@ -498,7 +550,7 @@ impl State {
     }
 
     fn set(&mut self, register: u8, value: Value) {
-        if register >= self.machine.registers || register == 15 && self.machine.slot == 4 {
+        if register >= self.machine.registers {
             return;
         }
         let place = &mut self.registers[usize::from(register)];
@@ -531,8 +583,8 @@ impl State {
     fn store(&mut self, at: Value, value: Value) {
         let worth = match value {
             Value::Entry(of) => self.machine.follows(of),
-            Value::Cfa(_) | Value::Base(_) => true,
-            _ => false,
+            Value::Unknown => false,
+            _ => true,
         };
         let known = self.slots().iter().position(|slot| slot.at == at);
         match known {

@@ -12,7 +12,7 @@ use super::flow::{Engine, Function, Show};
 use super::listing::Listing;
 use super::state::{NO_CALL, State};
 use super::text::Text;
-use super::{pointers, starts};
+use super::{handlers, pointers, starts};
 
 /// Whether exceptions are caught in more than a few places: C++ rather than C with cancellation points.
 fn catches(image: &Image, text: &Text<'_>) -> bool {
@@ -50,6 +50,7 @@ impl<'i> Survey<'i> {
             }
         }
         text.relocations = pointers::relocations(image);
+        text.handlers = handlers::handlers(image, &text);
         Survey {
             starts: starts::known(image, &text, symbols),
             catches: text.machine.arch != Arch::Arm && catches(image, &text),
@@ -80,6 +81,10 @@ impl<'i> Survey<'i> {
         let open = self.starts.keys().copied().collect();
         self.functions(open, show);
         self.infer_silent(show);
+        if self.text.machine.arch == Arch::Arm {
+            let likely = starts::likely_called(self.image, &self.text, self.symbols);
+            self.add_likely(likely, show);
+        }
         self.named_by_data(show);
         self.infer_silent(show);
         self.landing_pads(show);
@@ -112,8 +117,9 @@ impl<'i> Survey<'i> {
                 continue;
             }
             let function = self.follow(Target { svma: start, thumb }, end, true, show);
-            // Start code calls what runs the program and exits.
+            // Start code calls what runs the program and exits; the entry of a library may be a function like others.
             if start == entry
+                && !starts::is_prologue(&self.text, Target { svma: start, thumb })
                 && let Some(first) = function.calls.first()
                 && self.text.silent.insert(first.svma)
             {
@@ -204,34 +210,38 @@ impl<'i> Survey<'i> {
             candidates.extend(functions.flat_map(|function| &function.addresses));
             candidates.sort_unstable();
             candidates.dedup();
-            let mut reached = self.reached();
-            candidates.retain(|&svma| !reached.contains(svma));
-            let mut found = Vec::new();
-            for &candidate in &candidates {
-                let target = self.target(candidate);
-                if reached.contains(target.svma)
-                    || self.starts.contains_key(&target.svma)
-                    || !self.text.is_text(target.svma)
-                    || self.text.is_data(target.svma)
-                    || !self.is_likely(target)
-                {
-                    continue;
-                }
-                let end = self.end_of(target.svma);
-                let function = self.follow(target, end, false, show);
-                if self.is_function(&function, &reached) {
-                    // What follows may be its labels.
-                    for &(start, end) in &function.spans {
-                        reached.insert(start, end);
-                    }
-                    found.push(target);
-                }
-            }
-            if found.is_empty() {
+            let targets = candidates.iter().map(|&candidate| self.target(candidate));
+            let likely = targets.filter(|&target| self.is_likely(target)).collect();
+            if !self.add_likely(likely, show) {
                 return;
             }
-            self.add(&found, show);
         }
+    }
+
+    /// Add those that turn out to be functions. Returns whether any did.
+    fn add_likely(&mut self, candidates: Vec<Target>, show: &mut dyn Show) -> bool {
+        let mut reached = self.reached();
+        let mut found = Vec::new();
+        for target in candidates {
+            if reached.contains(target.svma)
+                || self.starts.contains_key(&target.svma)
+                || !self.text.is_text(target.svma)
+                || self.text.is_data(target.svma)
+            {
+                continue;
+            }
+            let end = self.end_of(target.svma);
+            let function = self.follow(target, end, false, show);
+            if self.is_function(&function, &reached) {
+                // What follows may be its labels.
+                for &(start, end) in &function.spans {
+                    reached.insert(start, end);
+                }
+                found.push(target);
+            }
+        }
+        self.add(&found, show);
+        !found.is_empty()
     }
 
     /// Half-made addresses and small numbers are taken for addresses of ARM code easily.
@@ -438,6 +448,9 @@ impl<'i> Survey<'i> {
             for &literal in &function.literals {
                 covered.insert(literal, literal + 4);
             }
+            for &(start, end) in &function.tables {
+                covered.insert(start, end);
+            }
         }
         let ranges = self.text.ranges().to_vec();
         for range in ranges {
@@ -509,11 +522,10 @@ impl<'i> Survey<'i> {
             for &literal in &function.literals {
                 covered.insert(literal, literal + 4);
             }
-            if arm {
-                self.fragments.push(function);
-            } else {
-                found.push(target);
+            for &(start, end) in &function.tables {
+                covered.insert(start, end);
             }
+            found.push(target);
             after_a32 = arm && !thumb;
             at = next;
             fresh = true;

@@ -1,7 +1,7 @@
 //! T32 and T16 instructions to effects. Bit patterns are from the ARM ARM (Armv7-A), chapter A6.
 //! See `a32`: the loads, stores and coprocessor transfers mean the same here.
 
-use super::a32::{Address, WORD, block, coprocessor_transfer};
+use super::a32::{Address, WORD, block, coprocessor_transfer, data};
 use super::effect::{Effect, Flow, Instruction, Limit, Table, TableForm, Target};
 
 const SP: u8 = 13;
@@ -141,6 +141,20 @@ fn special(h: u32, svma: u64) -> Instruction {
     let rm = (h >> 3 & 0xf) as u8;
     let new = || Instruction::new(2);
     match h >> 8 & 3 {
+        0b00 if rd == PC && rm != PC => new()
+            .effect(Effect::Constant {
+                to: PC,
+                value: (svma as u32).wrapping_add(4),
+            })
+            .effect(Effect::AddRegister {
+                to: PC,
+                from: PC,
+                by: rm,
+                subtract: false,
+                shift: 0,
+                signed: true,
+            })
+            .flow(Flow::Indirect(Some(PC))),
         0b00 if rd == PC => new().flow(Flow::Indirect(None)),
         0b00 if rm == PC => new().effect(Effect::Add {
             to: rd,
@@ -229,7 +243,7 @@ pub(crate) fn decode_wide(a: u16, b: u16, svma: u64) -> Instruction {
             0b00 if a >> 6 & 1 == 0 => multiple(a, b),
             0b00 => dual_exclusive_table(a, b, svma),
             0b01 => shifted_register(a, b),
-            _ => coprocessor(a, b),
+            _ => coprocessor(a, b, svma),
         },
         0b10 if b >> 15 & 1 == 0 => immediate(a, b, svma),
         0b10 => branch(a, b, svma),
@@ -243,7 +257,7 @@ pub(crate) fn decode_wide(a: u16, b: u16, svma: u64) -> Instruction {
                     _ => new().clobber((1 << rd | 1 << (b >> 12 & 0xf)) & 0x7fff),
                 }
             }
-            _ => coprocessor(a, b),
+            _ => coprocessor(a, b, svma),
         },
     }
 }
@@ -295,7 +309,9 @@ fn dual_exclusive_table(a: u32, b: u32, svma: u64) -> Instruction {
     };
     let mask = 1u32 << rt | 1 << rt2;
     if rn == PC {
-        return Instruction::new(4).clobber(mask & 0x7fff);
+        let at =
+            (svma.wrapping_add(4) & !3).wrapping_add_signed(address.offset.unwrap_or(0).into());
+        return data(at, 8).clobber(mask & 0x7fff);
     }
     // The pair is stored in the order rt, rt2, masks in the order of numbers.
     let ordered = rt < rt2;
@@ -350,15 +366,24 @@ fn shifted_register(a: u32, b: u32) -> Instruction {
             shift: 0,
             signed: true,
         }),
+        // add rd, rn, rm, lsl #n
+        0b1000 if b & 0x30 == 0 && rd != PC => new().effect(Effect::AddRegister {
+            to: rd,
+            from: rn,
+            by: rm,
+            subtract: false,
+            shift: (b >> 10 & 0x1c | b >> 6 & 3) as u8,
+            signed: true,
+        }),
         _ => new().clobber(1 << rd & 0x7fff),
     }
 }
 
-fn coprocessor(a: u32, b: u32) -> Instruction {
+fn coprocessor(a: u32, b: u32, svma: u64) -> Instruction {
     let w = a << 16 | b;
     match w >> 25 & 7 {
         // 110: loads, stores and two-register moves
-        0b110 => coprocessor_transfer(w),
+        0b110 => coprocessor_transfer(w, svma.wrapping_add(4) & !3),
         // 111: mrc and vmov to a core register; data processing. 111 1 1111 and 111 0 1111 are NEON.
         _ if w >> 24 & 0xf == 0b1110 && w >> 4 & 1 == 1 && w >> 20 & 1 == 1 => {
             let rt = w >> 12 & 0xf;
@@ -401,6 +426,12 @@ fn immediate(a: u32, b: u32, svma: u64) -> Instruction {
             0b0011 if rn == PC => new().effect(Effect::Constant {
                 to: rd,
                 value: !value,
+            }),
+            // orr rd, rn, #1: T32
+            0b0010 if value == 1 => new().effect(Effect::Add {
+                to: rd,
+                from: rn,
+                by: 0,
             }),
             0b1101 if rd == PC => new().limit(Limit::Compare(value)),
             // tst, teq, cmn
@@ -512,7 +543,7 @@ fn single(a: u32, b: u32, svma: u64) -> Instruction {
         return match (word, rt) {
             (true, PC) => new().flow(Flow::Indirect(None)),
             (true, _) => new().effect(Effect::Literal { to: rt, svma: at }),
-            _ => new().clobber(mask),
+            _ => data(at, 4).clobber(mask),
         };
     }
     let address = if a >> 7 & 1 == 1 {

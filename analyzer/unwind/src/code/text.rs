@@ -7,6 +7,7 @@ use std::ops::Range;
 use unspool_image::{CodeKind, Image, Symbols};
 
 use super::effect::{Instruction, Target};
+use super::handlers::Handler;
 use super::machine::Machine;
 use super::{a32, a64, t32, x86};
 
@@ -27,6 +28,8 @@ pub(crate) struct Text<'i> {
     pub(crate) prologues: Vec<u64>,
     /// Where data is relocated, and what it then holds; sorted.
     pub(crate) relocations: Vec<(u64, u64)>,
+    /// Where exceptions are caught; sorted.
+    pub(crate) handlers: Vec<Handler>,
 }
 
 impl<'i> Text<'i> {
@@ -49,6 +52,7 @@ impl<'i> Text<'i> {
             relocations: Vec::new(),
             references: Vec::new(),
             prologues: Vec::new(),
+            handlers: Vec::new(),
         }
     }
 
@@ -64,6 +68,7 @@ impl<'i> Text<'i> {
             relocations: Vec::new(),
             references: Vec::new(),
             prologues: Vec::new(),
+            handlers: Vec::new(),
         }
     }
 
@@ -157,6 +162,15 @@ impl<'i> Text<'i> {
     pub(crate) fn is_data(&self, svma: u64) -> bool {
         self.symbols
             .is_some_and(|symbols| symbols.code_kind(svma) == Some(CodeKind::Data))
+    }
+
+    /// Where control continues when an exception passes the call at `svma`.
+    pub(crate) fn pad(&self, svma: u64) -> Option<u64> {
+        let after = self
+            .handlers
+            .partition_point(|handler| handler.start <= svma);
+        let handler = self.handlers.get(after.checked_sub(1)?)?;
+        (svma < handler.end).then_some(handler.pad)
     }
 
     /// Known not to return.

@@ -70,10 +70,10 @@ fn debian_armhf_libraries() {
     // Not the cross compiler's: libc6-dbg is for Debian's own.
     let root = armhf_sysroot();
     let directory = root.join("lib/arm-linux-gnueabihf");
-    for (name, floor, wrong_ceiling) in [
-        ("libc.so.6", 98.4, 0.1),
-        ("ld-linux-armhf.so.3", 99.3, 0.2),
-        ("libm.so.6", 99.6, 0.1),
+    for (name, with, without) in [
+        ("libc.so.6", (99.9, 0.02), (99.75, 0.02)),
+        ("ld-linux-armhf.so.3", (99.6, 0.03), (99.6, 0.03)),
+        ("libm.so.6", (99.75, 0.01), (99.05, 0.11)),
     ] {
         let analysed = Image::open(&directory.join(name)).expect("library");
         let id = analysed.build_id().expect("build-id").to_string();
@@ -84,12 +84,14 @@ fn debian_armhf_libraries() {
         ));
         let debug = Image::open(&debug).expect("debug file of the same version");
         let image = analysed.clone().with_debug_file(debug);
-        let agreement = measure(name, &analysed, &image, true);
-        let (agree, _, wrong) = agreement.percent();
-        assert!(
-            agree >= floor && wrong <= wrong_ceiling,
-            "{name}: {agree} {wrong}"
-        );
+        for (symbols, (floor, ceiling)) in [(true, with), (false, without)] {
+            let name = format!("{name}{}", if symbols { "" } else { " without symbols" });
+            let (agree, _, wrong) = measure(&name, &analysed, &image, symbols).percent();
+            assert!(
+                agree >= floor && wrong <= ceiling,
+                "{name}: {agree} {wrong}"
+            );
+        }
     }
 }
 
