@@ -16,7 +16,6 @@ mod stub {
     mod breakpoints;
     mod children;
     mod debugger;
-    mod doors;
     mod packets;
     mod registers;
     mod signals;

@@ -7,12 +7,13 @@ mod breakpoints;
 mod description;
 mod exec_file;
 mod extended_mode;
-pub(crate) mod files;
 mod host_io;
 mod machine;
 mod registers;
 
+use std::collections::HashMap;
 use std::convert::Infallible;
+use std::fs::File;
 
 use gdbstub::target::ext::auxv::AuxvOps;
 use gdbstub::target::ext::base::BaseOps;
@@ -24,12 +25,9 @@ use gdbstub::target::ext::target_description_xml_override::TargetDescriptionXmlO
 use gdbstub::target::{Target, TargetError};
 use nix::errno::Errno;
 
-use crate::cli::Limits;
 use crate::sys::Tid;
 use crate::tracee::process::Wishes;
 use crate::tracee::{Cause, Error, Process, Program, Stop};
-
-use files::Files;
 
 /// What a session debugs.
 pub(crate) struct Debuggee {
@@ -47,15 +45,13 @@ pub(crate) struct Debuggee {
     pub(crate) last_stop: Option<Stop>,
     /// Why the last start or attach failed.
     pub(crate) failure: Option<Error>,
-    files: Files,
-    /// The only processes that a client may attach to, if not all.
-    attachable: Option<Vec<i32>>,
+    files: HashMap<u32, File>,
     original: Program,
 }
 
 impl Debuggee {
     /// Nothing yet, and how to start something.
-    pub(crate) fn new(program: Program, limits: Limits) -> Debuggee {
+    pub(crate) fn new(program: Program) -> Debuggee {
         Debuggee {
             process: None,
             original: program.clone(),
@@ -65,8 +61,7 @@ impl Debuggee {
             exit_requested: false,
             last_stop: None,
             failure: None,
-            files: Files::new(limits.files),
-            attachable: limits.attachable,
+            files: HashMap::new(),
         }
     }
 
@@ -94,11 +89,6 @@ impl Debuggee {
 
     /// Attaches to a process.
     pub(crate) fn attach(&mut self, pid: i32) -> Result<(), Error> {
-        if let Some(allowed) = &self.attachable
-            && !allowed.contains(&pid)
-        {
-            return Err(Error::NotAllowed(pid));
-        }
         let process = Process::attach(pid)?;
         self.take(process);
         Ok(())

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use unspool_image::{Arch, Image};
 use unspool_rsp::{Action, Client, ClientOptions, Registers, StopReply, TargetDescription};
 use unspool_unwind::{
-    CompileOptions, Module, ModuleMap, RegisterFile, StackSlice, Table, WalkOptions, walk,
+    CompileOptions, Module, ModuleMap, RegisterFile, StackEnd, StackSlice, Table, WalkOptions, walk,
 };
 
 use shadow::{Seen, Shadow};
@@ -109,6 +109,14 @@ fn length(image: &Image, at: Seen) -> u64 {
     if half[1] >= 0xe8 { 4 } else { 2 }
 }
 
+/// What was unwound at one stop.
+struct Unwound {
+    function: String,
+    /// Of all frames, innermost first.
+    pcs: Vec<u64>,
+    end: StackEnd,
+}
+
 #[derive(Debug, Default)]
 struct Outcome {
     stops: usize,
@@ -120,6 +128,26 @@ struct Outcome {
     functions: BTreeSet<String>,
     /// By function: how many stops differ, and the first of them.
     differences: BTreeMap<String, (usize, String)>,
+}
+
+impl Outcome {
+    fn judge(&mut self, unwound: Unwound, truth: &[u64]) {
+        let Unwound { function, pcs, end } = unwound;
+        self.functions.insert(function.clone());
+        self.stops += 1;
+        self.deepest = self.deepest.max(truth.len());
+        self.complete += usize::from(end.is_complete());
+        self.caller_lost += usize::from(pcs.get(1) != truth.get(1));
+        if pcs == truth && end.is_complete() {
+            self.equal += 1;
+            return;
+        }
+        let entry = self.differences.entry(function).or_default();
+        entry.0 += 1;
+        if entry.0 == 1 {
+            entry.1 = format!("ours {pcs:x?} ({end}), shadow {truth:x?}");
+        }
+    }
 }
 
 fn compare(named: &Path, bare: &Path, stops: usize) -> Outcome {
@@ -142,6 +170,8 @@ fn compare(named: &Path, bare: &Path, stops: usize) -> Outcome {
     let mut shadow = Shadow::default();
     let mut outcome = Outcome::default();
     let mut previous: Option<Seen> = None;
+    // Stops between two stacks, whose direct caller is not yet known.
+    let mut between: Vec<Unwound> = Vec::new();
     let mut top = 0;
     while outcome.stops < stops {
         let registers = client.registers(thread).expect("registers");
@@ -161,25 +191,21 @@ fn compare(named: &Path, bare: &Path, stops: usize) -> Outcome {
             bytes: &bytes,
         };
         let stack = walk(&modules, &file, &mut memory, &WalkOptions::default());
-        let ours: Vec<u64> = stack.frames.iter().map(|frame| frame.pc).collect();
+        let function = names.symbols().containing(here.pc);
+        let unwound = Unwound {
+            function: function.map_or("?", |symbol| symbol.name).to_owned(),
+            pcs: stack.frames.iter().map(|frame| frame.pc).collect(),
+            end: stack.end,
+        };
         let truth: Vec<u64> = std::iter::once(here.pc).chain(shadow.callers()).collect();
-        let function = names
-            .symbols()
-            .containing(here.pc)
-            .map_or("?", |symbol| symbol.name);
-        outcome.functions.insert(function.to_owned());
-        outcome.stops += 1;
-        outcome.deepest = outcome.deepest.max(truth.len());
-        outcome.complete += usize::from(stack.end.is_complete());
-        outcome.caller_lost += usize::from(ours.get(1) != truth.get(1));
-        if ours == truth && stack.end.is_complete() {
-            outcome.equal += 1;
+        if shadow.is_switched() {
+            between.push(unwound);
         } else {
-            let entry = outcome.differences.entry(function.to_owned()).or_default();
-            entry.0 += 1;
-            if entry.0 == 1 {
-                entry.1 = format!("ours {ours:x?} ({}), shadow {truth:x?}", stack.end);
+            for unwound in between.drain(..) {
+                let truth: Vec<u64> = [&unwound.pcs[..1], &truth].concat();
+                outcome.judge(unwound, &truth);
             }
+            outcome.judge(unwound, &truth);
         }
         previous = Some(here);
         client
@@ -217,7 +243,7 @@ fn every_instruction_of_stripped_arm_programs_has_its_whole_stack() {
             println!("  {function}: {count} stops, the first: {first}");
         }
         assert!(outcome.functions.len() >= 20, "{:?}", outcome.functions);
-        assert_eq!(outcome.stops, stops);
+        assert!(outcome.stops >= stops, "{}", outcome.stops);
         assert!(outcome.equal * 1000 >= outcome.stops * 999, "see above");
         assert_eq!(outcome.caller_lost, 0, "see above");
     }

@@ -28,11 +28,18 @@ pub(super) struct Shadow {
     calls: Vec<Call>,
     /// Where calls returned to, and with which sp: where `longjmp` may lead, for `setjmp` has returned.
     returned: HashSet<(u64, u64)>,
+    switched: bool,
 }
 
 impl Shadow {
     /// One instruction of `len` bytes was executed.
     pub(super) fn step(&mut self, before: Seen, len: u64, after: Seen) {
+        // Above the caller's sp there is nothing of a callee's: `longjmp` has set sp to what it was at the call of
+        // `setjmp`, and the frames in between are gone (AAPCS, 6.2.1.2: below sp nothing lasts).
+        if self.calls.iter().any(|call| call.sp < after.sp) {
+            self.calls.retain(|call| call.sp > after.sp);
+            self.switched = true;
+        }
         let next = before.pc + len;
         if after.pc == next {
             return;
@@ -54,7 +61,14 @@ impl Shadow {
             // longjmp, or a branch to where two paths meet behind a call. A function that calls has
             // saved its own return address below its caller's sp, so the branch takes nothing off.
             self.calls.retain(|call| call.sp > after.sp);
+            self.switched = false;
         }
+    }
+
+    /// sp is already that of the frame `longjmp` is about to go to: the direct caller is where it will go, which only the
+    /// jump will show; it is missing in [`Shadow::callers`].
+    pub(super) fn is_switched(&self) -> bool {
+        self.switched
     }
 
     /// Return addresses, innermost first.
