@@ -1,8 +1,10 @@
 //! The command line: gdbserver's, as people and test boards know it.
 
 use std::ffi::{OsStr, OsString};
+use std::net::IpAddr;
 
 use crate::comm::Comm;
+use crate::session::debuggee::files::Permission;
 
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
@@ -14,6 +16,8 @@ Usage: unspool-stub [OPTIONS] COMM PROG [ARGS...]    start PROG and serve it
 
 COMM is one of
   :PORT, HOST:PORT   wait for TCP connections, on loopback unless a host is named; port 0: any
+  unix:PATH          wait for connections at a socket file that only its owner may use
+  /dev/ttyS1         this serial line is the connection; set its speed with stty
   -, stdio           standard input and output are the connection
   fd:N               file descriptor N is the connection
 
@@ -23,6 +27,10 @@ Options:
                                   (a started program's addresses are fixed otherwise)
   --disable-randomization         the contrary, and the default
   --wrapper WRAPPER [ARGS...] --  start PROG by WRAPPER, which must execute it
+  --allow ADDRESS[,ADDRESS...]    take TCP connections from these addresses and loopback only
+  --root DIRECTORY                clients see files beneath it only
+  --allow-write                   clients may write, make and remove files
+  --may-attach PID[,PID...]       clients may attach to these processes only
   --disable-packet=NAME[,NAME...] do not use vCont, T (stop replies that say more than a signal), Tthread
                                   (their thread), qC, qfThreadInfo, or all four by 'threads'; for testing clients
   --version, --help
@@ -54,6 +62,17 @@ pub(crate) struct Options {
     pub(crate) fixed_addresses: bool,
     pub(crate) wrapper: Vec<OsString>,
     pub(crate) without: Without,
+    pub(crate) peers: Option<Vec<IpAddr>>,
+    pub(crate) limits: Limits,
+}
+
+/// What clients may do beyond debugging.
+#[derive(Debug, Default)]
+pub(crate) struct Limits {
+    /// With files.
+    pub(crate) files: Permission,
+    /// The only processes they may attach to, if not all.
+    pub(crate) attachable: Option<Vec<i32>>,
 }
 
 /// Parts of the protocol that a client is to do without.
@@ -112,15 +131,25 @@ pub(crate) enum UsageError {
     #[error("no connection given; expected COMM, for example ':1234'; see --help")]
     NoComm,
     /// COMM is not one.
-    #[error("'{0}' is no connection; expected ':PORT', 'HOST:PORT', '-', 'stdio' or 'fd:N'")]
+    #[error(
+        "'{0}' is no connection; expected ':PORT', 'HOST:PORT', 'unix:PATH', '/dev/...', '-', 'stdio' or 'fd:N'"
+    )]
     BadComm(String),
     /// PROG is missing.
     #[error(
         "no program given; expected 'COMM PROG [ARGS...]', or '--attach COMM PID', or '--multi COMM'"
     )]
     NoProgram,
+    /// The root is none.
+    #[error("'{0}' is no directory; expected '--root DIRECTORY'")]
+    BadRoot(String),
+    /// A peer is no address.
+    #[error("'{0}' is no address; expected '--allow ADDRESS[,ADDRESS...]', in digits")]
+    BadPeer(String),
     /// PID is missing or not a number.
-    #[error("'{0}' is no process number; expected '--attach COMM PID'")]
+    #[error(
+        "'{0}' is no process number; expected '--attach COMM PID' or '--may-attach PID[,PID...]'"
+    )]
     BadPid(String),
     /// More than there should be.
     #[error("nothing may follow '{0}'; see --help")]
@@ -150,6 +179,8 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Usa
     let (mut attach, mut multi, mut once, mut fixed_addresses) = (false, false, false, true);
     let mut wrapper = Vec::new();
     let mut without = Without::default();
+    let mut peers = None;
+    let mut limits = Limits::default();
     while let Some(option) = args.next_if(|arg| is_option(arg)) {
         let text = option.to_string_lossy();
         match &*text {
@@ -168,6 +199,16 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Usa
                     None => return Err(UsageError::OpenWrapper),
                 }
             },
+            "--allow-write" => limits.files.write = true,
+            "--root" => {
+                let root = args.next().unwrap_or_default();
+                if !std::path::Path::new(&root).is_dir() {
+                    return Err(UsageError::BadRoot(root.to_string_lossy().into_owned()));
+                }
+                limits.files.root = Some(root.into());
+            }
+            "--allow" => peers = Some(list(args.next(), UsageError::BadPeer)?),
+            "--may-attach" => limits.attachable = Some(list(args.next(), UsageError::BadPid)?),
             list if list.starts_with("--disable-packet=") => {
                 let names = list.trim_start_matches("--disable-packet=").split(',');
                 names.into_iter().try_for_each(|name| without.add(name))?;
@@ -200,7 +241,20 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Usa
         fixed_addresses,
         wrapper,
         without,
+        peers,
+        limits,
     }))
+}
+
+/// Reads values with commas between them.
+fn list<T: std::str::FromStr>(
+    word: Option<OsString>,
+    error: fn(String) -> UsageError,
+) -> Result<Vec<T>, UsageError> {
+    let text = word.unwrap_or_default().to_string_lossy().into_owned();
+    text.split(',')
+        .map(|item| item.parse().map_err(|_| error(item.to_owned())))
+        .collect()
 }
 
 fn is_option(arg: &OsStr) -> bool {
@@ -262,6 +316,9 @@ mod tests {
             ("--attach --multi :0", "exclude"),
             ("--wrapper env", "do not end"),
             ("--disable-packet=vCont,m :0 prog", "'m'"),
+            ("--root /no/such :0 prog", "/no/such"),
+            ("--allow 10.0.0.x :0 prog", "10.0.0.x"),
+            ("--may-attach 1,y --multi :0", "'y'"),
         ] {
             let message = read(line).expect_err(line).to_string();
             assert!(message.contains(word), "{line}: {message}");

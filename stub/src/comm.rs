@@ -1,9 +1,15 @@
 //! COMM: where clients come from, and the bytes to and from one.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use nix::sys::stat::{Mode, umask};
+use nix::sys::termios::{ControlFlags, SetArg, cfmakeraw, tcgetattr, tcsetattr};
 
 use crate::sys::ptrace::close_on_exec;
 
@@ -14,6 +20,10 @@ pub(crate) enum Comm {
     Tcp(String, u16),
     /// Standard input and output.
     Stdio,
+    /// A socket file.
+    Unix(PathBuf),
+    /// A serial line.
+    Serial(PathBuf),
     /// A descriptor that was open when we were started.
     Descriptor(i32),
 }
@@ -30,6 +40,14 @@ pub(crate) enum CommError {
         "cannot find the address of '{0}' in /etc/hosts; give one of this machine's addresses, or none for loopback"
     )]
     Host(String),
+    /// The socket file cannot be had.
+    #[error("cannot listen at '{0}': {1}; choose another path")]
+    Socket(String, String),
+    /// The serial line cannot be had.
+    #[error(
+        "cannot use '{0}' as the connection: {1}; expected a serial line such as /dev/ttyS1, readable and writable"
+    )]
+    Serial(String, String),
     /// The descriptor is not open.
     #[error("file descriptor {0} is not open; expected an inherited, connected socket")]
     Descriptor(i32),
@@ -44,6 +62,12 @@ impl Comm {
         match text {
             "-" | "stdio" => return Some(Comm::Stdio),
             _ => {}
+        }
+        match text.strip_prefix("unix:") {
+            Some("") => return None,
+            Some(path) => return Some(Comm::Unix(path.into())),
+            None if text.starts_with('/') => return Some(Comm::Serial(text.into())),
+            None => {}
         }
         let (host, port) = text.rsplit_once(':')?;
         if host == "fd" {
@@ -60,7 +84,7 @@ impl Comm {
 
     /// Whether there can be no second client.
     pub(crate) fn is_single(&self) -> bool {
-        !matches!(self, Comm::Tcp(..))
+        !matches!(self, Comm::Tcp(..) | Comm::Unix(_))
     }
 
     /// Whether the connection is where a program's input and output would be.
@@ -69,7 +93,7 @@ impl Comm {
     }
 
     /// Begins to listen, or takes the connection that is there.
-    pub(crate) fn open(&self) -> Result<Door, CommError> {
+    pub(crate) fn open(&self, peers: Option<Vec<IpAddr>>) -> Result<Door, CommError> {
         match self {
             Comm::Tcp(host, port) => {
                 let name = if host.is_empty() { "127.0.0.1" } else { host };
@@ -82,7 +106,30 @@ impl Comm {
                 }
                 let listener = TcpListener::bind(&addresses[..])
                     .map_err(|error| CommError::Bind(reason(&error), *port))?;
-                Ok(Door::Listener(listener))
+                if peers.is_none() && addresses.iter().any(|address| !address.ip().is_loopback()) {
+                    crate::say!(
+                        "{}: whoever can connect to {host} has the rights of this program; --allow names those who may",
+                        crate::NAME
+                    );
+                }
+                Ok(Door::Listener(listener, peers))
+            }
+            Comm::Unix(path) => {
+                let listener = listen_at(path).map_err(|error| {
+                    CommError::Socket(path.display().to_string(), reason(&error))
+                })?;
+                Ok(Door::Socket(listener, path.clone()))
+            }
+            Comm::Serial(path) => {
+                let line = serial(path).map_err(|error| {
+                    CommError::Serial(path.display().to_string(), reason(&error))
+                })?;
+                let output = line.try_clone().map_err(CommError::Stdio)?;
+                Ok(Door::Open(Some(Stream {
+                    input: line,
+                    output,
+                    peer: None,
+                })))
             }
             Comm::Stdio => {
                 let dup = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(CommError::Stdio);
@@ -104,6 +151,34 @@ impl Comm {
             }
         }
     }
+}
+
+/// A socket file for its owner alone. What nobody listens at any more is replaced.
+fn listen_at(path: &Path) -> std::io::Result<UnixListener> {
+    if path.exists() && UnixStream::connect(path).is_err() {
+        // A file that is no socket stays, and binding fails.
+        if std::fs::metadata(path)?.file_type().is_socket() {
+            std::fs::remove_file(path)?;
+        }
+    }
+    let former = umask(Mode::S_IRWXG | Mode::S_IRWXO);
+    let listener = UnixListener::bind(path);
+    umask(former);
+    listener
+}
+
+/// A serial line, for bytes as they are. Its speed is left to who has set it.
+fn serial(path: &Path) -> std::io::Result<File> {
+    let line = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NOCTTY)
+        .open(path)?;
+    let mut settings = tcgetattr(&line)?;
+    cfmakeraw(&mut settings);
+    settings.control_flags |= ControlFlags::CLOCAL | ControlFlags::CREAD;
+    tcsetattr(&line, SetArg::TCSANOW, &settings)?;
+    Ok(line)
 }
 
 /// The addresses of a host, which must be this one to listen there. The C library's resolver would be
@@ -137,8 +212,10 @@ fn reason(error: &std::io::Error) -> String {
 
 /// Where the next client comes in.
 pub(crate) enum Door {
-    /// A listening socket.
-    Listener(TcpListener),
+    /// A listening socket, and who may connect beside this machine, if not all.
+    Listener(TcpListener, Option<Vec<IpAddr>>),
+    /// A socket file, to be removed.
+    Socket(UnixListener, PathBuf),
     /// The only connection, until it is taken.
     Open(Option<Stream>),
 }
@@ -147,8 +224,8 @@ impl Door {
     /// The port that is listened on.
     pub(crate) fn port(&self) -> Option<u16> {
         match self {
-            Door::Listener(listener) => listener.local_addr().ok().map(|a| a.port()),
-            Door::Open(_) => None,
+            Door::Listener(listener, _) => listener.local_addr().ok().map(|a| a.port()),
+            Door::Socket(..) | Door::Open(_) => None,
         }
     }
 
@@ -156,10 +233,46 @@ impl Door {
     pub(crate) fn accept(&mut self) -> Option<Stream> {
         match self {
             Door::Open(stream) => stream.take(),
-            Door::Listener(listener) => {
-                let (stream, _) = listener.accept().ok()?;
+            Door::Listener(listener, peers) => {
+                let (stream, from) = listener.accept().ok()?;
+                let from = from.ip().to_canonical();
+                if !admits(peers.as_deref(), from) {
+                    crate::say!("{}: refused a connection from {from}", crate::NAME);
+                    return None;
+                }
                 Stream::tcp(stream).ok()
             }
+            Door::Socket(listener, _) => {
+                let stream: OwnedFd = listener.accept().ok()?.0.into();
+                let output = stream.try_clone().ok()?;
+                Some(Stream {
+                    input: stream.into(),
+                    output: output.into(),
+                    peer: None,
+                })
+            }
+        }
+    }
+
+    /// What tells that somebody is at the door.
+    pub(crate) fn listener(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Door::Listener(listener, _) => Some(listener.as_fd()),
+            Door::Socket(listener, _) => Some(listener.as_fd()),
+            Door::Open(_) => None,
+        }
+    }
+}
+
+/// Whether a client at this address may come in.
+fn admits(peers: Option<&[IpAddr]>, from: IpAddr) -> bool {
+    peers.is_none_or(|peers| peers.contains(&from) || from.is_loopback())
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        if let Door::Socket(_, path) = self {
+            let _ = std::fs::remove_file(path);
         }
     }
 }
@@ -212,7 +325,7 @@ impl AsFd for Stream {
 
 #[cfg(test)]
 mod tests {
-    use super::Comm;
+    use super::{Comm, admits};
 
     #[test]
     fn forms() {
@@ -220,8 +333,28 @@ mod tests {
         assert_eq!(Comm::parse("[::1]:0"), Some(Comm::Tcp("::1".to_owned(), 0)));
         assert_eq!(Comm::parse("fd:3"), Some(Comm::Descriptor(3)));
         assert_eq!(Comm::parse("-"), Some(Comm::Stdio));
-        for bad in ["", "x", ":", ":99999", "fd:x", "fd:-1"] {
+        assert_eq!(Comm::parse("unix:/a"), Some(Comm::Unix("/a".into())));
+        assert_eq!(
+            Comm::parse("/dev/tty"),
+            Some(Comm::Serial("/dev/tty".into()))
+        );
+        for bad in ["", "x", ":", "unix:", ":99999", "fd:x", "fd:-1"] {
             assert_eq!(Comm::parse(bad), None, "{bad}");
+        }
+    }
+    #[test]
+    fn peers() {
+        let address = |text: &str| text.parse().expect("an address");
+        let listed = [address("10.1.2.3"), address("fd00::1")];
+        for (from, admitted) in [
+            ("10.1.2.3", true),
+            ("fd00::1", true),
+            ("127.0.0.1", true),
+            ("::1", true),
+            ("10.1.2.4", false),
+        ] {
+            assert_eq!(admits(Some(&listed), address(from)), admitted, "{from}");
+            assert!(admits(None, address(from)));
         }
     }
 }

@@ -32,9 +32,9 @@ pub(crate) enum ServeError {
 pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
     let signals = Signals::new()?;
     // The connection first: a program that nobody can connect to is not started.
-    let door = options.comm.open()?;
+    let door = options.comm.open(options.peers)?;
     let quiet = options.comm.is_single();
-    let mut debuggee = Debuggee::new(Program {
+    let program = Program {
         words: Vec::new(),
         wrapper: options.wrapper,
         environment: std::env::vars_os().collect(),
@@ -42,7 +42,8 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
         fixed_addresses: options.fixed_addresses,
         detached_stdio: options.comm.is_stdio(),
         mask: signals.original_mask(),
-    });
+    };
+    let mut debuggee = Debuggee::new(program, options.limits);
     let multi = options.subject == Subject::Any;
     match options.subject {
         Subject::Any => {}
@@ -100,8 +101,14 @@ struct Awake {
 impl Server {
     fn run(&mut self) -> Result<(), ServeError> {
         loop {
-            if let (Some(port), false) = (self.door.port(), self.quiet) {
-                crate::say!("Listening on port {port}");
+            match &self.door {
+                _ if self.quiet => {}
+                Door::Socket(_, path) => crate::say!("Listening at {}", path.display()),
+                door => {
+                    if let Some(port) = door.port() {
+                        crate::say!("Listening on port {port}");
+                    }
+                }
             }
             let Some(stream) = self.next_client()? else {
                 break;
@@ -123,10 +130,10 @@ impl Server {
             if let Door::Open(stream) = &mut self.door {
                 return Ok(stream.take());
             }
-            let Door::Listener(listener) = &self.door else {
+            let Some(listener) = self.door.listener() else {
                 return Ok(None);
             };
-            let awake = wait(listener, &self.signals)?;
+            let awake = wait(&listener, &self.signals)?;
             if awake.signal {
                 self.signals_came();
                 if self.terminated {

@@ -16,6 +16,7 @@ mod stub {
     mod breakpoints;
     mod children;
     mod debugger;
+    mod doors;
     mod packets;
     mod registers;
     mod signals;

@@ -7,13 +7,12 @@ mod breakpoints;
 mod description;
 mod exec_file;
 mod extended_mode;
+pub(crate) mod files;
 mod host_io;
 mod machine;
 mod registers;
 
-use std::collections::HashMap;
 use std::convert::Infallible;
-use std::fs::File;
 
 use gdbstub::target::ext::auxv::AuxvOps;
 use gdbstub::target::ext::base::BaseOps;
@@ -25,9 +24,12 @@ use gdbstub::target::ext::target_description_xml_override::TargetDescriptionXmlO
 use gdbstub::target::{Target, TargetError};
 use nix::errno::Errno;
 
+use crate::cli::Limits;
 use crate::sys::Tid;
 use crate::tracee::process::Wishes;
 use crate::tracee::{Cause, Error, Process, Program, Stop};
+
+use files::Files;
 
 /// What a session debugs.
 pub(crate) struct Debuggee {
@@ -45,13 +47,15 @@ pub(crate) struct Debuggee {
     pub(crate) last_stop: Option<Stop>,
     /// Why the last start or attach failed.
     pub(crate) failure: Option<Error>,
-    files: HashMap<u32, File>,
+    files: Files,
+    /// The only processes that a client may attach to, if not all.
+    attachable: Option<Vec<i32>>,
     original: Program,
 }
 
 impl Debuggee {
     /// Nothing yet, and how to start something.
-    pub(crate) fn new(program: Program) -> Debuggee {
+    pub(crate) fn new(program: Program, limits: Limits) -> Debuggee {
         Debuggee {
             process: None,
             original: program.clone(),
@@ -61,7 +65,8 @@ impl Debuggee {
             exit_requested: false,
             last_stop: None,
             failure: None,
-            files: HashMap::new(),
+            files: Files::new(limits.files),
+            attachable: limits.attachable,
         }
     }
 
@@ -89,6 +94,11 @@ impl Debuggee {
 
     /// Attaches to a process.
     pub(crate) fn attach(&mut self, pid: i32) -> Result<(), Error> {
+        if let Some(allowed) = &self.attachable
+            && !allowed.contains(&pid)
+        {
+            return Err(Error::NotAllowed(pid));
+        }
         let process = Process::attach(pid)?;
         self.take(process);
         Ok(())

@@ -59,6 +59,11 @@ pub(crate) enum Error {
         "cannot attach to process {0}: not permitted; run as its user or as root, and see that /proc/sys/kernel/yama/ptrace_scope allows it (0, or 1 with CAP_SYS_PTRACE)"
     )]
     NotPermitted(i32),
+    /// The command line forbids it.
+    #[error(
+        "attaching to process {0} is not allowed; name it with --may-attach when the server is started"
+    )]
+    NotAllowed(i32),
     /// Another tracer has it.
     #[error(
         "cannot attach to process {0}: process {1} is tracing it already; detach that one first"
@@ -87,7 +92,9 @@ impl Error {
             Error::NotExecutable(_) => Errno::EACCES,
             Error::WrongFormat(_) => Errno::ENOEXEC,
             Error::NoSuchProcess(_) | Error::IsZombie(_) => Errno::ESRCH,
-            Error::NotPermitted(_) | Error::AlreadyTraced(..) => Errno::EPERM,
+            Error::NotPermitted(_) | Error::NotAllowed(_) | Error::AlreadyTraced(..) => {
+                Errno::EPERM
+            }
             _ => Errno::EIO,
         }
     }

@@ -1,9 +1,7 @@
-//! Files of the target, for reading only (`vFile`).
+//! Files of the target (`vFile`), those that the command line allows.
 
-use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use gdbstub::target::ext::host_io::{
     FsKind, HostIo, HostIoClose, HostIoCloseOps, HostIoErrno, HostIoError, HostIoFstat,
@@ -15,16 +13,6 @@ use gdbstub::target::ext::host_io::{
 use super::{Debuggee, part};
 use crate::arch;
 use crate::session::framing::PACKET_SIZE;
-
-/// More open files than any client needs.
-const LIMIT: usize = 256;
-
-impl Debuggee {
-    fn file(&self, number: u32) -> HostIoResult<&File, Debuggee> {
-        let file = self.files.get(&number);
-        file.ok_or(HostIoError::Errno(HostIoErrno::EBADF))
-    }
-}
 
 /// The protocol's number for an error of the system's.
 fn refused<E>(error: &std::io::Error) -> HostIoError<E> {
@@ -39,6 +27,10 @@ fn refused<E>(error: &std::io::Error) -> HostIoError<E> {
         Some(libc::ENOTDIR) => HostIoErrno::ENOTDIR,
         Some(libc::EISDIR) => HostIoErrno::EISDIR,
         Some(libc::EINVAL) => HostIoErrno::EINVAL,
+        Some(libc::EROFS) => HostIoErrno::EROFS,
+        Some(libc::EEXIST) => HostIoErrno::EEXIST,
+        Some(libc::ENOSPC) => HostIoErrno::ENOSPC,
+        Some(libc::EFBIG) => HostIoErrno::EFBIG,
         Some(libc::ENFILE) => HostIoErrno::ENFILE,
         Some(libc::EMFILE) => HostIoErrno::EMFILE,
         Some(libc::ENAMETOOLONG) => HostIoErrno::ENAMETOOLONG,
@@ -85,37 +77,27 @@ impl HostIoOpen for Debuggee {
         &mut self,
         filename: &[u8],
         flags: HostIoOpenFlags,
-        _mode: HostIoOpenMode,
+        mode: HostIoOpenMode,
     ) -> HostIoResult<u32, Self> {
-        let writes = HostIoOpenFlags::O_WRONLY
-            | HostIoOpenFlags::O_RDWR
-            | HostIoOpenFlags::O_CREAT
-            | HostIoOpenFlags::O_TRUNC
-            | HostIoOpenFlags::O_APPEND;
-        if flags.intersects(writes) {
-            return Err(HostIoError::Errno(HostIoErrno::EROFS));
-        }
-        if self.files.len() >= LIMIT {
-            return Err(HostIoError::Errno(HostIoErrno::EMFILE));
-        }
-        // Not to wait for the other end of a pipe, nor to become a terminal's owner.
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-            .open(OsStr::from_bytes(filename))
-            .map_err(|error| refused(&error))?;
-        let number = (3..).find(|number| !self.files.contains_key(number));
-        let number = number.unwrap_or(u32::MAX);
-        self.files.insert(number, file);
-        Ok(number)
+        // The protocol's numbers are its own (GDB manual, "Open Flags").
+        let kinds = [
+            (HostIoOpenFlags::O_WRONLY, libc::O_WRONLY),
+            (HostIoOpenFlags::O_RDWR, libc::O_RDWR),
+            (HostIoOpenFlags::O_APPEND, libc::O_APPEND),
+            (HostIoOpenFlags::O_CREAT, libc::O_CREAT),
+            (HostIoOpenFlags::O_TRUNC, libc::O_TRUNC),
+            (HostIoOpenFlags::O_EXCL, libc::O_EXCL),
+        ];
+        let asked = kinds.iter().filter(|(kind, _)| flags.contains(*kind));
+        let flags = asked.fold(libc::O_RDONLY, |all, (_, flag)| all | flag);
+        let opened = self.files.open(filename, flags, mode.bits() & 0o777);
+        opened.map_err(|error| refused(&error))
     }
 }
 
 impl HostIoClose for Debuggee {
     fn close(&mut self, number: u32) -> HostIoResult<(), Self> {
-        self.file(number)?;
-        self.files.remove(&number);
-        Ok(())
+        self.files.close(number).map_err(|error| refused(&error))
     }
 }
 
@@ -129,7 +111,7 @@ impl HostIoPread for Debuggee {
     ) -> HostIoResult<usize, Self> {
         // Every byte may need an escape.
         let count = count.min(PACKET_SIZE / 2 - 32).min(buf.len());
-        let file = self.file(number)?;
+        let file = self.files.get(number).map_err(|error| refused(&error))?;
         file.read_at(&mut buf[..count], offset)
             .map_err(|error| refused(&error))
     }
@@ -138,23 +120,29 @@ impl HostIoPread for Debuggee {
 impl HostIoPwrite for Debuggee {
     fn pwrite(
         &mut self,
-        _number: u32,
-        _offset: arch::Word,
-        _data: &[u8],
+        number: u32,
+        offset: arch::Word,
+        data: &[u8],
     ) -> HostIoResult<arch::Word, Self> {
-        Err(HostIoError::Errno(HostIoErrno::EROFS))
+        let file = self.files.get(number).map_err(|error| refused(&error))?;
+        let written = file.write_at(data, arch::wide(offset));
+        written
+            .map(|count| count as arch::Word)
+            .map_err(|error| refused(&error))
     }
 }
 
 impl HostIoUnlink for Debuggee {
-    fn unlink(&mut self, _filename: &[u8]) -> HostIoResult<(), Self> {
-        Err(HostIoError::Errno(HostIoErrno::EROFS))
+    fn unlink(&mut self, filename: &[u8]) -> HostIoResult<(), Self> {
+        self.files.remove(filename).map_err(|error| refused(&error))
     }
 }
 
 impl HostIoFstat for Debuggee {
     fn fstat(&mut self, number: u32) -> HostIoResult<HostIoStat, Self> {
-        let metadata = self.file(number)?.metadata().map_err(|e| refused(&e))?;
+        let file = self.files.get(number);
+        let metadata = file.and_then(|file| file.metadata());
+        let metadata = metadata.map_err(|error| refused(&error))?;
         Ok(HostIoStat {
             st_dev: metadata.dev() as u32,
             st_ino: metadata.ino() as u32,
@@ -175,14 +163,14 @@ impl HostIoFstat for Debuggee {
 
 impl HostIoReadlink for Debuggee {
     fn readlink(&mut self, filename: &[u8], buf: &mut [u8]) -> HostIoResult<usize, Self> {
-        let link =
-            std::fs::read_link(OsStr::from_bytes(filename)).map_err(|error| refused(&error))?;
+        let link = self.files.read_link(filename);
+        let link = link.map_err(|error| refused(&error))?;
         Ok(part(link.as_os_str().as_bytes(), 0, usize::MAX, buf))
     }
 }
 
 impl HostIoSetfs for Debuggee {
-    /// Everything is read from this server's own file system.
+    /// Everything is in this server's own file system.
     fn setfs(&mut self, _fs: FsKind) -> HostIoResult<(), Self> {
         Ok(())
     }

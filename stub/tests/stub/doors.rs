@@ -1,0 +1,220 @@
+//! Who may come in, by which door, and what they may do.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use super::client::{Client, stopped};
+use super::gdb::{assert_order, gdb};
+use super::programs::build;
+use super::server::{Server, command};
+
+fn directory(name: &str) -> PathBuf {
+    let path =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+fn hex(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn start(arguments: &[&str]) -> Child {
+    let mut command = command();
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
+    command.stdout(Stdio::null()).spawn().unwrap()
+}
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !holds() {
+        assert!(since.elapsed() < Duration::from_secs(30), "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_socket_file_is_its_owners_and_goes_with_the_server() {
+    let program = build("source", &["-O0"]);
+    let socket = directory("socket").join("door");
+    let comm = format!("unix:{}", socket.display());
+    // What an earlier server left behind is in nobody's way.
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let mut server = start(&["--once", &comm, program.to_str().unwrap()]);
+    let private = || {
+        let metadata = std::fs::metadata(&socket);
+        metadata.is_ok_and(|metadata| metadata.permissions().mode() & 0o077 == 0)
+    };
+    wait_until("no socket of its own", private);
+    let text = gdb(
+        &program,
+        &format!(
+            "target remote {}\nbreak add\ncontinue\nbt 1\ndelete\ncontinue\n",
+            socket.display()
+        ),
+    );
+    assert_order(&text, &["add (a=0, b=0)", "exited normally"]);
+    assert!(server.wait().unwrap().success());
+    assert!(!socket.exists());
+}
+
+/// A pseudoterminal is as serial as it gets without a cable: slow line discipline, special characters.
+#[test]
+fn a_serial_line_carries_every_byte() {
+    let program = build("source", &["-no-pie"]);
+    let pair = nix::pty::openpty(None, None).unwrap();
+    let line = nix::unistd::ttyname(&pair.slave).unwrap();
+    let mut server = start(&[line.to_str().unwrap(), program.to_str().unwrap()]);
+    // A client speaks TCP; two threads carry it to the line and back.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let raw = || {
+        let settings = nix::sys::termios::tcgetattr(&pair.slave).unwrap();
+        !settings
+            .local_flags
+            .contains(nix::sys::termios::LocalFlags::ICANON)
+    };
+    wait_until("the line is not raw", raw);
+    let mut client = Client::raw(port);
+    let (mut near, _) = listener.accept().unwrap();
+    let mut near_too = near.try_clone().unwrap();
+    let mut far = std::fs::File::from(pair.master);
+    let mut far_too = far.try_clone().unwrap();
+    std::thread::spawn(move || carry(&mut near, &mut far));
+    std::thread::spawn(move || carry(&mut far_too, &mut near_too));
+    assert!(
+        client
+            .ask("qSupported:multiprocess+")
+            .contains("PacketSize")
+    );
+    let path = hex(program.to_str().unwrap());
+    assert_eq!(client.ask(&format!("vFile:open:{path},0,0")), "F03");
+    client.send(b"vFile:pread:3,1000,0");
+    let reply = client.receive();
+    let start = reply.iter().position(|byte| *byte == b';').unwrap();
+    let part = super::client::unescape(&reply[start + 1..]);
+    assert_eq!(part, std::fs::read(&program).unwrap()[..0x1000]);
+    assert!(client.go().starts_with("W00"));
+    drop(client);
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
+fn carry(from: &mut impl Read, to: &mut impl Write) {
+    let mut buffer = [0; 512];
+    while let Ok(count) = from.read(&mut buffer) {
+        if count == 0 || to.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn files_are_confined_to_the_root() {
+    let program = build("source", &["-no-pie"]);
+    let base = directory("root");
+    let root = base.join("root");
+    std::fs::create_dir_all(root.join("sub")).unwrap();
+    std::fs::write(base.join("secret"), "secret").unwrap();
+    std::fs::write(root.join("inside"), "inside").unwrap();
+    std::os::unix::fs::symlink("/inside", root.join("sub/absolute")).unwrap();
+    std::os::unix::fs::symlink("../../secret", root.join("sub/climbing")).unwrap();
+    std::os::unix::fs::symlink(base.join("secret"), root.join("sub/out")).unwrap();
+    let arguments = [
+        "--root",
+        root.to_str().unwrap(),
+        ":0",
+        program.to_str().unwrap(),
+    ];
+    let server = Server::start(&arguments);
+    let mut client = Client::connect(server.port);
+    for path in ["/inside", "inside", "/sub/absolute", "/../inside"] {
+        assert_eq!(
+            client.ask(&format!("vFile:open:{},0,0", hex(path))),
+            "F03",
+            "{path}"
+        );
+        client.send(b"vFile:pread:3,100,0");
+        assert_eq!(client.receive(), b"F06;inside", "{path}");
+        assert_eq!(client.ask("vFile:close:3"), "F0");
+    }
+    let secret = base.join("secret");
+    for path in [
+        "/sub/climbing",
+        "/sub/out",
+        "/../secret",
+        "../secret",
+        secret.to_str().unwrap(),
+    ] {
+        assert_eq!(
+            client.ask(&format!("vFile:open:{},0,0", hex(path))),
+            "F-1,02",
+            "{path}"
+        );
+    }
+    // Nor is anything written without a word for it.
+    assert_eq!(
+        client.ask(&format!("vFile:open:{},201,1a4", hex("/new"))),
+        "F-1,1e"
+    );
+    assert!(!root.join("new").exists());
+}
+
+#[test]
+fn files_are_written_when_that_is_allowed() {
+    let program = build("source", &["-no-pie"]);
+    let root = directory("write");
+    let arguments = [
+        "--allow-write",
+        "--root",
+        root.to_str().unwrap(),
+        ":0",
+        program.to_str().unwrap(),
+    ];
+    let server = Server::start(&arguments);
+    let mut client = Client::connect(server.port);
+    // O_WRONLY, O_CREAT, O_TRUNC; 0644.
+    assert_eq!(
+        client.ask(&format!("vFile:open:{},601,1a4", hex("/new"))),
+        "F03"
+    );
+    assert_eq!(client.ask("vFile:pwrite:3,0,text"), "F04");
+    assert_eq!(client.ask("vFile:close:3"), "F0");
+    let new = root.join("new");
+    assert_eq!(std::fs::read_to_string(&new).unwrap(), "text");
+    assert_eq!(new.metadata().unwrap().permissions().mode() & 0o777, 0o644);
+    assert_eq!(client.ask(&format!("vFile:unlink:{}", hex("/new"))), "F0");
+    assert!(!new.exists());
+}
+
+#[test]
+fn only_some_processes_may_be_attached_to() {
+    let sleeper = || {
+        std::process::Command::new("sleep")
+            .arg("100")
+            .spawn()
+            .unwrap()
+    };
+    let (mut one, mut other) = (sleeper(), sleeper());
+    let allowed = one.id().to_string();
+    let server = Server::start(&["--may-attach", &allowed, "--multi", ":0"]);
+    let mut client = Client::connect(server.port);
+    assert_eq!(client.ask("!"), "OK");
+    // EPERM
+    assert_eq!(client.ask(&format!("vAttach;{:x}", other.id())), "E01");
+    let stop = client.ask(&format!("vAttach;{:x}", one.id()));
+    assert_eq!(stopped(&stop).0, one.id());
+    assert_eq!(client.ask("D"), "OK");
+    for sleep in [&mut one, &mut other] {
+        sleep.kill().unwrap();
+        sleep.wait().unwrap();
+    }
+}
