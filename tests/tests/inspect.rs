@@ -2,6 +2,7 @@
 //! and the process goes on.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,6 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
+use nix::pty::openpty;
+use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
+use nix::unistd::ttyname;
 use serde_json::Value;
 
 use unspool_tests::backtrace::{self, Backtrace, Depth, Frame};
@@ -26,6 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         crate::trial("inspect::stub", || {
             with_python(|pid| through(&workspace::stub()?, pid))
         }),
+        crate::trial("inspect::serial-line", || with_python(over_a_line)),
         crate::trial("inspect::text", text),
     ]
 }
@@ -117,6 +122,31 @@ fn through(server: &Path, pid: u32) -> Result<BTreeMap<u64, Backtrace>> {
     let address = format!("127.0.0.1:{}", port.context("the server does not listen")?);
     let stacks = attached(&["--connect", &address])?;
     // It ends when we have gone, and lets the process go.
+    let status = server.0.wait()?;
+    ensure!(status.success(), "the server: {status}");
+    Ok(stacks)
+}
+
+/// Both ends at serial lines: two pseudoterminals, and what is written to one comes out of the other.
+fn over_a_line(pid: u32) -> Result<BTreeMap<u64, Backtrace>> {
+    let (ours, theirs) = (openpty(None, None)?, openpty(None, None)?);
+    // Nothing may be read before the lines are raw, or the terminals echo it for ever.
+    for end in [&ours, &theirs] {
+        let mut settings = tcgetattr(&end.slave)?;
+        cfmakeraw(&mut settings);
+        tcsetattr(&end.slave, SetArg::TCSANOW, &settings)?;
+    }
+    let mut command = Command::new(workspace::stub()?);
+    command.args(["--attach".as_ref(), ttyname(&theirs.slave)?.as_os_str()]);
+    command.arg(pid.to_string());
+    let mut server = Background(process::start(&mut command)?);
+    let ends = [File::from(ours.master), File::from(theirs.master)];
+    for (from, to) in [(0, 1), (1, 0)] {
+        let (mut from, mut to) = (ends[from].try_clone()?, ends[to].try_clone()?);
+        std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+    }
+    let line = format!("{},115200", ttyname(&ours.slave)?.display());
+    let stacks = attached(&["--connect", &line])?;
     let status = server.0.wait()?;
     ensure!(status.success(), "the server: {status}");
     Ok(stacks)

@@ -1,16 +1,24 @@
 //! Where a server listens: the addresses a user may name.
 
 use std::fmt;
+use std::fs::OpenOptions;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::stream::Stream;
+use nix::fcntl::OFlag;
+use nix::sys::termios::{
+    BaudRate, ControlFlags, SetArg, cfmakeraw, cfsetspeed, tcgetattr, tcsetattr,
+};
 
-/// The address of a server: `host:port`, `:port` (this machine), `[v6]:port` or `unix:PATH`.
+use crate::stream::{Duplex, Stream};
+
+/// The address of a server: `host:port`, `:port` (this machine), `[v6]:port`, `unix:PATH` or a serial
+/// line, `/dev/ttyUSB0` or `/dev/ttyUSB0,115200` (with its speed in bits a second; else it stays as it is).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Endpoint {
@@ -23,12 +31,20 @@ pub enum Endpoint {
     },
     /// A Unix socket.
     Unix(PathBuf),
+    /// A serial line.
+    Serial {
+        /// The device.
+        path: PathBuf,
+        /// Bits a second.
+        speed: Option<u32>,
+    },
 }
 
 impl Endpoint {
     /// Connects, trying every address a name stands for.
     pub fn open(&self, timeout: Duration) -> io::Result<Stream> {
         match self {
+            Endpoint::Serial { path, speed } => serial(path, *speed),
             Endpoint::Unix(path) => UnixStream::connect(path).map(Stream::from),
             Endpoint::Tcp { host, port } => {
                 let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -44,11 +60,53 @@ impl Endpoint {
     }
 }
 
+/// Opens a line for bytes as they are.
+fn serial(path: &Path, speed: Option<u32>) -> io::Result<Stream> {
+    let line = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags((OFlag::O_NOCTTY | OFlag::O_NONBLOCK).bits())
+        .open(path)?;
+    let mut settings = tcgetattr(&line)?;
+    cfmakeraw(&mut settings);
+    settings.control_flags |= ControlFlags::CLOCAL | ControlFlags::CREAD;
+    if let Some(speed) = speed {
+        let known = SPEEDS.iter().find(|(bits, _)| *bits == speed);
+        let (_, rate) = known.ok_or_else(|| {
+            let known: Vec<String> = SPEEDS.iter().map(|(bits, _)| bits.to_string()).collect();
+            let message = format!("no speed {speed}; expected one of {}", known.join(", "));
+            io::Error::new(io::ErrorKind::InvalidInput, message)
+        })?;
+        cfsetspeed(&mut settings, *rate)?;
+    }
+    tcsetattr(&line, SetArg::TCSANOW, &settings)?;
+    let line: Box<dyn Duplex> = Box::new(line);
+    Ok(line.into())
+}
+
+const SPEEDS: &[(u32, BaudRate)] = &[
+    (9600, BaudRate::B9600),
+    (19_200, BaudRate::B19200),
+    (38_400, BaudRate::B38400),
+    (57_600, BaudRate::B57600),
+    (115_200, BaudRate::B115200),
+    (230_400, BaudRate::B230400),
+    (460_800, BaudRate::B460800),
+    (921_600, BaudRate::B921600),
+    (1_500_000, BaudRate::B1500000),
+    (3_000_000, BaudRate::B3000000),
+];
+
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
             Endpoint::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Endpoint::Serial { path, speed: None } => path.display().fmt(f),
+            Endpoint::Serial {
+                path,
+                speed: Some(speed),
+            } => write!(f, "{},{speed}", path.display()),
             Endpoint::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -66,6 +124,16 @@ impl FromStr for Endpoint {
                 "" => Err(wrong()),
                 path => Ok(Endpoint::Unix(path.into())),
             };
+        }
+        if text.starts_with('/') {
+            let (path, speed) = match text.split_once(',') {
+                Some((path, speed)) => (path, Some(speed.parse().map_err(|_| wrong())?)),
+                None => (text, None),
+            };
+            return Ok(Endpoint::Serial {
+                path: path.into(),
+                speed,
+            });
         }
         // gdb's own spelling of a TCP address may be pasted here.
         let address = text.strip_prefix("tcp:").unwrap_or(text);
@@ -90,7 +158,9 @@ impl FromStr for Endpoint {
 
 /// The text is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("expected an address HOST:PORT, :PORT or unix:PATH, got {text:?}")]
+#[error(
+    "expected an address HOST:PORT, :PORT, unix:PATH or a serial line such as /dev/ttyUSB0,115200, got {text:?}"
+)]
 pub struct EndpointError {
     /// What was given.
     text: String,

@@ -41,10 +41,22 @@ fn nobody_listens() {
         (":1234", "localhost:1234"),
         ("[::1]:5", "[::1]:5"),
         ("unix:/a", "unix:/a"),
+        ("/dev/ttyS1", "/dev/ttyS1"),
+        ("/dev/ttyUSB0,115200", "/dev/ttyUSB0,115200"),
     ] {
         assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), shown);
     }
-    for wrong in ["", ":", "a:b", "::1:5", "unix:", ":0", ":70000", "[::1:5"] {
+    for wrong in [
+        "",
+        ":",
+        "a:b",
+        "::1:5",
+        "unix:",
+        ":0",
+        ":70000",
+        "[::1:5",
+        "/dev/ttyS1,x",
+    ] {
         assert!(wrong.parse::<Endpoint>().is_err(), "{wrong}");
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct Target {
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "connect")]
     pub(super) attach: Option<u32>,
 
-    /// Connect to a debug server: HOST:PORT, :PORT on this machine, or unix:PATH
+    /// Connect to a debug server: HOST:PORT, :PORT on this machine, unix:PATH, or a serial line (/dev/ttyUSB0,115200)
     ///
     /// Any server that speaks the GDB remote protocol will do: unspool-stub, gdbserver,
     /// `qemu-arm -g PORT`. The server must have a program loaded or attached to.

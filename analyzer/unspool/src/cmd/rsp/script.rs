@@ -18,7 +18,7 @@ use crate::cmd::terminal;
 /// one already.
 #[derive(Debug, Args)]
 pub(super) struct Cmd {
-    /// The server: HOST:PORT, :PORT on this machine, or unix:PATH
+    /// The server: HOST:PORT, :PORT on this machine, unix:PATH, or a serial line (/dev/ttyUSB0,115200)
     #[arg(value_name = "ADDR")]
     server: Endpoint,
 
