@@ -8,10 +8,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::cli::{Options, Subject, Without};
 use crate::comm::{CommError, Door, Stream};
+use crate::probe::trace::Ended;
 use crate::session::debuggee::Debuggee;
 use crate::session::{Outcome, Session};
 use crate::sys::signals::{Signals, Told};
-use crate::tracee::{Error, Process, Program};
+use crate::tracee::{Action, Error, Process, Program};
 
 /// Why there is nothing to serve.
 #[derive(Debug, thiserror::Error)]
@@ -139,9 +140,10 @@ impl Server {
                 if self.terminated {
                     return Ok(None);
                 }
-                // Halted as it is, the program has nothing to report, but its children have.
-                if let Some(process) = &mut self.debuggee.process {
-                    process.poll();
+                // Halted, the program has nothing to report, but its children have; it may also go on, being traced.
+                let process = self.debuggee.process.as_mut();
+                if let Some(stop) = process.and_then(|process| process.poll()) {
+                    self.debuggee.last_stop = Some(stop);
                 }
             }
             if awake.client
@@ -149,6 +151,10 @@ impl Server {
             {
                 if let (Some((host, port)), false) = (stream.peer(), self.quiet) {
                     crate::say!("Remote debugging from host {host}, port {port}");
+                }
+                let process = self.debuggee.process.as_mut();
+                if let Some(stop) = process.and_then(|process| process.interrupt()) {
+                    self.debuggee.last_stop = Some(stop);
                 }
                 return Ok(Some(stream));
             }
@@ -199,12 +205,26 @@ impl Server {
         }
     }
 
-    /// A client that is gone can neither stop nor resume: the next one finds the program halted.
+    /// A client that is gone can neither stop nor resume: the next one finds the program halted. But a trace may be
+    /// meant to go on (`QTDisconnected`), and the program with it.
     fn halt(&mut self) {
         self.debuggee.stop_all();
-        let process = self.debuggee.process.as_mut();
-        if let Some(stop) = process.and_then(|process| process.interrupt()) {
+        let Some(process) = self.debuggee.process.as_mut() else {
+            return;
+        };
+        if process.trace.running && process.trace.disconnected && !self.once {
+            if process.is_going() {
+                return;
+            }
+            let stop = process.resume(|_| Action::Continue(0), Action::Continue(0));
+            self.debuggee.last_stop = stop.or(self.debuggee.last_stop.take());
+            return;
+        }
+        if let Some(stop) = process.interrupt() {
             self.debuggee.last_stop = Some(stop);
+        }
+        if let Some(process) = self.debuggee.live() {
+            process.stop_trace(Ended::Disconnected);
         }
     }
 

@@ -9,6 +9,8 @@ mod stop_reply;
 mod stub;
 mod xml;
 
+use std::collections::VecDeque;
+
 use crate::cli::Without;
 use crate::sys::Tid;
 use crate::tracee::Stop;
@@ -56,6 +58,10 @@ pub(crate) struct Session {
     os_table: Vec<u8>,
     /// Stops that the client has not seen (non-stop).
     notices: Notices,
+    /// The trace frame that registers and memory are read from.
+    frame: Option<usize>,
+    /// Tracepoints or variables that are being read.
+    upload: VecDeque<Vec<u8>>,
     outcome: Option<Outcome>,
 }
 
@@ -76,6 +82,8 @@ impl Session {
             libraries: Vec::new(),
             os_table: Vec::new(),
             notices: Notices::default(),
+            frame: None,
+            upload: VecDeque::new(),
             outcome: None,
         }
     }

@@ -34,3 +34,14 @@ pub(crate) fn inherited(number: i32) -> Option<OwnedFd> {
     // SAFETY: it is open, and by the command line's word it is ours.
     (flags >= 0).then(|| unsafe { OwnedFd::from_raw_fd(number) })
 }
+
+/// The monotonic clock, in nanoseconds: the one that `Instant` shows no number of.
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel writes one timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -14,6 +14,7 @@ pub(crate) mod log;
 mod memory;
 mod non_stop;
 mod passing;
+mod probing;
 pub(crate) mod process;
 mod resume;
 pub(crate) mod start;

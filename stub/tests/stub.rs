@@ -21,4 +21,5 @@ mod stub {
     mod registers;
     mod signals;
     mod threads;
+    mod tracepoints;
 }

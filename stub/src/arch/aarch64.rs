@@ -65,6 +65,15 @@ pub(crate) fn system_call(general: &[u8]) -> Option<u64> {
         .map(|b| u64::from_le_bytes(*b))
 }
 
+/// Where a tracepoint's trap goes, and its breakpoint kind.
+pub(crate) fn place(
+    address: u64,
+    _general: &[u8],
+    _read: &dyn Fn(u64, &mut [u8]) -> bool,
+) -> (u64, usize) {
+    (address, 4)
+}
+
 /// How far a slot may be from the instruction: what `b` reaches.
 pub(crate) const SLOT_REACH: u64 = 120 << 20;
 

@@ -97,6 +97,17 @@ fn registers(general: &[u8]) -> Option<flow::Registers> {
     Some(flow::Registers { r, cpsr: word(16)? })
 }
 
+/// Where a tracepoint's trap goes, and its breakpoint kind. An odd address is one of T32, an even one of what the thread
+/// executes.
+pub(crate) fn place(
+    address: u64,
+    general: &[u8],
+    read: &dyn Fn(u64, &mut [u8]) -> bool,
+) -> (u64, usize) {
+    let thumb = registers(general).is_some_and(|registers| registers.thumb());
+    next_pcs::place(address as u32 | u32::from(thumb), read)
+}
+
 /// A slot can be anywhere: the way back is an absolute address.
 pub(crate) const SLOT_REACH: u64 = 1 << 32;
 

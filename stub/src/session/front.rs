@@ -19,6 +19,7 @@ mod osdata;
 mod pass_signals;
 mod program_signals;
 mod read_memory;
+mod read_registers;
 mod restart;
 mod resume;
 mod run;
@@ -31,6 +32,7 @@ mod thread_events;
 mod thread_list;
 mod thread_log;
 mod threads;
+mod trace;
 
 use super::Session;
 use super::debuggee::Debuggee;
@@ -74,6 +76,20 @@ const PACKETS: &[(&str, Handler)] = &[
     ("QProgramSignals:", program_signals::answer),
     ("QStartNoAckMode", no_ack::answer),
     ("QThreadEvents:", thread_events::answer),
+    ("QTBuffer:circular:", trace::run::circular),
+    ("QTBuffer:size:", trace::run::size),
+    ("QTDP:", trace::define::tracepoint),
+    ("QTDPsrc:", trace::define::source),
+    ("QTDV:", trace::variable::define),
+    ("QTDisable:", trace::run::disable),
+    ("QTDisconnected:", trace::run::disconnected),
+    ("QTEnable:", trace::run::enable),
+    ("QTFrame:", trace::frame::select),
+    ("QTNotes:", trace::run::notes),
+    ("QTStart", trace::run::start),
+    ("QTStop", trace::run::stop),
+    ("QTinit", trace::init),
+    ("QTro:", trace::run::read_only),
     ("QUnspoolThreads:", thread_log::answer),
     ("R", restart::answer),
     ("Z1,", hardware::insert_breakpoint),
@@ -82,8 +98,10 @@ const PACKETS: &[(&str, Handler)] = &[
     ("Z4,", hardware::insert_access),
     ("c", resume::plain_continue),
     ("C", resume::continue_with_signal),
+    ("g", read_registers::all),
     ("k", kill::without_reply),
     ("m", read_memory::as_hex),
+    ("p", read_registers::one),
     ("qAttached", attached::answer),
     ("qCRC:", crc::answer),
     ("qRcmd,", monitor::answer),
@@ -94,7 +112,17 @@ const PACKETS: &[(&str, Handler)] = &[
     ("qXfer:osdata:read:", osdata::answer),
     ("qXfer:siginfo:read::", siginfo::read),
     ("qXfer:siginfo:write::", siginfo::write),
+    ("qTBuffer:", trace::buffer::answer),
+    ("qTMinFTPILen", trace::status::shortest_fast),
+    ("qTP:", trace::status::tracepoint),
+    ("qTStatus", trace::status::trace),
+    ("qTV:", trace::variable::value),
+    ("qTfP", trace::upload::first),
+    ("qTfV", trace::variable::first),
+    ("qTsP", trace::upload::next),
+    ("qTsV", trace::upload::next),
     ("qXfer:threads:read::", threads::answer),
+    ("qXfer:traceframe-info:read::", trace::frame::info),
     ("qfThreadInfo", thread_list::answer),
     ("s", resume::plain_step),
     ("S", resume::step_with_signal),

@@ -27,6 +27,8 @@ struct Trap {
     kind: usize,
     /// By the client.
     planted: bool,
+    /// By a tracepoint.
+    probed: bool,
     /// By this many threads that step.
     steps: u32,
 }
@@ -35,6 +37,17 @@ impl Breakpoints {
     /// Plants a trap. Planting it twice is planting it once (GDB manual, `Z0` is idempotent).
     pub(crate) fn plant(&mut self, memory: &Memory, at: u64, kind: usize) -> Result<(), Errno> {
         self.trap(memory, at, kind)?.planted = true;
+        Ok(())
+    }
+
+    /// Plants the trap of a tracepoint.
+    pub(crate) fn plant_probe(
+        &mut self,
+        memory: &Memory,
+        at: u64,
+        kind: usize,
+    ) -> Result<(), Errno> {
+        self.trap(memory, at, kind)?.probed = true;
         Ok(())
     }
 
@@ -65,6 +78,7 @@ impl Breakpoints {
             patch: Patch::place(memory, at, code.to_vec())?,
             kind,
             planted: false,
+            probed: false,
             steps: 0,
         }))
     }
@@ -73,6 +87,14 @@ impl Breakpoints {
     pub(crate) fn remove(&mut self, memory: &Memory, at: u64) {
         if let Some(trap) = self.traps.get_mut(&at) {
             trap.planted = false;
+            self.drop_unused(memory, at);
+        }
+    }
+
+    /// Removes the trap of a tracepoint.
+    pub(crate) fn remove_probe(&mut self, memory: &Memory, at: u64) {
+        if let Some(trap) = self.traps.get_mut(&at) {
+            trap.probed = false;
             self.drop_unused(memory, at);
         }
     }
@@ -91,6 +113,7 @@ impl Breakpoints {
     fn drop_unused(&mut self, memory: &Memory, at: u64) {
         if let Entry::Occupied(entry) = self.traps.entry(at)
             && !entry.get().planted
+            && !entry.get().probed
             && entry.get().steps == 0
         {
             entry.remove().patch.lift(memory, at);
@@ -114,6 +137,22 @@ impl Breakpoints {
     /// Whether the client planted a trap at exactly this address.
     pub(crate) fn planted(&self, at: u64) -> bool {
         self.traps.get(&at).is_some_and(|trap| trap.planted)
+    }
+
+    /// Whether a tracepoint's trap is at exactly this address.
+    pub(crate) fn probed(&self, at: u64) -> bool {
+        self.traps.get(&at).is_some_and(|trap| trap.probed)
+    }
+
+    /// Whether there is any tracepoint's trap.
+    pub(crate) fn has_probes(&self) -> bool {
+        self.traps.values().any(|trap| trap.probed)
+    }
+
+    /// Where tracepoints' traps are.
+    pub(crate) fn probes(&self) -> Vec<u64> {
+        let probed = self.traps.iter().filter(|(_, trap)| trap.probed);
+        probed.map(|(at, _)| *at).collect()
     }
 
     /// Whether there is a trap at exactly this address, whoever planted it.
@@ -182,6 +221,7 @@ mod tests {
             patch: Patch::over(&[0x55], &[0xcc]),
             kind: 1,
             planted: true,
+            probed: false,
             steps: 0,
         };
         Breakpoints {

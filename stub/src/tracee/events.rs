@@ -6,6 +6,7 @@
 //! [`resume`](Process::resume). All other stops end here.
 
 use crate::arch;
+use crate::probe::trace::Ended;
 use crate::sys::Tid;
 use crate::sys::memory::Memory;
 use crate::sys::ptrace;
@@ -31,6 +32,7 @@ impl Process {
             }
         }
         self.pass_strays();
+        self.retire_probes();
         if !self.going || self.non_stop {
             return None;
         }
@@ -338,16 +340,24 @@ impl Process {
             if self.step_trap(tid, at) {
                 return true;
             }
-            if let Some(thread) = self.threads.get_mut(&tid)
+            let (planted, probed) = (self.breakpoints.planted(at), self.breakpoints.probed(at));
+            if (planted || probed)
+                && let Some(thread) = self.threads.get_mut(&tid)
                 && let Some(stopped) = thread.stopped()
-                && self.breakpoints.planted(at)
             {
                 // As if the trap had not been executed: whoever resumes decides anew.
                 let _ = arch::TRAP_ADVANCE == 0 || stopped.set_pc(at).is_ok();
-                if self.forget_hit(tid, at) {
-                    self.pass(tid, at);
-                } else {
+                let again = self.forget_hit(tid, at);
+                if probed && !again {
+                    self.probe_hit(tid, at);
+                }
+                if planted && !again {
+                    if probed {
+                        self.remember_hit(tid, at);
+                    }
                     self.report(tid, Pending::Breakpoint(at));
+                } else {
+                    self.pass(tid, at);
                 }
                 return true;
             }
@@ -405,6 +415,8 @@ impl Process {
         self.threads.insert(tid, Thread::new(tid, action));
         self.mark_stopped(tid, At::Event);
         self.breakpoints.forget();
+        self.trace.stop(Ended::Gone);
+        self.stacks.clear();
         self.slots.forget();
         self.watches.clear();
         if let Ok(memory) = Memory::open(tid) {

@@ -66,12 +66,19 @@ pub(super) struct Seen<'a> {
     pub(super) slots: &'a Slots,
 }
 
+impl Seen<'_> {
+    /// Reads up to the first address that is not readable; how many bytes that was.
+    pub(super) fn load_some(&self, address: u64, into: &mut [u8]) -> usize {
+        let known = self.memory.read(address, into).unwrap_or(0);
+        self.breakpoints.hide(address, &mut into[..known]);
+        self.slots.hide(address, &mut into[..known]);
+        known
+    }
+}
+
 impl arch::Memory for Seen<'_> {
     fn load(&self, address: u64, into: &mut [u8]) -> bool {
-        let all = self.memory.read(address, into) == Ok(into.len());
-        self.breakpoints.hide(address, into);
-        self.slots.hide(address, into);
-        all
+        self.load_some(address, into) == into.len()
     }
 
     fn store(&self, address: u64, bytes: &[u8]) -> bool {

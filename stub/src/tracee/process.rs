@@ -7,6 +7,7 @@ use nix::errno::Errno;
 
 use crate::arch::watch::Watch;
 use crate::probe::slots::Slots;
+use crate::probe::trace::Trace;
 use crate::sys::Tid;
 use crate::sys::memory::Memory;
 use crate::sys::ptrace::{self, SignalInfo};
@@ -15,6 +16,7 @@ use crate::sys::wait::Status;
 use super::breakpoints::Breakpoints;
 use super::children::Child;
 use super::log::Log;
+use super::probing::{Stacks, cpu};
 use super::resume::Action;
 use super::stepping::Stray;
 use super::thread::{State, Stopped, Thread};
@@ -129,6 +131,10 @@ pub(crate) struct Process {
     pub(super) breakpoints: Breakpoints,
     /// What the debug registers watch, in every thread.
     pub(super) watches: Vec<Watch>,
+    /// The tracepoints and what they have yielded.
+    pub(crate) trace: Trace,
+    /// Where the stacks of threads end that hit tracepoints.
+    pub(super) stacks: Stacks,
     /// Where instructions under traps are executed.
     pub(super) slots: Slots,
     pub(super) threads: BTreeMap<Tid, Thread>,
@@ -168,6 +174,8 @@ impl Process {
             memory,
             breakpoints: Breakpoints::default(),
             watches: Vec::new(),
+            trace: Trace::default(),
+            stacks: Stacks::default(),
             slots: Slots::default(),
             threads: BTreeMap::new(),
             children: HashMap::new(),
@@ -252,13 +260,9 @@ impl Process {
         Some(name)
     }
 
-    /// The processor the thread ran on last: field 39 of its `stat` (proc(5)).
+    /// The processor the thread ran on last.
     pub(crate) fn thread_core(&self, tid: Tid) -> Option<u32> {
-        let stat = std::fs::read(format!("/proc/{}/task/{tid}/stat", self.pid)).ok()?;
-        // The name in field 2 may contain anything, a parenthesis too.
-        let after = stat.iter().rposition(|byte| *byte == b')')? + 2;
-        let field = stat.get(after..)?.split(|byte| *byte == b' ').nth(39 - 3)?;
-        std::str::from_utf8(field).ok()?.parse().ok()
+        cpu(self.pid, tid)
     }
 
     /// The program's file.

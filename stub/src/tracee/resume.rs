@@ -145,7 +145,10 @@ impl Process {
             let Some(at) = self.answered_trap(tid) else {
                 continue;
             };
-            self.forget_hit(tid, at);
+            // It may have come here by a step.
+            if !self.forget_hit(tid, at) && self.breakpoints.probed(at) {
+                self.probe_hit(tid, at);
+            }
             if self.displace(tid, at) {
                 // It is where it was shown until it goes.
                 continue;

@@ -131,7 +131,7 @@ impl Process {
             self.step_made(tid);
             return true;
         }
-        if self.breakpoints.planted(at) {
+        if self.breakpoints.planted(at) || self.breakpoints.probed(at) {
             return false;
         }
         if self.breakpoints.trapped(at) {

@@ -9,6 +9,8 @@ static long counts[256];
 
 __attribute__((noinline)) void hit(long *count) { __asm__ volatile("" ::: "memory"); ++*count; }
 
+__attribute__((noinline)) void the_end(void) { __asm__ volatile(""); }
+
 static void *work(void *arg) {
     long index = (long)arg;
     char name[16];
@@ -24,6 +26,7 @@ int main(int argc, char **argv) {
     pthread_t ids[256];
     for (long i = 0; i < threads; i++) pthread_create(&ids[i], NULL, work, (void *)i);
     for (long i = 0; i < threads; i++) pthread_join(ids[i], NULL);
+    the_end();
     long total = 0;
     for (long i = 0; i < threads; i++) total += counts[i];
     printf("total %ld\n", total);

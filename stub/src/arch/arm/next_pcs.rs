@@ -86,7 +86,7 @@ pub(super) fn advance(it: u8) -> u8 {
 
 /// A trap at an address whose lowest bit is the instruction set, of the kind that replaces a whole
 /// instruction: half of one could be skipped as if it were one.
-fn place(to: u32, read: Read<'_>) -> Place {
+pub(super) fn place(to: u32, read: Read<'_>) -> Place {
     if to & 1 == 0 {
         return (u64::from(to & !3), 4);
     }

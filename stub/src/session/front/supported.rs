@@ -7,7 +7,9 @@ use crate::session::debuggee::Debuggee;
 const OURS: &[u8] =
     b";qXfer:threads:read+;qXfer:siginfo:read+;qXfer:siginfo:write+;qXfer:osdata:read+;\
 qXfer:libraries-svr4:read+;augmented-libraries-svr4-read+;QCatchSyscalls+;QThreadEvents+;QUnspoolThreads+;QPassSignals+;\
-QProgramSignals+;hwbreak+;QNonStop+;exec-events+;no-resumed+;binary-upload+";
+QProgramSignals+;hwbreak+;QNonStop+;exec-events+;no-resumed+;binary-upload+;\
+ConditionalTracepoints+;TracepointSource+;DisconnectedTracing+;EnableDisableTracepoints+;InstallInTrace+;\
+QTBuffer:size+;tracenz+;qXfer:traceframe-info:read+";
 
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let list = rest.strip_prefix(b":").unwrap_or_default();

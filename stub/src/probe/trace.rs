@@ -1,0 +1,394 @@
+//! A trace experiment: the tracepoints, the variables, whether it runs and why not, and what a hit does.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::agent::{self, World};
+use super::buffer::{Buffer, Frame};
+use super::tracepoint::{Action, Tracepoint};
+use super::variable::{Sight, Variables};
+
+/// A string that is noted is never longer.
+const LONGEST_STRING: u64 = 64 * 1024;
+/// No block of memory is noted that is longer.
+const LONGEST_MEMORY: u64 = 16 << 20;
+
+/// The thread that has hit a tracepoint, at that moment.
+pub(crate) trait Moment {
+    /// The registers of these sets, as in the `g` packet, others as zeroes; and which sets they are.
+    fn registers(&mut self, sets: u8) -> (u8, Vec<u8>);
+    /// A register's value, by its number.
+    fn register(&mut self, number: usize) -> Option<u64>;
+    /// Reads as much as can be read from there on.
+    fn read(&mut self, address: u64, into: &mut [u8]) -> usize;
+    /// What is not stored.
+    fn see(&mut self, sight: Sight) -> i64;
+}
+
+/// Why an experiment does not run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// It has not been started.
+    NotRun,
+    /// The client ended it.
+    Stopped,
+    /// The buffer is full.
+    Full,
+    /// The client left.
+    Disconnected,
+    /// A tracepoint has been hit as often as it was to be.
+    Passes(u32),
+    /// An expression of this tracepoint has no value.
+    Error(u32, String),
+    /// The program became another.
+    Gone,
+}
+
+/// An experiment.
+pub(crate) struct Trace {
+    pub(crate) tracepoints: BTreeMap<(u32, u64), Tracepoint>,
+    pub(crate) variables: Variables,
+    pub(crate) buffer: Buffer,
+    pub(crate) ended: Ended,
+    pub(crate) running: bool,
+    /// It goes on when the client has left.
+    pub(crate) disconnected: bool,
+    /// Memory that does not change and need not be noted.
+    pub(crate) read_only: Vec<Range<u64>>,
+    pub(crate) user: Vec<u8>,
+    pub(crate) notes: Vec<u8>,
+    pub(crate) stop_note: Vec<u8>,
+    /// Microseconds since 1970.
+    pub(crate) started_us: u64,
+    pub(crate) stopped_us: u64,
+    /// Frames are taken out by a client as they come; if there is no room they are dropped, and it goes on.
+    pub(crate) drained: bool,
+}
+
+impl Default for Trace {
+    fn default() -> Trace {
+        Trace {
+            tracepoints: BTreeMap::new(),
+            variables: Variables::default(),
+            buffer: Buffer::default(),
+            ended: Ended::NotRun,
+            running: false,
+            disconnected: false,
+            read_only: Vec::new(),
+            user: Vec::new(),
+            notes: Vec::new(),
+            stop_note: Vec::new(),
+            started_us: 0,
+            stopped_us: 0,
+            drained: false,
+        }
+    }
+}
+
+impl Trace {
+    /// Forgets tracepoints, variables and frames (`QTinit`).
+    pub(crate) fn clear(&mut self) {
+        self.tracepoints.clear();
+        self.variables = Variables::default();
+        self.buffer.clear();
+        self.ended = Ended::NotRun;
+        self.running = false;
+        self.read_only.clear();
+        self.drained = false;
+    }
+
+    /// Where traps are wanted.
+    pub(crate) fn places(&self) -> Vec<u64> {
+        let mut places: Vec<u64> = self
+            .tracepoints
+            .values()
+            .filter(|tracepoint| tracepoint.enabled)
+            .map(|tracepoint| tracepoint.at)
+            .collect();
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+
+    /// Begins. The traps are planted.
+    pub(crate) fn start(&mut self) {
+        for tracepoint in self.tracepoints.values_mut() {
+            (tracepoint.hits, tracepoint.usage, tracepoint.dropped) = (0, 0, 0);
+        }
+        self.buffer.clear();
+        self.running = true;
+        self.stop_note.clear();
+        self.started_us = now_us();
+        self.stopped_us = 0;
+    }
+
+    /// Ends, if it runs. The traps are to be taken out.
+    pub(crate) fn stop(&mut self, why: Ended) {
+        if self.running {
+            self.running = false;
+            self.ended = why;
+            self.stopped_us = now_us();
+        }
+    }
+
+    /// A thread has come by `pc`. What every tracepoint there wants is done.
+    pub(crate) fn hit(
+        &mut self,
+        pc: u64,
+        set_of: impl Fn(usize) -> Option<usize>,
+        moment: &mut dyn Moment,
+    ) {
+        if !self.running {
+            return;
+        }
+        let here: Vec<(u32, u64)> = self
+            .tracepoints
+            .iter()
+            .filter(|(_, tracepoint)| tracepoint.at == pc && tracepoint.enabled)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in here {
+            let Some(mut tracepoint) = self.tracepoints.remove(&key) else {
+                continue;
+            };
+            self.take(&mut tracepoint, &set_of, moment);
+            self.tracepoints.insert(key, tracepoint);
+        }
+    }
+
+    fn take(
+        &mut self,
+        tracepoint: &mut Tracepoint,
+        set_of: &dyn Fn(usize) -> Option<usize>,
+        moment: &mut dyn Moment,
+    ) {
+        let mut taking = Taking {
+            frame: Frame::new(tracepoint.number, tracepoint.at),
+            variables: &mut self.variables,
+            moment,
+        };
+        if let Some(condition) = &tracepoint.condition {
+            match agent::evaluate(condition, &mut taking) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(fault) => {
+                    let why = Ended::Error(tracepoint.number, fault.to_string());
+                    return self.stop(why);
+                }
+            }
+        }
+        tracepoint.hits += 1;
+        let sets = tracepoint.sets(set_of) | 1;
+        let mut error = None;
+        for action in &tracepoint.actions {
+            match action {
+                Action::Registers(_) => {
+                    let (sets, registers) = taking.moment.registers(sets);
+                    taking.frame.add_registers(sets, &registers);
+                }
+                Action::Memory {
+                    register,
+                    offset,
+                    length,
+                } => {
+                    let base = register.map_or(Some(0), |number| taking.moment.register(number));
+                    if let Some(base) = base {
+                        taking.collect(base.wrapping_add(*offset), *length);
+                    }
+                }
+                Action::Expression(code) => error = agent::evaluate(code, &mut taking).err(),
+            }
+            if error.is_some() {
+                break;
+            }
+        }
+        let frame = taking.frame;
+        let size = frame.size();
+        if self.buffer.add(frame) {
+            tracepoint.usage += size as u64;
+        } else if self.drained {
+            tracepoint.dropped += 1;
+        } else {
+            return self.stop(Ended::Full);
+        }
+        if let Some(fault) = error {
+            self.stop(Ended::Error(tracepoint.number, fault.to_string()));
+        } else if tracepoint.passes != 0 && tracepoint.hits >= tracepoint.passes {
+            self.stop(Ended::Passes(tracepoint.number));
+        }
+    }
+}
+
+/// Microseconds since 1970.
+fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_micros() as u64)
+}
+
+/// A frame in the making.
+struct Taking<'a> {
+    frame: Frame,
+    variables: &'a mut Variables,
+    moment: &'a mut dyn Moment,
+}
+
+impl World for Taking<'_> {
+    fn register(&mut self, number: usize) -> Option<u64> {
+        self.moment.register(number)
+    }
+
+    fn read(&mut self, address: u64, into: &mut [u8]) -> bool {
+        self.moment.read(address, into) == into.len()
+    }
+
+    fn collect(&mut self, address: u64, length: u64) {
+        let mut bytes = vec![0; length.min(LONGEST_MEMORY) as usize];
+        let known = self.moment.read(address, &mut bytes);
+        self.frame.add_memory(address, &bytes[..known]);
+    }
+
+    fn collect_string(&mut self, address: u64, limit: u64) {
+        let limit = match limit {
+            0 => LONGEST_STRING,
+            limit => limit.min(LONGEST_STRING),
+        };
+        let mut bytes = vec![0; limit as usize];
+        let known = self.moment.read(address, &mut bytes);
+        let end = bytes[..known].iter().position(|byte| *byte == 0);
+        let length = end.map_or(known, |end| end + 1);
+        self.frame.add_memory(address, &bytes[..length]);
+    }
+
+    fn variable(&mut self, number: u32) -> i64 {
+        match self.variables.sight(number) {
+            Some(sight) => self.moment.see(sight),
+            None => self.variables.value(number).unwrap_or(0),
+        }
+    }
+
+    fn set_variable(&mut self, number: u32, value: i64) {
+        self.variables.set(number, value);
+    }
+
+    fn collect_variable(&mut self, number: u32) {
+        let value = self.variable(number);
+        self.frame.add_variable(number, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::buffer::Block;
+    use super::*;
+
+    struct Still;
+
+    impl Moment for Still {
+        fn registers(&mut self, sets: u8) -> (u8, Vec<u8>) {
+            (sets, vec![1, 2, 3, 4])
+        }
+
+        fn register(&mut self, number: usize) -> Option<u64> {
+            Some(0x1000 + number as u64)
+        }
+
+        /// Readable up to 0x1010.
+        fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
+            into.fill(9);
+            into.len().min(0x1010_u64.saturating_sub(address) as usize)
+        }
+
+        fn see(&mut self, sight: Sight) -> i64 {
+            sight as i64
+        }
+    }
+
+    fn trace(tracepoint: Tracepoint) -> Trace {
+        let mut trace = Trace::default();
+        trace
+            .tracepoints
+            .insert((tracepoint.number, tracepoint.address), tracepoint);
+        trace.start();
+        trace
+    }
+
+    fn tracepoint(actions: Vec<Action>) -> Tracepoint {
+        Tracepoint {
+            number: 1,
+            address: 0x400,
+            at: 0x400,
+            enabled: true,
+            actions,
+            ..Tracepoint::default()
+        }
+    }
+
+    #[test]
+    fn what_is_wanted_is_noted() {
+        let memory = Action::Memory {
+            register: Some(4),
+            offset: 4,
+            length: 64,
+        };
+        let registers = Action::Registers(vec![0b10]);
+        // tracev 5
+        let expression = Action::Expression(vec![0x2e, 0, 5, 0x27]);
+        let mut trace = trace(tracepoint(vec![registers, memory, expression]));
+        trace.variables.define(5, b"trace_cpu", 0);
+        trace.hit(0x400, |_| Some(1), &mut Still);
+        trace.hit(0x500, |_| Some(1), &mut Still);
+        let frames = trace.buffer.frames();
+        assert_eq!((frames.len(), frames[0].sets), (1, 3));
+        assert_eq!(
+            frames[0].blocks(4),
+            [
+                Block::Registers(&[1, 2, 3, 4]),
+                Block::Memory {
+                    address: 0x1008,
+                    bytes: &[9; 8]
+                },
+                Block::Variable {
+                    number: 5,
+                    value: Sight::Cpu as i64
+                },
+            ]
+        );
+    }
+
+    #[test]
+    fn conditions_passes_and_errors() {
+        // $v5++ > 1, counting by itself: getv, const8 1, add, setv, const8 1, swap, less_signed
+        let condition = vec![
+            0x2c, 0, 5, 0x22, 1, 0x02, 0x2d, 0, 5, 0x22, 1, 0x2b, 0x14, 0x27,
+        ];
+        let mut counted = trace(Tracepoint {
+            condition: Some(condition),
+            passes: 2,
+            ..tracepoint(Vec::new())
+        });
+        (0..9).for_each(|_| counted.hit(0x400, |_| None, &mut Still));
+        assert_eq!(counted.buffer.created, 2);
+        assert_eq!(counted.ended, Ended::Passes(1));
+        let mut faulty = trace(tracepoint(vec![Action::Expression(vec![0x17, 0x27])]));
+        faulty.hit(0x400, |_| None, &mut Still);
+        assert!(matches!(faulty.ended, Ended::Error(1, _)) && !faulty.running);
+    }
+
+    #[test]
+    fn a_drained_buffer_drops() {
+        let mut full = trace(tracepoint(vec![Action::Memory {
+            register: None,
+            offset: 0x1000,
+            length: 16,
+        }]));
+        full.buffer.resize(Some(40));
+        full.drained = true;
+        (0..3).for_each(|_| full.hit(0x400, |_| None, &mut Still));
+        assert!(full.running);
+        assert_eq!(full.tracepoints[&(1, 0x400)].dropped, 2);
+        full.drained = false;
+        full.hit(0x400, |_| None, &mut Still);
+        assert_eq!(full.ended, Ended::Full);
+    }
+}

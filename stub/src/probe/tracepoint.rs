@@ -1,0 +1,66 @@
+//! A tracepoint: where it is, what is collected there, and how often it has been hit.
+
+/// What is done at a hit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Action {
+    /// Note registers; a bit for each number, the lowest first.
+    Registers(Vec<u8>),
+    /// Note memory at `offset` from a register, or from zero.
+    Memory {
+        register: Option<usize>,
+        offset: u64,
+        length: u64,
+    },
+    /// Evaluate an agent expression, which notes what it wants.
+    Expression(Vec<u8>),
+}
+
+/// The client's own words for a part of a tracepoint, for the next client that asks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Source {
+    pub(crate) kind: Vec<u8>,
+    pub(crate) text: Vec<u8>,
+}
+
+/// A tracepoint at one address. One with several locations is several of these, with one number.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Tracepoint {
+    pub(crate) number: u32,
+    /// As the client names it.
+    pub(crate) address: u64,
+    /// Where its trap is, and that one's breakpoint kind.
+    pub(crate) at: u64,
+    pub(crate) kind: usize,
+    pub(crate) enabled: bool,
+    /// After so many hits tracing ends; 0: never.
+    pub(crate) passes: u64,
+    pub(crate) condition: Option<Vec<u8>>,
+    pub(crate) actions: Vec<Action>,
+    /// The actions as they came.
+    pub(crate) action_texts: Vec<Vec<u8>>,
+    pub(crate) sources: Vec<Source>,
+    pub(crate) hits: u64,
+    /// Bytes of the buffer that its frames took.
+    pub(crate) usage: u64,
+    /// Hits that were not noted for lack of room.
+    pub(crate) dropped: u64,
+}
+
+impl Tracepoint {
+    /// The register sets that its actions want, one bit each; `of` tells a register's.
+    pub(crate) fn sets(&self, of: impl Fn(usize) -> Option<usize>) -> u8 {
+        let mut sets = 0;
+        for action in &self.actions {
+            let Action::Registers(mask) = action else {
+                continue;
+            };
+            for (index, byte) in mask.iter().enumerate() {
+                let numbers = (0..8).filter(|bit| byte >> bit & 1 != 0);
+                for set in numbers.filter_map(|bit| of(8 * index + bit)) {
+                    sets |= 1 << set;
+                }
+            }
+        }
+        sets
+    }
+}

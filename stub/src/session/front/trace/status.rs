@@ -1,0 +1,64 @@
+//! `qTStatus` and `qTP`: how the trace and its tracepoints stand; `qTMinFTPILen`.
+
+use super::super::Answer;
+use super::{digits, numbers};
+use crate::probe::trace::Ended;
+use crate::session::Session;
+use crate::session::debuggee::Debuggee;
+
+/// `T` and 1 if it runs, then details (GDB manual, `qTStatus`).
+pub(in super::super) fn trace(_: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+    let Some(process) = debuggee.live() else {
+        return Answer::Reply(b"T0;tnotrun:0".to_vec());
+    };
+    let trace = &process.trace;
+    let reason = match &trace.ended {
+        Ended::NotRun => "tnotrun:0".to_owned(),
+        Ended::Stopped => format!("tstop:{}:0", digits(&trace.stop_note)),
+        Ended::Full => "tfull:0".to_owned(),
+        Ended::Disconnected => "tdisconnected:0".to_owned(),
+        Ended::Passes(number) => format!("tpasscount:{number:x}"),
+        Ended::Error(number, words) => format!("terror:{}:{number:x}", digits(words.as_bytes())),
+        Ended::Gone => "tunknown:0".to_owned(),
+    };
+    let buffer = &trace.buffer;
+    Answer::Reply(
+        format!(
+            "T{};{reason};tframes:{:x};tcreated:{:x};tfree:{:x};tsize:{:x};circular:{};disconn:{};\
+             starttime:{:x};stoptime:{:x};username:{};notes:{}:",
+            u8::from(trace.running),
+            buffer.frames().len(),
+            buffer.created,
+            buffer.free(),
+            buffer.size(),
+            u8::from(buffer.circular),
+            u8::from(trace.disconnected),
+            trace.started_us,
+            trace.stopped_us,
+            digits(&trace.user),
+            digits(&trace.notes),
+        )
+        .into_bytes(),
+    )
+}
+
+/// `qTP:n:addr`: hits and bytes of the buffer.
+pub(in super::super) fn tracepoint(
+    _: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    let key = numbers::<2>(rest, b':').map(|([number, address], _)| (number as u32, address));
+    let tracepoint = key.and_then(|key| debuggee.live()?.trace.tracepoints.get(&key));
+    match tracepoint {
+        Some(tracepoint) => {
+            Answer::Reply(format!("V{:x}:{:x}", tracepoint.hits, tracepoint.usage).into_bytes())
+        }
+        None => Answer::error(nix::errno::Errno::ENOENT),
+    }
+}
+
+/// There are no fast tracepoints.
+pub(in super::super) fn shortest_fast(_: &mut Session, _: &mut Debuggee, _: &[u8]) -> Answer {
+    Answer::Reply(Vec::new())
+}

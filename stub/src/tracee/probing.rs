@@ -1,0 +1,222 @@
+//! Tracepoints in the program: their traps, and what a thread that runs into one leaves behind.
+//!
+//! A hit is the affair of one thread: it is looked at where it stopped, all others run on, and it goes on by itself
+//! (`passing`). When tracing ends by itself, because of a full buffer or a count, the traps come out at the next
+//! opportunity with everybody held; until then they are passed by.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::errno::Errno;
+
+use crate::arch;
+use crate::probe::trace::{Ended, Moment};
+use crate::probe::variable::Sight;
+use crate::sys::{Tid, monotonic_ns};
+
+use super::memory::Seen;
+use super::process::Process;
+use super::thread::{Stopped, Thread};
+
+/// Where stacks end, by thread: lowest address seen, end.
+pub(super) type Stacks = HashMap<Tid, (u64, u64)>;
+
+impl Process {
+    /// Where the trap of a tracepoint at `address` goes, and its breakpoint kind. On ARM an odd address means Thumb, and
+    /// an even one what the current thread executes.
+    pub(crate) fn place(&mut self, address: u64) -> (u64, usize) {
+        let tid = self.current();
+        let general = self.stopped(tid).and_then(|s| s.general().ok());
+        let general = general.map(<[u8]>::to_vec).unwrap_or_default();
+        arch::place(address, &general, &|at, into| {
+            self.read_memory(at, into) == Ok(into.len())
+        })
+    }
+
+    /// Plants all tracepoints and begins. Nothing is planted if one cannot be.
+    pub(crate) fn start_trace(&mut self) -> Result<(), Errno> {
+        self.plant_probes().inspect_err(|_| self.remove_probes())?;
+        self.trace.start();
+        Ok(())
+    }
+
+    /// Ends the trace, if it runs. The program is halted.
+    pub(crate) fn stop_trace(&mut self, why: Ended) {
+        self.trace.stop(why);
+        self.remove_probes();
+    }
+
+    /// Has the traps be what the tracepoints say. The program is halted.
+    pub(crate) fn update_probes(&mut self) -> Result<(), Errno> {
+        if !self.trace.running {
+            return Ok(());
+        }
+        let wanted = self.trace.places();
+        for at in self.breakpoints.probes() {
+            if !wanted.contains(&at) {
+                self.breakpoints.remove_probe(&self.memory, at);
+            }
+        }
+        self.plant_probes()
+    }
+
+    /// The end of the memory around `address` that does not change: the client says so, or it cannot be written. (gdb
+    /// says so with the addresses of a file that is loaded elsewhere.)
+    pub(crate) fn constant_until(&self, address: u64) -> Option<u64> {
+        let told = self.trace.read_only.iter();
+        if let Some(range) = told.clone().find(|range| range.contains(&address)) {
+            return Some(range.end);
+        }
+        let maps = String::from_utf8(self.read_proc("maps")).ok()?;
+        let (range, rights) = mapping(&maps, address)?;
+        (!rights.contains('w')).then_some(range.end)
+    }
+
+    fn plant_probes(&mut self) -> Result<(), Errno> {
+        let places: Vec<(u64, usize)> = self
+            .trace
+            .tracepoints
+            .values()
+            .filter(|tracepoint| tracepoint.enabled)
+            .map(|tracepoint| (tracepoint.at, tracepoint.kind))
+            .collect();
+        for (at, kind) in places {
+            self.breakpoints.plant_probe(&self.memory, at, kind)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the traps of all tracepoints out. The program is halted.
+    pub(super) fn remove_probes(&mut self) {
+        for at in self.breakpoints.probes() {
+            self.breakpoints.remove_probe(&self.memory, at);
+        }
+    }
+
+    /// Takes them out if tracing has ended by itself.
+    pub(super) fn retire_probes(&mut self) {
+        if self.trace.running || !self.breakpoints.has_probes() {
+            return;
+        }
+        self.halt();
+        self.remove_probes();
+        if self.going && (self.non_stop || !self.eventful) {
+            self.start_all();
+        }
+    }
+
+    /// A thread stands at a tracepoint, for the first time with this execution of the instruction.
+    pub(super) fn probe_hit(&mut self, tid: Tid, at: u64) {
+        let process = self.any_task();
+        let Some(stopped) = self.threads.get_mut(&tid).and_then(Thread::stopped) else {
+            return;
+        };
+        let mut now = Now {
+            tid,
+            process,
+            stopped,
+            memory: Seen {
+                memory: &self.memory,
+                breakpoints: &self.breakpoints,
+                slots: &self.slots,
+            },
+            stacks: &mut self.stacks,
+        };
+        let set_of = |number| {
+            let register = arch::layout().register(number);
+            register.map(|register| register.place.set)
+        };
+        self.trace.hit(at, set_of, &mut now);
+    }
+}
+
+/// A thread at a tracepoint.
+struct Now<'a> {
+    tid: Tid,
+    process: Tid,
+    stopped: &'a mut Stopped,
+    memory: Seen<'a>,
+    stacks: &'a mut Stacks,
+}
+
+impl Moment for Now<'_> {
+    fn registers(&mut self, sets: u8) -> (u8, Vec<u8>) {
+        let layout = arch::layout();
+        let mut values = vec![0; layout.size];
+        let mut known = 0;
+        for register in &layout.registers {
+            let bit = 1 << register.place.set;
+            let into = &mut values[register.offset..register.offset + register.size];
+            if sets & bit != 0 && self.stopped.register(register, into).is_ok() {
+                known |= bit;
+            }
+        }
+        (known, values)
+    }
+
+    fn register(&mut self, number: usize) -> Option<u64> {
+        let register = arch::layout().register(number)?;
+        let mut value = [0; 16];
+        let into = value.get_mut(..register.size)?;
+        self.stopped.register(register, into).ok()?;
+        value.first_chunk().map(|word| u64::from_le_bytes(*word))
+    }
+
+    fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
+        self.memory.load_some(address, into)
+    }
+
+    fn see(&mut self, sight: Sight) -> i64 {
+        match sight {
+            Sight::Timestamp => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH);
+                since.map_or(0, |since| since.as_micros() as i64)
+            }
+            Sight::Time => monotonic_ns().cast_signed(),
+            Sight::Thread => self.tid.0.into(),
+            Sight::Cpu => cpu(self.process, self.tid).map_or(-1, i64::from),
+            Sight::StackLeft => self.stack_left().map_or(-1, u64::cast_signed),
+        }
+    }
+}
+
+impl Now<'_> {
+    /// Bytes from the stack pointer to the end of the mapping it points into. That end stays where it is as long as
+    /// the thread does.
+    fn stack_left(&mut self) -> Option<u64> {
+        let sp = self.stopped.sp().ok()?;
+        if let Some((low, end)) = self.stacks.get_mut(&self.tid)
+            && sp < *end
+            && *low - sp.min(*low) < 1 << 20
+        {
+            *low = sp.min(*low);
+            return Some(*end - sp);
+        }
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.process)).ok()?;
+        let end = mapping(&maps, sp)?.0.end;
+        self.stacks.insert(self.tid, (sp, end));
+        Some(end - sp)
+    }
+}
+
+/// The mapping around an address, and what may be done there (proc(5), `maps`).
+fn mapping(maps: &str, address: u64) -> Option<(Range<u64>, &str)> {
+    maps.lines().find_map(|line| {
+        let (start, rest) = line.split_once('-')?;
+        let (end, rest) = rest.split_once(' ')?;
+        let number = |digits| u64::from_str_radix(digits, 16).ok();
+        let range = number(start)?..number(end)?;
+        let rights = rest.split(' ').next()?;
+        range.contains(&address).then_some((range, rights))
+    })
+}
+
+/// The processor a thread ran on last: field 39 of its `stat` (proc(5)).
+pub(super) fn cpu(process: Tid, tid: Tid) -> Option<u32> {
+    let stat = std::fs::read(format!("/proc/{process}/task/{tid}/stat")).ok()?;
+    // The name in field 2 may contain anything, a parenthesis too.
+    let after = stat.iter().rposition(|byte| *byte == b')')? + 2;
+    let field = stat.get(after..)?.split(|byte| *byte == b' ').nth(39 - 3)?;
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
