@@ -570,10 +570,13 @@ impl Follow for Fix<'_> {
         let jump = match instruction.flow {
             Flow::Table(_) | Flow::Indirect(_) => true,
             // `bx lr`, where lr is the target of a table
-            Flow::Return => matches!(
-                state.register(context.machine.ra),
-                Value::Target(_) | Value::Loaded(_)
-            ),
+            Flow::Return => {
+                instruction.effects().is_empty()
+                    && matches!(
+                        state.register(context.machine.ra),
+                        Value::Target(_) | Value::Loaded(_)
+                    )
+            }
             _ => false,
         };
         if !jump || self.tables.iter().any(|table| table.0 == at) {

@@ -309,6 +309,10 @@ pub(crate) fn padding(text: &Text<'_>, svma: u64, thumb: bool) -> Option<u64> {
             }
         }
         Arch::Aarch64 => matches!(text.word(svma), None | Some(0 | 0xd503_201f)).then_some(4),
+        // nop.w
+        _ if thumb && text.half(svma) == Some(0xf3af) && text.half(svma + 2) == Some(0x8000) => {
+            Some(4)
+        }
         _ if thumb => matches!(text.half(svma), None | Some(0 | 0xbf00 | 0x46c0)).then_some(2),
         _ => matches!(text.word(svma), None | Some(0 | 0xe320_f000 | 0xe1a0_0000)).then_some(4),
     }

@@ -453,15 +453,24 @@ impl<'i> Survey<'i> {
             }
         }
         let ranges = self.text.ranges().to_vec();
+        let mut named = BTreeMap::new();
         for range in ranges {
             for (start, end) in covered.gaps(&range) {
-                found.extend(self.fill(start, end, &reached, show));
+                found.extend(self.fill(start, end, &reached, &mut named, show));
             }
         }
         found
     }
 
-    fn fill(&mut self, start: u64, end: u64, reached: &Cover, show: &mut dyn Show) -> Vec<Target> {
+    /// `named`: what the functions that are found call, or jump to without a frame; T32 or not.
+    fn fill(
+        &mut self,
+        start: u64,
+        end: u64,
+        reached: &Cover,
+        named: &mut BTreeMap<u64, bool>,
+        show: &mut dyn Show,
+    ) -> Vec<Target> {
         let mut found = Vec::new();
         let machine = self.text.machine;
         let arm = machine.arch == Arch::Arm;
@@ -477,37 +486,41 @@ impl<'i> Survey<'i> {
             .is_some_and(|(_, function)| !function.thumb);
         let mut at = start.next_multiple_of(unit);
         while at + unit <= end {
-            let thumb = arm
-                && starts::mode(
+            let known = named.get(&at).copied();
+            let thumb = known.unwrap_or_else(|| {
+                arm && starts::mode(
                     self.image,
                     &self.text,
                     self.symbols,
                     at,
                     (at + 32).min(end),
                     after_a32,
-                );
+                )
+            });
             if covered.contains(at) || self.text.is_data(at) {
                 at += unit;
                 continue;
             }
             if let Some(len) = starts::padding(&self.text, at, thumb) {
-                at += if arm { 2 } else { len };
+                at += if arm && !thumb { 2 } else { len };
                 continue;
             }
             let target = Target { svma: at, thumb };
             let prologue = starts::is_prologue(&self.text, target);
-            if !prologue && !fresh || arm && !thumb && at & 3 != 0 {
+            if !prologue && !fresh && known.is_none() || arm && !thumb && at & 3 != 0 {
                 at = self.next_candidate(at, end, &mut fresh);
                 continue;
             }
             let last = if arm {
-                end
+                let next = named.range(at + 1..).next();
+                next.map_or(end, |next| end.min(*next.0))
             } else {
                 starts::extent(&self.text, at, end)
             };
             let function = self.follow(target, last, false, show);
             fresh = false;
-            let accepted = prologue && arm || self.is_function(&function, reached);
+            let sound = known.is_some() && !function.alien && !function.doubtful;
+            let accepted = sound || prologue && arm || self.is_function(&function, reached);
             if !accepted {
                 at = self.next_candidate(at, end, &mut fresh);
                 continue;
@@ -524,6 +537,20 @@ impl<'i> Survey<'i> {
             }
             for &(start, end) in &function.tables {
                 covered.insert(start, end);
+            }
+            if arm {
+                let left = function
+                    .exits
+                    .iter()
+                    .filter(|(_, state)| !state.has_frame());
+                let left = left.map(|(target, _)| target);
+                named.extend(
+                    function
+                        .calls
+                        .iter()
+                        .chain(left)
+                        .map(|to| (to.svma, to.thumb)),
+                );
             }
             found.push(target);
             after_a32 = arm && !thumb;
