@@ -1,0 +1,195 @@
+//! A program under qemu-arm, and which files lie where in its memory.
+
+use std::ops::Range;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unspool_image::{Arch, Image};
+use unspool_rsp::{Client, ClientOptions};
+use unspool_unwind::{CompileOptions, Module, ModuleMap, Table};
+
+/// Where the guest's address 0 lies in qemu's memory, so that its maps tell the guest's.
+const BASE: u64 = 0x10_0000_0000;
+
+pub(super) struct Server {
+    child: Child,
+    pub(super) socket: PathBuf,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The program, halted before its first instruction, with an empty environment: what it executes then is the same each
+/// time. `sysroot`: where a dynamic one finds its libraries.
+pub(super) fn start(program: &Path, sysroot: Option<&Path>) -> Server {
+    static STARTED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    let number = STARTED.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let socket = program.with_extension(format!("socket{number}"));
+    let mut command = Command::new("qemu-arm");
+    command
+        .args(["-B", &format!("{BASE:#x}"), "-g"])
+        .arg(&socket);
+    if let Some(sysroot) = sysroot {
+        command.arg("-L").arg(sysroot);
+    }
+    let child = command
+        .arg(program)
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("qemu-arm: is qemu-user installed?");
+    let server = Server { child, socket };
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !server.socket.exists() {
+        assert!(Instant::now() < deadline, "qemu-arm does not listen");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    server
+}
+
+impl Server {
+    pub(super) fn connect(&self) -> Client {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let stream = loop {
+            match UnixStream::connect(&self.socket) {
+                Ok(stream) => break stream,
+                Err(error) => assert!(Instant::now() < deadline, "qemu-arm: {error}"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let options = ClientOptions {
+            timeout: Duration::from_secs(60),
+            ..ClientOptions::default()
+        };
+        Client::over(stream, options).expect("session")
+    }
+}
+
+/// One file in the program's memory.
+struct Loaded {
+    path: PathBuf,
+    /// Executable addresses.
+    range: Range<u64>,
+    bias: u64,
+    image: Image,
+    /// The same file with its symbols, if there is one.
+    names: Image,
+}
+
+/// The files in the program's memory.
+pub(super) struct Memory<'s> {
+    server: &'s Server,
+    /// Unstripped files of the same name lie here.
+    named: PathBuf,
+    loaded: Vec<Loaded>,
+    pub(super) modules: ModuleMap,
+}
+
+impl<'s> Memory<'s> {
+    pub(super) fn new(server: &'s Server, named: &Path) -> Memory<'s> {
+        Memory {
+            server,
+            named: named.to_owned(),
+            loaded: Vec::new(),
+            modules: ModuleMap::new(Arch::Arm),
+        }
+    }
+
+    /// The file that `pc` lies in; it may have been mapped since.
+    fn at(&mut self, pc: u64) -> Option<&Loaded> {
+        if !self.loaded.iter().any(|loaded| loaded.range.contains(&pc)) {
+            self.look();
+        }
+        self.loaded.iter().find(|loaded| loaded.range.contains(&pc))
+    }
+
+    fn look(&mut self) {
+        let maps = format!("/proc/{}/maps", self.server.child.id());
+        let maps = std::fs::read_to_string(maps).expect("maps of qemu");
+        let mut first: Option<(PathBuf, u64)> = None;
+        for line in maps.lines() {
+            let mut words = line.split_whitespace();
+            let (Some(range), Some(_), Some(offset), Some(path)) =
+                (words.next(), words.next(), words.next(), words.nth(2))
+            else {
+                continue;
+            };
+            let hex = |text: &str| u64::from_str_radix(text, 16).expect("number");
+            let (start, _) = range.split_once('-').expect("range");
+            let guest = hex(start).wrapping_sub(BASE);
+            if guest >= 1 << 32 || !path.starts_with('/') {
+                continue;
+            }
+            // The lowest mapping of a file is of its start.
+            if hex(offset) == 0
+                && first
+                    .as_ref()
+                    .is_none_or(|(known, _)| known != Path::new(path))
+            {
+                first = Some((path.into(), guest));
+                self.add(Path::new(path), guest);
+            }
+        }
+    }
+
+    fn add(&mut self, path: &Path, start: u64) {
+        if self.loaded.iter().any(|loaded| loaded.path == path) {
+            return;
+        }
+        let Ok(image) = Image::open(path) else { return };
+        let lowest = image.segments().iter().map(|segment| segment.svma).min();
+        let bias = start - (lowest.unwrap_or(0) & !0xfff);
+        let text = image.text_ranges();
+        let (Some(first), Some(last)) = (text.first(), text.last()) else {
+            return;
+        };
+        let range = first.start + bias..last.end + bias;
+        let names = if path
+            .extension()
+            .is_some_and(|extension| extension == "stripped")
+        {
+            Image::open(&self.named).expect("program")
+        } else {
+            image.clone()
+        };
+        self.modules.add(Module {
+            id: self.loaded.len() as u32 + 1,
+            name: path.display().to_string(),
+            bias,
+            image: image.clone(),
+            table: Arc::new(Table::compile(&image, &CompileOptions::default())),
+        });
+        self.loaded.push(Loaded {
+            path: path.to_owned(),
+            range,
+            bias,
+            image,
+            names,
+        });
+    }
+
+    /// Name of the function that `pc` lies in.
+    pub(super) fn function(&mut self, pc: u64) -> String {
+        let loaded = self.at(pc);
+        let symbol = loaded.and_then(|l| l.names.symbols().containing(pc - l.bias));
+        symbol.map_or("?", |symbol| symbol.name).to_owned()
+    }
+
+    /// Bytes of the instruction at `pc`. T32: 32 bits if the first five are 11101, 11110 or 11111 (ARM ARM, A6.1).
+    pub(super) fn length(&mut self, pc: u64, thumb: bool) -> u64 {
+        if !thumb {
+            return 4;
+        }
+        let loaded = self.at(pc).expect("code");
+        let half = loaded.image.bytes_at(pc - loaded.bias, 2).expect("code");
+        if half[1] >= 0xe8 { 4 } else { 2 }
+    }
+}
