@@ -95,10 +95,16 @@ impl<'i> Survey<'i> {
         }
     }
 
-    fn entry(&self, start: u64) -> State {
+    fn entry(&self, start: Target) -> State {
         let machine = self.text.machine;
-        // Nothing calls a program's first instruction.
-        if start == self.image.entry() && machine.arch != Arch::Arm {
+        // Nothing calls a program's first instruction; a library's is a function like others.
+        let entry = match machine.arch {
+            Arch::Arm => {
+                start.svma == self.image.entry() & !1 && !starts::is_prologue(&self.text, start)
+            }
+            _ => start.svma == self.image.entry(),
+        };
+        if entry {
             State::root(machine)
         } else {
             State::entry(machine)
@@ -142,7 +148,7 @@ impl<'i> Survey<'i> {
     }
 
     fn follow(&self, start: Target, end: u64, whole: bool, show: &mut dyn Show) -> Function {
-        self.follow_from(start, end, &self.entry(start.svma), whole, show)
+        self.follow_from(start, end, &self.entry(start), whole, show)
     }
 
     fn follow_from(

@@ -82,6 +82,7 @@ struct Loaded {
     image: Image,
     /// The same file with its symbols, if there is one.
     names: Image,
+    table: Arc<Table>,
 }
 
 /// The files in the program's memory.
@@ -160,12 +161,13 @@ impl<'s> Memory<'s> {
         } else {
             image.clone()
         };
+        let table = Arc::new(Table::compile(&image, &CompileOptions::default()));
         self.modules.add(Module {
             id: self.loaded.len() as u32 + 1,
             name: path.display().to_string(),
             bias,
             image: image.clone(),
-            table: Arc::new(Table::compile(&image, &CompileOptions::default())),
+            table: table.clone(),
         });
         self.loaded.push(Loaded {
             path: path.to_owned(),
@@ -173,14 +175,23 @@ impl<'s> Memory<'s> {
             bias,
             image,
             names,
+            table,
         });
     }
 
-    /// Name of the function that `pc` lies in.
+    /// Name of the function that `pc` lies in; without one, the file's and where the function starts in it.
     pub(super) fn function(&mut self, pc: u64) -> String {
-        let loaded = self.at(pc);
-        let symbol = loaded.and_then(|l| l.names.symbols().containing(pc - l.bias));
-        symbol.map_or("?", |symbol| symbol.name).to_owned()
+        let Some(loaded) = self.at(pc) else {
+            return "?".to_owned();
+        };
+        let svma = pc - loaded.bias;
+        if let Some(symbol) = loaded.names.symbols().containing(svma) {
+            return symbol.name.to_owned();
+        }
+        let file = loaded.path.file_name().unwrap_or_default().display();
+        let analysis = loaded.table.analysis();
+        let start = analysis.and_then(|analysis| analysis.function_start(svma));
+        format!("{file}:{:#x}", start.unwrap_or(svma))
     }
 
     /// Bytes of the instruction at `pc`. T32: 32 bits if the first five are 11101, 11110 or 11111 (ARM ARM, A6.1).
