@@ -10,6 +10,7 @@ mod t32;
 pub(crate) use debug::{can_watch, triggered, watch};
 
 use super::table::{Feature, Set, one};
+use crate::sys::ptrace::THREAD_AREA;
 
 pub(crate) use displace::{displace, emulate, may_displace};
 
@@ -17,7 +18,7 @@ pub(crate) use displace::{displace, emulate, may_displace};
 pub(crate) const NAME: &str = "arm";
 /// An address.
 pub(crate) type Word = u32;
-/// The register sets: general, VFP.
+/// The register sets: general, VFP, thread pointer.
 pub(crate) const SETS: &[Set] = &[
     Set {
         note: 1, // NT_PRSTATUS
@@ -27,11 +28,15 @@ pub(crate) const SETS: &[Set] = &[
         note: 0x400, // NT_ARM_VFP
         capacity: 32 * 8 + 4,
     },
+    Set {
+        note: THREAD_AREA,
+        capacity: 4,
+    },
 ];
 /// The program counter's number.
 pub(crate) const PC: usize = 15;
-/// The register that points to a thread's own data is in no register set.
-pub(crate) const THREAD_POINTER: Option<usize> = None;
+/// The number of the register that points to a thread's own data: tpidruro.
+pub(crate) const THREAD_POINTER: Option<usize> = Some(59);
 /// The stack pointer's number.
 pub(crate) const SP: usize = 13;
 /// Registers sent along with every stop: r7, r11, sp, lr, pc, cpsr.
@@ -145,7 +150,14 @@ pub(crate) const FEATURES: &[Feature] = &[
         rows: &[],
         needs: Some("neon"),
     },
+    Feature {
+        name: "org.gnu.gdb.arm.tls",
+        types: "",
+        rows: &[one("tpidruro", 32, "data_ptr", TLS, 0)],
+        needs: None,
+    },
 ];
 
 const GENERAL: usize = 0;
 const VFP: usize = 1;
+const TLS: usize = 2;

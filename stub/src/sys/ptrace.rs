@@ -176,8 +176,23 @@ pub(crate) fn set_signal_info(tid: Tid, info: &SignalInfo) -> Result<(), Errno> 
     request(libc::PTRACE_SETSIGINFO, tid, 0, &raw const info.0 as usize)
 }
 
+/// In place of a note type: an armv7 thread's pointer to its own data, which the kernel shows, and does not take, by a
+/// request of its own.
+pub(crate) const THREAD_AREA: u32 = u32::MAX;
+
+/// `PTRACE_GET_THREAD_AREA` on ARM.
+fn thread_area(tid: Tid) -> Result<Vec<u8>, Errno> {
+    const PTRACE_GET_THREAD_AREA: libc::c_uint = 22;
+    let mut pointer: libc::c_ulong = 0;
+    request(PTRACE_GET_THREAD_AREA, tid, 0, &raw mut pointer as usize)?;
+    Ok(pointer.to_ne_bytes().to_vec())
+}
+
 /// Reads the register set with ELF note type `note`; the answer has the length the kernel gives.
 pub(crate) fn register_set(tid: Tid, note: u32, capacity: usize) -> Result<Vec<u8>, Errno> {
+    if note == THREAD_AREA {
+        return thread_area(tid);
+    }
     let mut bytes = vec![0; capacity];
     let mut part = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
@@ -195,6 +210,9 @@ pub(crate) fn register_set(tid: Tid, note: u32, capacity: usize) -> Result<Vec<u
 
 /// Writes the register set with ELF note type `note`.
 pub(crate) fn set_register_set(tid: Tid, note: u32, bytes: &[u8]) -> Result<(), Errno> {
+    if note == THREAD_AREA {
+        return Err(Errno::EOPNOTSUPP);
+    }
     let part = libc::iovec {
         // The kernel only reads through this pointer.
         iov_base: bytes.as_ptr().cast_mut().cast(),

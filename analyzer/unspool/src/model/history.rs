@@ -58,6 +58,8 @@ struct History<'a> {
     frames: &'a mut dyn Frames,
     thumb: bool,
     pointer: usize,
+    /// A thread's handle is its thread pointer.
+    pointer_is_handle: bool,
     musl: bool,
     executable: String,
     threads: Vec<Thread>,
@@ -102,6 +104,7 @@ impl<'a> History<'a> {
             frames,
             thumb: arch == Some(unspool_image::Arch::Arm),
             pointer: arch.map_or(8, |arch| arch.address_size()),
+            pointer_is_handle: arch == Some(unspool_image::Arch::X86_64),
             musl: false,
             executable: capture.target.executable.clone(),
             threads: Vec::new(),

@@ -97,6 +97,28 @@ impl Stage {
         stage
     }
 
+    /// The program is AArch64's, whose server tells who creates whom.
+    pub(crate) fn on_aarch64(&mut self) {
+        for record in &mut self.records {
+            if let Record::Target(target) = record {
+                target.arch = "aarch64".into();
+                target.tells_creators = true;
+                target.registers.clear();
+            }
+        }
+    }
+
+    /// The server told that a thread was created, and its thread pointer.
+    pub(crate) fn told(&mut self, tid: u64, creator: u64, ms: u64, thread_pointer: u64) {
+        self.add(ThreadSeen {
+            tid,
+            time_ns: ms * 1_000_000,
+            creator_tid: Some(creator),
+            thread_pointer: Some(thread_pointer),
+            ..Default::default()
+        });
+    }
+
     pub(crate) fn add(&mut self, record: impl Into<Record>) {
         self.records.push(record.into());
     }

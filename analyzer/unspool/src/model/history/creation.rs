@@ -96,6 +96,9 @@ pub(super) fn choose(
 /// Nothing at the top of a stack (thread structure, static TLS) is further from the first frame.
 const STACK_TOP: u64 = 1 << 20;
 
+/// No C library's thread structure is larger (glibc 2.36: 1216 bytes on ARM, 2304 on x86-64).
+const STRUCTURE: u64 = 8 << 10;
+
 /// A thread's stack where nobody asks for another size (`ulimit -s`, on Linux).
 const STACK_SIZE: u64 = 8 << 20;
 
@@ -207,7 +210,13 @@ impl History<'_> {
             let pending = self.pending.remove(chosen);
             self.link(index, &pending, false);
         }
-        self.known_handle(index, thread_pointer, None);
+        if self.pointer_is_handle {
+            self.known_handle(index, thread_pointer, None);
+        } else {
+            // The thread structure lies just below it (ELF TLS variant I).
+            let below = thread_pointer.map(|at| at.saturating_sub(STRUCTURE));
+            self.known_handle(index, None, below);
+        }
     }
 
     /// A thread that was not seen to start is recognized by its stack: the handle of its creation lies

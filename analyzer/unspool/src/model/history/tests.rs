@@ -243,6 +243,27 @@ fn joins_and_detaches_find_their_threads() {
     assert_eq!(ending(14), Ending::Exited);
 }
 
+/// On ARM and AArch64 the thread pointer points behind the thread's structure, whose address the handle is.
+#[test]
+fn handles_lie_below_thread_pointers() {
+    let mut stage = Stage::new();
+    stage.on_aarch64();
+    for (tid, ms, pointer) in [(11, 1, 0xa_0000), (12, 3, 0xa_5000), (13, 5, 0xb_0000)] {
+        stage.create(PID, ms, "orders!worker", 0, MAIN);
+        stage.told(tid, PID, ms + 1, pointer);
+    }
+    stage.join(PID, 7, 0xa_5000 - 0x700);
+    stage.exit(12, 8);
+    stage.detach(PID, 9, 0xb_0000 - 0x700);
+    stage.exit(13, 10);
+    stage.exit(11, 11);
+    let model = stage.model();
+    let ending = |tid| thread(&model, tid).ending;
+    assert_eq!(ending(12), Ending::Joined);
+    assert_eq!(ending(13), Ending::Detached);
+    assert_eq!(ending(11), Ending::Exited);
+}
+
 #[test]
 fn whoever_goes_on_after_a_join_has_joined() {
     let mut stage = Stage::new();
