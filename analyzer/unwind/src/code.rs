@@ -18,6 +18,7 @@ mod cover;
 mod flow;
 mod handlers;
 mod jump_table;
+mod landing;
 mod listing;
 pub(crate) mod machine;
 mod pointers;

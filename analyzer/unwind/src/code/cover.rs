@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::text::Text;
 
 /// A set of addresses in executable ranges.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Cover {
     base: u64,
     bits: Vec<u64>,

@@ -196,6 +196,8 @@ pub enum Limit {
     Compare(u32),
     /// Masked to this.
     Mask(u32),
+    /// Loaded from a table itself: what it was compared with before says nothing.
+    Loaded,
 }
 
 /// The most effects one instruction has.

@@ -162,8 +162,15 @@ impl<'t> Engine<'t> {
             let bases = self.context.bases.len();
             let mut fix = Fix::new(self.listing.leaders.len(), &jumps);
             fix.run(&self.listing, &mut self.context, entry);
+            let floor = fix.floor;
+            if fix.shallow {
+                fix = Fix::new(self.listing.leaders.len(), &jumps);
+                fix.floor = floor;
+                fix.run(&self.listing, &mut self.context, entry);
+            }
             let Fix {
                 states,
+                floor,
                 found,
                 tables,
                 open,
@@ -195,7 +202,7 @@ impl<'t> Engine<'t> {
                 }
             }
             let settled = found.iter().all(|call| jumps.silent.contains(call));
-            return self.report(states, &jumps, doubtful || !settled, show);
+            return self.report(states, floor, &jumps, doubtful || !settled, show);
         }
         unreachable!("the loop above returns")
     }
@@ -231,6 +238,7 @@ impl<'t> Engine<'t> {
     fn report(
         &mut self,
         mut states: Vec<Option<State>>,
+        floor: i32,
         jumps: &Jumps,
         doubtful: bool,
         show: &mut dyn Show,
@@ -241,6 +249,7 @@ impl<'t> Engine<'t> {
             listing,
             jumps,
             show,
+            floor,
             fresh: true,
             returns: false,
             unclean: false,
@@ -286,6 +295,8 @@ trait Follow {
     fn visit(&mut self, at: u32, instruction: &Instruction, state: &mut State);
     /// Control goes from here with this state; `None`: nowhere good.
     fn edge(&mut self, listing: &Listing, to: Option<u32>, state: &State);
+    /// An exception that passes a call leads to `pad`.
+    fn caught(&mut self, listing: &Listing, pad: Target, state: &State);
     /// A return, or a jump that leaves or may leave.
     fn leave(&mut self, listing: &Listing, at: u32, state: &State, context: &Context<'_>);
 }
@@ -389,10 +400,11 @@ fn block(
                     || jumps.silent.contains(&at)
                     || target.is_some_and(|target| context.text.never_returns(target));
                 active.called();
-                if let Some(pad) = listing.pad(context, at) {
-                    follow.edge(listing, Some(pad), active);
-                }
                 active.after = at;
+                if let Some(svma) = context.text.pad(listing.svma(at)) {
+                    let thumb = listing.thumb;
+                    follow.caught(listing, Target { svma, thumb }, active);
+                }
                 onward = !silent;
             }
             Flow::Jump(target) => {
@@ -473,6 +485,11 @@ struct Fix<'j> {
     found: Vec<u32>,
     /// Jumps that were resolved for the first time.
     tables: Vec<(u32, Targets)>,
+    /// How deep the stack is at the shallowest call whose exceptions are caught. Those arguments of calls that are on
+    /// the stack are gone where they are.
+    floor: i32,
+    /// That was found after deeper ones.
+    shallow: bool,
     /// A jump with a frame is not resolved.
     open: bool,
     doubtful: bool,
@@ -487,6 +504,8 @@ impl<'j> Fix<'j> {
             waiting: vec![false; states],
             found: Vec::new(),
             tables: Vec::new(),
+            floor: i32::MAX,
+            shallow: false,
             open: false,
             doubtful: false,
         }
@@ -563,6 +582,22 @@ impl Follow for Fix<'_> {
         }
     }
 
+    fn caught(&mut self, listing: &Listing, pad: Target, state: &State) {
+        if let Some(depth) = state.depth()
+            && depth < self.floor
+        {
+            self.shallow |= self.floor != i32::MAX;
+            self.floor = depth;
+        }
+        let landed = state.landed(self.floor);
+        if listing
+            .position(pad)
+            .is_some_and(|to| listing.state(to).is_some())
+        {
+            self.edge(listing, listing.position(pad), &landed);
+        }
+    }
+
     fn leave(&mut self, listing: &Listing, at: u32, state: &State, context: &Context<'_>) {
         let Some(instruction) = listing.at(at) else {
             return;
@@ -597,6 +632,7 @@ struct Report<'r> {
     listing: &'r Listing,
     jumps: &'r Jumps,
     show: &'r mut dyn Show,
+    floor: i32,
     /// A block begins.
     fresh: bool,
     returns: bool,
@@ -680,18 +716,6 @@ impl Follow for Report<'_> {
                 none => *none = Some(Box::new(state.clone())),
             }
         }
-        if matches!(instruction.flow, Flow::Call(_))
-            && let Some(pad) = self.text.pad(svma)
-            && !(self.listing.start..self.listing.end).contains(&pad)
-        {
-            let mut caught = state.clone();
-            caught.called();
-            let target = Target {
-                svma: pad,
-                thumb: function.thumb,
-            };
-            function.exits.push((target, caught));
-        }
         match instruction.flow {
             Flow::Call(Some(target)) => function.calls.push(target),
             Flow::Jump(target) | Flow::Branch(target) | Flow::IfZero { target, .. }
@@ -717,6 +741,13 @@ impl Follow for Report<'_> {
     }
 
     fn edge(&mut self, _: &Listing, _: Option<u32>, _: &State) {}
+
+    fn caught(&mut self, listing: &Listing, pad: Target, state: &State) {
+        if listing.position(pad).is_none() {
+            let landed = state.landed(self.floor);
+            self.function.exits.push((pad, landed));
+        }
+    }
 
     fn leave(&mut self, listing: &Listing, at: u32, state: &State, _: &Context<'_>) {
         let resolved = listing

@@ -164,6 +164,7 @@ impl<'l> Entries<'l> {
                     bound = Some(value);
                     break;
                 }
+                Some(Limit::Loaded) => break,
                 _ => {}
             }
         }

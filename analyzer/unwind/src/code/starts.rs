@@ -6,6 +6,7 @@ use unspool_image::{Arch, Image};
 
 use super::cover::Cover;
 use super::effect::{Effect, Flow, Instruction, Target};
+use super::flow::Function;
 use super::text::Text;
 use crate::exidx;
 
@@ -59,7 +60,10 @@ pub(super) fn called(text: &Text<'_>) -> Calls {
     let mut found = Vec::new();
     let mut calls = Calls::default();
     let mut constants = [0u64; 32];
-    let mut joins = Cover::new(text.start(), text.end());
+    let empty = || Cover::new(text.start(), text.end());
+    let mut joins = empty();
+    calls.returns = empty();
+    calls.lines = empty();
     if text.machine.arch == Arch::Arm {
         return calls;
     }
@@ -85,8 +89,16 @@ pub(super) fn called(text: &Text<'_>) -> Calls {
             {
                 calls.prologues.push(at);
             }
+            let next = at + u64::from(instruction.len);
+            let call = matches!(instruction.flow, Flow::Call(_));
+            if call {
+                calls.returns.insert(next, next + 1);
+            }
             fresh = ends(&instruction);
             padded = padding(text, at, false).is_some();
+            if fresh || call || padded {
+                calls.lines.insert(next, next + 1);
+            }
             for &effect in instruction.effects() {
                 match effect {
                     Effect::Constant { to, value } => {
@@ -223,6 +235,10 @@ pub(super) fn likely_called(image: &Image, text: &Text<'_>, symbols: bool) -> Ve
 pub(super) struct Calls {
     /// Addresses of data, in order.
     pub(super) references: Vec<u64>,
+    /// Addresses behind calls.
+    pub(super) returns: Cover,
+    /// Addresses that control does not come to from the instruction before, or comes to behind a call.
+    pub(super) lines: Cover,
     /// Functions that are called, in order.
     pub(super) targets: Vec<u64>,
     /// Prologues that control comes to neither from the instruction before nor by a jump, in order.
@@ -392,6 +408,21 @@ fn saves_link(text: &Text<'_>, target: Target, count: usize) -> bool {
         at += u64::from(instruction.len);
     }
     false
+}
+
+/// What start code calls to run the program and exit: behind the call there is a trap, or a call of `abort`.
+pub(super) fn runs_program(text: &Text<'_>, start: &Function) -> Option<Target> {
+    let mut spans = start.spans.iter();
+    let &(mut at, end) = spans.next()?;
+    while at < end {
+        let instruction = text.decode(at, start.thumb)?;
+        at += u64::from(instruction.len);
+        if let Flow::Call(Some(target)) = instruction.flow {
+            let next = text.decode(at, start.thumb)?;
+            return matches!(next.flow, Flow::Trap | Flow::Call(_)).then_some(target);
+        }
+    }
+    None
 }
 
 /// Functions that are known not to return, by name.

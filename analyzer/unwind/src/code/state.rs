@@ -470,6 +470,16 @@ impl State {
         self.set(ra, Value::Entry(machine.ra));
     }
 
+    /// Where an exception is caught that passed a call here, the stack being at most `depth` deep.
+    pub(super) fn landed(&self, depth: i32) -> State {
+        let mut state = self.clone();
+        state.after = NO_CALL;
+        if state.depth().is_some_and(|own| own > depth) {
+            state.set(state.machine.sp, Value::Cfa(depth.wrapping_neg()));
+        }
+        state
+    }
+
     /// A call returned.
     pub(super) fn called(&mut self) {
         let machine = self.machine;

@@ -9,7 +9,9 @@ use unspool_image::{Arch, Image};
 use super::cover::Cover;
 use super::effect::Target;
 use super::flow::{Engine, Function, Show};
+use super::landing::Landings;
 use super::listing::Listing;
+use super::starts::Calls;
 use super::state::{NO_CALL, State};
 use super::text::Text;
 use super::{handlers, pointers, starts};
@@ -32,6 +34,8 @@ pub(super) struct Survey<'i> {
     /// There are places where exceptions are caught.
     catches: bool,
     text: Text<'i>,
+    landings: Landings,
+    calls: Calls,
     /// Function starts: T32 or not.
     starts: BTreeMap<u64, bool>,
     done: BTreeMap<u64, Function>,
@@ -57,6 +61,8 @@ impl<'i> Survey<'i> {
             image,
             symbols,
             text,
+            landings: Landings::default(),
+            calls: Calls::default(),
             done: BTreeMap::new(),
             fragments: Vec::new(),
             listing: RefCell::default(),
@@ -65,8 +71,8 @@ impl<'i> Survey<'i> {
 
     /// Analyse everything, then show every function to `visit`, those to be believed first.
     pub(super) fn run(mut self, show: &mut dyn Show, visit: &mut dyn FnMut(&Function)) {
-        let calls = starts::called(&self.text);
-        for svma in calls.targets {
+        let mut calls = starts::called(&self.text);
+        for svma in std::mem::take(&mut calls.targets) {
             self.starts.entry(svma).or_insert(false);
         }
         // Elsewhere, what a jump table leads to may push arguments.
@@ -75,9 +81,15 @@ impl<'i> Survey<'i> {
                 self.starts.entry(svma).or_insert(false);
             }
         }
-        self.text.silent.extend(calls.silent);
-        self.text.references = calls.references;
-        self.text.prologues = calls.prologues;
+        self.text.silent.extend(std::mem::take(&mut calls.silent));
+        self.text.references = std::mem::take(&mut calls.references);
+        self.text.prologues = std::mem::take(&mut calls.prologues);
+        self.calls = calls;
+        if self.text.machine.arch != Arch::Arm {
+            self.landings = Landings::new(self.image);
+        }
+        let known: Vec<u64> = self.starts.keys().copied().collect();
+        self.land(&known, true);
         let open = self.starts.keys().copied().collect();
         self.functions(open, show);
         self.infer_silent(show);
@@ -93,6 +105,21 @@ impl<'i> Survey<'i> {
         for function in self.done.values().chain(&self.fragments) {
             visit(function);
         }
+    }
+
+    /// Find what the tables of call sites say about the functions at `starts`, in order; `whole`: they are no parts.
+    fn land(&mut self, starts: &[u64], whole: bool) {
+        if self.landings.is_empty() {
+            return;
+        }
+        let Calls { returns, lines, .. } = &self.calls;
+        let found = self
+            .landings
+            .find(starts, whole, &self.text, returns, lines);
+        self.text.handlers.extend(found);
+        self.text
+            .handlers
+            .sort_unstable_by_key(|handler| handler.start);
     }
 
     fn entry(&self, start: Target) -> State {
@@ -123,11 +150,9 @@ impl<'i> Survey<'i> {
                 continue;
             }
             let function = self.follow(Target { svma: start, thumb }, end, true, show);
-            // Start code calls what runs the program and exits; the entry of a library may be a function like others.
             if start == entry
-                && !starts::is_prologue(&self.text, Target { svma: start, thumb })
-                && let Some(first) = function.calls.first()
-                && self.text.silent.insert(first.svma)
+                && let Some(runs) = starts::runs_program(&self.text, &function)
+                && self.text.silent.insert(runs.svma)
             {
                 open.push_front(start);
                 continue;
@@ -276,6 +301,9 @@ impl<'i> Survey<'i> {
 
     /// New starts, which may make the functions before shorter.
     fn add(&mut self, found: &[Target], show: &mut dyn Show) {
+        let mut starts: Vec<u64> = found.iter().map(|target| target.svma).collect();
+        starts.sort_unstable();
+        self.land(&starts, true);
         let mut open = VecDeque::new();
         for target in found {
             self.starts.insert(target.svma, target.thumb);
@@ -408,6 +436,8 @@ impl<'i> Survey<'i> {
             if wanted.is_empty() {
                 return;
             }
+            let parts: Vec<u64> = wanted.keys().copied().collect();
+            self.land(&parts, false);
             for (svma, (target, mut state)) in wanted {
                 state.after = NO_CALL;
                 let end = self.end_of(svma);

@@ -464,6 +464,10 @@ fn secondary(form: &Form, svma: u64) -> Instruction {
         // xgetbv, rdtscp and their like
         0x01 if form.modrm >= 0xc0 => new(form).clobber(1 << RAX | 1 << RDX | 1 << RCX),
         0x30..=0x37 => new(form).clobber(1 << RAX | 1 << RDX),
+        // movzx of a table's entry
+        0xb6 | 0xb7 if matches!(form.operand, Operand::Memory(Memory { index: Some(_), .. })) => {
+            writes(form, form.reg()).limit(Limit::Loaded)
+        }
         0x02 | 0x03 | 0x40..=0x4f | 0x50 | 0xaf | 0xb6..=0xb8 | 0xbc..=0xbf | 0xc5 | 0xd7 => {
             writes(form, form.reg())
         }

@@ -99,17 +99,21 @@ fn debian_armhf_libraries() {
 #[test]
 fn debian_64_bit_libraries() {
     for (path, with, without) in [
-        ("/lib/x86_64-linux-gnu/libc.so.6", (98.9, 0.1), (98.8, 0.11)),
+        (
+            "/lib/x86_64-linux-gnu/libc.so.6",
+            (99.8, 0.05),
+            (99.7, 0.05),
+        ),
         (
             "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
-            (99.1, 0.04),
-            (99.0, 0.03),
+            (99.75, 0.01),
+            (99.6, 0.02),
         ),
         ("/bin/bash", (99.9, 0.01), (99.9, 0.01)),
         (
             "/usr/aarch64-linux-gnu/lib/libc.so.6",
-            (98.9, 0.15),
-            (98.0, 0.1),
+            (99.85, 0.01),
+            (99.5, 0.03),
         ),
     ] {
         need(&[path]);
