@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use nix::sys::stat::{Mode, umask};
 use nix::sys::termios::{ControlFlags, SetArg, cfmakeraw, tcgetattr, tcsetattr};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
 use crate::sys::ptrace::close_on_exec;
 
 /// Where clients come from.
@@ -309,6 +311,12 @@ impl Stream {
                 other => return other.unwrap_or(0),
             }
         }
+    }
+
+    /// Whether a few more bytes can be written without waiting for the client.
+    pub(crate) fn takes_more(&self) -> bool {
+        let mut descriptors = [PollFd::new(self.output.as_fd(), PollFlags::POLLOUT)];
+        poll(&mut descriptors, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 
     /// Writes everything; `false`: the client is gone.

@@ -2,6 +2,7 @@
 //! has something to say.
 
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,6 +14,9 @@ use crate::session::debuggee::Debuggee;
 use crate::session::{Outcome, Session};
 use crate::sys::signals::{Signals, Told};
 use crate::tracee::{Action, Error, Process, Program};
+
+/// The shortest sleep of poll(2), which counts milliseconds.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Why there is nothing to serve.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +101,8 @@ struct Server {
 struct Awake {
     client: bool,
     signal: bool,
+    /// What was due is.
+    late: bool,
 }
 
 impl Server {
@@ -134,7 +140,7 @@ impl Server {
             let Some(listener) = self.door.listener() else {
                 return Ok(None);
             };
-            let awake = wait(&listener, &self.signals)?;
+            let awake = wait(&listener, &self.signals, None)?;
             if awake.signal {
                 self.signals_came();
                 if self.terminated {
@@ -165,13 +171,15 @@ impl Server {
     fn converse(&mut self, mut stream: Stream, session: &mut Session) -> Result<(), ServeError> {
         let mut buffer = vec![0; 64 * 1024];
         loop {
-            let awake = wait(&stream, &self.signals)?;
+            let awake = wait(&stream, &self.signals, self.debuggee.news_due())?;
             if awake.signal {
                 self.signals_came();
                 if self.terminated {
                     return Ok(());
                 }
                 session.program_moved(&mut self.debuggee);
+            } else if awake.late && stream.takes_more() {
+                session.tell(&mut self.debuggee, false);
             }
             if awake.client {
                 match stream.read(&mut buffer) {
@@ -256,13 +264,18 @@ impl Server {
     }
 }
 
-fn wait(client: &impl AsFd, signals: &Signals) -> Result<Awake, Errno> {
+/// Sleeps until something happens, or, with `due`, until then; if the client is slow to read, a little longer.
+fn wait(client: &impl AsFd, signals: &Signals, due: Option<Instant>) -> Result<Awake, Errno> {
     let mut descriptors = [
         PollFd::new(client.as_fd(), PollFlags::POLLIN),
         PollFd::new(signals.as_fd(), PollFlags::POLLIN),
     ];
     loop {
-        match poll(&mut descriptors, PollTimeout::NONE) {
+        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let timeout = left.map_or(PollTimeout::NONE, |left| {
+            PollTimeout::try_from(left.max(SHORTEST)).unwrap_or(PollTimeout::MAX)
+        });
+        match poll(&mut descriptors, timeout) {
             Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
             Ok(_) => {
@@ -270,6 +283,7 @@ fn wait(client: &impl AsFd, signals: &Signals) -> Result<Awake, Errno> {
                 return Ok(Awake {
                     client: any(0),
                     signal: any(1),
+                    late: due.is_some_and(|due| due <= Instant::now()),
                 });
             }
         }

@@ -7,13 +7,16 @@ mod notices;
 mod signal;
 mod stop_reply;
 mod stub;
+mod trace_notice;
 mod xml;
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use crate::cli::Without;
 use crate::sys::Tid;
 use crate::tracee::Stop;
+use crate::tracee::news::News;
 
 use debuggee::Debuggee;
 use framing::{Framing, Incoming};
@@ -114,18 +117,44 @@ impl Session {
         self.framing.take_output()
     }
 
-    /// Sends what is known of threads that came and went, if the client wants to hear it.
-    pub(crate) fn tell_of_threads(&mut self, debuggee: &mut Debuggee) {
-        if let Some(process) = &mut debuggee.process
-            && let Some(body) = self.dialect.thread_log(&process.log.take())
-        {
-            self.framing.notify(&body);
+    /// Sends what is known of threads that came and went, and of trace frames, if the client wants to hear it. Unless
+    /// `all` is wanted, a client that drains the trace buffer is told only when it is worth waking it.
+    pub(crate) fn tell(&mut self, debuggee: &mut Debuggee, all: bool) {
+        let Some(process) = &mut debuggee.process else {
+            return;
+        };
+        if !process.trace.drained {
+            if let Some(body) = self.dialect.thread_log(&process.log.take()) {
+                self.framing.notify(&body);
+            }
+            return;
+        }
+        if !all && process.news_due().is_none_or(|due| due > Instant::now()) {
+            return;
+        }
+        for news in process.take_news(all) {
+            match news {
+                News::Threads(entries) => {
+                    if let Some(body) = self.dialect.thread_log(&entries) {
+                        self.framing.notify(&body);
+                    }
+                }
+                News::Frames(frames) => {
+                    for body in trace_notice::frames(&frames) {
+                        self.framing.notify(&body);
+                    }
+                }
+            }
+        }
+        let dropped = process.trace.newly_dropped();
+        if !dropped.is_empty() {
+            self.framing.notify(&trace_notice::dropped(&dropped));
         }
     }
 
     /// The program stopped.
     pub(crate) fn stopped(&mut self, debuggee: &mut Debuggee, stop: Stop) {
-        self.tell_of_threads(debuggee);
+        self.tell(debuggee, true);
         let Some(process) = &mut debuggee.process else {
             return;
         };
@@ -145,7 +174,7 @@ impl Session {
         let process = debuggee.process.as_mut();
         match process.and_then(|process| process.poll()) {
             Some(stop) => self.stopped(debuggee, stop),
-            None => self.tell_of_threads(debuggee),
+            None => self.tell(debuggee, false),
         }
         self.tell_of_stops(debuggee);
     }

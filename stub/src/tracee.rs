@@ -12,6 +12,7 @@ mod events;
 pub(crate) mod libraries;
 pub(crate) mod log;
 mod memory;
+pub(crate) mod news;
 mod non_stop;
 mod passing;
 mod probing;

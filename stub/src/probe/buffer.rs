@@ -11,6 +11,7 @@
 //! A register set that was not collected is zeroes there; [`Frame::sets`] tells.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 /// What gdbserver has, too: a MiB.
 const DEFAULT_SIZE: usize = 1 << 20;
@@ -28,6 +29,8 @@ pub(crate) struct Frame {
     pub(crate) tracepoint: u32,
     /// Where it was hit.
     pub(crate) pc: u64,
+    /// When.
+    pub(crate) time: Instant,
     /// The register sets that the registers were taken from, one bit each.
     pub(crate) sets: u8,
     blocks: Vec<u8>,
@@ -50,6 +53,7 @@ impl Frame {
         Frame {
             tracepoint,
             pc,
+            time: Instant::now(),
             sets: 0,
             blocks: Vec::new(),
         }
@@ -124,7 +128,8 @@ impl Frame {
         HEADER + self.blocks.len()
     }
 
-    fn write(&self, into: &mut Vec<u8>) {
+    /// Appends it as trace files have it.
+    pub(crate) fn write(&self, into: &mut Vec<u8>) {
         into.extend_from_slice(&(self.tracepoint as u16).to_le_bytes());
         into.extend_from_slice(&(self.blocks.len() as u32).to_le_bytes());
         into.extend_from_slice(&self.blocks);

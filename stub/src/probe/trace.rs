@@ -114,7 +114,8 @@ impl Trace {
     /// Begins. The traps are planted.
     pub(crate) fn start(&mut self) {
         for tracepoint in self.tracepoints.values_mut() {
-            (tracepoint.hits, tracepoint.usage, tracepoint.dropped) = (0, 0, 0);
+            (tracepoint.hits, tracepoint.usage) = (0, 0);
+            (tracepoint.dropped, tracepoint.told) = (0, 0);
         }
         self.buffer.clear();
         self.running = true;
@@ -132,16 +133,28 @@ impl Trace {
         }
     }
 
-    /// A thread has come by `pc`. What every tracepoint there wants is done.
+    /// Hits that were not noted, of each tracepoint that has more of them than when this was asked last.
+    pub(crate) fn newly_dropped(&mut self) -> Vec<(u32, u64)> {
+        let more = self.tracepoints.values_mut();
+        more.filter(|tracepoint| tracepoint.dropped > tracepoint.told)
+            .map(|tracepoint| {
+                tracepoint.told = tracepoint.dropped;
+                (tracepoint.number, tracepoint.dropped)
+            })
+            .collect()
+    }
+
+    /// A thread has come by `pc`. What every tracepoint there wants is done; `true`: one wants the thread to stop.
     pub(crate) fn hit(
         &mut self,
         pc: u64,
         set_of: impl Fn(usize) -> Option<usize>,
         moment: &mut dyn Moment,
-    ) {
+    ) -> bool {
         if !self.running {
-            return;
+            return false;
         }
+        let mut stops = false;
         let here: Vec<(u32, u64)> = self
             .tracepoints
             .iter()
@@ -152,9 +165,10 @@ impl Trace {
             let Some(mut tracepoint) = self.tracepoints.remove(&key) else {
                 continue;
             };
-            self.take(&mut tracepoint, &set_of, moment);
+            stops |= self.take(&mut tracepoint, &set_of, moment);
             self.tracepoints.insert(key, tracepoint);
         }
+        stops
     }
 
     fn take(
@@ -162,19 +176,21 @@ impl Trace {
         tracepoint: &mut Tracepoint,
         set_of: &dyn Fn(usize) -> Option<usize>,
         moment: &mut dyn Moment,
-    ) {
+    ) -> bool {
         let mut taking = Taking {
+            stops: false,
             frame: Frame::new(tracepoint.number, tracepoint.at),
             variables: &mut self.variables,
             moment,
         };
         if let Some(condition) = &tracepoint.condition {
             match agent::evaluate(condition, &mut taking) {
-                Ok(0) => return,
+                Ok(0) => return false,
                 Ok(_) => {}
                 Err(fault) => {
                     let why = Ended::Error(tracepoint.number, fault.to_string());
-                    return self.stop(why);
+                    self.stop(why);
+                    return false;
                 }
             }
         }
@@ -203,6 +219,9 @@ impl Trace {
                 break;
             }
         }
+        if taking.stops {
+            return true;
+        }
         let frame = taking.frame;
         let size = frame.size();
         if self.buffer.add(frame) {
@@ -210,13 +229,15 @@ impl Trace {
         } else if self.drained {
             tracepoint.dropped += 1;
         } else {
-            return self.stop(Ended::Full);
+            self.stop(Ended::Full);
+            return false;
         }
         if let Some(fault) = error {
             self.stop(Ended::Error(tracepoint.number, fault.to_string()));
         } else if tracepoint.passes != 0 && tracepoint.hits >= tracepoint.passes {
             self.stop(Ended::Passes(tracepoint.number));
         }
+        false
     }
 }
 
@@ -231,6 +252,8 @@ struct Taking<'a> {
     frame: Frame,
     variables: &'a mut Variables,
     moment: &'a mut dyn Moment,
+    /// The thread is to stop.
+    stops: bool,
 }
 
 impl World for Taking<'_> {
@@ -268,6 +291,9 @@ impl World for Taking<'_> {
     }
 
     fn set_variable(&mut self, number: u32, value: i64) {
+        if self.variables.sight(number) == Some(Sight::Stop) {
+            self.stops = value != 0;
+        }
         self.variables.set(number, value);
     }
 
@@ -367,7 +393,7 @@ mod tests {
             passes: 2,
             ..tracepoint(Vec::new())
         });
-        (0..9).for_each(|_| counted.hit(0x400, |_| None, &mut Still));
+        (0..9).for_each(|_| assert!(!counted.hit(0x400, |_| None, &mut Still)));
         assert_eq!(counted.buffer.created, 2);
         assert_eq!(counted.ended, Ended::Passes(1));
         let mut faulty = trace(tracepoint(vec![Action::Expression(vec![0x17, 0x27])]));
@@ -384,7 +410,7 @@ mod tests {
         }]));
         full.buffer.resize(Some(40));
         full.drained = true;
-        (0..3).for_each(|_| full.hit(0x400, |_| None, &mut Still));
+        (0..3).for_each(|_| assert!(!full.hit(0x400, |_| None, &mut Still)));
         assert!(full.running);
         assert_eq!(full.tracepoints[&(1, 0x400)].dropped, 2);
         full.drained = false;

@@ -44,6 +44,8 @@ pub(crate) struct Tracepoint {
     pub(crate) usage: u64,
     /// Hits that were not noted for lack of room.
     pub(crate) dropped: u64,
+    /// How many of these the client has been told of.
+    pub(crate) told: u64,
 }
 
 impl Tracepoint {

@@ -13,6 +13,7 @@ mod machine;
 mod registers;
 
 use std::convert::Infallible;
+use std::time::Instant;
 
 use gdbstub::target::ext::auxv::AuxvOps;
 use gdbstub::target::ext::base::BaseOps;
@@ -123,6 +124,12 @@ impl Debuggee {
     pub(crate) fn client_left(&mut self) {
         self.files.clear();
         self.wish(|wishes| *wishes = Wishes::default());
+    }
+
+    /// When a client that drains the trace buffer is to be told something.
+    pub(crate) fn news_due(&self) -> Option<Instant> {
+        let process = self.process.as_ref()?;
+        process.news_due().filter(|_| process.trace.drained)
     }
 
     /// Ends non-stop mode: all threads are halted.

@@ -8,6 +8,7 @@ mod crc;
 mod ctrl_c;
 mod current_thread;
 mod detach;
+mod drain;
 mod halt_reason;
 mod hardware;
 mod kill;
@@ -91,6 +92,7 @@ const PACKETS: &[(&str, Handler)] = &[
     ("QTinit", trace::init),
     ("QTro:", trace::run::read_only),
     ("QUnspoolThreads:", thread_log::answer),
+    ("QUnspoolTrace:", drain::answer),
     ("R", restart::answer),
     ("Z1,", hardware::insert_breakpoint),
     ("Z2,", hardware::insert_write),

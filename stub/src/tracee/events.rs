@@ -348,10 +348,8 @@ impl Process {
                 // As if the trap had not been executed: whoever resumes decides anew.
                 let _ = arch::TRAP_ADVANCE == 0 || stopped.set_pc(at).is_ok();
                 let again = self.forget_hit(tid, at);
-                if probed && !again {
-                    self.probe_hit(tid, at);
-                }
-                if planted && !again {
+                let stops = probed && !again && self.probe_hit(tid, at);
+                if (planted || stops) && !again {
                     if probed {
                         self.remember_hit(tid, at);
                     }

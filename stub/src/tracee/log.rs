@@ -83,6 +83,17 @@ impl Log {
         self.entries.drain(..ready).collect()
     }
 
+    /// Takes back what was handed out too early.
+    pub(super) fn put_back(&mut self, entries: impl Iterator<Item = Entry>) {
+        let later = std::mem::take(&mut self.entries);
+        self.entries = entries.chain(later).collect();
+    }
+
+    /// When the first entry happened that has not been handed out.
+    pub(crate) fn since(&self) -> Option<Instant> {
+        self.entries.front().map(|entry| entry.at)
+    }
+
     fn add(&mut self, what: What) {
         self.entries.push_back(Entry {
             what,

@@ -106,11 +106,12 @@ impl Process {
         }
     }
 
-    /// A thread stands at a tracepoint, for the first time with this execution of the instruction.
-    pub(super) fn probe_hit(&mut self, tid: Tid, at: u64) {
+    /// A thread stands at a tracepoint, for the first time with this execution of the instruction. Whether it is to stop
+    /// there for the client.
+    pub(super) fn probe_hit(&mut self, tid: Tid, at: u64) -> bool {
         let process = self.any_task();
         let Some(stopped) = self.threads.get_mut(&tid).and_then(Thread::stopped) else {
-            return;
+            return false;
         };
         let mut now = Now {
             tid,
@@ -127,7 +128,7 @@ impl Process {
             let register = arch::layout().register(number);
             register.map(|register| register.place.set)
         };
-        self.trace.hit(at, set_of, &mut now);
+        self.trace.hit(at, set_of, &mut now)
     }
 }
 
@@ -174,6 +175,7 @@ impl Moment for Now<'_> {
                 since.map_or(0, |since| since.as_micros() as i64)
             }
             Sight::Time => monotonic_ns().cast_signed(),
+            Sight::Stop => 0,
             Sight::Thread => self.tid.0.into(),
             Sight::Cpu => cpu(self.process, self.tid).map_or(-1, i64::from),
             Sight::StackLeft => self.stack_left().map_or(-1, u64::cast_signed),

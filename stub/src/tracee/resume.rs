@@ -111,7 +111,9 @@ impl Process {
             let (traps, watches) = (&self.breakpoints, &self.watches);
             thread.pending.retain(|pending| match pending {
                 Pending::Watch(watch) => watches.contains(watch),
-                Pending::Breakpoint(at) => pc == Some(*at) && traps.planted(*at),
+                Pending::Breakpoint(at) => {
+                    pc == Some(*at) && (traps.planted(*at) || traps.probed(*at))
+                }
                 Pending::Step => stepping,
                 _ => true,
             });
@@ -175,7 +177,7 @@ impl Process {
         let first = |info: &SignalInfo| info.is_fault() || thread.action.is_step();
         let due = thread.action != Action::Hold
             && !thread.deliver.front().is_some_and(first)
-            && self.breakpoints.planted(at)
+            && (self.breakpoints.planted(at) || self.breakpoints.probed(at))
             && thread.stopped()?.pc() == Ok(at);
         due.then_some(at)
     }

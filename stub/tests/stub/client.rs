@@ -10,6 +10,8 @@ pub struct Client {
     pub supported: String,
     /// The bodies of the notifications that came before the packets received so far.
     pub notifications: Vec<String>,
+    /// The same as bytes, still escaped.
+    pub notified: Vec<Vec<u8>>,
 }
 
 impl Client {
@@ -35,6 +37,7 @@ impl Client {
             buffer: Vec::new(),
             supported: String::new(),
             notifications: Vec::new(),
+            notified: Vec::new(),
         }
     }
 
@@ -70,7 +73,8 @@ impl Client {
                 b'%' => {
                     let body = self.body();
                     self.notifications
-                        .push(String::from_utf8(body).expect("text"));
+                        .push(String::from_utf8_lossy(&body).into_owned());
+                    self.notified.push(body);
                 }
                 b'+' => {}
                 other => panic!("unexpected byte {other:#x}"),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::client::{Client, little_endian};
+use super::client::{Client, little_endian, unescape};
 use super::gdb::{assert_order, gdb};
 use super::programs::{address, build};
 use super::server::Server;
@@ -242,6 +242,119 @@ fn disconnected_tracing_goes_on() {
     server.signal(15);
     server.wait();
     assert_eq!(server.output(), "total 8000\n");
+}
+
+/// The frames that were sent, as (tracepoint, thread, blocks), and the threads that were told of before each.
+fn frames(client: &Client) -> Vec<(u16, i64, Vec<u32>)> {
+    let mut known = Vec::new();
+    let mut frames = Vec::new();
+    for body in &client.notified {
+        if let Some(threads) = body.strip_prefix(b"UnspoolThreads:") {
+            let text = String::from_utf8_lossy(threads);
+            let created = text.split(';').filter_map(|entry| entry.strip_prefix('c'));
+            known.extend(created.map(|entry| {
+                let (tid, _) = entry.split_once(',').unwrap();
+                u32::from_str_radix(tid, 16).unwrap()
+            }));
+        }
+        let Some(rest) = body.strip_prefix(b"UnspoolTrace:") else {
+            continue;
+        };
+        let semicolon = rest.iter().position(|byte| *byte == b';').unwrap();
+        let bytes = unescape(&rest[semicolon + 1..]);
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let number = u16::from_le_bytes([rest[0], rest[1]]);
+            let length = u32::from_le_bytes(*rest[2..].first_chunk().unwrap()) as usize;
+            let blocks = &rest[6..6 + length];
+            // V, the number, the value.
+            assert_eq!((blocks[0], blocks.len()), (b'V', 13));
+            let thread = i64::from_le_bytes(*blocks[5..].first_chunk().unwrap());
+            frames.push((number, thread, known.clone()));
+            rest = &rest[6 + length..];
+        }
+    }
+    frames
+}
+
+#[test]
+fn a_drained_buffer_loses_nothing_and_keeps_the_order() {
+    let program = build("hits", &["-no-pie"]);
+    let (mut server, mut client) = Server::run(&program, &["8", "1500"]);
+    let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
+    assert!(client.supported.contains("QUnspoolTrace+"));
+    assert_eq!(client.ask("QUnspoolThreads:1"), "OK");
+    assert_eq!(client.ask("QTinit"), "OK");
+    // Far less than all of it.
+    assert_eq!(client.ask("QTBuffer:size:20000"), "OK");
+    // trace_thread
+    assert_eq!(client.ask("QTDV:5:0:0:74726163655f746872656164"), "OK");
+    assert_eq!(client.ask("QUnspoolTrace:1"), "OK");
+    define(&mut client, 1, hit, &["X4,2e000527"]);
+    assert_eq!(client.ask("QTStart"), "OK");
+    run_with_interrupts(&mut client, end, 0);
+    let frames = frames(&client);
+    assert_eq!(frames.len(), 12_000);
+    for (number, thread, known) in &frames {
+        assert_eq!(*number, 1);
+        assert!(
+            known.contains(&(*thread as u32)),
+            "{thread} is not among {known:?}"
+        );
+    }
+    // Woken once for many.
+    assert!(client.notified.len() < 4000, "{}", client.notified.len());
+    assert_eq!(status(&mut client, "tframes"), 0);
+    assert_eq!(client.ask("D"), "OK");
+    assert!(server.wait().success());
+    assert_eq!(server.output(), "total 12000\n");
+}
+
+#[test]
+fn a_full_drained_buffer_drops_and_counts() {
+    let program = build("hits", &["-no-pie"]);
+    let (_server, mut client) = Server::run(&program, &["2", "500"]);
+    let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
+    assert_eq!(client.ask("QTBuffer:size:100"), "OK");
+    assert_eq!(client.ask("QUnspoolTrace:1"), "OK");
+    // More than fits.
+    define(&mut client, 1, hit, &["M7,0,200"]);
+    assert_eq!(client.ask("QTStart"), "OK");
+    run_with_interrupts(&mut client, end, 0);
+    assert!(client.ask("qTStatus").starts_with("T1;"));
+    let last = client
+        .notifications
+        .iter()
+        .rfind(|body| body.starts_with("UnspoolDropped"));
+    assert_eq!(last.map(String::as_str), Some("UnspoolDropped:1,3e8"));
+}
+
+/// An expression can have the thread stop instead.
+#[test]
+fn a_hit_that_stops() {
+    let program = build("hits", &["-no-pie"]);
+    let (mut server, mut client) = Server::run(&program, &["4", "300"]);
+    let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
+    // trace_stop; a counter, the lowest two bits of which must be set for a stop.
+    assert_eq!(client.ask("QTDV:5:0:0:74726163655f73746f70"), "OK");
+    assert_eq!(client.ask("QTDV:6:0:0:63"), "OK");
+    let code = "2c00062201022d00062203132d000529220127";
+    // getv 6, 1, add, setv 6, 3, equal, setv 5, pop, 1, end
+    let action = format!("X{:x},{code}", code.len() / 2);
+    define(&mut client, 1, hit, &[&action]);
+    assert_eq!(client.ask("QTStart"), "OK");
+    assert_eq!(client.ask(&format!("Z0,{end:x},1")), "OK");
+    let stop = client.go();
+    assert!(stop.contains("swbreak:;"), "{stop}");
+    assert_eq!(client.register(16), hit);
+    let stop = client.go();
+    assert!(stop.contains("swbreak:;"), "{stop}");
+    assert_eq!(client.register(16), end);
+    assert_eq!(hits(&mut client, 1, hit), 1200);
+    assert_eq!(status(&mut client, "tcreated"), 1199);
+    assert_eq!(client.ask("D"), "OK");
+    assert!(server.wait().success());
+    assert_eq!(server.output(), "total 1200\n");
 }
 
 #[test]

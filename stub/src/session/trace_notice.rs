@@ -1,0 +1,37 @@
+//! The `UnspoolTrace` notification: trace frames, and how many were dropped (docs/protocol.md).
+
+use std::fmt::Write;
+
+use crate::probe::buffer::Frame;
+use crate::sys::monotonic_ns;
+
+use super::framing::escape;
+
+/// A notification ends behind the frame that makes it longer than this, before escaping.
+const LONG: usize = 16 * 1024;
+
+/// `UnspoolTrace:NOW;` and frames as trace files have them, escaped; in as many notifications as it takes.
+pub(super) fn frames(frames: &[Frame]) -> Vec<Vec<u8>> {
+    let mut bodies = Vec::new();
+    let mut bytes = Vec::new();
+    for (index, frame) in frames.iter().enumerate() {
+        frame.write(&mut bytes);
+        if bytes.len() > LONG || index + 1 == frames.len() {
+            let mut body = format!("UnspoolTrace:{:x};", monotonic_ns()).into_bytes();
+            escape(&bytes, &mut body);
+            bodies.push(body);
+            bytes.clear();
+        }
+    }
+    bodies
+}
+
+/// `UnspoolDropped:N,COUNT;...`: of each tracepoint that has more than it had, all.
+pub(super) fn dropped(counts: &[(u32, u64)]) -> Vec<u8> {
+    let mut text = String::from("UnspoolDropped");
+    for (index, (number, count)) in counts.iter().enumerate() {
+        let separator = if index == 0 { ':' } else { ';' };
+        let _ = write!(text, "{separator}{number:x},{count:x}");
+    }
+    text.into_bytes()
+}

@@ -1,0 +1,75 @@
+//! What a client is told that drains the trace buffer: threads that came and went, and frames, in the order in which it all
+//! happened.
+
+use std::time::{Duration, Instant};
+
+use crate::probe::buffer::Frame;
+
+use super::log::Entry;
+use super::process::Process;
+
+/// A frame is told of no later: until then more may come, and the client is woken once for all.
+const LATEST: Duration = Duration::from_millis(10);
+/// So many bytes of frames are told of at once.
+const ENOUGH: usize = 64 * 1024;
+
+/// A run of things of one kind.
+pub(crate) enum News {
+    Threads(Vec<Entry>),
+    Frames(Vec<Frame>),
+}
+
+impl Process {
+    /// When something is to be told, if there is anything.
+    pub(crate) fn news_due(&self) -> Option<Instant> {
+        let first = self.trace.buffer.frames().front();
+        let since = self
+            .log
+            .since()
+            .into_iter()
+            .chain(first.map(|f| f.time))
+            .min()?;
+        let buffer = &self.trace.buffer;
+        Some(if buffer.size() - buffer.free() >= ENOUGH {
+            since
+        } else {
+            since + LATEST
+        })
+    }
+
+    /// What can be told now, in its order; of frames not much more than [`ENOUGH`], unless `all` are wanted.
+    pub(crate) fn take_news(&mut self, all: bool) -> Vec<News> {
+        let mut entries = self.log.take().into_iter().peekable();
+        // What happened after a thread's creation is not told of before that.
+        let until = self.log.since();
+        let mut news = Vec::new();
+        let mut taken = 0;
+        loop {
+            let first = self.trace.buffer.frames().front();
+            let frame = first.filter(|f| until.is_none_or(|until| f.time < until));
+            let frame = frame.map(|frame| frame.time);
+            if frame.is_some() && !all && taken >= ENOUGH {
+                self.log.put_back(entries);
+                return news;
+            }
+            match (entries.peek().map(|entry| entry.at), frame) {
+                (None, None) => return news,
+                (Some(at), time) if time.is_none_or(|time| at <= time) => {
+                    let entry = entries.next();
+                    match news.last_mut() {
+                        Some(News::Threads(threads)) => threads.extend(entry),
+                        _ => news.push(News::Threads(entry.into_iter().collect())),
+                    }
+                }
+                _ => {
+                    let frame = self.trace.buffer.drop_first();
+                    taken += frame.as_ref().map_or(0, Frame::size);
+                    match news.last_mut() {
+                        Some(News::Frames(frames)) => frames.extend(frame),
+                        _ => news.push(News::Frames(frame.into_iter().collect())),
+                    }
+                }
+            }
+        }
+    }
+}
