@@ -9,6 +9,7 @@ mod memory;
 mod objects;
 mod registers;
 mod threads;
+mod trace;
 
 use std::collections::BTreeSet;
 use std::io::Write;

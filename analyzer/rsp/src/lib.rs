@@ -27,6 +27,7 @@ pub mod signals;
 mod stop;
 mod stream;
 mod thread;
+mod trace;
 pub mod transcript;
 
 pub use breakpoint::{Breakpoint, BreakpointKind};
@@ -40,8 +41,9 @@ pub use endpoint::{Endpoint, EndpointError};
 pub use error::{Error, RemoteError};
 pub use features::Features;
 pub use library::Library;
-pub use notice::ThreadNotice;
+pub use notice::{Notice, ThreadNotice};
 pub use registers::Registers;
 pub use stop::{StopReason, StopReply, WatchKind};
 pub use stream::{Duplex, Stream};
 pub use thread::{ThreadEntry, ThreadId};
+pub use trace::{TraceAction, TraceFrame};

@@ -1,7 +1,70 @@
-//! What our own stub tells about threads without stopping the target: its `UnspoolThreads`
-//! notification (docs/protocol.md, "Thread log").
+//! What our own stub tells without stopping the target: its `UnspoolThreads`, `UnspoolTrace` and `UnspoolDropped`
+//! notifications (docs/protocol.md).
 
 use std::time::Duration;
+
+use crate::packet;
+use crate::trace::TraceFrame;
+
+/// Something that the server told of by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// A thread came or went.
+    Thread(ThreadNotice),
+    /// A tracepoint was hit.
+    Frame(TraceFrame),
+    /// So many hits of a tracepoint, all in all, were not noted for lack of room.
+    Dropped {
+        /// The tracepoint's number.
+        tracepoint: u32,
+        /// How many.
+        count: u64,
+    },
+}
+
+impl Notice {
+    /// Appends the notices of one notification that came some time ago; what is not understood is left out.
+    pub(crate) fn decode(
+        payload: &[u8],
+        registers: usize,
+        since: Duration,
+        notices: &mut Vec<Notice>,
+    ) {
+        if let Some(rest) = payload.strip_prefix(b"UnspoolTrace:") {
+            let end = rest.iter().position(|byte| *byte == b';');
+            let (now, frames) = rest.split_at(end.unwrap_or(rest.len()));
+            let now = std::str::from_utf8(now).unwrap_or_default();
+            let frames = packet::unescape(frames.get(1..).unwrap_or_default());
+            let (Ok(now), Some(frames)) = (u64::from_str_radix(now, 16), frames) else {
+                return;
+            };
+            notices.extend(
+                TraceFrame::decode(&frames, registers)
+                    .into_iter()
+                    .map(|frame| {
+                        Notice::Frame(TraceFrame {
+                            sent_ns: now,
+                            since,
+                            ..frame
+                        })
+                    }),
+            );
+        } else if let Some(rest) = payload.strip_prefix(b"UnspoolDropped:") {
+            let text = std::str::from_utf8(rest).unwrap_or_default();
+            notices.extend(text.split(';').filter_map(|entry| {
+                let (number, count) = entry.split_once(',')?;
+                Some(Notice::Dropped {
+                    tracepoint: u32::from_str_radix(number, 16).ok()?,
+                    count: u64::from_str_radix(count, 16).ok()?,
+                })
+            }));
+        } else {
+            let threads = ThreadNotice::decode(payload).into_iter();
+            notices.extend(threads.map(|notice| Notice::Thread(notice.older_by(since))));
+        }
+    }
+}
 
 /// Something that happened to a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

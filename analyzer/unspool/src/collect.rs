@@ -27,6 +27,7 @@ mod stack;
 mod startup;
 mod step;
 mod threads;
+mod tracing;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -65,6 +66,18 @@ pub enum Source {
     },
 }
 
+/// How hits are noticed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ProbeKinds {
+    /// Tracepoints for a program on this machine, else breakpoints
+    #[default]
+    Auto,
+    /// The server notes them by itself, where it can (unspool-stub); else breakpoints
+    Tracepoints,
+    /// The program stops, and everything is asked for
+    Breakpoints,
+}
+
 /// What to observe, and with what means.
 pub struct Options {
     /// The program.
@@ -77,6 +90,8 @@ pub struct Options {
     pub rsp_log: Option<Box<dyn Write + Send>>,
     /// gdb's name of the architecture, for servers that do not describe their target.
     pub architecture: Option<String>,
+    /// How hits are noticed.
+    pub probes: ProbeKinds,
     /// Becomes readable when the user wants the recording to end, one byte for each time.
     pub stop: Option<OwnedFd>,
     /// The command line, for the capture's header.

@@ -4,7 +4,6 @@ use crate::client::Client;
 use crate::client::objects::malformed_object;
 use crate::error::Error;
 use crate::markup;
-use crate::notice::ThreadNotice;
 use crate::thread::{ThreadEntry, ThreadId};
 
 /// Bound on the number of threads listed.
@@ -129,18 +128,6 @@ impl Client {
         }
         let packet = format!("QUnspoolThreads:1,{stack:x}");
         self.request(packet)?.ok().map(|()| true)
-    }
-
-    /// What the server told of threads since this was last asked: everything that happened before the
-    /// last stop that [`Client::wait`] returned, in its order.
-    pub fn take_thread_notices(&mut self) -> Vec<ThreadNotice> {
-        let mut notices = Vec::new();
-        for (came, payload) in self.connection.take_notifications() {
-            let since = came.elapsed();
-            let aged = |notice: ThreadNotice| notice.older_by(since);
-            notices.extend(ThreadNotice::decode(&payload).into_iter().map(aged));
-        }
-        notices
     }
 
     /// Servers without threads have at most a current one.

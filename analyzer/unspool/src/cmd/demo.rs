@@ -50,6 +50,7 @@ impl Cmd {
                 cache: Cache::of_user(),
                 rsp_log: None,
                 architecture: None,
+                probes: collect::ProbeKinds::default(),
                 stop: None,
                 command: std::env::args().collect(),
             },

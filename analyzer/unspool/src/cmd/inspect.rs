@@ -59,6 +59,7 @@ impl Cmd {
             cache: Cache::of_user(),
             rsp_log: self.target.rsp_log()?,
             architecture: self.target.architecture.clone(),
+            probes: collect::ProbeKinds::default(),
             stop: None,
             command: std::env::args().collect(),
         })?;

@@ -58,6 +58,10 @@ pub(super) struct Cmd {
     )]
     program: Vec<OsString>,
 
+    /// How the program's calls are noticed
+    #[arg(long, value_enum, value_name = "KIND", default_value_t)]
+    probes: collect::ProbeKinds,
+
     #[command(flatten)]
     target: Target,
 
@@ -97,6 +101,7 @@ impl Cmd {
             cache: Cache::of_user(),
             rsp_log: self.target.rsp_log()?,
             architecture: self.target.architecture.clone(),
+            probes: self.probes,
             stop: Some(interrupts.requests()?),
             command: std::env::args().collect(),
         };

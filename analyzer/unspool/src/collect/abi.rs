@@ -73,6 +73,45 @@ impl Abi {
         registers.value(self.thread_pointer.as_ref()?)
     }
 
+    /// The numbers of the registers that a tracepoint collects: what an unwinder and an argument reader want.
+    pub(super) fn trace_registers(&self) -> Vec<u32> {
+        let names = (0..40).filter_map(|n| RegisterFile::name(self.arch, n));
+        let unwinders = names.filter_map(|name| self.description.register(name));
+        let own = [&self.pc, &self.sp].into_iter().chain(&self.args);
+        let all = unwinders.chain(own).chain(&self.thread_pointer);
+        let mut numbers: Vec<u32> = all.map(|register| register.number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers
+    }
+
+    /// The stack pointer's number.
+    pub(super) fn sp_number(&self) -> u16 {
+        u16::try_from(self.sp.number).unwrap_or(u16::MAX)
+    }
+
+    /// The number of the register of an argument.
+    pub(super) fn argument_number(&self, index: usize) -> u16 {
+        let number = self
+            .args
+            .get(index)
+            .map_or(u32::MAX, |register| register.number);
+        u16::try_from(number).unwrap_or(u16::MAX)
+    }
+
+    /// The registers that a tracepoint collected, of a whole `g` packet.
+    pub(super) fn traced(&self, all: &[u8]) -> Registers {
+        let mut registers = Registers::unknown();
+        for number in self.trace_registers() {
+            if let Some(register) = self.description.register_numbered(number)
+                && let Some(bytes) = all.get(register.range())
+            {
+                registers.set(register, bytes);
+            }
+        }
+        registers
+    }
+
     /// The registers a stop reply brought along.
     pub(super) fn expedited(&self, pairs: &[(u32, Vec<u8>)]) -> Registers {
         let mut registers = Registers::unknown();

@@ -1,10 +1,14 @@
 //! What is noted when a probe is hit. Round trips are what recording costs, so each hit asks for
 //! everything it needs at once, and asks again only for what only the answer told.
 
+use std::collections::BTreeMap;
+
 use unspool_capture::{Chunk, Event, ProbeKind, Read, ReadRole, Snapshot};
 use unspool_rsp::{Registers, ThreadId};
-use unspool_unwind::{StackEnd, WalkOptions, walk};
+use unspool_unwind::{RegisterFile, StackEnd, StackMemory, WalkOptions, walk};
 
+use super::abi::Abi;
+use super::modules::Modules;
 use super::pending::Creation;
 use super::probes::Place;
 use super::recorder::Recorder;
@@ -12,7 +16,7 @@ use super::stack::{FIRST, LiveStack};
 use super::{Error, memory};
 
 /// Bytes of a `pthread_attr_t` that are kept: all of it, in every known C library.
-const ATTR: usize = 64;
+pub(super) const ATTR: usize = 64;
 
 impl Recorder {
     /// Notes a hit of probe `id`. `expedited` is what the stop reply told of the registers.
@@ -71,18 +75,10 @@ impl Recorder {
     pub(super) fn on_name(&mut self, thread: ThreadId, expedited: Registers) -> Result<(), Error> {
         let registers = self.whole(thread, expedited)?;
         let abi = &self.session.abi;
-        let Some([handle, name]) = abi
-            .args(&registers, 2)
-            .and_then(|args| <[u64; 2]>::try_from(args).ok())
-        else {
+        let Some(name) = abi.args(&registers, 2).map(|args| args[1]) else {
             return Ok(());
         };
-        // Another thread may be meant, which then is asked for its name at the next occasion.
-        let own = match (abi.thread_pointer(&registers), abi.sp(&registers)) {
-            (Some(pointer), _) => pointer == handle,
-            (None, Some(sp)) => handle.checked_sub(sp).is_some_and(|above| above < 64 << 20),
-            _ => false,
-        };
+        let own = names_itself(abi, &registers);
         let name = memory::string(&mut self.session.client, name);
         // The kernel keeps 15 bytes; the C library refuses more.
         if let Some(name) = name.filter(|name| own && name.len() <= 15) {
@@ -101,7 +97,6 @@ impl Recorder {
         let mut registers = expedited;
         let sp = abi.sp(&registers);
         let early_args = abi.args(&registers, 4);
-        let plausible = |attr: u64| attr >= 0x1000 && attr.checked_add(0x1000).is_some();
         let attr_of = |args: &Option<Vec<u64>>| {
             args.as_ref()
                 .map(|args| args[1])
@@ -171,23 +166,8 @@ impl Recorder {
         let read = sp.zip(first);
         let first = sent.or(read.map(|(address, bytes)| Chunk { address, bytes }));
         let mut memory = LiveStack::new(&mut self.session.client, first);
-        let stack = walk(
-            self.modules.map(),
-            &abi.register_file(&registers),
-            &mut memory,
-            &WalkOptions::default(),
-        );
-        let outside = match stack.end {
-            StackEnd::OutsideText { pc } | StackEnd::NoRule { pc } => Some(pc),
-            _ => None,
-        };
-        for pc in stack.frames.iter().map(|frame| frame.pc).chain(outside) {
-            if let Some(mapped) = self.modules.at(pc)
-                && let Some(problem) = &mapped.problem
-            {
-                self.unusable.insert(mapped.path.clone(), problem.clone());
-            }
-        }
+        let file = abi.register_file(&registers);
+        walk_noting(&self.modules, &mut self.unusable, &file, &mut memory);
         let mut snapshot = Snapshot::of_registers(registers.bytes().to_vec(), registers.known());
         snapshot.chunks = memory.into_chunks();
         event.snapshot = Some(snapshot);
@@ -226,5 +206,44 @@ impl Recorder {
             return Ok(expedited);
         }
         Ok(self.session.client.registers(thread)?)
+    }
+}
+
+/// Whether a pointer to attributes may be one.
+pub(super) fn plausible(attr: u64) -> bool {
+    attr >= 0x1000 && attr.checked_add(0x1000).is_some()
+}
+
+/// Whether a thread that names one names itself. Another thread may be meant, which then is asked for its name at the next
+/// occasion.
+pub(super) fn names_itself(abi: &Abi, registers: &Registers) -> bool {
+    let Some(handle) = abi.args(registers, 1).map(|args| args[0]) else {
+        return false;
+    };
+    match (abi.thread_pointer(registers), abi.sp(registers)) {
+        (Some(pointer), _) => pointer == handle,
+        (None, Some(sp)) => handle.checked_sub(sp).is_some_and(|above| above < 64 << 20),
+        _ => false,
+    }
+}
+
+/// Walks a stack, so that `memory` knows which of it is needed; notes the modules on the way whose files could not be used.
+pub(super) fn walk_noting(
+    modules: &Modules,
+    unusable: &mut BTreeMap<String, String>,
+    registers: &RegisterFile,
+    memory: &mut impl StackMemory,
+) {
+    let stack = walk(modules.map(), registers, memory, &WalkOptions::default());
+    let outside = match stack.end {
+        StackEnd::OutsideText { pc } | StackEnd::NoRule { pc } => Some(pc),
+        _ => None,
+    };
+    for pc in stack.frames.iter().map(|frame| frame.pc).chain(outside) {
+        if let Some(mapped) = modules.at(pc)
+            && let Some(problem) = &mapped.problem
+        {
+            unusable.insert(mapped.path.clone(), problem.clone());
+        }
     }
 }

@@ -10,6 +10,7 @@ use super::Error;
 use super::abi::Abi;
 use super::memory;
 use super::sink::Sink;
+use super::tracing;
 
 /// Functions that are watched, by what they do. Versions of one function at several addresses are
 /// all watched; C11's and C++'s threads come through them, too.
@@ -45,6 +46,8 @@ pub(super) enum Purpose {
 pub(super) struct Planted {
     pub(super) breakpoint: Breakpoint,
     pub(super) purpose: Purpose,
+    /// The server notes hits by itself: the tracepoint's number and address.
+    pub(super) tracepoint: Option<(u32, u64)>,
 }
 
 /// A place to plant at.
@@ -61,11 +64,21 @@ pub(super) struct Place {
 pub(super) struct Probes {
     planted: BTreeMap<u64, Planted>,
     last_id: u32,
+    /// The server has tracepoints, and a trace is under way.
+    pub(super) tracing: bool,
+    last_tracepoint: u32,
 }
 
 impl Probes {
     pub(super) fn at(&self, address: u64) -> Option<Planted> {
         self.planted.get(&address).copied()
+    }
+
+    /// What a tracepoint is for, and where.
+    pub(super) fn traced(&self, number: u32) -> Option<(u64, Planted)> {
+        let mut all = self.planted.iter();
+        let found = all.find(|(_, planted)| planted.tracepoint.is_some_and(|(n, _)| n == number));
+        found.map(|(address, planted)| (*address, *planted))
     }
 
     /// Whether anything of that kind is planted.
@@ -140,14 +153,24 @@ impl Probes {
         // Code that cannot be read cannot be patched either; the server will say so.
         let thumb = place.thumb.then(|| halfword.unwrap_or(0));
         let breakpoint = abi.breakpoint(place.address, thumb);
-        client.insert_breakpoint(breakpoint)?;
         let purpose = purpose(self.last_id + 1);
+        let mut tracepoint = None;
+        if self.tracing && purpose != Purpose::Linker {
+            self.last_tracepoint += 1;
+            let at = place.address | u64::from(place.thumb);
+            let actions = tracing::actions(abi, purpose);
+            client.insert_tracepoint(self.last_tracepoint, at, &actions)?;
+            tracepoint = Some((self.last_tracepoint, at));
+        } else {
+            client.insert_breakpoint(breakpoint)?;
+        }
         self.last_id += u32::from(matches!(purpose, Purpose::Probe { .. }));
         self.planted.insert(
             place.address,
             Planted {
                 breakpoint,
                 purpose,
+                tracepoint,
             },
         );
         Ok(true)
@@ -163,17 +186,24 @@ impl Probes {
         for address in gone {
             if let Some(planted) = self.planted.remove(&address) {
                 // The server cannot restore bytes that are not there, and need not.
-                let _ = client.remove_breakpoint(planted.breakpoint);
+                let _ = match planted.tracepoint {
+                    Some((number, at)) => client.remove_tracepoint(number, at),
+                    None => client.remove_breakpoint(planted.breakpoint),
+                };
             }
         }
     }
 
     /// Removes everything. Gives an error if the server could not.
     pub(super) fn remove_all(&mut self, client: &mut Client) -> Result<(), Error> {
+        if std::mem::take(&mut self.tracing) {
+            client.trace_stop()?;
+        }
         let mut batch = client.batch();
         let tickets: Vec<_> = self
             .planted
             .values()
+            .filter(|planted| planted.tracepoint.is_none())
             .map(|planted| batch.remove_breakpoint(planted.breakpoint))
             .collect();
         let mut answers = batch.send()?;

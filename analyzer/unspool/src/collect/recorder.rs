@@ -1,6 +1,6 @@
 //! The recording: an event loop over the server's stop replies and the user's wish to end.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,12 +16,12 @@ use super::modules::Modules;
 use super::pending::Pending;
 use super::probes::{Probes, Purpose};
 use super::session::Session;
-use super::sink::Sink;
+use super::sink::{Hearing, Sink};
 use super::stack::FIRST;
 use super::startup::Program;
 use super::step::Way;
 use super::threads::Threads;
-use super::{Ended, Error, Options, Outcome};
+use super::{Ended, Error, Options, Outcome, ProbeKinds};
 
 /// gdb's numbers for the two signals that mean something to a debugger.
 pub(super) const SIGTRAP: u8 = 5;
@@ -57,6 +57,11 @@ pub(super) struct Recorder {
     pub(super) ending: Ending,
     /// The server holds only the thread that stopped; see `bystanders`.
     pub(super) threads_run_on: bool,
+    /// Tracepoints are used where the server has them.
+    pub(super) by_tracepoints: bool,
+    pub(super) hearing: Hearing,
+    /// How many hits of each probe are known to be missing.
+    pub(super) dropped: HashMap<u32, u64>,
     stop: Option<OwnedFd>,
     forks: u64,
     listed: Instant,
@@ -92,6 +97,7 @@ pub(super) fn record(
 
 impl Recorder {
     pub(super) fn new(session: Session, sink: Sink, options: Options) -> Self {
+        let local = session.local;
         let exec = match options.source {
             super::Source::Connect { exec, .. } => exec,
             _ => None,
@@ -113,6 +119,13 @@ impl Recorder {
             queue: VecDeque::new(),
             ending: Ending::default(),
             threads_run_on: false,
+            by_tracepoints: match options.probes {
+                ProbeKinds::Auto => local,
+                ProbeKinds::Tracepoints => true,
+                ProbeKinds::Breakpoints => false,
+            },
+            dropped: HashMap::new(),
+            hearing: Hearing::default(),
             stop: options.stop,
             forks: 0,
             listed: Instant::now(),
@@ -137,6 +150,7 @@ impl Recorder {
         for thread in self.threads.ids() {
             self.threads.start(thread.tid);
         }
+        self.begin_trace()?;
         self.begin_program(program)?;
         if !fresh {
             self.look_at_earlier_threads()?;
@@ -185,7 +199,7 @@ impl Recorder {
             .as_ref()
             .map(ToString::to_string)
             .unwrap_or_default();
-        self.hear_of_threads();
+        self.hear();
         let cut_short = self.cut_short();
         let write = self.sink.finish(reason, detail).map(Error::Write);
         Outcome {
@@ -217,7 +231,10 @@ impl Recorder {
     fn follow(&mut self) -> Result<(Ended, EndReason), Error> {
         loop {
             let reply = self.next()?;
-            self.hear_of_threads();
+            self.hear();
+            if self.probes.tracing && self.session.local {
+                self.list_if_due();
+            }
             if let Some(reply) = reply
                 && let Some(end) = self.handle(reply)?
             {
@@ -259,15 +276,6 @@ impl Recorder {
                 .refresh_local_names(&mut self.sink, &self.session);
         }
         Ok(None)
-    }
-
-    /// Notes what a server that tells of threads has told.
-    fn hear_of_threads(&mut self) {
-        if self.session.tells_creators {
-            for notice in self.session.client.take_thread_notices() {
-                self.threads.heard(&mut self.sink, self.session.pid, notice);
-            }
-        }
     }
 
     fn take_request(&mut self) {

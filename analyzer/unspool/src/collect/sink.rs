@@ -41,11 +41,6 @@ impl Sink {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    pub(super) fn ns_ago(&self, age: Duration) -> u64 {
-        let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
-        self.now_ns().saturating_sub(age)
-    }
-
     pub(super) fn record(&mut self, record: impl Into<Record>) {
         let result = match &mut self.out {
             Out::Memory(records) => {
@@ -127,4 +122,22 @@ pub(super) fn unix_ns() -> u64 {
         .ok()
         .and_then(|time| u64::try_from(time.as_nanos()).ok())
         .unwrap_or(0)
+}
+
+/// When things happened that the server tells of later: it tells them in their order, but how long it took them to come
+/// varies, and times must not contradict the order.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Hearing {
+    /// The moment that ages count from.
+    pub(super) now_ns: u64,
+    last_ns: u64,
+}
+
+impl Hearing {
+    /// The time of the next thing, which happened so long ago.
+    pub(super) fn time(&mut self, age: Duration) -> u64 {
+        let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+        self.last_ns = self.last_ns.max(self.now_ns.saturating_sub(age));
+        self.last_ns
+    }
 }

@@ -390,6 +390,7 @@ impl Recorder {
         self.libraries_known = false;
         self.exec = None;
         let program = self.identify()?;
+        self.begin_trace()?;
         match self.begin_program(program) {
             // The recording has begun long ago; the program it is about now cannot be watched.
             Err(error) if !matches!(&error, Error::Rsp(error) if error.is_fatal()) => {

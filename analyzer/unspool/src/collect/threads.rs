@@ -6,7 +6,7 @@ use unspool_capture::{ThreadExited, ThreadName, ThreadSeen};
 use unspool_rsp::{ThreadId, ThreadNotice};
 
 use super::session::Session;
-use super::sink::Sink;
+use super::sink::{Hearing, Sink};
 
 #[derive(Debug)]
 struct Thread {
@@ -56,7 +56,13 @@ impl Threads {
     }
 
     /// Notes what the server tells of a thread.
-    pub(super) fn heard(&mut self, sink: &mut Sink, pid: Option<u64>, notice: ThreadNotice) {
+    pub(super) fn heard(
+        &mut self,
+        sink: &mut Sink,
+        pid: Option<u64>,
+        notice: ThreadNotice,
+        hearing: &mut Hearing,
+    ) {
         match notice {
             ThreadNotice::Created {
                 tid,
@@ -70,7 +76,7 @@ impl Threads {
                 sink.record(ThreadSeen {
                     tid,
                     name: name.clone(),
-                    time_ns: sink.ns_ago(age),
+                    time_ns: hearing.time(age),
                     existed_before: false,
                     creator_tid: Some(creator),
                     thread_pointer,
@@ -83,7 +89,7 @@ impl Threads {
                 self.live.insert(tid, thread);
             }
             ThreadNotice::Exited { tid, code, age } => {
-                let time_ns = sink.ns_ago(age);
+                let time_ns = hearing.time(age);
                 self.exited_at(sink, tid, time_ns, Some(code), true);
             }
             _ => {}

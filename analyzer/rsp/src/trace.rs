@@ -1,0 +1,162 @@
+//! What is collected at a tracepoint, and what comes of it: actions as `QTDP` has them, frames as trace files have
+//! them (GDB manual, "Trace File Format").
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::hex;
+
+/// What is collected at a hit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TraceAction {
+    /// These registers, by their numbers.
+    Registers(Vec<u32>),
+    /// What an agent expression collects (GDB manual, "Agent Expressions").
+    Expression(Vec<u8>),
+}
+
+impl fmt::Display for TraceAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TraceAction::Registers(numbers) => {
+                let highest = numbers.iter().max().copied().unwrap_or(0) as usize;
+                let mut mask = vec![0u8; highest / 8 + 1];
+                for number in numbers {
+                    // The highest registers come first.
+                    let byte = mask.len() - 1 - *number as usize / 8;
+                    mask[byte] |= 1 << (number % 8);
+                }
+                write!(f, "R{}", hex::encode(&mask))
+            }
+            TraceAction::Expression(code) => write!(f, "X{:x},{}", code.len(), hex::encode(code)),
+        }
+    }
+}
+
+/// What was collected at one hit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TraceFrame {
+    /// The tracepoint's number.
+    pub tracepoint: u32,
+    /// Registers as in the `g` packet; zero where nothing was collected. Empty: none were.
+    pub registers: Vec<u8>,
+    /// Memory, in the order in which it was collected.
+    pub memory: Vec<(u64, Vec<u8>)>,
+    /// Trace state variables.
+    pub variables: Vec<(u32, i64)>,
+    /// The server's monotonic clock when it sent the frame, in nanoseconds.
+    pub sent_ns: u64,
+    /// How long ago that was.
+    pub since: Duration,
+}
+
+impl TraceFrame {
+    /// A variable's value, if it was collected.
+    pub fn variable(&self, number: u32) -> Option<i64> {
+        let found = self.variables.iter().find(|(other, _)| *other == number);
+        found.map(|(_, value)| *value)
+    }
+
+    /// How long ago something happened that a variable tells the time of, in the server's clock.
+    pub fn age(&self, time_ns: i64) -> Duration {
+        let before = self.sent_ns.saturating_sub(time_ns.cast_unsigned());
+        Duration::from_nanos(before) + self.since
+    }
+
+    /// Decodes frames that follow each other; `registers` is the size of a `g` packet. What is cut off is left out.
+    pub(crate) fn decode(bytes: &[u8], registers: usize) -> Vec<TraceFrame> {
+        let mut frames = Vec::new();
+        let mut rest = Reader(bytes);
+        while let Some((tracepoint, length)) = rest.number::<2>().zip(rest.number::<4>()) {
+            let Some(blocks) = usize::try_from(length).ok().and_then(|n| rest.take(n)) else {
+                break;
+            };
+            let mut frame = TraceFrame {
+                tracepoint: tracepoint as u32,
+                ..TraceFrame::default()
+            };
+            if frame.fill(Reader(blocks), registers).is_some() {
+                frames.push(frame);
+            }
+        }
+        frames
+    }
+
+    fn fill(&mut self, mut blocks: Reader<'_>, registers: usize) -> Option<()> {
+        while let Some([kind]) = blocks.take(1) {
+            match kind {
+                b'R' => self.registers = blocks.take(registers)?.to_vec(),
+                b'M' => {
+                    let (address, length) = (blocks.number::<8>()?, blocks.number::<2>()?);
+                    let bytes = blocks.take(usize::try_from(length).ok()?)?;
+                    self.memory.push((address, bytes.to_vec()));
+                }
+                b'V' => {
+                    let (number, value) = (blocks.number::<4>()?, blocks.number::<8>()?);
+                    self.variables.push((number as u32, value.cast_signed()));
+                }
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+}
+
+/// Bytes that have not been read.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    /// A little-endian number of `N` bytes: all targets that Unspool knows are.
+    fn number<const N: usize>(&mut self) -> Option<u64> {
+        let bytes = self.take(N)?;
+        Some(
+            bytes
+                .iter()
+                .rev()
+                .fold(0, |n, byte| n << 8 | u64::from(*byte)),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn actions_as_packets() {
+        let registers = TraceAction::Registers(vec![0, 7, 16]);
+        assert_eq!(registers.to_string(), "R010081");
+        assert_eq!(
+            TraceAction::Expression(vec![0x22, 0x27]).to_string(),
+            "X2,2227"
+        );
+    }
+
+    #[test]
+    fn frames() {
+        let mut bytes = vec![
+            3, 0, 21, 0, 0, 0, b'R', 1, 2, 3, 4, b'M', 0, 16, 0, 0, 0, 0, 0, 0,
+        ];
+        bytes.extend([5, 0, 9, 9, 9, 9, 9]);
+        bytes[2] = 21;
+        bytes.extend([
+            4, 0, 13, 0, 0, 0, b'V', 2, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255,
+        ]);
+        let frames = TraceFrame::decode(&bytes, 4);
+        assert_eq!(frames.len(), 2, "{frames:?}");
+        assert_eq!(frames[0].registers, [1, 2, 3, 4]);
+        assert_eq!(frames[0].memory, [(0x1000, vec![9; 5])]);
+        assert_eq!(frames[1].variable(2), Some(-1));
+        for end in 0..bytes.len() {
+            assert!(TraceFrame::decode(&bytes[..end], 4).len() < 2);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Recording by tracepoints: the server notes a hit by itself and sends it later, nothing waits for us.
+//!
+//! A frame holds what a stop would have brought: registers, the whole stack, what the arguments point to. Where
+//! the stack is too long for that, the thread stops after all, and is looked at as at a breakpoint.
+
+use unspool_capture::{Chunk, Dropped, Event, ProbeKind, Read, ReadRole, Snapshot};
+use unspool_rsp::{Client, Notice, Registers, ThreadId, TraceAction, TraceFrame};
+use unspool_unwind::{MemoryGap, RegisterFile, StackMemory};
+
+use super::Error;
+use super::abi::Abi;
+use super::hits::{self, ATTR};
+use super::probes::{Planted, Purpose};
+use super::recorder::Recorder;
+use super::stack::FIRST;
+
+/// The longest stack that is noted whole; a longer one is looked at while its thread stands.
+const LONGEST_STACK: u16 = 0x4000;
+/// The kernel's names have 15 bytes and a zero.
+const NAME: u8 = 16;
+
+/// What our stub sees at a hit (docs/protocol.md, "Tracepoints"), in the order of their numbers.
+const VARIABLES: [&str; 4] = [
+    "trace_time",
+    "trace_thread",
+    "trace_stack_left",
+    "trace_stop",
+];
+const TIME: usize = 0;
+const THREAD: usize = 1;
+const STACK_LEFT: usize = 2;
+const STOP: usize = 3;
+
+// Bytecodes (GDB manual, "Bytecode Descriptions").
+const TRACE: u8 = 0x0c;
+const LESS_UNSIGNED: u8 = 0x15;
+const IF_GOTO: u8 = 0x20;
+const CONST8: u8 = 0x22;
+const CONST16: u8 = 0x23;
+const REG: u8 = 0x26;
+const END: u8 = 0x27;
+const GETV: u8 = 0x2c;
+const SETV: u8 = 0x2d;
+const TRACEV: u8 = 0x2e;
+const TRACENZ: u8 = 0x2f;
+
+/// What is collected at a place.
+pub(super) fn actions(abi: &Abi, purpose: Purpose) -> Vec<TraceAction> {
+    let mut actions = vec![
+        TraceAction::Registers(abi.trace_registers()),
+        TraceAction::Expression(vec![
+            TRACEV,
+            0,
+            number(TIME),
+            TRACEV,
+            0,
+            number(THREAD),
+            END,
+        ]),
+    ];
+    match purpose {
+        Purpose::Probe {
+            kind: ProbeKind::Create,
+            ..
+        } => {
+            actions.push(TraceAction::Expression(stack(abi.sp_number())));
+            let [high, low] = abi.argument_number(1).to_be_bytes();
+            let attr = vec![REG, high, low, CONST8, ATTR as u8, TRACE, END];
+            actions.push(TraceAction::Expression(attr));
+        }
+        Purpose::Name => {
+            let [high, low] = abi.argument_number(1).to_be_bytes();
+            actions.push(TraceAction::Expression(vec![
+                REG, high, low, CONST8, NAME, TRACENZ, END,
+            ]));
+        }
+        Purpose::Probe { .. } | Purpose::Linker => {}
+    }
+    actions
+}
+
+/// The whole stack, or a stop if it is too long.
+fn stack(sp: u16) -> Vec<u8> {
+    let [high, low] = LONGEST_STACK.to_be_bytes();
+    let [sp_high, sp_low] = sp.to_be_bytes();
+    let left = [GETV, 0, number(STACK_LEFT)];
+    let mut code = vec![CONST16, high, low];
+    code.extend(left);
+    let jump = code.len();
+    code.extend([LESS_UNSIGNED, IF_GOTO, 0, 0, REG, sp_high, sp_low]);
+    code.extend(left);
+    code.extend([TRACE, END]);
+    code[jump + 3] = code.len() as u8;
+    code.extend([CONST8, 1, SETV, 0, number(STOP), END]);
+    code
+}
+
+fn number(index: usize) -> u8 {
+    Client::trace_variable(index) as u8
+}
+
+impl Recorder {
+    /// Has the server note hits by itself, if it can. Nothing is planted yet.
+    pub(super) fn begin_trace(&mut self) -> Result<(), Error> {
+        self.probes.tracing = self.by_tracepoints
+            && self.session.tells_creators
+            && self.session.client.trace(&VARIABLES)?;
+        Ok(())
+    }
+
+    /// Notes what the server has told by itself.
+    pub(super) fn hear(&mut self) {
+        if !self.session.tells_creators {
+            return;
+        }
+        self.hearing.now_ns = self.sink.now_ns();
+        for notice in self.session.client.take_notices() {
+            match notice {
+                Notice::Thread(notice) => {
+                    let pid = self.session.pid;
+                    self.threads
+                        .heard(&mut self.sink, pid, notice, &mut self.hearing);
+                }
+                Notice::Frame(frame) => self.on_frame(frame),
+                Notice::Dropped { tracepoint, count } => self.on_dropped(tracepoint, count),
+                _ => {}
+            }
+        }
+    }
+
+    fn on_frame(&mut self, frame: TraceFrame) {
+        let Some((_, planted)) = self.probes.traced(frame.tracepoint) else {
+            return;
+        };
+        let value = |index| frame.variable(Client::trace_variable(index));
+        let (Some(time), Some(tid)) = (value(TIME), value(THREAD)) else {
+            return;
+        };
+        let time_ns = self.hearing.time(frame.age(time));
+        let registers = self.session.abi.traced(&frame.registers);
+        let thread = ThreadId {
+            pid: self.session.pid,
+            tid: tid.cast_unsigned(),
+        };
+        if self.session.local {
+            self.threads
+                .seen(&mut self.sink, &mut self.session, thread, false);
+        }
+        match planted {
+            Planted {
+                purpose: Purpose::Name,
+                ..
+            } => {
+                let name = frame.memory.into_iter().next().map(|(_, bytes)| bytes);
+                self.named(thread, &registers, name);
+            }
+            Planted {
+                purpose: Purpose::Probe { id, kind },
+                ..
+            } => self.traced(thread, id, kind, time_ns, registers, frame.memory),
+            _ => {}
+        }
+    }
+
+    fn named(&mut self, thread: ThreadId, registers: &Registers, name: Option<Vec<u8>>) {
+        let end = |bytes: &[u8]| bytes.iter().position(|byte| *byte == 0);
+        let name = name.and_then(|bytes| {
+            let end = end(&bytes)?;
+            Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
+        });
+        if let Some(name) = name
+            && hits::names_itself(&self.session.abi, registers)
+        {
+            self.threads.rename(&mut self.sink, thread.tid, name);
+        }
+    }
+
+    fn traced(
+        &mut self,
+        thread: ThreadId,
+        id: u32,
+        kind: ProbeKind,
+        time_ns: u64,
+        registers: Registers,
+        memory: Vec<(u64, Vec<u8>)>,
+    ) {
+        let abi = &self.session.abi;
+        let mut event = Event {
+            time_ns,
+            tid: thread.tid,
+            probe: id,
+            ..Event::default()
+        };
+        let mut snapshot = Snapshot::of_registers(registers.bytes().to_vec(), registers.known());
+        if kind == ProbeKind::Create {
+            event.args = abi.args(&registers, 4).unwrap_or_default();
+            let mut memory = memory.into_iter();
+            let stack = memory
+                .next()
+                .map(|(address, bytes)| Chunk { address, bytes });
+            let attr = event.args.get(1).copied().unwrap_or(0);
+            let read = memory.find(|(address, _)| *address == attr);
+            if let Some((address, bytes)) = read.filter(|_| hits::plausible(attr)) {
+                event.reads.push(Read {
+                    role: ReadRole::Attr.into(),
+                    address,
+                    bytes,
+                });
+            }
+            let file: RegisterFile = abi.register_file(&registers);
+            let mut noted = Noted::new(stack);
+            hits::walk_noting(&self.modules, &mut self.unusable, &file, &mut noted);
+            snapshot.chunks = noted.into_chunks();
+        } else {
+            event.args = abi.args(&registers, 1).unwrap_or_default();
+        }
+        event.snapshot = Some(snapshot);
+        event.seq = self.sink.next_event();
+        self.sink.record(event);
+    }
+
+    fn on_dropped(&mut self, tracepoint: u32, count: u64) {
+        if let Some((_, planted)) = self.probes.traced(tracepoint)
+            && let Purpose::Probe { id, .. } = planted.purpose
+        {
+            let told = self.dropped.insert(id, count).unwrap_or(0);
+            let time_ns = self.sink.now_ns();
+            self.sink.record(Dropped {
+                probe: id,
+                count: count.saturating_sub(told),
+                time_ns,
+            });
+        }
+    }
+}
+
+/// A stack that was noted whole; what a walk needed of it is kept.
+struct Noted {
+    stack: Option<Chunk>,
+    needed: usize,
+}
+
+impl Noted {
+    fn new(stack: Option<Chunk>) -> Noted {
+        Noted {
+            stack,
+            // As much as a stop brings along.
+            needed: FIRST / 2,
+        }
+    }
+
+    fn into_chunks(self) -> Vec<Chunk> {
+        let needed = self.needed;
+        let chunk = self.stack.map(|mut chunk| {
+            chunk.bytes.truncate(needed);
+            chunk
+        });
+        chunk
+            .into_iter()
+            .filter(|chunk| !chunk.bytes.is_empty())
+            .collect()
+    }
+}
+
+impl StackMemory for Noted {
+    fn read(&mut self, avma: u64, buf: &mut [u8]) -> Result<(), MemoryGap> {
+        let range = self.stack.as_ref().and_then(|chunk| {
+            let at = usize::try_from(avma.checked_sub(chunk.address)?).ok()?;
+            let end = at.checked_add(buf.len())?;
+            Some((end, chunk.bytes.get(at..end)?))
+        });
+        let (end, bytes) = range.ok_or(MemoryGap { avma })?;
+        buf.copy_from_slice(bytes);
+        self.needed = self.needed.max(end);
+        Ok(())
+    }
+}
