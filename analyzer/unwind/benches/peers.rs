@@ -10,6 +10,7 @@ mod peers {
     pub(crate) mod arm;
     pub(crate) mod cold;
     pub(crate) mod compile;
+    pub(crate) mod framehop_module;
     pub(crate) mod hot;
     pub(crate) mod libunwind;
     pub(crate) mod process;

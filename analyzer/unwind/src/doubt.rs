@@ -18,10 +18,12 @@ const FEWEST: u64 = 12;
 /// A function whose call frame information is doubtful.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Doubt {
-    /// The function.
-    start: u64,
+    /// The function's first address.
+    pub(crate) start: u64,
+    /// One past the last address that both speak of.
+    pub(crate) end: u64,
     /// The first address where code and information differ.
-    first: u64,
+    pub(crate) first: u64,
 }
 
 #[derive(Default)]
@@ -29,6 +31,7 @@ struct Tally {
     agreed: u64,
     contradicted: u64,
     first: u64,
+    end: u64,
 }
 
 /// The functions in which most of what `cfi` says is contradicted by the code.
@@ -44,6 +47,7 @@ pub(crate) fn doubts(cfi: &Rows, analysis: &Analysis) -> Vec<Doubt> {
                 analysis.function_start(start),
             ) {
                 let tally = tallies.entry(function).or_default();
+                tally.end = end;
                 if agrees {
                     tally.agreed += end - start;
                 } else {
@@ -67,6 +71,7 @@ pub(crate) fn doubts(cfi: &Rows, analysis: &Analysis) -> Vec<Doubt> {
         .filter(|(start, tally)| tally.first > *start)
         .map(|(start, tally)| Doubt {
             start,
+            end: tally.end,
             first: tally.first,
         })
         .collect()

@@ -13,7 +13,7 @@ use unspool_image::{Arch, Image};
 
 use crate::cfi;
 use crate::code::{self, Analysis};
-use crate::doubt;
+use crate::doubt::{self, Doubt};
 use crate::exidx;
 use crate::frame_pointer;
 use crate::rows::{Builder, Quick, Rows};
@@ -105,8 +105,8 @@ pub struct Table {
     code: OnceLock<Analysis>,
     /// Where an exidx entry reaches over functions that have none.
     neighbours: OnceLock<Vec<Range<u64>>>,
-    /// Made along with `whole`.
-    doubts: OnceLock<Option<Note>>,
+    /// Functions of which CFI and code contradict each other, in order of address.
+    doubts: OnceLock<Vec<Doubt>>,
     pub(crate) notes: Vec<Note>,
     /// How much of it is on disk: nothing, what the file states, all.
     #[cfg(feature = "cache")]
@@ -167,10 +167,27 @@ impl Table {
         &self.notes
     }
 
-    /// Call frame information that the code contradicts. Known once the analysis of the code has been made and merged
-    /// ([`Table::rows_of_all`]); nothing before.
-    pub fn doubts(&self) -> Option<&Note> {
-        self.doubts.get()?.as_ref()
+    /// Call frame information that the code contradicts. Known once the analysis of the code has been made, as it is when
+    /// call frame information fails; nothing before.
+    pub fn doubts(&self) -> Option<Note> {
+        doubt::note(self.doubted())
+    }
+
+    /// The same of the function that contains `svma`, alone.
+    pub fn doubt_at(&self, svma: u64) -> Option<Note> {
+        let doubted = self.doubted();
+        let after = doubted.partition_point(|doubt| doubt.start <= svma);
+        let doubt = after.checked_sub(1).map(|at| &doubted[at..after])?;
+        doubt::note(doubt).filter(|_| svma < doubt[0].end)
+    }
+
+    fn doubted(&self) -> &[Doubt] {
+        let made = self.doubts.get().or_else(|| {
+            let (cfi, analysis) = (self.rows(Source::Cfi)?, self.code.get()?);
+            let found = self.doubts.get_or_init(|| doubt::doubts(cfi, analysis));
+            Some(found).filter(|_| self.cfi_before_code)
+        });
+        made.map_or(&[], |doubted| doubted)
     }
 
     /// The architecture of the image.
@@ -299,11 +316,9 @@ impl Table {
 
     fn whole(&self) -> &Rows {
         self.whole.get_or_init(|| {
-            let doubted = match (self.rows(Source::Cfi), self.analysis()) {
-                (Some(cfi), Some(analysis)) if self.cfi_before_code => doubt::doubts(cfi, analysis),
-                _ => Vec::new(),
-            };
-            self.doubts.get_or_init(|| doubt::note(&doubted));
+            // What is kept on disk is known from then on.
+            self.analysis();
+            self.doubted();
             let layers = self.order.iter().filter_map(|&source| {
                 let cuts: &[Range<u64>] = match source {
                     Source::Exidx => self.neighbours(),

@@ -6,6 +6,7 @@
 mod chain;
 mod scan;
 mod step;
+mod thread_start;
 mod trampoline;
 
 use std::fmt;
@@ -307,6 +308,9 @@ fn caller(
             Err(Fail::NoRule) if !matches!(way, Way::Rule(..)) => {}
             Err(fail) => remember(fail),
         }
+    }
+    if !here.exact && thread_start::is_at(modules, frame) {
+        return Err(StackEnd::Complete);
     }
     // A rule that failed says more than any word on the stack; so does an end of the frame chain.
     if options.scan

@@ -6,6 +6,8 @@ mod code;
 mod damage;
 #[path = "it/exidx.rs"]
 mod exidx;
+#[path = "../benches/peers/framehop_module.rs"]
+mod framehop_module;
 #[path = "it/gimli.rs"]
 mod gimli;
 // Public for the fuzz targets.
@@ -14,6 +16,8 @@ mod gimli;
 mod harness;
 #[path = "it/live.rs"]
 mod live;
+#[path = "it/peers.rs"]
+mod peers;
 #[path = "it/property.rs"]
 mod property;
 #[path = "it/readelf.rs"]

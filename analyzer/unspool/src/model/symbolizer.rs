@@ -306,6 +306,11 @@ impl Frames for Symbolizer {
             });
         };
         let stack = self.unwind(arch, epoch, snapshot);
+        for frame in &stack.frames {
+            if let (Some(load), Some(svma)) = (frame.module, frame.svma) {
+                self.files.doubt(self.loads[load as usize].file, svma);
+            }
+        }
         let mut truncated = self.why(epoch, &stack);
         if let Some(reason) = truncated.as_mut().filter(|_| !snapshot.note.is_empty()) {
             *reason = format!("{reason}; {}", snapshot.note);

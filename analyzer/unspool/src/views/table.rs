@@ -41,7 +41,7 @@ pub fn write_text(table: &Table, selection: Selection, out: &mut dyn Write) -> i
             text(listed.fp.as_ref()),
         )
     })?;
-    for note in table.notes().iter().chain(table.doubts()) {
+    for note in table.notes().iter().chain(&table.doubts()) {
         writeln!(out, "note: {note}")?;
     }
     writeln!(out, "{count} rows of {} code", table.arch())
@@ -61,7 +61,7 @@ pub fn write_json(table: &Table, selection: Selection, out: &mut dyn Write) -> i
         notes: table
             .notes()
             .iter()
-            .chain(table.doubts())
+            .chain(&table.doubts())
             .map(ToString::to_string)
             .collect(),
     };

@@ -6,6 +6,7 @@
 mod attach;
 mod bad_input;
 mod command_line;
+mod damaged;
 mod ending;
 mod failing_output;
 mod launched;

@@ -11,7 +11,7 @@ use gimli::{
 use unspool_image::Image;
 use unspool_unwind::{CompileOptions, Table};
 
-use super::process::for_framehop;
+use super::framehop_module::for_framehop;
 use crate::{Report, each, take_turns};
 
 const ROUNDS: usize = 10;

@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use framehop::Unwinder;
 use framehop::x86_64::UnwinderX86_64;
-use framehop::{ExplicitModuleSectionInfo, Unwinder};
 use unspool_image::{Arch, Image};
 use unspool_unwind::{CompileOptions, Module, ModuleMap, Table};
+
+use super::framehop_module::for_framehop;
 
 /// Images at addresses.
 pub(crate) struct Process {
@@ -49,30 +51,4 @@ impl Process {
             table: Arc::new(table),
         });
     }
-}
-
-/// With all sections that framehop uses for ELF.
-pub(crate) fn for_framehop(image: &Image, bias: u64) -> framehop::Module<Vec<u8>> {
-    let range = |name: &str| {
-        let section = image.section(name)?;
-        Some(section.svma..section.svma + section.data.len() as u64)
-    };
-    let data = |name: &str| Some(image.section(name)?.data.into_owned());
-    let end = image.segments().iter().map(|segment| segment.range().end);
-    framehop::Module::new(
-        image.name().to_owned(),
-        bias..bias + end.max().unwrap_or(0),
-        bias,
-        ExplicitModuleSectionInfo {
-            base_svma: 0,
-            text_svma: range(".text"),
-            text: data(".text"),
-            got_svma: range(".got"),
-            eh_frame_svma: range(".eh_frame"),
-            eh_frame: data(".eh_frame"),
-            eh_frame_hdr_svma: range(".eh_frame_hdr"),
-            eh_frame_hdr: data(".eh_frame_hdr"),
-            ..Default::default()
-        },
-    )
 }

@@ -71,6 +71,10 @@ impl Quick {
         if signal_frame || !base && ra != Place::Undefined {
             return Quick::SLOW;
         }
+        // The walk knows better than such a CFA where the caller's stack pointer is.
+        if matches!(ra, Place::AtCfa(offset) if offset >= 0) {
+            return Quick::SLOW;
+        }
         let Some(cfa) = field(offset, unit, 14) else {
             return Quick::SLOW;
         };

@@ -11,6 +11,7 @@
 use unspool_image::Image;
 
 use super::{CompileOptions, Note, Table};
+use crate::doubt::Doubt;
 use crate::rows::{Damage, Rows, array, number};
 
 const MAGIC: &[u8; 8] = b"unspool\0";
@@ -28,10 +29,12 @@ impl Table {
         body.extend(u64::from(self.whole.get().is_some()).to_le_bytes());
         if let Some(whole) = self.whole.get() {
             whole.write(&mut body);
-            put(
-                &mut body,
-                self.doubts().map_or("", |note| &note.text).as_bytes(),
-            );
+            let doubts = self.doubts.get().map_or(&[][..], |doubts| doubts);
+            body.extend((doubts.len() as u64).to_le_bytes());
+            for doubt in doubts {
+                let words = [doubt.start, doubt.end, doubt.first];
+                body.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+            }
         }
         let mut bytes = MAGIC.to_vec();
         bytes.extend(u64::from(crc32c::crc32c(&body)).to_le_bytes());
@@ -61,8 +64,8 @@ impl Table {
             0 => {}
             1 => {
                 table.whole = Rows::read(image.arch(), body).ok()?.into();
-                let text = text(body).ok()?;
-                table.doubts = (!text.is_empty()).then_some(Note { text }).into();
+                let (doubts, _) = array(body, 24).ok()?.as_chunks::<24>();
+                table.doubts = doubts.iter().map(doubt).collect::<Vec<Doubt>>().into();
             }
             _ => return None,
         }
@@ -114,4 +117,13 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) {
 fn text(bytes: &mut &[u8]) -> Result<String, Damage> {
     let text = std::str::from_utf8(array(bytes, 1)?);
     text.map(ToOwned::to_owned).map_err(|_| Damage)
+}
+
+fn doubt(bytes: &[u8; 24]) -> Doubt {
+    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
+    Doubt {
+        start: word(0),
+        end: word(8),
+        first: word(16),
+    }
 }

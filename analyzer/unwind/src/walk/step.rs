@@ -133,7 +133,7 @@ pub(super) fn apply(
     if rule.signed || arch == Arch::Aarch64 {
         ra = strip_pac(ra);
     }
-    let mut step = Step::new(here, cfa, ra);
+    let mut step = Step::new(here, caller_sp(rule, cfa, roles.pointer), ra);
     step.signal_frame = rule.signal_frame;
     if rule.signal_frame {
         // The kernel saved everything; nothing is preserved by convention.
@@ -165,6 +165,17 @@ pub(super) fn apply(
         }
     }
     Ok(step)
+}
+
+/// The CFA; but a word of this frame lies below its caller's stack pointer, whatever a CFI says that has the return address
+/// at the CFA or above. (glibc's of AArch64's `_dl_runtime_resolve` forgets the 16 bytes that the PLT has pushed.)
+fn caller_sp(rule: &Rule<'_>, cfa: u64, pointer: usize) -> u64 {
+    match rule.ra {
+        Place::AtCfa(offset) if offset >= 0 && !rule.signal_frame => {
+            cfa.wrapping_add(offset as u64 + pointer as u64)
+        }
+        _ => cfa,
+    }
 }
 
 /// AArch64: remove a pointer authentication code or tag. User addresses have at most 48 bits with

@@ -94,9 +94,12 @@ fn interrupted(
 
 /// Whether a return address leads to a trampoline outside all files. Those can be read from memory
 /// only, which [`step`] does; here it is enough that no module claims the place and that it is where the
-/// kernel puts such pages on ARM (below the stack, not in a heap): page-aligned plus a small offset.
+/// kernel puts such pages on ARM, and qemu's user mode on AArch64, too: page-aligned plus a small offset.
 pub(super) fn is_at(modules: &ModuleMap, pc: u64) -> bool {
-    modules.arch() == Arch::Arm && modules.find(pc).is_none() && pc & 0xfff < 0x200 && pc > 0x1000
+    modules.arch() != Arch::X86_64
+        && modules.find(pc).is_none()
+        && pc & 0xfff < 0x200
+        && pc > 0x1000
         || modules.bytes(pc, 9).is_some_and(|code| code == X86_64)
 }
 

@@ -15,7 +15,7 @@ fn section(image: &Image, name: &str) -> (usize, usize) {
 fn doubts(image: &Image) -> Option<String> {
     let table = Table::compile(image, &CompileOptions::default());
     table.rows_of_all().for_each(drop);
-    table.doubts().map(ToString::to_string)
+    table.doubts().map(|note| note.to_string())
 }
 
 /// Offsets that a frame's size is stated by: `DW_CFA_def_cfa_offset` (0x0e) as readelf shows it, found by its

@@ -1,6 +1,6 @@
 //! Programs stopped by gdb at one instruction after the other; our frames must be gdb's.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -73,9 +73,20 @@ struct Outcome {
     warm: std::time::Duration,
     frames: usize,
     differences: Vec<String>,
+    /// Why stacks are not complete.
+    ends: BTreeMap<String, usize>,
 }
 
 fn compare(text: &str, arch: Arch, replace: Option<(&Path, &Path)>) -> Outcome {
+    compare_by(text, arch, replace, &CompileOptions::default())
+}
+
+fn compare_by(
+    text: &str,
+    arch: Arch,
+    replace: Option<(&Path, &Path)>,
+    options: &CompileOptions,
+) -> Outcome {
     let mut tables: HashMap<PathBuf, (Image, Arc<Table>)> = HashMap::new();
     let mut outcome = Outcome::default();
     let mut tracer = Tracer::new();
@@ -88,7 +99,7 @@ fn compare(text: &str, arch: Arch, replace: Option<(&Path, &Path)>) -> Outcome {
             };
             let (image, table) = tables.entry(path.into()).or_insert_with(|| {
                 let image = Image::open(path).expect("module");
-                let table = Table::compile(&image, &CompileOptions::default());
+                let table = Table::compile(&image, options);
                 (image, Arc::new(table))
             });
             let section = image.section(".text").expect(".text");
@@ -120,6 +131,9 @@ fn compare(text: &str, arch: Arch, replace: Option<(&Path, &Path)>) -> Outcome {
         }
         let theirs: Vec<u64> = snapshot.frames.iter().map(|frame| frame.0).collect();
         outcome.stops += 1;
+        if !stack.end.is_complete() {
+            *outcome.ends.entry(stack.end.to_string()).or_default() += 1;
+        }
         outcome.complete += usize::from(stack.end.is_complete());
         outcome.scanned += usize::from(
             stack
@@ -157,6 +171,11 @@ fn compare(text: &str, arch: Arch, replace: Option<(&Path, &Path)>) -> Outcome {
 }
 
 fn native(dir: &Path, program: &Path, stops: usize, functions: &str) -> String {
+    native_up_to("", dir, program, stops, functions)
+}
+
+/// gdb's frames to the one of `last`.
+fn native_up_to(last: &str, dir: &Path, program: &Path, stops: usize, functions: &str) -> String {
     let out = dir.join("snapshots");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/snapshot.py");
     output(
@@ -168,6 +187,7 @@ fn native(dir: &Path, program: &Path, stops: usize, functions: &str) -> String {
             .env("SNAPSHOT_STOPS", stops.to_string())
             .env("SNAPSHOT_FUNCTIONS", functions)
             .env("SNAPSHOT_START", "run")
+            .env("SNAPSHOT_LAST", last)
             .env("LC_ALL", "C")
             .stdin(Stdio::null()),
     );
@@ -182,7 +202,12 @@ fn qemu(emulator: &str, dir: &Path, program: &Path, stops: usize, functions: &st
         .local_addr()
         .expect("port")
         .port();
-    let mut server = Command::new(emulator)
+    let mut server = Command::new(emulator);
+    if emulator == "qemu-aarch64" {
+        // gdb 13 does not understand the signal frames of a processor with SVE.
+        server.args(["-cpu", "cortex-a72"]);
+    }
+    let mut server = server
         .arg("-g")
         .arg(port.to_string())
         .arg(program)
@@ -232,6 +257,9 @@ fn report(name: &str, outcome: &Outcome) {
         "  {} frames, warm: {:?} for all",
         outcome.frames, outcome.warm
     );
+    for end in &outcome.ends {
+        println!("  {} x {}", end.1, end.0);
+    }
     for difference in outcome.differences.iter().take(6) {
         println!("  {difference}");
     }
@@ -283,6 +311,49 @@ fn stripped_arm_equals_gdb_with_debug_information() {
     }
 }
 
+/// By call frame information, and by the analysis of the code alone.
+#[test]
+fn aarch64_equals_gdb_at_every_instruction() {
+    need(&["gdb-multiarch", "qemu-aarch64", "aarch64-linux-gnu-gcc"]);
+    let dir = Scratch::new("aarch64");
+    let mut code = CompileOptions::default();
+    code.cfi = false;
+    for optimize in ["-O0", "-O2"] {
+        let flags = [optimize, "-g", "-static"];
+        let program = compile(dir.path(), "aarch64-linux-gnu-gcc", "steps.c", &flags);
+        let bare = stripped(&program, "aarch64-linux-gnu-strip");
+        let text = qemu("qemu-aarch64", dir.path(), &program, 500, FUNCTIONS);
+        let replace = Some((program.as_path(), bare.as_path()));
+        for (name, options) in [("CFI", &CompileOptions::default()), ("code", &code)] {
+            let outcome = compare_by(&text, Arch::Aarch64, replace, options);
+            report(&format!("AArch64 {optimize} stripped, {name}"), &outcome);
+            assert!(outcome.stops >= 300, "{}", outcome.stops);
+            assert_eq!(outcome.equal, outcome.stops, "{outcome:#?}");
+            assert_eq!(outcome.complete, outcome.stops, "{outcome:#?}");
+            assert_eq!(outcome.scanned, 0);
+        }
+    }
+}
+
+/// musl's `clone` starts threads in its own way, and what it calls has no call frame information.
+#[test]
+fn musl_threads_end() {
+    need(&["gdb", "musl-gcc"]);
+    let dir = Scratch::new("musl");
+    for flags in [["-O0", "-g", "-static"], ["-O2", "-g", "-static"]] {
+        let program = compile(dir.path(), "musl-gcc", "threads.c", &flags);
+        let bare = stripped(&program, "strip");
+        // Behind `start`, which has no call frame information, gdb goes astray.
+        let text = native_up_to("start", dir.path(), &program, 100, "work,leaf");
+        let outcome = compare(&text, Arch::X86_64, Some((&program, &bare)));
+        report(&format!("musl {flags:?}"), &outcome);
+        assert!(outcome.stops >= 80, "{}", outcome.stops);
+        assert_eq!(outcome.complete, outcome.stops, "{outcome:#?}");
+        assert_eq!(outcome.equal, outcome.stops, "{outcome:#?}");
+        assert_eq!(outcome.scanned, 0);
+    }
+}
+
 /// From a signal handler's first instruction to its last, and in the trampoline it returns to.
 #[test]
 fn signal_handlers_return_to_what_they_interrupted() {
@@ -292,6 +363,9 @@ fn signal_handlers_return_to_what_they_interrupted() {
         "gdb-multiarch",
         "qemu-arm",
         "arm-linux-gnueabihf-gcc",
+        "qemu-aarch64",
+        "aarch64-linux-gnu-gcc",
+        "musl-gcc",
     ]);
     let dir = Scratch::new("signals");
     let program = compile(dir.path(), "gcc", "steps.c", &["-O2", "-g"]);
@@ -300,7 +374,27 @@ fn signal_handlers_return_to_what_they_interrupted() {
         Arch::X86_64,
         native(dir.path(), &program, 20, "handler"),
     )];
+    let musl = Scratch::new("signals-musl");
+    let program = compile(
+        musl.path(),
+        "musl-gcc",
+        "steps.c",
+        &["-O2", "-g", "-static"],
+    );
+    texts.push((
+        "x86-64, musl",
+        Arch::X86_64,
+        // gdb finds no way out of musl's functions without call frame information.
+        native_up_to("raise", dir.path(), &program, 20, "handler"),
+    ));
     for (name, arch, emulator, compiler, flags) in [
+        (
+            "AArch64",
+            Arch::Aarch64,
+            "qemu-aarch64",
+            "aarch64-linux-gnu-gcc",
+            &["-O2", "-static", "-g"][..],
+        ),
         (
             "A32",
             Arch::Arm,

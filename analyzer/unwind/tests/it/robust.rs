@@ -11,7 +11,8 @@ use crate::tools::need;
 
 const SIZE: u64 = 16 << 10;
 
-struct Random(u64);
+/// Numbers without a pattern.
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -21,7 +22,7 @@ impl Random {
         self.0
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 }

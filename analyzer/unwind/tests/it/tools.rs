@@ -19,6 +19,10 @@ pub(crate) fn need(tools: &[&str]) {
             "readelf" | "objdump" => "binutils",
             "/usr/aarch64-linux-gnu/lib/libc.so.6" => "libc6-dev-arm64-cross",
             "qemu-arm" | "qemu-aarch64" => "qemu-user",
+            path if path.ends_with("libunwind-x86_64.h") => "libunwind-dev",
+            "musl-gcc" => "musl-tools",
+            "xz" => "xz-utils",
+            "/usr/bin/python3" => "python3",
             "/usr/arm-linux-gnueabihf/lib/libc.so.6" => "libc6-dev-armhf-cross",
             path if path.starts_with("/usr/aarch64-linux-gnu") => {
                 "libc6-dev-arm64-cross libstdc++6-arm64-cross"

@@ -7,6 +7,8 @@ out = open(os.environ["SNAPSHOT_OUT"], "w")
 limit = int(os.environ["SNAPSHOT_STOPS"])
 stack_bytes = 4096 * 24
 # Of the stack, even where gdb does not see that far.
+# The function beyond which gdb is not believed.
+last = os.environ.get("SNAPSHOT_LAST")
 least_bytes = int(os.environ.get("SNAPSHOT_LEAST", "512"))
 gdb.execute("set pagination off")
 gdb.execute("set confirm off")
@@ -23,8 +25,13 @@ def frames():
     frame = gdb.newest_frame()
     found = []
     while frame is not None and len(found) < 64:
+        # What gdb shows past the outermost frame.
+        if frame.pc() == 0:
+            break
         if frame.type() not in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME):
             found.append(frame)
+        if last and frame.name() == last:
+            break
         try:
             frame = frame.older()
         except gdb.error:
@@ -63,13 +70,19 @@ while stops < limit and inferior.pid != 0:
     known = frames()
     outermost = int(known[-1].read_register("sp")) & 0xFFFFFFFFFFFFFFFF
     size = max(least_bytes, min(outermost - sp + 512, stack_bytes))
-    while size >= 512:
+    while size >= 64:
         try:
             data = bytes(inferior.read_memory(sp, size))
             out.write("memory %#x %s\n" % (sp, data.hex()))
             break
         except gdb.error:
             size //= 2
+    # The page of the signal trampoline, which is in no file.
+    for frame in known[:2]:
+        if frame.name() is None:
+            start = frame.pc() & ~15
+            code = bytes(inferior.read_memory(start, 32))
+            out.write("memory %#x %s\n" % (start, code.hex()))
     for frame in known:
         name = frame.name() or "?"
         out.write("frame %#x %s\n" % (frame.pc(), name.replace(" ", "_")))

@@ -1,6 +1,6 @@
 //! The files behind modules: found once, opened when needed, and what could not be found.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use unspool_image::{Arch, BuildId, Finder, Image, Locator, Wanted};
@@ -46,6 +46,8 @@ struct Opened {
     locator: Locator,
     table: Option<Arc<Table>>,
     notes: Vec<String>,
+    /// Of functions on stacks.
+    doubts: BTreeSet<String>,
 }
 
 impl Files {
@@ -123,6 +125,15 @@ impl Files {
         }
     }
 
+    /// Looks whether the unwind rules of the function at `svma`, which is on a stack, are to be doubted.
+    pub(super) fn doubt(&mut self, file: usize, svma: u64) {
+        if let State::Open(opened) = &mut self.files[file].state
+            && let Some(doubt) = opened.table.as_ref().and_then(|table| table.doubt_at(svma))
+        {
+            opened.doubts.insert(doubt.text);
+        }
+    }
+
     /// What an address stands for, innermost first; nothing if nothing is known.
     pub(super) fn sources(&mut self, file: usize, svma: u64) -> Vec<Source> {
         let Some(opened) = self.open(file) else {
@@ -184,6 +195,9 @@ impl Files {
                 ))),
                 State::Open(opened) => {
                     let name = base_name(&file.path);
+                    notes.extend(opened.doubts.iter().map(|text| {
+                        Note::warning(format!("Stacks through {name} may be wrong: {text}."))
+                    }));
                     let note = |text: &String| Note::info(format!("{name}: {text}"));
                     notes.extend(opened.notes.iter().map(note));
                     notes.extend(opened.image.notes().iter().map(note));
@@ -229,6 +243,7 @@ impl Files {
                     image: found.image,
                     table: None,
                     notes: found.notes,
+                    doubts: BTreeSet::new(),
                 })),
                 Err(error) => State::Missing(error.to_string()),
             };

@@ -1,0 +1,58 @@
+//! Programs whose call frame information is damaged: the stacks are right, and it is told.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use unspool_image::Image;
+
+use crate::running::{Live, Run, signal, subject, unspool, wait_for};
+use nix::sys::signal::Signal;
+
+/// Its frame sizes changed: `DW_CFA_advance_loc`, then `DW_CFA_def_cfa_offset` and 32 bytes or more.
+fn damaged(image: &Image) -> Vec<u8> {
+    let section = image.section(".eh_frame").expect(".eh_frame");
+    let offset = section.data.as_ptr() as usize - image.bytes().as_ptr() as usize;
+    let mut bytes = image.bytes().to_vec();
+    let mut count = 0;
+    for at in offset..offset + section.data.len() - 3 {
+        if matches!(bytes[at..at + 3], [0x40..0x80, 0x0e, 0x20..0x80]) {
+            bytes[at + 2] ^= 0x08;
+            count += 1;
+        }
+    }
+    assert!(count > 2, "{count} frame sizes");
+    bytes
+}
+
+#[test]
+fn inspect_tells_of_damaged_call_frame_information() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("subject");
+    std::fs::write(&program, damaged(&Image::open(subject()).unwrap())).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut live = Live::start(Command::new(&program).arg("until-signal"));
+    live.line();
+    let pid = live.pid().to_string();
+    let report = wait_for(Duration::from_secs(10), || {
+        let run = Run::of(unspool().args(["inspect", "--attach", &pid, "--format", "json"]));
+        run.succeeds();
+        let report: Value = serde_json::from_str(&run.stdout).unwrap();
+        // The threads have got to where they stay.
+        run.stdout.contains("long_life").then_some(report)
+    });
+    let report = report.expect("threads in long_life");
+    let notes = report["notes"].to_string();
+    assert!(
+        notes.contains("Stacks through subject may be wrong") && notes.contains("contradicts"),
+        "{report:#}"
+    );
+    let threads = report["threads"].as_array().unwrap();
+    assert!(
+        !report.to_string().contains("outside all known code"),
+        "{threads:#?}"
+    );
+    signal(live.pid(), Signal::SIGTERM);
+    live.wait();
+}

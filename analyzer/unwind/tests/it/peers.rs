@@ -1,0 +1,161 @@
+//! Snapshots of Debian programs at work, unwound by Unspool, framehop and (x86-64) libunwind: the same frames, or a
+//! difference of a kind that is explained in [`verdict`].
+//!
+//! `UNSPOOL_STOPS=2000 cargo test -p unspool-unwind --test it -- peers --nocapture` takes so many of each program.
+
+#[path = "peers/emulated.rs"]
+mod emulated;
+#[path = "peers/libunwind.rs"]
+mod libunwind;
+#[path = "peers/snapshot.rs"]
+mod snapshot;
+#[path = "peers/traced.rs"]
+mod traced;
+#[path = "peers/unwinders.rs"]
+mod unwinders;
+#[path = "peers/verdict.rs"]
+mod verdict;
+
+use std::collections::BTreeMap;
+
+use crate::tools::{Scratch, compile, need};
+use snapshot::Snapshot;
+use unwinders::Unwinders;
+use verdict::{Verdict, judge};
+
+/// Stops of each program, unless more are wanted.
+fn stops(few: usize) -> usize {
+    std::env::var("UNSPOOL_STOPS").map_or(few, |number| {
+        number.parse().expect("UNSPOOL_STOPS: a number")
+    })
+}
+
+/// How one program's stops compare.
+#[derive(Default)]
+struct Tally {
+    stops: usize,
+    frames: usize,
+    equal: BTreeMap<&'static str, usize>,
+    /// By peer and kind: how many, and the first.
+    differing: BTreeMap<(&'static str, Verdict), (usize, String)>,
+}
+
+impl Tally {
+    fn add(&mut self, snapshot: &Snapshot, unwinders: &mut Unwinders) {
+        let (ours, peers) = unwinders.unwind(snapshot);
+        self.stops += 1;
+        self.frames += ours.frames.len();
+        for (name, peer) in peers {
+            match judge(unwinders.modules(), &ours, &peer) {
+                None => *self.equal.entry(name).or_default() += 1,
+                Some(verdict) => {
+                    let text = || unwinders.describe(&ours, &peer);
+                    let entry = self
+                        .differing
+                        .entry((name, verdict))
+                        .or_insert_with(|| (0, text()));
+                    entry.0 += 1;
+                }
+            }
+        }
+    }
+
+    fn print(&self, program: &str) {
+        println!("{program}: {} stops, {} frames", self.stops, self.frames);
+        for (name, count) in &self.equal {
+            println!("  equal to {name}: {count}");
+        }
+        for ((name, verdict), (count, first)) in &self.differing {
+            println!("  {name} differs: {count} x {verdict}");
+            if *verdict == Verdict::Unexplained || std::env::var_os("UNSPOOL_SHOW").is_some() {
+                println!("{first}");
+            }
+        }
+    }
+
+    fn unexplained(&self) -> usize {
+        let all = self.differing.iter();
+        all.filter(|entry| entry.0.1 == Verdict::Unexplained)
+            .map(|entry| entry.1.0)
+            .sum()
+    }
+}
+
+#[test]
+fn x86_64() {
+    need(&[
+        "gcc",
+        "gdb",
+        "xz",
+        "pigz",
+        "zstd",
+        "bash",
+        "/usr/bin/python3",
+    ]);
+    let directory = Scratch::new("peers");
+    let libunwind = libunwind::compile(directory.path());
+    let mut unexplained = 0;
+    for (program, arguments) in traced::PROGRAMS {
+        let mut tally = Tally::default();
+        let mut process = traced::Process::start(program, arguments, directory.path());
+        let mut unwinders = Unwinders::new(process.arch(), Some(&libunwind));
+        while tally.stops < stops(150) {
+            if let Some(snapshot) = process.stop() {
+                tally.add(&snapshot, &mut unwinders);
+            }
+        }
+        tally.print(program);
+        unexplained += tally.unexplained();
+    }
+    assert_eq!(unexplained, 0);
+}
+
+/// The kernel's own library.
+#[test]
+fn vdso() {
+    need(&["gcc"]);
+    let directory = Scratch::new("peers-vdso");
+    let libunwind = libunwind::compile(directory.path());
+    let program = compile(directory.path(), "gcc", "clock.c", &["-O2"]);
+    let program = program.to_str().expect("a plain path");
+    let mut process = traced::Process::start(program, &[], directory.path());
+    let mut unwinders = Unwinders::new(process.arch(), Some(&libunwind));
+    let mut tally = Tally::default();
+    for _ in 0..3000 {
+        let Some(snapshot) = process.stop() else {
+            continue;
+        };
+        let (ours, _) = unwinders.unwind(&snapshot);
+        let place = unwinders.place(ours.frames[0].pc);
+        if place.starts_with("vdso") {
+            assert!(ours.end.is_complete(), "{place}: {}", ours.end);
+            assert!(ours.frames.len() >= 5, "{place}: {ours:x?}");
+            tally.add(&snapshot, &mut unwinders);
+        }
+        if tally.stops == stops(100) {
+            break;
+        }
+    }
+    tally.print("vdso");
+    assert!(tally.stops >= 50, "{}", tally.stops);
+    assert_eq!(tally.unexplained(), 0);
+}
+
+#[test]
+fn aarch64() {
+    need(&["qemu-aarch64"]);
+    let directory = Scratch::new("peers-aarch64");
+    let sysroot = emulated::sysroot();
+    let mut unexplained = 0;
+    for (program, arguments) in emulated::PROGRAMS {
+        let mut tally = Tally::default();
+        let mut process = emulated::Process::start(&sysroot, program, arguments, directory.path());
+        let mut unwinders = Unwinders::new(process.arch(), None);
+        while tally.stops < stops(100) {
+            tally.add(&process.stop(), &mut unwinders);
+        }
+        tally.print(program);
+        unexplained += tally.unexplained();
+    }
+    assert_eq!(unexplained, 0);
+}

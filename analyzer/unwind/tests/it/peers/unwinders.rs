@@ -1,0 +1,187 @@
+//! The same snapshot through each unwinder.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use framehop::Unwinder;
+use framehop::aarch64::{CacheAarch64, UnwindRegsAarch64, UnwinderAarch64};
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use unspool_image::Arch;
+use unspool_unwind::{
+    CompileOptions, Module, ModuleMap, RegisterFile, Stack, StackSlice, Table, WalkOptions, walk,
+};
+
+use super::libunwind::Libunwind;
+use super::snapshot::{Mapped, Snapshot};
+use crate::framehop_module::for_framehop;
+
+/// What a peer found: pcs, innermost first, and what it said of the end.
+pub(crate) struct Found {
+    pub(crate) pcs: Vec<u64>,
+    pub(crate) end: String,
+}
+
+enum Framehop {
+    X86_64(UnwinderX86_64<Vec<u8>>, CacheX86_64),
+    Aarch64(UnwinderAarch64<Vec<u8>>, CacheAarch64),
+}
+
+pub(crate) struct Unwinders {
+    arch: Arch,
+    tables: HashMap<PathBuf, Arc<Table>>,
+    mapped: Arc<Vec<Mapped>>,
+    modules: ModuleMap,
+    framehop: Framehop,
+    libunwind: Option<Libunwind>,
+}
+
+impl Unwinders {
+    pub(crate) fn new(arch: Arch, libunwind: Option<&Path>) -> Unwinders {
+        Unwinders {
+            arch,
+            tables: HashMap::new(),
+            mapped: Arc::default(),
+            modules: ModuleMap::new(arch),
+            framehop: framehop(arch),
+            libunwind: libunwind.map(Libunwind::new),
+        }
+    }
+
+    pub(crate) fn modules(&self) -> &ModuleMap {
+        &self.modules
+    }
+
+    fn know(&mut self, mapped: &Arc<Vec<Mapped>>) {
+        if Arc::ptr_eq(&self.mapped, mapped) {
+            return;
+        }
+        self.mapped = mapped.clone();
+        self.modules = ModuleMap::new(self.arch);
+        self.framehop = framehop(self.arch);
+        for (id, module) in mapped.iter().enumerate() {
+            let Mapped { path, bias, image } = module.clone();
+            match &mut self.framehop {
+                Framehop::X86_64(unwinder, _) => unwinder.add_module(for_framehop(&image, bias)),
+                Framehop::Aarch64(unwinder, _) => unwinder.add_module(for_framehop(&image, bias)),
+            }
+            let table = self
+                .tables
+                .entry(path.clone())
+                .or_insert_with(|| Arc::new(Table::compile(&image, &CompileOptions::default())));
+            let table = table.clone();
+            self.modules.add(Module {
+                id: id as u32,
+                name: path.display().to_string(),
+                bias,
+                image,
+                table,
+            });
+        }
+    }
+
+    /// Ours, and the peers'.
+    pub(crate) fn unwind(&mut self, snapshot: &Snapshot) -> (Stack, Vec<(&'static str, Found)>) {
+        self.know(&snapshot.modules);
+        let registers = RegisterFile::new(self.arch, |name| snapshot.registers.get(name).copied());
+        let mut memory = StackSlice {
+            avma: snapshot.base,
+            bytes: &snapshot.stack,
+        };
+        let mut options = WalkOptions::default();
+        options.max_frames = 4096;
+        let ours = walk(&self.modules, &registers, &mut memory, &options);
+        let mut peers = vec![("framehop", self.framehop(snapshot))];
+        if let Some(libunwind) = &mut self.libunwind {
+            let pcs = libunwind.unwind(snapshot);
+            peers.push((
+                "libunwind",
+                Found {
+                    pcs,
+                    end: String::new(),
+                },
+            ));
+        }
+        (ours, peers)
+    }
+
+    fn framehop(&mut self, snapshot: &Snapshot) -> Found {
+        let value = |name: &str| snapshot.registers[name];
+        let mut read = |avma: u64| {
+            let at = usize::try_from(avma.wrapping_sub(snapshot.base)).map_err(|_| ())?;
+            let bytes = snapshot
+                .stack
+                .get(at..)
+                .and_then(<[u8]>::first_chunk::<8>)
+                .ok_or(())?;
+            Ok(u64::from_le_bytes(*bytes))
+        };
+        let mut pcs = Vec::new();
+        macro_rules! collect {
+            ($frames:expr) => {{
+                let mut frames = $frames;
+                let end = loop {
+                    match frames.next() {
+                        Ok(Some(frame)) => pcs.push(frame.address()),
+                        Ok(None) => break String::new(),
+                        Err(error) => break error.to_string(),
+                    }
+                };
+                Found { pcs, end }
+            }};
+        }
+        match &mut self.framehop {
+            Framehop::X86_64(unwinder, cache) => {
+                let registers = UnwindRegsX86_64::new(value("rip"), value("rsp"), value("rbp"));
+                collect!(unwinder.iter_frames(value("rip"), registers, cache, &mut read))
+            }
+            Framehop::Aarch64(unwinder, cache) => {
+                let registers = UnwindRegsAarch64::new(value("x30"), value("sp"), value("x29"));
+                collect!(unwinder.iter_frames(value("pc"), registers, cache, &mut read))
+            }
+        }
+    }
+
+    /// The module and svma of an address, to be read.
+    pub(crate) fn place(&self, avma: u64) -> String {
+        match self.modules.find(avma) {
+            Some((module, svma)) => {
+                let name = module.name.rsplit('/').next().unwrap_or_default();
+                let image = &module.image;
+                let symbol = image
+                    .symbols()
+                    .containing(svma)
+                    .map(|symbol| symbol.name.to_string());
+                format!("{name}+{svma:#x} {}", symbol.unwrap_or_default())
+            }
+            None => format!("{avma:#x}"),
+        }
+    }
+
+    /// Both, side by side from where they part.
+    pub(crate) fn describe(&self, ours: &Stack, peer: &Found) -> String {
+        let mut text = String::new();
+        for index in 0..ours.frames.len().max(peer.pcs.len()) {
+            let (mine, other) = (ours.frames.get(index), peer.pcs.get(index));
+            let mine = mine.map_or("-".into(), |frame| {
+                format!(
+                    "{} [{} sp {:#x}]",
+                    self.place(frame.pc),
+                    frame.provenance,
+                    frame.sp
+                )
+            });
+            let other = other.map_or("-".into(), |pc| self.place(*pc));
+            text += &format!("    #{index} {mine}   |   {other}\n");
+        }
+        text + &format!("    end: {}   |   {}", ours.end, peer.end)
+    }
+}
+
+fn framehop(arch: Arch) -> Framehop {
+    match arch {
+        Arch::Aarch64 => Framehop::Aarch64(UnwinderAarch64::new(), CacheAarch64::new()),
+        _ => Framehop::X86_64(UnwinderX86_64::new(), CacheX86_64::new()),
+    }
+}

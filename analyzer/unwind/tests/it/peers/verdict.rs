@@ -1,0 +1,94 @@
+//! What a difference between our frames and a peer's comes from: the kinds that were found by looking, each with who
+//! is right. What is of none of them is unexplained.
+
+use std::fmt;
+
+use unspool_image::Arch;
+use unspool_unwind::{ModuleMap, Place, Provenance, Row, Stack};
+
+use super::unwinders::Found;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verdict {
+    /// AArch64's framehop ends a stack where a rule by x29 finds 0 saved for it. `clone`'s child clears x29 and then calls
+    /// the thread's function: the frame of that call is left out. gdb shows it, as we do.
+    NullFramePointer,
+    /// glibc's call frame information of AArch64's `_dl_runtime_resolve` forgets the 16 bytes that the PLT has pushed: its
+    /// CFA is that much below the caller's stack pointer, and its return address at CFA + 8. Who follows it is right
+    /// about the caller and wrong from there on. We know that a frame's word lies below its caller's stack pointer.
+    /// At its first instruction nothing tells even us.
+    ResolverCfa,
+    /// There is no call frame information at the address: pieces of `clone3` between its FDEs, `_init`. libunwind stops; we
+    /// know the code.
+    NoCfi,
+    /// `_start` has no caller. At its first instructions a peer takes what lies on the stack there, the number of arguments,
+    /// for a return address.
+    BehindStart,
+    Unexplained,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verdict::NullFramePointer => {
+                "leaves the outermost frame out, into which x29 was 0 (we and gdb have it)"
+            }
+            Verdict::ResolverCfa => {
+                "goes by the wrong CFA of _dl_runtime_resolve, and astray behind its caller"
+            }
+            Verdict::NoCfi => "stops where there is no CFI (we analyse the code)",
+            Verdict::BehindStart => "finds a caller of _start in no module",
+            Verdict::Unexplained => "unexplained",
+        })
+    }
+}
+
+/// `None`: the same frames.
+pub(crate) fn judge(modules: &ModuleMap, ours: &Stack, peer: &Found) -> Option<Verdict> {
+    let pcs: Vec<u64> = ours.frames.iter().map(|frame| frame.pc).collect();
+    if pcs == peer.pcs {
+        return None;
+    }
+    if let Some([next]) = peer.pcs.strip_prefix(&pcs[..])
+        && ours.end.is_complete()
+        && modules.find(*next).is_none()
+    {
+        return Some(Verdict::BehindStart);
+    }
+    if modules.arch() == Arch::X86_64 {
+        let next = ours.frames.get(peer.pcs.len());
+        let stopped = pcs.starts_with(&peer.pcs) && ours.end.is_complete();
+        let known = next.is_some_and(|frame| frame.provenance == Provenance::Code);
+        return Some(if stopped && known {
+            Verdict::NoCfi
+        } else {
+            Verdict::Unexplained
+        });
+    }
+    if let [callees @ .., last] = &ours.frames[..]
+        && ours.end.is_complete()
+        && peer.end.is_empty()
+        && peer.pcs == pcs[..callees.len()]
+        && last.fp == Some(0)
+    {
+        return Some(Verdict::NullFramePointer);
+    }
+    let same = pcs.iter().zip(&peer.pcs).take_while(|(a, b)| a == b);
+    let resolver = ours.frames[..same.count()].iter().any(|frame| {
+        let Some((module, svma)) = modules.find(frame.address_for_lookup) else {
+            return false;
+        };
+        let first = module.table.lookup(svma + 4).is_some_and(above);
+        module.table.lookup(svma).is_some_and(above) && ours.end.is_complete() || first
+    });
+    Some(if resolver {
+        Verdict::ResolverCfa
+    } else {
+        Verdict::Unexplained
+    })
+}
+
+/// Whether the return address is where no frame has it.
+fn above(row: Row<'_>) -> bool {
+    matches!(row.rule.ra, Place::AtCfa(0..))
+}
