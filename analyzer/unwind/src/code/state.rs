@@ -484,6 +484,9 @@ impl State {
     pub(super) fn called(&mut self) {
         let machine = self.machine;
         self.clobber(!machine.preserved & !(1 << machine.sp));
+        if let Value::Base(sp) = self.register(machine.sp) {
+            self.keep_slots(|slot| !matches!(slot.at, Value::Base(at) if at < sp));
+        }
     }
 
     /// The state where a system call's result was found to be zero: after clone, the child's.
@@ -508,9 +511,43 @@ impl State {
         })
     }
 
+    /// The same, relative to `base + by`.
+    fn rebased(&self, by: i32) -> State {
+        let mut state = self.clone();
+        let moved = |value: Value| match value {
+            Value::Base(offset) => offset.checked_sub(by).map_or(Value::Unknown, Value::Base),
+            value => value,
+        };
+        for value in &mut state.registers {
+            *value = moved(*value);
+        }
+        let slots = &mut state.slots[..usize::from(state.count)];
+        for slot in slots {
+            slot.at = moved(slot.at);
+            slot.value = moved(slot.value);
+        }
+        state.dirty = true;
+        state
+    }
+
     /// What is known on both paths. Returns whether `self` changed.
     pub(super) fn meet(&mut self, other: &State) -> bool {
         let mut changed = false;
+        let rebased;
+        let mut other = other;
+        if let (Value::Base(own), Value::Base(theirs)) = (
+            self.register(self.machine.sp),
+            other.register(self.machine.sp),
+        ) && own != theirs
+        {
+            // A loop moves the stack pointer: what both know is relative to where it is now.
+            rebased = other.rebased(theirs);
+            other = &rebased;
+            if own != 0 {
+                *self = self.rebased(own);
+                changed = true;
+            }
+        }
         for (mine, theirs) in self.registers.iter_mut().zip(&other.registers) {
             if mine != theirs && *mine != Value::Unknown {
                 *mine = Value::Unknown;
@@ -581,10 +618,16 @@ impl State {
                     Value::Cfa(at) => at >= offset,
                     _ => false,
                 }),
-                Value::Base(offset) => self.keep_slots(|slot| match slot.at {
-                    Value::Base(at) => at >= offset,
-                    _ => true,
-                }),
+                Value::Base(offset) => {
+                    // System V ABI, 3.2.2: on x86-64 128 bytes below sp last, until a call.
+                    let zone = if self.machine.link { 0 } else { 128 };
+                    let lowest = offset.saturating_sub(zone);
+                    self.keep_slots(|slot| match (slot.at, slot.value) {
+                        (Value::Base(at), Value::Cfa(_)) => at >= lowest,
+                        (Value::Base(at), _) => at >= offset,
+                        _ => true,
+                    });
+                }
                 _ => {}
             }
         }
