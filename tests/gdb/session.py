@@ -138,6 +138,9 @@ def breakpoints():
 def interrupt():
     """A program that sleeps: Ctrl-C stops it, continue goes on, and again."""
     connect()
+    do("break main")
+    expect("main", go("continue"), r"by breakpoint main")
+    do("delete")
     for time in ("first", "second"):
         threading.Timer(0.4, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         expect(f"{time} Ctrl-C", go("continue"), r"stopped by signal SIGINT")

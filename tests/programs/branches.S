@@ -168,6 +168,7 @@ table:
 1:  add sp, sp, #24
     mov r0, #0
     ldr r8, =word
+a32_exclusive:
 1:  ldrex r1, [r8]              @ an exclusive sequence
     add r1, r1, #1
     strex r2, r1, [r8]
@@ -187,6 +188,7 @@ table:
     strexb r1, r2, [r8]
     cmp r1, #0
     bne 1b
+a32_exclusive_end:
     mov r7, #20                 @ getpid
     svc 0
     cmp r0, r0
@@ -346,6 +348,7 @@ bytes:
     addeq r1, r0, #1
     addeq r2, r0, #2
     ite ne                      @ one passed over
+passed_1:
     addne r1, r0, #3
     addeq r1, r0, #4
     cmp r1, #4
@@ -354,8 +357,10 @@ bytes:
     addeq r1, r0, #5
     cmpeq r1, #6
     addne r2, r0, #7
+passed_2:
     addeq r2, r0, #8
     it eq
+passed_3:
     beq t32_far                 @ a branch in a block, not taken
     it ne
     bne 1f                      @ and taken
@@ -377,6 +382,7 @@ t32_far:
     popeq {pc}                  @ POP in a block
     b t32_far
 1:  ldr r8, =word
+t32_exclusive:
 1:  ldrex r1, [r8]              @ an exclusive sequence
     adds r1, #1
     strex r2, r1, [r8]
@@ -394,6 +400,7 @@ t32_far:
     itt ne
     addne r1, #1
     strexne r2, r1, [r8]
+t32_exclusive_end:
     movs r7, #20
     svc 0
     vmov.i32 q0, #1

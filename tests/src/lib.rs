@@ -1,8 +1,9 @@
 //! What the tests that need more than one program stand on: the test programs and their builds,
-//! ground truth from gdb, qemu-arm, and the command under test. The tests themselves are in
+//! ground truth from gdb, qemu-arm and the board, and the command under test. The tests themselves are in
 //! `tests/`, one named trial per case.
 
 pub mod backtrace;
+pub mod board;
 pub mod build;
 pub mod elf;
 pub mod memo;
@@ -11,4 +12,5 @@ pub mod program;
 pub mod qemu;
 pub mod report;
 pub mod truth;
+pub mod wire;
 pub mod workspace;

@@ -109,6 +109,32 @@ pub fn arm(program: &Path, arguments: &[&str]) -> Result<Truth> {
     creations(&out, Some(&sysroot)).with_context(|| format!("gdb-multiarch: {run}"))
 }
 
+/// Runs `program` on the board under the stub that listens on `port`, with gdb-multiarch connected to it. All
+/// files are in `sysroot`, the program too.
+pub fn board(program: &Path, sysroot: &Path, port: u16) -> Result<Truth> {
+    let folder = tempfile::tempdir()?;
+    let out = folder.path().join("truth.json");
+    let mut gdb = Command::new("gdb-multiarch");
+    gdb.args(["-nx", "-batch", "-x"])
+        .arg(workspace::file("gdb/settings.gdb"))
+        .args(["-ex", &format!("set sysroot {}", sysroot.display())])
+        .args([
+            "-ex",
+            &format!(
+                "set debug-file-directory {}/usr/lib/debug",
+                sysroot.display()
+            ),
+        ])
+        .args(["-ex", &format!("file {}", program.display())])
+        .args(["-ex", &format!("target remote 127.0.0.1:{port}")])
+        .arg("-x")
+        .arg(workspace::file("gdb/creations.py"))
+        .env("UNSPOOL_TRUTH", &out);
+    let run = process::run(&mut gdb, Duration::from_secs(300))?;
+    creations(&out, Some(&sysroot.display().to_string()))
+        .with_context(|| format!("gdb-multiarch: {run}"))
+}
+
 fn creations(file: &Path, sysroot: Option<&str>) -> Result<Truth> {
     let (stacks, exit) = read(file, sysroot)?;
     let creations = stacks

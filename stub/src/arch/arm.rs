@@ -110,7 +110,7 @@ pub(crate) fn place(
     read: &dyn Fn(u64, &mut [u8]) -> bool,
 ) -> (u64, usize) {
     let thumb = registers(general).is_some_and(|registers| registers.thumb());
-    next_pcs::place(address as u32 | u32::from(thumb), read)
+    next_pcs::whole(address as u32 | u32::from(thumb), read)
 }
 
 /// A slot can be anywhere: the way back is an absolute address.

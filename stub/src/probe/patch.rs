@@ -18,7 +18,7 @@ impl Patch {
         if memory.read(at, &mut original)? < ours.len() {
             return Err(Errno::EIO);
         }
-        memory.write(at, &ours)?;
+        memory.write_code(at, &ours)?;
         Ok(Patch { ours, original })
     }
 
@@ -46,13 +46,13 @@ impl Patch {
     /// Restores the program's bytes, unless the program itself has put others there since.
     pub(crate) fn lift(&self, memory: &Memory, at: u64) {
         if self.stands(memory, at) {
-            let _ = memory.write(at, &self.original);
+            let _ = memory.write_code(at, &self.original);
         }
     }
 
     /// The inverse of [`lift`](Self::lift). The page may be gone, and the program with it: then there is nothing to patch.
     pub(crate) fn replant(&self, memory: &Memory, at: u64) {
-        let _ = memory.write(at, &self.ours);
+        let _ = memory.write_code(at, &self.ours);
     }
 
     /// Shows the program's bytes in `bytes`, read from `address`, where ours stand from `at` on.

@@ -71,6 +71,22 @@ impl Memory {
         })
     }
 
+    /// Writes code that other threads may be executing: up to a word they see all of or nothing. The kernel
+    /// copies whole aligned words at once, and less byte by byte.
+    pub(crate) fn write_code(&self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let aligned = address & !3;
+        let offset = (address - aligned) as usize;
+        let mut word = [0; 4];
+        if let Some(room) = word.get(offset..offset + bytes.len()).map(<[u8]>::len)
+            && room < word.len()
+            && self.read(aligned, &mut word) == Ok(word.len())
+        {
+            word[offset..offset + bytes.len()].copy_from_slice(bytes);
+            return self.write(aligned, &word);
+        }
+        self.write(address, bytes)
+    }
+
     /// Writes all bytes, whatever the pages' protection.
     pub(crate) fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
         self.file

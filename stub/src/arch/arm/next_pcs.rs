@@ -21,7 +21,7 @@ pub(super) fn next_pcs(registers: &Registers, read: Read<'_>) -> Vec<Place> {
     // A handler's address is in the register as it was given, with the instruction set.
     let pc = registers.r[15] & if thumb { !1 } else { !3 };
     if pc >= KERNEL_HELPERS {
-        return vec![place(registers.r[14], read)];
+        return vec![place(registers.r[14])];
     }
     let Some(instruction) = fetch(pc, thumb, read) else {
         return Vec::new();
@@ -42,7 +42,7 @@ pub(super) fn next_pcs(registers: &Registers, read: Read<'_>) -> Vec<Place> {
         if let Some(to) =
             returns(&instruction, registers, read).or_else(|| target(&instruction, registers, read))
         {
-            return vec![place(to, read)];
+            return vec![place(to)];
         }
     }
     let it = match instruction.flow {
@@ -84,11 +84,20 @@ pub(super) fn advance(it: u8) -> u8 {
     }
 }
 
-/// A trap at an address whose lowest bit is the instruction set, of the kind that replaces a whole
-/// instruction: half of one could be skipped as if it were one.
-pub(super) fn place(to: u32, read: Read<'_>) -> Place {
+/// A trap at an address whose lowest bit is the instruction set. In T32 the halfword at which other threads
+/// cannot see half of it.
+fn place(to: u32) -> Place {
     if to & 1 == 0 {
-        return (u64::from(to & !3), 4);
+        (u64::from(to & !3), 4)
+    } else {
+        (u64::from(to & !1), 2)
+    }
+}
+
+/// A trap of the kind that replaces a whole instruction: in an IT block, half of one could be passed over as if it were one.
+pub(super) fn whole(to: u32, read: Read<'_>) -> Place {
+    if to & 1 == 0 {
+        return place(to);
     }
     let at = u64::from(to & !1);
     let mut first = [0; 2];
@@ -113,7 +122,7 @@ fn passed_over(
         let always = it >> 5 == 7;
         let wanted = always || flags.is_none_or(|flags| flags.passes(it >> 4));
         if wanted && !outcomes[outcome] {
-            places.push(place(at | u32::from(thumb), read));
+            places.push(whole(at | u32::from(thumb), read));
             outcomes[outcome] = true;
         }
         if always || places.len() == 2 || (wanted && flags.is_some()) {
@@ -125,7 +134,7 @@ fn passed_over(
         at = at.wrapping_add(instruction.size);
         it = advance(it);
     }
-    places.push(place(at | u32::from(thumb), read));
+    places.push(place(at | u32::from(thumb)));
     places
 }
 
@@ -146,7 +155,7 @@ fn sequence(at: u32, thumb: bool, mut it: u8, read: Read<'_>) -> Option<Vec<Plac
                 exits.retain(|exit| !(start..after).contains(exit));
                 let mut places = passed_over(after, thumb, advance(it), None, read);
                 for exit in exits {
-                    places.push(place(exit | u32::from(thumb), read));
+                    places.push(place(exit | u32::from(thumb)));
                 }
                 places.sort_unstable();
                 places.dedup();

@@ -1,0 +1,257 @@
+//! The board: one virtual machine with an ARM Linux kernel of its own, booted by `qemu/board.sh` when the first
+//! trial needs it and shared by all; it goes when this process does.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+
+use crate::process;
+use crate::workspace;
+
+/// How long anything on the board may take: it is emulated, and shares two processors with the tests.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// A machine to boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Machine {
+    /// Cortex-A15, Debian armhf.
+    Arm,
+    /// Cortex-A72, Debian arm64.
+    Arm64,
+}
+
+/// A booted board.
+#[derive(Debug)]
+pub struct Board {
+    shell: u16,
+    put: u16,
+    monitor: Mutex<UnixStream>,
+    /// The other end of its second serial port.
+    pub serial: String,
+    /// Its end is the board's: the script waits for its standard input to close.
+    _script: Child,
+}
+
+/// A stub (or another server) that listens on the board.
+#[derive(Debug)]
+pub struct Server {
+    board: &'static Board,
+    /// Its port on this machine's loopback.
+    pub port: u16,
+    pid: u32,
+    output: Option<std::thread::JoinHandle<String>>,
+}
+
+/// The board, booted on first use.
+pub fn get(machine: Machine) -> Result<&'static Board> {
+    static ARM: OnceLock<Result<Board, String>> = OnceLock::new();
+    static ARM64: OnceLock<Result<Board, String>> = OnceLock::new();
+    let (cell, name) = match machine {
+        Machine::Arm => (&ARM, "arm"),
+        Machine::Arm64 => (&ARM64, "arm64"),
+    };
+    cell.get_or_init(|| boot(name).map_err(|error| format!("{error:#}")))
+        .as_ref()
+        .map_err(|error| anyhow!("the {name} board: {error}"))
+}
+
+fn boot(name: &str) -> Result<Board> {
+    let script = || {
+        let mut command = Command::new(workspace::root().join("qemu/board.sh"));
+        command
+            .arg(name)
+            .env("CARGO_TARGET_DIR", workspace::target_directory());
+        command
+    };
+    // Apart, because it takes long the first time and its messages matter.
+    process::run(script().arg("--build"), Duration::from_secs(1200))?.success()?;
+    let mut child = process::start(
+        script()
+            .arg("--headless")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit()),
+    )?;
+    let mut lines = BufReader::new(child.stdout.take().context("piped")?).lines();
+    let mut place = |name: &str| -> Result<String> {
+        let line = lines.next().context("the board's script ended")??;
+        let value = line
+            .strip_prefix(name)
+            .with_context(|| format!("expected '{name}', the script says '{line}'"))?;
+        Ok(value.trim().to_owned())
+    };
+    place("gdb")?;
+    let (shell, put) = (place("shell")?.parse()?, place("put")?.parse()?);
+    let serial = place("serial")?;
+    let monitor = UnixStream::connect(place("monitor")?)?;
+    monitor.set_read_timeout(Some(LIMIT))?;
+    let console = place("console")?;
+    let board = Board {
+        shell,
+        put,
+        monitor: Mutex::new(monitor),
+        serial,
+        _script: child,
+    };
+    let deadline = Instant::now() + LIMIT;
+    while !board.answers() {
+        let console = || std::fs::read_to_string(&console).unwrap_or_default();
+        ensure!(
+            Instant::now() < deadline,
+            "does not boot; its console says:\n{}",
+            console()
+        );
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Ok(board)
+}
+
+impl Board {
+    /// Whether the shell's port is served yet.
+    fn answers(&self) -> bool {
+        let attempt = || -> Result<String> {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.shell))?;
+            stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+            stream.write_all(b"echo here\n")?;
+            stream.shutdown(Shutdown::Write)?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text)?;
+            Ok(text)
+        };
+        attempt().is_ok_and(|text| text == "here\n")
+    }
+
+    /// Runs a script; its standard output and error.
+    pub fn shell(&self, script: &str) -> Result<String> {
+        let mut stream = self.open_shell(script)?;
+        stream.shutdown(Shutdown::Write)?;
+        let mut text = Vec::new();
+        stream
+            .read_to_end(&mut text)
+            .with_context(|| format!("on the board: {script}"))?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn open_shell(&self, script: &str) -> Result<TcpStream> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.shell))?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.write_all(format!("{script}\n").as_bytes())?;
+        Ok(stream)
+    }
+
+    /// Copies a file to a directory of the board under its own name; its path there.
+    pub fn put(&self, file: &Path, directory: &str) -> Result<String> {
+        let name = file
+            .file_name()
+            .context("a file")?
+            .to_string_lossy()
+            .into_owned();
+        let inside = directory.trim_start_matches('/');
+        let mut tar = Command::new("tar");
+        tar.args(["-c", "--dereference", "-C"])
+            .arg(file.parent().unwrap_or(Path::new(".")))
+            .arg(format!("--transform=s,^,{inside}/,"))
+            .arg(&name);
+        let archive = process::run(&mut tar, LIMIT)?.success()?.stdout;
+        let mut stream = TcpStream::connect(("127.0.0.1", self.put))?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.write_all(&archive)?;
+        stream.shutdown(Shutdown::Write)?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        ensure!(
+            answer == "done\n",
+            "putting {name} on the board: {answer:?}"
+        );
+        Ok(format!("{directory}/{name}"))
+    }
+
+    /// Starts a server by this command line, in which port 0 is any, and waits until it listens.
+    pub fn serve(&'static self, command: &str) -> Result<Server> {
+        let stream = self.open_shell(&format!("echo $$; exec {command}"))?;
+        let mut lines = BufReader::new(stream);
+        let mut seen = Vec::new();
+        let guest: u16 = loop {
+            let mut line = String::new();
+            if lines.read_line(&mut line)? == 0 {
+                bail!("'{command}' ended before it listened: {seen:?}");
+            }
+            if let Some(port) = line.trim().strip_prefix("Listening on port ") {
+                break port.parse()?;
+            }
+            seen.push(line);
+        };
+        let pid = seen.first().context("no process id")?.trim().parse()?;
+        // The program may be silent for as long as its debugger takes.
+        lines.get_ref().set_read_timeout(None)?;
+        let output = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            let _ = lines.read_to_end(&mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        let port = self.forward(guest)?;
+        Ok(Server {
+            board: self,
+            port,
+            pid,
+            output: Some(output),
+        })
+    }
+
+    /// Has a port of this machine's loopback lead to one of the board's.
+    pub fn forward(&self, guest: u16) -> Result<u16> {
+        let mut monitor = self.monitor.lock().unwrap_or_else(|held| held.into_inner());
+        monitor.write_all(format!("hostfwd_add net tcp:127.0.0.1:0-:{guest}\n").as_bytes())?;
+        monitor.write_all(b"info usernet\nprint 4242\n")?;
+        let mut text = String::new();
+        let mut buffer = [0; 65536];
+        // All has come when the last command, an echo, is answered.
+        while !text.contains("0x1092") {
+            let got = monitor.read(&mut buffer)?;
+            ensure!(got > 0, "qemu's monitor is closed");
+            text.push_str(&String::from_utf8_lossy(&buffer[..got]));
+        }
+        // TCP[HOST_FORWARD]  12       127.0.0.1 40123       10.0.2.15  1234     0     0
+        text.lines()
+            .filter_map(|line| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let there = words.first()?.starts_with("TCP[HOST_FORWARD]")
+                    && words.get(5)?.parse() == Ok(guest);
+                words.get(3).filter(|_| there)?.parse().ok()
+            })
+            .next_back()
+            .with_context(|| format!("qemu forwards nothing to port {guest}: {text}"))
+    }
+}
+
+impl Server {
+    /// Where clients connect to.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Waits for its end; what it and the program wrote.
+    pub fn finish(mut self) -> Result<String> {
+        let output = self.output.take().context("not finished yet")?;
+        process::wait_until("the server on the board ends", LIMIT, || {
+            output.is_finished()
+        })?;
+        output
+            .join()
+            .map_err(|_| anyhow!("the reader of its output"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.output.is_some() {
+            let _ = self.board.shell(&format!("kill -9 {}", self.pid));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! A raw client of the GDB remote protocol, for what a test must say packet by packet. On purpose not the
+//! project's own crate: a misunderstanding there must not hide one in the stub.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// A connection on which acknowledgements are switched off.
+#[derive(Debug)]
+pub struct Wire<S> {
+    stream: S,
+    buffer: Vec<u8>,
+}
+
+/// A stop reply, taken apart.
+#[derive(Debug)]
+pub struct Stop {
+    /// As it stood on the wire.
+    pub text: String,
+    /// The thread that stopped.
+    pub tid: u32,
+    /// Its process.
+    pub pid: u32,
+}
+
+impl Wire<TcpStream> {
+    /// Connects and says hello.
+    pub fn connect(port: u16) -> Result<Self> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        Self::hello(stream)
+    }
+}
+
+impl<S: Read + Write> Wire<S> {
+    /// Says hello on a connection that is there.
+    pub fn hello(stream: S) -> Result<Self> {
+        let mut wire = Self {
+            stream,
+            buffer: Vec::new(),
+        };
+        wire.ask("qSupported:multiprocess+;swbreak+;no-resumed+")?;
+        let answer = wire.ask("QStartNoAckMode")?;
+        ensure!(answer == "OK", "QStartNoAckMode: {answer}");
+        wire.stream.write_all(b"+")?;
+        Ok(wire)
+    }
+
+    /// Sends a packet and returns the answer's body.
+    pub fn ask(&mut self, body: &str) -> Result<String> {
+        self.send(body)?;
+        self.receive().with_context(|| format!("after {body}"))
+    }
+
+    /// Sends a packet.
+    pub fn send(&mut self, body: &str) -> Result<()> {
+        let sum = body.bytes().fold(0u8, u8::wrapping_add);
+        Ok(self
+            .stream
+            .write_all(format!("${body}#{sum:02x}").as_bytes())?)
+    }
+
+    /// Sends an interrupt.
+    pub fn interrupt(&mut self) -> Result<()> {
+        Ok(self.stream.write_all(&[3])?)
+    }
+
+    /// The next packet's body, as text.
+    pub fn receive(&mut self) -> Result<String> {
+        loop {
+            let start = self.buffer.iter().position(|byte| *byte == b'$');
+            let end = self.buffer.iter().position(|byte| *byte == b'#');
+            if let (Some(start), Some(end)) = (start, end)
+                && self.buffer.len() >= end + 3
+            {
+                let body = String::from_utf8_lossy(&self.buffer[start + 1..end]).into_owned();
+                self.buffer.drain(..end + 3);
+                return Ok(body);
+            }
+            let mut chunk = [0; 65536];
+            let got = self.stream.read(&mut chunk)?;
+            if got == 0 {
+                bail!("the server is gone");
+            }
+            self.buffer.extend_from_slice(&chunk[..got]);
+        }
+    }
+
+    /// Resumes by this packet; the stop that follows, or the text of an end (`W...`).
+    pub fn go(&mut self, packet: &str) -> Result<Result<Stop, String>> {
+        let text = self.ask(packet)?;
+        if !text.starts_with('T') {
+            return Ok(Err(text));
+        }
+        let (pid, tid) = field(&text, "thread")
+            .and_then(|id| id.strip_prefix('p')?.split_once('.'))
+            .with_context(|| format!("no thread in {text}"))?;
+        let number = |digits| u32::from_str_radix(digits, 16);
+        let (pid, tid) = (number(pid)?, number(tid)?);
+        Ok(Ok(Stop { text, tid, pid }))
+    }
+}
+
+impl Stop {
+    /// A 32-bit register that was sent along.
+    pub fn register(&self, number: u32) -> Option<u32> {
+        let digits = field(&self.text, &format!("{number:02x}"))?;
+        u32::from_str_radix(digits, 16).ok().map(u32::swap_bytes)
+    }
+
+    /// Whether it is a breakpoint.
+    pub fn is_breakpoint(&self) -> bool {
+        self.text.starts_with("T05swbreak:")
+    }
+}
+
+fn field<'a>(reply: &'a str, name: &str) -> Option<&'a str> {
+    reply[3..].split(';').find_map(|field| {
+        let (key, value) = field.split_once(':')?;
+        (key == name).then_some(value)
+    })
+}

@@ -1,0 +1,89 @@
+//! What `unspool record` says of a program on the board is what gdb-multiarch says through the same stub.
+
+use anyhow::{Result, anyhow, ensure};
+use libtest_mimic::Trial;
+
+use unspool_tests::backtrace::{self, Depth};
+use unspool_tests::build::{Build, Compiler, Link, Tables, Target};
+use unspool_tests::program::{Program, program};
+use unspool_tests::report;
+use unspool_tests::truth;
+
+use super::{arm, place};
+
+pub(super) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (name, target, tables) in [
+        ("pool", Target::A32, Tables::Unwind),
+        ("pool", Target::T32, Tables::Unwind),
+        ("pool", Target::A32, Tables::None),
+        ("pool", Target::T32, Tables::None),
+        ("nest", Target::A32, Tables::None),
+        ("nest", Target::T32, Tables::Unwind),
+        ("shortlived", Target::T32, Tables::None),
+        ("detached", Target::A32, Tables::Unwind),
+        ("detached", Target::T32, Tables::None),
+    ] {
+        let build = Build {
+            program: name,
+            compiler: Compiler::Gcc,
+            target,
+            level: 2,
+            link: Link::Pie,
+            tables,
+        };
+        let case = format!("creation::{name}::{}", build.name());
+        trials.push(super::trial(&case, move || check(program(name), build)));
+    }
+    trials
+}
+
+/// The build as it is, then stripped, both against what gdb sees in the one with symbols.
+fn check(program: &'static Program, build: Build) -> Result<()> {
+    let built = build.built(program)?;
+    let placed = place(&built.program)?;
+    let server = arm()?.serve(&format!("unspool-stub --once 0.0.0.0:0 {}", placed.there))?;
+    let truth = truth::board(&placed.here, placed.sysroot.path(), server.port)?;
+    let output = server.finish()?;
+    ensure!(
+        truth.exit == Some(0) && truth.creations.len() == program.threads,
+        "under gdb it ends with {:?} and creates {} threads of {}: {output}",
+        truth.exit,
+        truth.creations.len(),
+        program.threads
+    );
+    for (file, depth) in [
+        (&built.program, Depth::Source),
+        (&built.stripped, Depth::Addresses),
+    ] {
+        let placed = place(file)?;
+        let server = arm()?.serve(&format!("unspool-stub --once 0.0.0.0:0 {}", placed.there))?;
+        let folder = tempfile::tempdir()?;
+        let capture = folder.path().join("capture");
+        let sysroot = placed.sysroot.path().display().to_string();
+        let run = report::record(
+            &capture,
+            &["--sysroot", &sysroot, "--connect", &server.address()],
+            &[],
+        )?
+        .success()?;
+        let output = server.finish()?;
+        ensure!(
+            output.contains(&format!("\n{}: ", program.name)),
+            "the program wrote {output:?}\n{run}"
+        );
+        let report = report::report(&capture, &["--sysroot", &sysroot])?;
+        backtrace::compare(&truth.creations, &report.creations(), depth)
+            .and_then(|()| ends(program, &report))
+            .map_err(|error| anyhow!("{error:#}\nnotes: {:?}\n{run}", report.notes))?;
+    }
+    Ok(())
+}
+
+fn ends(program: &Program, report: &report::Report) -> Result<()> {
+    for (end, count) in program.ends {
+        let seen = report.created().filter(|thread| thread.end == *end).count();
+        ensure!(seen == *count, "{count} threads are {end}, {seen} say so");
+    }
+    Ok(())
+}

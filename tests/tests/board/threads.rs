@@ -1,0 +1,201 @@
+//! Many threads on two processors: none slips past a breakpoint, none is lost; and what is let go has
+//! its own instructions again.
+
+use anyhow::{Context, Result, bail, ensure};
+use libtest_mimic::Trial;
+
+use unspool_tests::wire::Wire;
+
+use super::{address, arm, compile};
+
+pub(super) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (name, flag, kind) in [("a32", "-marm", 4), ("t32", "-mthumb", 2)] {
+        trials.push(super::trial(
+            &format!("threads::one_function-{name}"),
+            move || one_function(flag, kind),
+        ));
+        trials.push(super::trial(
+            &format!("threads::that_come_and_go-{name}"),
+            move || that_come_and_go(flag, kind),
+        ));
+        trials.push(super::trial(
+            &format!("threads::step_beside_others-{name}"),
+            move || step_beside_others(flag, kind),
+        ));
+        trials.push(super::trial(&format!("detach-{name}"), move || {
+            detach(flag, kind)
+        }));
+    }
+    trials.push(super::trial("interrupt_and_kill", interrupt_and_kill));
+    trials
+}
+
+/// Eight threads through one breakpoint, in a tight loop.
+fn one_function(flag: &str, kind: u32) -> Result<()> {
+    let (program, _folder) = compile("stub/tests/programs/hits.c", &["-no-pie", flag])?;
+    let hit = address(&program, "hit")?;
+    let there = arm()?.put(&program, &format!("/tmp/hits{flag}"))?;
+    let server = arm()?.serve(&format!("unspool-stub --once 0.0.0.0:0 {there} 8 60"))?;
+    let mut wire = Wire::connect(server.port)?;
+    wire.ask(&format!("Z0,{hit:x},{kind}"))?;
+    let mut hits = 0;
+    let end = loop {
+        match wire.go("vCont;c")? {
+            Ok(stop) => {
+                ensure!(
+                    stop.is_breakpoint() && stop.register(15) == Some(hit),
+                    "{}",
+                    stop.text
+                );
+                hits += 1;
+            }
+            Err(end) => break end,
+        }
+    };
+    ensure!(
+        end.starts_with("W00") && hits == 480,
+        "{hits} hits, then {end}"
+    );
+    drop(wire);
+    let output = server.finish()?;
+    ensure!(output.contains("total 480\n"), "{output}");
+    Ok(())
+}
+
+/// Every thread hits a breakpoint as its first act and is gone after it.
+fn that_come_and_go(flag: &str, kind: u32) -> Result<()> {
+    let (program, _folder) = compile("stub/tests/programs/churn.c", &["-no-pie", flag])?;
+    let life = address(&program, "short_life")?;
+    let there = arm()?.put(&program, &format!("/tmp/churn{flag}"))?;
+    let server = arm()?.serve(&format!("unspool-stub --once 0.0.0.0:0 {there} 60"))?;
+    let mut wire = Wire::connect(server.port)?;
+    wire.ask(&format!("Z0,{life:x},{kind}"))?;
+    let mut hits = 0;
+    let end = loop {
+        match wire.go("vCont;c")? {
+            Ok(stop) => {
+                ensure!(stop.is_breakpoint(), "{}", stop.text);
+                hits += 1;
+            }
+            Err(end) => break end,
+        }
+    };
+    ensure!(
+        end.starts_with("W00") && hits == 240,
+        "{hits} hits, then {end}"
+    );
+    drop(wire);
+    let output = server.finish()?;
+    ensure!(output.contains("lived 240\n"), "{output}");
+    Ok(())
+}
+
+/// One thread is stepped while the others run through the same instructions, and so into the traps that end
+/// its steps.
+fn step_beside_others(flag: &str, kind: u32) -> Result<()> {
+    let (program, _folder) = compile("stub/tests/programs/hits.c", &["-no-pie", flag])?;
+    let hit = address(&program, "hit")?;
+    let there = arm()?.put(&program, &format!("/tmp/beside{flag}"))?;
+    let server = arm()?.serve(&format!("unspool-stub --once 0.0.0.0:0 {there} 4 3000000"))?;
+    let mut wire = Wire::connect(server.port)?;
+    wire.ask(&format!("Z0,{hit:x},{kind}"))?;
+    let Ok(first) = wire.go("vCont;c")? else {
+        bail!("it ends before it begins");
+    };
+    wire.ask(&format!("z0,{hit:x},{kind}"))?;
+    let thread = format!("p{:x}.{:x}", first.pid, first.tid);
+    let mut pcs = Vec::new();
+    for _ in 0..200 {
+        match wire.go(&format!("vCont;s:{thread};c"))? {
+            Ok(stop) => {
+                ensure!(
+                    stop.tid == first.tid && stop.text.starts_with("T05"),
+                    "{}",
+                    stop.text
+                );
+                pcs.push(stop.register(15).context("pc")?);
+            }
+            Err(end) => bail!("while it is stepped: {end}"),
+        }
+    }
+    let rounds = pcs.iter().filter(|pc| **pc == hit).count();
+    ensure!(rounds >= 10, "{rounds} calls in 200 steps: {pcs:x?}");
+    let Err(end) = wire.go("vCont;c")? else {
+        bail!("a stop that nobody asked for");
+    };
+    ensure!(end.starts_with("W00"), "{end}");
+    drop(wire);
+    let output = server.finish()?;
+    ensure!(output.contains("total 12000000\n"), "{output}");
+    Ok(())
+}
+
+/// Attached, stopped at breakpoints, let go: the text in memory is the file's, the sum the program's own.
+fn detach(flag: &str, kind: u32) -> Result<()> {
+    let (program, _folder) = compile("stub/tests/programs/hits.c", &["-no-pie", flag])?;
+    let (hit, work) = (address(&program, "hit")?, address(&program, "work")?);
+    let there = arm()?.put(&program, &format!("/tmp/detach{flag}"))?;
+    let target = arm()?.shell(&format!(
+        "{there} 4 20000000 </dev/null >{there}.out 2>&1 & echo $!"
+    ))?;
+    let target: u32 = target.trim().parse().with_context(|| target.clone())?;
+    let text = |_: ()| {
+        arm()?.shell(&format!(
+            "dd if=/proc/{target}/mem bs=16 skip={} count=16 2>/dev/null | xxd",
+            work >> 4
+        ))
+    };
+    let before = text(())?;
+    ensure!(before.lines().count() == 16, "{before}");
+
+    let server = arm()?.serve(&format!("unspool-stub --once --attach 0.0.0.0:0 {target}"))?;
+    let mut wire = Wire::connect(server.port)?;
+    for at in [hit, work] {
+        let answer = wire.ask(&format!("Z0,{at:x},{kind}"))?;
+        ensure!(answer == "OK", "{answer}");
+    }
+    for _ in 0..20 {
+        let Ok(stop) = wire.go("vCont;c")? else {
+            bail!("it has ended too early");
+        };
+        ensure!(stop.is_breakpoint(), "{}", stop.text);
+    }
+    ensure!(text(())? != before, "no trap is there to be taken out");
+    let answer = wire.ask(&format!("D;{target:x}"))?;
+    ensure!(answer == "OK", "{answer}");
+    let after = text(())?;
+    ensure!(after == before, "before:\n{before}\nafter:\n{after}");
+    server.finish()?;
+    let done = arm()?.shell(&format!(
+        "while kill -0 {target} 2>/dev/null; do sleep 0.1; done; cat {there}.out"
+    ))?;
+    ensure!(done == "total 80000000\n", "after the detach: {done:?}");
+    Ok(())
+}
+
+fn interrupt_and_kill() -> Result<()> {
+    let (program, _folder) = compile("stub/tests/programs/hits.c", &["-no-pie"])?;
+    let there = arm()?.put(&program, "/tmp/interrupt")?;
+    let server = arm()?.serve(&format!(
+        "unspool-stub --once 0.0.0.0:0 {there} 4 2000000000"
+    ))?;
+    let mut wire = Wire::connect(server.port)?;
+    let mut pid = 0;
+    for _ in 0..10 {
+        wire.send("vCont;c")?;
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        wire.interrupt()?;
+        let stop = wire.receive()?;
+        ensure!(stop.starts_with("T02"), "{stop}");
+        let threads = wire.ask("qfThreadInfo")?;
+        let first = threads.trim_start_matches("mp").split('.').next();
+        pid = u32::from_str_radix(first.context("a process")?, 16)?;
+    }
+    let answer = wire.ask(&format!("vKill;{pid:x}"))?;
+    ensure!(answer == "OK", "{answer}");
+    server.finish()?;
+    let gone = arm()?.shell(&format!("[ -e /proc/{pid} ] || echo gone"))?;
+    ensure!(gone == "gone\n", "it is still there");
+    Ok(())
+}
