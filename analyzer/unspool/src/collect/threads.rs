@@ -106,16 +106,18 @@ impl Threads {
 
     /// Notes the name a thread has now, if it is another than before.
     pub(super) fn rename(&mut self, sink: &mut Sink, tid: u64, name: String) {
+        let now = sink.now_ns();
+        self.renamed_at(sink, tid, now, name);
+    }
+
+    /// Notes the name a thread got then, if it is another than before.
+    pub(super) fn renamed_at(&mut self, sink: &mut Sink, tid: u64, time_ns: u64, name: String) {
         if let Some(thread) = self.live.get_mut(&tid)
             && !name.is_empty()
             && thread.name != name
         {
             thread.name.clone_from(&name);
-            sink.record(ThreadName {
-                tid,
-                name,
-                time_ns: sink.now_ns(),
-            });
+            sink.record(ThreadName { tid, name, time_ns });
         }
     }
 

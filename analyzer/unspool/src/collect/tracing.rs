@@ -152,7 +152,7 @@ impl Recorder {
                 ..
             } => {
                 let name = frame.memory.into_iter().next().map(|(_, bytes)| bytes);
-                self.named(thread, &registers, name);
+                self.named(thread, time_ns, &registers, name);
             }
             Planted {
                 purpose: Purpose::Probe { id, kind },
@@ -162,7 +162,13 @@ impl Recorder {
         }
     }
 
-    fn named(&mut self, thread: ThreadId, registers: &Registers, name: Option<Vec<u8>>) {
+    fn named(
+        &mut self,
+        thread: ThreadId,
+        time_ns: u64,
+        registers: &Registers,
+        name: Option<Vec<u8>>,
+    ) {
         let end = |bytes: &[u8]| bytes.iter().position(|byte| *byte == 0);
         let name = name.and_then(|bytes| {
             let end = end(&bytes)?;
@@ -171,7 +177,9 @@ impl Recorder {
         if let Some(name) = name
             && hits::names_itself(&self.session.abi, registers)
         {
-            self.threads.rename(&mut self.sink, thread.tid, name);
+            // Then, and not now: it may have ended meanwhile.
+            self.threads
+                .renamed_at(&mut self.sink, thread.tid, time_ns, name);
         }
     }
 
