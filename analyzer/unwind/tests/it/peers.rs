@@ -110,6 +110,29 @@ fn x86_64() {
     assert_eq!(unexplained, 0);
 }
 
+/// New threads at their very first instructions, and who made them: rare among the stops above, and without call frame
+/// information.
+#[test]
+fn births() {
+    need(&["gcc"]);
+    let directory = Scratch::new("peers-births");
+    let libunwind = libunwind::compile(directory.path());
+    let program = compile(directory.path(), "gcc", "births.c", &["-O2", "-pthread"]);
+    let program = program.to_str().expect("a plain path");
+    let mut process = traced::Process::start(program, &[], directory.path());
+    let mut unwinders = Unwinders::new(process.arch(), Some(&libunwind));
+    let mut tally = Tally::default();
+    for _ in 0..5 {
+        for snapshot in process.birth(12) {
+            let (ours, _) = unwinders.unwind(&snapshot);
+            assert!(ours.end.is_complete(), "{ours:x?}");
+            tally.add(&snapshot, &mut unwinders);
+        }
+    }
+    tally.print("births");
+    assert_eq!(tally.unexplained(), 0);
+}
+
 /// The kernel's own library.
 #[test]
 fn vdso() {

@@ -53,6 +53,10 @@ pub(crate) struct Process {
     modules: Modules,
     scratch: PathBuf,
     random: Random,
+    /// Its first thread stops where it starts another.
+    followed: bool,
+    /// The thread held at its first instructions.
+    newborn: Option<Pid>,
 }
 
 impl Process {
@@ -69,6 +73,8 @@ impl Process {
             modules: Modules::default(),
             scratch: scratch.into(),
             random: Random(0x2545_f491_4f6c_dd1d),
+            followed: false,
+            newborn: None,
         }
     }
 
@@ -110,6 +116,40 @@ impl Process {
         snapshot
     }
 
+    /// Its first thread starts another: both, at each of their first `count` instructions from there.
+    pub(crate) fn birth(&mut self, count: usize) -> Vec<Snapshot> {
+        let parent = Pid::from_raw(self.child.id() as i32);
+        if self.followed {
+            ptrace::cont(parent, None).expect("go on");
+        } else {
+            let options = ptrace::Options::PTRACE_O_TRACECLONE;
+            ptrace::seize(parent, options).expect("seize");
+            self.followed = true;
+        }
+        let clone = ptrace::Event::PTRACE_EVENT_CLONE as i32;
+        match wait(parent) {
+            WaitStatus::PtraceEvent(_, _, event) if event == clone => {}
+            status => panic!("a new thread was expected: {status:?}"),
+        }
+        let child = ptrace::getevent(parent).expect("the new thread");
+        let child = Pid::from_raw(child as i32);
+        self.newborn = Some(child);
+        // The kernel stops it before its first instruction.
+        wait(child);
+        let mut snapshots = Vec::new();
+        for thread in [parent, child] {
+            for _ in 0..count {
+                snapshots.push(self.snapshot(thread).expect("a stopped thread"));
+                ptrace::step(thread, None).expect("step");
+                wait(thread);
+            }
+        }
+        // Its parent stays where it is, so that it makes no thread that nobody waits for.
+        ptrace::detach(child, None).expect("detach");
+        self.newborn = None;
+        snapshots
+    }
+
     fn snapshot(&mut self, thread: Pid) -> Option<Snapshot> {
         let r = ptrace::getregs(thread).ok()?;
         let pid = self.child.id();
@@ -145,9 +185,17 @@ impl Process {
     }
 }
 
+fn wait(thread: Pid) -> WaitStatus {
+    waitpid(thread, Some(WaitPidFlag::__WALL)).expect("a stop")
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
+        // Its end is not told before that of a thread whose tracer we are.
+        if let Some(thread) = self.newborn {
+            let _ = waitpid(thread, Some(WaitPidFlag::__WALL));
+        }
         let _ = self.child.wait();
     }
 }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use unspool_image::Arch;
-use unspool_unwind::{ModuleMap, Place, Provenance, Row, Stack};
+use unspool_unwind::{Frame, ModuleMap, Place, Provenance, Row, Source, Stack, StackEnd};
 
 use super::unwinders::Found;
 
@@ -21,6 +21,10 @@ pub(crate) enum Verdict {
     /// There is no call frame information at the address: pieces of `clone3` between its FDEs, `_init`. libunwind stops; we
     /// know the code.
     NoCfi,
+    /// The same, at the end of the stack: a new thread at its first instructions behind `clone3`'s system call, where its
+    /// return address is 0. libunwind, which tries the registers of the thread's maker as a frame, goes on with addresses
+    /// in no module, one of them for ever.
+    AstrayWithoutCfi,
     /// `_start` has no caller. At its first instructions a peer takes what lies on the stack there, the number of arguments,
     /// for a return address.
     BehindStart,
@@ -37,6 +41,9 @@ impl fmt::Display for Verdict {
                 "goes by the wrong CFA of _dl_runtime_resolve, and astray behind its caller"
             }
             Verdict::NoCfi => "stops where there is no CFI (we analyse the code)",
+            Verdict::AstrayWithoutCfi => {
+                "goes on in no module where there is no CFI (the stack ends there)"
+            }
             Verdict::BehindStart => "finds a caller of _start in no module",
             Verdict::Unexplained => "unexplained",
         })
@@ -56,6 +63,16 @@ pub(crate) fn judge(modules: &ModuleMap, ours: &Stack, peer: &Found) -> Option<V
         return Some(Verdict::BehindStart);
     }
     if modules.arch() == Arch::X86_64 {
+        if let Some(invented) = peer.pcs.strip_prefix(&pcs[..])
+            && ours.end == StackEnd::NullReturn
+            && ours
+                .frames
+                .last()
+                .is_some_and(|last| !has_cfi(modules, last))
+            && invented.iter().all(|&pc| modules.find(pc).is_none())
+        {
+            return Some(Verdict::AstrayWithoutCfi);
+        }
         let next = ours.frames.get(peer.pcs.len());
         let stopped = pcs.starts_with(&peer.pcs) && ours.end.is_complete();
         let known = next.is_some_and(|frame| frame.provenance == Provenance::Code);
@@ -86,6 +103,13 @@ pub(crate) fn judge(modules: &ModuleMap, ours: &Stack, peer: &Found) -> Option<V
     } else {
         Verdict::Unexplained
     })
+}
+
+fn has_cfi(modules: &ModuleMap, frame: &Frame) -> bool {
+    modules
+        .find(frame.address_for_lookup)
+        .and_then(|(module, svma)| module.table.lookup_from(Source::Cfi, svma))
+        .is_some()
 }
 
 /// Whether the return address is where no frame has it.
