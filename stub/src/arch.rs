@@ -21,9 +21,9 @@ cfg_select! {
 }
 
 pub(crate) use machine::{
-    CAN_STEP, EXPEDITED, NAME, PC, SETS, SLOT_REACH, SP, THREAD_POINTER, TRAP_ADVANCE, Word,
-    before_write, can_watch, displace, emulate, is_system_call, is_trap_report, may_displace,
-    next_places, place, system_call, trap, triggered, watch,
+    CAN_STEP, EXPEDITED, NAME, PC, SETS, SLOT_REACH, SP, THREAD_POINTER, TLS_BELOW_POINTER,
+    TRAP_ADVANCE, Word, before_write, can_watch, displace, emulate, is_system_call, is_trap_report,
+    may_displace, next_places, place, system_call, trap, triggered, watch,
 };
 pub(crate) use table::{Register, layout};
 

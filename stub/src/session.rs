@@ -7,6 +7,7 @@ mod notices;
 mod signal;
 mod stop_reply;
 mod stub;
+mod thread_db;
 mod trace_notice;
 mod xml;
 
@@ -24,6 +25,7 @@ use front::Answer;
 use notices::Notices;
 use stop_reply::Dialect;
 use stub::Stub;
+use thread_db::ThreadDb;
 
 /// What the conversation has come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +67,8 @@ pub(crate) struct Session {
     frame: Option<usize>,
     /// Tracepoints or variables that are being read.
     upload: VecDeque<Vec<u8>>,
+    /// What the client knows of the program's libc.
+    thread_db: ThreadDb,
     outcome: Option<Outcome>,
 }
 
@@ -87,6 +91,7 @@ impl Session {
             notices: Notices::default(),
             frame: None,
             upload: VecDeque::new(),
+            thread_db: ThreadDb::default(),
             outcome: None,
         }
     }

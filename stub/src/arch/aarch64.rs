@@ -33,6 +33,8 @@ pub(crate) const SETS: &[Set] = &[
 pub(crate) const PC: usize = 32;
 /// The number of the register that points to a thread's own data: tpidr.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(68);
+/// Whether thread-local data lies below what that register points to (ELF Handling for TLS, variant II).
+pub(crate) const TLS_BELOW_POINTER: bool = false;
 /// The stack pointer's number.
 pub(crate) const SP: usize = 31;
 /// Registers sent along with every stop: x29, x30, sp, pc.

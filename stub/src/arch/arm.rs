@@ -37,6 +37,8 @@ pub(crate) const SETS: &[Set] = &[
 pub(crate) const PC: usize = 15;
 /// The number of the register that points to a thread's own data: tpidruro.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(59);
+/// Whether thread-local data lies below what that register points to (ELF Handling for TLS, variant II).
+pub(crate) const TLS_BELOW_POINTER: bool = false;
 /// The stack pointer's number.
 pub(crate) const SP: usize = 13;
 /// Registers sent along with every stop: r7, r11, sp, lr, pc, cpsr.

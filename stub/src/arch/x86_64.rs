@@ -32,6 +32,8 @@ pub(crate) const SETS: &[Set] = &[
 pub(crate) const PC: usize = 16;
 /// The number of the register that points to a thread's own data: fs_base.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(58);
+/// Whether thread-local data lies below what that register points to (ELF Handling for TLS, variant II).
+pub(crate) const TLS_BELOW_POINTER: bool = true;
 /// The stack pointer's number.
 pub(crate) const SP: usize = 7;
 /// Registers sent along with every stop: rbp, rsp, rip.

@@ -33,6 +33,7 @@ mod thread_events;
 mod thread_list;
 mod thread_log;
 mod threads;
+mod tls_address;
 mod trace;
 
 use super::Session;
@@ -106,6 +107,7 @@ const PACKETS: &[(&str, Handler)] = &[
     ("p", read_registers::one),
     ("qAttached", attached::answer),
     ("qCRC:", crc::answer),
+    ("qGetTLSAddr:", tls_address::answer),
     ("qRcmd,", monitor::answer),
     ("qSearch:memory:", search::answer),
     ("qSupported", supported::answer),

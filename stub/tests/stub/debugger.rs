@@ -310,3 +310,32 @@ fn signals_and_exec() {
         &["is executing new program", "again", "exited with code 011"],
     );
 }
+
+#[test]
+fn thread_local_variables() {
+    let program = build("tls", &["-O0", "-ldl"]);
+    let library = build("tls_library", &["-shared", "-fPIC"]);
+    let text = gdb(
+        &program,
+        &format!(
+            "target remote | {STUB} - {} {}\nbreak meet\ncontinue\n\
+             thread apply 1-3 print own\nthread apply 1-3 print mine\n\
+             set scheduler-locking on\nthread apply 1-3 print place() == &mine\n\
+             set scheduler-locking off\ndelete\ncontinue\n",
+            program.display(),
+            library.display()
+        ),
+    );
+    let printed = |line: &str| line.strip_prefix('$')?.split_once(" = ")?.1.parse().ok();
+    let mut values: Vec<i32> = text.lines().filter_map(printed).collect();
+    assert_eq!(values.len(), 9, "{text}");
+    let equal = values.split_off(6);
+    assert_eq!(equal, [1, 1, 1], "{text}");
+    let mine = values.split_off(3);
+    let mut sorted = values.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, [1, 2, 3], "{text}");
+    let expected: Vec<i32> = values.iter().map(|own| 100 + own).collect();
+    assert_eq!(mine, expected, "{text}");
+    assert_order(&text, &["exited normally"]);
+}
