@@ -10,7 +10,9 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::running::{Live, Run, created, report, report_of_cut, signal, unspool, wait_for};
+use crate::running::{
+    Live, Run, created, report, report_of_cut, signal, unspool, wait_for, wait_until_recorded,
+};
 
 /// Waits until the program's first instructions of `pthread_create` are those it printed.
 fn is_untouched(pid: i32, ready: &str) -> bool {
@@ -24,7 +26,7 @@ fn is_untouched(pid: i32, ready: &str) -> bool {
         let seen: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         (seen == wanted).then_some(())
     };
-    wait_for(Duration::from_secs(3), same).is_some()
+    wait_for(Duration::from_secs(30), same).is_some()
 }
 
 fn is_traced(pid: i32) -> bool {
@@ -64,7 +66,7 @@ fn recording_an_attached_process_leaves_no_trace() {
             .args(["--attach", &program.pid().to_string()])
             .stderr(Stdio::null()),
     );
-    std::thread::sleep(Duration::from_millis(700));
+    wait_until_recorded(&file, |report| created(report).len() > 3);
     signal(recorder.pid(), Signal::SIGINT);
     assert_eq!(recorder.wait().code(), Some(0));
     assert!(!is_traced(program.pid()));
@@ -91,7 +93,7 @@ fn a_busy_process_of_many_threads_is_let_go_when_asked() {
             .args(["--attach", &program.pid().to_string()])
             .stderr(Stdio::null()),
     );
-    std::thread::sleep(Duration::from_millis(2000));
+    wait_until_recorded(&file, |report| earlier(report).len() > 1000);
     signal(recorder.pid(), Signal::SIGINT);
     assert_eq!(recorder.wait().code(), Some(0));
     assert!(!is_traced(program.pid()));
@@ -148,7 +150,7 @@ fn a_process_that_its_server_cannot_interrupt_is_let_go_at_its_next_creation() {
             ])
             .stderr(File::create(&said).unwrap()),
     );
-    std::thread::sleep(Duration::from_millis(700));
+    wait_until_recorded(&file, |report| created(report).len() > 3);
     signal(recorder.pid(), Signal::SIGINT);
     let code = recorder.wait().code();
     assert_eq!(code, Some(0), "{}", std::fs::read_to_string(&said).unwrap());
@@ -172,7 +174,7 @@ fn an_attached_process_may_end_first() {
             .args(["--attach", &program.pid().to_string()])
             .stderr(Stdio::null()),
     );
-    std::thread::sleep(Duration::from_millis(500));
+    wait_until_recorded(&file, |report| created(report).len() > 2);
     ends_well(program);
     assert_eq!(recorder.wait().code(), Some(3));
     assert!(created(&report(&file)).len() > 2);
@@ -191,11 +193,11 @@ fn a_killed_recorder_leaves_the_attached_process_alone() {
             .args(["--attach", &program.pid().to_string()])
             .stderr(Stdio::null()),
     );
-    std::thread::sleep(Duration::from_millis(700));
+    wait_until_recorded(&file, |report| created(report).len() > 3);
     signal(recorder.pid(), Signal::SIGKILL);
     recorder.wait();
     assert!(
-        wait_for(Duration::from_secs(3), || (!is_traced(program.pid()))
+        wait_for(Duration::from_secs(30), || (!is_traced(program.pid()))
             .then_some(()))
         .is_some()
     );

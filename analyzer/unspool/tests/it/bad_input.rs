@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::running::{Live, Run, build, record, unspool};
+use crate::running::{Live, Run, build, record, unspool, wait_for};
 
 fn run_program(program: &Path) -> Run {
     let dir = tempfile::tempdir().unwrap();
@@ -69,7 +69,12 @@ fn processes_that_cannot_be_attached() {
         "--attach",
         &program.pid().to_string(),
     ]));
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    let status = format!("/proc/{}/status", program.pid());
+    let traced = || {
+        let status = std::fs::read_to_string(&status).expect("it runs");
+        (!status.contains("TracerPid:\t0\n")).then_some(())
+    };
+    assert!(wait_for(std::time::Duration::from_secs(60), traced).is_some());
     attach(&program.pid().to_string()).fails_with(1, &["traces it already"]);
     crate::running::signal(first.pid(), nix::sys::signal::Signal::SIGINT);
     assert_eq!(first.wait().code(), Some(0));

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use nix::sys::signal::Signal;
 
-use crate::running::{Live, created, record, report, report_of_cut, signal};
+use crate::running::{Live, created, record, report, report_of_cut, signal, wait_until_recorded};
 use std::time::Duration;
 
 #[test]
@@ -75,7 +75,7 @@ fn a_killed_recording_opens() {
     );
     let ready = live.line();
     assert!(ready.starts_with("ready"), "{ready}");
-    std::thread::sleep(Duration::from_millis(600));
+    wait_until_recorded(&file, |report| created(report).len() > 2);
     signal(live.pid(), Signal::SIGKILL);
     live.wait();
     let report = report_of_cut(&file);

@@ -127,6 +127,16 @@ pub(crate) fn report_of_cut(file: &Path) -> Value {
     serde_json::from_str(&run.stdout).expect("JSON")
 }
 
+/// Waits until what a recorder has written so far is this.
+pub(crate) fn wait_until_recorded(file: &Path, enough: impl Fn(&Value) -> bool) {
+    let seen = wait_for(Duration::from_secs(60), || {
+        let run = Run::of(unspool().arg("report").arg(file).args(["--format", "json"]));
+        let report = serde_json::from_str(&run.stdout).ok()?;
+        enough(&report).then_some(())
+    });
+    assert!(seen.is_some(), "a minute is not enough to record that");
+}
+
 /// The threads of a report but the main one.
 pub(crate) fn created(report: &Value) -> Vec<&Value> {
     let threads = report["threads"].as_array().expect("threads");
