@@ -89,7 +89,7 @@ impl ThreadDb {
                 .wrapping_add(block.offset),
         )?;
         // TLS_DTV_UNALLOCATED
-        (block != 0 && block != u64::from(arch::Word::MAX)).then_some(block)
+        (block != 0 && block != arch::wide(arch::Word::MAX)).then_some(block)
     }
 
     fn field(&self, process: &Process, which: usize) -> Option<Field> {
@@ -124,7 +124,7 @@ impl Field {
 
 /// `l_tls_offset` says so of blocks that are allocated on first use: 0, or -1 (also -2 where 0 is an offset).
 fn is_dynamic(offset: u64) -> bool {
-    let max = u64::from(arch::Word::MAX);
+    let max = arch::wide(arch::Word::MAX);
     offset == 0 || offset >= max - 1
 }
 
