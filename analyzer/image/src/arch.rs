@@ -3,7 +3,7 @@
 //! Apart because every crate of the analyzer switches on it: an architecture is the target's data,
 //! never a property of the host.
 
-use std::fmt;
+use core::fmt;
 
 /// An instruction set and its ABI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,6 +70,7 @@ impl Arch {
     }
 
     /// Debian's multiarch directories of this architecture, below `/lib` and `/usr/lib`.
+    #[cfg(feature = "std")]
     pub(crate) fn multiarch_directories(self) -> &'static [&'static str] {
         match self {
             Arch::X86_64 => &["x86_64-linux-gnu"],

@@ -15,22 +15,40 @@
 //! # Ok::<(), unspool_image::Error>(())
 //! ```
 
+#![cfg_attr(not(feature = "std"), no_std)]
+
 mod arch;
+#[cfg(feature = "std")]
 mod build_id;
+#[cfg(feature = "std")]
 mod demangle;
+#[cfg(feature = "std")]
 mod dynamic;
+#[cfg(feature = "std")]
 mod error;
+#[cfg(feature = "std")]
 mod finder;
+#[cfg(feature = "std")]
 mod image;
+#[cfg(feature = "std")]
 mod locator;
+#[cfg(feature = "std")]
 mod symbols;
 
 pub use arch::Arch;
+#[cfg(feature = "std")]
 pub use build_id::{BuildId, ParseBuildIdError};
+#[cfg(feature = "std")]
 pub use demangle::{demangle, function_name};
+#[cfg(feature = "std")]
 pub use dynamic::Dynamic;
+#[cfg(feature = "std")]
 pub use error::Error;
+#[cfg(feature = "std")]
 pub use finder::{Fetch, FindError, Finder, Found, Origin, Wanted};
+#[cfg(feature = "std")]
 pub use image::{Image, ImageKind, Section, Segment};
+#[cfg(feature = "std")]
 pub use locator::{Function, Location, Locator, SourceFrame};
+#[cfg(feature = "std")]
 pub use symbols::{Binding, CodeKind, Symbol, SymbolKind, Symbols};

@@ -53,7 +53,10 @@ impl Cache {
     /// Keep what `table` holds by now. A walk that needed the analysis of the code has made it; calling this
     /// after saves the next run from doing so. Does nothing if the cache holds as much already.
     pub fn keep(&self, table: &Table) -> std::io::Result<()> {
-        let (Some(path), true) = (self.path(&table.image, &table.options), table.has_news()) else {
+        let path = table
+            .origin()
+            .and_then(|(image, options)| self.path(image, options));
+        let (Some(path), true) = (path, table.has_news()) else {
             return Ok(());
         };
         std::fs::create_dir_all(&self.directory)?;

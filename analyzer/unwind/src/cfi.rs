@@ -5,9 +5,7 @@
 //! images, so that any bytes can be fed to it. An entry that cannot be read is skipped with a note; the
 //! rest serves.
 
-mod cursor;
 mod entry;
-pub(crate) mod expression;
 mod instruction;
 mod state;
 
@@ -16,11 +14,11 @@ use std::ops::Range;
 
 use unspool_image::Arch;
 
+use crate::cursor::Cursor;
 use crate::registers::roles;
 use crate::rows::Builder;
 use crate::rule::Place;
 use crate::table::Note;
-use cursor::Cursor;
 use entry::{Broken, Cie, Entry, Fde};
 use instruction::{Factors, Instruction, decode};
 use state::{State, Unsound};

@@ -5,15 +5,15 @@
 //! the code contradicts most of what is said is doubted. Single differences have many causes. A doubt is told, not
 //! acted on: what fails a walk's checks is passed over anyway.
 
-use std::collections::BTreeMap;
+#[cfg(feature = "std")]
+mod find;
 
-use crate::code::Analysis;
-use crate::rows::Rows;
-use crate::rule::{Cfa, Place, Rule};
+use alloc::borrow::ToOwned;
+use alloc::format;
+
 use crate::table::Note;
-
-/// Fewer contradicted bytes than this are an epilogue or two, about which compilers err, too.
-const FEWEST: u64 = 12;
+#[cfg(feature = "std")]
+pub(crate) use find::doubts;
 
 /// A function whose call frame information is doubtful.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,79 +24,6 @@ pub(crate) struct Doubt {
     pub(crate) end: u64,
     /// The first address where code and information differ.
     pub(crate) first: u64,
-}
-
-#[derive(Default)]
-struct Tally {
-    agreed: u64,
-    contradicted: u64,
-    first: u64,
-    end: u64,
-}
-
-/// The functions in which most of what `cfi` says is contradicted by the code.
-pub(crate) fn doubts(cfi: &Rows, analysis: &Analysis) -> Vec<Doubt> {
-    let mut tallies: BTreeMap<u64, Tally> = BTreeMap::new();
-    let mut code = analysis.rows().iter().peekable();
-    for stated in cfi.iter() {
-        while code.next_if(|row| row.end <= stated.start).is_some() {}
-        while let Some(found) = code.peek().filter(|row| row.start < stated.end) {
-            let (start, end) = (found.start.max(stated.start), found.end.min(stated.end));
-            if let (Some(agrees), Some(function)) = (
-                compare(&stated.rule, &found.rule),
-                analysis.function_start(start),
-            ) {
-                let tally = tallies.entry(function).or_default();
-                tally.end = end;
-                if agrees {
-                    tally.agreed += end - start;
-                } else {
-                    if tally.contradicted == 0 {
-                        tally.first = start;
-                    }
-                    tally.contradicted += end - start;
-                }
-            }
-            // The next stated row may lie in the same one of the code's.
-            if found.end > stated.end {
-                break;
-            }
-            code.next();
-        }
-    }
-    tallies
-        .into_iter()
-        .filter(|(_, tally)| tally.contradicted >= FEWEST && tally.contradicted > tally.agreed)
-        // A part of a function taken for a whole one differs from its first instruction on.
-        .filter(|(start, tally)| tally.first > *start)
-        .map(|(start, tally)| Doubt {
-            start,
-            end: tally.end,
-            first: tally.first,
-        })
-        .collect()
-}
-
-/// Whether both say the same; `None` if they speak of different things.
-fn compare(stated: &Rule<'_>, found: &Rule<'_>) -> Option<bool> {
-    let (
-        Cfa::Register { register, offset },
-        Cfa::Register {
-            register: other,
-            offset: by,
-        },
-    ) = (stated.cfa, found.cfa)
-    else {
-        return None;
-    };
-    if register != other {
-        return None;
-    }
-    let same_ra = match (stated.ra, found.ra) {
-        (Place::AtCfa(one), Place::AtCfa(two)) => one == two,
-        _ => true,
-    };
-    Some(offset == by && same_ra)
 }
 
 /// What to tell about doubted functions.

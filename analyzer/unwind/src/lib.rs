@@ -9,6 +9,17 @@
 //! Only [`Cache`], which keeps compiled tables on disk, does input or output: parsers take bytes,
 //! memory is a trait. Nothing here depends on the host's architecture. No input makes it panic, loop, or allocate without bound.
 //!
+//! # Without `std`
+//! With `default-features = false` the crate is `no_std` (it needs `alloc`, and compare-and-swap of pointers) and has no
+//! dependency but the names of the architectures. What makes tables is left out. What uses them is all there: rows and
+//! rules, both tiers of stepping, the walk with all its checks. Tables come from bytes ([`Table::from_slice`]), made
+//! on another machine by `Table::to_bytes` (feature `cache`); the example `unwind_from_slice` does both.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `std` | making tables of images: CFI, exidx, code analysis; their verification; tables that threads share |
+//! | `cache` (default, with `std`) | compiled tables on disk |
+//!
 //! ```no_run
 //! use std::sync::Arc;
 //! use unspool_image::{Arch, Image};
@@ -17,7 +28,7 @@
 //! let image = Image::open("/lib/x86_64-linux-gnu/libc.so.6".as_ref())?;
 //! let table = Arc::new(Table::compile(&image, &CompileOptions::default()));
 //! let mut modules = ModuleMap::new(Arch::X86_64);
-//! modules.add(Module { id: 1, name: "libc".into(), bias: 0x7f00_0000_0000, image, table });
+//! modules.add(Module { id: 1, name: "libc".into(), bias: 0x7f00_0000_0000, table });
 //! let (registers, mut memory) = snapshot();
 //! let stack = walk(&modules, &registers, &mut memory, &WalkOptions::default());
 //! for frame in &stack.frames {
@@ -27,20 +38,34 @@
 //! # Ok::<(), unspool_image::Error>(())
 //! ```
 
+#![cfg_attr(not(feature = "std"), no_std)]
+// What packs rules stands beside what unpacks them, and serves the making of tables only.
+#![cfg_attr(not(feature = "std"), allow(dead_code))]
+
+extern crate alloc;
+
 #[cfg(feature = "cache")]
 mod cache;
+#[cfg(feature = "std")]
 mod cfi;
+#[cfg(feature = "std")]
 pub mod code;
+mod cursor;
 mod doubt;
+#[cfg(feature = "std")]
 pub mod exidx;
+mod expression;
+#[cfg(feature = "std")]
 mod frame_pointer;
 mod memory;
 mod modules;
+mod once;
 mod registers;
 mod rows;
 mod rule;
 mod table;
 mod trace;
+#[cfg(feature = "std")]
 pub mod verify;
 mod walk;
 
@@ -50,6 +75,8 @@ pub use memory::{MemoryGap, SnapshotMemory, StackMemory, StackSlice};
 pub use modules::{Module, ModuleMap};
 pub use registers::RegisterFile;
 pub use rule::{Cfa, Expression, Place, Row, Rule, Source};
-pub use table::{CompileOptions, Note, Table};
+#[cfg(feature = "std")]
+pub use table::CompileOptions;
+pub use table::{Note, Table};
 pub use trace::{Position, Stop, Tracer};
 pub use walk::{Frame, Provenance, Stack, StackEnd, WalkOptions, walk};

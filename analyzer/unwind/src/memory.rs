@@ -1,15 +1,24 @@
 //! Target memory as the walker sees it: a trait, so that a stored snapshot and memory fetched
 //! on demand from a live target unwind by the same code.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::fmt;
 
 /// A read touched memory that is not there: beyond the snapshot, or unmapped in the target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no memory at {avma:#x} in the snapshot")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryGap {
     /// The first missing address.
     pub avma: u64,
 }
+
+impl fmt::Display for MemoryGap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no memory at {:#x} in the snapshot", self.avma)
+    }
+}
+
+impl core::error::Error for MemoryGap {}
 
 /// Stack memory: a snapshot, or live memory fetched on demand.
 pub trait StackMemory {

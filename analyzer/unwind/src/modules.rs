@@ -1,10 +1,12 @@
 //! Which image is mapped where.
 
-use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
-use unspool_image::{Arch, Image};
+use unspool_image::Arch;
 
 use crate::table::Table;
 
@@ -17,9 +19,7 @@ pub struct Module {
     pub name: String,
     /// `avma = svma + bias` (wrapping).
     pub bias: u64,
-    /// The file.
-    pub image: Image,
-    /// Its compiled rules.
+    /// The compiled rules of its file.
     pub table: Arc<Table>,
 }
 
@@ -40,10 +40,10 @@ pub struct ModuleMap {
 }
 
 /// The number of the last change of any map.
-static GENERATIONS: AtomicU64 = AtomicU64::new(0);
+static GENERATIONS: AtomicUsize = AtomicUsize::new(0);
 
 fn next_generation() -> u64 {
-    GENERATIONS.fetch_add(1, Ordering::Relaxed) + 1
+    (GENERATIONS.fetch_add(1, Ordering::Relaxed) + 1) as u64
 }
 
 impl ModuleMap {
@@ -66,25 +66,18 @@ impl ModuleMap {
         } else {
             u64::MAX
         };
-        let place = |svma: u64, size: u64| {
-            let start = svma.wrapping_add(module.bias) & mask;
-            start..start.saturating_add(size)
+        let place = |range: &Range<u64>| {
+            let start = range.start.wrapping_add(module.bias) & mask;
+            start..start.saturating_add(range.end.saturating_sub(range.start))
         };
-        let mut whole: Vec<Range<u64>> = module
-            .image
-            .segments()
-            .iter()
-            .map(|segment| place(segment.svma, segment.mem_size))
-            .filter(|range| !range.is_empty())
-            .collect();
+        let layout = module.table.layout();
+        let occupied = |ranges: &[Range<u64>]| -> Vec<Range<u64>> {
+            let placed = ranges.iter().map(place);
+            placed.filter(|range| !range.is_empty()).collect()
+        };
+        let mut whole = occupied(&layout.segments);
         whole.sort_by_key(|range| range.start);
-        let text: Vec<_> = module
-            .image
-            .text_ranges()
-            .into_iter()
-            .map(|range| place(range.start, range.end.saturating_sub(range.start)))
-            .filter(|range| !range.is_empty())
-            .collect();
+        let text = occupied(&layout.text);
         let index = self.modules.len();
         self.generation = next_generation();
         self.modules.push(module);
@@ -108,7 +101,7 @@ impl ModuleMap {
 
     /// Forget the module with this id.
     pub fn remove(&mut self, id: u32) {
-        let modules = std::mem::take(&mut self.modules);
+        let modules = core::mem::take(&mut self.modules);
         self.segments.clear();
         self.ranges.clear();
         self.text.clear();
@@ -161,6 +154,6 @@ impl ModuleMap {
     /// Bytes of a module's file at `avma`.
     pub(crate) fn bytes(&self, avma: u64, len: usize) -> Option<&[u8]> {
         let (module, svma) = self.find(avma)?;
-        module.image.bytes_at(svma, len)
+        module.table.bytes_at(svma, len)
     }
 }

@@ -14,20 +14,23 @@
 //! Apart from [`crate::Table`] because each source builds its own `Rows` and the analysis of code builds its
 //! rows later than the others, when first asked.
 
+#[cfg(feature = "std")]
 mod build;
-#[cfg(any(feature = "cache", test))]
 mod file;
 mod quick;
 
-use std::sync::OnceLock;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use unspool_image::Arch;
 
+#[cfg(feature = "std")]
 pub(crate) use build::{Builder, Draft, SavedId, entry};
-#[cfg(feature = "cache")]
 pub(crate) use file::{Damage, array, number};
 pub(crate) use quick::{At, Quick, THUMB_FP};
 
+use crate::once::Once;
 use crate::rule::{Cfa, Expression, Place, Row, Rule, Source};
 
 /// Number of the rule that marks addresses between rows.
@@ -68,7 +71,7 @@ pub(crate) struct Rows {
     expression_bytes: Vec<u8>,
     /// Only while packing: where each interned list was put.
     list_at: Vec<u32>,
-    pool: OnceLock<Pool>,
+    pool: Once<Pool>,
 }
 
 /// Rules in the form that is shown to others, made when first asked for.
@@ -104,7 +107,7 @@ impl Rows {
             expression_ends: Vec::new(),
             expression_bytes: Vec::new(),
             list_at: Vec::new(),
-            pool: OnceLock::new(),
+            pool: Once::new(),
         }
     }
 
@@ -294,7 +297,7 @@ impl Rows {
     fn unpack(&self) -> Pool {
         let mut pool = Pool::default();
         let log = self.arch.address_size().ilog2();
-        let mut lists = std::collections::HashMap::new();
+        let mut lists = BTreeMap::new();
         for (&quick, &more) in self.quick.iter().zip(&self.more) {
             let quick = Quick(quick);
             let mut recipe = Recipe {

@@ -2,7 +2,7 @@
 //! equations; every source of unwind information is translated to them, so that one function
 //! in the walker carries them out and every source can be compared with every other.
 
-use std::fmt;
+use core::fmt;
 
 /// Where a row's rule came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,7 +6,9 @@
 //! cannot do exactly as [`walk`](crate::walk()) does it (expressions, signal frames, chains, scanning, an unusual base
 //! register) it leaves to it: [`Tracer::trace`] gives `walk`'s frames, always.
 
-use std::hint::select_unpredictable;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::hint::select_unpredictable;
 
 use unspool_image::Arch;
 

@@ -9,7 +9,8 @@ mod step;
 mod thread_start;
 mod trampoline;
 
-use std::fmt;
+use alloc::vec::Vec;
+use core::fmt;
 
 use unspool_image::Arch;
 
@@ -340,7 +341,9 @@ fn link_register(modules: &ModuleMap, here: &State, sp: u64) -> Result<Step, Fai
         .ok_or(Fail::NoRule)?;
     let ra = here.registers.get(lr).ok_or(Fail::NoRule)?;
     let step = Step::new(here, sp, ra);
-    if scan::follows_call(modules, &step.registers) {
+    // One that leads to where the thread is has been returned by already.
+    let used = step.registers.pc() == here.registers.pc();
+    if !used && scan::follows_call(modules, &step.registers) {
         Ok(step)
     } else {
         Err(Fail::NoRule)

@@ -242,12 +242,11 @@ impl Modules {
     }
 
     fn map_in(&mut self, mapped: &Mapped) {
-        if let (Some(image), Some(table)) = (&mapped.image, &mapped.table) {
+        if let Some(table) = &mapped.table {
             self.map.add(Module {
                 id: mapped.id,
                 name: mapped.path.clone(),
                 bias: mapped.bias,
-                image: image.clone(),
                 table: Arc::clone(table),
             });
         }

@@ -202,7 +202,7 @@ impl Symbolizer {
             return;
         }
         let Load { record, file, path } = &self.loads[load];
-        if let Some((image, table)) = self.files.rules(*file, arch) {
+        if let Some(table) = self.files.rules(*file, arch) {
             let map = self.epochs[epoch]
                 .map
                 .get_or_insert_with(|| ModuleMap::new(arch));
@@ -210,7 +210,6 @@ impl Symbolizer {
                 id: load as u32,
                 name: path.to_string(),
                 bias: record.bias,
-                image,
                 table,
             });
         }

@@ -64,7 +64,7 @@ fn cold(report: &mut Report, processes: &[Process; 2]) {
         let arch = modules.arch();
         let mut random = Random(7);
         let first = &modules.modules()[0];
-        let word = first.bias + first.image.text_ranges()[0].start + 64;
+        let word = first.bias + first.table.image().expect("an image").text_ranges()[0].start + 64;
         let bytes = memory(word, arch.address_size());
         let middle = SP + (64 << 10);
         let registers = RegisterFile::new(arch, |name| match name {

@@ -44,7 +44,9 @@ fn measure(report: &mut Report, name: &str, files: &[&str]) {
     let process = Process::new(Arch::X86_64, &at_addresses(files));
     let modules = &process.modules;
     let middle = SP + (64 << 10);
-    let word = modules.modules()[0].bias + modules.modules()[0].image.text_ranges()[0].start + 64;
+    let first = &modules.modules()[0];
+    let image = first.table.image().expect("an image");
+    let word = first.bias + image.text_ranges()[0].start + 64;
     let bytes = memory(word, 8);
     let mut memory = StackSlice {
         avma: SP,

@@ -47,7 +47,6 @@ impl Process {
             id,
             name: path.display().to_string(),
             bias,
-            image,
             table: Arc::new(table),
         });
     }

@@ -51,7 +51,6 @@ fn process(arch: Arch, image: Image, bias: u64, tables: Tables) -> ModuleMap {
         id: 1,
         name: "fuzz".into(),
         bias,
-        image,
         table,
     });
     modules
@@ -185,9 +184,14 @@ pub fn run(bytes: &[u8]) {
             &own
         };
         let module = modules.modules().first().expect("a module");
-        let text = module.image.section(".text").map_or((0, 1), |text| {
-            (text.svma + module.bias, text.data.len() as u64)
-        });
+        let text = module
+            .table
+            .image()
+            .expect("an image")
+            .section(".text")
+            .map_or((0, 1), |text| {
+                (text.svma + module.bias, text.data.len() as u64)
+            });
         let mut input = Input {
             bytes: rest,
             text,

@@ -2,7 +2,7 @@
 //! (DWARF 5, 6.4.1; `.eh_frame`: LSB 5.0, 10.6).
 
 use super::Section;
-use super::cursor::Cursor;
+use crate::cursor::Cursor;
 
 /// How a pointer is encoded: a `DW_EH_PE_*` byte and what is needed to read it.
 #[derive(Clone, Copy, Debug)]

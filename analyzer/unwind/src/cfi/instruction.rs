@@ -1,7 +1,7 @@
 //! Call frame instructions (DWARF 5, 6.4.2; encodings 7.24), decoded to typed operations. Carrying them out is
 //! [`super::state`]'s work.
 
-use super::cursor::Cursor;
+use crate::cursor::Cursor;
 
 /// One instruction. Locations and offsets are factored out already; registers are DWARF numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

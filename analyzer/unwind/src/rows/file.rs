@@ -1,11 +1,12 @@
 //! Rows as bytes: the arrays one after the other, little-endian, each after its length. Reading copies them and
 //! parses nothing; whatever the bytes say, lookups in the result stay within it.
 
-use std::sync::OnceLock;
+use alloc::vec::Vec;
 
 use unspool_image::Arch;
 
 use super::{Rows, WINDOW};
+use crate::once::Once;
 
 /// The bytes are not rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,7 @@ pub(crate) struct Damage;
 
 impl Rows {
     /// Append these rows to `out`.
+    #[cfg(any(feature = "cache", test))]
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         out.extend(self.base.to_le_bytes());
         out.extend(u64::from(self.shift).to_le_bytes());
@@ -57,7 +59,7 @@ impl Rows {
             wide: long_words(bytes)?,
             expression_bytes: array(bytes, 1)?.to_vec(),
             list_at: Vec::new(),
-            pool: OnceLock::new(),
+            pool: Once::new(),
         };
         let sound = rows.entries.len() >= WINDOW
             && rows.index.is_sorted()

@@ -3,7 +3,7 @@
 use unspool_image::Arch;
 
 use super::{StackEnd, State};
-use crate::cfi::expression::evaluate;
+use crate::expression::evaluate;
 use crate::memory::{StackMemory, read_pointer};
 use crate::registers::{RegisterFile, roles};
 use crate::rows::Rows;

@@ -106,7 +106,7 @@ pub(super) fn is_at(modules: &ModuleMap, pc: u64) -> bool {
 /// Whether a module has a trampoline at `pc`, or, if that is `exact`, with its system call there.
 pub(crate) fn is_trampoline(modules: &ModuleMap, pc: u64, exact: bool) -> bool {
     let second = [2, 4, 7].into_iter().filter(|_| exact);
-    std::iter::once(0)
+    core::iter::once(0)
         .chain(second)
         .any(|back| starts(modules, pc.wrapping_sub(back)))
 }

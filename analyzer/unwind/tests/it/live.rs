@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use unspool_image::{Arch, Image};
 use unspool_unwind::{
-    CompileOptions, Module, ModuleMap, Provenance, RegisterFile, SnapshotMemory, StackEnd, Table,
-    Tracer, WalkOptions, walk,
+    CompileOptions, Module, ModuleMap, Provenance, RegisterFile, SnapshotMemory, Stack, StackEnd,
+    Table, Tracer, WalkOptions, walk,
 };
 
 use crate::tools::{Scratch, compile, need, output, stripped};
@@ -90,6 +90,7 @@ fn compare_by(
     let mut tables: HashMap<PathBuf, (Image, Arc<Table>)> = HashMap::new();
     let mut outcome = Outcome::default();
     let mut tracer = Tracer::new();
+    let mut walked = Vec::new();
     for (index, snapshot) in parse(text).into_iter().enumerate() {
         let mut modules = ModuleMap::new(arch);
         for (id, (text, path)) in snapshot.modules.iter().enumerate() {
@@ -107,7 +108,6 @@ fn compare_by(
                 id: id as u32,
                 name: path.display().to_string(),
                 bias: text.wrapping_sub(section.svma),
-                image: image.clone(),
                 table: table.clone(),
             });
         }
@@ -129,6 +129,7 @@ fn compare_by(
             let end = tracer.trace(&modules, &registers, &mut memory, &options, &mut traced);
             assert_eq!((&traced, end), (&ours, stack.end), "stop {index}");
         }
+        walked.push((modules, registers, memory, stack.clone()));
         let theirs: Vec<u64> = snapshot.frames.iter().map(|frame| frame.0).collect();
         outcome.stops += 1;
         if !stack.end.is_complete() {
@@ -167,7 +168,37 @@ fn compare_by(
             ));
         }
     }
+    from_slices(walked);
     outcome
+}
+
+/// Tables that came back from bytes, with nothing but the code beside them, give the same stacks.
+fn from_slices(walked: Vec<(ModuleMap, RegisterFile, SnapshotMemory, Stack)>) {
+    let mut tables: HashMap<String, Arc<Table>> = HashMap::new();
+    for (index, (modules, registers, mut memory, stack)) in walked.into_iter().enumerate() {
+        let mut portable = ModuleMap::new(modules.arch());
+        for module in modules.modules() {
+            let read = || {
+                // What the walks needed is made by now; of the rest, only what they never asked for is missing.
+                let mut table = Table::from_slice(&module.table.to_bytes()).expect("a table");
+                let image = module.table.image().expect("an image");
+                for part in image.segments().iter().filter(|part| part.is_executable()) {
+                    let code = image.bytes_at(part.svma, part.file_size as usize);
+                    table = table.with_bytes(part.svma, code.expect("code"));
+                }
+                Arc::new(table)
+            };
+            portable.add(Module {
+                table: tables
+                    .entry(module.name.clone())
+                    .or_insert_with(read)
+                    .clone(),
+                ..module.clone()
+            });
+        }
+        let again = walk(&portable, &registers, &mut memory, &WalkOptions::default());
+        assert_eq!(again, stack, "stop {index}");
+    }
 }
 
 fn native(dir: &Path, program: &Path, stops: usize, functions: &str) -> String {

@@ -64,7 +64,12 @@ impl Process {
     fn new(number: usize, tables: Tables) -> Process {
         let modules = program(number, tables);
         let module = &modules.modules()[0];
-        let text = module.image.section(".text").expect("code");
+        let text = module
+            .table
+            .image()
+            .expect("an image")
+            .section(".text")
+            .expect("code");
         Process {
             text: (text.svma + module.bias, text.data.len() as u64),
             size: modules.arch().address_size(),
@@ -115,10 +120,15 @@ impl Process {
         let mut stack = vec![0; frames.iter().map(|frame| frame.1 as usize).sum::<usize>() + 64];
         let mut cfa = 0;
         let thumb = u64::from(
-            module
-                .image
-                .thumb_at(module.image.section(".text").expect("code").svma)
-                == Some(true),
+            module.table.image().expect("an image").thumb_at(
+                module
+                    .table
+                    .image()
+                    .expect("an image")
+                    .section(".text")
+                    .expect("code")
+                    .svma,
+            ) == Some(true),
         );
         for (index, (_, offset, ra)) in frames.iter().enumerate() {
             cfa += offset;

@@ -37,7 +37,6 @@ fn stacks_of_nonsense(arch: Arch, path: &str, bias: u64, count: usize) {
         id: 0,
         name: path.into(),
         bias,
-        image,
         table,
     });
     let size = arch.address_size();

@@ -87,8 +87,8 @@ impl Files {
         self.open(file).is_none()
     }
 
-    /// The image and its unwind rules.
-    pub(super) fn rules(&mut self, file: usize, arch: Arch) -> Option<(Image, Arc<Table>)> {
+    /// Its unwind rules.
+    pub(super) fn rules(&mut self, file: usize, arch: Arch) -> Option<Arc<Table>> {
         let cache = self.cache.clone();
         let opened = self.open(file)?;
         if opened.image.arch() != arch {
@@ -100,14 +100,13 @@ impl Files {
             ));
             return None;
         }
-        let image = opened.image.clone();
+        let image = &opened.image;
         let options = CompileOptions::default();
         let compile = || match cache {
-            Some(cache) => Arc::new(cache.table(&image, &options)),
-            None => Arc::new(Table::compile(&image, &options)),
+            Some(cache) => Arc::new(cache.table(image, &options)),
+            None => Arc::new(Table::compile(image, &options)),
         };
-        let table = opened.table.get_or_insert_with(compile).clone();
-        Some((image, table))
+        Some(opened.table.get_or_insert_with(compile).clone())
     }
 
     /// Keeps what was learned about the code of files since their tables were read.

@@ -166,7 +166,6 @@ impl<'s> Memory<'s> {
             id: self.loaded.len() as u32 + 1,
             name: path.display().to_string(),
             bias,
-            image: image.clone(),
             table: table.clone(),
         });
         self.loaded.push(Loaded {

@@ -75,7 +75,6 @@ impl Unwinders {
                 id: id as u32,
                 name: path.display().to_string(),
                 bias,
-                image,
                 table,
             });
         }
@@ -148,7 +147,7 @@ impl Unwinders {
         match self.modules.find(avma) {
             Some((module, svma)) => {
                 let name = module.name.rsplit('/').next().unwrap_or_default();
-                let image = &module.image;
+                let image = module.table.image().expect("an image");
                 let symbol = image
                     .symbols()
                     .containing(svma)

@@ -1,8 +1,10 @@
 //! DWARF expressions in words, as `readelf` prints them less the register names.
 
-use std::fmt::Write;
+use alloc::format;
+use alloc::string::String;
+use core::fmt::Write;
 
-use crate::cfi::cursor::Cursor;
+use crate::cursor::Cursor;
 
 /// The operations of `bytes`, for architectures with pointers of `pointer` bytes. What cannot be read ends the
 /// text with the bytes in hex.

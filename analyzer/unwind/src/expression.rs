@@ -4,7 +4,7 @@
 
 pub(crate) mod text;
 
-use super::cursor::Cursor;
+use crate::cursor::Cursor;
 use crate::memory::{StackMemory, read_pointer};
 use crate::registers::{RegisterFile, roles};
 

@@ -1,0 +1,226 @@
+//! From an image to its table.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use unspool_image::{Arch, Image, Segment};
+
+use super::maker::Maker;
+use super::merge::{Layer, merge};
+use super::{Layout, Note, Table};
+use crate::cfi;
+use crate::code::Analysis;
+use crate::exidx;
+use crate::frame_pointer;
+use crate::once::Once;
+use crate::rows::{Builder, Rows};
+use crate::rule::{Row, Source};
+
+/// Which sources to compile.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CompileOptions {
+    /// `.eh_frame`, `.debug_frame`.
+    pub cfi: bool,
+    /// `.ARM.exidx`.
+    pub exidx: bool,
+    /// Analysis of the code: done once per image, when a walk first needs it.
+    pub code: bool,
+    /// Let the analysis of the code use symbols for function starts. False only to measure it without.
+    pub symbols: bool,
+    /// Which source to believe first where several know an address; those not named come last.
+    pub prefer: Vec<Source>,
+}
+
+impl CompileOptions {
+    /// All sources, best first.
+    pub(super) fn order(&self) -> Vec<Source> {
+        let mut order = self.prefer.clone();
+        order.extend(Source::ALL);
+        let mut known = Vec::with_capacity(Source::ALL.len());
+        order.retain(|source| {
+            !known.contains(source) && {
+                known.push(*source);
+                true
+            }
+        });
+        order
+    }
+}
+
+impl Default for CompileOptions {
+    fn default() -> Self {
+        CompileOptions {
+            cfi: true,
+            exidx: true,
+            code: true,
+            symbols: true,
+            prefer: Vec::new(),
+        }
+    }
+}
+
+impl Table {
+    /// Compile `image`'s unwind information. Never fails: what is unreadable is left out and noted.
+    pub fn compile(image: &Image, options: &CompileOptions) -> Table {
+        let mut notes = Vec::new();
+        let cfi = Arc::new(compile_cfi(image, options, &mut notes));
+        let exidx = Arc::new(compile_exidx(image, options, &mut notes));
+        let stated = if exidx.is_empty() {
+            cfi.clone()
+        } else if cfi.is_empty() {
+            exidx.clone()
+        } else {
+            let layers = options
+                .order()
+                .into_iter()
+                .filter_map(|source| match source {
+                    Source::Cfi => Some(Layer::whole(&cfi)),
+                    Source::Exidx => Some(Layer::whole(&exidx)),
+                    Source::Code => None,
+                });
+            Arc::new(merge(image.arch(), &layers.collect::<Vec<_>>()))
+        };
+        Table::new(
+            stated,
+            notes,
+            Maker::new(image, options).with_rows(cfi, exidx),
+        )
+    }
+
+    pub(super) fn new(stated: Arc<Rows>, notes: Vec<Note>, maker: Maker) -> Table {
+        let (image, options) = (&maker.image, &maker.options);
+        let order = options.order();
+        Table {
+            arch: image.arch(),
+            layout: Layout {
+                segments: image.segments().iter().map(Segment::range).collect(),
+                text: image.text_ranges(),
+                bytes: Vec::new(),
+            },
+            extensible: options.code,
+            cfi_before_code: order.iter().find(|source| **source != Source::Exidx)
+                == Some(&Source::Cfi),
+            order,
+            stated,
+            whole: Once::new(),
+            code: None,
+            doubts: Once::new(),
+            notes,
+            maker: Some(maker),
+        }
+    }
+
+    /// The image it was made of; `None` if the table came without ([`Table::from_slice`]).
+    pub fn image(&self) -> Option<&Image> {
+        Some(&self.maker.as_ref()?.image)
+    }
+
+    /// Rows of the architecture's frame-pointer chain: what a frame looks like in compilers' usual shape, wherever
+    /// code keeps a frame pointer. Nothing says where it does. [`Row::source`] means nothing in them.
+    pub fn rows_of_frame_pointer(&self) -> Vec<Row<'static>> {
+        self.image().map_or(Vec::new(), frame_pointer::rows)
+    }
+
+    /// What the analysis of the code found; it is made when first asked. `None` if the options forbid it, or without
+    /// an image.
+    pub fn analysis(&self) -> Option<&Analysis> {
+        self.maker.as_ref()?.analysis()
+    }
+}
+
+pub(super) fn compile_cfi(image: &Image, options: &CompileOptions, notes: &mut Vec<Note>) -> Rows {
+    let mut rows = Builder::new(Source::Cfi, image.arch());
+    if options.cfi {
+        let text = image.text_ranges();
+        // First added wins where both cover an address; they say the same.
+        compile_section(image, ".eh_frame", &text, &mut rows, notes);
+        compile_section(image, ".debug_frame", &text, &mut rows, notes);
+        // The image takes it from its debug file only if it has none itself.
+        if let Some(debug) = image.debug_image() {
+            let place = |image: &Image| Some(image.section(".debug_frame")?.data.as_ptr());
+            if place(debug) != place(image) {
+                compile_section(debug, ".debug_frame", &text, &mut rows, notes);
+            }
+        }
+    }
+    rows.finish()
+}
+
+pub(super) fn compile_exidx(
+    image: &Image,
+    options: &CompileOptions,
+    notes: &mut Vec<Note>,
+) -> Rows {
+    let mut rows = Builder::new(Source::Exidx, image.arch());
+    if options.exidx
+        && image.arch() == Arch::Arm
+        && let Some(index) = image.section(".ARM.exidx")
+    {
+        let text = image.text_ranges();
+        exidx::compile(
+            &index.data,
+            index.svma,
+            &|svma, len| image.bytes_at(svma, len),
+            text.iter().map(|range| range.end).max().unwrap_or(0),
+            &mut rows,
+            notes,
+        );
+    }
+    rows.finish()
+}
+
+fn compile_section(
+    image: &Image,
+    name: &str,
+    text: &[Range<u64>],
+    rows: &mut Builder,
+    notes: &mut Vec<Note>,
+) {
+    let header = image.section(".eh_frame_hdr");
+    let header = header
+        .as_ref()
+        .filter(|_| name == ".eh_frame")
+        .map(|header| (header.svma, &header.data[..]));
+    let debug = name == ".debug_frame";
+    if let Some(section) = image.section(name) {
+        let section = cfi::Section {
+            data: &section.data,
+            svma: section.svma,
+            debug,
+            header,
+        };
+        cfi::compile(image.arch(), &section, text, rows, notes);
+    } else if name == ".eh_frame"
+        && let Some((svma, data)) = eh_frame_by_header(image)
+    {
+        let section = cfi::Section {
+            data,
+            svma,
+            debug,
+            header,
+        };
+        cfi::compile(image.arch(), &section, text, rows, notes);
+    }
+}
+
+/// `.eh_frame` where section headers are gone: `PT_GNU_EH_FRAME` leads to `.eh_frame_hdr`, which names its start
+/// (LSB 5.0, 10.6.2). It ends with a zero length, at the latest with its segment.
+fn eh_frame_by_header(image: &Image) -> Option<(u64, &[u8])> {
+    let header = image.section(".eh_frame_hdr")?;
+    // version 1; pointer encoding 0x1b: pc-relative, signed 4 bytes, as all linkers write it
+    let [1, 0x1b, _, _, a, b, c, d] = *header.data.first_chunk::<8>()? else {
+        return None;
+    };
+    let offset = i32::from_le_bytes([a, b, c, d]);
+    let svma = header
+        .svma
+        .wrapping_add(4)
+        .wrapping_add_signed(i64::from(offset));
+    let segment = image
+        .segments()
+        .iter()
+        .find(|segment| svma.wrapping_sub(segment.svma) < segment.file_size)?;
+    let len = segment.file_size - (svma - segment.svma);
+    Some((svma, image.bytes_at(svma, usize::try_from(len).ok()?)?))
+}
