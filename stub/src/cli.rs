@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::net::IpAddr;
 
 use crate::comm::Comm;
+use crate::probe::budget::Share;
 use crate::session::debuggee::files::Permission;
 
 /// What `--help` prints.
@@ -31,6 +32,8 @@ Options:
   --root DIRECTORY                clients see files beneath it only
   --allow-write                   clients may write, make and remove files
   --may-attach PID[,PID...]       clients may attach to these processes only
+  --budget SHARE                  what tracepoints may cost of one processor in any second, 5% if not said: those
+                                  hit most are paused to keep to it, and what they miss is told; or none
   --disable-packet=NAME[,NAME...] do not use vCont, T (stop replies that say more than a signal), Tthread
                                   (their thread), qC, qfThreadInfo, or all four by 'threads'; for testing clients
   --version, --help
@@ -67,12 +70,24 @@ pub(crate) struct Options {
 }
 
 /// What clients may do beyond debugging.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Limits {
     /// With files.
     pub(crate) files: Permission,
     /// The only processes they may attach to, if not all.
     pub(crate) attachable: Option<Vec<i32>>,
+    /// What tracing may cost, if that is limited.
+    pub(crate) budget: Option<Share>,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            files: Permission::default(),
+            attachable: None,
+            budget: Some(Share::USUAL),
+        }
+    }
 }
 
 /// Parts of the protocol that a client is to do without.
@@ -151,6 +166,11 @@ pub(crate) enum UsageError {
         "'{0}' is no process number; expected '--attach COMM PID' or '--may-attach PID[,PID...]'"
     )]
     BadPid(String),
+    /// The budget is none.
+    #[error(
+        "'{0}' is no share of a processor; expected '--budget 5%' or the like, or '--budget none'"
+    )]
+    BadBudget(String),
     /// More than there should be.
     #[error("nothing may follow '{0}'; see --help")]
     TooMuch(String),
@@ -209,6 +229,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Usa
             }
             "--allow" => peers = Some(list(args.next(), UsageError::BadPeer)?),
             "--may-attach" => limits.attachable = Some(list(args.next(), UsageError::BadPid)?),
+            "--budget" => limits.budget = budget(args.next())?,
             list if list.starts_with("--disable-packet=") => {
                 let names = list.trim_start_matches("--disable-packet=").split(',');
                 names.into_iter().try_for_each(|name| without.add(name))?;
@@ -244,6 +265,15 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Usa
         peers,
         limits,
     }))
+}
+
+/// Reads a share, or `none`.
+fn budget(word: Option<OsString>) -> Result<Option<Share>, UsageError> {
+    let text = word.unwrap_or_default().to_string_lossy().into_owned();
+    match Share::parse(&text) {
+        None if text != "none" => Err(UsageError::BadBudget(text)),
+        share => Ok(share),
+    }
 }
 
 /// Reads values with commas between them.
@@ -319,6 +349,7 @@ mod tests {
             ("--root /no/such :0 prog", "/no/such"),
             ("--allow 10.0.0.x :0 prog", "10.0.0.x"),
             ("--may-attach 1,y --multi :0", "'y'"),
+            ("--budget 5 :0 prog", "'5'"),
         ] {
             let message = read(line).expect_err(line).to_string();
             assert!(message.contains(word), "{line}: {message}");

@@ -2,10 +2,11 @@
 //!
 //! A [`patch`] is bytes of ours where the program had others. [`slots`] are patches in bytes that nothing uses
 //! ([`caves`]): there an instruction runs whose place a trap has taken, so that the trap can stay. A [`trace`] is what
-//! gdb calls an experiment: [`tracepoint`]s, [`variable`]s, the [`buffer`] that hits are noted in, with [`agent`] expressions to say what and when. Nothing here knows
-//! of threads or clients.
+//! gdb calls an experiment: [`tracepoint`]s, [`variable`]s, the [`buffer`] that hits are noted in, with [`agent`]
+//! expressions to say what and when, and a [`budget`] of what it may cost. Nothing here knows of threads or clients.
 
 mod agent;
+pub(crate) mod budget;
 pub(crate) mod buffer;
 mod caves;
 pub(crate) mod patch;

@@ -140,7 +140,7 @@ impl Server {
             let Some(listener) = self.door.listener() else {
                 return Ok(None);
             };
-            let awake = wait(&listener, &self.signals, None)?;
+            let awake = wait(&listener, &self.signals, self.debuggee.pause_ends())?;
             if awake.signal {
                 self.signals_came();
                 if self.terminated {
@@ -151,6 +151,9 @@ impl Server {
                 if let Some(stop) = process.and_then(|process| process.poll()) {
                     self.debuggee.last_stop = Some(stop);
                 }
+            }
+            if awake.late {
+                self.debuggee.keep_budget();
             }
             if awake.client
                 && let Some(stream) = self.door.accept()
@@ -171,7 +174,12 @@ impl Server {
     fn converse(&mut self, mut stream: Stream, session: &mut Session) -> Result<(), ServeError> {
         let mut buffer = vec![0; 64 * 1024];
         loop {
-            let awake = wait(&stream, &self.signals, self.debuggee.news_due())?;
+            let pause = self.debuggee.pause_ends();
+            let due = self.debuggee.news_due().into_iter().chain(pause).min();
+            let awake = wait(&stream, &self.signals, due)?;
+            if awake.late {
+                self.debuggee.keep_budget();
+            }
             if awake.signal {
                 self.signals_came();
                 if self.terminated {

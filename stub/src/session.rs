@@ -155,6 +155,10 @@ impl Session {
         if !dropped.is_empty() {
             self.framing.notify(&trace_notice::dropped(&dropped));
         }
+        let missed = process.newly_missed(all);
+        if !missed.is_empty() {
+            self.framing.notify(&trace_notice::missed(&missed));
+        }
     }
 
     /// The program stopped.

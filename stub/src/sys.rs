@@ -37,11 +37,27 @@ pub(crate) fn inherited(number: i32) -> Option<OwnedFd> {
 
 /// The monotonic clock, in nanoseconds: the one that `Instant` shows no number of.
 pub(crate) fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// The processor time that this process has used.
+pub(crate) fn processor_ns() -> u64 {
+    clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// The processor time that another process has used, all its threads; `None` if it is gone.
+pub(crate) fn processor_ns_of(process: Tid) -> Option<u64> {
+    // clock_getcpuclockid(3): the kernel's name for that clock.
+    const SCHEDULED: libc::clockid_t = 2;
+    Some(clock_ns(!process.0 << 3 | SCHEDULED)).filter(|ns| *ns != 0)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: the kernel writes one timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -18,6 +18,7 @@ mod passing;
 mod probing;
 pub(crate) mod process;
 mod resume;
+mod sparing;
 pub(crate) mod start;
 mod stepping;
 pub(crate) mod thread;

@@ -14,6 +14,7 @@ mod stub {
     mod attaching;
     mod bad_input;
     mod breakpoints;
+    mod budget;
     mod children;
     mod debugger;
     mod doors;

@@ -5,9 +5,11 @@ use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::agent::{self, World};
+use super::budget::{Budget, Missed};
 use super::buffer::{Buffer, Frame};
 use super::tracepoint::{Action, Tracepoint};
 use super::variable::{Sight, Variables};
+use crate::sys::monotonic_ns;
 
 /// A string that is noted is never longer.
 const LONGEST_STRING: u64 = 64 * 1024;
@@ -116,6 +118,7 @@ impl Trace {
         for tracepoint in self.tracepoints.values_mut() {
             (tracepoint.hits, tracepoint.usage) = (0, 0);
             (tracepoint.dropped, tracepoint.told) = (0, 0);
+            tracepoint.told_missed = Missed::default();
         }
         self.buffer.clear();
         self.running = true;
@@ -142,6 +145,22 @@ impl Trace {
                 (tracepoint.number, tracepoint.dropped)
             })
             .collect()
+    }
+
+    /// What has been missed at each tracepoint at which that is more than when this was asked last, or, unless `all` is wanted, at
+    /// which another pause has begun since.
+    pub(crate) fn newly_missed(&mut self, budget: &mut Budget, all: bool) -> Vec<(u32, Missed)> {
+        let now = monotonic_ns();
+        let mut news = Vec::new();
+        for tracepoint in self.tracepoints.values_mut() {
+            let missed = budget.missed(now, tracepoint.at);
+            let told = &mut tracepoint.told_missed;
+            if missed.pauses != told.pauses || (all && missed != *told) {
+                *told = missed;
+                news.push((tracepoint.number, missed));
+            }
+        }
+        news
     }
 
     /// A thread has come by `pc`. What every tracepoint there wants is done; `true`: one wants the thread to stop.

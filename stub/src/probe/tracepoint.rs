@@ -1,5 +1,7 @@
 //! A tracepoint: where it is, what is collected there, and how often it has been hit.
 
+use super::budget::Missed;
+
 /// What is done at a hit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
@@ -46,6 +48,8 @@ pub(crate) struct Tracepoint {
     pub(crate) dropped: u64,
     /// How many of these the client has been told of.
     pub(crate) told: u64,
+    /// What it has been told of pauses.
+    pub(crate) told_missed: Missed,
 }
 
 impl Tracepoint {

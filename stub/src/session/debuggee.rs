@@ -26,6 +26,7 @@ use gdbstub::target::{Target, TargetError};
 use nix::errno::Errno;
 
 use crate::cli::Limits;
+use crate::probe::budget::Share;
 use crate::sys::Tid;
 use crate::tracee::process::Wishes;
 use crate::tracee::{Cause, Error, Process, Program, Stop};
@@ -51,6 +52,8 @@ pub(crate) struct Debuggee {
     files: Files,
     /// The only processes that a client may attach to, if not all.
     attachable: Option<Vec<i32>>,
+    /// What tracing may cost the program, if that is limited.
+    budget: Option<Share>,
     original: Program,
 }
 
@@ -68,6 +71,7 @@ impl Debuggee {
             failure: None,
             files: Files::new(limits.files),
             attachable: limits.attachable,
+            budget: limits.budget,
         }
     }
 
@@ -107,6 +111,7 @@ impl Debuggee {
 
     fn take(&mut self, mut process: Process) {
         process.wishes = self.wishes.clone();
+        process.budget.share = self.budget;
         process.set_non_stop(self.non_stop);
         self.last_stop = Some(Stop::Thread(process.current(), Cause::Ready));
         self.process = Some(process);
@@ -124,6 +129,18 @@ impl Debuggee {
     pub(crate) fn client_left(&mut self) {
         self.files.clear();
         self.wish(|wishes| *wishes = Wishes::default());
+    }
+
+    /// When a probe that is paused is to go on.
+    pub(crate) fn pause_ends(&self) -> Option<Instant> {
+        self.process.as_ref()?.pause_ends()
+    }
+
+    /// Has paused probes go on whose time has come.
+    pub(crate) fn keep_budget(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.keep_budget();
+        }
     }
 
     /// When a client that drains the trace buffer is to be told something.

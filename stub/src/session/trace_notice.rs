@@ -1,7 +1,8 @@
-//! The `UnspoolTrace` notification: trace frames, and how many were dropped (docs/protocol.md).
+//! The `UnspoolTrace` notification: trace frames, how many were dropped, and how many missed (docs/protocol.md).
 
 use std::fmt::Write;
 
+use crate::probe::budget::Missed;
 use crate::probe::buffer::Frame;
 use crate::sys::monotonic_ns;
 
@@ -32,6 +33,24 @@ pub(super) fn dropped(counts: &[(u32, u64)]) -> Vec<u8> {
     for (index, (number, count)) in counts.iter().enumerate() {
         let separator = if index == 0 { ':' } else { ';' };
         let _ = write!(text, "{separator}{number:x},{count:x}");
+    }
+    text.into_bytes()
+}
+
+/// `UnspoolMissed:N,PAUSES,NS,HITS;...`: of each tracepoint that has been paused again, all.
+pub(super) fn missed(counts: &[(u32, Missed)]) -> Vec<u8> {
+    let mut text = String::from("UnspoolMissed");
+    for (index, (number, missed)) in counts.iter().enumerate() {
+        let separator = if index == 0 { ':' } else { ';' };
+        let Missed {
+            pauses,
+            paused_ns,
+            hits,
+        } = missed;
+        let _ = write!(
+            text,
+            "{separator}{number:x},{pauses:x},{paused_ns:x},{hits:x}"
+        );
     }
     text.into_bytes()
 }

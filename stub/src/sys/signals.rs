@@ -69,6 +69,11 @@ impl Signals {
     }
 }
 
+/// Has the descriptor say once more that traced threads have something to report: not all that came was read.
+pub(crate) fn tell_again() {
+    let _ = nix::sys::signal::raise(Signal::SIGCHLD);
+}
+
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()

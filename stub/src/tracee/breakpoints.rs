@@ -31,6 +31,8 @@ struct Trap {
     probed: bool,
     /// By this many threads that step.
     steps: u32,
+    /// It is out for a while.
+    paused: bool,
 }
 
 impl Breakpoints {
@@ -66,12 +68,15 @@ impl Breakpoints {
     fn trap(&mut self, memory: &Memory, at: u64, kind: usize) -> Result<&mut Trap, Errno> {
         let code = arch::trap(kind).ok_or(Errno::EINVAL)?;
         // The text may have been unmapped since, and another be here now.
-        let stale = |trap: &Trap| trap.steps == 0 && !trap.patch.stands(memory, at);
+        let stale = |trap: &Trap| trap.steps == 0 && !trap.paused && !trap.patch.stands(memory, at);
         if self.traps.get(&at).is_some_and(stale) {
             self.traps.remove(&at);
         }
         let entry = match self.traps.entry(at) {
-            Entry::Occupied(entry) => return Ok(entry.into_mut()),
+            Entry::Occupied(mut entry) => {
+                entry.get_mut().come_back(memory, at)?;
+                return Ok(entry.into_mut());
+            }
             Entry::Vacant(entry) => entry,
         };
         Ok(entry.insert(Trap {
@@ -80,6 +85,7 @@ impl Breakpoints {
             planted: false,
             probed: false,
             steps: 0,
+            paused: false,
         }))
     }
 
@@ -96,6 +102,26 @@ impl Breakpoints {
         if let Some(trap) = self.traps.get_mut(&at) {
             trap.probed = false;
             self.drop_unused(memory, at);
+        }
+    }
+
+    /// Takes out the trap of a tracepoint for a while, unless others want it. A thread may have run into it just before.
+    pub(crate) fn pause_probe(&mut self, memory: &Memory, at: u64) {
+        if let Some(trap) = self.traps.get_mut(&at)
+            && !trap.planted
+            && !trap.paused
+            && trap.steps == 0
+        {
+            trap.patch.lift(memory, at);
+            trap.paused = true;
+        }
+    }
+
+    /// The inverse of [`pause_probe`](Self::pause_probe).
+    pub(crate) fn resume_probe(&mut self, memory: &Memory, at: u64) {
+        if let Some(trap) = self.traps.get_mut(&at) {
+            // If that fails the text is gone, and with it what was probed.
+            let _ = trap.come_back(memory, at);
         }
     }
 
@@ -116,14 +142,19 @@ impl Breakpoints {
             && !entry.get().probed
             && entry.get().steps == 0
         {
-            entry.remove().patch.lift(memory, at);
+            let trap = entry.remove();
+            if !trap.paused {
+                trap.patch.lift(memory, at);
+            }
         }
     }
 
     /// Removes all traps.
     pub(crate) fn remove_all(&mut self, memory: &Memory) {
         for (at, trap) in std::mem::take(&mut self.traps) {
-            trap.patch.lift(memory, at);
+            if !trap.paused {
+                trap.patch.lift(memory, at);
+            }
         }
         self.steps = 0;
     }
@@ -155,6 +186,11 @@ impl Breakpoints {
         probed.map(|(at, _)| *at).collect()
     }
 
+    /// Whether there is a trap at exactly this address that is not out for a while.
+    pub(crate) fn stands(&self, at: u64) -> bool {
+        self.traps.get(&at).is_some_and(|trap| !trap.paused)
+    }
+
     /// Whether there is a trap at exactly this address, whoever planted it.
     pub(crate) fn trapped(&self, at: u64) -> bool {
         self.traps.contains_key(&at)
@@ -175,21 +211,31 @@ impl Breakpoints {
         self.traps.get(&at).map(|trap| trap.kind)
     }
 
-    /// All traps.
+    /// How many bytes the trap at an address takes.
+    pub(crate) fn size(&self, at: u64) -> usize {
+        let code = self.kind(at).and_then(arch::trap);
+        code.map_or(0, <[u8]>::len)
+    }
+
+    /// All traps, those too that are out for a while: a copy of the memory may have been made before.
     pub(crate) fn patches(&self) -> impl Iterator<Item = (u64, &Patch)> {
         self.traps.iter().map(|(at, trap)| (*at, &trap.patch))
     }
 
     /// Puts the original bytes of one trap in its place, for a moment.
     pub(crate) fn lift(&self, memory: &Memory, at: u64) {
-        if let Some(trap) = self.traps.get(&at) {
+        if let Some(trap) = self.traps.get(&at)
+            && !trap.paused
+        {
             trap.patch.lift(memory, at);
         }
     }
 
     /// The inverse of [`lift`](Self::lift).
     pub(crate) fn replant(&self, memory: &Memory, at: u64) {
-        if let Some(trap) = self.traps.get(&at) {
+        if let Some(trap) = self.traps.get(&at)
+            && !trap.paused
+        {
             trap.patch.replant(memory, at);
         }
     }
@@ -198,7 +244,9 @@ impl Breakpoints {
     pub(crate) fn hide(&self, address: u64, bytes: &mut [u8]) {
         let end = address.saturating_add(bytes.len() as u64);
         for (at, trap) in self.traps.range(address.saturating_sub(8)..end) {
-            trap.patch.hide(*at, address, bytes);
+            if !trap.paused {
+                trap.patch.hide(*at, address, bytes);
+            }
         }
     }
 
@@ -207,8 +255,23 @@ impl Breakpoints {
     pub(crate) fn absorb(&mut self, address: u64, bytes: &mut [u8]) {
         let end = address.saturating_add(bytes.len() as u64);
         for (at, trap) in self.traps.range_mut(address.saturating_sub(8)..end) {
-            trap.patch.absorb(*at, address, bytes);
+            if !trap.paused {
+                trap.patch.absorb(*at, address, bytes);
+            }
         }
+    }
+}
+
+impl Trap {
+    /// Puts it in again, over what is there now.
+    fn come_back(&mut self, memory: &Memory, at: u64) -> Result<(), Errno> {
+        if self.paused
+            && let Some(code) = arch::trap(self.kind)
+        {
+            self.patch = Patch::place(memory, at, code.to_vec())?;
+            self.paused = false;
+        }
+        Ok(())
     }
 }
 
@@ -223,6 +286,7 @@ mod tests {
             planted: true,
             probed: false,
             steps: 0,
+            paused: false,
         };
         Breakpoints {
             traps: BTreeMap::from([(at, trap)]),

@@ -1,7 +1,7 @@
 //! Letting go: detaching leaves the program as it was before us, killing leaves none.
 
 use crate::sys::ptrace;
-use crate::sys::wait::{Status, wait};
+use crate::sys::wait::Status;
 
 use super::process::{Process, Stop};
 use super::thread::{Pending, State};
@@ -56,11 +56,11 @@ impl Process {
         self.slots.remove_all(&self.memory);
         let _ = ptrace::kill(pid);
         while self.end.is_none() {
-            match wait(None, true) {
-                Ok(Some((tid, Status::Exiting))) => {
+            match self.next_report(true) {
+                Some((tid, Status::Exiting)) => {
                     let _ = ptrace::cont(tid, 0);
                 }
-                Ok(Some((tid, status))) => {
+                Some((tid, status)) => {
                     self.handle(tid, status);
                     if self.children_wait() {
                         self.step_children();

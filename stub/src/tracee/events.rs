@@ -7,20 +7,32 @@
 
 use crate::arch;
 use crate::probe::trace::Ended;
-use crate::sys::Tid;
 use crate::sys::memory::Memory;
 use crate::sys::ptrace;
+use crate::sys::signals;
 use crate::sys::wait::{Status, wait};
+use crate::sys::{Tid, monotonic_ns};
 
 use super::process::{Cause, Process, Stop};
 use super::resume::Action;
 use super::thread::{At, Motion, Pending, State, Thread};
 
+/// So many reports are taken before the client has its turn.
+const AT_ONCE: u32 = 128;
+
 impl Process {
     /// Takes the reports that have come. If one of them is for the client, halts and returns it.
     pub(crate) fn poll(&mut self) -> Option<Stop> {
-        while let Ok(Some((tid, status))) = wait(None, false) {
+        let mut since = monotonic_ns();
+        let mut reports = 0;
+        while let Some((tid, status)) = self.next_report(false) {
             self.handle(tid, status);
+            self.count_costs(&mut since);
+            reports += 1;
+            if reports == AT_ONCE {
+                signals::tell_again();
+                break;
+            }
             if self.eventful && self.going && !self.non_stop {
                 break;
             }
@@ -32,6 +44,7 @@ impl Process {
             }
         }
         self.pass_strays();
+        self.keep_budget();
         self.retire_probes();
         if !self.going || self.non_stop {
             return None;
@@ -149,12 +162,13 @@ impl Process {
                 self.step_children();
                 continue;
             }
-            if self.all_stopped(false) {
+            // What has been read must not be waited for later.
+            if self.all_stopped(false) && self.inbox.is_empty() {
                 break;
             }
-            match wait(None, true) {
-                Ok(Some((tid, status))) => self.handle(tid, status),
-                _ => {
+            match self.next_report(true) {
+                Some((tid, status)) => self.handle(tid, status),
+                None => {
                     // Nothing left to wait for: the process is gone without a word.
                     self.threads.clear();
                     self.end.get_or_insert(Stop::Killed(libc::SIGKILL));
@@ -164,6 +178,21 @@ impl Process {
         }
         self.halting = false;
         self.end_steps();
+    }
+
+    /// The kernel's next report, in the order in which all that are there came to be read: it always gives those
+    /// of the same threads first, and a thread that stops again and again would be all that we hear of.
+    pub(super) fn next_report(&mut self, block: bool) -> Option<(Tid, Status)> {
+        if self.inbox.is_empty() {
+            while let Ok(Some(report)) = wait(None, false) {
+                self.inbox.push_back(report);
+            }
+        }
+        let report = self.inbox.pop_front();
+        if report.is_none() && block {
+            return wait(None, true).ok().flatten();
+        }
+        report
     }
 
     fn all_stopped(&self, but_in_vfork: bool) -> bool {
@@ -204,6 +233,7 @@ impl Process {
             Status::Exiting => {
                 // Never held: an exec elsewhere may wait for this very thread to be gone.
                 self.mark_stopped(tid, At::Event);
+                self.budget.ending();
                 self.end_step(tid);
                 if let Some(thread) = self.threads.get_mut(&tid) {
                     thread.go(Motion::Continue, 0);

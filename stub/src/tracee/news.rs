@@ -10,7 +10,7 @@ use super::process::Process;
 
 /// A frame is told of no later: until then more may come, and the client is woken once for all.
 const LATEST: Duration = Duration::from_millis(10);
-/// So many bytes of frames are told of at once.
+/// So many bytes of frames, or a quarter of the buffer, are told of at once.
 const ENOUGH: usize = 64 * 1024;
 
 /// A run of things of one kind.
@@ -30,7 +30,8 @@ impl Process {
             .chain(first.map(|f| f.time))
             .min()?;
         let buffer = &self.trace.buffer;
-        Some(if buffer.size() - buffer.free() >= ENOUGH {
+        let enough = ENOUGH.min(buffer.size() / 4);
+        Some(if buffer.size() - buffer.free() >= enough {
             since
         } else {
             since + LATEST

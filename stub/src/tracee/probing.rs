@@ -37,6 +37,7 @@ impl Process {
     /// Plants all tracepoints and begins. Nothing is planted if one cannot be.
     pub(crate) fn start_trace(&mut self) -> Result<(), Errno> {
         self.plant_probes().inspect_err(|_| self.remove_probes())?;
+        self.begin_budget();
         self.trace.start();
         Ok(())
     }
@@ -45,6 +46,7 @@ impl Process {
     pub(crate) fn stop_trace(&mut self, why: Ended) {
         self.trace.stop(why);
         self.remove_probes();
+        self.budget.end(monotonic_ns());
     }
 
     /// Has the traps be what the tracepoints say. The program is halted.
@@ -110,6 +112,7 @@ impl Process {
     /// there for the client.
     pub(super) fn probe_hit(&mut self, tid: Tid, at: u64) -> bool {
         let process = self.any_task();
+        self.hit_at = Some(at);
         let Some(stopped) = self.threads.get_mut(&tid).and_then(Thread::stopped) else {
             return false;
         };

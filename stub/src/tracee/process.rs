@@ -6,6 +6,7 @@ use std::io::Read;
 use nix::errno::Errno;
 
 use crate::arch::watch::Watch;
+use crate::probe::budget::Budget;
 use crate::probe::slots::Slots;
 use crate::probe::trace::Trace;
 use crate::sys::Tid;
@@ -135,12 +136,18 @@ pub(crate) struct Process {
     pub(crate) trace: Trace,
     /// Where the stacks of threads end that hit tracepoints.
     pub(super) stacks: Stacks,
+    /// What tracing may cost.
+    pub(crate) budget: Budget,
+    /// The tracepoint of which a hit has been dealt with, and its costs not counted yet.
+    pub(super) hit_at: Option<u64>,
     /// Where instructions under traps are executed.
     pub(super) slots: Slots,
     pub(super) threads: BTreeMap<Tid, Thread>,
     pub(super) children: HashMap<Tid, Child>,
     /// First stops that came before the event that says whose they are.
     pub(super) early: HashMap<Tid, Status>,
+    /// The kernel's reports that have been read and not been dealt with.
+    pub(super) inbox: VecDeque<(Tid, Status)>,
     /// Exits to be reported, if thread events are wished for.
     pub(super) exits: VecDeque<(Tid, i32)>,
     /// Threads that came and went, if that is wished for.
@@ -176,10 +183,13 @@ impl Process {
             watches: Vec::new(),
             trace: Trace::default(),
             stacks: Stacks::default(),
+            budget: Budget::default(),
+            hit_at: None,
             slots: Slots::default(),
             threads: BTreeMap::new(),
             children: HashMap::new(),
             early: HashMap::new(),
+            inbox: VecDeque::new(),
             exits: VecDeque::new(),
             log: Log::default(),
             default_action: Action::Hold,

@@ -4,9 +4,11 @@
 //! While one thread steps in this way the others may run, and run into its traps; they are taken past
 //! them with everybody held. When all is halted no such trap is left.
 
+use std::sync::OnceLock;
+
 use crate::arch;
-use crate::sys::Tid;
 use crate::sys::ptrace;
+use crate::sys::{Tid, monotonic_ns};
 
 use super::process::{Calls, Process};
 use super::thread::{At, Motion, Thread};
@@ -185,8 +187,14 @@ impl Process {
         if self.strays.is_empty() {
             return;
         }
+        let since = monotonic_ns();
         self.halt();
-        for Stray { tid, at, planted } in std::mem::take(&mut self.strays) {
+        let strays = std::mem::take(&mut self.strays);
+        let probed = strays
+            .iter()
+            .find(|stray| self.breakpoints.probed(stray.at));
+        let probed = probed.map(|stray| stray.at);
+        for Stray { tid, at, planted } in strays {
             let stopped = self.threads.get_mut(&tid).and_then(Thread::stopped);
             if stopped.is_some_and(|stopped| stopped.pc() == Ok(at))
                 && (planted || !self.breakpoints.planted(at))
@@ -201,5 +209,16 @@ impl Process {
         if self.going && (self.non_stop || !self.eventful) {
             self.start_all();
         }
+        if let Some(at) = probed {
+            let now = monotonic_ns();
+            let at_once = self.threads.len().min(processors());
+            self.cost(now, at, (now - since) * at_once as u64);
+        }
     }
+}
+
+/// How many threads can run at once.
+fn processors() -> usize {
+    static NUMBER: OnceLock<usize> = OnceLock::new();
+    *NUMBER.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }

@@ -57,9 +57,10 @@ impl Server {
         }
     }
 
-    /// The usual: one client, a program with arguments.
+    /// The usual: one client, a program with arguments, and every hit of a tracepoint counts.
     pub fn run(program: &std::path::Path, arguments: &[&str]) -> (Server, Client) {
-        let mut all = vec!["--once", ":0", program.to_str().unwrap()];
+        let mut all = vec!["--once", "--budget", "none", ":0"];
+        all.push(program.to_str().unwrap());
         all.extend(arguments);
         let server = Server::start(&all);
         let client = Client::connect(server.port);

@@ -206,7 +206,15 @@ fn full_circular_and_counted() {
 #[test]
 fn disconnected_tracing_goes_on() {
     let program = build("hits", &["-no-pie"]);
-    let mut server = Server::start(&["--multi", ":0", program.to_str().unwrap(), "4", "2000"]);
+    let mut server = Server::start(&[
+        "--multi",
+        "--budget",
+        "none",
+        ":0",
+        program.to_str().unwrap(),
+        "4",
+        "2000",
+    ]);
     let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
     let mut client = Client::connect(server.port);
     assert_eq!(client.ask("QTDisconnected:1"), "OK");

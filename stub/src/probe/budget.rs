@@ -1,0 +1,426 @@
+//! What tracing may cost the program, and which probe is paused when it costs more.
+//!
+//! A hit costs what the stub can measure: the time for which the thread was held, and the processor time that the stub used
+//! for it. What is spent is taken from a bucket that fills with four fifths of the budget and holds the
+//! remaining fifth of one second: no second can then cost more than the budget. When the bucket is empty, the
+//! probe that is hit most is *paused*: its trap comes out. When it is half full again, the paused
+//! probes come back. Hits during a pause are not seen; how many they were is told from how much processor time the
+//! program used in the pause, and how much it used from hit to hit before.
+
+use std::collections::BTreeMap;
+
+use crate::sys::{Tid, processor_ns_of};
+
+const SECOND: u64 = 1_000_000_000;
+/// How finely the cost of any second is known.
+const TICK: u64 = SECOND / 20;
+
+/// So few hits are no reason to pause a probe beside others, however long the stub itself had to wait in one.
+const FEW: u64 = 8;
+
+/// A part of one processor, in millionths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Share(u32);
+
+impl Share {
+    /// What is asked of nobody who did not ask for something else.
+    pub(crate) const USUAL: Share = Share(50_000);
+
+    /// Reads `5%` or `0.5%`: more than nothing, and at most one processor.
+    pub(crate) fn parse(text: &str) -> Option<Share> {
+        let percent: f64 = text.strip_suffix('%')?.trim().parse().ok()?;
+        let millionths = percent * 10_000.0;
+        (1.0..=1_000_000.0)
+            .contains(&millionths)
+            .then_some(Share(millionths as u32))
+    }
+
+    /// In hundredths of a percent.
+    pub(crate) fn basis_points(self) -> u32 {
+        self.0 / 100
+    }
+
+    fn per_second(self) -> i64 {
+        i64::from(self.0) * 1000
+    }
+
+    fn capacity(self) -> i64 {
+        self.per_second() / 5
+    }
+
+    /// What flows in, in so many nanoseconds.
+    fn refill(self, elapsed: u64) -> i64 {
+        let elapsed = elapsed.min(10 * SECOND) as i64;
+        elapsed / 1000 * i64::from(self.0) / 1000 * 4 / 5
+    }
+
+    /// How long until that much has flowed in.
+    fn time_for(self, amount: i64) -> u64 {
+        (amount.max(0) as u64) * 1_000_000 / u64::from(self.0) * 5 / 4
+    }
+}
+
+/// What has been missed at one place.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Missed {
+    pub(crate) pauses: u64,
+    pub(crate) paused_ns: u64,
+    /// About so many hits.
+    pub(crate) hits: u64,
+}
+
+/// One probe's hits since it was last planted, and its pauses.
+#[derive(Default)]
+struct Account {
+    /// Since when hits are counted, by the clock and by the program's processor time.
+    since: (u64, u64),
+    hits: u64,
+    /// The same, and half of what it was before, and so on.
+    heat: u64,
+    paused: Option<Pause>,
+    missed: Missed,
+}
+
+/// A probe's trap is out.
+#[derive(Clone, Copy)]
+struct Pause {
+    since: u64,
+    /// The program's processor time then.
+    program: u64,
+    /// So much of it was used by so many hits before.
+    used: u64,
+    hits: u64,
+}
+
+impl Account {
+    fn restart(&mut self, now: u64, program: u64) {
+        (self.since, self.hits) = ((now, program), 0);
+        self.heat /= 2;
+    }
+
+    fn missed(&self, now: u64, program: u64) -> Missed {
+        let mut missed = self.missed;
+        if let Some(pause) = self.paused {
+            missed.paused_ns += now.saturating_sub(pause.since);
+            let used = u128::from(program.saturating_sub(pause.program));
+            let hits = used * u128::from(pause.hits) / u128::from(pause.used.max(1));
+            missed.hits += hits as u64;
+        }
+        missed
+    }
+}
+
+/// The processor time that the program has used.
+#[derive(Default)]
+pub(crate) struct ProgramTime {
+    /// Which program; `None`: there is no telling.
+    pub(crate) of: Option<Tid>,
+    /// As it was last; a program that has ended cannot be asked.
+    last: u64,
+}
+
+impl ProgramTime {
+    fn now(&mut self) -> u64 {
+        let now = self.of.and_then(processor_ns_of);
+        self.last = self.last.max(now.unwrap_or(0));
+        self.last
+    }
+}
+
+/// The budget of one trace.
+#[derive(Default)]
+pub(crate) struct Budget {
+    /// `None`: there is no limit.
+    pub(crate) share: Option<Share>,
+    pub(crate) program: ProgramTime,
+    left: i64,
+    /// How often the others were hit since one was paused, and what that cost: another is, when that is a cause of its own.
+    others: (u64, u64),
+    filled: u64,
+    /// The stub's processor time when it was last counted.
+    cpu: u64,
+    /// What the kernel told since, and how much of it was hits.
+    reports: u64,
+    hits: Vec<u64>,
+    /// By address.
+    accounts: BTreeMap<u64, Account>,
+    /// What the last ticks cost.
+    ticks: [u64; (SECOND / TICK) as usize],
+    tick: u64,
+    /// What the dearest second cost.
+    pub(crate) worst: u64,
+    /// By how much a single hit has exceeded what was left: the stub itself may have to wait for a processor.
+    pub(crate) overrun: i64,
+    /// What it all cost.
+    pub(crate) spent: u64,
+}
+
+impl Budget {
+    /// A trace begins.
+    pub(crate) fn begin(&mut self, now: u64, cpu: u64) {
+        *self = Budget {
+            share: self.share,
+            program: std::mem::take(&mut self.program),
+            left: self.share.map_or(0, Share::capacity),
+            filled: now,
+            cpu,
+            ..Budget::default()
+        };
+    }
+
+    /// The kernel told something.
+    pub(crate) fn report(&mut self) {
+        self.reports += 1;
+    }
+
+    /// A thread was held for so long because of the probe at `at`. Whether that was too much.
+    pub(crate) fn hit(&mut self, now: u64, at: u64, held: u64) -> bool {
+        let account = self.accounts.entry(at).or_default();
+        if now.saturating_sub(account.since.0) > SECOND {
+            account.restart(now, self.program.now());
+        }
+        account.hits += 1;
+        account.heat += 1;
+        if account.paused.is_none() {
+            self.others.0 += 1;
+            self.others.1 += held;
+        }
+        self.hits.push(at);
+        self.spend(now, held);
+        self.is_over()
+    }
+
+    /// The stub has used so much processor time by now, all in all. What it used for hits is part of what they cost.
+    pub(crate) fn settle(&mut self, now: u64, cpu: u64) {
+        let used = cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu));
+        let hits = std::mem::take(&mut self.hits);
+        let reports = std::mem::take(&mut self.reports).max(hits.len() as u64);
+        if hits.is_empty() {
+            self.spend(now, 0);
+            return;
+        }
+        let each = used / reports;
+        for at in &hits {
+            let account = self.accounts.get(at);
+            if account.is_some_and(|account| account.paused.is_none()) {
+                self.others.1 += each;
+            }
+        }
+        self.spend(now, each * hits.len() as u64);
+    }
+
+    fn spend(&mut self, now: u64, cost: u64) {
+        let tick = now / TICK;
+        for passed in (self.tick + 1..=tick).rev().take(self.ticks.len()) {
+            self.ticks[(passed % self.ticks.len() as u64) as usize] = 0;
+        }
+        self.tick = tick;
+        self.ticks[(tick % self.ticks.len() as u64) as usize] += cost;
+        self.spent += cost;
+        self.worst = self.worst.max(self.ticks.iter().sum());
+        let Some(share) = self.share else { return };
+        self.left += share.refill(now.saturating_sub(self.filled));
+        self.filled = now;
+        self.left = self.left.min(share.capacity()) - cost as i64;
+        self.overrun = self.overrun.max(-self.left);
+    }
+
+    /// Whether a probe is to be paused.
+    fn is_over(&self) -> bool {
+        let (hits, cost) = self.others;
+        self.share.is_some_and(|share| {
+            let cause = hits > FEW && cost as i64 > share.capacity() / 8;
+            self.left < 0 && (!self.is_pausing() || cause)
+        })
+    }
+
+    /// The probe to be paused now, if one is to be: the one that is hit most.
+    pub(crate) fn pause(&mut self, now: u64) -> Option<u64> {
+        if !self.is_over() {
+            return None;
+        }
+        let active = self.accounts.iter_mut();
+        let active = active.filter(|(_, account)| account.paused.is_none());
+        let (at, account) = active.max_by_key(|(_, account)| account.heat)?;
+        let program = self.program.now();
+        account.paused = Some(Pause {
+            since: now,
+            program,
+            used: program.saturating_sub(account.since.1),
+            hits: account.hits,
+        });
+        account.missed.pauses += 1;
+        self.others = (0, 0);
+        Some(*at)
+    }
+
+    /// The probes that may come back now.
+    pub(crate) fn resume(&mut self, now: u64) -> Vec<u64> {
+        let Some(share) = self.share.filter(|_| self.is_pausing()) else {
+            return Vec::new();
+        };
+        if self.left < share.capacity() / 2 {
+            return Vec::new();
+        }
+        let program = self.program.now();
+        let mut back = Vec::new();
+        for (at, account) in &mut self.accounts {
+            if account.paused.is_some() {
+                account.missed = account.missed(now, program);
+                account.paused = None;
+                back.push(*at);
+            }
+            account.restart(now, program);
+        }
+        back
+    }
+
+    /// How long until [`resume`](Self::resume) has something to say, if it will have.
+    pub(crate) fn wait(&self, now: u64) -> Option<u64> {
+        let share = self.share.filter(|_| self.is_pausing())?;
+        let due = self.filled + share.time_for(share.capacity() / 2 - self.left);
+        Some(due.saturating_sub(now))
+    }
+
+    /// Some of the program, or all, is about to end.
+    pub(crate) fn ending(&mut self) {
+        if self.is_pausing() {
+            self.program.now();
+        }
+    }
+
+    /// Whether the probe at an address is paused.
+    pub(crate) fn is_paused(&self, at: u64) -> bool {
+        let account = self.accounts.get(&at);
+        account.is_some_and(|account| account.paused.is_some())
+    }
+
+    fn is_pausing(&self) -> bool {
+        let mut accounts = self.accounts.values();
+        accounts.any(|account| account.paused.is_some())
+    }
+
+    /// What has been missed at `at` by now.
+    pub(crate) fn missed(&mut self, now: u64, at: u64) -> Missed {
+        let Some(account) = self.accounts.get(&at) else {
+            return Missed::default();
+        };
+        if account.paused.is_none() {
+            return account.missed;
+        }
+        account.missed(now, self.program.now())
+    }
+
+    /// No probe is paused any more: the trace is over.
+    pub(crate) fn end(&mut self, now: u64) {
+        let program = self.program.now();
+        for account in self.accounts.values_mut() {
+            account.missed = account.missed(now, program);
+            account.paused = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u64 = 1000;
+    const HOT: u64 = 0x1000;
+    const COLD: u64 = 0x2000;
+
+    fn budget(share: Option<Share>) -> Budget {
+        let mut budget = Budget {
+            share,
+            ..Budget::default()
+        };
+        budget.begin(SECOND, 0);
+        budget
+    }
+
+    #[test]
+    fn shares() {
+        assert_eq!(Share::parse("5%"), Some(Share::USUAL));
+        assert_eq!(Share::parse("0.5%"), Some(Share(5000)));
+        for nonsense in ["5", "0%", "-1%", "101%", "x%", "nan%", ""] {
+            assert_eq!(Share::parse(nonsense), None, "{nonsense}");
+        }
+    }
+
+    /// A program that would come by `HOT` 100,000 times a second and by `COLD` ten times, for ten seconds.
+    /// The hits seen at each, and the true number at `HOT`.
+    fn simulate(budget: &mut Budget) -> (u64, u64, u64) {
+        let (mut now, mut cpu, mut paused) = (SECOND, 0, Vec::new());
+        let (mut seen, mut cold, mut passed, mut next_cold) = (0, 0, 0, now);
+        while now < 11 * SECOND {
+            now += 10 * US;
+            budget.program.last += 10 * US;
+            passed += 1;
+            if budget.wait(now) == Some(0) {
+                budget.settle(now, cpu);
+                for at in budget.resume(now) {
+                    paused.retain(|other| *other != at);
+                }
+            }
+            let mut here = vec![HOT];
+            if now >= next_cold {
+                next_cold += SECOND / 10;
+                here.push(COLD);
+            }
+            here.retain(|at| !paused.contains(at));
+            for at in here {
+                (now, cpu) = (now + 13 * US, cpu + 8 * US);
+                budget.report();
+                budget.hit(now, at, 5 * US);
+                budget.settle(now, cpu);
+                paused.extend(budget.pause(now));
+                (seen, cold) = if at == HOT {
+                    (seen + 1, cold)
+                } else {
+                    (seen, cold + 1)
+                };
+            }
+        }
+        budget.end(now);
+        (seen, cold, passed)
+    }
+
+    #[test]
+    fn no_second_costs_more_and_the_hottest_pays() {
+        let mut budget = budget(Some(Share::USUAL));
+        let (seen, cold, passed) = simulate(&mut budget);
+        assert!(budget.worst <= SECOND / 20, "{}", budget.worst);
+        assert!(budget.spent > SECOND / 20 * 10 / 2, "{}", budget.spent);
+        // 95 % of its speed.
+        assert!(passed > 950_000, "{passed}");
+        assert_eq!(cold, 100);
+        assert_eq!(budget.missed(11 * SECOND, COLD), Missed::default());
+        let missed = budget.missed(11 * SECOND, HOT);
+        assert!(
+            missed.pauses > 10 && missed.paused_ns > 9 * SECOND,
+            "{missed:?}"
+        );
+        let told = seen + missed.hits;
+        assert!(told.abs_diff(passed) < passed / 10, "{told} of {passed}");
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_paused() {
+        let mut budget = budget(None);
+        let (seen, _, passed) = simulate(&mut budget);
+        assert_eq!(seen, passed);
+        assert_eq!(budget.missed(11 * SECOND, HOT), Missed::default());
+        assert!(budget.worst > SECOND / 3);
+    }
+
+    #[test]
+    fn a_single_dear_hit_is_a_debt() {
+        let mut budget = budget(Some(Share::USUAL));
+        let late = 2 * SECOND;
+        assert!(budget.hit(late, HOT, SECOND / 2));
+        assert_eq!(budget.pause(late), Some(HOT));
+        assert_eq!(budget.pause(late), None);
+        let wait = budget.wait(late).expect("a pause that ends");
+        assert!(wait > 12 * SECOND && wait < 13 * SECOND, "{wait}");
+    }
+}
