@@ -70,7 +70,7 @@ fn main() -> Result<()> {
 
 fn record(unspool: &Path, program: &Path, folder: &Path) -> Command {
     let mut command = Command::new(unspool);
-    command.args(["record", "--quiet", "-o"]);
+    command.args(["record", "--quiet", "--budget", "none", "-o"]);
     command.arg(folder.join("creation.capture"));
     command.arg("--").arg(program).arg(THREADS.to_string());
     command

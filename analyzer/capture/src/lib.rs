@@ -29,8 +29,8 @@ mod writer;
 pub use block::{BLOCK_LIMIT, MAGIC, MAJOR_VERSION, MINOR_VERSION};
 pub use reader::{Capture, Cut, CutReason, ReadError, Reader};
 pub use record::{
-    Chunk, Document, Dropped, End, EndReason, Event, Header, ModuleLoaded, ModuleUnloaded, Note,
-    Probe, ProbeKind, ProcessEnded, Read, ReadRole, Record, RegisterLayout, SNAPSHOT_PROBE,
+    Chunk, Document, Dropped, End, EndReason, Event, Header, Missed, ModuleLoaded, ModuleUnloaded,
+    Note, Probe, ProbeKind, ProcessEnded, Read, ReadRole, Record, RegisterLayout, SNAPSHOT_PROBE,
     Severity, Snapshot, Source, Target, ThreadExited, ThreadName, ThreadSeen,
 };
 pub use writer::{WriteError, Writer};

@@ -50,12 +50,18 @@ pub enum Record {
     /// The recording ended in order. Always the last record; a capture without it is cut.
     #[prost(message, tag = "13")]
     End(End),
+    /// A probe was paused, to spare the program.
+    #[prost(message, tag = "14")]
+    Missed(Missed),
 }
 
 /// The message a block's batch is made of: one record, or none that this version knows.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Envelope {
-    #[prost(oneof = "Record", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
+    #[prost(
+        oneof = "Record",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14"
+    )]
     pub(crate) record: Option<Record>,
 }
 
@@ -69,7 +75,7 @@ macro_rules! into_record {
     )*};
 }
 into_record!(Header Target ModuleLoaded ModuleUnloaded ThreadSeen ThreadName ThreadExited Probe Event Note Dropped
-    ProcessEnded End);
+    ProcessEnded End Missed);
 
 /// How the recording came to its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
@@ -468,6 +474,26 @@ pub struct Dropped {
     pub count: u64,
     /// When it was noticed.
     #[prost(uint64, tag = "3")]
+    pub time_ns: u64,
+}
+
+/// A probe was paused, to spare the program: what is known of the hits that nobody saw. The last record of a probe says all.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Missed {
+    /// The probe.
+    #[prost(uint32, tag = "1")]
+    pub probe: u32,
+    /// How often it has been paused.
+    #[prost(uint64, tag = "2")]
+    pub pauses: u64,
+    /// For how long altogether, nanoseconds.
+    #[prost(uint64, tag = "3")]
+    pub paused_ns: u64,
+    /// About so many hits fell into these pauses, as far as that can be told.
+    #[prost(uint64, tag = "4")]
+    pub hits: u64,
+    /// When this was so.
+    #[prost(uint64, tag = "5")]
     pub time_ns: u64,
 }
 

@@ -1,5 +1,5 @@
-//! What our own stub tells without stopping the target: its `UnspoolThreads`, `UnspoolTrace` and `UnspoolDropped`
-//! notifications (docs/protocol.md).
+//! What our own stub tells without stopping the target: its `UnspoolThreads`, `UnspoolTrace`, `UnspoolDropped` and
+//! `UnspoolMissed` notifications (docs/protocol.md).
 
 use std::time::Duration;
 
@@ -20,6 +20,17 @@ pub enum Notice {
         tracepoint: u32,
         /// How many.
         count: u64,
+    },
+    /// A tracepoint has been paused, to spare the program; all in all:
+    Missed {
+        /// The tracepoint's number.
+        tracepoint: u32,
+        /// How often.
+        pauses: u64,
+        /// For how long.
+        paused: Duration,
+        /// About how many hits fell into that time.
+        hits: u64,
     },
 }
 
@@ -59,10 +70,25 @@ impl Notice {
                     count: u64::from_str_radix(count, 16).ok()?,
                 })
             }));
+        } else if let Some(rest) = payload.strip_prefix(b"UnspoolMissed:") {
+            let text = std::str::from_utf8(rest).unwrap_or_default();
+            notices.extend(text.split(';').filter_map(Notice::missed));
         } else {
             let threads = ThreadNotice::decode(payload).into_iter();
             notices.extend(threads.map(|notice| Notice::Thread(notice.older_by(since))));
         }
+    }
+
+    /// `N,PAUSES,NS,HITS`, hexadecimal.
+    fn missed(entry: &str) -> Option<Notice> {
+        let mut numbers = entry.split(',').map(|n| u64::from_str_radix(n, 16).ok());
+        let mut next = || numbers.next().flatten();
+        Some(Notice::Missed {
+            tracepoint: u32::try_from(next()?).ok()?,
+            pauses: next()?,
+            paused: Duration::from_nanos(next()?),
+            hits: next()?,
+        })
     }
 }
 
@@ -160,6 +186,20 @@ mod tests {
                 },
             ]
         );
+    }
+
+    #[test]
+    fn pauses() {
+        let mut notices = Vec::new();
+        let body = b"UnspoolMissed:2,3,3e8,20;x;4,1;5,1,0,0";
+        Notice::decode(body, 0, Duration::ZERO, &mut notices);
+        let missed = |tracepoint, pauses, ns, hits| Notice::Missed {
+            tracepoint,
+            pauses,
+            paused: Duration::from_nanos(ns),
+            hits,
+        };
+        assert_eq!(notices, [missed(2, 3, 1000, 32), missed(5, 1, 0, 0)]);
     }
 
     #[test]

@@ -92,6 +92,8 @@ pub struct Options {
     pub architecture: Option<String>,
     /// How hits are noticed.
     pub probes: ProbeKinds,
+    /// What tracepoints may cost the program, as `unspool-stub --budget` has it.
+    pub budget: Option<String>,
     /// Becomes readable when the user wants the recording to end, one byte for each time.
     pub stop: Option<OwnedFd>,
     /// The command line, for the capture's header.

@@ -70,6 +70,25 @@ pub struct Recording {
     pub cut: bool,
     /// Events that happened and were not recorded.
     pub dropped: u64,
+    /// Probes that were paused, to spare the program.
+    pub paused: Vec<Paused>,
+}
+
+/// A probe that was paused for moments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paused {
+    /// The function it stands in.
+    pub function: String,
+    /// How often it was hit and recorded.
+    pub recorded: u64,
+    /// How often it was paused.
+    pub pauses: u64,
+    /// For how long altogether.
+    pub paused_ns: u64,
+    /// How many hits that cost: about, unless `exact`.
+    pub missed: u64,
+    /// The threads that were created unseen tell the number.
+    pub exact: bool,
 }
 
 /// How a program ended.

@@ -51,6 +51,7 @@ impl Cmd {
                 rsp_log: None,
                 architecture: None,
                 probes: collect::ProbeKinds::default(),
+                budget: None,
                 stop: None,
                 command: std::env::args().collect(),
             },

@@ -60,6 +60,7 @@ impl Cmd {
             rsp_log: self.target.rsp_log()?,
             architecture: self.target.architecture.clone(),
             probes: collect::ProbeKinds::default(),
+            budget: None,
             stop: None,
             command: std::env::args().collect(),
         })?;

@@ -62,6 +62,13 @@ pub(super) struct Cmd {
     #[arg(long, value_enum, value_name = "KIND", default_value_t)]
     probes: collect::ProbeKinds,
 
+    /// What the recording may cost the program: a share of one processor (5% if not said), or none for no limit
+    ///
+    /// Over it, the probes that are hit most are paused for moments, and the report says what they missed.
+    /// With --connect, the server's own --budget counts.
+    #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with = "connect")]
+    budget: Option<String>,
+
     #[command(flatten)]
     target: Target,
 
@@ -89,6 +96,18 @@ Examples:
   qemu-arm -g 1234 -L ~/rootfs ~/rootfs/usr/bin/pigz -k big.tar &
   unspool record --connect :1234 --sysroot ~/rootfs --exec ~/rootfs/usr/bin/pigz";
 
+/// As the server takes it, so that a mistake is told before anything is started.
+fn share(text: &str) -> Result<String, String> {
+    let percent = text
+        .strip_suffix('%')
+        .and_then(|digits| digits.parse::<f64>().ok());
+    match percent {
+        Some(percent) if percent > 0.0 && percent <= 100.0 => Ok(text.to_owned()),
+        _ if text == "none" => Ok(text.to_owned()),
+        _ => Err("expected a share of one processor, such as 5%, or none".to_owned()),
+    }
+}
+
 impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let finder = self.symbols.finder()?;
@@ -102,6 +121,7 @@ impl Cmd {
             rsp_log: self.target.rsp_log()?,
             architecture: self.target.architecture.clone(),
             probes: self.probes,
+            budget: self.budget,
             stop: Some(interrupts.requests()?),
             command: std::env::args().collect(),
         };

@@ -28,7 +28,11 @@ pub(super) struct Stub {
 }
 
 /// Starts a stub that starts `program` and holds it at its first instruction.
-pub(super) fn program(program: &OsStr, args: &[OsString]) -> Result<(Stub, UnixStream), Error> {
+pub(super) fn program(
+    program: &OsStr,
+    args: &[OsString],
+    budget: Option<&str>,
+) -> Result<(Stub, UnixStream), Error> {
     let path = find(program)?;
     check_executable(&path)?;
     let mut words = vec![path.into_os_string()];
@@ -36,16 +40,18 @@ pub(super) fn program(program: &OsStr, args: &[OsString]) -> Result<(Stub, UnixS
     // Run as without us: gdbserver's habit of switching address randomization off is not wanted.
     start(
         &["--once", "--no-disable-randomization"],
+        budget,
         &words,
         Stdio::inherit(),
     )
 }
 
 /// Starts a stub that attaches to process `pid`.
-pub(super) fn process(pid: u32) -> Result<(Stub, UnixStream), Error> {
+pub(super) fn process(pid: u32, budget: Option<&str>) -> Result<(Stub, UnixStream), Error> {
     check_traceable(pid)?;
     start(
         &["--once", "--attach"],
+        budget,
         &[pid.to_string().into()],
         Stdio::piped(),
     )
@@ -88,7 +94,12 @@ impl Drop for Stub {
     }
 }
 
-fn start(options: &[&str], words: &[OsString], stderr: Stdio) -> Result<(Stub, UnixStream), Error> {
+fn start(
+    options: &[&str],
+    budget: Option<&str>,
+    words: &[OsString],
+    stderr: Stdio,
+) -> Result<(Stub, UnixStream), Error> {
     let failed = |error: nix::Error| Error::StartStub(error.into());
     let (ours, theirs) = socketpair(
         AddressFamily::Unix,
@@ -104,6 +115,7 @@ fn start(options: &[&str], words: &[OsString], stderr: Stdio) -> Result<(Stub, U
         .arg0("unspool")
         .arg("stub")
         .args(options)
+        .args(budget.iter().flat_map(|budget| ["--budget", budget]))
         .arg(format!("fd:{}", theirs.as_raw_fd()))
         .args(words)
         .stderr(stderr)

@@ -42,11 +42,11 @@ impl Session {
         let (stub, result) = match &options.source {
             Source::Connect { endpoint, .. } => (None, Client::connect(endpoint, client_options)),
             Source::Launch { program, args } => {
-                let (stub, stream) = launch::program(program, args)?;
+                let (stub, stream) = launch::program(program, args, options.budget.as_deref())?;
                 (Some(stub), Client::over(stream, client_options))
             }
             Source::Attach { pid } => {
-                let (stub, stream) = launch::process(*pid)?;
+                let (stub, stream) = launch::process(*pid, options.budget.as_deref())?;
                 (Some(stub), Client::over(stream, client_options))
             }
         };

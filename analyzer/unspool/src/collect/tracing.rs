@@ -3,7 +3,7 @@
 //! A frame holds what a stop would have brought: registers, the whole stack, what the arguments point to. Where
 //! the stack is too long for that, the thread stops after all, and is looked at as at a breakpoint.
 
-use unspool_capture::{Chunk, Dropped, Event, ProbeKind, Read, ReadRole, Snapshot};
+use unspool_capture::{Chunk, Dropped, Event, Missed, ProbeKind, Read, ReadRole, Snapshot};
 use unspool_rsp::{Client, Notice, Registers, ThreadId, TraceAction, TraceFrame};
 use unspool_unwind::{MemoryGap, RegisterFile, StackMemory};
 
@@ -123,6 +123,23 @@ impl Recorder {
                 }
                 Notice::Frame(frame) => self.on_frame(frame),
                 Notice::Dropped { tracepoint, count } => self.on_dropped(tracepoint, count),
+                Notice::Missed {
+                    tracepoint,
+                    pauses,
+                    paused,
+                    hits,
+                } => {
+                    if let Some(probe) = self.probe_of(tracepoint) {
+                        let time_ns = self.sink.now_ns();
+                        self.sink.record(Missed {
+                            probe,
+                            pauses,
+                            paused_ns: u64::try_from(paused.as_nanos()).unwrap_or(u64::MAX),
+                            hits,
+                            time_ns,
+                        });
+                    }
+                }
                 _ => {}
             }
         }
@@ -227,10 +244,15 @@ impl Recorder {
         self.sink.record(event);
     }
 
+    fn probe_of(&self, tracepoint: u32) -> Option<u32> {
+        match self.probes.traced(tracepoint)?.1.purpose {
+            Purpose::Probe { id, .. } => Some(id),
+            Purpose::Name | Purpose::Linker => None,
+        }
+    }
+
     fn on_dropped(&mut self, tracepoint: u32, count: u64) {
-        if let Some((_, planted)) = self.probes.traced(tracepoint)
-            && let Purpose::Probe { id, .. } = planted.purpose
-        {
+        if let Some(id) = self.probe_of(tracepoint) {
             let told = self.dropped.insert(id, count).unwrap_or(0);
             let time_ns = self.sink.now_ns();
             self.sink.record(Dropped {

@@ -189,7 +189,10 @@ impl<'a> History<'a> {
                 self.probes.insert(probe.id, probe);
                 self.counts.create_probes += u64::from(probe.kind() == ProbeKind::Create);
             }
-            Record::Event(event) => self.event(at, event),
+            Record::Event(event) => {
+                *self.counts.hits.entry(event.probe).or_default() += 1;
+                self.event(at, event);
+            }
             Record::Note(note) => {
                 self.clock(note.time_ns);
                 self.notes.push(match note.severity() {
@@ -201,6 +204,10 @@ impl<'a> History<'a> {
             Record::Dropped(dropped) => {
                 self.clock(dropped.time_ns);
                 self.recording.dropped = self.recording.dropped.saturating_add(dropped.count);
+            }
+            Record::Missed(missed) => {
+                self.clock(missed.time_ns);
+                self.counts.missed.insert(missed.probe, *missed);
             }
             Record::ProcessEnded(ended) => {
                 self.clock(ended.time_ns);

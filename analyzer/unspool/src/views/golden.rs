@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use unspool_capture::{Capture, Cut, CutReason, Dropped, Note, Severity, ThreadSeen};
+use unspool_capture::{Capture, Cut, CutReason, Dropped, Missed, Note, Severity, ThreadSeen};
 
 use crate::model::Model;
 use crate::model::staged::{Function, PID, Stage};
@@ -155,6 +155,13 @@ fn broken() -> Model {
     stage.add(Dropped {
         probe: 1,
         count: 17,
+        time_ns: 0,
+    });
+    stage.add(Missed {
+        probe: 1,
+        pauses: 3,
+        paused_ns: 400_000_000,
+        hits: 12,
         time_ns: 0,
     });
     stage.add(Note {

@@ -9,7 +9,7 @@ use unspool_capture::Source;
 
 use super::Style;
 use super::json::{self, Frame, FunctionPlace, Target};
-use crate::model::{Creation, Model, ProgramEnd, Thread, ThreadIndex};
+use crate::model::{Creation, Model, Paused, ProgramEnd, Thread, ThreadIndex};
 
 /// Writes the report as one JSON document.
 pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<()> {
@@ -57,6 +57,7 @@ struct Recording<'a> {
     duration_ns: u64,
     complete: bool,
     dropped_events: u64,
+    paused_probes: Vec<PausedProbe<'a>>,
     exit_code: Option<i32>,
     signal: Option<u32>,
 }
@@ -83,8 +84,32 @@ impl<'a> Recording<'a> {
             duration_ns: recording.duration_ns,
             complete: !recording.cut,
             dropped_events: recording.dropped,
+            paused_probes: recording.paused.iter().map(PausedProbe::of).collect(),
             exit_code,
             signal,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct PausedProbe<'a> {
+    function: &'a str,
+    recorded: u64,
+    pauses: u64,
+    paused_ns: u64,
+    missed: u64,
+    missed_exact: bool,
+}
+
+impl<'a> PausedProbe<'a> {
+    fn of(paused: &'a Paused) -> PausedProbe<'a> {
+        PausedProbe {
+            function: &paused.function,
+            recorded: paused.recorded,
+            pauses: paused.pauses,
+            paused_ns: paused.paused_ns,
+            missed: paused.missed,
+            missed_exact: paused.exact,
         }
     }
 }

@@ -171,6 +171,41 @@ fn programs_are_found_in_path_and_scripts_run() {
     );
 }
 
+/// No thread is left out, and nothing is left out in silence.
+#[test]
+fn what_is_not_recorded_to_spare_the_program_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c");
+    let mut command = unspool();
+    command
+        .args(["record", "--budget", "0.1%", "-o"])
+        .arg(&file);
+    let run = Run::of(command.arg("--").arg(subject()).args(["many", "300"]));
+    run.succeeds();
+    let report = report(&file);
+    let paused = report["recording"]["paused_probes"].as_array().unwrap();
+    let paused = paused
+        .iter()
+        .find(|probe| {
+            probe["function"]
+                .as_str()
+                .unwrap()
+                .contains("pthread_create")
+        })
+        .unwrap_or_else(|| panic!("{report}"));
+    assert!(paused["pauses"].as_u64().unwrap() > 0, "{paused}");
+    assert_eq!(paused["missed_exact"], true);
+    let (recorded, missed) = (&paused["recorded"], &paused["missed"]);
+    let (recorded, missed) = (recorded.as_u64().unwrap(), missed.as_u64().unwrap());
+    assert!(recorded > 0 && missed > 0, "{paused}");
+    assert_eq!(recorded + missed, 300);
+    assert_eq!(created(&report).len() as u64, recorded);
+    let threads = report["threads"].as_array().unwrap();
+    assert_eq!(threads.len(), 301);
+    let sentence = format!("{missed} of 300 calls of pthread_create");
+    assert!(run.stderr.contains(&sentence), "{}", run.stderr);
+}
+
 #[test]
 fn an_older_recording_is_kept() {
     let dir = tempfile::tempdir().unwrap();

@@ -105,6 +105,8 @@ pub(crate) fn record(file: &Path, args: &[&str]) -> Command {
         .arg("record")
         .arg("-o")
         .arg(file)
+        // Every creation counts.
+        .args(["--budget", "none"])
         .arg("--")
         .arg(subject())
         .args(args);

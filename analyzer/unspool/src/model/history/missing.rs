@@ -3,7 +3,12 @@
 //! A recording that failed must never look like a program without threads: the sentences that would
 //! change how the rest is read are errors, and views show them first.
 
+use std::collections::BTreeMap;
+
+use unspool_capture::{Missed, ProbeKind};
+
 use super::{Creation, History, Note, Source};
+use crate::model::Paused;
 use crate::model::thread::{Ending, Thread};
 
 #[derive(Default)]
@@ -15,6 +20,10 @@ pub(super) struct Counts {
     pub(super) ends_missed: u64,
     pub(super) undeclared: u64,
     pub(super) join_assumed: bool,
+    /// The last word about each probe that was paused.
+    pub(super) missed: BTreeMap<u32, Missed>,
+    /// Events of each probe.
+    pub(super) hits: BTreeMap<u32, u64>,
     events: u64,
     highest: Option<u64>,
     lowest: u64,
@@ -90,7 +99,8 @@ impl History<'_> {
             .iter()
             .filter(|t| t.creation == Creation::Unseen)
             .count() as u64;
-        if unseen > 0 && !inspected {
+        let paused = self.note_pauses(unseen, &mut notes);
+        if unseen > 0 && !inspected && !paused {
             notes.push(Note::warning(format!(
                 "The creation of {} was not seen: created by other means than the watched functions, or \
                  while nobody watched.",
@@ -173,6 +183,55 @@ impl History<'_> {
         }
         self.notes.extend(notes);
     }
+}
+
+impl History<'_> {
+    /// What probes missed that were paused. Whether one of them was to see creations.
+    fn note_pauses(&mut self, unseen: u64, notes: &mut Vec<Note>) -> bool {
+        let mut creations = false;
+        for (id, missed) in std::mem::take(&mut self.counts.missed) {
+            let probe = self.probes.get(&id);
+            let kind = probe.map(|probe| probe.kind());
+            // Where the server tells of every thread, those are known whose creation nobody saw.
+            let exact = kind == Some(ProbeKind::Create)
+                && self.counts.create_probes == 1
+                && self.capture.target.tells_creators;
+            creations |= kind == Some(ProbeKind::Create);
+            let paused = Paused {
+                function: probe.map_or(String::new(), |probe| probe.function.clone()),
+                recorded: self.counts.hits.get(&id).copied().unwrap_or(0),
+                pauses: missed.pauses,
+                paused_ns: missed.paused_ns,
+                missed: if exact { unseen } else { missed.hits },
+                exact,
+            };
+            notes.push(Note::warning(sentence(&paused, kind)));
+            self.recording.paused.push(paused);
+        }
+        creations
+    }
+}
+
+fn sentence(paused: &Paused, kind: Option<ProbeKind>) -> String {
+    let about = if paused.exact { "" } else { "About " };
+    let consequence = match kind {
+        Some(ProbeKind::Create) => {
+            " The threads they made are listed, but not where they were created."
+        }
+        Some(ProbeKind::Join | ProbeKind::Detach) => {
+            " Threads may be shown as ended that were joined or detached."
+        }
+        _ => "",
+    };
+    format!(
+        "{about}{} of {} calls of {} were not recorded: watching them was paused {} for {:.3} s altogether, so that the \
+         program pays no more than the budget allows.{consequence} With '--budget none' all are recorded.",
+        paused.missed,
+        paused.missed + paused.recorded,
+        paused.function,
+        count(paused.pauses, "time", "times"),
+        paused.paused_ns as f64 / 1e9,
+    )
 }
 
 fn count(number: u64, one: &str, many: &str) -> String {
