@@ -13,7 +13,7 @@ use crate::probe::trace::Ended;
 use crate::session::debuggee::Debuggee;
 use crate::session::{Outcome, Session};
 use crate::sys::signals::{Signals, Told};
-use crate::tracee::{Action, Error, Process, Program};
+use crate::tracee::{Action, Error, Program};
 
 /// The shortest sleep of poll(2), which counts milliseconds.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -147,8 +147,7 @@ impl Server {
                     return Ok(None);
                 }
                 // Halted, the program has nothing to report, but its children have; it may also go on, being traced.
-                let process = self.debuggee.process.as_mut();
-                if let Some(stop) = process.and_then(|process| process.poll()) {
+                if let Some(stop) = self.debuggee.family.poll() {
                     self.debuggee.last_stop = Some(stop);
                 }
             }
@@ -161,8 +160,7 @@ impl Server {
                 if let (Some((host, port)), false) = (stream.peer(), self.quiet) {
                     crate::say!("Remote debugging from host {host}, port {port}");
                 }
-                let process = self.debuggee.process.as_mut();
-                if let Some(stop) = process.and_then(|process| process.interrupt()) {
+                if let Some(stop) = self.debuggee.family.interrupt() {
                     self.debuggee.last_stop = Some(stop);
                 }
                 return Ok(Some(stream));
@@ -225,7 +223,7 @@ impl Server {
     /// meant to go on (`QTDisconnected`), and the program with it.
     fn halt(&mut self) {
         self.debuggee.stop_all();
-        let Some(process) = self.debuggee.process.as_mut() else {
+        let Some(process) = self.debuggee.family.current.as_mut() else {
             return;
         };
         if process.trace.running && process.trace.disconnected && !self.once {
@@ -236,7 +234,7 @@ impl Server {
             self.debuggee.last_stop = stop.or(self.debuggee.last_stop.take());
             return;
         }
-        if let Some(stop) = process.interrupt() {
+        if let Some(stop) = self.debuggee.family.interrupt() {
             self.debuggee.last_stop = Some(stop);
         }
         if let Some(process) = self.debuggee.live() {
@@ -263,11 +261,12 @@ impl Server {
 
     /// Leaves the program as the help says.
     fn end(&mut self) {
-        let lives = |process: &Process| process.attached || process.resumed;
-        if self.debuggee.process.as_ref().is_some_and(lives) {
-            self.debuggee.detach();
-        } else {
-            self.debuggee.kill();
+        for mut process in self.debuggee.family.dissolve() {
+            if process.attached || process.resumed {
+                process.detach();
+            } else {
+                process.kill();
+            }
         }
     }
 }

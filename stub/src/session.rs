@@ -11,7 +11,7 @@ mod thread_db;
 mod trace_notice;
 mod xml;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use crate::cli::Without;
@@ -67,8 +67,8 @@ pub(crate) struct Session {
     frame: Option<usize>,
     /// Tracepoints or variables that are being read.
     upload: VecDeque<Vec<u8>>,
-    /// What the client knows of the program's libc.
-    thread_db: ThreadDb,
+    /// What the client knows of each process's libc.
+    thread_db: BTreeMap<Tid, ThreadDb>,
     outcome: Option<Outcome>,
 }
 
@@ -91,7 +91,7 @@ impl Session {
             notices: Notices::default(),
             frame: None,
             upload: VecDeque::new(),
-            thread_db: ThreadDb::default(),
+            thread_db: BTreeMap::new(),
             outcome: None,
         }
     }
@@ -125,7 +125,7 @@ impl Session {
     /// Sends what is known of threads that came and went, and of trace frames, if the client wants to hear it. Unless
     /// `all` is wanted, a client that drains the trace buffer is told only when it is worth waking it.
     pub(crate) fn tell(&mut self, debuggee: &mut Debuggee, all: bool) {
-        let Some(process) = &mut debuggee.process else {
+        let Some(process) = &mut debuggee.family.current else {
             return;
         };
         if !process.trace.drained {
@@ -164,7 +164,7 @@ impl Session {
     /// The program stopped.
     pub(crate) fn stopped(&mut self, debuggee: &mut Debuggee, stop: Stop) {
         self.tell(debuggee, true);
-        let Some(process) = &mut debuggee.process else {
+        let Some(process) = &mut debuggee.family.current else {
             return;
         };
         if self.waiting {
@@ -176,12 +176,12 @@ impl Session {
             self.selected = Some(tid);
         }
         debuggee.last_stop = Some(stop);
+        debuggee.family.forget_ended();
     }
 
     /// The kernel has something to say about the program.
     pub(crate) fn program_moved(&mut self, debuggee: &mut Debuggee) {
-        let process = debuggee.process.as_mut();
-        match process.and_then(|process| process.poll()) {
+        match debuggee.family.poll() {
             Some(stop) => self.stopped(debuggee, stop),
             None => self.tell(debuggee, false),
         }
@@ -190,14 +190,17 @@ impl Session {
 
     /// Sends the stops of single threads.
     fn tell_of_stops(&mut self, debuggee: &mut Debuggee) {
-        let Some(process) = &mut debuggee.process else {
-            return;
-        };
-        for stop in process.take_stops() {
-            let reply = self.dialect.stop_reply(process, &stop);
-            if let Some(notice) = self.notices.push(&stop, reply) {
-                self.framing.notify(&notice);
+        debuggee.family.take_over();
+        for process in debuggee.family.members() {
+            for stop in process.take_stops() {
+                let reply = self.dialect.stop_reply(process, &stop);
+                if let Some(notice) = self.notices.push(&stop, reply) {
+                    self.framing.notify(&notice);
+                }
             }
+        }
+        if debuggee.non_stop {
+            debuggee.family.forget_ended();
         }
     }
 
@@ -208,10 +211,8 @@ impl Session {
             }
             return;
         }
-        let process = debuggee.live();
-        self.interrupt_due = process.is_some_and(|process| !process.is_going());
-        let stop = debuggee.process.as_mut().and_then(|p| p.interrupt());
-        if let Some(stop) = stop {
+        self.interrupt_due = debuggee.live().is_some() && !debuggee.family.is_going();
+        if let Some(stop) = debuggee.family.interrupt() {
             self.stopped(debuggee, stop);
         }
     }

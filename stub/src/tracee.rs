@@ -9,6 +9,7 @@ pub(crate) mod breakpoints;
 mod children;
 mod end;
 mod events;
+pub(crate) mod family;
 pub(crate) mod libraries;
 pub(crate) mod log;
 mod memory;
@@ -22,6 +23,7 @@ mod sparing;
 pub(crate) mod start;
 mod stepping;
 pub(crate) mod thread;
+pub(crate) mod unclaimed;
 mod watching;
 
 pub(crate) use process::{Cause, Process, Stop};

@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import threading
-import time
 
 import gdb
 
@@ -136,26 +135,22 @@ def breakpoints():
     expect("all hits, then the end", go("continue"), r"exited with 0")
 
 
-def interrupt_when_asleep(pid):
-    """Ctrl-C for gdb, as soon as the program that it lets go sleeps in the kernel."""
-    while True:
-        with open(f"/proc/{pid}/stat") as stat:
-            if stat.read().rpartition(")")[2].split()[0] == "S":
-                break
-        time.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGINT)
+def interrupt_soon(_):
+    """Ctrl-C for gdb, when it has let the program go."""
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 
 
 def interrupt():
     """A program that sleeps: Ctrl-C stops it, continue goes on, and again."""
     connect()
-    do("break main")
-    expect("main", go("continue"), r"by breakpoint main")
+    do("break clock_nanosleep")
+    expect("asleep", go("continue"), r"by breakpoint clock_nanosleep")
     do("delete")
-    for which in ("first", "second"):
-        threading.Thread(target=interrupt_when_asleep, args=[gdb.selected_inferior().pid], daemon=True).start()
-        expect(f"{which} Ctrl-C", go("continue"), r"stopped by signal SIGINT")
-        expect(f"{which} bt", do("bt"), r"nanosleep|sleep")
+    gdb.events.cont.connect(interrupt_soon)
+    for time in ("first", "second"):
+        expect(f"{time} Ctrl-C", go("continue"), r"stopped by signal SIGINT")
+        expect(f"{time} bt", do("bt"), r"nanosleep|sleep")
+    gdb.events.cont.disconnect(interrupt_soon)
     do("kill")
     expect("kill", do("info inferiors"), r"\* 1 +<null>")
 

@@ -1,4 +1,4 @@
-//! What a session debugs: at most one process, how to start another, and the files the client
+//! What a session debugs: a process, or several, how to start another, and the files the client
 //! has open. gdbstub's [`Target`] is implemented for it, one extension a file.
 
 mod auxv;
@@ -28,6 +28,7 @@ use nix::errno::Errno;
 use crate::cli::Limits;
 use crate::probe::budget::Share;
 use crate::sys::Tid;
+use crate::tracee::family::Family;
 use crate::tracee::process::Wishes;
 use crate::tracee::{Cause, Error, Process, Program, Stop};
 
@@ -35,8 +36,8 @@ use files::Files;
 
 /// What a session debugs.
 pub(crate) struct Debuggee {
-    /// The process, if there is one; it may have ended.
-    pub(crate) process: Option<Process>,
+    /// The processes; the current one is what packets are about.
+    pub(crate) family: Family,
     /// How to start a program.
     pub(crate) program: Program,
     /// What the present client wants to be told; every process it gets inherits it.
@@ -61,7 +62,7 @@ impl Debuggee {
     /// Nothing yet, and how to start something.
     pub(crate) fn new(program: Program, limits: Limits) -> Debuggee {
         Debuggee {
-            process: None,
+            family: Family::default(),
             original: program.clone(),
             program,
             wishes: Wishes::default(),
@@ -77,14 +78,16 @@ impl Debuggee {
 
     /// The process, if there is one that has not ended.
     pub(crate) fn live(&mut self) -> Option<&mut Process> {
-        self.process
+        self.family
+            .current
             .as_mut()
             .filter(|process| process.end().is_none())
     }
 
     /// The process's id, if there is one that has not ended.
     pub(crate) fn pid(&self) -> Option<Tid> {
-        self.process
+        self.family
+            .current
             .as_ref()
             .filter(|process| process.end().is_none())
             .map(Process::pid)
@@ -92,7 +95,7 @@ impl Debuggee {
 
     /// Starts the program anew.
     pub(crate) fn start(&mut self) -> Result<(), Error> {
-        let process = Process::start(&self.program)?;
+        let process = Process::start(&self.program, self.family.unclaimed())?;
         self.take(process);
         Ok(())
     }
@@ -104,7 +107,7 @@ impl Debuggee {
         {
             return Err(Error::NotAllowed(pid));
         }
-        let process = Process::attach(pid)?;
+        let process = Process::attach(pid, self.family.unclaimed())?;
         self.take(process);
         Ok(())
     }
@@ -114,13 +117,13 @@ impl Debuggee {
         process.budget.share = self.budget;
         process.set_non_stop(self.non_stop);
         self.last_stop = Some(Stop::Thread(process.current(), Cause::Ready));
-        self.process = Some(process);
+        self.family.add(process);
     }
 
     /// Sets what the client wants to be told.
     pub(crate) fn wish(&mut self, change: impl FnOnce(&mut Wishes)) {
         change(&mut self.wishes);
-        if let Some(process) = &mut self.process {
+        for process in self.family.members() {
             process.wishes = self.wishes.clone();
         }
     }
@@ -133,34 +136,34 @@ impl Debuggee {
 
     /// When a probe that is paused is to go on.
     pub(crate) fn pause_ends(&self) -> Option<Instant> {
-        self.process.as_ref()?.pause_ends()
+        self.family.current.as_ref()?.pause_ends()
     }
 
     /// Has paused probes go on whose time has come.
     pub(crate) fn keep_budget(&mut self) {
-        if let Some(process) = &mut self.process {
+        if let Some(process) = &mut self.family.current {
             process.keep_budget();
         }
     }
 
     /// When a client that drains the trace buffer is to be told something.
     pub(crate) fn news_due(&self) -> Option<Instant> {
-        let process = self.process.as_ref()?;
+        let process = self.family.current.as_ref()?;
         process.news_due().filter(|_| process.trace.drained)
     }
 
     /// Ends non-stop mode: all threads are halted.
     pub(crate) fn stop_all(&mut self) {
-        if std::mem::take(&mut self.non_stop)
-            && let Some(process) = &mut self.process
-        {
-            process.set_non_stop(false);
+        if std::mem::take(&mut self.non_stop) {
+            for process in self.family.members() {
+                process.set_non_stop(false);
+            }
         }
     }
 
     /// Why the process is halted, as far as that is still true.
     pub(crate) fn halt_reason(&self) -> Option<Stop> {
-        let process = self.process.as_ref()?;
+        let process = self.family.current.as_ref()?;
         if let Some(end) = process.end() {
             return Some(end.clone());
         }
@@ -170,16 +173,16 @@ impl Debuggee {
         }
     }
 
-    /// Lets the process go.
+    /// Lets the processes go.
     pub(crate) fn detach(&mut self) {
-        if let Some(process) = self.process.take() {
+        for process in self.family.dissolve() {
             process.detach();
         }
     }
 
-    /// Kills the process.
+    /// Kills the processes.
     pub(crate) fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
+        for mut process in self.family.dissolve() {
             process.kill();
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Everything else is passed on.
 
+mod alive;
 mod attached;
 mod catch_syscalls;
 mod crc;
@@ -39,6 +40,7 @@ mod trace;
 use super::Session;
 use super::debuggee::Debuggee;
 use super::framing::number;
+use crate::sys::Tid;
 
 /// How a packet is answered.
 pub(super) enum Answer {
@@ -130,6 +132,7 @@ const PACKETS: &[(&str, Handler)] = &[
     ("qfThreadInfo", thread_list::answer),
     ("s", resume::plain_step),
     ("S", resume::step_with_signal),
+    ("T", alive::answer),
     ("vAttach;", run::attach),
     ("vCont?", resume::actions),
     ("vCont;", resume::answer),
@@ -195,40 +198,53 @@ fn transfer(object: &[u8], request: &[u8]) -> Answer {
 /// A thread named on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ThreadName {
+    /// All of all processes.
     All,
+    /// Any of any.
     Any,
-    One(crate::sys::Tid),
+    /// All of this process.
+    AllOf(Tid),
+    /// Any of this process.
+    AnyOf(Tid),
+    /// This one; its id says which process it is of.
+    One(Tid),
 }
 
-/// Reads `TID`, `pPID.TID` or `pPID`; `-1` is all, `0` any. There is one process only, so that its id decides nothing.
+/// Reads `TID`, `pPID.TID` or `pPID`; `-1` is all, `0` any.
 fn thread_name(text: &[u8]) -> Option<ThreadName> {
-    let tid = match text.strip_prefix(b"p") {
+    let (process, thread) = match text.strip_prefix(b"p") {
         Some(both) => match both.iter().position(|byte| *byte == b'.') {
-            Some(dot) => &both[dot + 1..],
-            None => return Some(ThreadName::All),
+            Some(dot) => (&both[..dot], &both[dot + 1..]),
+            None => (both, &b"-1"[..]),
         },
-        None => text,
+        None => (&b"-1"[..], text),
     };
-    match tid {
-        b"-1" => Some(ThreadName::All),
-        digits => match i32::try_from(number(digits)?).ok()? {
-            0 => Some(ThreadName::Any),
-            tid => Some(ThreadName::One(crate::sys::Tid(tid))),
-        },
-    }
+    let id = |digits: &[u8]| match digits {
+        b"-1" => Some(-1),
+        digits => i32::try_from(number(digits)?).ok(),
+    };
+    Some(match (id(process)?, id(thread)?) {
+        (-1 | 0, -1) => ThreadName::All,
+        (-1 | 0, 0) => ThreadName::Any,
+        (process, -1) => ThreadName::AllOf(Tid(process)),
+        (process, 0) => ThreadName::AnyOf(Tid(process)),
+        (_, thread) => ThreadName::One(Tid(thread)),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::Tid;
 
     #[test]
     fn thread_names() {
-        assert_eq!(thread_name(b"p1f.-1"), Some(ThreadName::All));
-        assert_eq!(thread_name(b"p1f"), Some(ThreadName::All));
+        assert_eq!(thread_name(b"p1f.-1"), Some(ThreadName::AllOf(Tid(31))));
+        assert_eq!(thread_name(b"p1f"), Some(ThreadName::AllOf(Tid(31))));
+        assert_eq!(thread_name(b"p-1.-1"), Some(ThreadName::All));
+        assert_eq!(thread_name(b"-1"), Some(ThreadName::All));
+        assert_eq!(thread_name(b"0"), Some(ThreadName::Any));
         assert_eq!(thread_name(b"1f"), Some(ThreadName::One(Tid(31))));
-        assert_eq!(thread_name(b"p1.0"), Some(ThreadName::Any));
+        assert_eq!(thread_name(b"p1.0"), Some(ThreadName::AnyOf(Tid(1))));
         assert_eq!(thread_name(b"zz"), None);
     }
 

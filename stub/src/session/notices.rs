@@ -4,13 +4,13 @@
 use std::collections::VecDeque;
 
 use crate::sys::Tid;
-use crate::tracee::Stop;
+use crate::tracee::{Cause, Stop};
 
 /// The stops a client has not seen.
 #[derive(Default)]
 pub(super) struct Notices {
     /// The first one has been sent.
-    queue: VecDeque<(Option<Tid>, Vec<u8>)>,
+    queue: VecDeque<(Stop, Vec<u8>)>,
 }
 
 impl Notices {
@@ -18,11 +18,7 @@ impl Notices {
     pub(super) fn push(&mut self, stop: &Stop, reply: Vec<u8>) -> Option<Vec<u8>> {
         let first = self.queue.is_empty();
         let notice = first.then(|| [b"Stop:", &reply[..]].concat());
-        let tid = match stop {
-            Stop::Thread(tid, _) => Some(*tid),
-            _ => None,
-        };
-        self.queue.push_back((tid, reply));
+        self.queue.push_back((stop.clone(), reply));
         notice
     }
 
@@ -37,9 +33,15 @@ impl Notices {
         self.queue.front().map(|(_, reply)| reply.clone())
     }
 
-    /// Whether a stop of this thread is among them: it is not the client's yet to resume.
+    /// Whether a stop of this thread is among them, or the making of its process: it is not the client's yet to resume.
     pub(super) fn hold(&self, tid: Tid) -> bool {
-        self.queue.iter().any(|(other, _)| *other == Some(tid))
+        self.queue.iter().any(|(stop, _)| match stop {
+            Stop::Thread(other, Cause::Fork(child) | Cause::VFork(child)) => {
+                *other == tid || *child == tid
+            }
+            Stop::Thread(other, _) => *other == tid,
+            _ => false,
+        })
     }
 
     /// Forgets all.

@@ -123,6 +123,14 @@ impl Dialect {
                 Access::Any => push_address(&mut text, "awatch", watch.at),
             },
             Cause::Created => text.push_str("create:;"),
+            Cause::Fork(child) | Cause::VFork(child) => {
+                let what = match cause {
+                    Cause::Fork(_) => "fork",
+                    _ => "vfork",
+                };
+                let _ = write!(text, "{what}:{};", self.thread_id(*child, *child));
+            }
+            Cause::VForkDone => text.push_str("vforkdone:;"),
             Cause::Exec(path) => {
                 let mut digits = Vec::new();
                 hex(path.as_bytes(), &mut digits);

@@ -26,6 +26,8 @@ pub(crate) enum Status {
     Fork,
     /// It made a child that runs in its memory.
     VFork,
+    /// The child that ran in its memory has left that.
+    VForkDone,
     /// It is another program now, and the process's only thread.
     Exec,
     /// It is about to exit.
@@ -68,6 +70,7 @@ fn decode(word: i32) -> Status {
         libc::PTRACE_EVENT_CLONE => Status::Clone,
         libc::PTRACE_EVENT_FORK => Status::Fork,
         libc::PTRACE_EVENT_VFORK => Status::VFork,
+        libc::PTRACE_EVENT_VFORK_DONE => Status::VForkDone,
         libc::PTRACE_EVENT_EXEC => Status::Exec,
         libc::PTRACE_EVENT_EXIT => Status::Exiting,
         _ => Status::Other,

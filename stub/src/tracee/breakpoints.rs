@@ -89,6 +89,50 @@ impl Breakpoints {
         }))
     }
 
+    /// The client's traps, for another process that runs in the same memory.
+    pub(crate) fn of_the_client(&self) -> Breakpoints {
+        let planted = self.traps.iter().filter(|(_, trap)| trap.planted);
+        let copy = |(at, trap): (&u64, &Trap)| {
+            let trap = Trap {
+                patch: trap.patch.clone(),
+                kind: trap.kind,
+                planted: true,
+                probed: false,
+                steps: 0,
+                paused: false,
+            };
+            (*at, trap)
+        };
+        Breakpoints {
+            traps: planted.map(copy).collect(),
+            steps: 0,
+        }
+    }
+
+    /// Takes the client's traps to be those that another process has left in this memory.
+    pub(crate) fn inherit(&mut self, left: Breakpoints) {
+        for trap in self.traps.values_mut() {
+            trap.planted = false;
+        }
+        for (at, trap) in left.traps {
+            self.traps.entry(at).or_insert(trap).planted = true;
+        }
+        self.traps
+            .retain(|_, trap| trap.planted || trap.probed || trap.steps > 0);
+    }
+
+    /// The client's traps, planted in another memory, a copy of this one without its traps.
+    pub(crate) fn planted_anew(&self, memory: &Memory) -> Breakpoints {
+        let mut copy = Breakpoints::default();
+        for (at, trap) in &self.traps {
+            if trap.planted {
+                // Where that fails, there is nothing to be executed.
+                let _ = copy.plant(memory, *at, trap.kind);
+            }
+        }
+        copy
+    }
+
     /// Removes a trap. Removing what is not there is no error.
     pub(crate) fn remove(&mut self, memory: &Memory, at: u64) {
         if let Some(trap) = self.traps.get_mut(&at) {

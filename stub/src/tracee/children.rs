@@ -10,7 +10,7 @@ use crate::probe::patch::Patch;
 use crate::sys::Tid;
 use crate::sys::memory::Memory;
 use crate::sys::ptrace;
-use crate::sys::wait::{Status, wait};
+use crate::sys::wait::Status;
 
 use super::process::Process;
 use super::thread::{At, Motion, Running, State, Stopped, Thread};
@@ -40,6 +40,9 @@ impl Process {
             self.adopt_thread(new);
             return;
         }
+        if self.make_process(parent, new, how) {
+            return;
+        }
         // A clone that is neither thread nor vfork may or may not share memory.
         let shared = how == Status::VFork
             || ptrace::same_memory(self.pid(), new).unwrap_or(how == Status::Clone);
@@ -62,13 +65,23 @@ impl Process {
             at_trap: None,
         };
         self.children.insert(new, child);
-        if let Some(status) = self.early.remove(&new) {
+        while let Some(status) = self.unclaimed.take(new) {
             self.handle_child(new, status);
         }
     }
 
+    /// A process that was debugged, and that runs in this memory, is a child like others from now on.
+    pub(super) fn adopt_shared(&mut self, tid: Tid, thread: &mut Thread) {
+        let child = Child {
+            kind: Kind::Shared,
+            at_trap: None,
+        };
+        self.children.insert(tid, child);
+        release(tid, thread);
+    }
+
     /// All that is planted in the memory now.
-    fn patches(&self) -> Vec<(u64, Patch)> {
+    pub(super) fn patches(&self) -> Vec<(u64, Patch)> {
         let all = self.breakpoints.patches().chain(self.slots.patches());
         all.map(|(at, patch)| (at, patch.clone())).collect()
     }
@@ -202,12 +215,12 @@ impl Process {
             if shared {
                 let _ = ptrace::interrupt(tid);
             }
-            match wait(Some(tid), true) {
-                Ok(Some((_, Status::Held(_)))) if shared && !ptrace::trap_is_pending(tid) => {
+            match self.report_of(tid) {
+                Some(Status::Held(_)) if shared && !ptrace::trap_is_pending(tid) => {
                     let _ = ptrace::detach(tid, 0);
                     self.forget_child(tid);
                 }
-                Ok(Some((_, status))) => self.handle_child(tid, status),
+                Some(status) => self.handle_child(tid, status),
                 _ => self.forget_child(tid),
             }
         }
@@ -215,8 +228,12 @@ impl Process {
 
     /// Lets go what stopped for the first time and whose parent ended before saying what it is.
     pub(super) fn release_early(&mut self) {
+        if !self.unclaimed.is_own() {
+            // It may be another process's that is debugged.
+            return;
+        }
         let patches = self.patches();
-        for (tid, _) in std::mem::take(&mut self.early) {
+        for (tid, _) in self.unclaimed.take_all() {
             clean(tid, &patches);
             let _ = ptrace::detach(tid, 0);
         }
@@ -234,7 +251,7 @@ fn release(tid: Tid, thread: &mut Thread) {
 }
 
 /// Takes our patches out of a copy of the memory they are in.
-fn clean(tid: Tid, patches: &[(u64, Patch)]) {
+pub(super) fn clean(tid: Tid, patches: &[(u64, Patch)]) {
     if patches.is_empty() {
         return;
     }

@@ -39,8 +39,12 @@ impl Process {
             for info in &signals {
                 let _ = ptrace::queue_signal(pid, *tid, info);
             }
-            if matches!(thread.state, State::Stopped(_)) {
-                let _ = ptrace::detach(*tid, 0);
+            match thread.state {
+                State::Stopped(_) => {
+                    let _ = ptrace::detach(*tid, 0);
+                }
+                State::Running(_) => self.unclaimed.release(*tid),
+                State::Exiting => {}
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::probe::trace::Ended;
 use crate::sys::memory::Memory;
 use crate::sys::ptrace;
 use crate::sys::signals;
-use crate::sys::wait::{Status, wait};
+use crate::sys::wait::Status;
 use crate::sys::{Tid, monotonic_ns};
 
 use super::process::{Cause, Process, Stop};
@@ -163,7 +163,7 @@ impl Process {
                 continue;
             }
             // What has been read must not be waited for later.
-            if self.all_stopped(false) && self.inbox.is_empty() {
+            if self.all_stopped(false) && !self.has_reports() {
                 break;
             }
             match self.next_report(true) {
@@ -180,25 +180,12 @@ impl Process {
         self.end_steps();
     }
 
-    /// The kernel's next report, in the order in which all that are there came to be read: it always gives those
-    /// of the same threads first, and a thread that stops again and again would be all that we hear of.
-    pub(super) fn next_report(&mut self, block: bool) -> Option<(Tid, Status)> {
-        if self.inbox.is_empty() {
-            while let Ok(Some(report)) = wait(None, false) {
-                self.inbox.push_back(report);
-            }
-        }
-        let report = self.inbox.pop_front();
-        if report.is_none() && block {
-            return wait(None, true).ok().flatten();
-        }
-        report
-    }
-
     fn all_stopped(&self, but_in_vfork: bool) -> bool {
         let pid = self.pid();
         self.threads.iter().all(|(tid, thread)| match thread.state {
             State::Stopped(_) => true,
+            // The one it waits for may be held.
+            State::Running(_) if thread.lends_memory => true,
             State::Running(_) => but_in_vfork && thread.vfork_child.is_some(),
             State::Exiting => *tid == pid,
         })
@@ -211,10 +198,6 @@ impl Process {
             return;
         }
         if !self.threads.contains_key(&tid) {
-            match status {
-                Status::Exited(_) | Status::Killed(_) => self.early.remove(&tid),
-                _ => self.early.insert(tid, status),
-            };
             return;
         }
         match status {
@@ -227,7 +210,21 @@ impl Process {
                 if let Ok(new) = ptrace::event_message(tid) {
                     self.adopt(tid, Tid(new as i32), status);
                 }
-                self.quiet(tid);
+                if !self.has_news(tid) {
+                    self.quiet(tid);
+                }
+            }
+            Status::VForkDone => {
+                self.mark_stopped(tid, At::Event);
+                if let Some(thread) = self.threads.get_mut(&tid) {
+                    thread.vfork_child = None;
+                    thread.lends_memory = false;
+                }
+                if self.wishes.vforks {
+                    self.report(tid, Pending::Family(Cause::VForkDone));
+                } else {
+                    self.quiet(tid);
+                }
             }
             Status::Exec => self.executed(tid),
             Status::Exiting => {
@@ -260,6 +257,11 @@ impl Process {
         if self.going && !self.halting {
             self.start_one(tid);
         }
+    }
+
+    fn has_news(&self, tid: Tid) -> bool {
+        let thread = self.threads.get(&tid);
+        thread.is_some_and(|thread| !thread.pending.is_empty())
     }
 
     /// Something to report.
@@ -442,6 +444,7 @@ impl Process {
         self.log.complete();
         self.threads.insert(tid, Thread::new(tid, action));
         self.mark_stopped(tid, At::Event);
+        self.leave_memory();
         self.breakpoints.forget();
         self.trace.stop(Ended::Gone);
         self.stacks.clear();
@@ -464,6 +467,7 @@ impl Process {
         self.threads.remove(&tid);
         if tid == self.pid() {
             self.log.complete();
+            self.leave_memory();
             self.threads.clear();
             self.end = Some(end);
             self.eventful = true;
@@ -492,7 +496,7 @@ impl Process {
         let mut thread = Thread::new(tid, self.default_action);
         thread.newborn = true;
         self.threads.insert(tid, thread);
-        if let Some(status) = self.early.remove(&tid) {
+        while let Some(status) = self.unclaimed.take(tid) {
             self.handle(tid, status);
         }
     }

@@ -75,7 +75,11 @@ impl Process {
 
     /// Has a thread that stands at the trap at `at` go on by a slot, when it goes. `false`: it cannot.
     pub(super) fn displace(&mut self, tid: Tid, at: u64) -> bool {
-        let Some(kind) = self.breakpoints.kind(at) else {
+        let Some(kind) = self
+            .breakpoints
+            .kind(at)
+            .filter(|_| self.borrowed.is_none())
+        else {
             return false;
         };
         let code = self.code(at);

@@ -12,7 +12,6 @@ use crate::probe::trace::Trace;
 use crate::sys::Tid;
 use crate::sys::memory::Memory;
 use crate::sys::ptrace::{self, SignalInfo};
-use crate::sys::wait::Status;
 
 use super::breakpoints::Breakpoints;
 use super::children::Child;
@@ -21,6 +20,7 @@ use super::probing::{Stacks, cpu};
 use super::resume::Action;
 use super::stepping::Stray;
 use super::thread::{State, Stopped, Thread};
+use super::unclaimed::Unclaimed;
 
 /// Why the program is halted, or gone.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,6 +60,12 @@ pub(crate) enum Cause {
     Created,
     /// It executed this file.
     Exec(String),
+    /// It made this process, a copy of its own.
+    Fork(Tid),
+    /// It made this process, which runs in its memory, and waits for it to leave that.
+    VFork(Tid),
+    /// That has happened.
+    VForkDone,
     /// It has been started or attached to.
     Ready,
 }
@@ -116,6 +122,10 @@ pub(crate) struct Wishes {
     pub(crate) calls: Calls,
     /// Stop at an exec.
     pub(crate) execs: bool,
+    /// Stop at a fork, and hold the new process.
+    pub(crate) forks: bool,
+    /// Stop at a vfork, and hold the new process; stop where that is over.
+    pub(crate) vforks: bool,
     /// Report that nothing is left to run.
     pub(crate) no_resumed: bool,
 }
@@ -144,10 +154,14 @@ pub(crate) struct Process {
     pub(super) slots: Slots,
     pub(super) threads: BTreeMap<Tid, Thread>,
     pub(super) children: HashMap<Tid, Child>,
-    /// First stops that came before the event that says whose they are.
-    pub(super) early: HashMap<Tid, Status>,
-    /// The kernel's reports that have been read and not been dealt with.
-    pub(super) inbox: VecDeque<(Tid, Status)>,
+    /// Reports that are somebody else's, or nobody's yet.
+    pub(super) unclaimed: Unclaimed,
+    /// Processes it made that the client is to debug, too.
+    pub(super) made: Vec<Process>,
+    /// The process that made it, and that one's memory, if it runs in that (vfork(2)).
+    pub(super) borrowed: Option<(Tid, Memory)>,
+    /// What the client planted there until it left that.
+    pub(super) left_behind: Option<(Tid, Memory, Breakpoints)>,
     /// Exits to be reported, if thread events are wished for.
     pub(super) exits: VecDeque<(Tid, i32)>,
     /// Threads that came and went, if that is wished for.
@@ -172,7 +186,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// A process of which no thread is known yet.
-    pub(super) fn new(pid: Tid, attached: bool, memory: Memory) -> Process {
+    pub(super) fn new(pid: Tid, attached: bool, memory: Memory, unclaimed: Unclaimed) -> Process {
         Process {
             pid,
             attached,
@@ -188,8 +202,10 @@ impl Process {
             slots: Slots::default(),
             threads: BTreeMap::new(),
             children: HashMap::new(),
-            early: HashMap::new(),
-            inbox: VecDeque::new(),
+            unclaimed,
+            made: Vec::new(),
+            borrowed: None,
+            left_behind: None,
             exits: VecDeque::new(),
             log: Log::default(),
             default_action: Action::Hold,

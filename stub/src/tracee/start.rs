@@ -17,6 +17,7 @@ use crate::sys::ptrace;
 use super::process::Process;
 use super::resume::Action;
 use super::thread::{At, Thread};
+use super::unclaimed::Unclaimed;
 
 /// Why there is no program to trace. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -121,7 +122,7 @@ pub(crate) struct Program {
 
 impl Process {
     /// Starts a program; it is halted before its first instruction.
-    pub(crate) fn start(program: &Program) -> Result<Process, Error> {
+    pub(crate) fn start(program: &Program, unclaimed: Unclaimed) -> Result<Process, Error> {
         let words: Vec<&OsString> = program.wrapper.iter().chain(&program.words).collect();
         let name = words.first().map(|w| w.to_string_lossy().into_owned());
         let name = name.unwrap_or_default();
@@ -179,7 +180,7 @@ impl Process {
                 "its memory cannot be opened; is /proc mounted?",
             )
         })?;
-        let mut process = Process::new(pid, false, memory);
+        let mut process = Process::new(pid, false, memory, unclaimed);
         process.threads.insert(pid, Thread::new(pid, Action::Hold));
         process.mark_stopped(pid, At::Event);
         process.stand(pid);
@@ -187,7 +188,7 @@ impl Process {
     }
 
     /// Attaches to a process that runs, and halts it.
-    pub(crate) fn attach(pid: i32) -> Result<Process, Error> {
+    pub(crate) fn attach(pid: i32, unclaimed: Unclaimed) -> Result<Process, Error> {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
             .map_err(|_| Error::NoSuchProcess(pid))?;
         let field = |name: &str| {
@@ -214,7 +215,7 @@ impl Process {
                 "its memory cannot be opened; run as its user or as root",
             )
         })?;
-        let mut process = Process::new(tid, true, memory);
+        let mut process = Process::new(tid, true, memory, unclaimed);
         process.threads.insert(tid, Thread::new(tid, Action::Hold));
         // Threads appear while we look; those made by a thread that we have come by themselves.
         while process.seize_new_threads() {
@@ -251,7 +252,7 @@ impl Process {
     }
 
     /// The client sees this thread where it stands.
-    fn stand(&mut self, tid: Tid) {
+    pub(super) fn stand(&mut self, tid: Tid) {
         self.shown = tid;
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.shown_at = thread.stopped().and_then(|stopped| stopped.pc().ok());

@@ -271,6 +271,8 @@ pub(crate) enum Pending {
     Created,
     /// It is another program now.
     Exec(String),
+    /// It made a process, or waits no longer for one it made.
+    Family(Cause),
 }
 
 /// A thread of the traced process.
@@ -305,6 +307,8 @@ pub(crate) struct Thread {
     pub(crate) newborn: bool,
     /// The child for which it waits in vfork(2): until that one is gone, it cannot stop.
     pub(crate) vfork_child: Option<Tid>,
+    /// That child is debugged, too: nobody here may wait for it.
+    pub(super) lends_memory: bool,
 }
 
 impl Thread {
@@ -327,6 +331,7 @@ impl Thread {
             wanted: None,
             newborn: false,
             vfork_child: None,
+            lends_memory: false,
         }
     }
 
@@ -345,7 +350,7 @@ impl Thread {
             Pending::Call(number, true) => Cause::CallEntry(number),
             Pending::Call(number, false) => Cause::CallReturn(number),
             Pending::Watch(watch) => Cause::Watch(watch),
-            Pending::Wanted(cause) => cause,
+            Pending::Wanted(cause) | Pending::Family(cause) => cause,
             Pending::Step => Cause::Step,
             Pending::Created => Cause::Created,
             Pending::Exec(path) => Cause::Exec(path),

@@ -339,3 +339,83 @@ fn thread_local_variables() {
     assert_eq!(mine, expected, "{text}");
     assert_order(&text, &["exited normally"]);
 }
+
+#[test]
+fn parent_and_child_are_debugged_together() {
+    let program = build("family", &["-O0"]);
+    let text = gdb(
+        &program,
+        &format!(
+            "set detach-on-fork off\ntarget remote | {STUB} - {}\nbreak in_child\nbreak in_parent\n\
+             catch fork\ncontinue\nnext\ninfo inferiors\ninferior 2\ncontinue\nbt 1\ncontinue\n\
+             inferior 1\ncontinue\nprint status\ncontinue\n",
+            program.display()
+        ),
+    );
+    assert_order(
+        &text,
+        &[
+            "Catchpoint 3 (forked process",
+            "* 1 ",
+            "  2 ",
+            "Switching to inferior 2",
+            "hit Breakpoint 1",
+            "in_child",
+            "[Inferior 2 (process",
+            "exited with code 03]",
+            "Switching to inferior 1",
+            "hit Breakpoint 2",
+            "in_parent (status=768)",
+            "[Inferior 1 (process",
+            "exited normally]",
+        ],
+    );
+}
+
+#[test]
+fn a_child_is_followed_and_its_parent_let_go() {
+    let program = build("family", &["-O0"]);
+    let mut server = Server::start(&["--once", ":0", program.to_str().unwrap(), "fork"]);
+    let text = gdb(
+        &program,
+        &format!(
+            "set follow-fork-mode child\ntarget remote :{}\nbreak in_child\nbreak in_parent\n\
+             continue\nbt 1\ncontinue\n",
+            server.port
+        ),
+    );
+    assert_order(
+        &text,
+        &[
+            "Detaching after fork from parent process",
+            "hit Breakpoint 1",
+            "in_child",
+            "exited with code 03]",
+        ],
+    );
+    server.wait();
+    // The parent met none of the traps it had.
+    assert_eq!(server.output(), "child 3\n");
+}
+
+#[test]
+fn a_child_in_its_parents_memory() {
+    let program = build("family", &["-O0"]);
+    for (follow, hit, end) in [
+        ("parent", "in_parent (status=768)", "exited normally]"),
+        ("child", "in_child", "exited with code 03]"),
+    ] {
+        let mut server = Server::start(&["--once", ":0", program.to_str().unwrap(), "vfork"]);
+        let text = gdb(
+            &program,
+            &format!(
+                "set follow-fork-mode {follow}\ntarget remote :{}\nbreak in_child\n\
+                 break in_parent\ncatch vfork\ncontinue\ncontinue\nbt 1\ncontinue\n",
+                server.port
+            ),
+        );
+        assert_order(&text, &["Catchpoint 3 (vforked process", hit, end]);
+        server.wait();
+        assert_eq!(server.output(), "child 3\n");
+    }
+}

@@ -95,7 +95,7 @@ fn real_process_ids_and_expedited_registers() {
     assert_eq!(client.ask("qAttached:1"), "0");
     assert_eq!(client.ask("vCont?"), "vCont;c;C;s;S;t;r");
     assert_eq!(client.ask(&format!("T{tid:x}")), "OK");
-    assert_eq!(client.ask("T7ffffff"), "E01");
+    assert_eq!(client.ask("T7ffffff"), "E03");
     assert_eq!(client.ask("vCont;nonsense"), "E16");
     // gdbstub gives up on what it cannot parse, and must be there again afterwards.
     assert!(client.ask("Hgzz").starts_with('E'));

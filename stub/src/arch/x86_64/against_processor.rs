@@ -11,6 +11,7 @@ use super::x86_64::{displace, emulate, instruction};
 use crate::sys::memory::Memory;
 use crate::sys::wait::{Status, wait};
 use crate::sys::{Tid, ptrace};
+use crate::tracee::unclaimed::Unclaimed;
 use crate::tracee::{Process, Program};
 
 const RAX: usize = 10;
@@ -90,7 +91,7 @@ impl Patient {
             detached_stdio: true,
             mask: SigSet::empty(),
         };
-        let mut process = Process::start(&program).expect("a program");
+        let mut process = Process::start(&program, Unclaimed::default()).expect("a program");
         let tid = process.pid();
         let stopped = process.stopped(tid).expect("it stands");
         let (pc, sp) = (stopped.pc().unwrap(), stopped.sp().unwrap());

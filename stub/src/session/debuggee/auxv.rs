@@ -8,7 +8,7 @@ use super::{Debuggee, part, refused};
 
 impl Auxv for Debuggee {
     fn get_auxv(&self, offset: u64, length: usize, buf: &mut [u8]) -> TargetResult<usize, Self> {
-        let process = self.process.as_ref();
+        let process = self.family.current.as_ref();
         let process = process.ok_or_else(|| refused(Errno::ESRCH))?;
         Ok(part(&process.auxv(), offset, length, buf))
     }

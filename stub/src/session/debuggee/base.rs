@@ -99,7 +99,7 @@ impl MultiThreadBase for Debuggee {
 
 impl ThreadExtraInfo for Debuggee {
     fn thread_extra_info(&self, tid: WireTid, buf: &mut [u8]) -> Result<usize, Self::Error> {
-        let process = self.process.as_ref();
+        let process = self.family.current.as_ref();
         let name = process.and_then(|process| process.thread_name(Tid(tid.get() as i32)));
         Ok(part(&name.unwrap_or_default(), 0, usize::MAX, buf))
     }

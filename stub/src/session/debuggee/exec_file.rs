@@ -17,7 +17,7 @@ impl ExecFile for Debuggee {
         length: usize,
         buf: &mut [u8],
     ) -> TargetResult<usize, Self> {
-        let path = match (&self.process, pid) {
+        let path = match (&self.family.current, pid) {
             (Some(process), None) => process.executable(),
             (Some(process), Some(pid)) if process.pid().0 as usize == pid.get() => {
                 process.executable()

@@ -40,9 +40,6 @@ impl ExtendedMode for Debuggee {
     }
 
     fn attach(&mut self, pid: Pid) -> TargetResult<(), Self> {
-        if self.live().is_some() {
-            return Err(refused(Errno::EBUSY));
-        }
         let pid = i32::try_from(pid.get()).map_err(|_| refused(Errno::ESRCH))?;
         Debuggee::attach(self, pid).map_err(|error| {
             let errno = error.errno();
@@ -52,7 +49,7 @@ impl ExtendedMode for Debuggee {
     }
 
     fn query_if_attached(&mut self, _pid: Pid) -> TargetResult<AttachKind, Self> {
-        Ok(match &self.process {
+        Ok(match &self.family.current {
             Some(process) if process.attached => AttachKind::Attach,
             _ => AttachKind::Run,
         })

@@ -6,6 +6,7 @@ use super::Answer;
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::number;
 use crate::session::{Outcome, Session};
+use crate::sys::Tid;
 
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let asked = match rest.strip_prefix(b";") {
@@ -13,11 +14,14 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
         None if rest.is_empty() => None,
         None => return Answer::error(Errno::EINVAL),
     };
-    match debuggee.pid() {
-        Some(pid) if asked.is_none_or(|asked| asked == Some(pid.0 as u64)) => {}
+    match asked {
+        None if debuggee.pid().is_some() => debuggee.detach(),
+        Some(Some(pid)) if debuggee.family.detach(Tid(pid as i32)) => {}
         _ => return Answer::error(Errno::ESRCH),
     }
-    debuggee.detach();
-    session.outcome = Some(Outcome::Detached);
+    session.selected = None;
+    if debuggee.pid().is_none() {
+        session.outcome = Some(Outcome::Detached);
+    }
     Answer::ok()
 }

@@ -7,10 +7,16 @@ use crate::tracee::{Cause, Stop};
 
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     if debuggee.non_stop {
-        return held_threads(session, debuggee);
+        held_threads(session, debuggee)
+    } else {
+        last(session, debuggee)
     }
+}
+
+/// The last stop of all.
+pub(super) fn last(session: &mut Session, debuggee: &mut Debuggee) -> Answer {
     let stop = debuggee.halt_reason();
-    match (stop, &mut debuggee.process) {
+    match (stop, &mut debuggee.family.current) {
         (Some(stop), Some(process)) => {
             if let Stop::Thread(tid, _) = stop {
                 session.selected = Some(tid);
@@ -21,21 +27,20 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -
     }
 }
 
-/// In non-stop mode: the first of the threads that are held; `vStopped` asks for the others. `OK`: all run.
+/// In non-stop mode: the first of the threads that are held; `vStopped` asks for the others. `OK`: all run, or there are none.
 fn held_threads(session: &mut Session, debuggee: &mut Debuggee) -> Answer {
     let last = debuggee.halt_reason();
-    let Some(process) = &mut debuggee.process else {
-        return Answer::Reply(b"W00".to_vec());
-    };
     session.notices.clear();
-    for tid in process.held_threads() {
-        let stop = match &last {
-            Some(stop @ Stop::Thread(stopped, _)) if *stopped == tid => stop.clone(),
-            _ => Stop::Thread(tid, Cause::Halted),
-        };
-        let reply = session.dialect.stop_reply(process, &stop);
-        // Not a notification: the first is the reply to this packet.
-        session.notices.push(&stop, reply);
+    for process in debuggee.family.members() {
+        for tid in process.held_threads() {
+            let stop = match &last {
+                Some(stop @ Stop::Thread(stopped, _)) if *stopped == tid => stop.clone(),
+                _ => Stop::Thread(tid, Cause::Halted),
+            };
+            let reply = session.dialect.stop_reply(process, &stop);
+            // Not a notification: the first is the reply to this packet.
+            session.notices.push(&stop, reply);
+        }
     }
     session
         .notices

@@ -6,6 +6,7 @@ use super::Answer;
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::number;
 use crate::session::{Outcome, Session};
+use crate::sys::Tid;
 
 pub(super) fn without_reply(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     if !rest.is_empty() {
@@ -17,11 +18,14 @@ pub(super) fn without_reply(session: &mut Session, debuggee: &mut Debuggee, rest
 }
 
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
-    let known = debuggee.process.as_ref().map(|p| p.pid().0 as u64);
-    if known.is_none() || number(rest) != known {
+    let pid = number(rest).and_then(|pid| i32::try_from(pid).ok());
+    let Some(mut process) = pid.and_then(|pid| debuggee.family.remove(Tid(pid))) else {
         return Answer::error(Errno::ESRCH);
+    };
+    process.kill();
+    session.selected = None;
+    if debuggee.pid().is_none() {
+        session.outcome = Some(Outcome::Killed);
     }
-    debuggee.kill();
-    session.outcome = Some(Outcome::Killed);
     Answer::ok()
 }

@@ -61,7 +61,7 @@ fn print(session: &mut Session, text: &str) -> Answer {
 
 /// One line about the costs, one about each tracepoint.
 fn budget(debuggee: &mut Debuggee) -> String {
-    let Some(process) = debuggee.process.as_mut() else {
+    let Some(process) = debuggee.family.current.as_mut() else {
         return "There is no program.\n".to_owned();
     };
     let (trace, now) = (&process.trace, monotonic_ns());

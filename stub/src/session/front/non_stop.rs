@@ -14,7 +14,7 @@ pub(super) fn switch(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     };
     debuggee.non_stop = on;
     session.notices.clear();
-    if let Some(process) = &mut debuggee.process {
+    for process in debuggee.family.members() {
         process.set_non_stop(on);
     }
     Answer::ok()

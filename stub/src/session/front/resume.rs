@@ -97,21 +97,22 @@ fn resume(
     if debuggee.non_stop {
         return resume_some(session, debuggee, asked);
     }
-    let Some(process) = &mut debuggee.process else {
+    if debuggee.family.current.is_none() {
         return Answer::error(Errno::ESRCH);
-    };
-    if process.is_going() {
+    }
+    if debuggee.family.is_going() {
         return Answer::error(Errno::EBUSY);
     }
-    let named = |tid: Option<Tid>| {
+    let named = |pid: Tid, tid: Option<Tid>| {
         let action = asked.iter().find(|(_, thread)| match thread {
             ThreadName::All => true,
+            ThreadName::AllOf(process) | ThreadName::AnyOf(process) => pid == *process,
             ThreadName::Any => tid.is_some() && tid == selected,
             ThreadName::One(one) => tid == Some(*one),
         });
         action.map_or(Action::Hold, |(action, _)| *action)
     };
-    let stop = process.resume(|tid| named(Some(tid)), named(None));
+    let stop = debuggee.family.resume(named);
     session.waiting = true;
     if let Some(stop) = stop {
         session.stopped(debuggee, stop);
@@ -127,21 +128,33 @@ fn resume_some(
     debuggee: &mut Debuggee,
     asked: &[(Action, ThreadName)],
 ) -> Answer {
-    let Some(process) = debuggee.live() else {
-        return Answer::error(Errno::ESRCH);
-    };
-    let named = |tid: Tid| {
-        let mut asked = asked.iter();
-        let action = asked.find(|(_, thread)| match thread {
-            ThreadName::All | ThreadName::Any => true,
-            ThreadName::One(one) => tid == *one,
-        });
-        action.map(|(action, _)| *action)
-    };
-    let all = asked.iter().find(|(_, thread)| *thread == ThreadName::All);
-    let others = all.map(|(action, _)| *action);
     let notices = &session.notices;
-    process.resume_some(|tid| named(tid).filter(|_| !notices.hold(tid)), others);
+    for process in debuggee
+        .family
+        .known()
+        .filter(|process| process.end().is_none())
+    {
+        let pid = process.pid();
+        let all = |thread: &ThreadName| match thread {
+            ThreadName::All => true,
+            ThreadName::AllOf(process) => pid == *process,
+            _ => false,
+        };
+        let first = |named: &dyn Fn(&ThreadName) -> bool| {
+            let found = asked.iter().find(|(_, thread)| named(thread));
+            found.map(|(action, _)| *action)
+        };
+        let named = |tid: Tid| {
+            first(&|thread| match thread {
+                ThreadName::Any => true,
+                ThreadName::AnyOf(process) => pid == *process,
+                ThreadName::One(one) => tid == *one,
+                thread => all(thread),
+            })
+        };
+        let others = first(&all);
+        process.resume_some(|tid| named(tid).filter(|_| !notices.hold(tid)), others);
+    }
     Answer::ok()
 }
 

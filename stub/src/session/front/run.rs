@@ -26,11 +26,13 @@ pub(super) fn run(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -
         words = [vec![file.clone()], words.split_off(words.len().min(1))].concat();
     }
     debuggee.program.words = words;
-    debuggee.kill();
+    if !session.dialect.multiprocess {
+        debuggee.kill();
+    }
     match debuggee.start() {
         Ok(()) => {
             session.selected = None;
-            halt_reason::answer(session, debuggee, &[])
+            halt_reason::last(session, debuggee)
         }
         Err(failure) => {
             crate::say!("{}: {failure}", crate::NAME);
@@ -41,6 +43,9 @@ pub(super) fn run(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -
 
 pub(super) fn attach(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     debuggee.failure = None;
+    if debuggee.live().is_some() && !session.dialect.multiprocess {
+        return Answer::error(Errno::EBUSY);
+    }
     let packet = [b"vAttach;", rest].concat();
     let replies = session.pass_on(debuggee, &packet);
     if let Some(failure) = &debuggee.failure {
@@ -56,7 +61,7 @@ pub(super) fn attach(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     match replies.into_iter().next_back() {
         Some(reply) if reply.starts_with(b"T") => {
             session.selected = None;
-            halt_reason::answer(session, debuggee, &[])
+            halt_reason::last(session, debuggee)
         }
         Some(reply) => Answer::Reply(reply),
         None => Answer::Reply(Vec::new()),

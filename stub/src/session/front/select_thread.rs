@@ -10,10 +10,20 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     let (Some(operation), Some(name)) = (rest.first(), rest.get(1..).and_then(thread_name)) else {
         return Answer::error(Errno::EINVAL);
     };
-    let tid = match name {
-        ThreadName::One(tid) if !debuggee.live().is_some_and(|p| p.listed(tid)) => {
+    let process = match name {
+        ThreadName::One(tid) => debuggee.family.process_of(tid),
+        ThreadName::AllOf(pid) | ThreadName::AnyOf(pid) => Some(pid),
+        ThreadName::All | ThreadName::Any => debuggee.pid(),
+    };
+    let named = !matches!(name, ThreadName::All | ThreadName::Any);
+    match process {
+        None if named => return Answer::error(Errno::ESRCH),
+        Some(pid) if *operation == b'g' && !debuggee.family.select(pid) => {
             return Answer::error(Errno::ESRCH);
         }
+        _ => {}
+    }
+    let tid = match name {
         ThreadName::One(tid) => Some(tid),
         _ => None,
     };

@@ -7,7 +7,7 @@ use crate::session::debuggee::Debuggee;
 const OURS: &[u8] =
     b";qXfer:threads:read+;qXfer:siginfo:read+;qXfer:siginfo:write+;qXfer:osdata:read+;\
 qXfer:libraries-svr4:read+;augmented-libraries-svr4-read+;QCatchSyscalls+;QThreadEvents+;QUnspoolThreads+;QUnspoolTrace+;QPassSignals+;\
-QProgramSignals+;hwbreak+;QNonStop+;exec-events+;no-resumed+;binary-upload+;\
+QProgramSignals+;hwbreak+;QNonStop+;fork-events+;vfork-events+;exec-events+;no-resumed+;binary-upload+;\
 ConditionalTracepoints+;TracepointSource+;DisconnectedTracing+;EnableDisableTracepoints+;InstallInTrace+;\
 QTBuffer:size+;tracenz+;qXfer:traceframe-info:read+";
 
@@ -19,6 +19,8 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     session.dialect.hwbreak = has(b"hwbreak+");
     debuggee.wish(|wishes| {
         wishes.execs = has(b"exec-events+");
+        wishes.forks = has(b"fork-events+") && has(b"multiprocess+");
+        wishes.vforks = has(b"vfork-events+") && has(b"multiprocess+");
         wishes.no_resumed = has(b"no-resumed+");
     });
     let packet = [b"qSupported", rest].concat();

@@ -3,16 +3,18 @@
 use super::Answer;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
+use crate::tracee::Process;
 
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     let dialect = session.dialect;
-    let Some(process) = debuggee.live() else {
+    if debuggee.live().is_none() {
         return Answer::Reply(b"l".to_vec());
+    }
+    let of = |process: &mut Process| {
+        let pid = process.pid();
+        let ids = process.threads().map(|tid| dialect.thread_id(pid, tid));
+        ids.collect::<Vec<String>>()
     };
-    let pid = process.pid();
-    let ids: Vec<String> = process
-        .threads()
-        .map(|tid| dialect.thread_id(pid, tid))
-        .collect();
+    let ids: Vec<String> = debuggee.family.known().flat_map(of).collect();
     Answer::Reply(format!("m{}", ids.join(",")).into_bytes())
 }

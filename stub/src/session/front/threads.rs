@@ -17,7 +17,7 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
 
 fn list(session: &Session, debuggee: &mut Debuggee) -> String {
     let mut text = String::from("<?xml version=\"1.0\"?>\n<threads>\n");
-    if let Some(process) = debuggee.live() {
+    for process in debuggee.family.known() {
         let pid = process.pid();
         for tid in process.threads() {
             let id = session.dialect.thread_id(pid, tid);

@@ -16,10 +16,14 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     else {
         return Answer::error(Errno::EINVAL);
     };
-    let (Some(ThreadName::One(tid)), Some(process)) = (thread, debuggee.live()) else {
+    let Some(ThreadName::One(tid)) = thread else {
+        return Answer::error(Errno::EINVAL);
+    };
+    let Some(process) = debuggee.family.members().find(|p| p.listed(tid)) else {
         return Answer::error(Errno::ESRCH);
     };
-    match session.thread_db.block(process, tid, link_map) {
+    let known = session.thread_db.get(&process.pid());
+    match known.and_then(|known| known.block(process, tid, link_map)) {
         Some(block) => Answer::Reply(format!("{:x}", block.wrapping_add(offset)).into_bytes()),
         None => Answer::error(Errno::ENXIO),
     }
