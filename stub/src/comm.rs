@@ -1,7 +1,7 @@
 //! COMM: where clients come from, and the bytes to and from one.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::stat::{Mode, umask};
 use nix::sys::termios::{ControlFlags, SetArg, cfmakeraw, tcgetattr, tcsetattr};
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::sys::ptrace::close_on_exec;
@@ -130,6 +131,7 @@ impl Comm {
                 Ok(Door::Open(Some(Stream {
                     input: line,
                     output,
+                    waits: true,
                     peer: None,
                 })))
             }
@@ -138,18 +140,15 @@ impl Comm {
                 Ok(Door::Open(Some(Stream {
                     input: dup(std::io::stdin().as_fd())?.into(),
                     output: dup(std::io::stdout().as_fd())?.into(),
+                    waits: true,
                     peer: None,
                 })))
             }
             Comm::Descriptor(number) => {
                 let input = crate::sys::inherited(*number).ok_or(CommError::Descriptor(*number))?;
                 let _ = close_on_exec(input.as_fd());
-                let output = input.try_clone().map_err(CommError::Stdio)?;
-                Ok(Door::Open(Some(Stream {
-                    input: input.into(),
-                    output: output.into(),
-                    peer: None,
-                })))
+                let stream = Stream::socket(input, None).map_err(CommError::Stdio)?;
+                Ok(Door::Open(Some(stream)))
             }
         }
     }
@@ -245,13 +244,7 @@ impl Door {
                 Stream::tcp(stream).ok()
             }
             Door::Socket(listener, _) => {
-                let stream: OwnedFd = listener.accept().ok()?.0.into();
-                let output = stream.try_clone().ok()?;
-                Some(Stream {
-                    input: stream.into(),
-                    output: output.into(),
-                    peer: None,
-                })
+                Stream::socket(listener.accept().ok()?.0.into(), None).ok()
             }
         }
     }
@@ -279,21 +272,38 @@ impl Drop for Door {
     }
 }
 
+fn is_ready(descriptor: BorrowedFd<'_>, what: PollFlags) -> bool {
+    let mut descriptors = [PollFd::new(descriptor, what)];
+    poll(&mut descriptors, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}
+
 /// The bytes from and to one client.
 pub(crate) struct Stream {
     input: File,
     output: File,
+    /// Writing waits for room: the descriptor is shared with others, who expect that.
+    waits: bool,
     peer: Option<SocketAddr>,
 }
+
+/// What a pipe or a line takes when it says that it takes anything (pipe(7), `PIPE_BUF`).
+const AT_ONCE: usize = 4096;
 
 impl Stream {
     fn tcp(stream: TcpStream) -> std::io::Result<Stream> {
         stream.set_nodelay(true)?;
         let peer = stream.peer_addr().ok();
-        let output = OwnedFd::from(stream.try_clone()?);
+        Stream::socket(stream.into(), peer)
+    }
+
+    /// A connected socket of our own.
+    fn socket(socket: OwnedFd, peer: Option<SocketAddr>) -> std::io::Result<Stream> {
+        fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        let output = socket.try_clone()?;
         Ok(Stream {
-            input: OwnedFd::from(stream).into(),
+            input: socket.into(),
             output: output.into(),
+            waits: false,
             peer,
         })
     }
@@ -303,25 +313,51 @@ impl Stream {
         self.peer.map(|peer| (peer.ip(), peer.port()))
     }
 
-    /// Reads what is there; 0: the client is gone.
-    pub(crate) fn read(&mut self, into: &mut [u8]) -> usize {
+    /// Reads what is there; nothing: the client is gone. `None`: there is nothing now.
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> Option<usize> {
         loop {
             match self.input.read(into) {
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                other => return other.unwrap_or(0),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+                other => return Some(other.unwrap_or(0)),
             }
         }
     }
 
-    /// Whether a few more bytes can be written without waiting for the client.
-    pub(crate) fn takes_more(&self) -> bool {
-        let mut descriptors = [PollFd::new(self.output.as_fd(), PollFlags::POLLOUT)];
-        poll(&mut descriptors, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+    /// Writes as much as can be written without waiting; how much that was. `None`: the client is gone.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let mut rest = &bytes[done..];
+            if self.waits {
+                if !self.has_room() {
+                    break;
+                }
+                rest = &rest[..rest.len().min(AT_ONCE)];
+            }
+            match self.output.write(rest) {
+                Ok(0) => return None,
+                Ok(some) => done += some,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => return None,
+            }
+        }
+        Some(done)
     }
 
-    /// Writes everything; `false`: the client is gone.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> bool {
-        self.output.write_all(bytes).is_ok()
+    fn has_room(&self) -> bool {
+        is_ready(self.output.as_fd(), PollFlags::POLLOUT)
+    }
+
+    /// Whether there is something to read, the end included.
+    pub(crate) fn has_input(&self) -> bool {
+        is_ready(self.input.as_fd(), PollFlags::POLLIN)
+    }
+
+    /// What tells that there is room to write.
+    pub(crate) fn output(&self) -> BorrowedFd<'_> {
+        self.output.as_fd()
     }
 }
 

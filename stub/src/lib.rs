@@ -15,6 +15,7 @@ pub(crate) use say;
 
 mod arch;
 mod cli;
+mod client;
 mod comm;
 mod probe;
 mod server;

@@ -1,5 +1,5 @@
 //! The event loop: one thread, which sleeps until a client, the program, or a signal to this process
-//! has something to say.
+//! has something to say, and waits for nobody in particular.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -8,15 +8,18 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::cli::{Options, Subject, Without};
+use crate::client::Client;
 use crate::comm::{CommError, Door, Stream};
 use crate::probe::trace::Ended;
 use crate::session::debuggee::Debuggee;
 use crate::session::{Outcome, Session};
 use crate::sys::signals::{Signals, Told};
-use crate::tracee::{Action, Error, Program};
+use crate::tracee::{Action, Error, Process, Program, Seat};
 
 /// The shortest sleep of poll(2), which counts milliseconds.
 const SHORTEST: Duration = Duration::from_millis(1);
+/// So many clients at the same time.
+const MOST: usize = 8;
 
 /// Why there is nothing to serve.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +75,9 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
         signals,
         door,
         debuggee,
+        clients: Vec::new(),
+        number: 0,
+        buffer: vec![0; 64 * 1024],
         multi,
         once: options.once || quiet,
         quiet,
@@ -85,6 +91,10 @@ struct Server {
     signals: Signals,
     door: Door,
     debuggee: Debuggee,
+    clients: Vec<Client>,
+    /// Of the client that came last.
+    number: u32,
+    buffer: Vec<u8>,
     /// The server outlives its programs.
     multi: bool,
     /// The first client is the last.
@@ -98,113 +108,214 @@ struct Server {
 }
 
 /// What woke the loop.
+#[derive(Default)]
 struct Awake {
-    client: bool,
     signal: bool,
-    /// What was due is.
-    late: bool,
+    door: bool,
+    /// Clients that have said something, by their numbers.
+    clients: Vec<u32>,
 }
 
 impl Server {
     fn run(&mut self) -> Result<(), ServeError> {
+        self.say_where();
+        if let Door::Open(stream) = &mut self.door
+            && let Some(stream) = stream.take()
+        {
+            self.welcome(stream);
+        }
         loop {
-            match &self.door {
-                _ if self.quiet => {}
-                Door::Socket(_, path) => crate::say!("Listening at {}", path.display()),
-                door => {
-                    if let Some(port) = door.port() {
-                        crate::say!("Listening on port {port}");
-                    }
+            let awake = self.wait()?;
+            if awake.signal {
+                self.signals_came();
+                if self.terminated {
+                    break;
                 }
             }
-            let Some(stream) = self.next_client()? else {
+            let mut done = false;
+            for number in awake.clients {
+                done = done || self.listen(number);
+            }
+            self.look_after_all();
+            let before = self.clients.len();
+            if done || self.see_off() || self.is_abandoned() {
                 break;
-            };
-            let mut session = Session::new(self.without);
-            let served = self.converse(stream, &mut session);
-            self.debuggee.client_left();
-            served?;
-            if self.terminated || self.leave(&session) {
-                break;
+            }
+            if self.clients.len() < before {
+                // The others may have to hear of it.
+                self.look_after_all();
+            }
+            if awake.door
+                && let Some(stream) = self.door.accept()
+            {
+                self.welcome(stream);
             }
         }
         self.end();
         Ok(())
     }
 
-    fn next_client(&mut self) -> Result<Option<Stream>, ServeError> {
-        loop {
-            if let Door::Open(stream) = &mut self.door {
-                return Ok(stream.take());
-            }
-            let Some(listener) = self.door.listener() else {
-                return Ok(None);
-            };
-            let awake = wait(&listener, &self.signals, self.debuggee.pause_ends())?;
-            if awake.signal {
-                self.signals_came();
-                if self.terminated {
-                    return Ok(None);
-                }
-                // Halted, the program has nothing to report, but its children have; it may also go on, being traced.
-                if let Some(stop) = self.debuggee.family.poll() {
-                    self.debuggee.last_stop = Some(stop);
-                }
-            }
-            if awake.late {
-                self.debuggee.keep_budget();
-            }
-            if awake.client
-                && let Some(stream) = self.door.accept()
+    /// Hears a client. Whether there is nothing left to serve.
+    fn listen(&mut self, number: u32) -> bool {
+        let mut clients = self.clients.iter_mut();
+        let undecided = clients.any(|c| c.session.number() == number && c.session.is_undecided());
+        // Who wants control does not find it taken by somebody who has left before.
+        if undecided && self.settle() {
+            return true;
+        }
+        let mut clients = self.clients.iter_mut();
+        if let Some(client) = clients.find(|client| client.session.number() == number) {
+            client.listen(&mut self.debuggee, &mut self.buffer);
+        }
+        false
+    }
+
+    /// Hears all that the client in control has said, and sees it off if that was all.
+    fn settle(&mut self) -> bool {
+        let mut clients = self.clients.iter_mut();
+        let Some(control) = clients.find(|client| client.session.controls()) else {
+            return false;
+        };
+        // A socket holds no more, unless it is being filled.
+        for _ in 0..64 {
+            if !control.stream.has_input() || !control.listen(&mut self.debuggee, &mut self.buffer)
             {
-                if let (Some((host, port)), false) = (stream.peer(), self.quiet) {
-                    crate::say!("Remote debugging from host {host}, port {port}");
+                break;
+            }
+        }
+        self.see_off()
+    }
+
+    /// Tells and answers everybody who can be told and answered now.
+    fn look_after_all(&mut self) {
+        self.program_moved();
+        for client in &mut self.clients {
+            client.tell(&mut self.debuggee);
+            client.answer(&mut self.debuggee);
+        }
+    }
+
+    fn say_where(&self) {
+        match &self.door {
+            _ if self.quiet => {}
+            Door::Socket(_, path) => crate::say!("Listening at {}", path.display()),
+            door => {
+                if let Some(port) = door.port() {
+                    crate::say!("Listening on port {port}");
                 }
-                if let Some(stop) = self.debuggee.family.interrupt() {
-                    self.debuggee.last_stop = Some(stop);
-                }
-                return Ok(Some(stream));
             }
         }
     }
 
-    /// Serves one client until it leaves.
-    fn converse(&mut self, mut stream: Stream, session: &mut Session) -> Result<(), ServeError> {
-        let mut buffer = vec![0; 64 * 1024];
-        loop {
-            let pause = self.debuggee.pause_ends();
-            let due = self.debuggee.news_due().into_iter().chain(pause).min();
-            let awake = wait(&stream, &self.signals, due)?;
-            if awake.late {
-                self.debuggee.keep_budget();
-            }
-            if awake.signal {
-                self.signals_came();
-                if self.terminated {
-                    return Ok(());
+    fn welcome(&mut self, stream: Stream) {
+        self.number = self.number.wrapping_add(1);
+        let name = match stream.peer() {
+            Some((host, port)) => {
+                if !self.quiet {
+                    crate::say!("Remote debugging from host {host}, port {port}");
                 }
-                session.program_moved(&mut self.debuggee);
-            } else if awake.late && stream.takes_more() {
-                session.tell(&mut self.debuggee, false);
+                format!("the client at {host}, port {port}")
             }
-            if awake.client {
-                match stream.read(&mut buffer) {
-                    0 => {
-                        self.halt();
-                        return Ok(());
-                    }
-                    got => session.feed(&mut self.debuggee, &buffer[..got]),
+            None => format!("client {}", self.number),
+        };
+        if self.clients.len() >= MOST {
+            crate::say!(
+                "{}: {name} was refused: {MOST} clients are the most",
+                crate::NAME
+            );
+            return;
+        }
+        let session = Session::new(self.without, &self.debuggee, name, self.number);
+        self.clients.push(Client::new(stream, session));
+    }
+
+    /// Whether there is anybody to let in.
+    fn is_open(&self) -> bool {
+        !self.once || self.number == 0
+    }
+
+    /// The program may have stopped: whoever controls it is told, or, if nobody does, it goes on.
+    fn program_moved(&mut self) {
+        let Some(stop) = self.debuggee.family.poll() else {
+            return;
+        };
+        let free = self.debuggee.free;
+        let controller = self
+            .clients
+            .iter_mut()
+            .find(|client| client.session.controls());
+        match controller.filter(|_| !free) {
+            Some(client) => client.session.stopped(&mut self.debuggee, stop),
+            None => self.debuggee.stopped_alone(stop),
+        }
+    }
+
+    /// Takes leave of clients that are gone or done. Whether there is nothing left to serve.
+    fn see_off(&mut self) -> bool {
+        let mut index = 0;
+        while index < self.clients.len() {
+            let client = &self.clients[index];
+            let outcome = client.session.outcome();
+            if client.is_done() || self.has_ended(client) {
+                let client = self.clients.remove(index);
+                if self.take_leave(client, outcome) {
+                    return true;
                 }
-            }
-            let output = session.take_output();
-            if !output.is_empty() && !stream.write(&output) {
-                self.halt();
-                return Ok(());
-            }
-            if session.outcome().is_some() && self.leave_now(session) {
-                return Ok(());
+            } else {
+                index += 1;
             }
         }
+        false
+    }
+
+    /// Whether a program that nobody controlled has ended, and nobody is left to be told.
+    fn is_abandoned(&self) -> bool {
+        let idle = self.debuggee.pid().is_none();
+        self.clients.is_empty() && self.debuggee.free && idle && !self.multi
+    }
+
+    /// Whether the conversation is over by what was said in it.
+    fn has_ended(&self, client: &Client) -> bool {
+        match client.session.outcome() {
+            Some(Outcome::Exit) => true,
+            Some(Outcome::Detached) if !client.session.controls() => true,
+            Some(Outcome::Detached | Outcome::Killed) => {
+                !self.multi && !client.session.is_extended()
+            }
+            _ => false,
+        }
+    }
+
+    /// A client leaves. Whether there is nothing left to serve.
+    fn take_leave(&mut self, mut client: Client, outcome: Option<Outcome>) -> bool {
+        let controlled = client.session.controls();
+        if outcome == Some(Outcome::Deaf) {
+            crate::say!(
+                "{}: {} does not read what it is sent, and is dropped",
+                crate::NAME,
+                client.session.name()
+            );
+        }
+        if controlled && !self.debuggee.free {
+            self.halt();
+        }
+        client.session.leave(&mut self.debuggee);
+        if outcome == Some(Outcome::Exit) || self.once {
+            return true;
+        }
+        let nobody = self.debuggee.free && self.debuggee.observers == 0;
+        if nobody && (self.debuggee.released || outcome == Some(Outcome::Detached)) {
+            self.debuggee.detach();
+        }
+        if !self.clients.is_empty() {
+            return false;
+        }
+        let idle = self.debuggee.pid().is_none();
+        let done = idle && !self.multi && !client.session.is_extended();
+        if !done {
+            self.say_where();
+        }
+        done
     }
 
     /// Reads the signals that came.
@@ -226,7 +337,8 @@ impl Server {
         let Some(process) = self.debuggee.family.current.as_mut() else {
             return;
         };
-        if process.trace.running && process.trace.disconnected && !self.once {
+        let trace = process.trace(Seat::Control);
+        if trace.running && trace.disconnected && !self.once {
             if process.is_going() {
                 return;
             }
@@ -238,25 +350,8 @@ impl Server {
             self.debuggee.last_stop = Some(stop);
         }
         if let Some(process) = self.debuggee.live() {
-            process.stop_trace(Ended::Disconnected);
+            process.stop_trace(Seat::Control, Ended::Disconnected);
         }
-    }
-
-    /// Whether the conversation is over by what was said in it.
-    fn leave_now(&self, session: &Session) -> bool {
-        match session.outcome() {
-            Some(Outcome::Exit) => true,
-            Some(Outcome::Detached | Outcome::Killed) => !self.multi && !session.is_extended(),
-            None => false,
-        }
-    }
-
-    /// Whether the server is done after this client.
-    fn leave(&self, session: &Session) -> bool {
-        let idle = self.debuggee.pid().is_none();
-        session.outcome() == Some(Outcome::Exit)
-            || self.once
-            || (idle && !self.multi && !session.is_extended())
     }
 
     /// Leaves the program as the help says.
@@ -269,30 +364,61 @@ impl Server {
             }
         }
     }
-}
 
-/// Sleeps until something happens, or, with `due`, until then; if the client is slow to read, a little longer.
-fn wait(client: &impl AsFd, signals: &Signals, due: Option<Instant>) -> Result<Awake, Errno> {
-    let mut descriptors = [
-        PollFd::new(client.as_fd(), PollFlags::POLLIN),
-        PollFd::new(signals.as_fd(), PollFlags::POLLIN),
-    ];
-    loop {
-        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
-        let timeout = left.map_or(PollTimeout::NONE, |left| {
-            PollTimeout::try_from(left.max(SHORTEST)).unwrap_or(PollTimeout::MAX)
-        });
-        match poll(&mut descriptors, timeout) {
-            Err(Errno::EINTR) => {}
-            Err(errno) => return Err(errno),
-            Ok(_) => {
-                let any = |index: usize| descriptors[index].any().unwrap_or(true);
-                return Ok(Awake {
-                    client: any(0),
-                    signal: any(1),
-                    late: due.is_some_and(|due| due <= Instant::now()),
-                });
+    /// Sleeps until something happens, or until something is due.
+    fn wait(&self) -> Result<Awake, Errno> {
+        let mut descriptors = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        let door = self.door.listener().filter(|_| self.is_open());
+        descriptors.extend(door.map(|door| PollFd::new(door, PollFlags::POLLIN)));
+        let first = descriptors.len();
+        for client in &self.clients {
+            // One that is behind is not heard, but its end is.
+            let input = if client.is_heard() {
+                PollFlags::POLLIN
+            } else {
+                PollFlags::empty()
+            };
+            descriptors.push(PollFd::new(client.stream.as_fd(), input));
+        }
+        for client in self.clients.iter().filter(|client| client.is_behind()) {
+            descriptors.push(PollFd::new(client.stream.output(), PollFlags::POLLOUT));
+        }
+        let due = self
+            .clients
+            .iter()
+            .filter_map(|client| client.due(&self.debuggee));
+        let processes = || self.debuggee.family.processes();
+        let due = due.chain(processes().filter_map(Process::release_due));
+        let due = due.chain(processes().filter_map(Process::pause_ends));
+        // Something may have come to light after the program was looked after.
+        let deaf = |client: &&Client| client.session.controls() && client.is_behind();
+        let held_back = self.debuggee.non_stop && self.clients.iter().any(|client| deaf(&client));
+        let unreported = processes().any(Process::is_eventful) && !held_back;
+        let due = due.chain(unreported.then(Instant::now)).min();
+        loop {
+            let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+            let timeout = left.map_or(PollTimeout::NONE, |left| {
+                PollTimeout::try_from(if left.is_zero() {
+                    left
+                } else {
+                    left.max(SHORTEST)
+                })
+                .unwrap_or(PollTimeout::MAX)
+            });
+            match poll(&mut descriptors, timeout) {
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+                Ok(_) => break,
             }
         }
+        let any = |index: usize| descriptors[index].any().unwrap_or(true);
+        Ok(Awake {
+            signal: any(0),
+            door: first == 2 && any(1),
+            clients: (0..self.clients.len())
+                .filter(|index| any(first + index))
+                .map(|index| self.clients[index].session.number())
+                .collect(),
+        })
     }
 }

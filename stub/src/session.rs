@@ -4,27 +4,29 @@ pub(crate) mod debuggee;
 pub(crate) mod framing;
 mod front;
 mod notices;
+mod seat;
 mod signal;
 mod stop_reply;
 mod stub;
+mod tell;
 mod thread_db;
 mod trace_notice;
 mod xml;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Instant;
 
 use crate::cli::Without;
 use crate::sys::Tid;
-use crate::tracee::Stop;
-use crate::tracee::news::News;
+use crate::tracee::{Seat, Stop};
 
 use debuggee::Debuggee;
+use debuggee::files::Files;
 use framing::{Framing, Incoming};
 use front::Answer;
 use notices::Notices;
 use stop_reply::Dialect;
 use stub::Stub;
+use tell::Told;
 use thread_db::ThreadDb;
 
 /// What the conversation has come to.
@@ -36,6 +38,10 @@ pub(crate) enum Outcome {
     Killed,
     /// The server is to end.
     Exit,
+    /// The client may neither control nor observe, and knows why.
+    Refused,
+    /// It has been told more than it reads.
+    Deaf,
 }
 
 /// One client.
@@ -43,6 +49,16 @@ pub(crate) struct Session {
     framing: Framing,
     stub: Stub,
     dialect: Dialect,
+    name: String,
+    number: u32,
+    /// Whether it controls or observes, once it has said something.
+    seat: Option<Seat>,
+    /// Why it may do neither.
+    refused: Option<String>,
+    /// What it has been told as an observer.
+    told: Told,
+    /// The files it has open.
+    files: Files,
     /// Packets the client is to do without.
     without: Without,
     /// The thread that register packets mean (`Hg`).
@@ -74,12 +90,18 @@ pub(crate) struct Session {
 
 impl Session {
     /// A client that has said nothing.
-    pub(crate) fn new(without: Without) -> Session {
+    pub(crate) fn new(without: Without, debuggee: &Debuggee, name: String, number: u32) -> Session {
         Session {
             framing: Framing::new(),
             stub: Stub::new(),
             dialect: Dialect::new(without),
             without,
+            name,
+            number,
+            seat: None,
+            refused: None,
+            told: Told::default(),
+            files: debuggee.files.for_another(),
             selected: None,
             resumed: None,
             extended: false,
@@ -96,6 +118,40 @@ impl Session {
         }
     }
 
+    /// Where it sits. One that has not said anything yet has nothing.
+    pub(crate) fn seat(&self) -> Seat {
+        self.seat.unwrap_or(Seat::Observer(self.number))
+    }
+
+    /// Whether it controls the program.
+    pub(crate) fn controls(&self) -> bool {
+        self.seat == Some(Seat::Control)
+    }
+
+    /// Its number among all clients.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Whether it has yet to say what it wants.
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.seat.is_none()
+    }
+
+    /// Who it is, for people.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// It is gone, and gives up its seat.
+    pub(crate) fn leave(&mut self, debuggee: &mut Debuggee) {
+        match self.seat.take() {
+            Some(Seat::Control) => debuggee.controller_left(),
+            Some(seat) => debuggee.observer_left(seat),
+            None => {}
+        }
+    }
+
     /// Whether the client asked for extended mode.
     pub(crate) fn is_extended(&self) -> bool {
         self.extended
@@ -106,15 +162,33 @@ impl Session {
         self.outcome
     }
 
-    /// Takes what the client sent.
-    pub(crate) fn feed(&mut self, debuggee: &mut Debuggee, bytes: &[u8]) {
-        for byte in bytes {
+    /// Whether nothing is answered any more.
+    pub(crate) fn is_over(&self) -> bool {
+        match self.outcome {
+            Some(Outcome::Exit | Outcome::Refused | Outcome::Deaf) => true,
+            Some(Outcome::Detached) => !self.controls(),
+            Some(Outcome::Killed) | None => false,
+        }
+    }
+
+    /// Takes what the client sent; of much that it asks for, only so much as it has room for. How many bytes were taken.
+    pub(crate) fn feed(&mut self, debuggee: &mut Debuggee, bytes: &[u8]) -> usize {
+        for (index, byte) in bytes.iter().enumerate() {
             match self.framing.take(*byte) {
                 Some(Incoming::Packet(packet)) => self.packet(debuggee, &packet),
                 Some(Incoming::Interrupt) => self.interrupt(debuggee),
-                None => {}
+                None => continue,
+            }
+            if self.framing.is_laden() || self.is_over() {
+                return index + 1;
             }
         }
+        bytes.len()
+    }
+
+    /// It does not read any more.
+    pub(crate) fn give_up(&mut self) {
+        self.outcome = Some(Outcome::Deaf);
     }
 
     /// What is to be written to the client.
@@ -122,46 +196,7 @@ impl Session {
         self.framing.take_output()
     }
 
-    /// Sends what is known of threads that came and went, and of trace frames, if the client wants to hear it. Unless
-    /// `all` is wanted, a client that drains the trace buffer is told only when it is worth waking it.
-    pub(crate) fn tell(&mut self, debuggee: &mut Debuggee, all: bool) {
-        let Some(process) = &mut debuggee.family.current else {
-            return;
-        };
-        if !process.trace.drained {
-            if let Some(body) = self.dialect.thread_log(&process.log.take()) {
-                self.framing.notify(&body);
-            }
-            return;
-        }
-        if !all && process.news_due().is_none_or(|due| due > Instant::now()) {
-            return;
-        }
-        for news in process.take_news(all) {
-            match news {
-                News::Threads(entries) => {
-                    if let Some(body) = self.dialect.thread_log(&entries) {
-                        self.framing.notify(&body);
-                    }
-                }
-                News::Frames(frames) => {
-                    for body in trace_notice::frames(&frames) {
-                        self.framing.notify(&body);
-                    }
-                }
-            }
-        }
-        let dropped = process.trace.newly_dropped();
-        if !dropped.is_empty() {
-            self.framing.notify(&trace_notice::dropped(&dropped));
-        }
-        let missed = process.newly_missed(all);
-        if !missed.is_empty() {
-            self.framing.notify(&trace_notice::missed(&missed));
-        }
-    }
-
-    /// The program stopped.
+    /// The program stopped, and this client controls it.
     pub(crate) fn stopped(&mut self, debuggee: &mut Debuggee, stop: Stop) {
         self.tell(debuggee, true);
         let Some(process) = &mut debuggee.family.current else {
@@ -179,17 +214,11 @@ impl Session {
         debuggee.family.forget_ended();
     }
 
-    /// The kernel has something to say about the program.
-    pub(crate) fn program_moved(&mut self, debuggee: &mut Debuggee) {
-        match debuggee.family.poll() {
-            Some(stop) => self.stopped(debuggee, stop),
-            None => self.tell(debuggee, false),
+    /// Sends the stops of single threads, to the client that controls them.
+    pub(crate) fn tell_of_stops(&mut self, debuggee: &mut Debuggee) {
+        if !self.controls() {
+            return;
         }
-        self.tell_of_stops(debuggee);
-    }
-
-    /// Sends the stops of single threads.
-    fn tell_of_stops(&mut self, debuggee: &mut Debuggee) {
         debuggee.family.take_over();
         for process in debuggee.family.members() {
             for stop in process.take_stops() {
@@ -205,6 +234,12 @@ impl Session {
     }
 
     fn interrupt(&mut self, debuggee: &mut Debuggee) {
+        if self.seat.is_none() {
+            self.take_seat(debuggee, &[]);
+        }
+        if !self.controls() {
+            return;
+        }
         if debuggee.non_stop {
             if let Some(process) = debuggee.live() {
                 process.interrupt_one();
@@ -218,6 +253,24 @@ impl Session {
     }
 
     fn packet(&mut self, debuggee: &mut Debuggee, packet: &[u8]) {
+        if self.seat.is_none() {
+            self.take_seat(debuggee, packet);
+        }
+        let former = self.look_at_own(debuggee);
+        std::mem::swap(&mut self.files, &mut debuggee.files);
+        self.answer(debuggee, packet);
+        std::mem::swap(&mut self.files, &mut debuggee.files);
+        if let Some(former) = former {
+            debuggee.family.select(former);
+        }
+        // What a packet brought about is told after its reply.
+        self.tell_of_stops(debuggee);
+        if debuggee.exit_requested {
+            self.outcome = Some(Outcome::Exit);
+        }
+    }
+
+    fn answer(&mut self, debuggee: &mut Debuggee, packet: &[u8]) {
         match front::answer(self, debuggee, packet) {
             Answer::Reply(reply) => self.framing.send(&reply),
             Answer::Nothing => {}
@@ -227,21 +280,28 @@ impl Session {
                 }
             }
         }
-        // What a packet brought about is told after its reply.
-        self.tell_of_stops(debuggee);
-        if debuggee.exit_requested {
-            self.outcome = Some(Outcome::Exit);
-        }
     }
 
     /// Lets gdbstub answer.
     fn pass_on(&mut self, debuggee: &mut Debuggee, packet: &[u8]) -> Vec<Vec<u8>> {
         let about_thread = matches!(packet.first(), Some(b'g' | b'G' | b'p' | b'P'));
-        if about_thread && let Some(tid) = self.thread(debuggee) {
-            let select = format!("Hg{:x}", tid.0);
-            self.stub.answer(debuggee, select.as_bytes());
+        let Some(tid) = about_thread.then(|| self.thread(debuggee)).flatten() else {
+            return self.stub.answer(debuggee, packet);
+        };
+        let select = format!("Hg{:x}", tid.0);
+        self.stub.answer(debuggee, select.as_bytes());
+        if self.controls() {
+            return self.stub.answer(debuggee, packet);
         }
-        self.stub.answer(debuggee, packet)
+        // An observer may look at a thread that runs.
+        let stopped = debuggee
+            .live()
+            .map(|process| process.stop_for_a_look(&[tid]));
+        let replies = self.stub.answer(debuggee, packet);
+        if let (Some(stopped), Some(process)) = (stopped, debuggee.live()) {
+            process.looked(stopped);
+        }
+        replies
     }
 
     /// The thread that register packets mean.

@@ -16,6 +16,7 @@ mod stub {
     mod breakpoints;
     mod budget;
     mod children;
+    mod clients;
     mod debugger;
     mod doors;
     mod packets;

@@ -3,6 +3,7 @@
 //! `cargo test -p unspool-tests -- creation::pool::t32-O2-pie-bare-stripped`.
 
 mod bad_input;
+mod beside;
 mod creation;
 mod gdb_session;
 mod identity;
@@ -20,6 +21,7 @@ fn main() {
         tidy::trials(),
         bad_input::trials(),
         gdb_session::trials(),
+        beside::trials(),
         record::trials(),
         identity::trials(),
         inspect::trials(),

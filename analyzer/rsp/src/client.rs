@@ -7,6 +7,7 @@ mod handshake;
 pub(crate) mod host_file;
 mod memory;
 mod objects;
+pub(crate) mod observe;
 mod registers;
 mod threads;
 mod trace;
@@ -33,6 +34,9 @@ pub struct ClientOptions {
     /// gdb's name of the architecture, for servers without a usable target.xml: the registers are
     /// then laid out as gdb documents for it. Not used where the server describes its target.
     pub architecture: Option<String>,
+    /// To look at the target and trace it, and to leave its control to others, where the server can serve several clients
+    /// (our stub; see [`Client::is_observer`]).
+    pub observe: bool,
 }
 
 impl Default for ClientOptions {
@@ -41,6 +45,7 @@ impl Default for ClientOptions {
             timeout: Duration::from_secs(10),
             log: None,
             architecture: None,
+            observe: false,
         }
     }
 }

@@ -191,6 +191,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// What the server says in words, if it does.
+    pub fn remote_message(&self) -> Option<&str> {
+        match self {
+            Error::Remote {
+                error: RemoteError::Message(words),
+                ..
+            } => Some(words),
+            _ => None,
+        }
+    }
+
     /// Whether the server simply lacks the packet.
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Error::Unsupported { .. })

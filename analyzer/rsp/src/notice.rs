@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::packet;
+use crate::stop::StopReply;
 use crate::trace::TraceFrame;
 
 /// Something that the server told of by itself.
@@ -32,6 +33,31 @@ pub enum Notice {
         /// About how many hits fell into that time.
         hits: u64,
     },
+    /// To an observer: a thread waits for it, a moment at most ([`Client::release`](crate::Client::release)).
+    Held {
+        /// The thread.
+        tid: u64,
+        /// The tracepoint's address; `None`: the process has executed a file.
+        at: Option<u64>,
+    },
+    /// To an observer: the process executes this file.
+    Executed(String),
+    /// To an observer: who controls the target.
+    Control(Control),
+    /// To an observer: the process has ended, as a stop reply would say it; `None`: it was let go.
+    Ended(Option<StopReply>),
+}
+
+/// Who controls a target that is observed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Control {
+    /// Another client.
+    Taken,
+    /// Nobody, and it runs.
+    Free,
+    /// Nobody, and it stands until somebody comes.
+    Halted,
 }
 
 impl Notice {
@@ -73,6 +99,8 @@ impl Notice {
         } else if let Some(rest) = payload.strip_prefix(b"UnspoolMissed:") {
             let text = std::str::from_utf8(rest).unwrap_or_default();
             notices.extend(text.split(';').filter_map(Notice::missed));
+        } else if let Some(notice) = Notice::of_observers(payload, notices) {
+            notices.push(notice);
         } else {
             let threads = ThreadNotice::decode(payload).into_iter();
             notices.extend(threads.map(|notice| Notice::Thread(notice.older_by(since))));
@@ -89,6 +117,43 @@ impl Notice {
             paused: Duration::from_nanos(next()?),
             hits: next()?,
         })
+    }
+}
+
+impl Notice {
+    /// What only observers are told; of several threads that are held, all but the last go to `notices` by themselves.
+    fn of_observers(payload: &[u8], notices: &mut Vec<Notice>) -> Option<Notice> {
+        let text = std::str::from_utf8(payload).ok()?;
+        let (kind, rest) = text.split_once(':')?;
+        match kind {
+            "UnspoolHeld" => {
+                let number = |digits| u64::from_str_radix(digits, 16).ok();
+                notices.extend(rest.split(';').filter_map(|entry| {
+                    let (tid, at) = entry.split_once(',')?;
+                    let at = Some(number(at)?).filter(|at| *at != 0);
+                    Some(Notice::Held {
+                        tid: number(tid)?,
+                        at,
+                    })
+                }));
+                notices.pop()
+            }
+            "UnspoolExec" => {
+                let path = crate::hex::decode(rest.as_bytes())?;
+                Some(Notice::Executed(
+                    String::from_utf8_lossy(&path).into_owned(),
+                ))
+            }
+            "UnspoolControl" => Some(Notice::Control(match rest {
+                "taken" => Control::Taken,
+                "free" => Control::Free,
+                "halted" => Control::Halted,
+                _ => return None,
+            })),
+            "UnspoolEnd" if rest == "D" => Some(Notice::Ended(None)),
+            "UnspoolEnd" => StopReply::decode(rest.as_bytes()).map(|end| Notice::Ended(Some(end))),
+            _ => None,
+        }
     }
 }
 

@@ -16,6 +16,7 @@ mod hits;
 mod launch;
 mod memory;
 mod modules;
+mod observing;
 mod pending;
 mod probes;
 mod recorder;
@@ -69,12 +70,12 @@ pub enum Source {
 /// How hits are noticed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum ProbeKinds {
-    /// Tracepoints for a program on this machine, else breakpoints
+    /// Tracepoints for a program on this machine and for one behind an unspool-stub, else breakpoints
     #[default]
     Auto,
     /// The server notes them by itself, where it can (unspool-stub); else breakpoints
     Tracepoints,
-    /// The program stops, and everything is asked for
+    /// The program stops, and everything is asked for; nobody else can control it meanwhile
     Breakpoints,
 }
 
@@ -98,6 +99,13 @@ pub struct Options {
     pub stop: Option<OwnedFd>,
     /// The command line, for the capture's header.
     pub command: Vec<String>,
+}
+
+impl Options {
+    /// Whether control of the program can be left to others: by tracepoints it is recorded without.
+    fn may_observe(&self) -> bool {
+        matches!(self.source, Source::Connect { .. }) && self.probes != ProbeKinds::Breakpoints
+    }
 }
 
 /// How the program was when the recording ended.

@@ -64,6 +64,8 @@ pub(crate) struct Trace {
     /// Microseconds since 1970.
     pub(crate) started_us: u64,
     pub(crate) stopped_us: u64,
+    /// It has ended, and its traps are still to be taken out.
+    pub(crate) to_retire: bool,
     /// Frames are taken out by a client as they come; if there is no room they are dropped, and it goes on.
     pub(crate) drained: bool,
 }
@@ -83,6 +85,7 @@ impl Default for Trace {
             stop_note: Vec::new(),
             started_us: 0,
             stopped_us: 0,
+            to_retire: false,
             drained: false,
         }
     }
@@ -100,17 +103,12 @@ impl Trace {
         self.drained = false;
     }
 
-    /// Where traps are wanted.
-    pub(crate) fn places(&self) -> Vec<u64> {
-        let mut places: Vec<u64> = self
-            .tracepoints
-            .values()
+    /// Where traps are wanted, and their breakpoint kinds.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (u64, usize)> {
+        let enabled = self.tracepoints.values();
+        enabled
             .filter(|tracepoint| tracepoint.enabled)
-            .map(|tracepoint| tracepoint.at)
-            .collect();
-        places.sort_unstable();
-        places.dedup();
-        places
+            .map(|tracepoint| (tracepoint.at, tracepoint.kind))
     }
 
     /// Begins. The traps are planted.
@@ -131,6 +129,7 @@ impl Trace {
     pub(crate) fn stop(&mut self, why: Ended) {
         if self.running {
             self.running = false;
+            self.to_retire = true;
             self.ended = why;
             self.stopped_us = now_us();
         }

@@ -29,8 +29,9 @@ use crate::cli::Limits;
 use crate::probe::budget::Share;
 use crate::sys::Tid;
 use crate::tracee::family::Family;
+use crate::tracee::log::Log;
 use crate::tracee::process::Wishes;
-use crate::tracee::{Cause, Error, Process, Program, Stop};
+use crate::tracee::{Cause, Error, Process, Program, Seat, Stop};
 
 use files::Files;
 
@@ -42,6 +43,18 @@ pub(crate) struct Debuggee {
     pub(crate) program: Program,
     /// What the present client wants to be told; every process it gets inherits it.
     pub(crate) wishes: Wishes,
+    /// The client in control wants to know of threads that come and go.
+    follows_threads: bool,
+    /// Who controls the program.
+    pub(crate) controller: Option<String>,
+    /// How many clients observe it.
+    pub(crate) observers: usize,
+    /// Nobody controls the program, and it runs all the same.
+    pub(crate) free: bool,
+    /// Who controlled it has let it go.
+    pub(crate) released: bool,
+    /// The process that was there before, for those who observed it.
+    gone: Option<Process>,
     /// Threads are stopped one by one.
     pub(crate) non_stop: bool,
     /// The client asked the server to end (`monitor exit`).
@@ -50,7 +63,8 @@ pub(crate) struct Debuggee {
     pub(crate) last_stop: Option<Stop>,
     /// Why the last start or attach failed.
     pub(crate) failure: Option<Error>,
-    files: Files,
+    /// The files of the client that is being served.
+    pub(super) files: Files,
     /// The only processes that a client may attach to, if not all.
     attachable: Option<Vec<i32>>,
     /// What tracing may cost the program, if that is limited.
@@ -66,6 +80,12 @@ impl Debuggee {
             original: program.clone(),
             program,
             wishes: Wishes::default(),
+            follows_threads: false,
+            controller: None,
+            observers: 0,
+            free: false,
+            released: false,
+            gone: None,
             non_stop: false,
             exit_requested: false,
             last_stop: None,
@@ -116,6 +136,10 @@ impl Debuggee {
         process.wishes = self.wishes.clone();
         process.budget.share = self.budget;
         process.set_non_stop(self.non_stop);
+        if self.follows_threads {
+            process.interests.of(Seat::Control).log = Some(Log::default());
+        }
+        (self.free, self.released) = (false, false);
         self.last_stop = Some(Stop::Thread(process.current(), Cause::Ready));
         self.family.add(process);
     }
@@ -128,28 +152,107 @@ impl Debuggee {
         }
     }
 
-    /// A client has left: what it had open and wished for goes with it.
-    pub(crate) fn client_left(&mut self) {
-        self.files.clear();
-        self.wish(|wishes| *wishes = Wishes::default());
-    }
-
-    /// When a probe that is paused is to go on.
-    pub(crate) fn pause_ends(&self) -> Option<Instant> {
-        self.family.current.as_ref()?.pause_ends()
-    }
-
-    /// Has paused probes go on whose time has come.
-    pub(crate) fn keep_budget(&mut self) {
-        if let Some(process) = &mut self.family.current {
-            process.keep_budget();
+    /// Has a client be told of threads that come and go, or not.
+    pub(crate) fn follow_threads(&mut self, seat: Seat, on: bool) {
+        if seat == Seat::Control {
+            self.follows_threads = on;
+        }
+        if let Some(process) = self.live() {
+            let interest = process.interests.of(seat);
+            match (on, &interest.log) {
+                (true, None) => interest.log = Some(Log::default()),
+                (false, _) => interest.log = None,
+                (true, Some(_)) => {}
+            }
         }
     }
 
-    /// When a client that drains the trace buffer is to be told something.
-    pub(crate) fn news_due(&self) -> Option<Instant> {
-        let process = self.family.current.as_ref()?;
-        process.news_due().filter(|_| process.trace.drained)
+    /// The client in control has left: what it wished for goes with it.
+    pub(crate) fn controller_left(&mut self) {
+        self.controller = None;
+        self.follow_threads(Seat::Control, false);
+        if !self.free {
+            self.wish(|wishes| *wishes = Wishes::default());
+        }
+        self.wishes = Wishes::default();
+    }
+
+    /// An observer has left, and with it what it wanted to know.
+    pub(crate) fn observer_left(&mut self, seat: Seat) {
+        self.observers -= 1;
+        for process in self.family.members().chain(&mut self.gone) {
+            process.lose_interest(seat);
+        }
+    }
+
+    /// A client controls the program from now on, and finds it halted.
+    pub(crate) fn take_control(&mut self, name: String) {
+        self.controller = Some(name);
+        (self.free, self.released) = (false, false);
+        self.wish(|_| {});
+        if let Some(stop) = self.family.interrupt() {
+            self.last_stop = Some(stop);
+        }
+    }
+
+    /// The client in control lets all go. A program that is observed stays traced.
+    pub(crate) fn let_go(&mut self) {
+        self.stop_all();
+        let observed = |process: &Process| process.is_observed();
+        let watched = self.family.processes().find(|process| observed(process));
+        let Some(pid) = watched.map(Process::pid) else {
+            return self.detach();
+        };
+        let others = self.family.processes().map(Process::pid);
+        let others: Vec<Tid> = others.filter(|other| *other != pid).collect();
+        for other in others {
+            self.family.detach(other);
+        }
+        if let Some(process) = &mut self.family.current {
+            process.lose_interest(Seat::Control);
+            (self.free, self.released) = (true, true);
+            self.last_stop = process.set_free();
+        }
+    }
+
+    /// The client in control lets one of the processes go. Whether there is such a process.
+    pub(crate) fn let_one_go(&mut self, pid: Tid) -> bool {
+        let known = self.family.processes().any(|process| process.pid() == pid);
+        if known && self.family.processes().count() == 1 {
+            self.let_go();
+            return true;
+        }
+        self.family.detach(pid)
+    }
+
+    /// Has a program go on that nobody controls.
+    pub(crate) fn go_free(&mut self) {
+        if let Some(process) = self.live() {
+            let stop = process.go_on();
+            (self.free, self.last_stop) = (true, stop);
+        }
+    }
+
+    /// The program has stopped, and there is nobody to be told.
+    pub(crate) fn stopped_alone(&mut self, stop: Stop) {
+        self.last_stop = match &mut self.family.current {
+            Some(process) if self.free && process.end().is_none() => process.go_on(),
+            _ => Some(stop),
+        };
+    }
+
+    /// When this client is to be told something that it need not be told at once.
+    pub(crate) fn news_due(&self, seat: Seat) -> Option<Instant> {
+        let interests = self.family.processes().map(|process| &process.interests);
+        let interests = interests.filter_map(|interests| interests.get(seat));
+        let drained = interests.filter(|interest| interest.trace.drained);
+        drained.filter_map(|interest| interest.news_due()).min()
+    }
+
+    /// What an observer looks at: this process, if it is there or was.
+    pub(crate) fn observed(&mut self, pid: Tid) -> Option<&mut Process> {
+        let mut all = self.family.members().chain(&mut self.gone);
+        all.find(|process| process.pid() == pid)
     }
 
     /// Ends non-stop mode: all threads are halted.
@@ -175,15 +278,36 @@ impl Debuggee {
 
     /// Lets the processes go.
     pub(crate) fn detach(&mut self) {
+        (self.free, self.released) = (false, false);
+        self.gone = None;
         for process in self.family.dissolve() {
             process.detach();
         }
     }
 
+    /// Kills one. Whether there is such a process.
+    pub(crate) fn kill_one(&mut self, pid: Tid) -> bool {
+        let Some(mut process) = self.family.remove(pid) else {
+            return false;
+        };
+        process.kill();
+        if process.is_observed() {
+            self.gone = Some(process);
+        }
+        true
+    }
+
     /// Kills the processes.
     pub(crate) fn kill(&mut self) {
+        if self.free {
+            // It has been let go: only observers still have it.
+            return self.detach();
+        }
         for mut process in self.family.dissolve() {
             process.kill();
+            if process.is_observed() {
+                self.gone = Some(process);
+            }
         }
     }
 }

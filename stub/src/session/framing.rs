@@ -48,6 +48,7 @@ impl Framing {
     /// No more acknowledgements, in either direction.
     pub(crate) fn stop_acks(&mut self) {
         self.acks = false;
+        self.last = Vec::new();
     }
 
     /// Takes one byte.
@@ -99,7 +100,9 @@ impl Framing {
         self.out.extend_from_slice(body);
         self.out
             .extend_from_slice(format!("#{:02x}", sum(body)).as_bytes());
-        self.last = self.out[start..].to_vec();
+        if self.acks {
+            self.last = self.out[start..].to_vec();
+        }
     }
 
     /// Queues a notification, which nobody acknowledges.
@@ -108,6 +111,11 @@ impl Framing {
         self.out.extend_from_slice(body);
         self.out
             .extend_from_slice(format!("#{:02x}", sum(body)).as_bytes());
+    }
+
+    /// Whether so much is to be written that no more should be asked for.
+    pub(crate) fn is_laden(&self) -> bool {
+        self.out.len() >= PACKET_SIZE
     }
 
     /// What is to be written now.
@@ -122,14 +130,15 @@ fn sum(body: &[u8]) -> u8 {
 
 /// Appends `bytes` with the binary escapes of the protocol: `}` and the byte XOR 0x20.
 pub(crate) fn escape(bytes: &[u8], into: &mut Vec<u8>) {
-    for byte in bytes {
-        if matches!(byte, b'#' | b'$' | b'}' | b'*') {
-            into.push(b'}');
-            into.push(byte ^ 0x20);
-        } else {
-            into.push(*byte);
-        }
+    let special = |byte: &u8| matches!(byte, b'#' | b'$' | b'}' | b'*');
+    let mut rest = bytes;
+    // Runs of plain bytes are copied as they are: most of what is sent is memory.
+    while let Some(plain) = rest.iter().position(special) {
+        into.extend_from_slice(&rest[..plain]);
+        into.extend_from_slice(&[b'}', rest[plain] ^ 0x20]);
+        rest = &rest[plain + 1..];
     }
+    into.extend_from_slice(rest);
 }
 
 /// The inverse of [`escape`].

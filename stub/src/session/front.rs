@@ -17,6 +17,7 @@ mod libraries;
 mod monitor;
 mod no_ack;
 mod non_stop;
+mod observe;
 mod osdata;
 mod pass_signals;
 mod program_signals;
@@ -28,6 +29,7 @@ mod run;
 mod search;
 mod select_thread;
 mod siginfo;
+mod stacks;
 mod supported;
 mod symbol;
 mod thread_events;
@@ -94,6 +96,8 @@ const PACKETS: &[(&str, Handler)] = &[
     ("QTStop", trace::run::stop),
     ("QTinit", trace::init),
     ("QTro:", trace::run::read_only),
+    ("QUnspoolGo", observe::go),
+    ("QUnspoolRelease:", observe::release),
     ("QUnspoolThreads:", thread_log::answer),
     ("QUnspoolTrace:", drain::answer),
     ("R", restart::answer),
@@ -127,6 +131,7 @@ const PACKETS: &[(&str, Handler)] = &[
     ("qTfV", trace::variable::first),
     ("qTsP", trace::upload::next),
     ("qTsV", trace::upload::next),
+    ("qUnspoolStacks:", stacks::answer),
     ("qXfer:threads:read::", threads::answer),
     ("qXfer:traceframe-info:read::", trace::frame::info),
     ("qfThreadInfo", thread_list::answer),
@@ -149,6 +154,14 @@ const PACKETS: &[(&str, Handler)] = &[
 
 /// Answers a packet, or says who does.
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, packet: &[u8]) -> Answer {
+    if let Some(refusal) = session.refusal(packet) {
+        return Answer::Reply(refusal);
+    }
+    if !session.controls()
+        && let Some(answer) = observe::answer(session, debuggee, packet)
+    {
+        return answer;
+    }
     if is_disabled(session, packet) {
         return Answer::Reply(Vec::new());
     }

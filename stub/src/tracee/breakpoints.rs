@@ -141,6 +141,15 @@ impl Breakpoints {
         }
     }
 
+    /// Removes all traps of the client.
+    pub(crate) fn remove_planted(&mut self, memory: &Memory) {
+        let planted = self.traps.iter().filter(|(_, trap)| trap.planted);
+        let places: Vec<u64> = planted.map(|(at, _)| *at).collect();
+        for at in places {
+            self.remove(memory, at);
+        }
+    }
+
     /// Removes the trap of a tracepoint.
     pub(crate) fn remove_probe(&mut self, memory: &Memory, at: u64) {
         if let Some(trap) = self.traps.get_mut(&at) {

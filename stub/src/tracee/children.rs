@@ -34,8 +34,8 @@ impl Process {
     pub(super) fn adopt(&mut self, parent: Tid, new: Tid, how: Status) {
         let task = format!("/proc/{}/task/{new}", self.pid());
         if how == Status::Clone && std::fs::exists(task).unwrap_or(false) {
-            if self.wishes.thread_log {
-                self.log.created(new, parent);
+            for log in self.interests.logs() {
+                log.created(new, parent);
             }
             self.adopt_thread(new);
             return;

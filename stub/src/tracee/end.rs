@@ -1,12 +1,58 @@
 //! Letting go: detaching leaves the program as it was before us, killing leaves none.
 
+use std::collections::BTreeMap;
+
+use crate::sys::Tid;
 use crate::sys::ptrace;
 use crate::sys::wait::Status;
 
-use super::process::{Process, Stop};
+use super::process::{Process, SignalSet, Stop, Wishes};
+use super::resume::Action;
 use super::thread::{Pending, State};
 
 impl Process {
+    /// Nobody controls the program any more, but it is observed: all that was planted for control goes, and the program goes
+    /// on as if it had been detached from. The end, if that has come.
+    pub(crate) fn set_free(&mut self) -> Option<Stop> {
+        if self.end.is_some() {
+            return None;
+        }
+        if self.going {
+            self.halt();
+            self.going = false;
+        }
+        self.breakpoints.remove_planted(&self.memory);
+        self.unwatch_all();
+        self.go_on()
+    }
+
+    /// Goes on with nobody to ask: every thread, each with the signal that it was shown to have stopped with.
+    pub(crate) fn go_on(&mut self) -> Option<Stop> {
+        let allowed = self.wishes.deliver;
+        self.wishes = Wishes {
+            pass: SignalSet::all(),
+            ..Wishes::default()
+        };
+        if self.going {
+            return None;
+        }
+        loop {
+            let threads = self.threads.iter();
+            let signals: BTreeMap<Tid, i32> = threads
+                .filter_map(|(tid, thread)| Some((*tid, thread.shown_signal?.signal())))
+                .filter(|(_, signal)| *signal != libc::SIGTRAP)
+                .filter(|(_, signal)| allowed.is_none_or(|set| set.contains(*signal)))
+                .collect();
+            let action = |tid| Action::Continue(signals.get(&tid).copied().unwrap_or(0));
+            match self.resume(action, Action::Continue(0)) {
+                Some(end @ (Stop::Exited(_) | Stop::Killed(_))) => return Some(end),
+                // Something that nobody waits for any more.
+                Some(_) => {}
+                None => return None,
+            }
+        }
+    }
+
     /// Takes out all traps and lets every thread run untraced, with the signals it has not got yet.
     pub(crate) fn detach(mut self) {
         if self.end.is_some() {

@@ -6,13 +6,13 @@
 //! [`resume`](Process::resume). All other stops end here.
 
 use crate::arch;
-use crate::probe::trace::Ended;
 use crate::sys::memory::Memory;
 use crate::sys::ptrace;
 use crate::sys::signals;
 use crate::sys::wait::Status;
 use crate::sys::{Tid, monotonic_ns};
 
+use super::log::Log;
 use super::process::{Cause, Process, Stop};
 use super::resume::Action;
 use super::thread::{At, Motion, Pending, State, Thread};
@@ -46,6 +46,7 @@ impl Process {
         self.pass_strays();
         self.keep_budget();
         self.retire_probes();
+        self.release_overdue();
         if !self.going || self.non_stop {
             return None;
         }
@@ -300,10 +301,12 @@ impl Process {
         if newborn {
             self.watch_thread(tid);
         }
-        if newborn && self.wishes.thread_log {
+        if newborn && self.interests.follow_threads() {
             let stopped = self.stopped(tid);
             let pointer = stopped.and_then(|stopped| stopped.thread_pointer().ok());
-            self.log.born(tid, pointer);
+            for log in self.interests.logs() {
+                log.born(tid, pointer);
+            }
         }
         if newborn && self.wishes.thread_events {
             self.report(tid, Pending::Created);
@@ -386,6 +389,8 @@ impl Process {
                         self.remember_hit(tid, at);
                     }
                     self.report(tid, Pending::Breakpoint(at));
+                } else if self.is_held(tid) {
+                    self.remember_hit(tid, at);
                 } else {
                     self.pass(tid, at);
                 }
@@ -441,12 +446,10 @@ impl Process {
             .map_or(self.default_action, |thread| thread.action);
         self.threads.clear();
         self.exits.clear();
-        self.log.complete();
         self.threads.insert(tid, Thread::new(tid, action));
         self.mark_stopped(tid, At::Event);
         self.leave_memory();
         self.breakpoints.forget();
-        self.trace.stop(Ended::Gone);
         self.stacks.clear();
         self.slots.forget();
         self.watches.clear();
@@ -454,8 +457,9 @@ impl Process {
             self.memory = memory;
         }
         self.shown = tid;
+        let path = self.executable().unwrap_or_default();
+        self.executed_file(tid, &path.to_string_lossy());
         if self.wishes.execs {
-            let path = self.executable().unwrap_or_default();
             self.report(tid, Pending::Exec(path.to_string_lossy().into_owned()));
         } else {
             self.quiet(tid);
@@ -465,8 +469,9 @@ impl Process {
     fn thread_gone(&mut self, tid: Tid, code: i32, end: Stop) {
         self.end_step(tid);
         self.threads.remove(&tid);
+        self.holds.remove(&tid);
         if tid == self.pid() {
-            self.log.complete();
+            self.interests.logs().for_each(Log::complete);
             self.leave_memory();
             self.threads.clear();
             self.end = Some(end);
@@ -474,8 +479,8 @@ impl Process {
             self.release_early();
             return;
         }
-        if self.wishes.thread_log {
-            self.log.exited(tid, code);
+        for log in self.interests.logs() {
+            log.exited(tid, code);
         }
         if self.wishes.thread_events && matches!(end, Stop::Exited(_)) {
             self.exits.push_back((tid, code));

@@ -40,6 +40,11 @@ impl Family {
         self.current.iter_mut().chain(&mut self.others)
     }
 
+    /// All, to look at.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.current.iter().chain(&self.others)
+    }
+
     /// Makes this the current one. Whether there is such a process.
     pub(crate) fn select(&mut self, pid: Tid) -> bool {
         if self.current.as_ref().is_some_and(|p| p.pid() == pid) {

@@ -89,6 +89,11 @@ impl Log {
         self.entries = entries.chain(later).collect();
     }
 
+    /// How many entries have not been handed out.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// When the first entry happened that has not been handed out.
     pub(crate) fn since(&self) -> Option<Instant> {
         self.entries.front().map(|entry| entry.at)

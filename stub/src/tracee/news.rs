@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::probe::buffer::Frame;
 
-use super::log::Entry;
-use super::process::Process;
+use super::interest::Interest;
+use super::log::{Entry, Log};
 
 /// A frame is told of no later: until then more may come, and the client is woken once for all.
 const LATEST: Duration = Duration::from_millis(10);
@@ -19,30 +19,32 @@ pub(crate) enum News {
     Frames(Vec<Frame>),
 }
 
-impl Process {
+impl Interest {
     /// When something is to be told, if there is anything.
     pub(crate) fn news_due(&self) -> Option<Instant> {
         let first = self.trace.buffer.frames().front();
+        let others = self.held.first().map(|(_, _, at)| *at);
         let since = self
             .log
-            .since()
+            .as_ref()
+            .and_then(Log::since)
             .into_iter()
             .chain(first.map(|f| f.time))
+            .chain(others)
             .min()?;
         let buffer = &self.trace.buffer;
         let enough = ENOUGH.min(buffer.size() / 4);
-        Some(if buffer.size() - buffer.free() >= enough {
-            since
-        } else {
-            since + LATEST
-        })
+        // A thread that is held waits for the client.
+        let urgent = others.is_some() || buffer.size() - buffer.free() >= enough;
+        Some(if urgent { since } else { since + LATEST })
     }
 
     /// What can be told now, in its order; of frames not much more than [`ENOUGH`], unless `all` are wanted.
     pub(crate) fn take_news(&mut self, all: bool) -> Vec<News> {
-        let mut entries = self.log.take().into_iter().peekable();
+        let ready = self.log.as_mut().map(Log::take).unwrap_or_default();
+        let mut entries = ready.into_iter().peekable();
         // What happened after a thread's creation is not told of before that.
-        let until = self.log.since();
+        let until = self.log.as_ref().and_then(Log::since);
         let mut news = Vec::new();
         let mut taken = 0;
         loop {
@@ -50,7 +52,9 @@ impl Process {
             let frame = first.filter(|f| until.is_none_or(|until| f.time < until));
             let frame = frame.map(|frame| frame.time);
             if frame.is_some() && !all && taken >= ENOUGH {
-                self.log.put_back(entries);
+                if let Some(log) = &mut self.log {
+                    log.put_back(entries);
+                }
                 return news;
             }
             match (entries.peek().map(|entry| entry.at), frame) {

@@ -154,14 +154,17 @@ impl Process {
         }
     }
 
-    /// Everybody stands still while `change` is made, and those that ran go on.
+    /// Everybody stands still while `change` is made, and those that ran go on; unless one of them has something to
+    /// report for which all are halted.
     pub(super) fn standing_still<T>(&mut self, change: impl FnOnce(&mut Process) -> T) -> T {
-        if !self.non_stop || !self.going || self.halting {
+        if !self.going || self.halting {
             return change(self);
         }
         self.halt();
         let done = change(self);
-        self.start_all();
+        if self.non_stop || !self.eventful {
+            self.start_all();
+        }
         done
     }
 }

@@ -15,6 +15,7 @@ use crate::probe::trace::{Ended, Moment};
 use crate::probe::variable::Sight;
 use crate::sys::{Tid, monotonic_ns};
 
+use super::interest::Seat;
 use super::memory::Seen;
 use super::process::Process;
 use super::thread::{Stopped, Thread};
@@ -34,39 +35,58 @@ impl Process {
         })
     }
 
-    /// Plants all tracepoints and begins. Nothing is planted if one cannot be.
-    pub(crate) fn start_trace(&mut self) -> Result<(), Errno> {
-        self.plant_probes().inspect_err(|_| self.remove_probes())?;
-        self.begin_budget();
-        self.trace.start();
-        Ok(())
+    /// Plants a client's tracepoints and begins. Nothing is planted if one cannot be.
+    pub(crate) fn start_trace(&mut self, seat: Seat) -> Result<(), Errno> {
+        if !self.is_tracing() {
+            self.begin_budget();
+        }
+        self.trace(seat).start();
+        self.update_probes()
+            .inspect_err(|_| self.stop_trace(seat, Ended::NotRun))
     }
 
-    /// Ends the trace, if it runs. The program is halted.
-    pub(crate) fn stop_trace(&mut self, why: Ended) {
-        self.trace.stop(why);
-        self.remove_probes();
-        self.budget.end(monotonic_ns());
+    /// Ends a client's trace, if it runs.
+    pub(crate) fn stop_trace(&mut self, seat: Seat, why: Ended) {
+        self.trace(seat).stop(why);
+        self.retire_probes();
     }
 
-    /// Has the traps be what the tracepoints say. The program is halted.
-    pub(crate) fn update_probes(&mut self) -> Result<(), Errno> {
-        if !self.trace.running {
+    /// A client has changed one of its tracepoints.
+    pub(crate) fn tracepoint_changed(&mut self, seat: Seat) -> Result<(), Errno> {
+        if self.trace(seat).running {
+            self.update_probes()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Has the traps be what the tracepoints say.
+    fn update_probes(&mut self) -> Result<(), Errno> {
+        let wanted = self.interests.places();
+        let probes = self.breakpoints.probes();
+        if probes.is_empty() && wanted.is_empty() {
             return Ok(());
         }
-        let wanted = self.trace.places();
-        for at in self.breakpoints.probes() {
-            if !wanted.contains(&at) {
-                self.breakpoints.remove_probe(&self.memory, at);
+        self.standing_still(|process| {
+            for at in probes {
+                if !wanted.contains_key(&at) {
+                    process.breakpoints.remove_probe(&process.memory, at);
+                }
             }
-        }
-        self.plant_probes()
+            for (at, kind) in wanted {
+                // One that is paused comes back by itself.
+                if !process.budget.is_paused(at) || !process.breakpoints.probed(at) {
+                    process.breakpoints.plant_probe(&process.memory, at, kind)?;
+                }
+            }
+            Ok(())
+        })
     }
 
     /// The end of the memory around `address` that does not change: the client says so, or it cannot be written. (gdb
     /// says so with the addresses of a file that is loaded elsewhere.)
-    pub(crate) fn constant_until(&self, address: u64) -> Option<u64> {
-        let told = self.trace.read_only.iter();
+    pub(crate) fn constant_until(&self, seat: Seat, address: u64) -> Option<u64> {
+        let told = self.interests.get(seat)?.trace.read_only.iter();
         if let Some(range) = told.clone().find(|range| range.contains(&address)) {
             return Some(range.end);
         }
@@ -75,41 +95,23 @@ impl Process {
         (!rights.contains('w')).then_some(range.end)
     }
 
-    fn plant_probes(&mut self) -> Result<(), Errno> {
-        let places: Vec<(u64, usize)> = self
-            .trace
-            .tracepoints
-            .values()
-            .filter(|tracepoint| tracepoint.enabled)
-            .map(|tracepoint| (tracepoint.at, tracepoint.kind))
-            .collect();
-        for (at, kind) in places {
-            self.breakpoints.plant_probe(&self.memory, at, kind)?;
-        }
-        Ok(())
-    }
-
-    /// Takes the traps of all tracepoints out. The program is halted.
-    pub(super) fn remove_probes(&mut self) {
-        for at in self.breakpoints.probes() {
-            self.breakpoints.remove_probe(&self.memory, at);
-        }
-    }
-
-    /// Takes them out if tracing has ended by itself.
+    /// Takes traps out that nobody wants any more, for a trace has ended.
     pub(super) fn retire_probes(&mut self) {
-        if self.trace.running || !self.breakpoints.has_probes() {
-            return;
+        let mut ended = false;
+        for trace in self.interests.traces() {
+            ended |= std::mem::take(&mut trace.to_retire);
         }
-        self.halt();
-        self.remove_probes();
-        if self.going && (self.non_stop || !self.eventful) {
-            self.start_all();
+        if ended && self.end.is_none() {
+            // Nothing is planted: that cannot fail.
+            let _ = self.update_probes();
+        }
+        if ended && !self.is_tracing() {
+            self.budget.end(monotonic_ns());
         }
     }
 
-    /// A thread stands at a tracepoint, for the first time with this execution of the instruction. Whether it is to stop
-    /// there for the client.
+    /// A thread stands at a tracepoint, for the first time with this execution of the instruction. Every trace that
+    /// runs takes it. Whether it is to stop there for the client that controls it; it may also be held for an observer.
     pub(super) fn probe_hit(&mut self, tid: Tid, at: u64) -> bool {
         let process = self.any_task();
         self.hit_at = Some(at);
@@ -131,7 +133,19 @@ impl Process {
             let register = arch::layout().register(number);
             register.map(|register| register.place.set)
         };
-        self.trace.hit(at, set_of, &mut now)
+        let mut stops = Vec::new();
+        for (seat, interest) in self.interests.each() {
+            if interest.trace.hit(at, set_of, &mut now) {
+                stops.push(seat);
+            }
+        }
+        let for_control = stops.contains(&Seat::Control);
+        for seat in stops {
+            if seat != Seat::Control {
+                self.hold(tid, seat, Some(at));
+            }
+        }
+        for_control
     }
 }
 

@@ -8,14 +8,14 @@ use nix::errno::Errno;
 use crate::arch::watch::Watch;
 use crate::probe::budget::Budget;
 use crate::probe::slots::Slots;
-use crate::probe::trace::Trace;
 use crate::sys::Tid;
 use crate::sys::memory::Memory;
 use crate::sys::ptrace::{self, SignalInfo};
 
 use super::breakpoints::Breakpoints;
 use super::children::Child;
-use super::log::Log;
+use super::holding::Hold;
+use super::interest::Interests;
 use super::probing::{Stacks, cpu};
 use super::resume::Action;
 use super::stepping::Stray;
@@ -80,6 +80,11 @@ impl SignalSet {
         self.0 |= 1 << (signal & 127);
     }
 
+    /// All signals.
+    pub(crate) fn all() -> SignalSet {
+        SignalSet(u128::MAX)
+    }
+
     /// Whether it is in the set.
     pub(crate) fn contains(self, signal: i32) -> bool {
         self.0 >> (signal & 127) & 1 != 0
@@ -116,8 +121,6 @@ pub(crate) struct Wishes {
     pub(crate) deliver: Option<SignalSet>,
     /// Stop when a thread begins and when it ends.
     pub(crate) thread_events: bool,
-    /// Note threads that begin and end, without a stop.
-    pub(crate) thread_log: bool,
     /// Stop where these begin and end.
     pub(crate) calls: Calls,
     /// Stop at an exec.
@@ -142,8 +145,10 @@ pub(crate) struct Process {
     pub(super) breakpoints: Breakpoints,
     /// What the debug registers watch, in every thread.
     pub(super) watches: Vec<Watch>,
-    /// The tracepoints and what they have yielded.
-    pub(crate) trace: Trace,
+    /// What clients want to know beside stops.
+    pub(crate) interests: Interests,
+    /// Threads that wait for an observer.
+    pub(super) holds: BTreeMap<Tid, Hold>,
     /// Where the stacks of threads end that hit tracepoints.
     pub(super) stacks: Stacks,
     /// What tracing may cost.
@@ -164,8 +169,6 @@ pub(crate) struct Process {
     pub(super) left_behind: Option<(Tid, Memory, Breakpoints)>,
     /// Exits to be reported, if thread events are wished for.
     pub(super) exits: VecDeque<(Tid, i32)>,
-    /// Threads that came and went, if that is wished for.
-    pub(crate) log: Log,
     /// What threads do that no action names.
     pub(super) default_action: Action,
     /// Between a resume and the stop that follows.
@@ -195,7 +198,8 @@ impl Process {
             memory,
             breakpoints: Breakpoints::default(),
             watches: Vec::new(),
-            trace: Trace::default(),
+            interests: Interests::default(),
+            holds: BTreeMap::new(),
             stacks: Stacks::default(),
             budget: Budget::default(),
             hit_at: None,
@@ -207,7 +211,6 @@ impl Process {
             borrowed: None,
             left_behind: None,
             exits: VecDeque::new(),
-            log: Log::default(),
             default_action: Action::Hold,
             going: false,
             non_stop: false,
@@ -227,6 +230,11 @@ impl Process {
     /// Whether it is between a resume and the stop that follows.
     pub(crate) fn is_going(&self) -> bool {
         self.going
+    }
+
+    /// Whether something is to be reported.
+    pub(crate) fn is_eventful(&self) -> bool {
+        self.going && self.eventful
     }
 
     /// How it ended, if it did.

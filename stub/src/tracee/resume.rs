@@ -79,9 +79,17 @@ impl Process {
         if self.end.is_some() {
             return self.take_stop();
         }
+        let mut stayed = Vec::new();
         for (tid, thread) in &mut self.threads {
             thread.action = action(*tid);
-            thread.through = None;
+            if thread.through.take().is_some() {
+                // It was to go, and another's stop came first: the trap's hit has been dealt with.
+                let pc = thread.stopped().and_then(|stopped| stopped.pc().ok());
+                stayed.extend(pc.map(|pc| (*tid, pc)));
+            }
+        }
+        for (tid, at) in stayed {
+            self.remember_hit(tid, at);
         }
         self.take_signals();
         self.drop_stale();
@@ -150,6 +158,10 @@ impl Process {
             // It may have come here by a step.
             if !self.forget_hit(tid, at) && self.breakpoints.probed(at) {
                 self.probe_hit(tid, at);
+                if self.is_held(tid) {
+                    self.remember_hit(tid, at);
+                    continue;
+                }
             }
             if self.displace(tid, at) {
                 // It is where it was shown until it goes.
@@ -170,6 +182,9 @@ impl Process {
 
     /// Where the thread stands on a trap that it is to be taken over.
     pub(super) fn answered_trap(&mut self, tid: Tid) -> Option<u64> {
+        if self.is_held(tid) {
+            return None;
+        }
         let thread = self.threads.get_mut(&tid)?;
         let at = thread.shown_at?;
         // A handler for the instruction's own fault comes before its next attempt; so does one that a step is to
@@ -313,6 +328,9 @@ impl Process {
         };
         if self.non_stop && !thread.pending.is_empty() {
             // To be reported first.
+            return;
+        }
+        if self.holds.contains_key(&tid) {
             return;
         }
         let at = stopped.at();

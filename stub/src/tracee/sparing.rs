@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::probe::budget::Missed;
 use crate::sys::{monotonic_ns, processor_ns};
 
+use super::interest::Seat;
 use super::process::Process;
 
 impl Process {
@@ -19,13 +20,14 @@ impl Process {
     }
 
     /// See [`Trace::newly_missed`](crate::probe::trace::Trace::newly_missed).
-    pub(crate) fn newly_missed(&mut self, all: bool) -> Vec<(u32, Missed)> {
-        self.trace.newly_missed(&mut self.budget, all)
+    pub(crate) fn newly_missed(&mut self, seat: Seat, all: bool) -> Vec<(u32, Missed)> {
+        let trace = &mut self.interests.of(seat).trace;
+        trace.newly_missed(&mut self.budget, all)
     }
 
     /// A report has been dealt with, which the kernel had not before `since`.
     pub(super) fn count_costs(&mut self, since: &mut u64) {
-        if !self.trace.running {
+        if !self.is_tracing() {
             return;
         }
         let now = monotonic_ns();
@@ -48,7 +50,7 @@ impl Process {
 
     /// Pauses probes that cost too much, and has those go on that have been paused for long enough.
     pub(crate) fn keep_budget(&mut self) {
-        if !self.trace.running || self.end.is_some() {
+        if !self.is_tracing() || self.end.is_some() {
             return;
         }
         let now = monotonic_ns();
@@ -63,7 +65,7 @@ impl Process {
 
     /// When a paused probe is to go on.
     pub(crate) fn pause_ends(&self) -> Option<Instant> {
-        if !self.trace.running || !self.going {
+        if !self.is_tracing() || !self.going {
             return None;
         }
         let wait = self.budget.wait(monotonic_ns())?;

@@ -25,6 +25,32 @@ impl Client {
         client
     }
 
+    /// Connects as an observer.
+    pub fn observe(port: u16) -> Client {
+        let mut client = Client::raw(port);
+        client.supported = client.ask("qSupported:multiprocess+;UnspoolObserve+");
+        assert!(client.supported.contains("UnspoolObserve+"));
+        assert_eq!(client.ask("QStartNoAckMode"), "OK");
+        client.write(b"+");
+        client
+    }
+
+    /// The next notification of this name: what follows it.
+    pub fn told(&mut self, name: &str) -> String {
+        let start = format!("{name}:");
+        let known = self.notifications.iter();
+        if let Some(index) = known.clone().position(|body| body.starts_with(&start)) {
+            return self.notifications.remove(index)[start.len()..].to_owned();
+        }
+        loop {
+            let body = self.notification();
+            if let Some(rest) = body.strip_prefix(&start) {
+                return rest.to_owned();
+            }
+            self.notifications.push(body);
+        }
+    }
+
     /// Connects and says nothing.
     pub fn raw(port: u16) -> Client {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -90,7 +116,11 @@ impl Client {
                 .byte()
                 .expect("a notification, but the server is silent or gone")
             {
-                b'%' => return String::from_utf8_lossy(&self.body()).into_owned(),
+                b'%' => {
+                    let body = self.body();
+                    self.notified.push(body.clone());
+                    return String::from_utf8_lossy(&body).into_owned();
+                }
                 b'+' => {}
                 other => panic!("unexpected byte {other:#x}"),
             }

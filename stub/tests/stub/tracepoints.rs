@@ -11,7 +11,7 @@ use super::server::Server;
 const STUB: &str = env!("CARGO_BIN_EXE_unspool-stub");
 
 /// Defines a tracepoint without conditions.
-fn define(client: &mut Client, number: u32, at: u64, actions: &[&str]) {
+pub fn define(client: &mut Client, number: u32, at: u64, actions: &[&str]) {
     let more = if actions.is_empty() { "" } else { "-" };
     assert_eq!(
         client.ask(&format!("QTDP:{number:x}:{at:x}:E:0:0{more}")),
@@ -27,7 +27,7 @@ fn define(client: &mut Client, number: u32, at: u64, actions: &[&str]) {
 }
 
 /// A field of `qTStatus`.
-fn status(client: &mut Client, name: &str) -> u64 {
+pub fn status(client: &mut Client, name: &str) -> u64 {
     let text = client.ask("qTStatus");
     let field = text
         .split(';')
@@ -35,7 +35,7 @@ fn status(client: &mut Client, name: &str) -> u64 {
     u64::from_str_radix(field.unwrap_or_else(|| panic!("no {name} in {text}")), 16).unwrap()
 }
 
-fn hits(client: &mut Client, number: u32, at: u64) -> u64 {
+pub fn hits(client: &mut Client, number: u32, at: u64) -> u64 {
     let text = client.ask(&format!("qTP:{number:x}:{at:x}"));
     let (hits, _) = text
         .strip_prefix('V')
@@ -253,7 +253,7 @@ fn disconnected_tracing_goes_on() {
 }
 
 /// The frames that were sent, as (tracepoint, thread, blocks), and the threads that were told of before each.
-fn frames(client: &Client) -> Vec<(u16, i64, Vec<u32>)> {
+pub fn frames(client: &Client) -> Vec<(u16, i64, Vec<u32>)> {
     let mut known = Vec::new();
     let mut frames = Vec::new();
     for body in &client.notified {

@@ -51,7 +51,11 @@ impl Client {
             threads: None,
             lacking: BTreeSet::new(),
         };
-        client.features = match client.request(ANNOUNCED)?.text() {
+        let announced = match options.observe {
+            true => format!("{ANNOUNCED};UnspoolObserve+"),
+            false => ANNOUNCED.to_owned(),
+        };
+        client.features = match client.request(announced)?.text() {
             Ok(text) => Features::decode(&text),
             Err(error) if error.is_unsupported() => Features::default(),
             Err(error) => return Err(error),
@@ -66,7 +70,12 @@ impl Client {
             true => "Hgp0.0",
             false => "Hg0",
         };
-        client.request(any)?;
+        // Our stub says here why it serves us not.
+        if let Err(error @ Error::Remote { .. }) = client.request(any)?.ok()
+            && error.remote_message().is_some()
+        {
+            return Err(error);
+        }
         client.architecture = options.architecture;
         match client.describe() {
             // Without a process (extended mode) there may be no description before run or attach.

@@ -400,7 +400,7 @@ fn noise_gives_errors_and_no_panic() {
         let options = ClientOptions {
             timeout: Duration::from_millis(50),
             architecture: Some("arm".into()),
-            log: None,
+            ..ClientOptions::default()
         };
         if let Ok(mut client) = Client::over(stream, options) {
             let _ = client.stop_reason();

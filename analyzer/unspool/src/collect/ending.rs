@@ -100,6 +100,10 @@ impl Recorder {
             return Ok(());
         }
         self.ending.asked = Some((Instant::now(), reason));
+        if self.session.observes {
+            // There is nothing to wait for; see `observe`.
+            return Ok(());
+        }
         if !self.session.launched || reason == EndReason::Error {
             self.ending.awaited = true;
             self.interrupt()?;
@@ -120,6 +124,9 @@ impl Recorder {
         let Some((since, reason)) = self.ending.asked else {
             return Ok(());
         };
+        if self.session.observes {
+            return Ok(());
+        }
         let elapsed = since.elapsed();
         if self.ending.awaited {
             if elapsed > STOP {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use unspool_capture::{Chunk, Event, ProbeKind, Read, ReadRole, Snapshot};
-use unspool_rsp::{Registers, ThreadId};
+use unspool_rsp::{Client, Registers, ThreadId};
 use unspool_unwind::{RegisterFile, StackEnd, StackMemory, WalkOptions, walk};
 
 use super::abi::Abi;
@@ -207,6 +207,17 @@ impl Recorder {
         }
         Ok(self.session.client.registers(thread)?)
     }
+}
+
+/// The attributes that a creation's second argument points to.
+pub(super) fn attributes(client: &mut Client, args: &[u64]) -> Option<Read> {
+    let address = *args.get(1)?;
+    let bytes = plausible(address).then(|| client.read_memory(address, ATTR).ok())??;
+    Some(Read {
+        role: ReadRole::Attr.into(),
+        address,
+        bytes,
+    })
 }
 
 /// Whether a pointer to attributes may be one.

@@ -66,10 +66,20 @@ pub(super) struct Probes {
     last_id: u32,
     /// The server has tracepoints, and a trace is under way.
     pub(super) tracing: bool,
+    /// Nothing else may be planted: somebody else controls the program.
+    observing: bool,
     last_tracepoint: u32,
 }
 
 impl Probes {
+    /// Nothing is planted yet.
+    pub(super) fn new(observing: bool) -> Self {
+        Self {
+            observing,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn at(&self, address: u64) -> Option<Planted> {
         self.planted.get(&address).copied()
     }
@@ -155,7 +165,7 @@ impl Probes {
         let breakpoint = abi.breakpoint(place.address, thumb);
         let purpose = purpose(self.last_id + 1);
         let mut tracepoint = None;
-        if self.tracing && purpose != Purpose::Linker {
+        if self.tracing && (purpose != Purpose::Linker || self.observing) {
             self.last_tracepoint += 1;
             let at = place.address | u64::from(place.thumb);
             let actions = tracing::actions(abi, purpose);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use unspool_capture::{Chunk, EndReason, ProcessEnded, Severity};
-use unspool_rsp::{Action, Registers, StopReason, StopReply, ThreadId, signals};
+use unspool_rsp::{Action, Control, Notice, Registers, StopReason, StopReply, ThreadId, signals};
 
 use super::ending::Ending;
 use super::modules::Modules;
@@ -60,6 +60,10 @@ pub(super) struct Recorder {
     /// Tracepoints are used where the server has them.
     pub(super) by_tracepoints: bool,
     pub(super) hearing: Hearing,
+    /// What only observers are told, not yet acted on.
+    pub(super) observed: VecDeque<Notice>,
+    /// Who controls the program, if we do not.
+    pub(super) control: Option<Control>,
     /// How many hits of each probe are known to be missing.
     pub(super) dropped: HashMap<u32, u64>,
     stop: Option<OwnedFd>,
@@ -71,7 +75,8 @@ pub(super) fn record(
     mut options: Options,
     open: impl FnOnce() -> io::Result<File>,
 ) -> Result<Outcome, Error> {
-    let (session, stop) = Session::open(&mut options)?;
+    let observe = options.may_observe();
+    let (session, stop) = Session::open(&mut options, observe)?;
     let header = Session::header(&options, false);
     let sink = open()
         .map_err(Error::Output)
@@ -98,6 +103,7 @@ pub(super) fn record(
 impl Recorder {
     pub(super) fn new(session: Session, sink: Sink, options: Options) -> Self {
         let local = session.local;
+        let observes = session.observes;
         let exec = match options.source {
             super::Source::Connect { exec, .. } => exec,
             _ => None,
@@ -107,7 +113,7 @@ impl Recorder {
             way: session.steps_over().then_some(Way::Continue),
             session,
             sink,
-            probes: Probes::default(),
+            probes: Probes::new(observes),
             pending: Pending::default(),
             threads: Threads::default(),
             program: Program::default(),
@@ -120,10 +126,12 @@ impl Recorder {
             ending: Ending::default(),
             threads_run_on: false,
             by_tracepoints: match options.probes {
-                ProbeKinds::Auto => local,
+                ProbeKinds::Auto => local || observes,
                 ProbeKinds::Tracepoints => true,
                 ProbeKinds::Breakpoints => false,
             },
+            observed: VecDeque::new(),
+            control: None,
             dropped: HashMap::new(),
             hearing: Hearing::default(),
             stop: options.stop,
@@ -140,10 +148,12 @@ impl Recorder {
         self.sink.record(self.session.target(program.path.clone()));
         self.threads.exact = self.session.tells_creators
             || (self.session.can_report_threads() && self.session.client.thread_events(true)?);
-        let silent: Vec<u8> = SIGNALS
-            .filter(|signal| ![SIGTRAP, SIGINT].contains(signal))
-            .collect();
-        self.session.client.pass_signals(&silent)?;
+        if !self.session.observes {
+            let silent: Vec<u8> = SIGNALS
+                .filter(|signal| ![SIGTRAP, SIGINT].contains(signal))
+                .collect();
+            self.session.client.pass_signals(&silent)?;
+        }
         let fresh = self.session.launched || self.has_not_begun(&program, &stop)?;
         self.threads
             .compare(&mut self.sink, &mut self.session, !fresh);
@@ -154,6 +164,9 @@ impl Recorder {
         self.begin_program(program)?;
         if !fresh {
             self.look_at_earlier_threads()?;
+        }
+        if self.session.observes {
+            return self.begin_observing();
         }
         match stop {
             // An attached process may have been stopped by a signal that is still to be delivered.
@@ -240,6 +253,9 @@ impl Recorder {
             {
                 return Ok(end);
             }
+            if let Some(end) = self.observe()? {
+                return Ok(end);
+            }
             if self.sink.has_failed() && !self.ending.is_asked() {
                 self.ask_to_end(EndReason::Error)?;
             }
@@ -286,7 +302,7 @@ impl Recorder {
     }
 
     /// Acts on one reply and, unless it was the last, lets the program run on.
-    fn handle(&mut self, reply: StopReply) -> Result<Option<(Ended, EndReason)>, Error> {
+    pub(super) fn handle(&mut self, reply: StopReply) -> Result<Option<(Ended, EndReason)>, Error> {
         match reply {
             StopReply::Stopped {
                 signal,
@@ -483,6 +499,9 @@ impl Recorder {
 
     /// Lets all threads run.
     pub(super) fn resume(&mut self) -> Result<(), Error> {
+        if self.session.observes {
+            return Ok(());
+        }
         Ok(self.session.client.resume(&[(Action::Continue, None)])?)
     }
 

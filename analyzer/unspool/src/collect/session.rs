@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use unspool_capture::{self as capture, Document, Header, RegisterLayout};
 use unspool_image::Arch;
-use unspool_rsp::{Client, ClientOptions, StopReply, ThreadId};
+use unspool_rsp::{Client, ClientOptions, StopReply, ThreadEntry, ThreadId};
 
 use super::abi::Abi;
 use super::launch::{self, Stub};
@@ -27,16 +27,19 @@ pub(super) struct Session {
     pub(super) own_stub: bool,
     /// The server tells of every thread that begins or ends, without a stop.
     pub(super) tells_creators: bool,
+    /// Somebody else may control the program: we neither stop nor resume it.
+    pub(super) observes: bool,
     /// Declared after the client: the stub ends when the connection does.
     _stub: Option<Stub>,
 }
 
 impl Session {
     /// Comes to the program and gives the reason for which it stands still.
-    pub(super) fn open(options: &mut Options) -> Result<(Self, StopReply), Error> {
+    pub(super) fn open(options: &mut Options, observe: bool) -> Result<(Self, StopReply), Error> {
         let client_options = ClientOptions {
             log: options.rsp_log.take(),
             architecture: options.architecture.clone(),
+            observe,
             ..ClientOptions::default()
         };
         let (stub, result) = match &options.source {
@@ -78,6 +81,7 @@ impl Session {
             _ => thread.and_then(|thread| thread.pid.or(Some(thread.tid))),
         };
         let session = Self {
+            observes: client.is_observer(),
             client,
             abi,
             pid,
@@ -161,6 +165,20 @@ impl Session {
         !(features.has("StaticTracepoints") && features.has("QStartupWithShell"))
     }
 
+    /// All threads, with names where these are not to be had for less.
+    pub(super) fn thread_list(&mut self) -> Result<Vec<ThreadEntry>, Error> {
+        if !self.local {
+            return Ok(self.client.thread_list()?.to_vec());
+        }
+        let ids = self.client.thread_ids()?;
+        let entry = |id| ThreadEntry {
+            id,
+            name: None,
+            core: None,
+        };
+        Ok(ids.into_iter().map(entry).collect())
+    }
+
     /// A thread's name, by the cheapest means there is.
     pub(super) fn thread_name(&mut self, thread: ThreadId) -> Option<String> {
         if self.local {
@@ -183,8 +201,12 @@ impl Session {
         Some(name.trim_end_matches('\n').to_owned())
     }
 
-    /// Waits for a reply for at most `timeout`.
+    /// Waits for a reply for at most `timeout`. An observer gets none, only notices.
     pub(super) fn wait(&mut self, timeout: Duration) -> Result<Option<StopReply>, Error> {
+        if self.observes {
+            self.client.listen(timeout)?;
+            return Ok(None);
+        }
         Ok(self.client.wait(Some(timeout))?)
     }
 }

@@ -159,10 +159,9 @@ impl Threads {
 
     /// Compares with the server's list: notes who is new and who is gone. The program stands.
     pub(super) fn compare(&mut self, sink: &mut Sink, session: &mut Session, existed_before: bool) {
-        let Ok(list) = session.client.thread_list() else {
+        let Ok(list) = session.thread_list() else {
             return;
         };
-        let list = list.to_vec();
         for entry in &list {
             self.seen(sink, session, entry.id, existed_before);
             if let Some(name) = entry.name.as_ref().filter(|_| !session.nameless) {

@@ -16,6 +16,8 @@ use super::stack::FIRST;
 
 /// The longest stack that is noted whole; a longer one is looked at while its thread stands.
 const LONGEST_STACK: u16 = 0x4000;
+/// No stack is longer.
+const FARTHEST: u64 = 64 << 20;
 /// The kernel's names have 15 bytes and a zero.
 const NAME: u8 = 16;
 
@@ -74,7 +76,18 @@ pub(super) fn actions(abi: &Abi, purpose: Purpose) -> Vec<TraceAction> {
                 REG, high, low, CONST8, NAME, TRACENZ, END,
             ]));
         }
-        Purpose::Probe { .. } | Purpose::Linker => {}
+        // Only an observer traces it: the thread waits until it has been followed (`observing`).
+        Purpose::Linker => {
+            actions.push(TraceAction::Expression(vec![
+                CONST8,
+                1,
+                SETV,
+                0,
+                number(STOP),
+                END,
+            ]));
+        }
+        Purpose::Probe { .. } => {}
     }
     actions
 }
@@ -140,7 +153,7 @@ impl Recorder {
                         });
                     }
                 }
-                _ => {}
+                other => self.observed.push_back(other),
             }
         }
     }
@@ -265,21 +278,29 @@ impl Recorder {
 }
 
 /// A stack that was noted whole; what a walk needed of it is kept.
-struct Noted {
+pub(super) struct Noted {
     stack: Option<Chunk>,
     needed: usize,
+    /// More was wanted, above what was noted.
+    short: bool,
 }
 
 impl Noted {
-    fn new(stack: Option<Chunk>) -> Noted {
+    pub(super) fn new(stack: Option<Chunk>) -> Noted {
         Noted {
             stack,
             // As much as a stop brings along.
             needed: FIRST / 2,
+            short: false,
         }
     }
 
-    fn into_chunks(self) -> Vec<Chunk> {
+    /// Whether a walk wanted more of the stack than there is.
+    pub(super) fn is_short(&self) -> bool {
+        self.short
+    }
+
+    pub(super) fn into_chunks(self) -> Vec<Chunk> {
         let needed = self.needed;
         let chunk = self.stack.map(|mut chunk| {
             chunk.bytes.truncate(needed);
@@ -299,7 +320,15 @@ impl StackMemory for Noted {
             let end = at.checked_add(buf.len())?;
             Some((end, chunk.bytes.get(at..end)?))
         });
-        let (end, bytes) = range.ok_or(MemoryGap { avma })?;
+        let Some((end, bytes)) = range else {
+            let above = |chunk: &Chunk| {
+                let end = chunk.address.saturating_add(chunk.bytes.len() as u64);
+                avma.saturating_add(buf.len() as u64) > end && avma - chunk.address < FARTHEST
+            };
+            let stack = self.stack.as_ref().filter(|chunk| avma >= chunk.address);
+            self.short |= stack.is_some_and(above);
+            return Err(MemoryGap { avma });
+        };
         buf.copy_from_slice(bytes);
         self.needed = self.needed.max(end);
         Ok(())

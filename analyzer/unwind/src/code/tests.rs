@@ -10,8 +10,6 @@ use super::state::State;
 use super::text::Text;
 use crate::rule::{Cfa, Expression, Place};
 
-mod assembly;
-
 /// Keeps every state.
 struct States;
 

@@ -14,6 +14,7 @@ use gdbstub::target::ext::extended_mode::{
 use nix::errno::Errno;
 
 use super::{Debuggee, refused};
+use crate::sys::Tid;
 
 /// What gdbstub is told where there is no process.
 const NO_PID: Pid = Pid::MIN;
@@ -41,6 +42,14 @@ impl ExtendedMode for Debuggee {
 
     fn attach(&mut self, pid: Pid) -> TargetResult<(), Self> {
         let pid = i32::try_from(pid.get()).map_err(|_| refused(Errno::ESRCH))?;
+        if self.free {
+            // It was let go, and is still observed.
+            if self.pid() == Some(Tid(pid)) {
+                self.take_control(self.controller.clone().unwrap_or_default());
+                return Ok(());
+            }
+            self.detach();
+        }
         Debuggee::attach(self, pid).map_err(|error| {
             let errno = error.errno();
             self.failure = Some(error);

@@ -30,7 +30,7 @@ pub(crate) struct Permission {
 }
 
 /// The files of one client.
-pub(super) struct Files {
+pub(crate) struct Files {
     permission: Permission,
     open: HashMap<u32, File>,
 }
@@ -44,9 +44,9 @@ impl Files {
         }
     }
 
-    /// Closes all.
-    pub(super) fn clear(&mut self) {
-        self.open.clear();
+    /// Another client's: none yet.
+    pub(crate) fn for_another(&self) -> Files {
+        Files::new(self.permission.clone())
     }
 
     /// An open file.

@@ -15,12 +15,13 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
         None => return Answer::error(Errno::EINVAL),
     };
     match asked {
-        None if debuggee.pid().is_some() => debuggee.detach(),
-        Some(Some(pid)) if debuggee.family.detach(Tid(pid as i32)) => {}
+        _ if debuggee.free => return Answer::error(Errno::ESRCH),
+        None if debuggee.pid().is_some() => debuggee.let_go(),
+        Some(Some(pid)) if debuggee.let_one_go(Tid(pid as i32)) => {}
         _ => return Answer::error(Errno::ESRCH),
     }
     session.selected = None;
-    if debuggee.pid().is_none() {
+    if debuggee.pid().is_none() || debuggee.free {
         session.outcome = Some(Outcome::Detached);
     }
     Answer::ok()

@@ -6,7 +6,8 @@ use super::Answer;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 
-pub(super) fn answer(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    let seat = session.seat();
     let on = match rest {
         b"0" => false,
         b"1" => true,
@@ -15,6 +16,6 @@ pub(super) fn answer(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> A
     let Some(process) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    process.trace.drained = on;
+    process.trace(seat).drained = on;
     Answer::ok()
 }

@@ -6,6 +6,10 @@ use crate::session::debuggee::Debuggee;
 use crate::tracee::{Cause, Stop};
 
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+    if debuggee.free {
+        // It has been let go, and only observers see it.
+        return Answer::Reply(b"W00".to_vec());
+    }
     if debuggee.non_stop {
         held_threads(session, debuggee)
     } else {

@@ -19,10 +19,9 @@ pub(super) fn without_reply(session: &mut Session, debuggee: &mut Debuggee, rest
 
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let pid = number(rest).and_then(|pid| i32::try_from(pid).ok());
-    let Some(mut process) = pid.and_then(|pid| debuggee.family.remove(Tid(pid))) else {
+    if debuggee.free || !pid.is_some_and(|pid| debuggee.kill_one(Tid(pid))) {
         return Answer::error(Errno::ESRCH);
-    };
-    process.kill();
+    }
     session.selected = None;
     if debuggee.pid().is_none() {
         session.outcome = Some(Outcome::Killed);

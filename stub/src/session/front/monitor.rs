@@ -64,7 +64,7 @@ fn budget(debuggee: &mut Debuggee) -> String {
     let Some(process) = debuggee.family.current.as_mut() else {
         return "There is no program.\n".to_owned();
     };
-    let (trace, now) = (&process.trace, monotonic_ns());
+    let now = monotonic_ns();
     let budget = &mut process.budget;
     let limit = match budget.share {
         Some(share) => format!("{} %", percent(share.basis_points().into())),
@@ -76,7 +76,8 @@ fn budget(debuggee: &mut Debuggee) -> String {
         budget.overrun / 1000,
         budget.spent / 1000
     );
-    for tracepoint in trace.tracepoints.values() {
+    let interests = process.interests.each();
+    for tracepoint in interests.flat_map(|(_, interest)| interest.trace.tracepoints.values()) {
         let missed = budget.missed(now, tracepoint.at);
         let _ = writeln!(
             text,

@@ -6,7 +6,7 @@ use crate::session::debuggee::Debuggee;
 
 const OURS: &[u8] =
     b";qXfer:threads:read+;qXfer:siginfo:read+;qXfer:siginfo:write+;qXfer:osdata:read+;\
-qXfer:libraries-svr4:read+;augmented-libraries-svr4-read+;QCatchSyscalls+;QThreadEvents+;QUnspoolThreads+;QUnspoolTrace+;QPassSignals+;\
+qXfer:libraries-svr4:read+;augmented-libraries-svr4-read+;QCatchSyscalls+;QThreadEvents+;QUnspoolThreads+;QUnspoolTrace+;qUnspoolStacks+;QPassSignals+;\
 QProgramSignals+;hwbreak+;QNonStop+;fork-events+;vfork-events+;exec-events+;no-resumed+;binary-upload+;\
 ConditionalTracepoints+;TracepointSource+;DisconnectedTracing+;EnableDisableTracepoints+;InstallInTrace+;\
 QTBuffer:size+;tracenz+;qXfer:traceframe-info:read+";
@@ -17,15 +17,20 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     session.dialect.multiprocess = has(b"multiprocess+");
     session.dialect.swbreak = has(b"swbreak+");
     session.dialect.hwbreak = has(b"hwbreak+");
-    debuggee.wish(|wishes| {
-        wishes.execs = has(b"exec-events+");
-        wishes.forks = has(b"fork-events+") && has(b"multiprocess+");
-        wishes.vforks = has(b"vfork-events+") && has(b"multiprocess+");
-        wishes.no_resumed = has(b"no-resumed+");
-    });
+    if session.controls() {
+        debuggee.wish(|wishes| {
+            wishes.execs = has(b"exec-events+");
+            wishes.forks = has(b"fork-events+") && has(b"multiprocess+");
+            wishes.vforks = has(b"vfork-events+") && has(b"multiprocess+");
+            wishes.no_resumed = has(b"no-resumed+");
+        });
+    }
     let packet = [b"qSupported", rest].concat();
     let mut replies = session.stub.answer(debuggee, &packet);
     let mut reply = replies.pop().unwrap_or_default();
     reply.extend_from_slice(OURS);
+    if !session.controls() {
+        reply.extend_from_slice(b";UnspoolObserve+");
+    }
     Answer::Reply(reply)
 }

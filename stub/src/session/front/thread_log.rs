@@ -19,6 +19,6 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     };
     session.dialect.general_registers = on;
     session.dialect.stack = stack.min(PACKET_SIZE / 4);
-    debuggee.wish(|wishes| wishes.thread_log = on);
+    debuggee.follow_threads(session.seat(), on);
     Answer::ok()
 }

@@ -21,12 +21,13 @@ use crate::session::framing::{hex, number};
 
 /// `QTinit`: forget everything.
 pub(super) fn init(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+    let seat = session.seat();
     session.frame = None;
     let Some(process) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    process.stop_trace(Ended::NotRun);
-    process.trace.clear();
+    process.stop_trace(seat, Ended::NotRun);
+    process.trace(seat).clear();
     Answer::ok()
 }
 

@@ -6,12 +6,17 @@ use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::PACKET_SIZE;
 
-pub(in super::super) fn answer(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+pub(in super::super) fn answer(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    let seat = session.seat();
     let (Some((offset, length)), Some(process)) = (range(rest), debuggee.live()) else {
         return Answer::error(nix::errno::Errno::EINVAL);
     };
     let length = length.min(PACKET_SIZE / 2 - 8);
-    let part = process.trace.buffer.part(offset, length);
+    let part = process.trace(seat).buffer.part(offset, length);
     if part.is_empty() {
         return Answer::Reply(b"l".to_vec());
     }

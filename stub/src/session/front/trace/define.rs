@@ -14,10 +14,11 @@ const MOST: usize = 10_000;
 
 /// `n:addr:ena:step:pass[:Fflen][:S][:Xlen,bytes][-]`, or `-n:addr:[S]action...[-]` with more actions.
 pub(in super::super) fn tracepoint(
-    _: &mut Session,
+    session: &mut Session,
     debuggee: &mut Debuggee,
     rest: &[u8],
 ) -> Answer {
+    let seat = session.seat();
     let Some(process) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
@@ -26,7 +27,7 @@ pub(in super::super) fn tracepoint(
             return Answer::error(Errno::EINVAL);
         };
         let key = (number as u32, address);
-        let Some(tracepoint) = process.trace.tracepoints.get_mut(&key) else {
+        let Some(tracepoint) = process.trace(seat).tracepoints.get_mut(&key) else {
             return Answer::error(Errno::ENOENT);
         };
         let text = text.strip_prefix(b":").unwrap_or(text);
@@ -50,17 +51,17 @@ pub(in super::super) fn tracepoint(
     };
     (tracepoint.number, tracepoint.address) = (number as u32, address);
     (tracepoint.at, tracepoint.kind) = (at, kind);
-    if process.trace.tracepoints.len() >= MOST {
+    if process.trace(seat).tracepoints.len() >= MOST {
         return Answer::error(Errno::ENOSPC);
     }
     let key = (tracepoint.number, address);
-    process.trace.tracepoints.insert(key, tracepoint);
+    process.trace(seat).tracepoints.insert(key, tracepoint);
     // Without actions nothing follows: in a running trace it counts from now on.
     let _ = complete;
-    match process.update_probes() {
+    match process.tracepoint_changed(seat) {
         Ok(()) => Answer::ok(),
         Err(errno) => {
-            process.trace.tracepoints.remove(&key);
+            process.trace(seat).tracepoints.remove(&key);
             Answer::error(errno)
         }
     }
@@ -143,7 +144,12 @@ fn actions(text: &[u8]) -> Option<Vec<Action>> {
 }
 
 /// `QTDPsrc:n:addr:type:start:slen:bytes`: kept for the next client that asks.
-pub(in super::super) fn source(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+pub(in super::super) fn source(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    let seat = session.seat();
     let Some(process) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
@@ -159,7 +165,7 @@ pub(in super::super) fn source(_: &mut Session, debuggee: &mut Debuggee, rest: &
     let Some((key, start, source)) = read() else {
         return Answer::error(Errno::EINVAL);
     };
-    let Some(tracepoint) = process.trace.tracepoints.get_mut(&key) else {
+    let Some(tracepoint) = process.trace(seat).tracepoints.get_mut(&key) else {
         return Answer::error(Errno::ENOENT);
     };
     let last = tracepoint.sources.last_mut();

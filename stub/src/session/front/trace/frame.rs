@@ -17,7 +17,8 @@ use crate::tracee::Process;
 impl Session {
     /// The selected frame.
     pub(in super::super) fn frame<'a>(&self, process: &'a Process) -> Option<&'a Frame> {
-        process.trace.buffer.frames().get(self.frame?)
+        let interest = process.interests.get(self.seat())?;
+        interest.trace.buffer.frames().get(self.frame?)
     }
 }
 
@@ -27,10 +28,11 @@ pub(in super::super) fn select(
     debuggee: &mut Debuggee,
     rest: &[u8],
 ) -> Answer {
+    let seat = session.seat();
     let Some(process) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    let frames = process.trace.buffer.frames();
+    let frames = process.trace(seat).buffer.frames();
     let text = String::from_utf8_lossy(rest);
     let (kind, values) = text.split_once(':').unwrap_or(("", &text));
     let values = values.as_bytes();
@@ -147,7 +149,7 @@ pub(in super::super) fn memory(
     if done > 0 {
         return Some(Ok(done));
     }
-    let Some(end) = process.constant_until(address) else {
+    let Some(end) = process.constant_until(session.seat(), address) else {
         return Some(Err(Errno::EIO));
     };
     let length = usize::try_from(end - address).unwrap_or(usize::MAX);

@@ -10,21 +10,23 @@ use crate::session::debuggee::Debuggee;
 use crate::session::framing::number;
 
 pub(in super::super) fn start(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+    let seat = session.seat();
     session.frame = None;
     let Some(process) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    match process.start_trace() {
+    match process.start_trace(seat) {
         Ok(()) => Answer::ok(),
         Err(errno) => Answer::error(errno),
     }
 }
 
-pub(in super::super) fn stop(_: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+pub(in super::super) fn stop(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+    let seat = session.seat();
     let Some(process) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    process.stop_trace(Ended::Stopped);
+    process.stop_trace(seat, Ended::Stopped);
     Answer::ok()
 }
 
@@ -45,37 +47,48 @@ pub(in super::super) fn disable(
 }
 
 /// `n:addr`, in a running trace, too.
-fn switch(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8], on: bool) -> Answer {
+fn switch(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8], on: bool) -> Answer {
+    let seat = session.seat();
     let (Some(([number, address], _)), Some(process)) = (numbers::<2>(rest, b':'), debuggee.live())
     else {
         return Answer::error(Errno::EINVAL);
     };
-    match process.trace.tracepoints.get_mut(&(number as u32, address)) {
+    match process
+        .trace(seat)
+        .tracepoints
+        .get_mut(&(number as u32, address))
+    {
         Some(tracepoint) => tracepoint.enabled = on,
         None => return Answer::error(Errno::ENOENT),
     }
-    match process.update_probes() {
+    match process.tracepoint_changed(seat) {
         Ok(()) => Answer::ok(),
         Err(errno) => Answer::error(errno),
     }
 }
 
 pub(in super::super) fn disconnected(
-    _: &mut Session,
+    session: &mut Session,
     debuggee: &mut Debuggee,
     rest: &[u8],
 ) -> Answer {
+    let seat = session.seat();
     if let Some(process) = debuggee.live() {
-        process.trace.disconnected = rest == b"1";
+        process.trace(seat).disconnected = rest == b"1";
     }
     Answer::ok()
 }
 
 /// `QTro:start,end:...`.
-pub(in super::super) fn read_only(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+pub(in super::super) fn read_only(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    let seat = session.seat();
     if let Some(process) = debuggee.live() {
         let pairs = rest.split(|byte| *byte == b':');
-        process.trace.read_only = pairs
+        process.trace(seat).read_only = pairs
             .filter_map(|pair| numbers::<2>(pair, b','))
             .map(|([start, end], _)| start..end)
             .collect();
@@ -83,15 +96,25 @@ pub(in super::super) fn read_only(_: &mut Session, debuggee: &mut Debuggee, rest
     Answer::ok()
 }
 
-pub(in super::super) fn circular(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+pub(in super::super) fn circular(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    let seat = session.seat();
     if let Some(process) = debuggee.live() {
-        process.trace.buffer.circular = rest == b"1";
+        process.trace(seat).buffer.circular = rest == b"1";
     }
     Answer::ok()
 }
 
 /// `QTBuffer:size:n`; `-1`: as it was in the beginning.
-pub(in super::super) fn size(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+pub(in super::super) fn size(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    let seat = session.seat();
     let Some(process) = debuggee.live() else {
         return Answer::ok();
     };
@@ -103,12 +126,17 @@ pub(in super::super) fn size(_: &mut Session, debuggee: &mut Debuggee, rest: &[u
             None => return Answer::error(Errno::EINVAL),
         }
     };
-    process.trace.buffer.resize(size);
+    process.trace(seat).buffer.resize(size);
     Answer::ok()
 }
 
 /// `QTNotes:type:text;...`, the texts as digits.
-pub(in super::super) fn notes(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+pub(in super::super) fn notes(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    let seat = session.seat();
     let Some(process) = debuggee.live() else {
         return Answer::ok();
     };
@@ -119,9 +147,9 @@ pub(in super::super) fn notes(_: &mut Session, debuggee: &mut Debuggee, rest: &[
         let mut words = part.splitn(2, |byte| *byte == b':');
         let (kind, text) = (words.next(), words.next().and_then(unhex));
         match (kind, text) {
-            (Some(b"user"), Some(text)) => process.trace.user = text,
-            (Some(b"notes"), Some(text)) => process.trace.notes = text,
-            (Some(b"tstop"), Some(text)) => process.trace.stop_note = text,
+            (Some(b"user"), Some(text)) => process.trace(seat).user = text,
+            (Some(b"notes"), Some(text)) => process.trace(seat).notes = text,
+            (Some(b"tstop"), Some(text)) => process.trace(seat).stop_note = text,
             _ => return Answer::error(Errno::EINVAL),
         }
     }

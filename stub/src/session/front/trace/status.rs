@@ -7,11 +7,12 @@ use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 
 /// `T` and 1 if it runs, then details (GDB manual, `qTStatus`).
-pub(in super::super) fn trace(_: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+pub(in super::super) fn trace(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+    let seat = session.seat();
     let Some(process) = debuggee.live() else {
         return Answer::Reply(b"T0;tnotrun:0".to_vec());
     };
-    let trace = &process.trace;
+    let trace = process.trace(seat);
     let reason = match &trace.ended {
         Ended::NotRun => "tnotrun:0".to_owned(),
         Ended::Stopped => format!("tstop:{}:0", digits(&trace.stop_note)),
@@ -44,12 +45,13 @@ pub(in super::super) fn trace(_: &mut Session, debuggee: &mut Debuggee, _: &[u8]
 
 /// `qTP:n:addr`: hits and bytes of the buffer.
 pub(in super::super) fn tracepoint(
-    _: &mut Session,
+    session: &mut Session,
     debuggee: &mut Debuggee,
     rest: &[u8],
 ) -> Answer {
+    let seat = session.seat();
     let key = numbers::<2>(rest, b':').map(|([number, address], _)| (number as u32, address));
-    let tracepoint = key.and_then(|key| debuggee.live()?.trace.tracepoints.get(&key));
+    let tracepoint = key.and_then(|key| debuggee.live()?.trace(seat).tracepoints.get(&key));
     match tracepoint {
         Some(tracepoint) => {
             Answer::Reply(format!("V{:x}:{:x}", tracepoint.hits, tracepoint.usage).into_bytes())

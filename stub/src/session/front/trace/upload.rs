@@ -12,7 +12,7 @@ pub(in super::super) fn first(session: &mut Session, debuggee: &mut Debuggee, _:
         return Answer::Reply(b"l".to_vec());
     };
     session.upload = process
-        .trace
+        .trace(session.seat())
         .tracepoints
         .values()
         .flat_map(pieces)

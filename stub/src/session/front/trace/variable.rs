@@ -13,7 +13,12 @@ use crate::session::framing::number;
 const MOST: usize = 10_000;
 
 /// `QTDV:n:value:builtin:name`.
-pub(in super::super) fn define(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+pub(in super::super) fn define(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    let seat = session.seat();
     let Some(process) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
@@ -22,9 +27,9 @@ pub(in super::super) fn define(_: &mut Session, debuggee: &mut Debuggee, rest: &
         Some((number as u32, value, unhex(rest.strip_prefix(b":")?)?))
     };
     match read() {
-        Some((number, value, name)) if process.trace.variables.all().count() < MOST => {
+        Some((number, value, name)) if process.trace(seat).variables.all().count() < MOST => {
             process
-                .trace
+                .trace(seat)
                 .variables
                 .define(number, &name, value.cast_signed());
             Answer::ok()
@@ -40,6 +45,7 @@ pub(in super::super) fn value(
     debuggee: &mut Debuggee,
     rest: &[u8],
 ) -> Answer {
+    let seat = session.seat();
     let wanted = number(rest).map(|number| number as u32);
     let (Some(wanted), Some(process)) = (wanted, debuggee.live()) else {
         return Answer::Reply(b"U".to_vec());
@@ -52,7 +58,7 @@ pub(in super::super) fn value(
                 _ => None,
             })
         }
-        None => process.trace.variables.value(wanted),
+        None => process.trace(seat).variables.value(wanted),
     };
     Answer::Reply(value.map_or(b"U".to_vec(), |value| format!("V{value:x}").into_bytes()))
 }
@@ -63,7 +69,7 @@ pub(in super::super) fn first(session: &mut Session, debuggee: &mut Debuggee, _:
         return Answer::Reply(b"l".to_vec());
     };
     session.upload = process
-        .trace
+        .trace(session.seat())
         .variables
         .all()
         .map(|(number, variable)| {

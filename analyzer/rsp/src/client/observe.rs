@@ -1,0 +1,176 @@
+//! A session beside another client's: the target is looked at and traced while somebody else, or nobody, controls it
+//! (our stub, docs/protocol.md, "Several clients").
+
+use std::time::{Duration, Instant};
+
+use crate::client::Client;
+use crate::connection::Received;
+use crate::error::Error;
+use crate::registers::Registers;
+use crate::thread::ThreadId;
+
+/// A thread as it was at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ThreadStack {
+    /// Whose it is.
+    pub thread: ThreadId,
+    /// Its general registers, in a whole `g` packet of which the rest is not known; `None` if it could not be looked at: it
+    /// has ended, most likely.
+    pub registers: Option<Vec<u8>>,
+    /// Its stack from the stack pointer upward.
+    pub stack: Vec<u8>,
+}
+
+impl Client {
+    /// Whether the server took us for an observer, as [`ClientOptions::observe`](crate::ClientOptions::observe) asked: then the
+    /// target may be asked things while it runs.
+    pub fn is_observer(&self) -> bool {
+        self.features.has("UnspoolObserve")
+    }
+
+    /// Whether [`Client::stacks`] can be asked for.
+    pub fn has_stacks(&self) -> bool {
+        self.features.has("qUnspoolStacks")
+    }
+
+    /// Lets the target run, if nobody controls it. `Ok(false)`: somebody does, and decides.
+    pub fn let_run(&mut self) -> Result<bool, Error> {
+        match self.request("QUnspoolGo")?.ok() {
+            Ok(()) => Ok(true),
+            Err(Error::Remote { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lets a thread go on that waits for us. One that does not wait any more is no error.
+    pub fn release(&mut self, tid: u64) -> Result<(), Error> {
+        match self.request(format!("QUnspoolRelease:{tid:x}"))?.ok() {
+            Err(Error::Remote { .. }) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Reads what the server tells, for at most `timeout`; whether there was anything.
+    /// [`Client::take_notices`] has it.
+    pub fn listen(&mut self, timeout: Duration) -> Result<bool, Error> {
+        let deadline = Instant::now() + timeout;
+        let mut any = false;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self
+                .connection
+                .receive(Some(if any { Duration::ZERO } else { left }))?
+            {
+                None => return Ok(any),
+                Some(Received::Notification(payload)) => {
+                    any = true;
+                    self.connection.keep(payload);
+                }
+                // Nothing was asked.
+                Some(Received::Packet(payload)) => {
+                    self.print(&payload);
+                }
+            }
+        }
+    }
+
+    /// Registers, and up to `length` bytes of the stack, of these threads, each at one moment; running threads are
+    /// stopped for that, for some microseconds.
+    pub fn stacks(
+        &mut self,
+        threads: &[ThreadId],
+        length: usize,
+    ) -> Result<Vec<ThreadStack>, Error> {
+        let mut all = Vec::with_capacity(threads.len());
+        let mut rest = threads;
+        while !rest.is_empty() {
+            let asked = &rest[..rest.len().min(AT_ONCE)];
+            let mut packet = format!("qUnspoolStacks:{length:x}");
+            for thread in asked {
+                packet.push_str(&format!(";{:x}", thread.tid));
+            }
+            let reply = self.request(packet)?;
+            let malformed = || reply.malformed("`b` and threads, each whole");
+            let (b'b', bytes) = reply.binary("`b` and escaped data")? else {
+                return Err(malformed());
+            };
+            let got = decode(asked, &bytes).ok_or_else(malformed)?;
+            if got.is_empty() {
+                return Err(malformed());
+            }
+            rest = &rest[got.len()..];
+            all.extend(got);
+        }
+        Ok(all)
+    }
+
+    /// The registers that [`Client::stacks`] brought: of a whole `g` packet those with these numbers.
+    pub fn some_registers(&self, all: &[u8], numbers: &[u32]) -> Registers {
+        let mut registers = Registers::unknown();
+        for number in numbers {
+            if let Some(register) = self.description.register_numbered(*number)
+                && let Some(bytes) = all.get(register.range())
+            {
+                registers.set(register, bytes);
+            }
+        }
+        registers
+    }
+}
+
+/// As many threads as one reply may have room for.
+const AT_ONCE: usize = 256;
+
+/// A reply's threads, which are the first of those that were asked for.
+fn decode(asked: &[ThreadId], bytes: &[u8]) -> Option<Vec<ThreadStack>> {
+    let mut all = Vec::new();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let (head, after) = rest.split_first_chunk::<12>()?;
+        let word = |at: usize| {
+            let bytes = head.get(at..at + 4)?.first_chunk::<4>()?;
+            Some(u32::from_le_bytes(*bytes))
+        };
+        let (registers, stack) = (word(4)? as usize, word(8)? as usize);
+        let (registers, after) = after.split_at_checked(registers)?;
+        let (stack, after) = after.split_at_checked(stack)?;
+        let thread = *asked.get(all.len())?;
+        if thread.tid != u64::from(word(0)?) {
+            return None;
+        }
+        all.push(ThreadStack {
+            thread,
+            registers: Some(registers.to_vec()).filter(|bytes| !bytes.is_empty()),
+            stack: stack.to_vec(),
+        });
+        rest = after;
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies() {
+        let thread = |tid| ThreadId { pid: None, tid };
+        let bytes = [
+            &[7, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 1, 2, 3, 4, 5][..],
+            &[9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ]
+        .concat();
+        let asked = [thread(7), thread(9), thread(8)];
+        let got = decode(&asked, &bytes).unwrap();
+        assert_eq!(got.len(), 2);
+        assert_eq!(got[0].registers, Some(vec![1, 2]));
+        assert_eq!(got[0].stack, [3, 4, 5]);
+        assert_eq!(got[1].registers, None);
+        for end in 0..bytes.len() {
+            let part = decode(&asked, &bytes[..end]);
+            assert!(part.is_none_or(|part| part.len() < 2), "{end}");
+        }
+        assert_eq!(decode(&asked[1..], &bytes), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! Recording beside another client, such as gdb, on one stub: that one controls the program, or nobody does, and we are
+//! told what happens (docs/protocol.md, "Several clients").
+//!
+//! What needs a stop elsewhere needs none here: a thread that loads a library, has a very long stack or executes a
+//! file waits for us by itself, a quarter of a second at most, while the program runs on.
+
+use std::time::Duration;
+
+use unspool_capture::{Chunk, EndReason, Event, ProbeKind, Severity, Snapshot};
+use unspool_rsp::{Control, Notice, StopReply, ThreadId};
+
+use super::hits;
+use super::probes::Purpose;
+use super::recorder::Recorder;
+use super::{Ended, Error};
+
+/// No more of a stack is read from a thread that waits.
+const LONGEST_STACK: usize = 64 * 1024;
+/// How long the last that has happened may take to come.
+const LAST: Duration = Duration::from_millis(50);
+
+impl Recorder {
+    /// The program may run from now on, as far as we are concerned.
+    pub(super) fn begin_observing(&mut self) -> Result<(), Error> {
+        if !self.session.client.let_run()? {
+            self.sink.note(
+                Severity::Info,
+                "another client of the stub, such as gdb, controls the program: while it holds the program, nothing is recorded \
+                 because nothing happens, and times go on",
+            );
+        }
+        Ok(())
+    }
+
+    /// Acts on what the server told us as an observer, and on the wish to end.
+    pub(super) fn observe(&mut self) -> Result<Option<(Ended, EndReason)>, Error> {
+        if !self.session.observes {
+            return Ok(None);
+        }
+        while let Some(notice) = self.observed.pop_front() {
+            match notice {
+                Notice::Held { tid, at } => self.on_held(tid, at)?,
+                Notice::Executed(path) => {
+                    let tid = self.session.pid.unwrap_or(0);
+                    self.on_exec(
+                        ThreadId {
+                            pid: self.session.pid,
+                            tid,
+                        },
+                        &path,
+                    )?;
+                }
+                Notice::Control(control) => self.on_control(control),
+                Notice::Ended(Some(
+                    end @ (StopReply::Exited { .. } | StopReply::Terminated { .. }),
+                )) => {
+                    return self.handle(end);
+                }
+                Notice::Ended(_) => {
+                    let text =
+                        "the client that controlled the program has let it go, or started another";
+                    self.sink.note(Severity::Info, text);
+                    return Ok(Some((Ended::Detached, EndReason::Detached)));
+                }
+                _ => {}
+            }
+        }
+        if self.ending.is_asked() {
+            self.leave()?;
+            return Ok(Some((Ended::Detached, self.ending.reason())));
+        }
+        Ok(None)
+    }
+
+    /// Takes out what is ours; the program goes on as it does.
+    fn leave(&mut self) -> Result<(), Error> {
+        self.probes.remove_all(&mut self.session.client)?;
+        // What was noted before that is told yet.
+        self.session.client.listen(LAST)?;
+        self.hear();
+        self.threads
+            .compare(&mut self.sink, &mut self.session, false);
+        Ok(self.session.client.detach()?)
+    }
+
+    /// A thread waits for us.
+    fn on_held(&mut self, tid: u64, at: Option<u64>) -> Result<(), Error> {
+        let planted = at.and_then(|at| self.probes.at(self.session.abi.code_address(at)));
+        match planted.map(|planted| planted.purpose) {
+            Some(Purpose::Linker) => self.update_modules()?,
+            Some(Purpose::Probe {
+                id,
+                kind: ProbeKind::Create,
+            }) => self.on_long_stack(tid, id)?,
+            // An exec has been seen to already, by its own notice.
+            _ => {}
+        }
+        Ok(self.session.client.release(tid)?)
+    }
+
+    /// A creation whose stack is too long to be noted by the server.
+    fn on_long_stack(&mut self, tid: u64, id: u32) -> Result<(), Error> {
+        let thread = ThreadId {
+            pid: self.session.pid,
+            tid,
+        };
+        let time_ns = self.sink.now_ns();
+        let looked = self.session.client.stacks(&[thread], LONGEST_STACK)?;
+        let Some(looked) = looked.into_iter().next() else {
+            return Ok(());
+        };
+        let Some(registers) = looked.registers else {
+            return Ok(());
+        };
+        let registers = self.session.abi.traced(&registers);
+        let abi = &self.session.abi;
+        let stack = abi.sp(&registers).map(|address| Chunk {
+            address,
+            bytes: looked.stack,
+        });
+        let file = abi.register_file(&registers);
+        let mut event = Event {
+            time_ns,
+            tid,
+            probe: id,
+            args: abi.args(&registers, 4).unwrap_or_default(),
+            ..Event::default()
+        };
+        event
+            .reads
+            .extend(hits::attributes(&mut self.session.client, &event.args));
+        let mut noted = super::tracing::Noted::new(stack);
+        hits::walk_noting(&self.modules, &mut self.unusable, &file, &mut noted);
+        let mut snapshot = Snapshot::of_registers(registers.bytes().to_vec(), registers.known());
+        snapshot.chunks = noted.into_chunks();
+        event.snapshot = Some(snapshot);
+        event.seq = self.sink.next_event();
+        self.sink.record(event);
+        Ok(())
+    }
+
+    fn on_control(&mut self, control: Control) {
+        let before = self.control.replace(control);
+        if before.is_none() || (before, control) == (Some(Control::Halted), Control::Free) {
+            // How it was when we came; and that it goes on for us.
+            return;
+        }
+        let text = match control {
+            Control::Taken => "another client took control of the program",
+            Control::Free => "nobody controls the program; it runs",
+            Control::Halted => {
+                "the program stands, and nobody controls it; gdb can connect to the stub, or a recording begin anew"
+            }
+            _ => return,
+        };
+        self.sink.note(Severity::Info, text);
+    }
+}

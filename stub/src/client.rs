@@ -1,0 +1,132 @@
+//! One connection: its stream, its conversation, and what is still to be written and to be answered.
+//!
+//! Nothing here waits for the client. One that does not read is not answered further, and is dropped
+//! when it has not taken a byte for too long; whatever it is told without asking is bounded where it comes from.
+
+use std::time::{Duration, Instant};
+
+use crate::comm::Stream;
+use crate::session::debuggee::Debuggee;
+use crate::session::{Outcome, Session};
+
+/// A client that takes nothing of what is written to it for so long is gone for all we know.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A client.
+pub(crate) struct Client {
+    pub(crate) stream: Stream,
+    pub(crate) session: Session,
+    /// What it sent and what has not been answered, for it must read first.
+    unanswered: Vec<u8>,
+    unsent: Vec<u8>,
+    /// Since when it has taken nothing of that.
+    stuck: Option<Instant>,
+    /// The connection is no more.
+    closed: bool,
+}
+
+impl Client {
+    /// One that has just come.
+    pub(crate) fn new(stream: Stream, session: Session) -> Client {
+        Client {
+            stream,
+            session,
+            unanswered: Vec::new(),
+            unsent: Vec::new(),
+            stuck: None,
+            closed: false,
+        }
+    }
+
+    /// Whether what it sends is read.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.unsent.is_empty()
+    }
+
+    /// Whether something waits for it to read.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// When it is to be given up, or told something.
+    pub(crate) fn due(&self, debuggee: &Debuggee) -> Option<Instant> {
+        match self.stuck {
+            Some(since) => Some(since + PATIENCE),
+            None => debuggee.news_due(self.session.seat()),
+        }
+    }
+
+    /// Reads and answers. `buffer` is for everybody. Whether there may be more to read.
+    pub(crate) fn listen(&mut self, debuggee: &mut Debuggee, buffer: &mut [u8]) -> bool {
+        match self.stream.read(buffer) {
+            None => return false,
+            Some(0) => {
+                self.closed = true;
+                return false;
+            }
+            Some(got) => self.unanswered.extend_from_slice(&buffer[..got]),
+        }
+        self.answer(debuggee);
+        self.unanswered.is_empty()
+    }
+
+    /// Answers what can be answered, and writes what can be written.
+    pub(crate) fn answer(&mut self, debuggee: &mut Debuggee) {
+        while self.unsent.is_empty() && !self.unanswered.is_empty() && !self.session.is_over() {
+            let taken = self.session.feed(debuggee, &self.unanswered);
+            self.unanswered.drain(..taken);
+            self.write();
+        }
+    }
+
+    /// Tells what there is to tell, if there is room.
+    pub(crate) fn tell(&mut self, debuggee: &mut Debuggee) {
+        if self.is_behind() {
+            self.session.check_patience(debuggee);
+        } else {
+            self.session.tell(debuggee, false);
+            self.session.tell_of_stops(debuggee);
+        }
+        self.write();
+    }
+
+    /// Writes what can be written.
+    pub(crate) fn write(&mut self) {
+        let output = self.session.take_output();
+        if self.unsent.is_empty() {
+            self.unsent = output;
+        } else {
+            self.unsent.extend_from_slice(&output);
+        }
+        if self.unsent.is_empty() {
+            return;
+        }
+        match self.stream.write(&self.unsent) {
+            None => self.closed = true,
+            Some(0) => {
+                let since = *self.stuck.get_or_insert_with(Instant::now);
+                if since.elapsed() >= PATIENCE {
+                    self.session.give_up();
+                }
+            }
+            Some(done) if done == self.unsent.len() => {
+                self.unsent = Vec::new();
+                self.stuck = None;
+            }
+            Some(done) => {
+                self.unsent.drain(..done);
+                self.stuck = Some(Instant::now());
+            }
+        }
+    }
+
+    /// Whether it is to go: the connection is no more, or all has been said.
+    pub(crate) fn is_done(&self) -> bool {
+        self.closed
+            || match self.session.outcome() {
+                Some(Outcome::Deaf) => true,
+                Some(Outcome::Refused) => self.unsent.is_empty(),
+                _ => false,
+            }
+    }
+}

@@ -1,0 +1,52 @@
+//! Which seat a client takes, by the first packet it sends: control, if it is free, or an observer's, if it asks for that
+//! (docs/decisions/0003-one-controls-others-observe.md).
+
+use crate::tracee::Seat;
+
+use super::debuggee::Debuggee;
+use super::{Outcome, Session};
+
+/// What an observer has in its `qSupported`.
+const OBSERVES: &[u8] = b"UnspoolObserve+";
+
+impl Session {
+    /// The client's first packet decides.
+    pub(super) fn take_seat(&mut self, debuggee: &mut Debuggee, packet: &[u8]) {
+        if self.refused.is_some() {
+            return;
+        }
+        let announced = packet.strip_prefix(b"qSupported:").unwrap_or_default();
+        if announced
+            .split(|byte| *byte == b';')
+            .any(|feature| feature == OBSERVES)
+        {
+            self.seat = Some(Seat::Observer(self.number));
+            debuggee.observers += 1;
+            return;
+        }
+        match &debuggee.controller {
+            None => {
+                self.seat = Some(Seat::Control);
+                debuggee.take_control(self.name.clone());
+            }
+            Some(name) => {
+                let words = format!(
+                    "the program is controlled by {name}; it can be observed meanwhile (unspool record, unspool inspect), \
+                     or controlled when that one has detached"
+                );
+                crate::say!("{}: {} was refused: {words}", crate::NAME, self.name);
+                self.refused = Some(words);
+            }
+        }
+    }
+
+    /// The answer of somebody who has no seat. gdb shows the one to `vMustReplyEmpty`, and gives up.
+    pub(super) fn refusal(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
+        let words = self.refused.as_ref()?;
+        if packet.starts_with(b"qSupported") || packet == b"QStartNoAckMode" {
+            return Some(Vec::new());
+        }
+        self.outcome = Some(Outcome::Refused);
+        Some(format!("E.{words}").into_bytes())
+    }
+}

@@ -1,0 +1,169 @@
+//! What a client is told without asking: threads that came and went, trace frames, and to observers what became of the
+//! program and of its control (docs/protocol.md, "Several clients").
+
+use std::fmt::Write;
+use std::time::Instant;
+
+use crate::sys::Tid;
+use crate::tracee::interest::Interest;
+use crate::tracee::log::Log;
+use crate::tracee::news::News;
+use crate::tracee::{Seat, Stop};
+
+use super::debuggee::Debuggee;
+use super::framing::hex;
+use super::{Outcome, Session, trace_notice};
+
+/// Threads that came and went and of which a client has not heard. One that lets more wait does not read.
+const PATIENCE: usize = 50_000;
+
+/// What an observer has been told.
+#[derive(Default)]
+pub(super) struct Told {
+    /// Whether somebody controls the program, and whether it runs though nobody does.
+    control: Option<(bool, bool)>,
+    /// The process it observes.
+    process: Option<Tid>,
+    /// That this one is gone.
+    end: bool,
+}
+
+impl Session {
+    /// Makes the process that this client observes the one that packets are about, if it is another. The one that was.
+    pub(super) fn look_at_own(&mut self, debuggee: &mut Debuggee) -> Option<Tid> {
+        if !matches!(self.seat, Some(Seat::Observer(_))) {
+            return None;
+        }
+        let former = debuggee.family.current.as_ref()?.pid();
+        let own = *self.told.process.get_or_insert(former);
+        (own != former && debuggee.family.select(own)).then_some(former)
+    }
+
+    /// Sends what there is to tell, if the client wants to hear it. Unless `all` is wanted, a client that drains the
+    /// trace buffer is told only when it is worth waking it.
+    pub(crate) fn tell(&mut self, debuggee: &mut Debuggee, all: bool) {
+        let Some(seat) = self.seat else {
+            return;
+        };
+        self.tell_of_control(debuggee);
+        let ended = self.tells_end(debuggee);
+        let process = match seat {
+            Seat::Control => debuggee.family.current.as_mut(),
+            Seat::Observer(_) => self.told.process.and_then(|pid| debuggee.observed(pid)),
+        };
+        if let Some(process) = process {
+            let all = all || ended.is_some();
+            if self.tell_news(process.interests.of(seat), all) {
+                let missed = process.newly_missed(seat, all);
+                if !missed.is_empty() {
+                    self.framing.notify(&trace_notice::missed(&missed));
+                }
+            }
+            self.tell_of_threads(process.interests.of(seat));
+        }
+        if let Some(end) = ended {
+            self.told.end = true;
+            self.framing.notify(&[b"UnspoolEnd:", &end[..]].concat());
+        }
+    }
+
+    /// Whether the client lets too much wait.
+    pub(crate) fn check_patience(&mut self, debuggee: &mut Debuggee) {
+        let seat = self.seat();
+        let logs = debuggee.family.processes().filter_map(|process| {
+            let interest = process.interests.get(seat)?;
+            interest.log.as_ref().map(Log::len)
+        });
+        if logs.sum::<usize>() > PATIENCE {
+            self.outcome = Some(Outcome::Deaf);
+        }
+    }
+
+    /// Whether the trace buffer was drained.
+    fn tell_news(&mut self, interest: &mut Interest, all: bool) -> bool {
+        if !interest.trace.drained {
+            if let Some(log) = &mut interest.log
+                && let Some(body) = self.dialect.thread_log(&log.take())
+            {
+                self.framing.notify(&body);
+            }
+            return false;
+        }
+        if !all && interest.news_due().is_none_or(|due| due > Instant::now()) {
+            return false;
+        }
+        for news in interest.take_news(all) {
+            match news {
+                News::Threads(entries) => {
+                    if let Some(body) = self.dialect.thread_log(&entries) {
+                        self.framing.notify(&body);
+                    }
+                }
+                News::Frames(frames) => {
+                    for body in trace_notice::frames(&frames) {
+                        self.framing.notify(&body);
+                    }
+                }
+            }
+        }
+        let dropped = interest.trace.newly_dropped();
+        if !dropped.is_empty() {
+            self.framing.notify(&trace_notice::dropped(&dropped));
+        }
+        true
+    }
+
+    /// Of threads that wait for it, and of another program.
+    fn tell_of_threads(&mut self, interest: &mut Interest) {
+        let executed = interest.executed.take();
+        if !matches!(self.seat, Some(Seat::Observer(_))) {
+            return;
+        }
+        if let Some(path) = executed {
+            let mut body = b"UnspoolExec:".to_vec();
+            hex(path.as_bytes(), &mut body);
+            self.framing.notify(&body);
+        }
+        let mut text = String::from("UnspoolHeld");
+        for (index, (tid, at, _)) in interest.held.drain(..).enumerate() {
+            let separator = if index == 0 { ':' } else { ';' };
+            let _ = write!(text, "{separator}{:x},{at:x}", tid.0);
+        }
+        if text.contains(':') {
+            self.framing.notify(text.as_bytes());
+        }
+    }
+
+    fn tell_of_control(&mut self, debuggee: &Debuggee) {
+        // Who has let it go may still be there, without it.
+        let free = debuggee.free;
+        let now = (debuggee.controller.is_some() && !free, free);
+        if self.seat == Some(Seat::Control) || self.told.control == Some(now) {
+            return;
+        }
+        self.told.control = Some(now);
+        let body: &[u8] = match now {
+            (true, _) => b"UnspoolControl:taken",
+            (false, true) => b"UnspoolControl:free",
+            (false, false) => b"UnspoolControl:halted",
+        };
+        self.framing.notify(body);
+    }
+
+    /// The end of what was observed, if the client has not heard of it: as stop replies have it, or `D` if the program was
+    /// let go.
+    fn tells_end(&mut self, debuggee: &mut Debuggee) -> Option<Vec<u8>> {
+        if self.told.end || !matches!(self.seat, Some(Seat::Observer(_))) {
+            return None;
+        }
+        let pid = self.told.process.or(debuggee.pid())?;
+        self.told.process = Some(pid);
+        let Some(process) = debuggee.observed(pid) else {
+            return Some(b"D".to_vec());
+        };
+        let end @ (Stop::Exited(_) | Stop::Killed(_)) = process.end()?.clone() else {
+            return None;
+        };
+        Some(self.dialect.stop_reply(process, &end))
+    }
+}

@@ -1,0 +1,131 @@
+//! Threads that wait for an observer, a moment at most, while everybody else runs on.
+//!
+//! Some hits must not be passed before the observer has done something about them: it plants tracepoints in a library
+//! that has just been loaded, or reads a stack that is too long to be noted. No stop is reported for that, to
+//! nobody: the thread stands where it trapped until the observer lets it go or the time is over, for no client may hold up the
+//! program.
+
+use std::time::{Duration, Instant};
+
+use crate::sys::Tid;
+
+use super::interest::Seat;
+use super::process::Process;
+
+/// No thread waits longer for a client.
+const LONGEST: Duration = Duration::from_millis(250);
+
+/// Why a thread does not run.
+pub(crate) struct Hold {
+    /// For whom it waits.
+    seats: Vec<Seat>,
+    until: Instant,
+    /// The trap at which it stands, which it is still to be taken past.
+    at: Option<u64>,
+}
+
+impl Process {
+    /// Has a thread, which is stopped, wait for this observer. `at`: the trap at which it stands.
+    pub(super) fn hold(&mut self, tid: Tid, seat: Seat, at: Option<u64>) {
+        let now = Instant::now();
+        let hold = self.holds.entry(tid).or_insert(Hold {
+            seats: Vec::new(),
+            until: now + LONGEST,
+            at,
+        });
+        hold.seats.push(seat);
+        let held = (tid, at.unwrap_or(0), now);
+        self.interests.of(seat).held.push(held);
+    }
+
+    /// Whether a thread waits for an observer.
+    pub(crate) fn is_held(&self, tid: Tid) -> bool {
+        self.holds.contains_key(&tid)
+    }
+
+    /// An observer lets a thread go. Whether it was held for it.
+    pub(crate) fn release(&mut self, tid: Tid, seat: Seat) -> bool {
+        let Some(hold) = self.holds.get_mut(&tid) else {
+            return false;
+        };
+        let before = hold.seats.len();
+        hold.seats.retain(|other| *other != seat);
+        let was = hold.seats.len() < before;
+        if hold.seats.is_empty() {
+            self.let_go(tid);
+        }
+        was
+    }
+
+    /// An observer lets all threads go.
+    pub(super) fn release_all(&mut self, seat: Seat) {
+        let tids: Vec<Tid> = self.holds.keys().copied().collect();
+        for tid in tids {
+            self.release(tid, seat);
+        }
+    }
+
+    /// Lets go whoever has waited long enough.
+    pub(super) fn release_overdue(&mut self) {
+        if self.holds.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let holds = self.holds.iter();
+        let overdue: Vec<Tid> = holds
+            .filter(|(_, hold)| hold.until <= now)
+            .map(|(tid, _)| *tid)
+            .collect();
+        for tid in overdue {
+            self.let_go(tid);
+        }
+    }
+
+    /// When a thread is to be let go.
+    pub(crate) fn release_due(&self) -> Option<Instant> {
+        self.holds.values().map(|hold| hold.until).min()
+    }
+
+    fn let_go(&mut self, tid: Tid) {
+        let Some(hold) = self.holds.remove(&tid) else {
+            return;
+        };
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        // What it is to report comes first.
+        let free = self.going && !self.halting && thread.pending.is_empty();
+        let pc = thread.stopped().and_then(|stopped| stopped.pc().ok());
+        match hold.at {
+            // Halted, it traps there once more when it is resumed, and that is dealt with.
+            Some(at) if free && pc == Some(at) => {
+                if self.forget_hit(tid, at) {
+                    self.pass(tid, at);
+                } else {
+                    self.quiet(tid);
+                }
+            }
+            _ => self.quiet(tid),
+        }
+    }
+
+    /// The process has executed a file: whoever traces it begins anew, before the program does.
+    pub(super) fn executed_file(&mut self, tid: Tid, path: &str) {
+        self.holds.clear();
+        let mut waiting = Vec::new();
+        for (seat, interest) in self.interests.each() {
+            if let Some(log) = &mut interest.log {
+                log.complete();
+            }
+            interest.held.clear();
+            if interest.trace.running && matches!(seat, Seat::Observer(_)) {
+                waiting.push(seat);
+            }
+            interest.trace.stop(crate::probe::trace::Ended::Gone);
+            interest.executed = Some(path.to_owned());
+        }
+        for seat in waiting {
+            self.hold(tid, seat, None);
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! Several clients of one server: one controls, others observe and leave no trace in what that one sees.
+
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use super::client::{Client, field, little_endian, stopped, tid, unescape};
+use super::gdb::{assert_order, gdb};
+use super::programs::{address, build};
+use super::server::{Server, eventually};
+use super::tracepoints::{define, frames, hits, status};
+
+/// A server that outlives its first client, with a program.
+fn serve(program: &std::path::Path, arguments: &[&str]) -> Server {
+    // Every hit counts here.
+    let mut all = vec!["--budget", "none", ":0", program.to_str().unwrap()];
+    all.extend(arguments);
+    Server::start(&all)
+}
+
+/// Has an observer note every hit of a place, with the thread.
+fn trace(client: &mut Client, at: u64) {
+    assert_eq!(client.ask("QUnspoolThreads:1"), "OK");
+    assert_eq!(client.ask("QTinit"), "OK");
+    assert_eq!(client.ask("QTDV:5:0:0:74726163655f746872656164"), "OK");
+    assert_eq!(client.ask("QUnspoolTrace:1"), "OK");
+    define(client, 1, at, &["X4,2e000527"]);
+    assert_eq!(client.ask("QTStart"), "OK");
+}
+
+#[test]
+fn an_observer_traces_and_the_controller_sees_nothing_of_it() {
+    let program = build("hits", &["-no-pie"]);
+    let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
+    let mut server = serve(&program, &["8", "1500"]);
+    let mut control = Client::connect(server.port);
+    let mut observer = Client::observe(server.port);
+    assert_eq!(observer.told("UnspoolControl"), "taken");
+    let (pid, _) = stopped(&observer.ask("?"));
+    assert_eq!(stopped(&control.ask("?")).0, pid);
+    trace(&mut observer, hit);
+    // The controller has no such thing, and may use the same place for its own.
+    assert_eq!(status(&mut control, "tframes"), 0);
+    assert_eq!(control.ask("qTfP"), "l");
+    define(&mut control, 1, hit, &[]);
+    assert_eq!(control.ask("QTBuffer:size:1000000"), "OK");
+    assert_eq!(control.ask("QTStart"), "OK");
+    assert_eq!(control.ask(&format!("Z0,{end:x},1")), "OK");
+    let stop = control.go();
+    assert!(stop.contains("swbreak:;"), "{stop}");
+    assert_eq!(control.register(16), end);
+    assert_eq!(hits(&mut control, 1, hit), 12_000);
+    assert!(control.notifications.is_empty());
+    eventually("all frames", || {
+        observer.ask("qTStatus");
+        frames(&observer).len() == 12_000
+    });
+    // What one does with its tracepoints is nothing to the other.
+    assert_eq!(control.ask("QTinit"), "OK");
+    assert!(observer.ask("qTStatus").starts_with("T1;"));
+    assert_eq!(hits(&mut observer, 1, hit), 12_000);
+    assert!(control.go().starts_with("W00"));
+    assert_eq!(
+        observer.told("UnspoolEnd"),
+        format!("00;process:{pid:x}").replace("00", "W00")
+    );
+    drop((control, observer));
+    assert!(server.wait().success());
+    assert_eq!(server.output(), "total 12000\n");
+}
+
+#[test]
+fn an_observer_looks_at_running_threads() {
+    let program = build("loop", &["-no-pie"]);
+    let server = serve(&program, &[]);
+    let mut control = Client::connect(server.port);
+    control.send(b"vCont;c");
+    let mut observer = Client::observe(server.port);
+    let (pid, _) = stopped(&observer.ask("?"));
+    eventually("threads", || observer.threads().len() > 1);
+    for id in observer.threads() {
+        assert_eq!(observer.ask(&format!("Hgp{pid:x}.{id:x}")), "OK");
+        let (pc, sp) = (observer.register(16), observer.register(7));
+        assert!(pc > 0x1000 && sp > 0x1000, "{pc:x} {sp:x}");
+        assert!(observer.ask("g").len() > 200);
+        let stacks = stacks(&mut observer, 64, &[id]);
+        assert_eq!((stacks.len(), stacks[0].0), (1, id));
+        assert!(stacks[0].2.len() == 64, "{}", stacks[0].2.len());
+        let now = &stacks[0].1;
+        let sp = u64::from_le_bytes(*now[7 * 8..].first_chunk().unwrap());
+        assert!(sp > 0x1000);
+        assert_eq!(observer.ask(&format!("m{sp:x},8")).len(), 16);
+    }
+    // Whoever is gone has no registers, and the rest is there.
+    let all = stacks(&mut observer, 16, &[1, pid]);
+    assert_eq!(all.len(), 2);
+    assert!(all[0].1.is_empty() && !all[1].1.is_empty());
+    // Nothing of this was a stop.
+    assert!(control.silent(50));
+    for packet in [
+        "vCont;c",
+        "Z0,401000,1",
+        "M401000,1:00",
+        "P0=00",
+        "k",
+        "QNonStop:1",
+        "vKill;1",
+        "X401000,0:",
+    ] {
+        let answer = observer.ask(packet);
+        assert!(
+            answer.starts_with("E.an observer cannot"),
+            "{packet}: {answer}"
+        );
+    }
+    assert_eq!(observer.ask("vNonsense"), "");
+    observer.write(b"\x03");
+    assert!(control.silent(50));
+    control.write(b"\x03");
+    assert!(control.text().starts_with("T02"));
+    control.send(b"k");
+    assert_eq!(observer.told("UnspoolEnd"), format!("X09;process:{pid:x}"));
+}
+
+/// `qUnspoolStacks`: thread, registers, stack.
+fn stacks(client: &mut Client, length: usize, tids: &[u32]) -> Vec<(u32, Vec<u8>, Vec<u8>)> {
+    let list: Vec<String> = tids.iter().map(|tid| format!("{tid:x}")).collect();
+    client.send(format!("qUnspoolStacks:{length:x};{}", list.join(";")).as_bytes());
+    let reply = client.receive();
+    assert_eq!(reply[0], b'b', "{}", String::from_utf8_lossy(&reply));
+    let bytes = unescape(&reply[1..]);
+    let mut rest = &bytes[..];
+    let mut all = Vec::new();
+    while !rest.is_empty() {
+        let word = |at: usize| u32::from_le_bytes(*rest[at..].first_chunk().unwrap());
+        let (tid, registers, stack) = (word(0), word(4) as usize, word(8) as usize);
+        let (own, after) = rest[12..].split_at(registers + stack);
+        all.push((tid, own[..registers].to_vec(), own[registers..].to_vec()));
+        rest = after;
+    }
+    all
+}
+
+#[test]
+fn a_second_who_wants_control_is_told_who_has_it() {
+    let program = build("hits", &["-no-pie"]);
+    let mut server = serve(&program, &["1", "1"]);
+    let mut control = Client::connect(server.port);
+    let text = gdb(&program, &format!("target remote :{}\n", server.port));
+    assert_order(
+        &text,
+        &[
+            "the program is controlled by the client at 127.0.0.1, port",
+            "it can be observed meanwhile",
+        ],
+    );
+    let mut second = Client::raw(server.port);
+    assert_eq!(second.ask("qSupported:multiprocess+"), "");
+    let answer = second.ask("?");
+    assert!(
+        answer.contains("controlled by the client at 127.0.0.1"),
+        "{answer}"
+    );
+    assert_eq!(second.byte(), None);
+    // That was nothing to the first.
+    assert!(control.go().starts_with("W00"));
+    drop(control);
+    assert!(server.wait().success());
+}
+
+#[test]
+fn observed_the_program_goes_on_when_its_controller_detaches() {
+    let program = build("hits", &["-no-pie"]);
+    let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
+    let mut server = serve(&program, &["8", "2000"]);
+    let mut observer = Client::observe(server.port);
+    assert_eq!(observer.told("UnspoolControl"), "halted");
+    trace(&mut observer, hit);
+    let mut control = Client::connect(server.port);
+    assert_eq!(observer.told("UnspoolControl"), "taken");
+    assert!(
+        observer
+            .ask("QUnspoolGo")
+            .starts_with("E.the client at 127.0.0.1")
+    );
+    assert_eq!(control.ask(&format!("Z0,{end:x},1")), "OK");
+    // In mid-run; what was planted for it goes, what the observer planted stays.
+    assert_eq!(control.ask(&format!("Z0,{hit:x},1")), "OK");
+    for _ in 0..3 {
+        let stop = control.go();
+        assert!(stop.contains("swbreak:;"), "{stop}");
+        assert_eq!(control.register(16), hit);
+    }
+    assert_eq!(control.ask("D"), "OK");
+    assert_eq!(observer.told("UnspoolControl"), "free");
+    assert!(observer.told("UnspoolEnd").starts_with("W00"));
+    assert_eq!(frames(&observer).len(), 16_000);
+    drop((control, observer));
+    assert!(server.wait().success());
+    assert_eq!(server.output(), "total 16000\n");
+}
+
+#[test]
+fn the_last_observer_takes_everything_along() {
+    let program = build("loop", &["-no-pie"]);
+    let mut server = serve(&program, &[]);
+    let mut observer = Client::observe(server.port);
+    let (pid, _) = stopped(&observer.ask("?"));
+    assert_eq!(observer.ask("QUnspoolGo"), "OK");
+    eventually("threads", || observer.threads().len() > 1);
+    // One that vanishes changes nothing.
+    drop(observer);
+    let mut observer = Client::observe(server.port);
+    assert_eq!(observer.told("UnspoolControl"), "free");
+    let second = Client::observe(server.port);
+    assert_eq!(observer.ask("D"), "OK");
+    drop(second);
+    let mut observer = Client::observe(server.port);
+    assert_eq!(observer.ask("D"), "OK");
+    assert!(server.wait().success());
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    assert!(status.contains("TracerPid:\t0"), "{status}");
+    super::server::send_signal(pid, 9);
+}
+
+#[test]
+fn gdb_comes_and_goes_beside_an_observer() {
+    let program = build("hits", &["-no-pie"]);
+    let hit = address(&program, "hit");
+    let mut server = serve(&program, &["4", "3000"]);
+    let mut observer = Client::observe(server.port);
+    trace(&mut observer, hit);
+    let text = gdb(
+        &program,
+        &format!(
+            "target remote :{}\nbreak work\ncontinue\nnext\nstepi\nstepi\nbt 1\ninfo threads\ncontinue\ndelete\n\
+             tbreak hit\ncontinue\nstepi\nstepi\nfinish\ndetach\n",
+            server.port
+        ),
+    );
+    assert_order(
+        &text,
+        &[
+            "hit Breakpoint 1, work",
+            "#0",
+            "hit Breakpoint 1, work",
+            "hit Temporary breakpoint 2, hit",
+            "Value returned",
+            "detached",
+        ],
+    );
+    assert!(observer.told("UnspoolEnd").starts_with("W00"));
+    assert_eq!(frames(&observer).len(), 12_000);
+    drop(observer);
+    assert!(server.wait().success());
+    assert_eq!(server.output(), "total 12000\n");
+}
+
+#[test]
+fn the_controller_vanishes_and_another_comes() {
+    let program = build("hits", &["-no-pie"]);
+    let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
+    let mut server = serve(&program, &["4", "1000"]);
+    let mut observer = Client::observe(server.port);
+    trace(&mut observer, hit);
+    let mut control = Client::connect(server.port);
+    assert_eq!(observer.told("UnspoolControl"), "halted");
+    assert_eq!(observer.told("UnspoolControl"), "taken");
+    control.send(b"vCont;c");
+    drop(control);
+    assert_eq!(observer.told("UnspoolControl"), "halted");
+    let mut control = Client::connect(server.port);
+    assert_eq!(control.ask(&format!("Z0,{end:x},1")), "OK");
+    assert!(control.go().contains("swbreak:;"));
+    assert_eq!(control.ask("D"), "OK");
+    assert!(observer.told("UnspoolEnd").starts_with("W00"));
+    assert_eq!(frames(&observer).len(), 4000);
+    drop((control, observer));
+    assert!(server.wait().success());
+    assert_eq!(server.output(), "total 4000\n");
+}
+
+/// Two that do not read: one has its buffer drained, one asks for much.
+#[test]
+fn who_does_not_read_holds_up_nobody() {
+    let program = build("hits", &["-no-pie"]);
+    let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
+    let server = serve(&program, &["4", "20000"]);
+    let mut deaf = Client::observe(server.port);
+    assert_eq!(deaf.ask("QTinit"), "OK");
+    assert_eq!(deaf.ask("QTBuffer:size:10000"), "OK");
+    assert_eq!(deaf.ask("QUnspoolTrace:1"), "OK");
+    define(&mut deaf, 1, hit, &["R1M7,0,400"]);
+    assert_eq!(deaf.ask("QTStart"), "OK");
+    let mut greedy = Client::observe(server.port);
+    for _ in 0..2000 {
+        greedy.send(format!("m{hit:x},1000").as_bytes());
+    }
+    let mut control = Client::connect(server.port);
+    assert_eq!(control.ask(&format!("Z0,{end:x},1")), "OK");
+    let since = Instant::now();
+    assert!(control.go().contains("swbreak:;"));
+    assert!(control.ask("m401000,40").len() > 4);
+    assert!(since.elapsed() < Duration::from_secs(25));
+    // Both get what they are owed once they read.
+    for _ in 0..2000 {
+        assert_eq!(greedy.receive().len(), 0x2000);
+    }
+    let dropped = deaf.told("UnspoolDropped");
+    assert!(dropped.starts_with("1,"), "{dropped}");
+    assert_eq!(control.ask("D"), "OK");
+}
+
+/// A thread that sets `trace_stop` waits for its observer, and nobody else.
+#[test]
+fn a_thread_is_held_for_an_observer_a_moment_at_most() {
+    let program = build("hits", &["-no-pie"]);
+    let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
+    let mut server = serve(&program, &["2", "3"]);
+    let mut observer = Client::observe(server.port);
+    assert_eq!(observer.ask("QTinit"), "OK");
+    assert_eq!(observer.ask("QTDV:5:0:0:74726163655f73746f70"), "OK");
+    assert_eq!(observer.ask("QUnspoolTrace:1"), "OK");
+    define(&mut observer, 1, hit, &["X7,22012d00052927"]);
+    assert_eq!(observer.ask("QTStart"), "OK");
+    let mut control = Client::connect(server.port);
+    assert_eq!(control.ask(&format!("Z0,{end:x},1")), "OK");
+    control.send(b"vCont;c");
+    let since = Instant::now();
+    let mut seen = Vec::new();
+    while seen.len() < 6 {
+        for one in observer.told("UnspoolHeld").split(';') {
+            let (thread, at) = one.split_once(',').unwrap();
+            assert_eq!(u64::from_str_radix(at, 16).unwrap(), hit);
+            let list = [u32::from_str_radix(thread, 16).unwrap()];
+            let pc = u64::from_le_bytes(
+                *stacks(&mut observer, 0, &list)[0].1[16 * 8..]
+                    .first_chunk()
+                    .unwrap(),
+            );
+            assert_eq!(pc, hit);
+            seen.push(thread.to_owned());
+            // The last one is left to itself.
+            if seen.len() < 6 {
+                assert_eq!(observer.ask(&format!("QUnspoolRelease:{thread}")), "OK");
+            }
+        }
+    }
+    assert!(control.text().contains("swbreak:;"));
+    assert!(since.elapsed() > Duration::from_millis(200));
+    assert_eq!(hits(&mut observer, 1, hit), 6);
+    assert_eq!(control.ask("D"), "OK");
+    assert!(observer.told("UnspoolEnd").starts_with("W00"));
+    drop((control, observer));
+    assert!(server.wait().success());
+    assert_eq!(server.output(), "total 6\n");
+}
+
+/// An observer begins anew when the process executes something, before that does.
+#[test]
+fn an_observer_is_told_of_an_exec() {
+    let program = build("exec", &["-no-pie"]);
+    let server = serve(&program, &[]);
+    let mut observer = Client::observe(server.port);
+    let main = address(&program, "main");
+    trace(&mut observer, main);
+    assert_eq!(observer.ask("QUnspoolGo"), "OK");
+    let path = observer.told("UnspoolExec");
+    let bytes: Vec<u8> = super::client::unhex(&path);
+    assert!(bytes.starts_with(b"/"), "{path}");
+    let held = observer.told("UnspoolHeld");
+    let (thread, at) = held.split_once(',').unwrap();
+    assert_eq!(at, "0");
+    assert!(observer.ask("qTStatus").starts_with("T0;"));
+    assert_eq!(observer.ask(&format!("QUnspoolRelease:{thread}")), "OK");
+    let end = observer.told("UnspoolEnd");
+    assert!(end.starts_with('W'), "{end}");
+}
+
+#[test]
+fn there_is_room_for_eight() {
+    let program = build("loop", &["-no-pie"]);
+    let server = serve(&program, &[]);
+    let mut clients: Vec<Client> = (0..8).map(|_| Client::observe(server.port)).collect();
+    let mut ninth = std::net::TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    ninth
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let mut nothing = [0; 1];
+    assert!(matches!(ninth.read(&mut nothing), Ok(0) | Err(_)));
+    // An endless packet of one is dropped, and nobody else notices.
+    clients[0].write(b"$");
+    for _ in 0..64 {
+        clients[0].write(&[b'a'; 4096]);
+    }
+    assert_eq!(
+        tid(&clients[7].ask("qC")[2..]).0,
+        stopped(&clients[7].ask("?")).0
+    );
+    clients[0].write(b"#00");
+    assert!(field(&clients[0].ask("?"), "thread").is_some());
+    drop(clients.pop());
+    let mut again = Client::observe(server.port);
+    assert!(little_endian(&again.ask("p10")) > 0);
+}
