@@ -14,14 +14,17 @@ pub mod state;
 
 mod a32;
 mod a64;
+mod condition;
 mod cover;
 mod flow;
 mod handlers;
 mod jump_table;
 mod landing;
+mod lazy;
 mod listing;
 pub(crate) mod machine;
 mod pointers;
+mod sparing;
 pub(crate) mod starts;
 mod survey;
 mod switch;

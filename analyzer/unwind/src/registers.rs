@@ -6,7 +6,7 @@ use unspool_image::Arch;
 /// How many DWARF register numbers are kept.
 pub(crate) const COUNT: usize = 40;
 /// Where the flags register (ARM `cpsr`) is kept: a number no DWARF register of ours uses.
-const FLAGS: u8 = 39;
+pub(crate) const FLAGS: u8 = 39;
 
 /// Roles of registers: what the walker must know about an architecture.
 #[derive(Debug)]

@@ -42,7 +42,8 @@ pub struct Agreement {
     pub unknown: u64,
     /// Instructions of which it states something else.
     pub wrong: u64,
-    /// Of those that do not agree: where CFI contradicts itself, see [`Steady`]; it is then wrong, whatever is right.
+    /// Of those that do not agree: where CFI contradicts itself, see [`Steady`] and [`is_shared`]; it is then wrong, whatever is
+    /// right.
     pub late: u64,
     /// By function start: unknown and wrong instructions, and the first address of either.
     pub functions: BTreeMap<u64, (u64, u64, u64)>,
@@ -104,7 +105,8 @@ pub fn verify(analysed: &Image, image: &Image, truth: &Table, symbols: bool) -> 
             let verdict = known.get(&at).map_or(Verdict::Unknown, |state| {
                 judge(state, rows, at, row.rule.cfa, row.rule.ra)
             });
-            if steady.is_moved(at, verdict) {
+            let moved = steady.is_moved(at, verdict);
+            if moved || verdict != Verdict::Agree && is_shared(&row.rule, machine) {
                 agreement.late += 1;
             }
             if let Some(instruction) = text.decode(at, thumb) {
@@ -193,6 +195,13 @@ impl Steady {
             };
         }
     }
+}
+
+/// Whether a row says that another register is kept where the return address is. (glibc's of ARM's `_dl_runtime_profile`: that
+/// of r7 has overwritten it.)
+fn is_shared(rule: &Rule, machine: &Machine) -> bool {
+    let same = |&(register, place): &(u8, Place)| register != machine.ra && place == rule.ra;
+    matches!(rule.ra, Place::AtCfa(_)) && rule.saved.iter().any(same)
 }
 
 /// Does `state` say what CFI says? A state may know several ways to the same place.

@@ -92,6 +92,24 @@ pub enum Effect {
         /// Bit n: register n.
         mask: u32,
     },
+    /// The word at `from + offset` is stored at `to + at`.
+    Copy {
+        /// Base register of what is read.
+        from: u8,
+        /// In bytes.
+        offset: i32,
+        /// Base register of what is written.
+        to: u8,
+        /// In bytes.
+        at: i32,
+    },
+    /// Two registers get each other's value.
+    Exchange {
+        /// A register.
+        one: u8,
+        /// Another.
+        other: u8,
+    },
     /// The return address in its register is signed, or no longer.
     Sign(bool),
     /// A system call.
@@ -110,7 +128,11 @@ impl Effect {
             | Effect::Literal { to, .. }
             | Effect::Align { to, .. }
             | Effect::Indexed { to, .. } => 1u32.checked_shl(to.into()).unwrap_or(0),
-            Effect::Data { .. } | Effect::Store { .. } | Effect::Sign(_) => 0,
+            Effect::Exchange { one, other } => {
+                1u32.checked_shl(one.into()).unwrap_or(0)
+                    | 1u32.checked_shl(other.into()).unwrap_or(0)
+            }
+            Effect::Data { .. } | Effect::Store { .. } | Effect::Copy { .. } | Effect::Sign(_) => 0,
             Effect::SystemCall => 1,
         }
     }

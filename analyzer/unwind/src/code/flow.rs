@@ -14,11 +14,14 @@
 //! the code between the function's reached parts that nothing else leads to: to each such orphan with the
 //! state that all of these jumps agree on.
 
+mod function;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 
 use unspool_image::Arch;
 
+use super::condition::{self, Either};
 use super::effect::{Effect, Flow, Instruction, TableForm, Target};
 use super::jump_table::{self, Targets};
 use super::listing::{ALWAYS, Listing};
@@ -27,70 +30,13 @@ use super::state::{Context, NO_CALL, State, Value, bits};
 use super::switch;
 use super::text::Text;
 
+pub use function::Function;
+pub(in crate::code) use function::{Show, Shown};
+
 /// How often one function is looked at again.
 const ROUNDS: usize = 80;
 /// How many orphans unresolved jumps may lead to.
 const ORPHANS: usize = 64;
-
-/// What the analysis of one function gives.
-#[derive(Debug, Default)]
-pub struct Function {
-    /// First address.
-    pub start: u64,
-    /// One past the last address it may have.
-    pub end: u64,
-    /// T32.
-    pub thumb: bool,
-    /// Addresses of its code, in order: first, one past the last.
-    pub spans: Vec<(u64, u64)>,
-    /// Number of its instructions.
-    pub instructions: usize,
-    /// What was asked for of every instruction: see [`Show`].
-    pub shown: Vec<Shown>,
-    /// Targets of calls.
-    pub calls: Vec<Target>,
-    /// What is known behind every call: where an exception is caught.
-    pub after_calls: Option<Box<State>>,
-    /// Jumps out of the function and the state there.
-    pub exits: Vec<(Target, State)>,
-    /// Words that are loaded from the text.
-    pub literals: Vec<u64>,
-    /// Where its jump tables lie: first address, one past the last.
-    pub tables: Vec<(u64, u64)>,
-    /// Addresses of code that it computes.
-    pub addresses: Vec<u64>,
-    /// It uses what a register that calls preserve held before, or its caller's frame: it is no function.
-    pub alien: bool,
-    /// Something in it could not be followed or is not code.
-    pub doubtful: bool,
-    /// No path returns or leaves.
-    pub endless: bool,
-    /// The stack pointer moves somewhere.
-    pub framed: bool,
-    /// Where it returns or leaves, the stack pointer is where it was at the start.
-    pub clean: bool,
-}
-
-/// One instruction, or a run of instructions of which the same is known.
-#[derive(Debug)]
-pub enum Shown {
-    /// First address, one past the last, number of the rule.
-    Run(u64, u64, u32),
-    /// Address, length, and everything known there.
-    State(u64, u8, Box<State>),
-}
-
-/// Receives the state at every instruction, block by block. Returns what the function is to keep of it.
-pub(crate) trait Show {
-    /// A new instruction; `last` is what the one before it gave.
-    fn show(
-        &mut self,
-        svma: u64,
-        len: u8,
-        state: &mut State,
-        last: Option<&mut Shown>,
-    ) -> Option<Shown>;
-}
 
 /// What was found out about a function's jumps and calls in earlier rounds.
 #[derive(Debug, Default)]
@@ -312,6 +258,8 @@ fn block(
 ) -> usize {
     // Consecutive instructions under one condition: the state if it holds, `state` if not.
     let mut held: Option<(u8, Box<State>)> = None;
+    // The flags are still those that the condition was looked up in.
+    let mut flags = true;
     let mut at = leader;
     let mut count = 0;
     loop {
@@ -343,10 +291,21 @@ fn block(
             held = None;
         }
         match &held {
-            Some((_, other)) => {
+            Some((of, other)) => {
                 let mut both = state.clone();
                 both.meet(other);
                 both.dirty = true;
+                if flags
+                    && !matches!(instruction.flow, Flow::Call(_))
+                    && let (Some(held), Some(not)) = (other.depth(), state.depth())
+                    && held != not
+                {
+                    both.either = Some(Either {
+                        condition: *of,
+                        held: -held,
+                        not: -not,
+                    });
+                }
                 state.dirty = true;
                 follow.visit(at, instruction, &mut both);
             }
@@ -369,7 +328,9 @@ fn block(
                 _ => {}
             }
             held = Some((condition, taken));
+            flags = true;
         }
+        flags &= condition::keeps_flags(instruction, context.machine.sp);
         let active = match &mut held {
             Some((of, other)) if condition == *of => &mut **other,
             _ => &mut state,
@@ -399,7 +360,8 @@ fn block(
                 let silent = instruction.last
                     || jumps.silent.contains(&at)
                     || target.is_some_and(|target| context.text.never_returns(target));
-                active.called();
+                let spared = target.and_then(|target| context.text.sparing.get(&target.svma));
+                active.called(spared.copied().unwrap_or(0));
                 active.after = at;
                 if let Some(svma) = context.text.pad(listing.svma(at)) {
                     let thumb = listing.thumb;
@@ -478,6 +440,8 @@ fn block(
 struct Fix<'j> {
     jumps: &'j Jumps,
     states: Vec<Option<State>>,
+    /// Position of the block that is carried out.
+    at: u32,
     /// Positions whose states changed, nearest first.
     queue: BinaryHeap<Reverse<u32>>,
     waiting: Vec<bool>,
@@ -500,6 +464,7 @@ impl<'j> Fix<'j> {
         Fix {
             jumps,
             states: vec![None; states],
+            at: 0,
             queue: BinaryHeap::new(),
             waiting: vec![false; states],
             found: Vec::new(),
@@ -528,6 +493,7 @@ impl<'j> Fix<'j> {
             let Some(state) = self.states[number].clone() else {
                 continue;
             };
+            self.at = leader;
             let done = block(listing, context, jumps, leader, state, self);
             steps = steps.saturating_sub(done);
             if steps == 0 {
@@ -571,7 +537,12 @@ impl Follow for Fix<'_> {
                     };
                     self.found.push(culprit);
                 }
-                if old.meet(state) {
+                let changed = if at <= self.at {
+                    old.meet_again(state)
+                } else {
+                    old.meet(state)
+                };
+                if changed {
                     self.push(number, at);
                 }
             }
@@ -646,7 +617,10 @@ impl Follow for Report<'_> {
         let function = &mut self.function;
         let end = svma + u64::from(instruction.len);
         function.instructions += 1;
-        function.framed |= state.has_frame();
+        if !function.framed && state.has_frame() {
+            function.framed = true;
+            function.deepens = state.depth() > Some(self.text.machine.entry_depth);
+        }
         match function.spans.last_mut() {
             Some(span) if span.1 == svma => span.1 = end,
             _ => function.spans.push((svma, end)),
@@ -716,8 +690,21 @@ impl Follow for Report<'_> {
                 none => *none = Some(Box::new(state.clone())),
             }
         }
+        // A handler returns to it: what is on the stack is the kernel's.
+        if !function.framed
+            && instruction.effects().contains(&Effect::SystemCall)
+            && matches!(state.register(machine.call_number),
+                Value::Constant(number) if machine.handled.contains(&number))
+        {
+            function.shown.clear();
+        }
         match instruction.flow {
-            Flow::Call(Some(target)) => function.calls.push(target),
+            Flow::Call(Some(target)) => {
+                function.calls.push(target);
+                if state.hangs_on_call() {
+                    function.fragile.push(target);
+                }
+            }
             Flow::Jump(target) | Flow::Branch(target) | Flow::IfZero { target, .. }
                 if self.listing.position(target).is_none() =>
             {
@@ -755,11 +742,20 @@ impl Follow for Report<'_> {
             .is_some_and(|i| matches!(i.flow, Flow::Indirect(_)))
             && self.jumps.is_resolved(at);
         self.unclean |= state.has_frame() && !resolved;
+        let machine = self.text.machine;
+        if machine.link && !resolved {
+            let link = state.register(machine.ra);
+            self.function.relinks |= link == Value::Entry(machine.ra);
+            let above = state.depth().map_or(0, i32::wrapping_neg);
+            if above > 0 && link == Value::Unknown {
+                self.function.above = Some(above);
+            }
+        }
     }
 }
 
 /// A prologue's `push {.., lr}`, `stp x29, x30, [sp, #-n]!`.
-fn pushes_link(instruction: &Instruction, machine: &Machine) -> bool {
+pub(super) fn pushes_link(instruction: &Instruction, machine: &Machine) -> bool {
     let effects = instruction.effects();
     machine.link
         && matches!(

@@ -28,6 +28,8 @@ pub(crate) struct Machine {
     pub(crate) result: u8,
     /// Numbers of the system calls that return twice: clone, clone3.
     pub(crate) forks: [u32; 2],
+    /// Numbers of the system calls that return from a signal's handler: sigreturn, rt_sigreturn.
+    pub(crate) handled: &'static [u32],
     /// Instructions start at multiples of `1 << shift` (T32: 1).
     pub(crate) shift: u32,
 }
@@ -63,6 +65,7 @@ static ARM: Machine = Machine {
     result: 0,
     // arch/arm/tools/syscall.tbl
     forks: [120, 435],
+    handled: &[119, 173],
     shift: 2,
 };
 
@@ -83,6 +86,7 @@ static AARCH64: Machine = Machine {
     result: 0,
     // include/uapi/asm-generic/unistd.h
     forks: [220, 435],
+    handled: &[139],
     shift: 2,
 };
 
@@ -101,6 +105,7 @@ static X86_64: Machine = Machine {
     result: 0,
     // arch/x86/entry/syscalls/syscall_64.tbl
     forks: [56, 435],
+    handled: &[15],
     shift: 0,
 };
 

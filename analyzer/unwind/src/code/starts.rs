@@ -6,7 +6,8 @@ use unspool_image::{Arch, Image};
 
 use super::cover::Cover;
 use super::effect::{Effect, Flow, Instruction, Target};
-use super::flow::Function;
+use super::flow::{Function, pushes_link};
+use super::state::{State, Value};
 use super::text::Text;
 use crate::exidx;
 
@@ -408,6 +409,16 @@ fn saves_link(text: &Text<'_>, target: Target, count: usize) -> bool {
         at += u64::from(instruction.len);
     }
     false
+}
+
+/// Whether code at `target` saves the link register, which in `state` a call has overwritten: nothing goes there with it.
+pub(super) fn is_entry(text: &Text<'_>, target: Target, state: &State) -> bool {
+    let machine = text.machine;
+    machine.link
+        && state.register(machine.ra) == Value::Unknown
+        && text
+            .decode(target.svma, target.thumb)
+            .is_some_and(|first| pushes_link(&first, machine))
 }
 
 /// What start code calls to run the program and exit: behind the call there is a trap, or a call of `abort`.

@@ -4,10 +4,14 @@
 //! an unknown amount, relative to that unknown place, of which there is one at a time (`Base`). A state
 //! is copied at every branch, so it is one flat piece of memory.
 
+mod rule;
+
+pub(super) use rule::leb128;
+
+use super::condition::Either;
 use super::effect::{Effect, Entry};
 use super::machine::Machine;
 use super::text::Text;
-use crate::rule::{Cfa, Place};
 
 /// Registers tracked.
 pub(crate) const REGISTERS: usize = 32;
@@ -91,8 +95,12 @@ pub struct State {
     forked: bool,
     /// The return address in its register carries a pointer authentication code.
     signed: bool,
+    /// A loop has moved what addresses are relative to by an unknown amount.
+    pub(super) moved: bool,
     /// Something a rule is made of changed since this was last cleared.
     pub(super) dirty: bool,
+    /// The stack pointer is at one of two places: the flags tell. Only at instructions to be shown, never on a path.
+    pub(super) either: Option<Either>,
     /// The last call on every path to here since one joined another, [`NO_CALL`] if none; see `flow`.
     pub(super) after: u32,
     machine: &'static Machine,
@@ -117,7 +125,9 @@ impl State {
             root: false,
             forked: false,
             signed: false,
+            moved: false,
             dirty: true,
+            either: None,
             after: NO_CALL,
             machine,
         };
@@ -134,6 +144,16 @@ impl State {
     pub(crate) fn root(machine: &'static Machine) -> State {
         let mut state = State::entry(machine);
         state.root = true;
+        state
+    }
+
+    /// At the first instruction of a function that is jumped to with the return address in the stack slot at `cfa + slot`,
+    /// the stack pointer being `depth` below the CFA.
+    pub(super) fn pushed(machine: &'static Machine, depth: i32, slot: i32) -> State {
+        let mut state = State::entry(machine);
+        state.registers[usize::from(machine.sp)] = Value::Cfa(depth.wrapping_neg());
+        state.registers[usize::from(machine.ra)] = Value::Unknown;
+        state.store(Value::Cfa(slot), Value::Entry(machine.ra));
         state
     }
 
@@ -183,113 +203,6 @@ impl State {
     /// Calls leave the return address in a register.
     pub fn has_link_register(&self) -> bool {
         self.machine.link
-    }
-
-    /// Where the return address is kept.
-    pub fn return_places(&self) -> impl Iterator<Item = Place> {
-        self.places_of(self.machine.ra)
-    }
-
-    /// Every place where the entry value of `register` is now: itself, the stack, other registers.
-    pub fn places_of(&self, register: u8) -> impl Iterator<Item = Place> {
-        let wanted = Value::Entry(register);
-        let same = (self.register(register) == wanted).then_some(Place::Same);
-        let other = (0..self.machine.registers)
-            .filter(move |&n| n != register && self.register(n) == wanted)
-            .map(Place::Register);
-        let slots = self
-            .slots()
-            .iter()
-            .filter(move |slot| slot.value == wanted)
-            .filter_map(|slot| match slot.at {
-                Value::Cfa(offset) => Some(Place::AtCfa(offset)),
-                at => self
-                    .by_base(at)
-                    .map(|(register, offset)| Place::AtRegister { register, offset }),
-            });
-        same.into_iter().chain(slots).chain(other)
-    }
-
-    /// A register by which an address relative to the base is known, and the offset from it.
-    fn by_base(&self, at: Value) -> Option<(u8, i32)> {
-        let Value::Base(at) = at else { return None };
-        self.bases().find_map(|number| match self.register(number) {
-            Value::Base(offset) => Some((number, at.checked_sub(offset)?)),
-            _ => None,
-        })
-    }
-
-    fn bases(&self) -> impl Iterator<Item = u8> + use<> {
-        let machine = self.machine;
-        machine.frames.iter().copied().chain([machine.sp])
-    }
-
-    /// CFA, return address and saved registers, where all of the first two are known. `expression` keeps a DWARF
-    /// expression.
-    pub(crate) fn rule(
-        &self,
-        saved: &mut Vec<(u8, Place)>,
-        expression: &mut dyn FnMut(&[u8]) -> crate::rule::Expression,
-    ) -> Option<(Cfa, Place)> {
-        saved.clear();
-        if self.root {
-            return Some((Cfa::Unknown, Place::Undefined));
-        }
-        let machine = self.machine;
-        let by_register =
-            [machine.sp]
-                .iter()
-                .chain(machine.frames)
-                .find_map(|&register| match self.register(register) {
-                    Value::Cfa(offset) => Some(Cfa::Register {
-                        register,
-                        offset: offset.wrapping_neg(),
-                    }),
-                    _ => None,
-                });
-        let cfa = match by_register {
-            Some(cfa) => cfa,
-            None => Cfa::Expression(expression(&self.dereference()?)),
-        };
-        // A row is looked up inside the call instruction too, which is about to overwrite the link register: the
-        // stack, if the return address is there, is the better place.
-        let stored = self
-            .return_places()
-            .find(|place| matches!(place, Place::AtCfa(_) | Place::AtRegister { .. }));
-        let ra = match stored.or_else(|| self.return_places().next()) {
-            Some(place) => place,
-            // Start code clears the link register to say that nothing called it.
-            None if self.register(machine.ra) == Value::Constant(0) => Place::Undefined,
-            None => return None,
-        };
-        for register in bits(machine.preserved) {
-            match self.places_of(register).next() {
-                Some(Place::Same) => {}
-                Some(place) => saved.push((register, place)),
-                None => saved.push((register, Place::Undefined)),
-            }
-        }
-        Some((cfa, ra))
-    }
-
-    /// The CFA as an expression: a slot known by a register holds it.
-    fn dereference(&self) -> Option<Vec<u8>> {
-        self.slots().iter().find_map(|slot| {
-            let Value::Cfa(held) = slot.value else {
-                return None;
-            };
-            let (register, offset) = self.by_base(slot.at)?;
-            // DW_OP_bregN, DW_OP_deref, DW_OP_consts, DW_OP_minus
-            let mut bytes = vec![0x70 + register];
-            leb128(&mut bytes, offset);
-            bytes.push(0x06);
-            if held != 0 {
-                bytes.push(0x11);
-                leb128(&mut bytes, held);
-                bytes.push(0x1c);
-            }
-            Some(bytes)
-        })
     }
 
     /// Carry `effect` out.
@@ -387,6 +300,33 @@ impl State {
                     at = moved(at, self.machine.slot).unwrap_or(Value::Unknown);
                 }
             }
+            Effect::Exchange { one, other } => {
+                let (first, second) = (self.register(one), self.register(other));
+                for (to, value) in [(one, second), (other, first)] {
+                    if to != self.machine.sp {
+                        self.set(to, value);
+                    }
+                }
+                for (to, value) in [(one, second), (other, first)] {
+                    if to == self.machine.sp && value == Value::Unknown {
+                        self.set_anchor();
+                    } else if to == self.machine.sp {
+                        self.set(to, value);
+                    }
+                }
+            }
+            Effect::Copy {
+                from,
+                offset,
+                to,
+                at,
+            } => {
+                let value = moved(self.register(from), offset);
+                let value = value.map_or(Value::Unknown, |place| self.slot(place));
+                if let Some(at) = moved(self.register(to), at) {
+                    self.store(at, value);
+                }
+            }
             Effect::Load { base, offset, mask }
                 if mask.is_power_of_two()
                     && let Value::Element(table) = self.register(base) =>
@@ -452,6 +392,7 @@ impl State {
             }
         }
         self.registers[sp] = Value::Base(0);
+        self.moved = false;
     }
 
     /// The stack pointer is another stack's, `depth` below the frame that control will return to by `ra`. Nothing is known of
@@ -480,10 +421,10 @@ impl State {
         state
     }
 
-    /// A call returned.
-    pub(super) fn called(&mut self) {
+    /// A call returned, of a function that leaves the registers of `spared` as they are, whatever the calling convention.
+    pub(super) fn called(&mut self, spared: u32) {
         let machine = self.machine;
-        self.clobber(!machine.preserved & !(1 << machine.sp));
+        self.clobber(!machine.preserved & !(1 << machine.sp) & !spared);
         if let Value::Base(sp) = self.register(machine.sp) {
             self.keep_slots(|slot| !matches!(slot.at, Value::Base(at) if at < sp));
         }
@@ -501,6 +442,16 @@ impl State {
     /// The state where it was found not to be zero.
     pub(super) fn nonzero(&mut self) {
         self.forked = false;
+    }
+
+    /// A call would end what is known of the frame: it is known by registers only that calls do not preserve.
+    pub(super) fn hangs_on_call(&self) -> bool {
+        let machine = self.machine;
+        let is_cfa = |&register: &u8| matches!(self.register(register), Value::Cfa(_));
+        !is_cfa(&machine.sp)
+            && self.dereference().is_none()
+            && machine.frames.iter().any(is_cfa)
+            && !bits(machine.preserved).any(|register| is_cfa(&register))
     }
 
     /// Whether both states know the frame by the same register, so that stack pointers may differ: `alloca`.
@@ -530,6 +481,36 @@ impl State {
         state
     }
 
+    /// What is known at the head of a loop, of which `other` is the end. A loop in which another has moved the stack pointer by
+    /// an unknown amount leaves it where it found it: it could not be told where that is, otherwise.
+    pub(super) fn meet_again(&mut self, other: &State) -> bool {
+        let sp = usize::from(self.machine.sp);
+        let both = matches!(
+            (self.registers[sp], other.registers[sp]),
+            (Value::Base(_), Value::Base(_))
+        );
+        if self.moved || !other.moved || !both {
+            return self.meet(other);
+        }
+        let mut balanced = other.clone();
+        balanced.moved = false;
+        for value in &mut balanced.registers {
+            if matches!(value, Value::Base(_)) {
+                *value = Value::Unknown;
+            }
+        }
+        balanced.registers[sp] = self.registers[sp];
+        balanced.keep_slots(|slot| {
+            !matches!(slot.at, Value::Base(_)) && !matches!(slot.value, Value::Base(_))
+        });
+        for slot in self.slots() {
+            if matches!(slot.at, Value::Base(_)) {
+                balanced.store(slot.at, slot.value);
+            }
+        }
+        self.meet(&balanced)
+    }
+
     /// What is known on both paths. Returns whether `self` changed.
     pub(super) fn meet(&mut self, other: &State) -> bool {
         let mut changed = false;
@@ -547,7 +528,11 @@ impl State {
                 *self = self.rebased(own);
                 changed = true;
             }
+            changed |= !self.moved;
+            self.moved = true;
         }
+        changed |= other.moved && !self.moved;
+        self.moved |= other.moved;
         for (mine, theirs) in self.registers.iter_mut().zip(&other.registers) {
             if mine != theirs && *mine != Value::Unknown {
                 *mine = Value::Unknown;
@@ -722,19 +707,6 @@ fn moved(at: Value, by: i32) -> Option<Value> {
         Value::Cfa(offset) => offset.checked_add(by).map(Value::Cfa),
         Value::Base(offset) => offset.checked_add(by).map(Value::Base),
         _ => None,
-    }
-}
-
-fn leb128(bytes: &mut Vec<u8>, value: i32) {
-    let mut value = value;
-    loop {
-        let byte = (value & 0x7f) as u8;
-        value >>= 7;
-        let done = value == 0 && byte & 0x40 == 0 || value == -1 && byte & 0x40 != 0;
-        bytes.push(if done { byte } else { byte | 0x80 });
-        if done {
-            return;
-        }
     }
 }
 

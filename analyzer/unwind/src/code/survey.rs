@@ -14,7 +14,7 @@ use super::listing::Listing;
 use super::starts::Calls;
 use super::state::{NO_CALL, State};
 use super::text::Text;
-use super::{handlers, pointers, starts};
+use super::{handlers, lazy, pointers, sparing, starts};
 
 /// Whether exceptions are caught in more than a few places: C++ rather than C with cancellation points.
 fn catches(image: &Image, text: &Text<'_>) -> bool {
@@ -93,6 +93,7 @@ impl<'i> Survey<'i> {
         let open = self.starts.keys().copied().collect();
         self.functions(open, show);
         self.infer_silent(show);
+        self.infer_sparing(show);
         if self.text.machine.arch == Arch::Arm {
             let likely = starts::likely_called(self.image, &self.text, self.symbols);
             self.add_likely(likely, show);
@@ -173,7 +174,14 @@ impl<'i> Survey<'i> {
     }
 
     fn follow(&self, start: Target, end: u64, whole: bool, show: &mut dyn Show) -> Function {
-        self.follow_from(start, end, &self.entry(start), whole, show)
+        let function = self.follow_from(start, end, &self.entry(start), whole, show);
+        for entry in lazy::entries(self.text.machine, &function) {
+            let other = self.follow_from(start, end, &entry, whole, show);
+            if lazy::is_one(&other) {
+                return other;
+            }
+        }
+        function
     }
 
     fn follow_from(
@@ -230,6 +238,28 @@ impl<'i> Survey<'i> {
             if self.text.machine.arch == Arch::Arm {
                 return;
             }
+        }
+    }
+
+    /// Assembly calls functions that leave registers as they are by a convention of their own: look again at functions of
+    /// which the frame is known by such a register.
+    fn infer_sparing(&mut self, show: &mut dyn Show) {
+        let fragile: Vec<(u64, Vec<Target>)> = self
+            .done
+            .values()
+            .filter(|function| !function.fragile.is_empty())
+            .map(|function| (function.start, function.fragile.clone()))
+            .collect();
+        for (start, calls) in fragile {
+            for call in calls {
+                let spared = self.done.get(&call.svma);
+                let spared = spared.map_or(0, |function| sparing::spared(&self.text, function));
+                self.text.sparing.insert(call.svma, spared);
+            }
+            let thumb = self.done[&start].thumb;
+            let end = self.end_of(start);
+            let function = self.follow(Target { svma: start, thumb }, end, true, show);
+            self.done.insert(start, function);
         }
     }
 
@@ -365,7 +395,7 @@ impl<'i> Survey<'i> {
                 continue;
             }
             let mut state = state.clone();
-            state.called();
+            state.called(0);
             state.after = NO_CALL;
             for (from, end) in reached.gaps(&(start..end)) {
                 let mut at = from;
@@ -422,7 +452,10 @@ impl<'i> Survey<'i> {
                 .flat_map(|function| &function.exits)
             {
                 let start = self.done.get(&target.svma);
-                let part = start.is_some() && !called.contains(&target.svma) && state.has_frame();
+                let part = start.is_some()
+                    && !called.contains(&target.svma)
+                    && state.has_frame()
+                    && !starts::is_entry(&self.text, *target, state);
                 if !self.text.is_text(target.svma) || reached.contains(target.svma) && !part {
                     continue;
                 }

@@ -10,6 +10,8 @@ use super::state::State;
 use super::text::Text;
 use crate::rule::{Cfa, Expression, Place};
 
+mod assembly;
+
 /// Keeps every state.
 struct States;
 

@@ -1,7 +1,7 @@
 //! The code of an image as the engine reads it: bytes by address, instructions, what is known to be data
 //! or not to return. Apart so that reading costs no more than an index into a slice.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use unspool_image::{CodeKind, Image, Symbols};
@@ -22,6 +22,8 @@ pub(crate) struct Text<'i> {
     symbols: Option<&'i Symbols>,
     /// Functions that do not return.
     pub(crate) silent: HashSet<u64>,
+    /// Functions that leave registers as they are that others may write: a bit each.
+    pub(crate) sparing: HashMap<u64, u32>,
     /// Addresses of data that code names; sorted.
     pub(crate) references: Vec<u64>,
     /// Prologues that control comes to neither from the instruction before nor by a jump to them; sorted.
@@ -49,6 +51,7 @@ impl<'i> Text<'i> {
             ranges: image.text_ranges(),
             symbols: symbols.filter(|symbols| symbols.code_map().next().is_some()),
             silent: HashSet::new(),
+            sparing: HashMap::new(),
             relocations: Vec::new(),
             references: Vec::new(),
             prologues: Vec::new(),
@@ -65,6 +68,7 @@ impl<'i> Text<'i> {
             ranges: std::iter::once(0..bytes.len() as u64).collect(),
             symbols: None,
             silent: HashSet::new(),
+            sparing: HashMap::new(),
             relocations: Vec::new(),
             references: Vec::new(),
             prologues: Vec::new(),

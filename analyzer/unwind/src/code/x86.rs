@@ -27,6 +27,9 @@ pub(crate) fn decode(bytes: &[u8], svma: u64) -> Option<Instruction> {
         1 => secondary(&form, svma),
         2 => map_38(&form),
         3 => map_3a(&form),
+        // bextr and its like, which write general registers (AMD64 manual, volume 3)
+        9 if matches!(form.opcode, 1 | 2) => writes(&form, NUMBERS[usize::from(form.third & 15)]),
+        10 if form.opcode == 0x10 => writes(&form, form.reg()),
         _ => new(&form),
     };
     // lea only computes; nop has operands that it does not use.
@@ -178,7 +181,13 @@ fn primary(form: &Form, svma: u64) -> Instruction {
         0x80 | 0x81 | 0x83 => immediate(form),
         0x84 | 0x85 | 0x8e => new(form),
         0x86 => new(form).clobber(form.rm_mask(true) | 1 << form.byte(form.reg)),
-        0x87 => new(form).clobber(form.rm_mask(false) | 1 << form.reg()),
+        0x87 => match form.rm() {
+            Some(one) if form.wide => new(form).effect(Effect::Exchange {
+                one,
+                other: form.reg(),
+            }),
+            _ => new(form).clobber(form.rm_mask(false) | 1 << form.reg()),
+        },
         0x88 | 0xc0 | 0xd0 | 0xd2 | 0xc6 | 0xfe => new(form).clobber(form.rm_mask(true)),
         0x89 => match (form.rm(), form.place()) {
             (Some(to), _) => copy(form, to, form.reg()),
@@ -439,7 +448,18 @@ fn indirect(form: &Form, svma: u64) -> Instruction {
             };
             new(form).flow(flow)
         }
-        6 => push(form),
+        // Before rsp moves (SDM, "PUSH")
+        6 => match form.place() {
+            Some((from, offset)) => new(form)
+                .effect(Effect::Copy {
+                    from,
+                    offset,
+                    to: RSP,
+                    at: -8,
+                })
+                .effect(add(RSP, RSP, -8)),
+            None => push(form),
+        },
         _ => new(form),
     }
 }

@@ -72,7 +72,7 @@ fn debian_armhf_libraries() {
     let directory = root.join("lib/arm-linux-gnueabihf");
     for (name, with, without) in [
         ("libc.so.6", (99.95, 0.01), (99.8, 0.015)),
-        ("ld-linux-armhf.so.3", (99.65, 0.03), (99.65, 0.03)),
+        ("ld-linux-armhf.so.3", (99.77, 0.095), (99.77, 0.095)),
         ("libm.so.6", (99.99, 0.005), (99.25, 0.08)),
     ] {
         let analysed = Image::open(&directory.join(name)).expect("library");
@@ -109,11 +109,21 @@ fn debian_64_bit_libraries() {
             (99.75, 0.01),
             (99.6, 0.02),
         ),
+        (
+            "/usr/lib/x86_64-linux-gnu/libcrypto.so.3",
+            (99.65, 0.01),
+            (99.6, 0.015),
+        ),
         ("/bin/bash", (99.9, 0.01), (99.9, 0.01)),
         (
             "/usr/aarch64-linux-gnu/lib/libc.so.6",
             (99.85, 0.01),
             (99.5, 0.03),
+        ),
+        (
+            "/usr/aarch64-linux-gnu/lib/libstdc++.so.6",
+            (99.85, 0.01),
+            (99.6, 0.08),
         ),
     ] {
         need(&[path]);

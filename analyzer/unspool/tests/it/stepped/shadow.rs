@@ -71,6 +71,11 @@ impl Shadow {
         self.switched
     }
 
+    /// The stack pointer that the innermost function was called with.
+    pub(super) fn caller_sp(&self) -> Option<u64> {
+        self.calls.last().map(|call| call.sp)
+    }
+
     /// Return addresses, innermost first.
     pub(super) fn callers(&self) -> impl Iterator<Item = u64> + '_ {
         self.calls.iter().rev().map(|call| call.return_to)

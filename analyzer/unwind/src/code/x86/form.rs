@@ -72,6 +72,8 @@ enum Shape {
     Imm16Imm8,
     /// 32 bits whatever the operand size: branches.
     Imm32,
+    /// The same with ModRM: XOP.
+    ModRmImm32,
     /// `mov r, imm`
     ImmV,
     /// `mov al, moffs`
@@ -273,6 +275,22 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Form> {
             form.opcode = cursor.byte()?;
             vector_shape(form.map, form.opcode, form.evex)
         }
+        // XOP (AMD64 manual, volume 6): as VEX, with maps from 8 on; below that it is `pop`.
+        0x8f if cursor.bytes.get(cursor.at)? & 0x1f >= 8 => {
+            form.vector = true;
+            let first = cursor.byte()?;
+            form.map = first & 0x1f;
+            let second = cursor.byte()?;
+            rex = !first >> 5 | (second & 0x80) >> 4;
+            form.third = !second >> 3 & 15;
+            form.opcode = cursor.byte()?;
+            match form.map {
+                8 => Shape::ModRmImm8,
+                9 => Shape::ModRm,
+                10 => Shape::ModRmImm32,
+                _ => Shape::Invalid,
+            }
+        }
         opcode => {
             form.opcode = opcode;
             primary(opcode)
@@ -282,7 +300,7 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Form> {
     form.rex_b = rex & 1;
     let with_modrm = matches!(
         shape,
-        Shape::ModRm | Shape::ModRmImm8 | Shape::ModRmImmZ | Shape::Group3
+        Shape::ModRm | Shape::ModRmImm8 | Shape::ModRmImmZ | Shape::ModRmImm32 | Shape::Group3
     );
     if with_modrm {
         operand(&mut cursor, &mut form, rex)?;
@@ -294,7 +312,7 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Form> {
         Shape::Imm8 | Shape::ModRmImm8 => 1,
         Shape::Imm16 => 2,
         Shape::Imm16Imm8 => 3,
-        Shape::Imm32 => 4,
+        Shape::Imm32 | Shape::ModRmImm32 => 4,
         Shape::ImmZ | Shape::ModRmImmZ => z,
         Shape::ImmV if form.wide => 8,
         Shape::ImmV => z,

@@ -1,0 +1,74 @@
+//! What the analysis of one function gives: what is known at its instructions, and what it says about other functions.
+//! Apart from how it is found.
+
+use crate::code::effect::Target;
+use crate::code::state::State;
+
+/// What the analysis of one function gives.
+#[derive(Debug, Default)]
+pub struct Function {
+    /// First address.
+    pub start: u64,
+    /// One past the last address it may have.
+    pub end: u64,
+    /// T32.
+    pub thumb: bool,
+    /// Addresses of its code, in order: first, one past the last.
+    pub spans: Vec<(u64, u64)>,
+    /// Number of its instructions.
+    pub instructions: usize,
+    /// What was asked for of every instruction: see [`Show`].
+    pub shown: Vec<Shown>,
+    /// Targets of calls.
+    pub calls: Vec<Target>,
+    /// Calls behind which the frame is known only if they leave registers as they are that they may write.
+    pub fragile: Vec<Target>,
+    /// What is known behind every call: where an exception is caught.
+    pub after_calls: Option<Box<State>>,
+    /// Jumps out of the function and the state there.
+    pub exits: Vec<(Target, State)>,
+    /// Words that are loaded from the text.
+    pub literals: Vec<u64>,
+    /// Where its jump tables lie: first address, one past the last.
+    pub tables: Vec<(u64, u64)>,
+    /// Addresses of code that it computes.
+    pub addresses: Vec<u64>,
+    /// It uses what a register that calls preserve held before, or its caller's frame: it is no function.
+    pub alien: bool,
+    /// Something in it could not be followed or is not code.
+    pub doubtful: bool,
+    /// No path returns or leaves.
+    pub endless: bool,
+    /// The stack pointer moves somewhere.
+    pub framed: bool,
+    /// Where it returns or leaves, the stack pointer is where it was at the start.
+    pub clean: bool,
+    /// The first that it does with the stack pointer is to make room.
+    pub deepens: bool,
+    /// How far above where it was at the start the stack pointer is where it jumps away, with another return address in
+    /// the link register.
+    pub above: Option<i32>,
+    /// Where it jumps away, its return address is in the link register.
+    pub relinks: bool,
+}
+
+/// One instruction, or a run of instructions of which the same is known.
+#[derive(Debug)]
+pub enum Shown {
+    /// First address, one past the last, number of the rule.
+    Run(u64, u64, u32),
+    /// Address, length, and everything known there.
+    State(u64, u8, Box<State>),
+}
+
+/// Receives the state at every instruction, block by block. Returns what the function is to keep of it.
+pub(in crate::code) trait Show {
+    /// A new instruction; `last` is what the one before it gave.
+    fn show(
+        &mut self,
+        svma: u64,
+        len: u8,
+        state: &mut State,
+        last: Option<&mut Shown>,
+    ) -> Option<Shown>;
+}

@@ -1,0 +1,195 @@
+//! Hand-written code, byte by byte: frames that no compiler makes.
+
+use unspool_image::Arch;
+
+use super::super::effect::Target;
+use super::super::flow::{Engine, Shown};
+use super::super::listing::Listing;
+use super::super::machine::machine;
+use super::super::state::State;
+use super::super::text::Text;
+use super::super::{instruction_len, lazy, sparing};
+use super::{States, a32, rows, rules, x86};
+use crate::expression::evaluate;
+use crate::memory::SnapshotMemory;
+use crate::registers::RegisterFile;
+use crate::rule::{Cfa, Expression, Place};
+
+/// `__memcpy_neon`: the stack pointer behind `popcc` depends on the carry flag until `bcc` is past.
+#[test]
+fn a_conditional_pop() {
+    // e52d8004 push {r8}; e2522040 subs r2, r2, #64; 349d8004 popcc {r8}; 3a000000 bcc +0; e49d8004 pop {r8}; e12fff1e bx lr
+    let function = a32(&[
+        0xe52d_8004,
+        0xe252_2040,
+        0x349d_8004,
+        0x3a00_0001,
+        0xe49d_8004,
+        0xe12f_ff1e,
+        0xe12f_ff1e,
+    ]);
+    let same = |offset| Some((offset, Place::Same));
+    let sp = [same(0), same(4), same(4), None, same(4), same(0), same(0)];
+    assert_eq!(rows(&function), sp);
+    let mut expression = Vec::new();
+    for shown in &function.shown {
+        if let Shown::State(12, _, state) = shown {
+            let rule = state.rule(&mut Vec::new(), &mut |bytes| {
+                expression = bytes.to_vec();
+                Expression(0)
+            });
+            assert_eq!(rule, Some((Cfa::Expression(Expression(0)), Place::Same)));
+        }
+    }
+    for (cpsr, cfa) in [(0x2000_0010, 0x1004), (0xd000_0010, 0x1000)] {
+        let registers = RegisterFile::new(Arch::Arm, |name| match name {
+            "sp" => Some(0x1000),
+            "cpsr" => Some(cpsr),
+            _ => None,
+        });
+        let found = evaluate(&expression, None, &registers, &mut SnapshotMemory::new());
+        assert_eq!(found, Some(cfa), "{cpsr:x}");
+    }
+}
+
+/// glibc's `_dl_runtime_resolve`, which the PLT's first entry jumps to with the return address on the stack.
+#[test]
+fn a_resolver() {
+    // e92d001f push {r0-r4}; e51e0004 ldr r0, [lr, #-4]; ebfffffe bl .; e1a0c000 mov ip, r0;
+    // e8bd401f pop {r0-r4, lr}; e12fff1c bx ip
+    let words = [
+        0xe92d_001fu32,
+        0xe51e_0004,
+        0xebff_fffe,
+        0xe1a0_c000,
+        0xe8bd_401f,
+        0xe12f_ff1c,
+    ];
+    let function = a32(&words);
+    let machine = machine(Arch::Arm).expect("ARM");
+    let entries = lazy::entries(machine, &function);
+    assert_eq!(entries.len(), 1);
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let text = Text::of_bytes(machine, &bytes);
+    let start = Target {
+        svma: 0,
+        thumb: false,
+    };
+    let mut engine = Engine::new(&text, Listing::default());
+    let function = engine.follow(start, 24, &entries[0], true, &mut States);
+    assert!(lazy::is_one(&function));
+    let saved = |offset| Some((offset, Place::AtCfa(-4)));
+    let expected = [saved(4), saved(24), saved(24), saved(24), saved(24)];
+    assert_eq!(rows(&function)[..5], expected);
+    assert_eq!(rows(&function)[5], Some((0, Place::Same)));
+}
+
+/// A function that pops what it has pushed, and the tail of another: neither is a resolver.
+#[test]
+fn no_resolver() {
+    let machine = machine(Arch::Arm).expect("ARM");
+    // e92d4010 push {r4, lr}; e8bd4010 pop {r4, lr}; e12fff13 bx r3
+    let tail_call = a32(&[0xe92d_4010, 0xe8bd_4010, 0xe12f_ff13]);
+    assert!(lazy::entries(machine, &tail_call).is_empty());
+    // e28dd008 add sp, sp, #8; e8bd4010 pop {r4, lr}; e12fff13 bx r3
+    let tail = a32(&[0xe28d_d008, 0xe8bd_4010, 0xe12f_ff13]);
+    assert!(lazy::entries(machine, &tail).is_empty());
+}
+
+/// OpenSSL's SHA for AVX2: the caller's stack pointer is kept at the bottom of an aligned frame, a loop moves the
+/// frame down and takes it along, and a loop around it takes the frame back up.
+#[test]
+fn a_frame_that_loops_move() {
+    let code = [
+        &[0x48, 0x89, 0xe0][..],                           //  0 mov rax, rsp
+        &[0x48, 0x83, 0xec, 0x40],                         //  3 sub rsp, 0x40
+        &[0x48, 0x83, 0xe4, 0xc0],                         //  7 and rsp, -0x40
+        &[0x48, 0x89, 0x44, 0x24, 0x38],                   // 11 mov [rsp+0x38], rax
+        &[0x31, 0xc0],                                     // 16 xor eax, eax
+        &[0x48, 0x8b, 0x74, 0x24, 0x38],                   // 18 mov rsi, [rsp+0x38]
+        &[0x48, 0x89, 0x74, 0x24, 0xf8],                   // 23 mov [rsp-8], rsi
+        &[0x31, 0xf6],                                     // 28 xor esi, esi
+        &[0x48, 0x8d, 0x64, 0x24, 0xc0],                   // 30 lea rsp, [rsp-0x40]
+        &[0xff, 0x74, 0x24, 0x38],                         // 35 push [rsp+0x38]
+        &[0x48, 0x8d, 0x64, 0x24, 0x08],                   // 39 lea rsp, [rsp+8]
+        &[0x75, 0xf0],                                     // 44 jne 30
+        &[0x48, 0x8d, 0xa4, 0x24, 0x00, 0x02, 0x00, 0x00], // 46 lea rsp, [rsp+0x200]
+        &[0x75, 0xda],                                     // 54 jne 18
+    ]
+    .concat();
+    let function = x86(&code);
+    let memory = Some((Cfa::Expression(Expression(0)), Place::AtCfa(-8)));
+    let by = |register, offset| Some((Cfa::Register { register, offset }, Place::AtCfa(-8)));
+    let expected = [
+        by(7, 8),
+        by(7, 8),
+        by(7, 0x48),
+        by(0, 8),
+        by(0, 8),
+        memory,
+        by(4, 8),
+        by(4, 8),
+        memory,
+        memory,
+        memory,
+        memory,
+        memory,
+    ];
+    assert_eq!(rules(&function)[..13], expected);
+}
+
+/// OpenSSL's AES: the stack pointer is exchanged with an aligned address below it.
+#[test]
+fn an_exchanged_stack_pointer() {
+    // 4c 8d 7c 24 80 lea r15, [rsp-0x80]; 49 83 e7 c0 and r15, -0x40; 4c 87 fc xchg rsp, r15;
+    // 4c 89 7c 24 10 mov [rsp+0x10], r15; 45 31 ff xor r15d, r15d; 90 nop
+    let function = x86(&[
+        0x4c, 0x8d, 0x7c, 0x24, 0x80, 0x49, 0x83, 0xe7, 0xc0, 0x4c, 0x87, 0xfc, 0x4c, 0x89, 0x7c,
+        0x24, 0x10, 0x45, 0x31, 0xff, 0x90,
+    ]);
+    let by = |register, offset| Some((Cfa::Register { register, offset }, Place::AtCfa(-8)));
+    let memory = Some((Cfa::Expression(Expression(0)), Place::AtCfa(-8)));
+    let expected = [by(7, 8), by(7, 8), by(7, 8), by(15, 8), by(15, 8), memory];
+    assert_eq!(rules(&function), expected);
+}
+
+/// A frame known by a register that calls may overwrite, and a call that does not.
+#[test]
+fn a_call_that_spares_registers() {
+    // 0: 31 c0 xor eax, eax; c3 ret;  3: 4c 8d 1c 24 lea r11, [rsp]; 48 83 e4 f0 and rsp, -16; e8 f0 ff ff ff call 0;
+    // 49 8d 23 lea rsp, [r11]; c3 ret
+    let code = [
+        0x31, 0xc0, 0xc3, 0x4c, 0x8d, 0x1c, 0x24, 0x48, 0x83, 0xe4, 0xf0, 0xe8, 0xf0, 0xff, 0xff,
+        0xff, 0x49, 0x8d, 0x23, 0xc3,
+    ];
+    let machine = machine(Arch::X86_64).expect("x86-64");
+    let mut text = Text::of_bytes(machine, &code);
+    let at = |svma| Target { svma, thumb: false };
+    let entry = State::entry(machine);
+    let follow = |text: &Text<'_>, from, end| {
+        Engine::new(text, Listing::default()).follow(at(from), end, &entry, true, &mut States)
+    };
+    let before = follow(&text, 3, 20);
+    assert_eq!(before.fragile, [at(0)]);
+    // Where it returned, nothing would be known.
+    assert_eq!(rules(&before).len(), 3);
+    let leaf = follow(&text, 0, 3);
+    let spared = sparing::spared(&text, &leaf);
+    assert_eq!(spared & 0xffff, 0xfffe);
+    text.sparing.insert(0, spared);
+    let by_r11 = Cfa::Register {
+        register: 11,
+        offset: 8,
+    };
+    let behind = rules(&follow(&text, 3, 20))[3];
+    assert_eq!(behind, Some((by_r11, Place::AtCfa(-8))));
+}
+
+/// AMD's XOP instructions begin with a byte that is `pop` otherwise.
+#[test]
+fn xop_is_not_pop() {
+    // vprotd xmm0, xmm0, 16; pop [rax]
+    let len = |bytes: &[u8]| instruction_len(Arch::X86_64, bytes, false);
+    assert_eq!(len(&[0x8f, 0xe8, 0x78, 0xc2, 0xc0, 0x10, 0x90]), Some(6));
+    assert_eq!(len(&[0x8f, 0x00, 0x90]), Some(2));
+}
