@@ -44,6 +44,13 @@ pub enum Effect {
         /// The upper half.
         value: u16,
     },
+    /// The lowest byte of `to` is set to `value`.
+    Low {
+        /// Destination.
+        to: u8,
+        /// The lowest byte.
+        value: u8,
+    },
     /// `to = *(word at svma)`
     Literal {
         /// Destination.
@@ -125,6 +132,7 @@ impl Effect {
             | Effect::AddRegister { to, .. }
             | Effect::Constant { to, .. }
             | Effect::High { to, .. }
+            | Effect::Low { to, .. }
             | Effect::Literal { to, .. }
             | Effect::Align { to, .. }
             | Effect::Indexed { to, .. } => 1u32.checked_shl(to.into()).unwrap_or(0),

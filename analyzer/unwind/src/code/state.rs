@@ -258,6 +258,13 @@ impl State {
                 };
                 self.set(to, value);
             }
+            Effect::Low { to, value } => {
+                let value = match self.register(to) {
+                    Value::Constant(rest) => Value::Constant(rest & !0xff | u32::from(value)),
+                    _ => Value::Unknown,
+                };
+                self.set(to, value);
+            }
             Effect::Literal { to, svma } => {
                 let word = context.text.word(svma);
                 self.set(to, word.map_or(Value::Unknown, Value::Constant));

@@ -228,7 +228,12 @@ fn primary(form: &Form, svma: u64) -> Instruction {
         0x98 | 0x9f | 0xa0 | 0xa1 | 0xd7 | 0xe4 | 0xe5 | 0xec | 0xed => writes(form, RAX),
         0x99 => writes(form, RDX),
         0x9d => new(form).effect(add(RSP, RSP, 8)),
-        0xb0..=0xb7 => new(form).clobber(1 << form.byte(op & 7 | form.rex_b << 3)),
+        // ah, ch, dh, bh
+        0xb4..=0xb7 if !form.has_rex => new(form).clobber(1 << form.byte(op & 7)),
+        0xb0..=0xb7 => new(form).effect(Effect::Low {
+            to: NUMBERS[usize::from(op & 7 | form.rex_b << 3)],
+            value: form.immediate as u8,
+        }),
         0xb8..=0xbf => {
             let to = NUMBERS[usize::from(op & 7 | form.rex_b << 3)];
             let value = form.immediate;

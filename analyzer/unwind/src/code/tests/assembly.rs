@@ -193,3 +193,26 @@ fn xop_is_not_pop() {
     assert_eq!(len(&[0x8f, 0xe8, 0x78, 0xc2, 0xc0, 0x10, 0x90]), Some(6));
     assert_eq!(len(&[0x8f, 0x00, 0x90]), Some(2));
 }
+
+/// musl's `clone`: the child has no caller, the parent has.
+#[test]
+fn a_child_of_clone() {
+    // 31 c0 xor eax, eax; b0 38 mov al, 56; 0f 05 syscall; 85 c0 test eax, eax; 75 06 jne +6;
+    // 31 ed xor ebp, ebp; 41 ff d1 call r9; f4 hlt; c3 ret
+    let function = x86(&[
+        0x31, 0xc0, 0xb0, 0x38, 0x0f, 0x05, 0x85, 0xc0, 0x75, 0x06, 0x31, 0xed, 0x41, 0xff, 0xd1,
+        0xf4, 0xc3,
+    ]);
+    let called = Some((
+        Cfa::Register {
+            register: 7,
+            offset: 8,
+        },
+        Place::AtCfa(-8),
+    ));
+    let child = Some((Cfa::Unknown, Place::Undefined));
+    let rules = rules(&function);
+    assert_eq!(rules[..5], [called; 5]);
+    assert_eq!(rules[5..7], [child; 2]);
+    assert_eq!(rules.last(), Some(&called));
+}
