@@ -111,6 +111,9 @@ impl Process {
     /// The thread that stopped.
     fn run(&mut self, time: Duration) -> u64 {
         self.server.send("c");
+        // A signal goes to any thread. One that came before this was read would stop another thread, which would read it
+        // and go on, and nobody would listen any more.
+        self.server.taken();
         std::thread::sleep(time);
         // qemu's user mode hears nothing while the program runs. A signal stops it, and the program never sees it;
         // one that a thread takes while it is being made is lost.
@@ -181,6 +184,11 @@ impl Server {
         let sum = packet.bytes().fold(0u8, u8::wrapping_add);
         let text = format!("${packet}#{sum:02x}");
         self.0.get_mut().write_all(text.as_bytes()).expect("write");
+    }
+
+    /// Wait until the last packet was read.
+    fn taken(&mut self) {
+        self.0.read_until(b'+', &mut Vec::new()).expect("read");
     }
 
     /// `None`: nothing came for a while.
