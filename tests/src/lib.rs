@@ -5,6 +5,7 @@
 pub mod backtrace;
 pub mod board;
 pub mod build;
+pub mod crowd;
 pub mod elf;
 pub mod memo;
 pub mod process;

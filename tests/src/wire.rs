@@ -33,6 +33,23 @@ impl Wire<TcpStream> {
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         Self::hello(stream)
     }
+
+    /// Connects as an observer.
+    pub fn observe(port: u16) -> Result<Self> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let mut wire = Self {
+            stream,
+            buffer: Vec::new(),
+        };
+        let features = wire.ask("qSupported:multiprocess+;UnspoolObserve+")?;
+        ensure!(features.contains("UnspoolObserve+"), "{features}");
+        let answer = wire.ask("QStartNoAckMode")?;
+        ensure!(answer == "OK", "QStartNoAckMode: {answer}");
+        wire.stream.write_all(b"+")?;
+        Ok(wire)
+    }
 }
 
 impl<S: Read + Write> Wire<S> {
@@ -43,6 +60,7 @@ impl<S: Read + Write> Wire<S> {
             buffer: Vec::new(),
         };
         wire.ask("qSupported:multiprocess+;swbreak+;no-resumed+")?;
+        wire.stream.write_all(b"+")?;
         let answer = wire.ask("QStartNoAckMode")?;
         ensure!(answer == "OK", "QStartNoAckMode: {answer}");
         wire.stream.write_all(b"+")?;
@@ -72,7 +90,11 @@ impl<S: Read + Write> Wire<S> {
     pub fn receive(&mut self) -> Result<String> {
         loop {
             let start = self.buffer.iter().position(|byte| *byte == b'$');
-            let end = self.buffer.iter().position(|byte| *byte == b'#');
+            // What comes before it may be a notification.
+            let end = start.and_then(|start| {
+                let end = self.buffer[start..].iter().position(|byte| *byte == b'#');
+                end.map(|end| start + end)
+            });
             if let (Some(start), Some(end)) = (start, end)
                 && self.buffer.len() >= end + 3
             {
@@ -80,13 +102,42 @@ impl<S: Read + Write> Wire<S> {
                 self.buffer.drain(..end + 3);
                 return Ok(body);
             }
-            let mut chunk = [0; 65536];
-            let got = self.stream.read(&mut chunk)?;
-            if got == 0 {
-                bail!("the server is gone");
-            }
-            self.buffer.extend_from_slice(&chunk[..got]);
+            self.fill()?;
         }
+    }
+
+    /// Sends a packet and returns the answer's body as it came.
+    pub fn ask_bytes(&mut self, body: &str) -> Result<Vec<u8>> {
+        self.send(body)?;
+        loop {
+            let start = self
+                .buffer
+                .iter()
+                .position(|byte| matches!(byte, b'$' | b'%'));
+            let end = self.buffer.iter().position(|byte| *byte == b'#');
+            if let (Some(start), Some(end)) = (start, end)
+                && self.buffer.len() >= end + 3
+            {
+                let notice = self.buffer[start] == b'%';
+                let body = self.buffer[start + 1..end].to_vec();
+                self.buffer.drain(..end + 3);
+                if !notice {
+                    return Ok(body);
+                }
+                continue;
+            }
+            self.fill()?;
+        }
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        let mut chunk = [0; 65536];
+        let got = self.stream.read(&mut chunk)?;
+        if got == 0 {
+            bail!("the server is gone");
+        }
+        self.buffer.extend_from_slice(&chunk[..got]);
+        Ok(())
     }
 
     /// Resumes by this packet; the stop that follows, or the text of an end (`W...`).

@@ -183,7 +183,9 @@ impl Buffer {
     }
 
     /// Adds a frame; `false`: there is no room.
-    pub(crate) fn add(&mut self, frame: Frame) -> bool {
+    pub(crate) fn add(&mut self, mut frame: Frame) -> bool {
+        // It grew as it was filled; what it holds is what counts.
+        frame.blocks.shrink_to_fit();
         let size = frame.size();
         if size > self.size {
             return false;

@@ -82,25 +82,32 @@ impl Client {
         threads: &[ThreadId],
         length: usize,
     ) -> Result<Vec<ThreadStack>, Error> {
+        // As many as one reply has room for, whatever the bytes are; then nothing need be asked again.
+        let each = 12 + self.description.size() + length;
+        let at_once = (self.features.packet_size() / 2 / each).clamp(1, AT_ONCE);
         let mut all = Vec::with_capacity(threads.len());
         let mut rest = threads;
         while !rest.is_empty() {
-            let asked = &rest[..rest.len().min(AT_ONCE)];
-            let mut packet = format!("qUnspoolStacks:{length:x}");
-            for thread in asked {
-                packet.push_str(&format!(";{:x}", thread.tid));
+            let groups = rest.chunks(at_once).take(WINDOW);
+            let packets: Vec<Vec<u8>> = groups.clone().map(|some| request(some, length)).collect();
+            let replies = self.requests(&packets)?;
+            for (asked, reply) in groups.zip(&replies) {
+                let malformed = || reply.malformed("`b` and threads, each whole");
+                let (b'b', bytes) = reply.binary("`b` and escaped data")? else {
+                    return Err(malformed());
+                };
+                let got = decode(asked, &bytes).ok_or_else(malformed)?;
+                if got.is_empty() {
+                    return Err(malformed());
+                }
+                let whole = got.len() == asked.len();
+                rest = rest.get(got.len()..).unwrap_or_default();
+                all.extend(got);
+                if !whole {
+                    // What comes behind is asked for again, in its order.
+                    break;
+                }
             }
-            let reply = self.request(packet)?;
-            let malformed = || reply.malformed("`b` and threads, each whole");
-            let (b'b', bytes) = reply.binary("`b` and escaped data")? else {
-                return Err(malformed());
-            };
-            let got = decode(asked, &bytes).ok_or_else(malformed)?;
-            if got.is_empty() {
-                return Err(malformed());
-            }
-            rest = &rest[got.len()..];
-            all.extend(got);
         }
         Ok(all)
     }
@@ -119,8 +126,18 @@ impl Client {
     }
 }
 
-/// As many threads as one reply may have room for.
+/// As many threads as one request may name.
 const AT_ONCE: usize = 256;
+/// How many requests are sent before the first reply is read.
+const WINDOW: usize = 64;
+
+fn request(threads: &[ThreadId], length: usize) -> Vec<u8> {
+    let mut packet = format!("qUnspoolStacks:{length:x}");
+    for thread in threads {
+        packet.push_str(&format!(";{:x}", thread.tid));
+    }
+    packet.into_bytes()
+}
 
 /// A reply's threads, which are the first of those that were asked for.
 fn decode(asked: &[ThreadId], bytes: &[u8]) -> Option<Vec<ThreadStack>> {

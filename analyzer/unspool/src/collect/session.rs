@@ -1,6 +1,7 @@
 //! A connected target: the client, the target's conventions, and what is known of its process.
 
 use std::fs;
+use std::io::Read;
 use std::time::Duration;
 
 use unspool_capture::{self as capture, Document, Header, RegisterLayout};
@@ -197,7 +198,10 @@ impl Session {
     /// A thread's name from `/proc`; works while the program runs.
     pub(super) fn local_thread_name(&self, tid: u64) -> Option<String> {
         let path = format!("/proc/{}/task/{tid}/comm", self.pid?);
-        let name = fs::read_to_string(path).ok()?;
+        // One read: the kernel's names have 15 bytes, and there may be thousands of threads.
+        let mut bytes = [0; 64];
+        let count = fs::File::open(path).ok()?.read(&mut bytes).ok()?;
+        let name = String::from_utf8_lossy(bytes.get(..count)?);
         Some(name.trim_end_matches('\n').to_owned())
     }
 

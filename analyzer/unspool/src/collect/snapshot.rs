@@ -18,7 +18,7 @@ use super::{Error, Options};
 /// Threads whose registers and first stack bytes are asked for at once.
 const BATCH: usize = 64;
 /// How much of each stack is noted at first: the whole of most.
-const NOTED: usize = 8 * 1024;
+const NOTED: usize = 3 * 1024;
 /// How much of those is noted that are longer.
 const LONG: usize = 64 * 1024;
 
