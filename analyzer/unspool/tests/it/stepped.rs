@@ -3,7 +3,7 @@
 //!
 //! Compared are the first stops of a program, in start code and the dynamic linker, and those from the first of `main`
 //! on, most of them in the C library; what is between is only stepped through. `UNSPOOL_STOPS=N`: the first N stops
-//! instead, without a gap; of some programs, a fifth.
+//! instead, without a gap.
 //! `UNSPOOL_STEPPED_GDB=N` asks gdb at every Nth stop, too, and prints how it fares.
 
 mod gdb;
@@ -39,7 +39,7 @@ impl Plan {
     fn of(fewer: usize) -> Plan {
         match number("UNSPOOL_STOPS") {
             Some(stops) => Plan {
-                first: stops / fewer,
+                first: stops,
                 from_main: 0,
             },
             None => Plan {
@@ -54,7 +54,7 @@ impl Plan {
     }
 }
 
-/// Flags of the programs, and by how much fewer stops are compared.
+/// Flags of the programs, and by how much fewer of the first stops are compared.
 const PROGRAMS: [(&[&str], usize); 8] = [
     (&["-marm", "-O2", "-static"], 1),
     (&["-mthumb", "-O2", "-static"], 1),
