@@ -1,6 +1,6 @@
 //! The GDB remote protocol server that runs beside the program on the target.
 //!
-//! From the outside in: [`cli`] reads the command line, [`comm`] opens the connection, [`server`] waits for
+//! From the outside in: [`cli`] reads the command line, [`guardian`] makes our death harmless, [`comm`] opens the connection, [`server`] waits for
 //! clients and for the program, [`session`] talks to one client, [`tracee`] is the program, [`probe`] what is
 //! planted in it, [`arch`] the machine, [`sys`] the kernel. Each knows only those to its right.
 
@@ -17,6 +17,7 @@ mod arch;
 mod cli;
 mod client;
 mod comm;
+mod guardian;
 mod probe;
 mod server;
 mod session;
@@ -42,9 +43,13 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             println!("{NAME} {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
-        Ok(cli::Command::Serve(options)) => match server::serve(options) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error),
+        Ok(cli::Command::Serve(options)) => match guardian::split() {
+            Ok(None) => match server::serve(options) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => fail(&error),
+            },
+            Ok(Some(code)) => code,
+            Err(errno) => fail(&server::ServeError::System(errno)),
         },
         Err(error) => fail(&error),
     }

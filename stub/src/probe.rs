@@ -1,6 +1,6 @@
 //! What is planted in the program beside a client's breakpoints, and what it yields.
 //!
-//! A [`patch`] is bytes of ours where the program had others. [`slots`] are patches in bytes that nothing uses
+//! A [`patch`] is bytes of ours where the program had others, and those that are traps stand in a [`journal`]. [`slots`] are patches in bytes that nothing uses
 //! ([`caves`]): there an instruction runs whose place a trap has taken, so that the trap can stay. A [`trace`] is what
 //! gdb calls an experiment: [`tracepoint`]s, [`variable`]s, the [`buffer`] that hits are noted in, with [`agent`]
 //! expressions to say what and when, and a [`budget`] of what it may cost. Nothing here knows of threads or clients.
@@ -9,6 +9,7 @@ mod agent;
 pub(crate) mod budget;
 pub(crate) mod buffer;
 mod caves;
+pub(crate) mod journal;
 pub(crate) mod patch;
 pub(crate) mod slots;
 pub(crate) mod trace;

@@ -10,6 +10,7 @@ pub(crate) mod launch;
 pub(crate) mod memory;
 pub(crate) mod ptrace;
 pub(crate) mod signals;
+pub(crate) mod twin;
 pub(crate) mod wait;
 
 use std::fmt;

@@ -10,6 +10,7 @@ mod stub {
     pub mod gdb;
     pub mod programs;
     pub mod server;
+    pub mod spinning;
 
     mod attaching;
     mod bad_input;
@@ -19,6 +20,7 @@ mod stub {
     mod clients;
     mod debugger;
     mod doors;
+    mod killed;
     mod packets;
     mod registers;
     mod signals;

@@ -158,21 +158,40 @@ fn fill(client: &mut Wire<TcpStream>, pid: u32) -> Result<()> {
 
 /// Private memory, and how much of it was written to, in KB.
 fn memory(served: &Served) -> Result<(u64, u64)> {
-    let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", served.server.0.id()))?;
-    let field = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok())
-            .unwrap_or(0)
-    };
-    let dirty = field("Private_Dirty:");
-    Ok((dirty + field("Private_Clean:"), dirty))
+    let (mut private, mut dirty) = (0, 0);
+    for pid in processes(served) {
+        let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok())
+                .unwrap_or(0)
+        };
+        dirty += field("Private_Dirty:");
+        private += field("Private_Dirty:") + field("Private_Clean:");
+    }
+    Ok((private, dirty))
+}
+
+/// The server, and its tracing half where it has one.
+fn processes(served: &Served) -> Vec<u32> {
+    let pid = served.server.0.id();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let children = children.unwrap_or_default();
+    let tracer = children.split_whitespace().filter_map(|child| {
+        let name = fs::read_to_string(format!("/proc/{child}/comm")).ok()?;
+        child.parse().ok().filter(|_| name == "unspool-tracer\n")
+    });
+    std::iter::once(pid).chain(tracer).collect()
 }
 
 /// Processor time that passes while nothing happens, in microseconds.
 fn idle(served: &Served) -> Result<u64> {
     let spent = || -> Result<u64> {
-        let text = fs::read_to_string(format!("/proc/{}/schedstat", served.server.0.id()))?;
-        let nanoseconds: u64 = text.split(' ').next().unwrap_or_default().parse()?;
+        let mut nanoseconds = 0;
+        for pid in processes(served) {
+            let text = fs::read_to_string(format!("/proc/{pid}/schedstat"))?;
+            nanoseconds += text.split(' ').next().unwrap_or_default().parse::<u64>()?;
+        }
         Ok(nanoseconds / 1000)
     };
     let before = spent()?;

@@ -28,11 +28,20 @@ impl Share {
 
     /// Reads `5%` or `0.5%`: more than nothing, and at most one processor.
     pub(crate) fn parse(text: &str) -> Option<Share> {
-        let percent: f64 = text.strip_suffix('%')?.trim().parse().ok()?;
-        let millionths = percent * 10_000.0;
-        (1.0..=1_000_000.0)
+        // Floating-point numbers would cost the stub 20 KB.
+        let (whole, part) = match text.strip_suffix('%')?.split_once('.') {
+            Some((whole, part)) => (whole, format!("{part:0<4}")),
+            None => (text.strip_suffix('%')?, "0000".to_owned()),
+        };
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if part.len() > 4 || !digits(&part) || !digits(whole) {
+            return None;
+        }
+        let whole: u32 = whole.parse().ok()?;
+        let millionths = whole.checked_mul(10_000)? + part.parse::<u32>().ok()?;
+        (1..=1_000_000)
             .contains(&millionths)
-            .then_some(Share(millionths as u32))
+            .then_some(Share(millionths))
     }
 
     /// In hundredths of a percent.
@@ -342,7 +351,10 @@ mod tests {
     fn shares() {
         assert_eq!(Share::parse("5%"), Some(Share::USUAL));
         assert_eq!(Share::parse("0.5%"), Some(Share(5000)));
-        for nonsense in ["5", "0%", "-1%", "101%", "x%", "nan%", ""] {
+        assert_eq!(Share::parse("100%"), Some(Share(1_000_000)));
+        for nonsense in [
+            "5", "0%", "-1%", "101%", "x%", "nan%", "", "+5%", "1.%x", "9999999%",
+        ] {
             assert_eq!(Share::parse(nonsense), None, "{nonsense}");
         }
     }

@@ -14,16 +14,21 @@ pub(crate) struct Patch {
 impl Patch {
     /// Writes `ours` at an address.
     pub(crate) fn place(memory: &Memory, at: u64, ours: Vec<u8>) -> Result<Patch, Errno> {
+        let patch = Patch::plan(memory, at, ours)?;
+        memory.write_code(at, &patch.ours)?;
+        Ok(patch)
+    }
+
+    /// What is to be [`planted`](Self::replant) at an address.
+    pub(crate) fn plan(memory: &Memory, at: u64, ours: Vec<u8>) -> Result<Patch, Errno> {
         let mut original = vec![0; ours.len()];
         if memory.read(at, &mut original)? < ours.len() {
             return Err(Errno::EIO);
         }
-        memory.write_code(at, &ours)?;
         Ok(Patch { ours, original })
     }
 
     /// As if `original` had been found.
-    #[cfg(test)]
     pub(crate) fn over(original: &[u8], ours: &[u8]) -> Patch {
         Patch {
             ours: ours.to_vec(),
@@ -31,8 +36,12 @@ impl Patch {
         }
     }
 
+    /// Our bytes.
+    pub(crate) fn ours(&self) -> &[u8] {
+        &self.ours
+    }
+
     /// The program's bytes.
-    #[cfg(test)]
     pub(crate) fn original(&self) -> &[u8] {
         &self.original
     }
@@ -50,9 +59,9 @@ impl Patch {
         }
     }
 
-    /// The inverse of [`lift`](Self::lift). The page may be gone, and the program with it: then there is nothing to patch.
-    pub(crate) fn replant(&self, memory: &Memory, at: u64) {
-        let _ = memory.write_code(at, &self.ours);
+    /// The inverse of [`lift`](Self::lift). It fails where the page is gone, and what is to be patched with it.
+    pub(crate) fn replant(&self, memory: &Memory, at: u64) -> Result<(), Errno> {
+        memory.write_code(at, &self.ours)
     }
 
     /// Shows the program's bytes in `bytes`, read from `address`, where ours stand from `at` on.

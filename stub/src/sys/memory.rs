@@ -33,6 +33,11 @@ impl Memory {
         Ok(Memory { process, file })
     }
 
+    /// Whose it is.
+    pub(crate) fn process(&self) -> Tid {
+        self.process
+    }
+
     /// Reads up to the first address that is not readable; zero bytes is an error.
     pub(crate) fn read(&self, address: u64, into: &mut [u8]) -> Result<usize, Errno> {
         if into.is_empty() {

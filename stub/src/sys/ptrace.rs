@@ -19,8 +19,11 @@ pub(crate) const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACEEXEC
     | libc::PTRACE_O_TRACEEXIT;
 
-/// In addition, for programs that we start: they are killed if we die unawares.
+/// In addition, for programs that we start, until they are resumed: they are killed if we die unawares.
 pub(crate) const KILL_WITH_US: i32 = libc::PTRACE_O_EXITKILL;
+
+/// For a process that is only to be held back when it ends.
+pub(crate) const UNTIL_EXIT: i32 = libc::PTRACE_O_TRACEEXIT;
 
 /// The bytes of a `siginfo_t`.
 pub(crate) const SIGINFO_SIZE: usize = size_of::<libc::siginfo_t>();
@@ -83,6 +86,11 @@ fn request(what: libc::c_uint, tid: Tid, address: usize, data: usize) -> Result<
 /// Starts tracing a thread without stopping it.
 pub(crate) fn seize(tid: Tid, options: i32) -> Result<(), Errno> {
     request(libc::PTRACE_SEIZE, tid, 0, options as usize)
+}
+
+/// Changes the options of a stopped thread.
+pub(crate) fn set_options(tid: Tid, options: i32) -> Result<(), Errno> {
+    request(libc::PTRACE_SETOPTIONS, tid, 0, options as usize)
 }
 
 /// Asks a running thread to stop; it answers with an event stop.

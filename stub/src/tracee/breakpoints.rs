@@ -10,6 +10,7 @@ use std::collections::btree_map::Entry;
 use nix::errno::Errno;
 
 use crate::arch;
+use crate::probe::journal::Journal;
 use crate::probe::patch::Patch;
 use crate::sys::memory::Memory;
 
@@ -19,6 +20,7 @@ pub(crate) struct Breakpoints {
     traps: BTreeMap<u64, Trap>,
     /// How often traps are planted for a step.
     steps: u32,
+    journal: Journal,
 }
 
 struct Trap {
@@ -71,16 +73,22 @@ impl Breakpoints {
         let stale = |trap: &Trap| trap.steps == 0 && !trap.paused && !trap.patch.stands(memory, at);
         if self.traps.get(&at).is_some_and(stale) {
             self.traps.remove(&at);
+            self.journal.erase(at);
         }
         let entry = match self.traps.entry(at) {
             Entry::Occupied(mut entry) => {
-                entry.get_mut().come_back(memory, at)?;
+                entry.get_mut().come_back(memory, at, &mut self.journal)?;
                 return Ok(entry.into_mut());
             }
             Entry::Vacant(entry) => entry,
         };
+        let patch = Patch::plan(memory, at, code.to_vec())?;
+        self.journal.note(memory.process(), at, &patch);
+        patch
+            .replant(memory, at)
+            .inspect_err(|_| self.journal.erase(at))?;
         Ok(entry.insert(Trap {
-            patch: Patch::place(memory, at, code.to_vec())?,
+            patch,
             kind,
             planted: false,
             probed: false,
@@ -105,16 +113,17 @@ impl Breakpoints {
         };
         Breakpoints {
             traps: planted.map(copy).collect(),
-            steps: 0,
+            ..Breakpoints::default()
         }
     }
 
     /// Takes the client's traps to be those that another process has left in this memory.
-    pub(crate) fn inherit(&mut self, left: Breakpoints) {
+    pub(crate) fn inherit(&mut self, left: Breakpoints, memory: &Memory) {
         for trap in self.traps.values_mut() {
             trap.planted = false;
         }
         for (at, trap) in left.traps {
+            self.journal.note(memory.process(), at, &trap.patch);
             self.traps.entry(at).or_insert(trap).planted = true;
         }
         self.traps
@@ -174,7 +183,7 @@ impl Breakpoints {
     pub(crate) fn resume_probe(&mut self, memory: &Memory, at: u64) {
         if let Some(trap) = self.traps.get_mut(&at) {
             // If that fails the text is gone, and with it what was probed.
-            let _ = trap.come_back(memory, at);
+            let _ = trap.come_back(memory, at, &mut self.journal);
         }
     }
 
@@ -199,6 +208,7 @@ impl Breakpoints {
             if !trap.paused {
                 trap.patch.lift(memory, at);
             }
+            self.journal.erase(at);
         }
     }
 
@@ -209,12 +219,14 @@ impl Breakpoints {
                 trap.patch.lift(memory, at);
             }
         }
+        self.journal.clear();
         self.steps = 0;
     }
 
     /// Forgets all traps: the memory they were in is gone.
     pub(crate) fn forget(&mut self) {
         self.traps.clear();
+        self.journal.clear();
         self.steps = 0;
     }
 
@@ -289,7 +301,7 @@ impl Breakpoints {
         if let Some(trap) = self.traps.get(&at)
             && !trap.paused
         {
-            trap.patch.replant(memory, at);
+            let _ = trap.patch.replant(memory, at);
         }
     }
 
@@ -310,6 +322,7 @@ impl Breakpoints {
         for (at, trap) in self.traps.range_mut(address.saturating_sub(8)..end) {
             if !trap.paused {
                 trap.patch.absorb(*at, address, bytes);
+                self.journal.renew(*at, &trap.patch);
             }
         }
     }
@@ -317,11 +330,13 @@ impl Breakpoints {
 
 impl Trap {
     /// Puts it in again, over what is there now.
-    fn come_back(&mut self, memory: &Memory, at: u64) -> Result<(), Errno> {
+    fn come_back(&mut self, memory: &Memory, at: u64, journal: &mut Journal) -> Result<(), Errno> {
         if self.paused
             && let Some(code) = arch::trap(self.kind)
         {
-            self.patch = Patch::place(memory, at, code.to_vec())?;
+            self.patch = Patch::plan(memory, at, code.to_vec())?;
+            journal.note(memory.process(), at, &self.patch);
+            self.patch.replant(memory, at)?;
             self.paused = false;
         }
         Ok(())
@@ -343,7 +358,7 @@ mod tests {
         };
         Breakpoints {
             traps: BTreeMap::from([(at, trap)]),
-            steps: 0,
+            ..Breakpoints::default()
         }
     }
 

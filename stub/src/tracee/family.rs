@@ -168,7 +168,7 @@ impl Family {
             .collect();
         for (owner, memory, mut planted) in left {
             match self.members().find(|process| process.pid() == owner) {
-                Some(owner) => owner.breakpoints.inherit(planted),
+                Some(owner) => owner.breakpoints.inherit(planted, &owner.memory),
                 None => planted.remove_all(&memory),
             }
         }

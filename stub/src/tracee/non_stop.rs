@@ -66,7 +66,7 @@ impl Process {
                 _ => {}
             }
         }
-        self.resumed = true;
+        self.let_live();
         self.take_signals();
         self.drop_stale();
         let tids: Vec<Tid> = self.threads.keys().copied().collect();

@@ -100,9 +100,19 @@ impl Process {
         if let Some(stop) = self.take_stop() {
             return Some(stop);
         }
-        self.resumed = true;
+        self.let_live();
         self.start_all();
         None
+    }
+
+    /// Once it has been resumed, a program that we started is no longer ours alone, and outlives us.
+    pub(super) fn let_live(&mut self) {
+        if !self.attached && !self.resumed {
+            for tid in self.threads.keys() {
+                let _ = ptrace::set_options(*tid, ptrace::OPTIONS);
+            }
+        }
+        self.resumed = true;
     }
 
     /// Drops what is no longer true: hits of traps that have been removed, steps nobody waits for.

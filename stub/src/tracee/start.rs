@@ -5,6 +5,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::SigSet;
@@ -18,6 +19,9 @@ use super::process::Process;
 use super::resume::Action;
 use super::thread::{At, Thread};
 use super::unclaimed::Unclaimed;
+
+/// How long another tracer may take to let go of what it has let go of in part.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why there is no program to trace. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -218,10 +222,23 @@ impl Process {
         let mut process = Process::new(tid, true, memory, unclaimed);
         process.threads.insert(tid, Thread::new(tid, Action::Hold));
         // Threads appear while we look; those made by a thread that we have come by themselves.
-        while process.seize_new_threads() {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let found = process.seize_new_threads();
             process.halt();
+            match found {
+                Found::None => break,
+                Found::Some => {}
+                // Another tracer may be about to let go, one thread after the other.
+                Found::Foreign(_) if Instant::now() < patience => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Found::Foreign(tracer) => {
+                    process.detach();
+                    return Err(Error::AlreadyTraced(pid, tracer));
+                }
+            }
         }
-        process.halt();
         match process.end {
             Some(_) => Err(Error::NoSuchProcess(pid)),
             None => {
@@ -231,22 +248,26 @@ impl Process {
         }
     }
 
-    fn seize_new_threads(&mut self) -> bool {
-        let mut found = false;
+    fn seize_new_threads(&mut self) -> Found {
+        let mut found = Found::None;
         let Ok(tasks) = std::fs::read_dir(format!("/proc/{}/task", self.pid())) else {
-            return false;
+            return found;
         };
         for task in tasks.flatten() {
             let Some(tid) = task.file_name().to_str().and_then(|n| n.parse().ok()) else {
                 continue;
             };
             let tid = Tid(tid);
-            let known = self.threads.contains_key(&tid);
-            // EPERM: it is dead, or already ours by way of its creator.
-            if !known && ptrace::seize(tid, ptrace::OPTIONS).is_ok() {
-                self.threads.insert(tid, Thread::new(tid, Action::Hold));
-                found = true;
+            if self.threads.contains_key(&tid) {
+                continue;
             }
+            if ptrace::seize(tid, ptrace::OPTIONS).is_ok() {
+                self.threads.insert(tid, Thread::new(tid, Action::Hold));
+                found = Found::Some;
+            } else if let Some(tracer) = foreign_tracer(self.pid(), tid) {
+                return Found::Foreign(tracer);
+            }
+            // Else it is dead, or already ours by way of its creator.
         }
         found
     }
@@ -258,6 +279,26 @@ impl Process {
             thread.shown_at = thread.stopped().and_then(|stopped| stopped.pc().ok());
         }
     }
+}
+
+/// What a look at a process's threads showed.
+enum Found {
+    /// All are ours.
+    None,
+    /// There were others, which now are ours.
+    Some,
+    /// There is one that another process traces.
+    Foreign(i32),
+}
+
+/// The process that traces a thread, if it is not this one.
+fn foreign_tracer(process: Tid, tid: Tid) -> Option<i32> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/task/{tid}/status")).ok()?;
+    let tracer = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"));
+    let tracer: i32 = tracer?.trim().parse().ok()?;
+    (tracer != 0 && tracer.cast_unsigned() != std::process::id()).then_some(tracer)
 }
 
 /// Finds the file for a program's name: as given if it contains a slash, else in `PATH`, else here, as

@@ -8,15 +8,16 @@ use super::packets::text_byte;
 use super::programs::{address, build};
 use super::server::{Server, eventually};
 
-struct Looping {
+/// A program that runs until it is told to end.
+pub struct Looping {
     child: Child,
     end: PathBuf,
-    tick: u64,
-    main: u64,
+    pub tick: u64,
+    pub main: u64,
 }
 
 impl Looping {
-    fn start() -> Looping {
+    pub fn start() -> Looping {
         let program = build("loop", &["-no-pie"]);
         let unique = format!(
             "end-{:?}-{}",
@@ -40,18 +41,18 @@ impl Looping {
         }
     }
 
-    fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    fn server(&self) -> (Server, Client) {
+    pub fn server(&self) -> (Server, Client) {
         let server = Server::start(&["--once", "--attach", ":0", &self.pid().to_string()]);
         let client = Client::connect(server.port);
         (server, client)
     }
 
     /// It goes on and ends as if nobody had been there.
-    fn finish(mut self) {
+    pub fn finish(mut self) {
         std::fs::write(&self.end, "").unwrap();
         let status = self.child.wait().unwrap();
         assert_eq!(status.code(), Some(7));
@@ -67,7 +68,7 @@ impl Looping {
         let _ = std::fs::remove_file(&self.end);
     }
 
-    fn untraced(&self) -> bool {
+    pub fn untraced(&self) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         status.contains("TracerPid:\t0\n")
     }

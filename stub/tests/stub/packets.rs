@@ -86,7 +86,7 @@ fn real_process_ids_and_expedited_registers() {
     let (pid, tid) = stopped(&reply);
     assert_eq!(pid, tid);
     let parent = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    assert!(parent.contains(&format!("PPid:\t{}\n", server.child.id())));
+    assert!(parent.contains(&format!("PPid:\t{}\n", server.tracer())));
     for register in ["06", "07", "10"] {
         let value = field(&reply, register).expect(&reply).to_owned();
         assert_eq!(client.ask(&format!("p{register}")), value);

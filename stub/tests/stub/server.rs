@@ -84,14 +84,36 @@ impl Server {
         self.output.take().unwrap().join().unwrap()
     }
 
+    /// The process that does the work; the one that was started guards it.
+    pub fn tracer(&self) -> u32 {
+        *children(self.child.id()).first().expect("a tracer")
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: i32) {
         send_signal(self.child.id(), signal);
     }
 }
 
+/// The processes that one has made.
+fn children(pid: u32) -> Vec<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let list = list.unwrap_or_default();
+    list.split_whitespace()
+        .map(|n| n.parse().unwrap())
+        .collect()
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
+        // What it started would go on.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            for program in children(self.child.id()).into_iter().flat_map(children) {
+                let _ = Command::new("kill")
+                    .args(["-9", &program.to_string()])
+                    .status();
+            }
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

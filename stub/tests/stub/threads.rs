@@ -256,7 +256,7 @@ fn waiting_costs_nothing() {
     client.send(b"vCont;c");
     assert!(client.silent(200));
     let switches = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id()));
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.tracer()));
         let status = status.unwrap();
         let line = status.lines().find(|l| l.starts_with("voluntary")).unwrap();
         line.to_owned()

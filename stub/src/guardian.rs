@@ -1,0 +1,117 @@
+//! What makes our own death harmless to the program: two processes.
+//!
+//! The one that was started does nothing but wait, and passes on signals and the exit code. Its child, called
+//! `unspool-tracer` in process lists, is the server and the tracer.
+//!
+//! - **The first is killed.** The kernel sends the child `SIGTERM`, and that one lets the program go in good order, as ever.
+//! - **The tracer is killed.** The first traces *it*, for one event: the kernel holds the dying process at the beginning of its exit,
+//!   while the program's threads are still under its control. A thread that runs into a trap now waits. The first takes all traps
+//!   out (`probe::journal` says where they are), then lets the tracer die, which sets all threads free.
+//!
+//! What the second cannot mend: a thread that had run into a trap, and whose stop the tracer had not yet read, is given the
+//! `SIGTRAP` when the tracer dies, and the program with it; the kernel lets nobody else take it. Slots keep their
+//! instructions, as threads may be in them: they are in bytes that nothing uses.
+
+use std::process::ExitCode;
+
+use nix::errno::Errno;
+
+use crate::probe::journal;
+use crate::sys::memory::Memory;
+use crate::sys::twin::{self, Twin};
+use crate::sys::wait::{Status, wait};
+use crate::sys::{Tid, ptrace};
+
+/// Becomes two processes. `None`: this is the tracer. Else it has ended, like this.
+pub(crate) fn split() -> Result<Option<ExitCode>, Errno> {
+    journal::open()?;
+    match twin::fork(c"unspool-tracer")? {
+        Twin::Child => Ok(None),
+        Twin::Parent(tracer) => Ok(Some(guard(tracer))),
+    }
+}
+
+/// Waits for the tracer's end.
+fn guard(tracer: Tid) -> ExitCode {
+    // Where this is forbidden the tracer's own end cannot be held back; what can be mended after it, is.
+    let _ = ptrace::seize(tracer, ptrace::UNTIL_EXIT);
+    loop {
+        while let Ok(Some((_, status))) = wait(Some(tracer), false) {
+            match status {
+                Status::Exited(code) => return ExitCode::from(code as u8),
+                Status::Killed(signal) => {
+                    mend(tracer);
+                    twin::die_by(signal);
+                }
+                Status::Exiting => {
+                    mend(tracer);
+                    let _ = ptrace::cont(tracer, 0);
+                }
+                Status::Signal(signal) => drop(ptrace::cont(tracer, signal)),
+                Status::Held(signal) if signal != libc::SIGTRAP => drop(ptrace::listen(tracer)),
+                _ => drop(ptrace::cont(tracer, 0)),
+            }
+        }
+        match twin::next_signal() {
+            Ok((libc::SIGCHLD, _)) => {}
+            // The terminal sends its keys to both of us.
+            Ok((libc::SIGINT | libc::SIGQUIT, false)) => {}
+            Ok((signal, _)) => drop(ptrace::send_signal(tracer, tracer, signal)),
+            Err(_) => return ExitCode::FAILURE,
+        }
+    }
+}
+
+/// Takes out what the tracer has left in the program, and in what the program has forked.
+fn mend(tracer: Tid) {
+    let traps = journal::read();
+    if traps.is_empty() {
+        return;
+    }
+    let mut processes: Vec<(Tid, Tid)> = traps.iter().map(|t| (t.process, t.process)).collect();
+    processes.extend(traced_by(tracer));
+    processes.sort_unstable();
+    processes.dedup();
+    for (process, thread) in processes {
+        let Ok(memory) = Memory::open(thread) else {
+            continue;
+        };
+        // A child that was just made has its parent's.
+        let known = traps.iter().any(|trap| trap.process == process);
+        for trap in &traps {
+            if trap.process == process || !known {
+                trap.patch.lift(&memory, trap.at);
+            }
+        }
+    }
+}
+
+/// The processes that the tracer traces, each with a thread that still has its memory: the first may be gone.
+fn traced_by(tracer: Tid) -> Vec<(Tid, Tid)> {
+    let line = format!("TracerPid:\t{tracer}");
+    let numbers = |directory: &str| -> Vec<i32> {
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name());
+        names
+            .filter_map(|name| name.to_str()?.parse().ok())
+            .collect()
+    };
+    let traced = |path: String| {
+        let status = std::fs::read_to_string(path).unwrap_or_default();
+        status.lines().any(|other| other == line)
+    };
+    let processes = numbers("/proc").into_iter();
+    processes
+        .filter_map(|pid| {
+            let task = |tid: &i32| traced(format!("/proc/{pid}/task/{tid}/status"));
+            let alive =
+                |tid: &i32| std::fs::read_link(format!("/proc/{pid}/task/{tid}/exe")).is_ok();
+            if traced(format!("/proc/{pid}/status")) {
+                let tasks = numbers(&format!("/proc/{pid}/task"));
+                let thread = tasks.into_iter().find(|tid| task(tid) && alive(tid))?;
+                return Some((Tid(pid), Tid(thread)));
+            }
+            None
+        })
+        .collect()
+}

@@ -1,0 +1,134 @@
+//! The server dies without a word, and the program does not notice.
+
+use super::attaching::Looping;
+use super::packets::text_byte;
+use super::programs::{address, build};
+use super::server::{Server, eventually, send_signal};
+use super::spinning::Spinning;
+
+/// Which of the server's two processes is killed.
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    Started,
+    Tracer,
+}
+
+impl Victim {
+    fn kill(self, server: &Server) {
+        send_signal(
+            match self {
+                Victim::Started => server.child.id(),
+                Victim::Tracer => server.tracer(),
+            },
+            9,
+        );
+    }
+}
+
+#[test]
+fn an_attached_program_goes_on_with_its_own_text() {
+    for victim in [Victim::Started, Victim::Tracer] {
+        for state in ["halted", "at a breakpoint", "running", "between"] {
+            let looping = Looping::start();
+            let original = [looping.tick, looping.main].map(|at| text_byte(looping.pid(), at));
+            let (mut server, mut client) = looping.server();
+            // Nobody comes there any more.
+            assert_eq!(client.ask(&format!("Z0,{:x},1", looping.main)), "OK");
+            match state {
+                "at a breakpoint" => {
+                    assert_eq!(client.ask(&format!("Z0,{:x},1", looping.tick)), "OK");
+                    assert!(client.go().contains("swbreak:;"));
+                }
+                "running" => client.send(b"vCont;c"),
+                // Traps are there, then not, and the program has been through them in slots.
+                "between" => {
+                    assert_eq!(
+                        client.ask(&format!("QTDP:1:{:x}:E:0:0", looping.tick)),
+                        "OK"
+                    );
+                    assert_eq!(client.ask("QTBuffer:circular:1"), "OK");
+                    assert_eq!(client.ask("QTStart"), "OK");
+                    client.send(b"vCont;c");
+                    std::thread::sleep(std::time::Duration::from_millis(50));
+                    client.write(b"\x03");
+                    assert!(client.text().starts_with("T02"));
+                }
+                _ => {}
+            }
+            let name = format!("{victim:?} {state}");
+            victim.kill(&server);
+            server.wait();
+            eventually(&format!("{name}: let go"), || looping.untraced());
+            let now = [looping.tick, looping.main].map(|at| text_byte(looping.pid(), at));
+            assert_eq!(now, original, "{name}");
+            looping.finish();
+        }
+    }
+}
+
+/// Threads in slots, threads that have just trapped, signals, forks and short threads, whenever it comes.
+#[test]
+fn under_fire_of_tracepoints() {
+    let mut spinning = Spinning::start("sft");
+    let original = spinning.text();
+    for _ in 0..15 {
+        let (mut server, mut client) = spinning.server();
+        assert_eq!(client.ask("QTBuffer:circular:1"), "OK");
+        assert_eq!(
+            client.ask(&format!("QTDP:1:{:x}:E:0:0", spinning.hit)),
+            "OK"
+        );
+        assert_eq!(client.ask("QTStart"), "OK");
+        client.send(b"vCont;c");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        Victim::Started.kill(&server);
+        server.wait();
+        eventually("let go", || !spinning.traced());
+        assert_eq!(spinning.ended(), None);
+        assert_eq!(spinning.text(), original);
+    }
+    spinning.finish();
+}
+
+#[test]
+fn a_started_program_outlives_the_server_once_it_has_run() {
+    let program = build("hits", &["-no-pie"]);
+    for victim in [Victim::Started, Victim::Tracer] {
+        for resumed in [true, false] {
+            let (mut server, mut client) = Server::run(&program, &["2", "100000000"]);
+            let end = address(&program, "the_end");
+            assert_eq!(client.ask(&format!("Z0,{end:x},1")), "OK");
+            if resumed {
+                client.send(b"vCont;c");
+                assert!(client.silent(20));
+            }
+            victim.kill(&server);
+            server.wait();
+            // Its standard output is closed when it has ended.
+            let expected = if resumed { "total 200000000\n" } else { "" };
+            assert_eq!(server.output(), expected, "{victim:?}");
+        }
+    }
+}
+
+/// What is passed on and what is not: the exit code, `SIGTERM`, and the death by a signal.
+#[test]
+fn both_processes_look_like_one() {
+    let looping = Looping::start();
+    let (mut server, _client) = looping.server();
+    server.signal(15);
+    assert!(server.wait().success());
+    eventually("let go", || looping.untraced());
+    looping.finish();
+    let (mut server, _client) = Server::run(&build("hits", &["-no-pie"]), &["1", "1"]);
+    let tracer = server.tracer();
+    let name = std::fs::read_to_string(format!("/proc/{tracer}/comm")).unwrap();
+    assert_eq!(name, "unspool-tracer\n");
+    send_signal(tracer, 9);
+    use std::os::unix::process::ExitStatusExt;
+    assert_eq!(server.wait().signal(), Some(9));
+    let failed = super::server::command()
+        .args(["--attach", ":0", "1"])
+        .output();
+    assert!(!failed.unwrap().status.success());
+}
