@@ -50,6 +50,12 @@ impl Process {
 
     /// Plants a breakpoint.
     pub(crate) fn plant(&mut self, at: u64, kind: usize) -> Result<(), Errno> {
+        if !self.breakpoints.planted(at) {
+            // Who was shown there has not been shown this one.
+            for thread in self.threads.values_mut() {
+                thread.shown_at.take_if(|shown| *shown == at);
+            }
+        }
         self.breakpoints.plant(&self.memory, at, kind)
     }
 

@@ -186,37 +186,63 @@ fn planted_and_removed_under_fire() {
     client.send(b"k");
 }
 
+/// A breakpoint that comes after the stop has not been dealt with (gdb sets one where a thread stands, and delivers a
+/// signal to it, to be told when the handler has returned).
+#[test]
+fn planted_where_a_thread_stands() {
+    let program = build("loop", &["-no-pie"]);
+    let (mut server, mut client) = Server::run(&program, &[]);
+    let pc = client.register(16);
+    assert_eq!(client.ask(&format!("Z0,{pc:x},1")), "OK");
+    let stop = client.go();
+    assert!(stop.contains("swbreak:;"), "{stop}");
+    assert_eq!(client.register(16), pc);
+    // Now it has; inserting it once more changes nothing.
+    assert_eq!(client.ask(&format!("Z0,{pc:x},1")), "OK");
+    let (pid, tid) = stopped(&stop);
+    client.ask(&format!("vCont;s:p{pid:x}.{tid:x}"));
+    assert_ne!(client.register(16), pc);
+    client.send(b"k");
+    server.wait();
+}
+
 /// What is executed for the processor at a breakpoint does what the processor does.
 #[test]
 fn over_a_breakpoint_as_without_one() {
     let program = build("prologue", &["-no-pie"]);
     let (first, last) = (address(&program, "prologue"), address(&program, "last"));
-    let walk = |over_breakpoints: bool| {
+    // Steps from `first` to `last`, with breakpoints at `places`; what is there at each step.
+    let walk = |places: &[u64]| {
         let (mut server, mut client) = Server::run(&program, &[]);
         client.ask(&format!("Z0,{first:x},1"));
+        for place in places {
+            client.ask(&format!("Z0,{place:x},1"));
+        }
         let (pid, tid) = stopped(&client.go());
+        if places.is_empty() {
+            client.ask(&format!("z0,{first:x},1"));
+        }
         let mut states = Vec::new();
         let mut pc = first;
         while pc != last {
-            if !over_breakpoints {
-                client.ask(&format!("z0,{pc:x},1"));
-            }
             let stop = client.ask(&format!("vCont;s:p{pid:x}.{tid:x}"));
             assert_eq!(stopped(&stop).1, tid);
-            client.ask(&format!("z0,{pc:x},1"));
             pc = client.register(16);
             let sp = client.register(7);
-            states.push((client.ask("g"), client.ask(&format!("m{sp:x},40"))));
-            client.ask(&format!("Z0,{pc:x},1"));
+            states.push((pc, client.ask("g"), client.ask(&format!("m{sp:x},40"))));
         }
-        client.ask(&format!("z0,{last:x},1"));
+        for place in places {
+            client.ask(&format!("z0,{place:x},1"));
+        }
         assert!(client.go().starts_with("W00"));
         drop(client);
         server.wait();
         assert_eq!(server.output(), "7\n");
         states
     };
-    let (over, without) = (walk(true), walk(false));
+    let without = walk(&[]);
+    let places: Vec<u64> = without.iter().map(|(pc, ..)| *pc).collect();
+    let over = walk(&places);
     assert_eq!(over.len(), 22);
     for (number, (over, without)) in over.iter().zip(&without).enumerate() {
         assert_eq!(over, without, "instruction {number}");
