@@ -22,8 +22,10 @@ mod jump_table;
 mod landing;
 mod lazy;
 mod listing;
+mod lsda;
 pub(crate) mod machine;
 mod pointers;
+mod rules;
 mod sparing;
 pub(crate) mod starts;
 mod survey;
@@ -32,13 +34,11 @@ mod t32;
 pub(crate) mod text;
 mod x86;
 
-use std::collections::HashMap;
-
 use unspool_image::{Arch, Image};
 
-use crate::rows::{Builder, Draft, Rows};
-use crate::rule::{Cfa, Place, Source};
+use crate::rows::Rows;
 use flow::{Show, Shown};
+use rules::Rules;
 use state::State;
 use survey::Survey;
 use text::Text;
@@ -82,11 +82,7 @@ pub fn analyze(image: &Image, symbols: bool) -> Analysis {
     let mut runs = Vec::new();
     survey(image, symbols, &mut rules, &mut |function| {
         starts.push(function.start);
-        for shown in &function.shown {
-            if let Shown::Run(start, end, rule) = shown {
-                runs.push((*start, *end, *rule));
-            }
-        }
+        runs.extend(Rules::runs(&function.shown));
     });
     starts.sort_unstable();
     starts.dedup();
@@ -132,87 +128,6 @@ fn survey(image: &Image, symbols: bool, show: &mut dyn Show, visit: &mut dyn FnM
     };
     let text = Text::new(machine, image, symbols);
     Survey::new(image, text, symbols).run(show, visit);
-}
-
-/// Marks instructions of which nothing is known.
-const NO_RULE: u32 = u32::MAX;
-
-type Rule = (Cfa, Place, Vec<(u8, Place)>, bool);
-
-/// The distinct rules of an image's code.
-struct Rules {
-    builder: Builder,
-    known: HashMap<Rule, u32>,
-    list: Vec<Rule>,
-    saved: Vec<(u8, Place)>,
-}
-
-impl Rules {
-    fn new(arch: Arch) -> Rules {
-        Rules {
-            builder: Builder::new(Source::Code, arch),
-            known: HashMap::new(),
-            list: Vec::new(),
-            saved: Vec::new(),
-        }
-    }
-
-    fn number(&mut self, state: &State) -> u32 {
-        let builder = &mut self.builder;
-        let rule = state.rule(&mut self.saved, &mut |bytes| builder.expression(bytes));
-        let Some((cfa, ra)) = rule else {
-            return NO_RULE;
-        };
-        let rule = (cfa, ra, std::mem::take(&mut self.saved), state.is_signed());
-        if let Some(&number) = self.known.get(&rule) {
-            self.saved = rule.2;
-            return number;
-        }
-        let number = self.list.len() as u32;
-        self.list.push(rule.clone());
-        self.known.insert(rule, number);
-        number
-    }
-
-    fn rows(mut self, runs: &[(u64, u64, u32)]) -> Rows {
-        for &(start, end, number) in runs {
-            if let Some((cfa, ra, saved, signed)) = self.list.get(number as usize) {
-                self.builder.push(
-                    start,
-                    end,
-                    &Draft {
-                        cfa: *cfa,
-                        ra: *ra,
-                        saved,
-                        signal_frame: false,
-                        signed: *signed,
-                    },
-                );
-            }
-        }
-        self.builder.finish()
-    }
-}
-
-impl Show for Rules {
-    fn show(
-        &mut self,
-        svma: u64,
-        len: u8,
-        state: &mut State,
-        last: Option<&mut Shown>,
-    ) -> Option<Shown> {
-        let next = svma + u64::from(len);
-        if !state.dirty
-            && let Some(Shown::Run(_, end, _)) = last
-            && *end == svma
-        {
-            *end = next;
-            return None;
-        }
-        state.dirty = false;
-        Some(Shown::Run(svma, next, self.number(state)))
-    }
 }
 
 #[cfg(test)]

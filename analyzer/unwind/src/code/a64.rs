@@ -2,7 +2,11 @@
 //! (DDI 0487), section C4.1. Every instruction that writes a general register must say so; what
 //! it writes matters only for the few that build frames or reach jump tables.
 
-use super::effect::{Effect, Entry, Flow, Instruction, Limit, Target};
+mod memory;
+
+use memory::load_store;
+
+use super::effect::{Effect, Flow, Instruction, Limit, Target};
 
 /// Stack pointer or zero register, as the instruction has it.
 const SP: u8 = 31;
@@ -199,174 +203,6 @@ fn system(w: u32) -> Instruction {
         writes(register(w, 0))
     } else {
         new()
-    }
-}
-
-/// C4.1: loads and stores
-fn load_store(w: u32) -> Instruction {
-    let (rt, rn, rs) = (register(w, 0), register(w, 5), register(w, 16));
-    let vector = bit(w, 26);
-    match w >> 28 & 3 {
-        // structures: post-index writes the base
-        0b00 if vector => {
-            if bit(w, 23) {
-                new().clobber(1 << rn)
-            } else {
-                new()
-            }
-        }
-        // exclusive, ordered, compare and swap
-        0b00 => {
-            let mut mask = 0u32;
-            if bit(w, 22) {
-                mask |= 1 << rt;
-            }
-            if bit(w, 21) {
-                mask |= 1 << register(w, 10) | 1 << rs | 1 << (rs | 1);
-            }
-            if !bit(w, 22) && !bit(w, 23) {
-                mask |= 1 << rs;
-            }
-            new().clobber(mask & 0x7fff_ffff)
-        }
-        0b01 if bit(w, 24) => {
-            // ldapur, stlur; tags
-            if bit(w, 21) || w >> 22 & 3 != 0 {
-                writes(rt)
-            } else {
-                new()
-            }
-        }
-        // literals
-        0b01 => {
-            if vector || w >> 30 == 3 {
-                new()
-            } else {
-                writes(rt)
-            }
-        }
-        0b10 => pair(w, rt, rn, vector),
-        _ => single(w, rt, rn, vector),
-    }
-}
-
-/// When the base register changes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Offset,
-    Pre,
-    Post,
-}
-
-/// Up to two registers of eight bytes, moved between memory and registers, and the base's change.
-fn transfer(load: bool, base: u8, offset: i32, mode: Mode, registers: &[(u8, i32)]) -> Instruction {
-    let add = Effect::Add {
-        to: base,
-        from: base,
-        by: offset,
-    };
-    let mut instruction = new();
-    if mode == Mode::Pre {
-        // A store below sp first would be forgotten when sp moves: move, then store.
-        instruction = instruction.effect(add);
-    }
-    let start = if mode == Mode::Offset { offset } else { 0 };
-    for &(register, at) in registers.iter().filter(|(register, _)| *register != SP) {
-        let (offset, mask) = (start + at, 1u32 << register);
-        instruction = instruction.effect(if load {
-            Effect::Load { base, offset, mask }
-        } else {
-            Effect::Store { base, offset, mask }
-        });
-    }
-    if mode == Mode::Post {
-        instruction = instruction.effect(add);
-    }
-    instruction
-}
-
-fn pair(w: u32, rt: u8, rn: u8, vector: bool) -> Instruction {
-    let (opc, load, rt2) = (w >> 30, bit(w, 22), register(w, 10));
-    let scale = match (vector, opc) {
-        (true, opc) => 4 << opc,
-        (false, 2) => 8,
-        // stgp
-        (false, 1) if !load => 16,
-        (false, _) => 4,
-    };
-    let offset = signed(w, 15, 7) * scale;
-    let mode = match w >> 23 & 3 {
-        1 => Mode::Post,
-        3 => Mode::Pre,
-        _ => Mode::Offset,
-    };
-    if !vector && opc == 2 {
-        // The base last, should it be loaded.
-        let registers = if load && rt == rn {
-            [(rt2, 8), (rt, 0)]
-        } else {
-            [(rt, 0), (rt2, 8)]
-        };
-        return transfer(load, rn, offset, mode, &registers);
-    }
-    let instruction = transfer(load, rn, offset, mode, &[]);
-    if !vector && load {
-        instruction.clobber((1 << rt | 1 << rt2) & 0x7fff_ffff)
-    } else {
-        instruction
-    }
-}
-
-fn single(w: u32, rt: u8, rn: u8, vector: bool) -> Instruction {
-    let (size, opc) = (w >> 30, w >> 22 & 3);
-    let prefetch = size == 3 && opc == 2 && !vector;
-    let load = if vector { opc & 1 == 1 } else { opc != 0 };
-    let (offset, mode) = if bit(w, 24) {
-        let scale = if vector && opc >= 2 { 4 } else { size };
-        (((w >> 10 & 0xfff) << scale) as i32, Mode::Offset)
-    } else if !bit(w, 21) {
-        let mode = match w >> 10 & 3 {
-            1 => Mode::Post,
-            3 => Mode::Pre,
-            _ => Mode::Offset,
-        };
-        (signed(w, 12, 9), mode)
-    } else {
-        return match w >> 10 & 3 {
-            _ if prefetch || vector => new(),
-            // by a register
-            0b10 if load => {
-                if rt == SP {
-                    return new();
-                }
-                new().effect(Effect::Indexed {
-                    to: rt,
-                    base: rn,
-                    entry: Entry {
-                        size: 1 << size,
-                        signed: opc >= 2,
-                    },
-                })
-            }
-            0b10 => new(),
-            // atomics write what was there
-            0b00 => writes(rt),
-            // ldraa, ldrab
-            _ if bit(w, 11) => writes(rt).clobber(1 << rn),
-            _ => writes(rt),
-        };
-    };
-    if vector || prefetch {
-        return transfer(load, rn, offset, mode, &[]);
-    }
-    if size == 3 && opc < 2 {
-        return transfer(load, rn, offset, mode, &[(rt, 0)]);
-    }
-    let instruction = transfer(load, rn, offset, mode, &[]);
-    if load && rt != SP {
-        instruction.clobber(1 << rt)
-    } else {
-        instruction
     }
 }
 

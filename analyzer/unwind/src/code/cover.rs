@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::text::Text;
 
 /// A set of addresses in executable ranges.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Cover {
     base: u64,
     bits: Vec<u64>,
@@ -21,49 +21,165 @@ impl Cover {
         }
     }
 
+    /// None of the addresses of `text`.
+    pub(super) fn over(text: &Text<'_>) -> Cover {
+        Cover::new(text.start(), text.end())
+    }
+
     /// These addresses of `text`.
     pub(super) fn of<'a>(text: &Text<'_>, addresses: impl Iterator<Item = &'a u64>) -> Cover {
-        let mut cover = Cover::new(text.start(), text.end());
+        let mut cover = Cover::over(text);
         for &svma in addresses {
-            cover.insert(svma, svma + 1);
+            cover.add(svma);
         }
         cover
     }
 
+    /// One address. Returns whether it is new, which what is not kept never is.
+    pub(super) fn add(&mut self, svma: u64) -> bool {
+        let Some((word, bit)) = self.place(svma) else {
+            return false;
+        };
+        let new = self.bits[word] & bit == 0;
+        self.bits[word] |= bit;
+        new
+    }
+
+    /// The addresses from `start` to `end`.
     pub(super) fn insert(&mut self, start: u64, end: u64) {
-        for svma in start..end.min(start.saturating_add(1 << 24)) {
-            if let Some((word, bit)) = self.place(svma) {
-                self.bits[word] |= bit;
+        let last = self.base + 64 * self.bits.len() as u64;
+        let (mut at, end) = (start.max(self.base), end.min(last));
+        while at < end {
+            let next = (at + 64 - (at - self.base) % 64).min(end);
+            if let Some((word, _)) = self.place(at) {
+                self.bits[word] |= run(at - self.base, next - self.base);
             }
+            at = next;
         }
     }
 
+    /// Not made for any address.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bits.is_empty()
+    }
+
+    pub(super) fn insert_all(&mut self, spans: &[(u64, u64)]) {
+        for &(start, end) in spans {
+            self.insert(start, end);
+        }
+    }
+
+    #[inline]
     pub(super) fn contains(&self, svma: u64) -> bool {
         self.place(svma)
             .is_some_and(|(word, bit)| self.bits[word] & bit != 0)
     }
 
-    /// The parts of `range` that are not in the set.
-    pub(super) fn gaps(&self, range: &Range<u64>) -> Vec<(u64, u64)> {
-        let mut gaps = Vec::new();
-        let mut start = None;
-        for svma in range.clone() {
-            match (self.contains(svma), start) {
-                (true, Some(from)) => {
-                    gaps.push((from, svma));
-                    start = None;
-                }
-                (false, None) => start = Some(svma),
-                _ => {}
+    /// The first address from `from` on, and before `end`, that is in the set, or that is not; `end` if there is none.
+    pub(super) fn next(&self, from: u64, end: u64, inside: bool) -> u64 {
+        let mut at = from;
+        while at < end {
+            let Some((word, _)) = self.place(at) else {
+                // Nothing outside is in the set.
+                let before = if at < self.base { self.base } else { end };
+                at = if inside { before.min(end) } else { return at };
+                continue;
+            };
+            let skipped = (at - self.base) % 64;
+            let bits = if inside {
+                self.bits[word]
+            } else {
+                !self.bits[word]
+            } >> skipped;
+            if bits != 0 {
+                return (at + u64::from(bits.trailing_zeros())).min(end);
             }
+            at += 64 - skipped;
         }
-        gaps.extend(start.map(|from| (from, range.end)));
-        gaps
+        end
     }
 
+    /// All of them, in order.
+    pub(super) fn all(&self) -> impl Iterator<Item = u64> {
+        self.within(self.base..self.base + 64 * self.bits.len() as u64)
+    }
+
+    /// Those of a range, in order.
+    pub(super) fn within(&self, range: Range<u64>) -> impl Iterator<Item = u64> {
+        let Range { start: mut at, end } = range;
+        std::iter::from_fn(move || {
+            let next = self.next(at, end, true);
+            at = next + 1;
+            (next < end).then_some(next)
+        })
+    }
+
+    /// The parts of `range` that are not in the set.
+    pub(super) fn gaps(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, u64)> {
+        let end = range.end;
+        let mut at = range.start;
+        std::iter::from_fn(move || {
+            let start = self.next(at, end, false);
+            at = self.next(start, end, true);
+            (start < end).then_some((start, at))
+        })
+    }
+
+    #[inline]
     fn place(&self, svma: u64) -> Option<(usize, u64)> {
         let relative = svma.checked_sub(self.base)?;
         let word = usize::try_from(relative / 64).ok()?;
         (word < self.bits.len()).then_some((word, 1 << (relative % 64)))
+    }
+}
+
+/// The bits of a word from `from` to `to`, which lie in the same word or at its end.
+fn run(from: u64, to: u64) -> u64 {
+    let (first, count) = (from % 64, to - from);
+    (u64::MAX >> (64 - count)) << first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_across_words() {
+        for (base, start, end) in [
+            (0, 3, 3),
+            (0, 0, 64),
+            (7, 10, 200),
+            (100, 90, 170),
+            (0, 63, 65),
+        ] {
+            let mut cover = Cover::new(base, 300);
+            cover.insert(start, end);
+            let known = |svma: u64| svma >= base && (start..end).contains(&svma);
+            for svma in 0..300 {
+                assert_eq!(
+                    cover.contains(svma),
+                    known(svma),
+                    "{base} {start} {end}: {svma}"
+                );
+            }
+            let mut gaps = Vec::new();
+            for svma in base..300 {
+                match gaps.last_mut() {
+                    _ if known(svma) => {}
+                    Some((_, last)) if *last == svma => *last += 1,
+                    _ => gaps.push((svma, svma + 1)),
+                }
+            }
+            assert_eq!(cover.gaps(&(base..300)).collect::<Vec<_>>(), gaps);
+        }
+    }
+
+    #[test]
+    fn nothing_is_kept_outside() {
+        let mut cover = Cover::new(0x1000, 0x1040);
+        assert!(!cover.add(0xfff) && !cover.add(0x10_0000));
+        assert!(cover.add(0x1000) && !cover.add(0x1000));
+        cover.insert(0, u64::MAX);
+        assert!(cover.contains(0x1001) && !cover.contains(0xfff));
     }
 }

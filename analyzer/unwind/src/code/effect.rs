@@ -55,13 +55,13 @@ pub enum Effect {
     Literal {
         /// Destination.
         to: u8,
-        /// Address of the literal.
-        svma: u64,
+        /// Address of the literal, on a 32-bit machine.
+        svma: u32,
     },
     /// Nothing that is tracked; but the bytes at `svma` are data.
     Data {
-        /// Address.
-        svma: u64,
+        /// Address, on a 32-bit machine.
+        svma: u32,
         /// In bytes.
         size: u8,
     },
@@ -231,7 +231,7 @@ pub enum Limit {
 }
 
 /// The most effects one instruction has.
-const MOST: usize = 4;
+const MOST: usize = 3;
 
 /// One decoded instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,6 +275,7 @@ impl Instruction {
     #[must_use]
     #[inline]
     pub fn effect(mut self, effect: Effect) -> Self {
+        debug_assert!(usize::from(self.count) < MOST, "{effect:?} is one too many");
         if let Some(place) = self.effects.get_mut(usize::from(self.count)) {
             *place = effect;
             self.count += 1;

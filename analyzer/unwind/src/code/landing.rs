@@ -11,25 +11,12 @@ use unspool_image::Image;
 
 use super::cover::Cover;
 use super::handlers::Handler;
+use super::lsda::{OMIT, Site, Sites};
 use super::text::Text;
 
-/// No encoding: the value is left out (`DW_EH_PE_omit`).
-const OMITTED: u8 = 0xff;
-/// `DW_EH_PE_uleb128`
-const ULEB128: u8 = 0x01;
 /// No table has more call sites, and no offset is larger.
 const MOST: usize = 1 << 14;
 const FURTHEST: u64 = 1 << 22;
-
-/// Calls and where control goes when an exception passes them: offsets from the function's start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Site {
-    start: u64,
-    /// One past the last.
-    end: u64,
-    /// Where the exception is caught; 0: nowhere.
-    pad: u64,
-}
 
 /// The tables of one image.
 #[derive(Debug, Default)]
@@ -52,7 +39,7 @@ impl Landings {
         landings.taken = vec![false; landings.tables.len()];
         for (number, table) in landings.tables.iter().enumerate() {
             if let Some(first) = table.first() {
-                let list = landings.by_end.entry(first.end).or_default();
+                let list = landings.by_end.entry(first.start + first.len).or_default();
                 list.push(number as u32);
             }
         }
@@ -88,8 +75,8 @@ impl Landings {
                 lowest = before.map_or(0, |known| *known.1);
                 highest = after.map_or(u32::MAX, |known| *known.1);
             }
-            let mut found: Vec<u32> = (start + 1..end.saturating_add(1))
-                .filter(|&svma| returns.contains(svma))
+            let mut found: Vec<u32> = returns
+                .within(start + 1..end.saturating_add(1))
                 .filter_map(|svma| self.by_end.get(&(svma - start)))
                 .flatten()
                 .copied()
@@ -109,7 +96,7 @@ impl Landings {
             let sites = self.tables[number as usize].iter();
             found.extend(sites.filter(|site| site.pad != 0).map(|site| Handler {
                 start: start + site.start,
-                end: start + site.end,
+                end: start + site.start + site.len,
                 pad: start + site.pad,
             }));
         }
@@ -119,7 +106,7 @@ impl Landings {
     fn fits(&self, number: u32, start: u64, returns: &Cover, lines: &Cover) -> bool {
         let table = &self.tables[number as usize];
         table.iter().all(|site| {
-            returns.contains(start + site.end)
+            returns.contains(start + site.start + site.len)
                 && (site.pad == 0 || lines.contains(start + site.pad))
         })
     }
@@ -176,7 +163,7 @@ fn tables(data: &[u8]) -> Vec<Vec<Site>> {
     let mut at = 0;
     while let Some(skip) = data
         .get(at..)
-        .and_then(|rest| rest.iter().position(|&byte| byte == OMITTED))
+        .and_then(|rest| rest.iter().position(|&byte| byte == OMIT))
     {
         at += skip;
         match table(data, at) {
@@ -192,49 +179,17 @@ fn tables(data: &[u8]) -> Vec<Vec<Site>> {
 
 /// The table at `at` and where it ends.
 fn table(data: &[u8], at: usize) -> Option<(Vec<Site>, usize)> {
-    let mut at = at + 1;
-    let mut end = None;
-    let types = *data.get(at)?;
-    at += 1;
-    if types != OMITTED {
-        let offset = number(data, &mut at)?;
-        end = Some(at.checked_add(usize::try_from(offset).ok()?)?);
-    }
-    if *data.get(at)? != ULEB128 {
-        return None;
-    }
-    at += 1;
-    let size = usize::try_from(number(data, &mut at)?).ok()?;
-    let last = at.checked_add(size).filter(|&last| last <= data.len())?;
+    let mut table = Sites::read(&data[at..])?;
     let mut sites: Vec<Site> = Vec::new();
-    while at < last {
-        let start = number(data, &mut at)?;
-        let len = number(data, &mut at)?;
-        let pad = number(data, &mut at)?;
-        let _action = number(data, &mut at)?;
-        let in_order = sites.last().is_none_or(|before| before.end <= start);
-        if !in_order || len == 0 || start.max(len).max(pad) > FURTHEST || sites.len() >= MOST {
+    while !table.is_done() {
+        let site = table.site()?;
+        let before = sites.last();
+        let in_order = before.is_none_or(|before| before.start + before.len <= site.start);
+        let furthest = site.start.max(site.len).max(site.pad);
+        if !in_order || site.len == 0 || furthest > FURTHEST || sites.len() >= MOST {
             return None;
         }
-        sites.push(Site {
-            start,
-            end: start + len,
-            pad,
-        });
+        sites.push(site);
     }
-    let end = end.unwrap_or(last);
-    (at == last && end >= last && !sites.is_empty()).then_some((sites, end))
-}
-
-fn number(data: &[u8], at: &mut usize) -> Option<u64> {
-    let mut value = 0u64;
-    for shift in (0..35).step_by(7) {
-        let byte = *data.get(*at)?;
-        *at += 1;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
+    (!sites.is_empty()).then_some((sites, at + table.len))
 }

@@ -13,14 +13,44 @@ pub(super) const LARGEST: u64 = 4 << 20;
 
 /// An instruction of a function.
 #[derive(Debug)]
-struct Line {
+pub(super) struct Line {
     /// In bytes from the function's start.
     at: u32,
-    instruction: Instruction,
+    pub(super) instruction: Instruction,
     /// Found in this round.
     reached: bool,
     /// Paths join here: number of the state that they meet in.
     state: u32,
+}
+
+impl Line {
+    /// Paths join here.
+    pub(super) fn joins(&self) -> bool {
+        self.state != NONE
+    }
+}
+
+/// Reads lines, which mostly are in order of address.
+pub(super) struct Lines<'l> {
+    listing: &'l Listing,
+    next: usize,
+}
+
+impl<'l> Lines<'l> {
+    /// The line at a position that some path reaches.
+    #[inline]
+    pub(super) fn at(&mut self, at: u32) -> Option<&'l Line> {
+        let listing = self.listing;
+        let line = match listing.lines.get(self.next) {
+            Some(line) if line.at == at => line,
+            _ => {
+                self.next = listing.number(at)?;
+                listing.lines.get(self.next)?
+            }
+        };
+        self.next += 1;
+        line.reached.then_some(line)
+    }
 }
 
 /// The instructions of one function. Kept from function to function, so that its memory is.
@@ -33,10 +63,14 @@ pub(super) struct Listing {
     /// By position: number of the line.
     index: Vec<u32>,
     lines: Vec<Line>,
+    /// No instruction that was ever reached, nor what one jumps to, is at this position or beyond.
+    pub(super) reach: u32,
     /// Positions where paths join, by number of the state.
     pub(super) leaders: Vec<u32>,
     /// Words that are loaded as data.
     pub(super) literals: Vec<u64>,
+    /// Those from the start on, one bit each.
+    words: Vec<u64>,
 }
 
 impl Listing {
@@ -47,6 +81,14 @@ impl Listing {
         }
         self.lines.clear();
         self.leaders.clear();
+        self.reach = 0;
+        for &literal in &self.literals {
+            if let Some((word, _)) = place_of(self.start, literal)
+                && let Some(word) = self.words.get_mut(word)
+            {
+                *word = 0;
+            }
+        }
         self.literals.clear();
         self.start = start.svma;
         self.end = end.min(start.svma.saturating_add(LARGEST));
@@ -74,9 +116,21 @@ impl Listing {
         })
     }
 
-    fn line(&self, at: u32) -> Option<&Line> {
+    fn number(&self, at: u32) -> Option<usize> {
         let number = *self.index.get((at >> self.shift) as usize)?;
-        self.lines.get(number as usize)
+        (number != NONE).then_some(number as usize)
+    }
+
+    fn line(&self, at: u32) -> Option<&Line> {
+        self.lines.get(self.number(at)?)
+    }
+
+    /// The lines from a position on.
+    pub(super) fn from(&self, at: u32) -> Lines<'_> {
+        Lines {
+            listing: self,
+            next: self.number(at).unwrap_or(0),
+        }
     }
 
     /// Whether a position is inside a known instruction.
@@ -95,14 +149,6 @@ impl Listing {
     pub(super) fn at(&self, at: u32) -> Option<&Instruction> {
         let line = self.line(at)?;
         line.reached.then_some(&line.instruction)
-    }
-
-    /// The instruction at a position and the number of the state where paths join there.
-    #[inline]
-    pub(super) fn joined(&self, at: u32) -> Option<(&Instruction, Option<u32>)> {
-        let line = self.line(at)?;
-        let state = (line.state != NONE).then_some(line.state);
-        line.reached.then_some((&line.instruction, state))
     }
 
     /// Number of the state at a position, if paths join there.
@@ -125,7 +171,8 @@ impl Listing {
 
     /// Whether the words at `svma` are loaded as data.
     pub(super) fn is_literal(&self, svma: u64) -> bool {
-        self.literals.contains(&(svma & !3))
+        place_of(self.start, svma & !3)
+            .is_some_and(|(word, bit)| self.words.get(word).is_some_and(|word| word & bit != 0))
     }
 
     /// Find everything that paths reach.
@@ -185,7 +232,7 @@ impl Listing {
                         targets.extend(self.pad(context, at));
                         conditional
                             || !(last
-                                || jumps.silent.contains(&at)
+                                || jumps.is_silent(at)
                                 || target.is_some_and(|target| context.text.never_returns(target)))
                     }
                     Flow::Table(_) | Flow::Indirect(_) => {
@@ -202,6 +249,8 @@ impl Listing {
                 };
                 let splits = conditional && !matches!(flow, Flow::Next | Flow::Call(_))
                     || matches!(flow, Flow::Branch(_) | Flow::IfZero { .. });
+                let furthest = targets.iter().map(|target| target + 1).max();
+                self.reach = self.reach.max(next).max(furthest.unwrap_or(0));
                 joins.extend(&targets);
                 open.extend(&targets);
                 if splits && governed.is_empty() {
@@ -223,6 +272,16 @@ impl Listing {
                 line.state = self.leaders.len() as u32;
                 self.leaders.push(at);
             }
+        }
+    }
+
+    fn literal(&mut self, svma: u64) {
+        self.literals.push(svma);
+        if let Some((word, bit)) = place_of(self.start, svma) {
+            if self.words.len() <= word {
+                self.words.resize((word + 1).next_power_of_two(), 0);
+            }
+            self.words[word] |= bit;
         }
     }
 
@@ -257,10 +316,12 @@ impl Listing {
         }
         for effect in instruction.effects() {
             match *effect {
-                Effect::Literal { svma, .. } => self.literals.push(svma & !3),
+                Effect::Literal { svma, .. } => self.literal(u64::from(svma & !3)),
                 Effect::Data { svma, size } => {
-                    let words = (svma & !3..svma.saturating_add(size.into())).step_by(4);
-                    self.literals.extend(words);
+                    let end = u64::from(svma) + u64::from(size);
+                    for svma in (u64::from(svma & !3)..end).step_by(4) {
+                        self.literal(svma);
+                    }
                 }
                 _ => {}
             }
@@ -279,6 +340,12 @@ impl Listing {
         });
         Some(number)
     }
+}
+
+/// Number of the word of bits, and the bit, of the literal at `svma` in a function that starts at `start`.
+fn place_of(start: u64, svma: u64) -> Option<(usize, u64)> {
+    let number = svma.checked_sub(start & !3)? / 4;
+    (number < LARGEST / 4).then_some(((number / 64) as usize, 1 << (number % 64)))
 }
 
 /// A32 `mov lr, pc`.

@@ -1,18 +1,18 @@
-//! Where functions start.
+//! Where functions start, and what code there looks like.
+
+mod calls;
 
 use std::collections::BTreeMap;
 
 use unspool_image::{Arch, Image};
 
-use super::cover::Cover;
 use super::effect::{Effect, Flow, Instruction, Target};
 use super::flow::{Function, pushes_link};
-use super::state::{State, Value};
+use super::state::{Kept, Value};
 use super::text::Text;
 use crate::exidx;
 
-/// How far in a function that something calls the link register is looked for.
-const CALLED: usize = 8;
+pub(super) use calls::{Calls, called, likely_called};
 
 /// Starts that something states: symbols, the entry point, the exception index, initializers.
 pub(super) fn known(image: &Image, text: &Text<'_>, symbols: bool) -> BTreeMap<u64, bool> {
@@ -51,201 +51,9 @@ pub(super) fn known(image: &Image, text: &Text<'_>, symbols: bool) -> BTreeMap<u
     starts
 }
 
-fn target(svma: u64) -> Target {
-    Target { svma, thumb: false }
-}
-
-/// Targets of all calls, read from the first byte of the text to the last without regard to control flow: where code
-/// is not mixed with data, as compilers leave it on x86-64 and AArch64, hardly any is missed or imagined.
-pub(super) fn called(text: &Text<'_>) -> Calls {
-    let mut found = Vec::new();
-    let mut calls = Calls::default();
-    let mut constants = [0u64; 32];
-    let empty = || Cover::new(text.start(), text.end());
-    let mut joins = empty();
-    calls.returns = empty();
-    calls.lines = empty();
-    if text.machine.arch == Arch::Arm {
-        return calls;
-    }
-    for range in text.ranges() {
-        let mut at = range.start;
-        // Control does not come from the instruction before.
-        let mut fresh = true;
-        let mut padded = true;
-        while at < range.end {
-            let Some(instruction) = text.decode(at, false) else {
-                at += 1 << text.machine.shift;
-                fresh = true;
-                continue;
-            };
-            if at & 15 == 0
-                && match (is_landing(text, at), is_prologue(text, target(at))) {
-                    (true, true) => true,
-                    (false, true) => fresh || padded,
-                    // What catches exceptions has no space before it.
-                    (true, false) => padded,
-                    (false, false) => false,
-                }
-            {
-                calls.prologues.push(at);
-            }
-            let next = at + u64::from(instruction.len);
-            let call = matches!(instruction.flow, Flow::Call(_));
-            if call {
-                calls.returns.insert(next, next + 1);
-            }
-            fresh = ends(&instruction);
-            padded = padding(text, at, false).is_some();
-            if fresh || call || padded {
-                calls.lines.insert(next, next + 1);
-            }
-            for &effect in instruction.effects() {
-                match effect {
-                    Effect::Constant { to, value } => {
-                        constants[usize::from(to & 31)] = u64::from(value);
-                        calls.references.push(u64::from(value));
-                    }
-                    // adrp, add
-                    Effect::Add { to, from, by } if to == from && text.machine.link => {
-                        let page = std::mem::take(&mut constants[usize::from(to & 31)]);
-                        if page != 0 {
-                            calls
-                                .references
-                                .push(page.wrapping_add_signed(i64::from(by)));
-                        }
-                    }
-                    _ => {}
-                }
-            }
-            match instruction.flow {
-                Flow::Call(Some(target)) if text.is_text(target.svma) => {
-                    found.push((target.svma, at + u64::from(instruction.len)));
-                }
-                Flow::Jump(target) | Flow::Branch(target) | Flow::IfZero { target, .. } => {
-                    joins.insert(target.svma, target.svma + 1);
-                }
-                _ => {}
-            }
-            at += u64::from(instruction.len);
-        }
-    }
-    calls
-        .references
-        .retain(|&svma| text.is_mapped(svma) && !text.is_text(svma));
-    calls.references.sort_unstable();
-    calls.references.dedup();
-    found.sort_unstable();
-    calls.targets = found.iter().map(|call| call.0).collect();
-    calls.targets.dedup();
-    calls.prologues.retain(|&start| !joins.contains(start));
-    let starts = Cover::of(text, calls.targets.iter().chain(&calls.prologues));
-    for sites in found.chunk_by(|a, b| a.0 == b.0) {
-        let mut behind = Behind::default();
-        for &(_, next) in sites {
-            behind.count(text, next, &starts, &joins);
-        }
-        if behind.is_nothing() {
-            calls.silent.push(sites[0].0);
-        }
-    }
-    calls
-}
-
-/// What is behind the calls of one function, in numbers of calls.
-#[derive(Debug, Default)]
-struct Behind {
-    /// Nothing, or another function: only a call that does not return is at a function's end.
-    end: usize,
-    /// Code that is jumped to, and may be behind any call.
-    join: usize,
-    /// Other code: behind a call that does not return, only what catches exceptions.
-    other: usize,
-}
-
-impl Behind {
-    fn count(&mut self, text: &Text<'_>, next: u64, starts: &Cover, joins: &Cover) {
-        let mut at = next;
-        while text.is_text(at)
-            && let Some(len) = padding(text, at, false)
-        {
-            at += len;
-        }
-        if !text.is_text(at) || starts.contains(at) {
-            self.end += 1;
-        } else if joins.contains(at) || is_landing(text, at) {
-            self.join += 1;
-        } else if at > next {
-            // Space is left before what is jumped to, and before functions.
-            self.end += 1;
-        } else {
-            self.other += 1;
-        }
-    }
-
-    /// Whether the function does not return.
-    fn is_nothing(&self) -> bool {
-        let sites = self.end + self.join + self.other;
-        let most = (self.end + self.join) * 10 >= sites * 6;
-        let plain = self.other == 0 && (self.end >= 2 || sites >= 8 && self.end > 0);
-        sites >= 2 && most && (plain || self.end * 8 >= sites && self.end >= 2)
-    }
-}
-
 /// Whether `svma` is marked as a place that control comes to indirectly: `endbr64`.
 pub(super) fn is_landing(text: &Text<'_>, svma: u64) -> bool {
     text.machine.arch == Arch::X86_64 && text.bytes(svma).starts_with(&[0xf3, 0x0f, 0x1e, 0xfa])
-}
-
-/// Prologues that something in ARM text looks like a call to. There is data between functions, and nothing says which
-/// words are code, but few words of data are a call to a prologue.
-pub(super) fn likely_called(image: &Image, text: &Text<'_>, symbols: bool) -> Vec<Target> {
-    let mut found = Vec::new();
-    for range in text.ranges() {
-        let mut at = range.start.next_multiple_of(2);
-        while at < range.end {
-            // T32: 11110... ........ 11....... ........; A32: cond 1011 or, to T32, 1111 101.
-            let wide = text.half(at).is_some_and(|half| half >> 11 == 0b11110);
-            let a32 = at & 3 == 0
-                && text
-                    .word(at)
-                    .is_some_and(|word| matches!(word >> 24, 0xeb | 0xfa | 0xfb));
-            if (wide || a32)
-                && !text.is_data(at)
-                && let around = at.saturating_sub(16).max(range.start) & !3
-                && let thumb = mode(image, text, symbols, around, around + 32, false)
-                && (if thumb { wide } else { a32 })
-                && let Some(call) = text.decode(at, thumb)
-                && let Flow::Call(Some(target)) = call.flow
-                && target.svma & 3 == 0
-                && text.is_text(target.svma)
-                && saves_link(text, target, CALLED)
-            {
-                found.push(target);
-            }
-            at += 2;
-        }
-    }
-    found.sort_unstable_by_key(|target| (target.svma, target.thumb));
-    found.dedup();
-    found
-}
-
-/// What calls say about functions.
-#[derive(Debug, Default)]
-pub(super) struct Calls {
-    /// Addresses of data, in order.
-    pub(super) references: Vec<u64>,
-    /// Addresses behind calls.
-    pub(super) returns: Cover,
-    /// Addresses that control does not come to from the instruction before, or comes to behind a call.
-    pub(super) lines: Cover,
-    /// Functions that are called, in order.
-    pub(super) targets: Vec<u64>,
-    /// Prologues that control comes to neither from the instruction before nor by a jump, in order.
-    pub(super) prologues: Vec<u64>,
-    /// Those behind most calls of which there is only space, or another function: they do not return.
-    pub(super) silent: Vec<u64>,
 }
 
 /// Where the function at `start` ends, by the layout of the code alone: behind an instruction that control does not
@@ -412,7 +220,7 @@ fn saves_link(text: &Text<'_>, target: Target, count: usize) -> bool {
 }
 
 /// Whether code at `target` saves the link register, which in `state` a call has overwritten: nothing goes there with it.
-pub(super) fn is_entry(text: &Text<'_>, target: Target, state: &State) -> bool {
+pub(super) fn is_entry(text: &Text<'_>, target: Target, state: &Kept) -> bool {
     let machine = text.machine;
     machine.link
         && state.register(machine.ra) == Value::Unknown

@@ -2,93 +2,34 @@
 //!
 //! Addresses on the stack are known relative to the CFA or, once the stack pointer was aligned or moved by
 //! an unknown amount, relative to that unknown place, of which there is one at a time (`Base`). A state
-//! is copied at every branch, so it is one flat piece of memory.
+//! is copied at every branch, so it is one flat piece of memory, of which what is not used is not copied.
 
+mod effects;
+mod kept;
 mod rule;
-
-pub(super) use rule::leb128;
+mod slots;
+mod value;
 
 use super::condition::Either;
-use super::effect::{Effect, Entry};
 use super::machine::Machine;
-use super::text::Text;
+use slots::Slots;
+use value::Word;
+
+pub(super) use effects::{Context, JumpTable};
+pub(crate) use kept::Kept;
+pub(super) use rule::leb128;
+pub use value::Value;
 
 /// Registers tracked.
 pub(crate) const REGISTERS: usize = 32;
-/// Stack slots tracked; more are forgotten, which makes their registers unknown, never wrong.
-const MOST_SLOTS: usize = 28;
 /// No call yet.
 pub(super) const NO_CALL: u32 = u32::MAX;
-
-/// A register's or slot's content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// Anything.
-    Unknown,
-    /// What this register held when the function was entered.
-    Entry(u8),
-    /// `cfa + offset`
-    Cfa(i32),
-    /// `base + offset`: base is the stack pointer at the last place that moved it by an unknown amount.
-    Base(i32),
-    /// A constant.
-    Constant(u32),
-    /// Somewhere in the table that starts at this address.
-    Element(u32),
-    /// An entry of the jump table of this number.
-    Loaded(u16),
-    /// The target of the jump table of this number.
-    Target(u16),
-}
-
-/// A place on the stack and what it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Slot {
-    /// `Value::Cfa` or `Value::Base`.
-    at: Value,
-    value: Value,
-}
-
-/// A jump table as the code computes it: `target + (*(table + index * size) << shift)`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct JumpTable {
-    pub(super) table: u64,
-    pub(super) entry: Entry,
-    /// What entries are added to.
-    pub(super) target: u64,
-    pub(super) shift: u8,
-}
-
-/// What instructions are carried out in.
-pub(super) struct Context<'t> {
-    pub(super) text: &'t Text<'t>,
-    pub(super) machine: &'static Machine,
-    /// By number.
-    pub(super) tables: Vec<JumpTable>,
-    /// Where tables start, which is where others end; in no order.
-    pub(super) bases: Vec<u64>,
-}
-
-impl Context<'_> {
-    fn table(&mut self, table: JumpTable) -> Option<u16> {
-        if !self.bases.contains(&table.table) {
-            self.bases.push(table.table);
-        }
-        if let Some(known) = self.tables.iter().position(|other| *other == table) {
-            return Some(known as u16);
-        }
-        let number = u16::try_from(self.tables.len()).ok()?;
-        self.tables.push(table);
-        Some(number)
-    }
-}
 
 /// Everything known before one instruction executes.
 #[derive(Clone, Debug)]
 pub struct State {
-    registers: [Value; REGISTERS],
-    slots: [Slot; MOST_SLOTS],
-    count: u8,
+    registers: [Word; REGISTERS],
+    slots: Slots,
     /// There is no caller: the start of a thread.
     root: bool,
     /// A clone system call was just made: the child is where its result is 0.
@@ -96,7 +37,7 @@ pub struct State {
     /// The return address in its register carries a pointer authentication code.
     signed: bool,
     /// A loop has moved what addresses are relative to by an unknown amount.
-    pub(super) moved: bool,
+    moved: bool,
     /// Something a rule is made of changed since this was last cleared.
     pub(super) dirty: bool,
     /// The stack pointer is at one of two places: the flags tell. Only at instructions to be shown, never on a path.
@@ -109,19 +50,14 @@ pub struct State {
 impl State {
     /// At a function's first instruction.
     pub(crate) fn entry(machine: &'static Machine) -> State {
-        let mut registers = [Value::Unknown; REGISTERS];
+        let mut registers = [Word::UNKNOWN; REGISTERS];
         for number in 0..machine.registers {
-            registers[usize::from(number)] = Value::Entry(number);
+            registers[usize::from(number)] = Word::entry(number);
         }
-        registers[usize::from(machine.sp)] = Value::Cfa(-machine.entry_depth);
-        let empty = Slot {
-            at: Value::Unknown,
-            value: Value::Unknown,
-        };
+        registers[usize::from(machine.sp)] = Word::cfa(-machine.entry_depth);
         let mut state = State {
             registers,
-            slots: [empty; MOST_SLOTS],
-            count: 0,
+            slots: Slots::NONE,
             root: false,
             forked: false,
             signed: false,
@@ -132,7 +68,7 @@ impl State {
             machine,
         };
         if machine.arch == unspool_image::Arch::Arm {
-            state.registers[15] = Value::Unknown;
+            state.registers[15] = Word::UNKNOWN;
         }
         if !machine.link {
             state.store(Value::Cfa(-machine.slot), Value::Entry(machine.ra));
@@ -151,30 +87,46 @@ impl State {
     /// the stack pointer being `depth` below the CFA.
     pub(super) fn pushed(machine: &'static Machine, depth: i32, slot: i32) -> State {
         let mut state = State::entry(machine);
-        state.registers[usize::from(machine.sp)] = Value::Cfa(depth.wrapping_neg());
-        state.registers[usize::from(machine.ra)] = Value::Unknown;
+        state.registers[usize::from(machine.sp)] = Word::cfa(depth.wrapping_neg());
+        state.registers[usize::from(machine.ra)] = Word::UNKNOWN;
         state.store(Value::Cfa(slot), Value::Entry(machine.ra));
         state
     }
 
+    /// Become `other`, a state of the same machine.
+    #[inline]
+    pub(super) fn copy_from(&mut self, other: &State) {
+        // All of them: a size known beforehand is copied faster than half of it.
+        self.registers = other.registers;
+        self.slots.copy_from(&other.slots);
+        self.root = other.root;
+        self.forked = other.forked;
+        self.signed = other.signed;
+        self.moved = other.moved;
+        self.dirty = other.dirty;
+        self.either = other.either;
+        self.after = other.after;
+    }
+
     /// A register's content.
+    #[inline]
     pub fn register(&self, number: u8) -> Value {
-        self.registers
-            .get(usize::from(number))
-            .copied()
-            .unwrap_or(Value::Unknown)
+        self.word(number).unpack()
+    }
+
+    #[inline]
+    fn word(&self, number: u8) -> Word {
+        let word = self.registers.get(usize::from(number));
+        word.copied().unwrap_or(Word::UNKNOWN)
+    }
+
+    fn registers(&self) -> &[Word] {
+        &self.registers[..usize::from(self.machine.registers)]
     }
 
     /// What the stack holds at `at`, a [`Value::Cfa`] or [`Value::Base`].
     pub fn slot(&self, at: Value) -> Value {
-        self.slots()
-            .iter()
-            .find(|slot| slot.at == at)
-            .map_or(Value::Unknown, |slot| slot.value)
-    }
-
-    fn slots(&self) -> &[Slot] {
-        &self.slots[..usize::from(self.count)]
+        self.slots.at(Word::pack(at)).unpack()
     }
 
     /// How far the stack pointer is below the CFA.
@@ -185,9 +137,14 @@ impl State {
         }
     }
 
-    /// The stack pointer is where it was at the function's entry, or not known.
+    /// The stack pointer is not where it was at the function's entry, or not known.
     pub(super) fn has_frame(&self) -> bool {
-        self.depth() != Some(self.machine.entry_depth)
+        self.word(self.machine.sp) != Word::cfa(self.machine.entry_depth.wrapping_neg())
+    }
+
+    /// The stack pointer was moved by an unknown amount.
+    pub(super) fn is_anchored(&self) -> bool {
+        self.word(self.machine.sp).is_base()
     }
 
     /// There is no caller.
@@ -205,200 +162,23 @@ impl State {
         self.machine.link
     }
 
-    /// Carry `effect` out.
-    pub(super) fn apply(&mut self, effect: Effect, context: &mut Context<'_>) {
-        match effect {
-            Effect::Clobber(mask) => self.clobber(mask),
-            Effect::Add { to, from, by } => {
-                let value = match self.register(from) {
-                    Value::Cfa(offset) => offset.checked_add(by).map(Value::Cfa),
-                    Value::Base(offset) => offset.checked_add(by).map(Value::Base),
-                    Value::Constant(value) => Some(Value::Constant(value.wrapping_add_signed(by))),
-                    value if by == 0 => Some(value),
-                    _ => None,
-                };
-                self.set(to, value.unwrap_or(Value::Unknown));
-            }
-            Effect::AddRegister {
-                to,
-                from,
-                by,
-                subtract,
-                shift,
-                signed,
-            } => {
-                let (left, right) = (self.register(from), self.register(by));
-                let value = match (left, right) {
-                    (Value::Constant(target), Value::Loaded(table)) if !subtract => {
-                        computed(context, table, target, shift, signed)
-                    }
-                    (Value::Loaded(table), Value::Constant(target)) if !subtract && shift == 0 => {
-                        computed(context, table, target, 0, signed)
-                    }
-                    (Value::Constant(table), Value::Unknown)
-                        if !subtract
-                            && 1 << shift == self.machine.slot
-                            && context.text.is_mapped(table.into()) =>
-                    {
-                        Value::Element(table)
-                    }
-                    _ => sum(left, right, subtract, shift),
-                };
-                if value == Value::Unknown && to == self.machine.sp {
-                    self.set_anchor();
-                } else {
-                    self.set(to, value);
-                }
-            }
-            Effect::Constant { to, value } => self.set(to, Value::Constant(value)),
-            Effect::High { to, value } => {
-                let value = match self.register(to) {
-                    Value::Constant(low) => Value::Constant(low & 0xffff | u32::from(value) << 16),
-                    _ => Value::Unknown,
-                };
-                self.set(to, value);
-            }
-            Effect::Low { to, value } => {
-                let value = match self.register(to) {
-                    Value::Constant(rest) => Value::Constant(rest & !0xff | u32::from(value)),
-                    _ => Value::Unknown,
-                };
-                self.set(to, value);
-            }
-            Effect::Literal { to, svma } => {
-                let word = context.text.word(svma);
-                self.set(to, word.map_or(Value::Unknown, Value::Constant));
-            }
-            Effect::Data { .. } => {}
-            Effect::Align { to, from } => {
-                if to == self.machine.sp && matches!(self.register(from), Value::Cfa(_)) {
-                    self.set_anchor();
-                } else {
-                    self.set(to, Value::Unknown);
-                }
-            }
-            Effect::Indexed { to, base, entry } => {
-                let value = match self.register(base) {
-                    Value::Constant(table) => context
-                        .table(JumpTable {
-                            table: u64::from(table),
-                            entry,
-                            target: 0,
-                            shift: 0,
-                        })
-                        .map(Value::Loaded),
-                    _ => None,
-                };
-                self.set(to, value.unwrap_or(Value::Unknown));
-            }
-            Effect::Store { base, offset, mask } => {
-                let Some(mut at) = moved(self.register(base), offset) else {
-                    return;
-                };
-                for register in bits(mask) {
-                    let value = match self.register(register) {
-                        // Addresses of tables are kept on the stack, other numbers are of no use.
-                        Value::Constant(value) if !context.text.is_mapped(value.into()) => {
-                            Value::Unknown
-                        }
-                        value => value,
-                    };
-                    self.store(at, value);
-                    at = moved(at, self.machine.slot).unwrap_or(Value::Unknown);
-                }
-            }
-            Effect::Exchange { one, other } => {
-                let (first, second) = (self.register(one), self.register(other));
-                for (to, value) in [(one, second), (other, first)] {
-                    if to != self.machine.sp {
-                        self.set(to, value);
-                    }
-                }
-                for (to, value) in [(one, second), (other, first)] {
-                    if to == self.machine.sp && value == Value::Unknown {
-                        self.set_anchor();
-                    } else if to == self.machine.sp {
-                        self.set(to, value);
-                    }
-                }
-            }
-            Effect::Copy {
-                from,
-                offset,
-                to,
-                at,
-            } => {
-                let value = moved(self.register(from), offset);
-                let value = value.map_or(Value::Unknown, |place| self.slot(place));
-                if let Some(at) = moved(self.register(to), at) {
-                    self.store(at, value);
-                }
-            }
-            Effect::Load { base, offset, mask }
-                if mask.is_power_of_two()
-                    && let Value::Element(table) = self.register(base) =>
-            {
-                let entry = Entry {
-                    size: self.machine.slot as u8,
-                    signed: true,
-                };
-                let value = context.table(JumpTable {
-                    table: u64::from(table.wrapping_add_signed(offset)),
-                    entry,
-                    target: 0,
-                    shift: 0,
-                });
-                let value = value.map_or(Value::Unknown, Value::Loaded);
-                for register in bits(mask) {
-                    self.set(register, value);
-                }
-            }
-            Effect::Load { base, offset, mask } => {
-                let mut at = moved(self.register(base), offset);
-                // Last, since slots below a new stack pointer are forgotten.
-                let mut sp = None;
-                for register in bits(mask) {
-                    let value = at.map_or(Value::Unknown, |at| self.slot(at));
-                    if register == self.machine.sp {
-                        sp = Some(value);
-                    } else {
-                        self.set(register, value);
-                    }
-                    at = at.and_then(|at| moved(at, self.machine.slot));
-                }
-                if let Some(value) = sp {
-                    self.set(self.machine.sp, value);
-                }
-            }
-            Effect::Sign(signed) => {
-                self.dirty |= self.signed != signed;
-                self.signed = signed;
-            }
-            Effect::SystemCall => {
-                let number = self.register(self.machine.call_number);
-                self.forked =
-                    matches!(number, Value::Constant(n) if self.machine.forks.contains(&n));
-                self.set(self.machine.result, Value::Unknown);
-            }
-        }
-    }
-
     /// The stack pointer becomes the base that addresses are relative to, unless another still is.
     fn set_anchor(&mut self) {
         let sp = usize::from(self.machine.sp);
-        let others = (0..REGISTERS).any(|n| n != sp && matches!(self.registers[n], Value::Base(_)));
+        let mut registers = self.registers().iter().enumerate();
+        let others = registers.any(|(n, word)| n != sp && word.is_base());
         self.dirty = true;
         if others {
-            self.registers[sp] = Value::Unknown;
+            self.registers[sp] = Word::UNKNOWN;
             return;
         }
-        self.keep_slots(|slot| !matches!(slot.at, Value::Base(_)));
-        for index in 0..usize::from(self.count) {
-            if matches!(self.slots[index].value, Value::Base(_)) {
-                self.slots[index].value = Value::Unknown;
+        self.slots.retain(|slot| !slot.at.is_base());
+        for slot in self.slots.all_mut() {
+            if slot.value.is_base() {
+                slot.value = Word::UNKNOWN;
             }
         }
-        self.registers[sp] = Value::Base(0);
+        self.registers[sp] = Word::base(0);
         self.moved = false;
     }
 
@@ -406,11 +186,10 @@ impl State {
     /// that frame's registers.
     pub(super) fn switched(&mut self, ra: u8, depth: i32) {
         let machine = self.machine;
-        self.keep_slots(|_| false);
+        self.dirty |= self.slots.retain(|_| false);
         for number in 0..machine.registers {
-            if matches!(self.register(number), Value::Entry(of) if machine.follows(of))
-                || matches!(self.register(number), Value::Cfa(_) | Value::Base(_))
-            {
+            let word = self.word(number);
+            if word.is_address() || word.entry_of().is_some_and(|of| machine.follows(of)) {
                 self.set(number, Value::Unknown);
             }
         }
@@ -432,8 +211,11 @@ impl State {
     pub(super) fn called(&mut self, spared: u32) {
         let machine = self.machine;
         self.clobber(!machine.preserved & !(1 << machine.sp) & !spared);
-        if let Value::Base(sp) = self.register(machine.sp) {
-            self.keep_slots(|slot| !matches!(slot.at, Value::Base(at) if at < sp));
+        let sp = self.word(machine.sp);
+        if sp.is_base() {
+            self.dirty |= self
+                .slots
+                .retain(|slot| !(slot.at.is_base() && slot.at < sp));
         }
     }
 
@@ -451,10 +233,15 @@ impl State {
         self.forked = false;
     }
 
+    /// A clone system call was just made, so that [`State::zero`] and [`State::nonzero`] matter.
+    pub(super) fn has_forked(&self) -> bool {
+        self.forked
+    }
+
     /// A call would end what is known of the frame: it is known by registers only that calls do not preserve.
     pub(super) fn hangs_on_call(&self) -> bool {
         let machine = self.machine;
-        let is_cfa = |&register: &u8| matches!(self.register(register), Value::Cfa(_));
+        let is_cfa = |&register: &u8| self.word(register).is_cfa();
         !is_cfa(&machine.sp)
             && self.dereference().is_none()
             && machine.frames.iter().any(is_cfa)
@@ -464,23 +251,22 @@ impl State {
     /// Whether both states know the frame by the same register, so that stack pointers may differ: `alloca`.
     pub(super) fn shares_frame(&self, other: &State) -> bool {
         bits(self.machine.preserved).any(|register| {
-            let value = self.register(register);
-            matches!(value, Value::Cfa(_)) && value == other.register(register)
+            let word = self.word(register);
+            word.is_cfa() && word == other.word(register)
         })
     }
 
     /// The same, relative to `base + by`.
     fn rebased(&self, by: i32) -> State {
         let mut state = self.clone();
-        let moved = |value: Value| match value {
-            Value::Base(offset) => offset.checked_sub(by).map_or(Value::Unknown, Value::Base),
-            value => value,
+        let moved = |word: Word| match word.unpack() {
+            Value::Base(offset) => offset.checked_sub(by).map_or(Word::UNKNOWN, Word::base),
+            _ => word,
         };
-        for value in &mut state.registers {
-            *value = moved(*value);
+        for word in &mut state.registers {
+            *word = moved(*word);
         }
-        let slots = &mut state.slots[..usize::from(state.count)];
-        for slot in slots {
+        for slot in state.slots.all_mut() {
             slot.at = moved(slot.at);
             slot.value = moved(slot.value);
         }
@@ -491,28 +277,25 @@ impl State {
     /// What is known at the head of a loop, of which `other` is the end. A loop in which another has moved the stack pointer by
     /// an unknown amount leaves it where it found it: it could not be told where that is, otherwise.
     pub(super) fn meet_again(&mut self, other: &State) -> bool {
-        let sp = usize::from(self.machine.sp);
-        let both = matches!(
-            (self.registers[sp], other.registers[sp]),
-            (Value::Base(_), Value::Base(_))
-        );
+        let sp = self.machine.sp;
+        let both = self.word(sp).is_base() && other.word(sp).is_base();
         if self.moved || !other.moved || !both {
             return self.meet(other);
         }
         let mut balanced = other.clone();
         balanced.moved = false;
-        for value in &mut balanced.registers {
-            if matches!(value, Value::Base(_)) {
-                *value = Value::Unknown;
+        for word in &mut balanced.registers {
+            if word.is_base() {
+                *word = Word::UNKNOWN;
             }
         }
-        balanced.registers[sp] = self.registers[sp];
-        balanced.keep_slots(|slot| {
-            !matches!(slot.at, Value::Base(_)) && !matches!(slot.value, Value::Base(_))
-        });
-        for slot in self.slots() {
-            if matches!(slot.at, Value::Base(_)) {
-                balanced.store(slot.at, slot.value);
+        balanced.registers[usize::from(sp)] = self.word(sp);
+        balanced
+            .slots
+            .retain(|slot| !slot.at.is_base() && !slot.value.is_base());
+        for slot in self.slots.all() {
+            if slot.at.is_base() {
+                balanced.store(slot.at.unpack(), slot.value.unpack());
             }
         }
         self.meet(&balanced)
@@ -521,36 +304,34 @@ impl State {
     /// What is known on both paths. Returns whether `self` changed.
     pub(super) fn meet(&mut self, other: &State) -> bool {
         let mut changed = false;
-        let rebased;
-        let mut other = other;
         if let (Value::Base(own), Value::Base(theirs)) = (
             self.register(self.machine.sp),
             other.register(self.machine.sp),
         ) && own != theirs
         {
             // A loop moves the stack pointer: what both know is relative to where it is now.
-            rebased = other.rebased(theirs);
-            other = &rebased;
+            let rebased = other.rebased(theirs);
             if own != 0 {
                 *self = self.rebased(own);
                 changed = true;
             }
             changed |= !self.moved;
             self.moved = true;
+            return self.meet_rebased(&rebased) | changed;
         }
-        changed |= other.moved && !self.moved;
+        self.meet_rebased(other)
+    }
+
+    fn meet_rebased(&mut self, other: &State) -> bool {
+        let count = usize::from(self.machine.registers);
+        let mut changed = other.moved && !self.moved;
         self.moved |= other.moved;
-        for (mine, theirs) in self.registers.iter_mut().zip(&other.registers) {
-            if mine != theirs && *mine != Value::Unknown {
-                *mine = Value::Unknown;
-                changed = true;
-            }
+        for (mine, theirs) in self.registers[..count].iter_mut().zip(&other.registers) {
+            let both = mine.meet(*theirs);
+            changed |= both != *mine;
+            *mine = both;
         }
-        let before = self.count;
-        if self.slots() != other.slots() {
-            self.keep_slots(|slot| other.slots().contains(slot));
-        }
-        changed |= self.count != before;
+        changed |= self.slots.meet(&other.slots);
         // Both a thread's start and not: the rules of the part that has a caller serve.
         if self.root && !other.root {
             self.root = false;
@@ -569,22 +350,14 @@ impl State {
         changed
     }
 
-    fn keep_slots(&mut self, keep: impl Fn(&Slot) -> bool) {
-        let mut kept = 0;
-        for index in 0..usize::from(self.count) {
-            let slot = self.slots[index];
-            if keep(&slot) {
-                self.slots[kept] = slot;
-                kept += 1;
-            }
-        }
-        self.dirty |= kept != usize::from(self.count);
-        self.count = kept as u8;
-    }
-
     fn clobber(&mut self, mask: u32) {
-        for register in bits(mask) {
-            self.set(register, Value::Unknown);
+        let machine = self.machine;
+        let mask = mask & (u32::MAX >> (32 - u32::from(machine.registers)));
+        for register in bits(mask & !(1 << machine.sp)) {
+            self.put(register, Word::UNKNOWN);
+        }
+        if mask >> machine.sp & 1 == 1 {
+            self.set(machine.sp, Value::Unknown);
         }
     }
 
@@ -592,37 +365,44 @@ impl State {
         if register >= self.machine.registers {
             return;
         }
-        let place = &mut self.registers[usize::from(register)];
-        if *place == value {
-            return;
-        }
-        let relevant = |value: Value| match value {
-            Value::Entry(of) => self.machine.follows(of),
-            Value::Cfa(_) | Value::Base(_) => true,
-            _ => false,
-        };
-        self.dirty |= relevant(*place) || relevant(value) || register == self.machine.ra;
-        *place = value;
-        if register == self.machine.sp {
+        let word = Word::pack(value);
+        if self.put(register, word) && register == self.machine.sp {
             // Below sp nothing lasts.
             match value {
-                Value::Cfa(offset) => self.keep_slots(|slot| match slot.at {
-                    Value::Cfa(at) => at >= offset,
-                    _ => false,
-                }),
+                Value::Cfa(_) => {
+                    self.dirty |= self
+                        .slots
+                        .retain(|slot| slot.at.is_cfa() && slot.at >= word);
+                }
                 Value::Base(offset) => {
                     // System V ABI, 3.2.2: on x86-64 128 bytes below sp last, until a call.
                     let zone = if self.machine.link { 0 } else { 128 };
-                    let lowest = offset.saturating_sub(zone);
-                    self.keep_slots(|slot| match (slot.at, slot.value) {
-                        (Value::Base(at), Value::Cfa(_)) => at >= lowest,
-                        (Value::Base(at), _) => at >= offset,
-                        _ => true,
+                    let lowest = Word::base(offset.saturating_sub(zone));
+                    self.dirty |= self.slots.retain(|slot| {
+                        let lowest = if slot.value.is_cfa() { lowest } else { word };
+                        !slot.at.is_base() || slot.at >= lowest
                     });
                 }
                 _ => {}
             }
         }
+    }
+
+    /// Set a register that exists. Returns whether it changed.
+    #[inline]
+    fn put(&mut self, register: u8, word: Word) -> bool {
+        let machine = self.machine;
+        let relevant = |word: Word| match word.entry_of() {
+            Some(of) => machine.follows(of),
+            None => word.is_address(),
+        };
+        let place = &mut self.registers[usize::from(register)];
+        if *place == word {
+            return false;
+        }
+        self.dirty |= relevant(*place) || relevant(word) || register == machine.ra;
+        *place = word;
+        true
     }
 
     fn store(&mut self, at: Value, value: Value) {
@@ -631,93 +411,15 @@ impl State {
             Value::Unknown => false,
             _ => true,
         };
-        let known = self.slots().iter().position(|slot| slot.at == at);
-        match known {
-            Some(index) if worth => {
-                self.dirty |= self.slots[index].value != value;
-                self.slots[index].value = value;
-            }
-            Some(index) => {
-                self.dirty = true;
-                let last = usize::from(self.count);
-                self.slots.copy_within(index + 1..last, index);
-                self.count -= 1;
-            }
-            None if worth && usize::from(self.count) < MOST_SLOTS => {
-                // In order, so that equal states are equal piece by piece.
-                let order = |at: Value| match at {
-                    Value::Cfa(offset) => (0, offset),
-                    Value::Base(offset) => (1, offset),
-                    _ => (2, 0),
-                };
-                let last = usize::from(self.count);
-                let index = self
-                    .slots()
-                    .iter()
-                    .position(|slot| order(slot.at) > order(at))
-                    .unwrap_or(last);
-                self.slots.copy_within(index..last, index + 1);
-                self.slots[index] = Slot { at, value };
-                self.count += 1;
-                self.dirty = true;
-            }
-            None => {}
+        let (at, value) = (Word::pack(at), Word::pack(value));
+        if at.is_address() {
+            self.dirty |= self.slots.store(at, value, worth);
         }
-    }
-}
-
-/// `from ± by << shift`
-fn sum(from: Value, by: Value, subtract: bool, shift: u8) -> Value {
-    let step = |offset: i32, by: u32| {
-        let by = (by as i32).checked_shl(u32::from(shift))?;
-        if subtract {
-            offset.checked_sub(by)
-        } else {
-            offset.checked_add(by)
-        }
-    };
-    let value = match (from, by) {
-        (Value::Cfa(offset), Value::Constant(by)) => step(offset, by).map(Value::Cfa),
-        (Value::Base(offset), Value::Constant(by)) => step(offset, by).map(Value::Base),
-        (Value::Constant(by), Value::Cfa(offset)) if !subtract && shift == 0 => {
-            step(offset, by).map(Value::Cfa)
-        }
-        (Value::Constant(from), Value::Constant(by)) => {
-            step(from as i32, by).map(|sum| Value::Constant(sum as u32))
-        }
-        _ => None,
-    };
-    value.unwrap_or(Value::Unknown)
-}
-
-/// An entry of a jump table was added to an address.
-fn computed(context: &mut Context<'_>, number: u16, target: u32, shift: u8, signed: bool) -> Value {
-    let Some(&table) = context.tables.get(usize::from(number)) else {
-        return Value::Unknown;
-    };
-    let entry = Entry {
-        signed: signed || table.entry.signed,
-        ..table.entry
-    };
-    let table = JumpTable {
-        entry,
-        target: u64::from(target),
-        shift,
-        ..table
-    };
-    context.table(table).map_or(Value::Unknown, Value::Target)
-}
-
-/// `at + by`, where `at` is on the stack.
-fn moved(at: Value, by: i32) -> Option<Value> {
-    match at {
-        Value::Cfa(offset) => offset.checked_add(by).map(Value::Cfa),
-        Value::Base(offset) => offset.checked_add(by).map(Value::Base),
-        _ => None,
     }
 }
 
 /// Numbers of the bits set, lowest first.
+#[inline]
 pub(super) fn bits(mask: u32) -> impl Iterator<Item = u8> {
     let mut rest = mask;
     std::iter::from_fn(move || {

@@ -1,18 +1,22 @@
 //! All functions of one image: those whose starts are known, those they call, parts that are only jumped to, and what
 //! lies between.
 
+mod gaps;
+mod likely;
+mod parts;
+
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ops::Range;
 
 use unspool_image::{Arch, Image};
 
 use super::cover::Cover;
 use super::effect::Target;
-use super::flow::{Engine, Function, Show};
+use super::flow::{Engine, Function, Memory, Show};
 use super::landing::Landings;
-use super::listing::Listing;
 use super::starts::Calls;
-use super::state::{NO_CALL, State};
+use super::state::State;
 use super::text::Text;
 use super::{handlers, lazy, pointers, sparing, starts};
 
@@ -38,10 +42,18 @@ pub(super) struct Survey<'i> {
     calls: Calls,
     /// Function starts: T32 or not.
     starts: BTreeMap<u64, bool>,
+    /// The same, in the text: whether something is one is asked often.
+    started: Cover,
     done: BTreeMap<u64, Function>,
+    /// Code of those and of the fragments; to be made again if `stale`.
+    reached: Cover,
+    stale: bool,
     fragments: Vec<Function>,
-    /// Memory that one function after the other is listed in.
-    listing: RefCell<Listing>,
+    /// Functions that were followed before it was known that they are some.
+    followed: HashMap<u64, Function>,
+    /// Where nothing was found to be a function.
+    barren: HashSet<(u64, u64)>,
+    memory: RefCell<Memory>,
 }
 
 impl<'i> Survey<'i> {
@@ -49,14 +61,18 @@ impl<'i> Survey<'i> {
         if symbols {
             for symbol in image.symbols().functions() {
                 if starts::never_returns(symbol.name) {
-                    text.silent.insert(symbol.svma);
+                    text.silent.add(symbol.svma);
                 }
             }
         }
         text.relocations = pointers::relocations(image);
         text.handlers = handlers::handlers(image, &text);
+        let machine = text.machine;
+        let reached = Cover::over(&text);
+        let starts = starts::known(image, &text, symbols);
         Survey {
-            starts: starts::known(image, &text, symbols),
+            started: Cover::of(&text, starts.keys()),
+            starts,
             catches: text.machine.arch != Arch::Arm && catches(image, &text),
             image,
             symbols,
@@ -64,8 +80,12 @@ impl<'i> Survey<'i> {
             landings: Landings::default(),
             calls: Calls::default(),
             done: BTreeMap::new(),
+            reached,
+            stale: false,
             fragments: Vec::new(),
-            listing: RefCell::default(),
+            followed: HashMap::new(),
+            barren: HashSet::new(),
+            memory: RefCell::new(Memory::new(machine)),
         }
     }
 
@@ -73,15 +93,17 @@ impl<'i> Survey<'i> {
     pub(super) fn run(mut self, show: &mut dyn Show, visit: &mut dyn FnMut(&Function)) {
         let mut calls = starts::called(&self.text);
         for svma in std::mem::take(&mut calls.targets) {
-            self.starts.entry(svma).or_insert(false);
+            self.start(svma, false);
         }
         // Elsewhere, what a jump table leads to may push arguments.
         for &svma in &calls.prologues {
             if self.text.machine.link || starts::is_landing(&self.text, svma) {
-                self.starts.entry(svma).or_insert(false);
+                self.start(svma, false);
             }
         }
-        self.text.silent.extend(std::mem::take(&mut calls.silent));
+        for svma in std::mem::take(&mut calls.silent) {
+            self.text.silent.add(svma);
+        }
         self.text.references = std::mem::take(&mut calls.references);
         self.text.prologues = std::mem::take(&mut calls.prologues);
         self.calls = calls;
@@ -109,18 +131,21 @@ impl<'i> Survey<'i> {
     }
 
     /// Find what the tables of call sites say about the functions at `starts`, in order; `whole`: they are no parts.
-    fn land(&mut self, starts: &[u64], whole: bool) {
+    /// Returns which calls they say something about.
+    fn land(&mut self, starts: &[u64], whole: bool) -> Vec<Range<u64>> {
         if self.landings.is_empty() {
-            return;
+            return Vec::new();
         }
         let Calls { returns, lines, .. } = &self.calls;
         let found = self
             .landings
             .find(starts, whole, &self.text, returns, lines);
+        let calls = found.iter().map(|site| site.start..site.end).collect();
         self.text.handlers.extend(found);
         self.text
             .handlers
             .sort_unstable_by_key(|handler| handler.start);
+        calls
     }
 
     fn entry(&self, start: Target) -> State {
@@ -147,29 +172,33 @@ impl<'i> Survey<'i> {
                 continue;
             };
             let end = self.end_of(start);
-            if self.done.get(&start).is_some_and(|done| done.end == end) {
+            if self.done.get_mut(&start).is_some_and(|done| done.fits(end)) {
                 continue;
             }
-            let function = self.follow(Target { svma: start, thumb }, end, true, show);
+            let known = self.followed.remove(&start);
+            let known = known.filter(|known| !known.open);
+            let function = known
+                .and_then(|mut known| known.fits(end).then_some(known))
+                .unwrap_or_else(|| self.follow(Target { svma: start, thumb }, end, true, show));
             if start == entry
                 && let Some(runs) = starts::runs_program(&self.text, &function)
-                && self.text.silent.insert(runs.svma)
+                && self.text.silent.add(runs.svma)
             {
                 open.push_front(start);
                 continue;
             }
             for &call in &function.calls {
-                if self.starts.contains_key(&call.svma) || !self.text.is_text(call.svma) {
+                if self.started.contains(call.svma) || !self.text.is_text(call.svma) {
                     continue;
                 }
-                self.starts.insert(call.svma, call.thumb);
+                self.start(call.svma, call.thumb);
                 open.push_back(call.svma);
                 // The function it was taken from is shorter than it was thought to be.
                 if let Some((&before, _)) = self.starts.range(..call.svma).next_back() {
                     open.push_back(before);
                 }
             }
-            self.done.insert(start, function);
+            self.keep(function);
         }
     }
 
@@ -192,10 +221,8 @@ impl<'i> Survey<'i> {
         whole: bool,
         show: &mut dyn Show,
     ) -> Function {
-        let mut engine = Engine::new(&self.text, self.listing.take());
-        let function = engine.follow(start, end, entry, whole, show);
-        self.listing.replace(engine.into_listing());
-        function
+        let mut memory = self.memory.borrow_mut();
+        Engine::new(&self.text, &mut memory, self.catches).follow(start, end, entry, whole, show)
     }
 
     fn end_of(&self, start: u64) -> u64 {
@@ -211,29 +238,33 @@ impl<'i> Survey<'i> {
     /// Functions of which no path returns make their callers' code end there: look again at those.
     fn infer_silent(&mut self, show: &mut dyn Show) {
         for _ in 0..4 {
-            let found: HashSet<u64> = self
-                .done
-                .values()
-                .filter(|function| function.endless && !function.doubtful)
-                .filter(|function| function.instructions > 1)
-                .map(|function| function.start)
-                .filter(|start| !self.text.silent.contains(start))
-                .collect();
+            let mut found = Cover::default();
+            for function in self.done.values() {
+                if function.endless
+                    && !function.doubtful
+                    && function.instructions > 1
+                    && self.text.silent.add(function.start)
+                {
+                    if found.is_empty() {
+                        found = Cover::over(&self.text);
+                    }
+                    found.add(function.start);
+                }
+            }
             if found.is_empty() {
                 return;
             }
-            self.text.silent.extend(&found);
             let again: Vec<u64> = self
                 .done
                 .values()
-                .filter(|function| function.calls.iter().any(|call| found.contains(&call.svma)))
+                .filter(|function| function.calls.iter().any(|call| found.contains(call.svma)))
                 .map(|function| function.start)
                 .collect();
             for start in again {
                 let thumb = self.done[&start].thumb;
                 let end = self.end_of(start);
                 let function = self.follow(Target { svma: start, thumb }, end, true, show);
-                self.done.insert(start, function);
+                self.keep(function);
             }
             if self.text.machine.arch == Arch::Arm {
                 return;
@@ -259,394 +290,57 @@ impl<'i> Survey<'i> {
             let thumb = self.done[&start].thumb;
             let end = self.end_of(start);
             let function = self.follow(Target { svma: start, thumb }, end, true, show);
-            self.done.insert(start, function);
+            self.keep(function);
         }
     }
 
-    /// Functions of which only the address is known: in data, or computed by code.
-    fn named_by_data(&mut self, show: &mut dyn Show) {
-        let mut candidates = pointers::candidates(self.image, &self.text);
-        for _ in 0..6 {
-            let functions = self.done.values();
-            candidates.extend(functions.flat_map(|function| &function.addresses));
-            candidates.sort_unstable();
-            candidates.dedup();
-            let targets = candidates.iter().map(|&candidate| self.target(candidate));
-            let likely = targets.filter(|&target| self.is_likely(target)).collect();
-            if !self.add_likely(likely, show) {
-                return;
-            }
-        }
-    }
-
-    /// Add those that turn out to be functions. Returns whether any did.
-    fn add_likely(&mut self, candidates: Vec<Target>, show: &mut dyn Show) -> bool {
-        let mut reached = self.reached();
-        let mut found = Vec::new();
-        for target in candidates {
-            if reached.contains(target.svma)
-                || self.starts.contains_key(&target.svma)
-                || !self.text.is_text(target.svma)
-                || self.text.is_data(target.svma)
-            {
-                continue;
-            }
-            let end = self.end_of(target.svma);
-            let function = self.follow(target, end, false, show);
-            if self.is_function(&function, &reached) {
-                // What follows may be its labels.
-                for &(start, end) in &function.spans {
-                    reached.insert(start, end);
-                }
-                found.push(target);
-            }
-        }
-        self.add(&found, show);
-        !found.is_empty()
-    }
-
-    /// Half-made addresses and small numbers are taken for addresses of ARM code easily.
-    fn is_likely(&self, target: Target) -> bool {
-        self.text.machine.arch != Arch::Arm
-            || target.thumb && starts::is_prologue(&self.text, target)
-            || !target.thumb
-                && target.svma & 3 == 0
-                && !starts::mode(
-                    self.image,
-                    &self.text,
-                    self.symbols,
-                    target.svma,
-                    target.svma + 32,
-                    false,
-                )
-    }
-
-    fn target(&self, pointer: u64) -> Target {
-        let arm = self.text.machine.arch == Arch::Arm;
-        Target {
-            svma: if arm { pointer & !1 } else { pointer },
-            thumb: arm && pointer & 1 == 1,
-        }
-    }
-
-    /// New starts, which may make the functions before shorter.
-    fn add(&mut self, found: &[Target], show: &mut dyn Show) {
-        let mut starts: Vec<u64> = found.iter().map(|target| target.svma).collect();
+    /// New functions, which may make those before shorter. What they were found to be serves where it still holds.
+    fn add(&mut self, found: Vec<Function>, show: &mut dyn Show) {
+        let mut starts: Vec<u64> = found.iter().map(|function| function.start).collect();
         starts.sort_unstable();
-        self.land(&starts, true);
+        let caught = self.land(&starts, true);
         let mut open = VecDeque::new();
-        for target in found {
-            self.starts.insert(target.svma, target.thumb);
-            open.push_back(target.svma);
-            if let Some((&before, _)) = self.starts.range(..target.svma).next_back() {
+        for function in found {
+            let start = function.start;
+            self.start(start, function.thumb);
+            open.push_back(start);
+            if let Some((&before, _)) = self.starts.range(..start).next_back() {
                 open.push_back(before);
+            }
+            let inside = start..function.reach;
+            if !caught.iter().any(|calls| inside.contains(&calls.start)) {
+                self.followed.insert(start, function);
             }
         }
         self.functions(open, show);
+        self.followed.clear();
     }
 
-    /// Whether what was followed from its entry looks like a whole function.
-    fn is_function(&self, function: &Function, reached: &Cover) -> bool {
-        let machine = self.text.machine;
-        let aligned = function.start & ((1 << machine.shift(function.thumb)) - 1) == 0;
-        if !aligned || function.alien || function.doubtful || function.instructions == 0 {
-            return false;
-        }
-        let start = Target {
-            svma: function.start,
-            thumb: function.thumb,
-        };
-        let prologue = starts::is_prologue(&self.text, start);
-        if function.endless {
-            return prologue;
-        }
-        // Jumps to parts elsewhere look like a frame that is not taken down.
-        if prologue && function.start & 15 == 0 && machine.arch != Arch::Arm {
-            return true;
-        }
-        if self.catches && !prologue && function.start & 15 != 0 {
-            return false;
-        }
-        // A jump without a frame to where another function has one is no tail call.
-        let inside = |target: &Target| {
-            let mut before = self.done.range(..=target.svma);
-            reached.contains(target.svma)
-                && !self.starts.contains_key(&target.svma)
-                && before.next_back().is_none_or(|(_, other)| other.framed)
-        };
-        function.clean && !function.exits.iter().any(|(target, _)| inside(target))
-    }
-
-    /// Code of a function that only the unwinder leads to, when an exception passes a call: it starts with what is
-    /// known behind all of the function's calls.
-    fn landing_pads(&mut self, show: &mut dyn Show) {
-        if !self.catches {
-            return;
-        }
-        let mut reached = self.reached();
-        let mut found = Vec::new();
-        for (&start, function) in &self.done {
-            let Some(state) = &function.after_calls else {
-                continue;
-            };
-            // Parts of other functions lie between what is not aligned: code that is rarely used.
-            let end = self.end_of(start);
-            if start & 15 != 0 || end & 15 != 0 && self.text.is_text(end) {
-                continue;
-            }
-            let mut state = state.clone();
-            state.called(0);
-            state.after = NO_CALL;
-            for (from, end) in reached.gaps(&(start..end)) {
-                let mut at = from;
-                while at < end {
-                    if let Some(len) = starts::padding(&self.text, at, false) {
-                        at += len;
-                        continue;
-                    }
-                    if reached.contains(at) {
-                        at += 1;
-                        continue;
-                    }
-                    let target = Target {
-                        svma: at,
-                        thumb: false,
-                    };
-                    let alone = self.follow(target, end, false, show);
-                    let stub = at & 15 != 0
-                        && alone.instructions <= 2
-                        && matches!(alone.exits.as_slice(), [(to, _)] if !reached.contains(to.svma));
-                    if !alone.alien && !stub {
-                        break;
-                    }
-                    let pad = self.follow_from(target, end, &state, false, show);
-                    if pad.doubtful || pad.spans.is_empty() {
-                        break;
-                    }
-                    for &(start, end) in &pad.spans {
-                        reached.insert(start, end);
-                    }
-                    found.push(pad);
-                }
-            }
-        }
-        self.fragments.extend(found);
-    }
-
-    /// Code that is only reached by jumps from another function (`.cold` parts, shared tails), with the state
-    /// that the jump brings along.
-    fn follow_fragments(&mut self, show: &mut dyn Show) {
-        let called: HashSet<u64> = self
-            .done
-            .values()
-            .flat_map(|function| &function.calls)
-            .map(|call| call.svma)
-            .collect();
-        let mut reached = self.reached();
-        for _ in 0..4 {
-            let mut wanted: BTreeMap<u64, (Target, State)> = BTreeMap::new();
-            for (target, state) in self
-                .done
-                .values()
-                .chain(&self.fragments)
-                .flat_map(|function| &function.exits)
-            {
-                let start = self.done.get(&target.svma);
-                let part = start.is_some()
-                    && !called.contains(&target.svma)
-                    && state.has_frame()
-                    && !starts::is_entry(&self.text, *target, state);
-                if !self.text.is_text(target.svma) || reached.contains(target.svma) && !part {
-                    continue;
-                }
-                wanted
-                    .entry(target.svma)
-                    .and_modify(|(_, known)| {
-                        known.meet(state);
-                    })
-                    .or_insert((*target, state.clone()));
-            }
-            if wanted.is_empty() {
-                return;
-            }
-            let parts: Vec<u64> = wanted.keys().copied().collect();
-            self.land(&parts, false);
-            for (svma, (target, mut state)) in wanted {
-                state.after = NO_CALL;
-                let end = self.end_of(svma);
-                let function = self.follow_from(target, end, &state, false, show);
-                for &(start, end) in &function.spans {
-                    reached.insert(start, end);
-                }
-                // Believed before what was found by taking it for a whole function.
-                self.done.remove(&svma);
-                self.fragments.push(function);
-            }
+    /// A function starts here, unless that is known.
+    fn start(&mut self, svma: u64, thumb: bool) {
+        if self.started.add(svma) {
+            self.starts.insert(svma, thumb);
         }
     }
 
-    fn reached(&self) -> Cover {
-        let mut cover = Cover::new(self.text.start(), self.text.end());
-        for function in self.done.values().chain(&self.fragments) {
-            for &(start, end) in &function.spans {
-                cover.insert(start, end);
-            }
-        }
-        cover
+    fn keep(&mut self, function: Function) {
+        self.reached.insert_all(&function.spans);
+        let before = self.done.insert(function.start, function);
+        self.stale |= before.is_some();
     }
 
-    /// Look for functions in text that nothing has led to: those called through pointers only.
-    fn fill_gaps(&mut self, show: &mut dyn Show) {
-        for _ in 0..6 {
-            let found = self.fill_all(show);
-            if found.is_empty() {
-                return;
-            }
-            self.add(&found, show);
-            self.named_by_data(show);
-            self.landing_pads(show);
-            self.follow_fragments(show);
-        }
+    fn keep_part(&mut self, part: Function) {
+        self.reached.insert_all(&part.spans);
+        self.fragments.push(part);
     }
 
-    fn fill_all(&mut self, show: &mut dyn Show) -> Vec<Target> {
-        let mut found = Vec::new();
-        let reached = self.reached();
-        let mut covered = self.reached();
-        for function in self.done.values().chain(&self.fragments) {
-            for &literal in &function.literals {
-                covered.insert(literal, literal + 4);
-            }
-            for &(start, end) in &function.tables {
-                covered.insert(start, end);
+    fn reached(&mut self) -> Cover {
+        if std::mem::take(&mut self.stale) {
+            self.reached = Cover::over(&self.text);
+            for function in self.done.values().chain(&self.fragments) {
+                self.reached.insert_all(&function.spans);
             }
         }
-        let ranges = self.text.ranges().to_vec();
-        let mut named = BTreeMap::new();
-        for range in ranges {
-            for (start, end) in covered.gaps(&range) {
-                found.extend(self.fill(start, end, &reached, &mut named, show));
-            }
-        }
-        found
-    }
-
-    /// `named`: what the functions that are found call, or jump to without a frame; T32 or not.
-    fn fill(
-        &mut self,
-        start: u64,
-        end: u64,
-        reached: &Cover,
-        named: &mut BTreeMap<u64, bool>,
-        show: &mut dyn Show,
-    ) -> Vec<Target> {
-        let mut found = Vec::new();
-        let machine = self.text.machine;
-        let arm = machine.arch == Arch::Arm;
-        let unit = if arm { 2 } else { 1 << machine.shift };
-        let mut covered = Cover::new(start, end);
-        // Behind a function's end the next one starts, even without a prologue; it must then look like one in all
-        // other ways.
-        let mut fresh = true;
-        let mut after_a32 = self
-            .done
-            .range(..start)
-            .next_back()
-            .is_some_and(|(_, function)| !function.thumb);
-        let mut at = start.next_multiple_of(unit);
-        while at + unit <= end {
-            let known = named.get(&at).copied();
-            let thumb = known.unwrap_or_else(|| {
-                arm && starts::mode(
-                    self.image,
-                    &self.text,
-                    self.symbols,
-                    at,
-                    (at + 32).min(end),
-                    after_a32,
-                )
-            });
-            if covered.contains(at) || self.text.is_data(at) {
-                at += unit;
-                continue;
-            }
-            if let Some(len) = starts::padding(&self.text, at, thumb) {
-                at += if arm && !thumb { 2 } else { len };
-                continue;
-            }
-            let target = Target { svma: at, thumb };
-            let prologue = starts::is_prologue(&self.text, target);
-            if !prologue && !fresh && known.is_none() || arm && !thumb && at & 3 != 0 {
-                at = self.next_candidate(at, end, &mut fresh);
-                continue;
-            }
-            let last = if arm {
-                let next = named.range(at + 1..).next();
-                next.map_or(end, |next| end.min(*next.0))
-            } else {
-                starts::extent(&self.text, at, end)
-            };
-            let function = self.follow(target, last, false, show);
-            fresh = false;
-            let sound = known.is_some() && !function.alien && !function.doubtful;
-            let accepted = sound || prologue && arm || self.is_function(&function, reached);
-            if !accepted {
-                at = self.next_candidate(at, end, &mut fresh);
-                continue;
-            }
-            let mut next = at + unit;
-            for &(start, end) in &function.spans {
-                covered.insert(start, end);
-                if start <= next {
-                    next = next.max(end);
-                }
-            }
-            for &literal in &function.literals {
-                covered.insert(literal, literal + 4);
-            }
-            for &(start, end) in &function.tables {
-                covered.insert(start, end);
-            }
-            if arm {
-                let left = function
-                    .exits
-                    .iter()
-                    .filter(|(_, state)| !state.has_frame());
-                let left = left.map(|(target, _)| target);
-                named.extend(
-                    function
-                        .calls
-                        .iter()
-                        .chain(left)
-                        .map(|to| (to.svma, to.thumb)),
-                );
-            }
-            found.push(target);
-            after_a32 = arm && !thumb;
-            at = next;
-            fresh = true;
-        }
-        found
-    }
-
-    /// Where a function may start after `at`, where none does. `fresh` is set if the code before cannot run on into
-    /// it.
-    fn next_candidate(&self, at: u64, end: u64, fresh: &mut bool) -> u64 {
-        let machine = self.text.machine;
-        if machine.arch == Arch::Arm {
-            return at + 2;
-        }
-        let mut at = at;
-        while at < end {
-            let Some(instruction) = self.text.decode(at, false) else {
-                return (at + 1).next_multiple_of(16);
-            };
-            at += u64::from(instruction.len);
-            if starts::ends(&instruction) || self.text.prologues.binary_search(&at).is_ok() {
-                *fresh = true;
-                return at;
-            }
-        }
-        end
+        self.reached.clone()
     }
 }

@@ -3,8 +3,7 @@
 use unspool_image::Arch;
 
 use super::effect::Target;
-use super::flow::{Engine, Function, Show, Shown};
-use super::listing::Listing;
+use super::flow::{Engine, Function, Memory, Show, Shown};
 use super::machine::machine;
 use super::state::State;
 use super::text::Text;
@@ -33,7 +32,8 @@ fn analyse(arch: Arch, bytes: &[u8], thumb: bool) -> Function {
     let start = Target { svma: 0, thumb };
     let end = bytes.len() as u64;
     let entry = State::entry(machine);
-    Engine::new(&text, Listing::default()).follow(start, end, &entry, true, &mut States)
+    let mut memory = Memory::new(machine);
+    Engine::new(&text, &mut memory, false).follow(start, end, &entry, true, &mut States)
 }
 
 fn a64(words: &[u32]) -> Function {

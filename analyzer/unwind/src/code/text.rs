@@ -1,11 +1,12 @@
 //! The code of an image as the engine reads it: bytes by address, instructions, what is known to be data
 //! or not to return. Apart so that reading costs no more than an index into a slice.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 
 use unspool_image::{CodeKind, Image, Symbols};
 
+use super::cover::Cover;
 use super::effect::{Instruction, Target};
 use super::handlers::Handler;
 use super::machine::Machine;
@@ -21,7 +22,7 @@ pub(crate) struct Text<'i> {
     /// Where mapping symbols may tell data from code.
     symbols: Option<&'i Symbols>,
     /// Functions that do not return.
-    pub(crate) silent: HashSet<u64>,
+    pub(super) silent: Cover,
     /// Functions that leave registers as they are that others may write: a bit each.
     pub(crate) sparing: HashMap<u64, u32>,
     /// Addresses of data that code names; sorted.
@@ -45,12 +46,13 @@ impl<'i> Text<'i> {
             })
             .collect();
         let symbols = symbols.then(|| image.symbols());
+        let ranges = image.text_ranges();
         Text {
             machine,
             pieces,
-            ranges: image.text_ranges(),
             symbols: symbols.filter(|symbols| symbols.code_map().next().is_some()),
-            silent: HashSet::new(),
+            silent: Cover::new(first(&ranges), last(&ranges)),
+            ranges,
             sparing: HashMap::new(),
             relocations: Vec::new(),
             references: Vec::new(),
@@ -67,7 +69,7 @@ impl<'i> Text<'i> {
             pieces: vec![(0, bytes)],
             ranges: std::iter::once(0..bytes.len() as u64).collect(),
             symbols: None,
-            silent: HashSet::new(),
+            silent: Cover::new(0, bytes.len() as u64),
             sparing: HashMap::new(),
             relocations: Vec::new(),
             references: Vec::new(),
@@ -142,12 +144,12 @@ impl<'i> Text<'i> {
 
     /// The first executable address.
     pub(crate) fn start(&self) -> u64 {
-        self.ranges.first().map_or(0, |range| range.start)
+        first(&self.ranges)
     }
 
     /// One past the last executable address.
     pub(crate) fn end(&self) -> u64 {
-        self.ranges.iter().map(|range| range.end).max().unwrap_or(0)
+        last(&self.ranges)
     }
 
     /// The executable range that `svma` lies in.
@@ -177,10 +179,28 @@ impl<'i> Text<'i> {
         (svma < handler.end).then_some(handler.pad)
     }
 
+    /// Registers that the function at `target` is known to leave as they are, a bit each.
+    #[inline]
+    pub(crate) fn spared(&self, target: Option<Target>) -> u32 {
+        if self.sparing.is_empty() {
+            return 0;
+        }
+        let spared = target.and_then(|target| self.sparing.get(&target.svma));
+        spared.copied().unwrap_or(0)
+    }
+
     /// Known not to return.
     pub(crate) fn never_returns(&self, target: Target) -> bool {
-        self.silent.contains(&target.svma)
+        self.silent.contains(target.svma)
     }
+}
+
+fn first(ranges: &[Range<u64>]) -> u64 {
+    ranges.first().map_or(0, |range| range.start)
+}
+
+fn last(ranges: &[Range<u64>]) -> u64 {
+    ranges.iter().map(|range| range.end).max().unwrap_or(0)
 }
 
 /// The instruction that `bytes` start with.

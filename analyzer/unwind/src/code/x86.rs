@@ -39,7 +39,7 @@ pub(crate) fn decode(bytes: &[u8], svma: u64) -> Option<Instruction> {
     {
         let registers = [memory.base, memory.index.map(|(index, _)| index)];
         for register in registers.into_iter().flatten() {
-            instruction = instruction.base(NUMBERS[usize::from(register & 15)]);
+            instruction.bases |= 1 << NUMBERS[usize::from(register & 15)];
         }
     }
     Some(instruction)
@@ -257,14 +257,14 @@ fn primary(form: &Form, svma: u64) -> Instruction {
             Some(to) => constant(form, to, i64::from(form.immediate as u32)),
             None => new(form),
         },
-        0xc8 => push(form)
+        0xc8 => new(form)
+            .effect(add(RSP, RSP, -8 - (form.immediate & 0xffff) as i32))
             .effect(Effect::Store {
                 base: RSP,
-                offset: 0,
+                offset: (form.immediate & 0xffff) as i32,
                 mask: 1 << RBP,
             })
-            .effect(add(RBP, RSP, 0))
-            .effect(add(RSP, RSP, -((form.immediate & 0xffff) as i32))),
+            .effect(add(RBP, RSP, (form.immediate & 0xffff) as i32)),
         0xc9 => new(form)
             .effect(add(RSP, RBP, 0))
             .effect(Effect::Load {

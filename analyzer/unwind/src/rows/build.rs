@@ -151,9 +151,27 @@ impl Builder {
         draft: &Draft<'_>,
         saved: SavedId,
     ) {
-        if start >= end {
-            return;
+        if start < end {
+            let id = self.intern(source, draft, saved);
+            self.push_rule(start, end, id);
         }
+    }
+
+    /// Keep a rule, of which rows may say later where it holds. Returns its number.
+    pub(crate) fn rule(&mut self, draft: &Draft<'_>) -> u32 {
+        let saved = self.saved(draft.saved.iter().map(|&(n, place)| entry(n, place.pack())));
+        self.intern(self.source, draft, saved)
+    }
+
+    /// As [`Builder::push`] of the rule with this number.
+    pub(crate) fn push_rule(&mut self, start: u64, end: u64, id: u32) {
+        match self.rows.last_mut() {
+            Some(last) if last.1 == start && last.2 == id => last.1 = end,
+            _ => self.rows.push((start, end, id)),
+        }
+    }
+
+    fn intern(&mut self, source: Source, draft: &Draft<'_>, saved: SavedId) -> u32 {
         let mut flags = (source as u64) << 2;
         if draft.signal_frame {
             flags |= SIGNAL;
@@ -166,11 +184,7 @@ impl Builder {
             draft.ra.pack(),
             u64::from(saved.0) << 32 | flags,
         ];
-        let id = self.rule_id(rule);
-        match self.rows.last_mut() {
-            Some(last) if last.1 == start && last.2 == id => last.1 = end,
-            _ => self.rows.push((start, end, id)),
-        }
+        self.rule_id(rule)
     }
 
     #[inline]

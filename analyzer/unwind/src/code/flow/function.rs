@@ -1,10 +1,9 @@
-//! What the analysis of one function gives: what is known at its instructions, and what it says about other functions.
-//! Apart from how it is found.
+//! What the analysis of one function gives.
 
 use crate::code::effect::Target;
-use crate::code::state::State;
+use crate::code::state::{Kept, State};
 
-/// What the analysis of one function gives.
+/// One function, or a part of one.
 #[derive(Debug, Default)]
 pub struct Function {
     /// First address.
@@ -24,9 +23,9 @@ pub struct Function {
     /// Calls behind which the frame is known only if they leave registers as they are that they may write.
     pub fragile: Vec<Target>,
     /// What is known behind every call: where an exception is caught.
-    pub after_calls: Option<Box<State>>,
+    pub(crate) after_calls: Option<Box<State>>,
     /// Jumps out of the function and the state there.
-    pub exits: Vec<(Target, State)>,
+    pub(crate) exits: Vec<(Target, Kept)>,
     /// Words that are loaded from the text.
     pub literals: Vec<u64>,
     /// Where its jump tables lie: first address, one past the last.
@@ -35,6 +34,12 @@ pub struct Function {
     pub addresses: Vec<u64>,
     /// It uses what a register that calls preserve held before, or its caller's frame: it is no function.
     pub alien: bool,
+    /// No address that was taken for its own is this or beyond.
+    pub reach: u64,
+    /// A jump with a frame leads where nothing tells.
+    pub open: bool,
+    /// A jump leads where nothing tells, or a call was seen not to return: where it ends may matter.
+    pub bounded: bool,
     /// Something in it could not be followed or is not code.
     pub doubtful: bool,
     /// No path returns or leaves.
@@ -50,6 +55,25 @@ pub struct Function {
     pub above: Option<i32>,
     /// Where it jumps away, its return address is in the link register.
     pub relinks: bool,
+}
+
+impl Function {
+    /// Whether it is the same if it ends before `end`; if so, it does from now on.
+    pub(crate) fn fits(&mut self, end: u64) -> bool {
+        let beyond = self.end..end;
+        let fits = if beyond.is_empty() {
+            self.reach <= end
+        } else {
+            !self.doubtful
+                && !self.bounded
+                && self.tables.is_empty()
+                && !self.exits.iter().any(|exit| beyond.contains(&exit.0.svma))
+        };
+        if fits {
+            self.end = end;
+        }
+        fits
+    }
 }
 
 /// One instruction, or a run of instructions of which the same is known.

@@ -1,7 +1,13 @@
-//! What a state says to an unwinder: the CFA, and where the caller's registers are.
+//! From what is known at an instruction to the rule that rows state: where the CFA, the return address and the registers
+//! that calls preserve are.
 
-use super::{State, Value, bits};
-use crate::rule::{Cfa, Place};
+use super::value::{Value, Word};
+use super::{State, bits};
+use crate::rule::{Cfa, Expression, Place};
+
+/// Places of registers by number: of all that have entry values, the return address included.
+const PLACES: usize = 33;
+const NOWHERE: u8 = u8::MAX;
 
 impl State {
     /// Where the return address is kept.
@@ -11,36 +17,39 @@ impl State {
 
     /// Every place where the entry value of `register` is now: itself, the stack, other registers.
     pub fn places_of(&self, register: u8) -> impl Iterator<Item = Place> {
-        let wanted = Value::Entry(register);
-        let same = (self.register(register) == wanted).then_some(Place::Same);
+        let wanted = Word::entry(register);
+        let same = (self.word(register) == wanted).then_some(Place::Same);
         let other = (0..self.machine.registers)
-            .filter(move |&n| n != register && self.register(n) == wanted)
+            .filter(move |&n| n != register && self.word(n) == wanted)
             .map(Place::Register);
-        let slots = self
-            .slots()
-            .iter()
+        let slots = self.slots.all().iter();
+        let slots = slots
             .filter(move |slot| slot.value == wanted)
-            .filter_map(|slot| match slot.at {
-                Value::Cfa(offset) => Some(Place::AtCfa(offset)),
-                at => self
-                    .by_base(at)
-                    .map(|(register, offset)| Place::AtRegister { register, offset }),
-            });
+            .filter_map(|slot| self.place(slot.at));
         same.into_iter().chain(slots).chain(other)
     }
 
+    /// A slot as rules name it.
+    fn place(&self, at: Word) -> Option<Place> {
+        match at.unpack() {
+            Value::Cfa(offset) => Some(Place::AtCfa(offset)),
+            _ => self
+                .by_base(at)
+                .map(|(register, offset)| Place::AtRegister { register, offset }),
+        }
+    }
+
     /// A register by which an address relative to the base is known, and the offset from it.
-    fn by_base(&self, at: Value) -> Option<(u8, i32)> {
-        let Value::Base(at) = at else { return None };
-        self.bases().find_map(|number| match self.register(number) {
+    fn by_base(&self, at: Word) -> Option<(u8, i32)> {
+        let Value::Base(at) = at.unpack() else {
+            return None;
+        };
+        let machine = self.machine;
+        let mut registers = machine.frames.iter().copied().chain([machine.sp]);
+        registers.find_map(|number| match self.register(number) {
             Value::Base(offset) => Some((number, at.checked_sub(offset)?)),
             _ => None,
         })
-    }
-
-    fn bases(&self) -> impl Iterator<Item = u8> + use<> {
-        let machine = self.machine;
-        machine.frames.iter().copied().chain([machine.sp])
     }
 
     /// CFA, return address and saved registers, where all of the first two are known. `expression` keeps a DWARF
@@ -48,24 +57,21 @@ impl State {
     pub(crate) fn rule(
         &self,
         saved: &mut Vec<(u8, Place)>,
-        expression: &mut dyn FnMut(&[u8]) -> crate::rule::Expression,
+        expression: &mut dyn FnMut(&[u8]) -> Expression,
     ) -> Option<(Cfa, Place)> {
         saved.clear();
         if self.root {
             return Some((Cfa::Unknown, Place::Undefined));
         }
         let machine = self.machine;
-        let by_register =
-            [machine.sp]
-                .iter()
-                .chain(machine.frames)
-                .find_map(|&register| match self.register(register) {
-                    Value::Cfa(offset) => Some(Cfa::Register {
-                        register,
-                        offset: offset.wrapping_neg(),
-                    }),
-                    _ => None,
-                });
+        let mut registers = std::iter::once(&machine.sp).chain(machine.frames);
+        let by_register = registers.find_map(|&register| match self.register(register) {
+            Value::Cfa(offset) => Some(Cfa::Register {
+                register,
+                offset: offset.wrapping_neg(),
+            }),
+            _ => None,
+        });
         let cfa = match by_register {
             Some(cfa) => cfa,
             None => {
@@ -73,22 +79,52 @@ impl State {
                 Cfa::Expression(expression(&by_flags.or_else(|| self.dereference())?))
             }
         };
+        // Numbers of the slot and of the other register that are the first to hold each register's value.
+        let mut stored = [NOWHERE; PLACES];
+        let mut moved = [NOWHERE; PLACES];
+        for (number, slot) in self.slots.all().iter().enumerate() {
+            if let Some(of) = slot.value.entry_of()
+                && let Some(first) = stored.get_mut(usize::from(of))
+                && *first == NOWHERE
+                && (slot.at.is_cfa() || self.place(slot.at).is_some())
+            {
+                *first = number as u8;
+            }
+        }
+        for (number, word) in self.registers().iter().enumerate() {
+            if let Some(of) = word.entry_of()
+                && usize::from(of) != number
+                && let Some(first) = moved.get_mut(usize::from(of))
+                && *first == NOWHERE
+            {
+                *first = number as u8;
+            }
+        }
+        let stored = |register: u8| {
+            let number = usize::from(stored[usize::from(register)]);
+            self.place(self.slots.all().get(number)?.at)
+        };
+        let moved = |register: u8| match moved[usize::from(register)] {
+            NOWHERE => None,
+            number => Some(Place::Register(number)),
+        };
+        let same = |register: u8| self.word(register) == Word::entry(register);
         // A row is looked up inside the call instruction too, which is about to overwrite the link register: the
         // stack, if the return address is there, is the better place.
-        let stored = self
-            .return_places()
-            .find(|place| matches!(place, Place::AtCfa(_) | Place::AtRegister { .. }));
-        let ra = match stored.or_else(|| self.return_places().next()) {
+        let ra = match stored(machine.ra) {
             Some(place) => place,
-            // Start code clears the link register to say that nothing called it.
-            None if self.register(machine.ra) == Value::Constant(0) => Place::Undefined,
-            None => return None,
+            None if same(machine.ra) => Place::Same,
+            None => match moved(machine.ra) {
+                Some(place) => place,
+                // Start code clears the link register to say that nothing called it.
+                None if self.register(machine.ra) == Value::Constant(0) => Place::Undefined,
+                None => return None,
+            },
         };
         for register in bits(machine.preserved) {
-            match self.places_of(register).next() {
-                Some(Place::Same) => {}
-                Some(place) => saved.push((register, place)),
-                None => saved.push((register, Place::Undefined)),
+            if !same(register) {
+                let place = stored(register).or_else(|| moved(register));
+                saved.push((register, place.unwrap_or(Place::Undefined)));
             }
         }
         Some((cfa, ra))
@@ -96,8 +132,8 @@ impl State {
 
     /// The CFA as an expression: a slot known by a register holds it.
     pub(super) fn dereference(&self) -> Option<Vec<u8>> {
-        self.slots().iter().find_map(|slot| {
-            let Value::Cfa(held) = slot.value else {
+        self.slots.all().iter().find_map(|slot| {
+            let Value::Cfa(held) = slot.value.unpack() else {
                 return None;
             };
             let (register, offset) = self.by_base(slot.at)?;

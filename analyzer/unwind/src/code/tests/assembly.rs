@@ -3,8 +3,7 @@
 use unspool_image::Arch;
 
 use super::super::effect::Target;
-use super::super::flow::{Engine, Shown};
-use super::super::listing::Listing;
+use super::super::flow::{Engine, Memory, Shown};
 use super::super::machine::machine;
 use super::super::state::State;
 use super::super::text::Text;
@@ -75,7 +74,8 @@ fn a_resolver() {
         svma: 0,
         thumb: false,
     };
-    let mut engine = Engine::new(&text, Listing::default());
+    let mut memory = Memory::new(machine);
+    let mut engine = Engine::new(&text, &mut memory, false);
     let function = engine.follow(start, 24, &entries[0], true, &mut States);
     assert!(lazy::is_one(&function));
     let saved = |offset| Some((offset, Place::AtCfa(-4)));
@@ -167,7 +167,8 @@ fn a_call_that_spares_registers() {
     let at = |svma| Target { svma, thumb: false };
     let entry = State::entry(machine);
     let follow = |text: &Text<'_>, from, end| {
-        Engine::new(text, Listing::default()).follow(at(from), end, &entry, true, &mut States)
+        let mut memory = Memory::new(machine);
+        Engine::new(text, &mut memory, false).follow(at(from), end, &entry, true, &mut States)
     };
     let before = follow(&text, 3, 20);
     assert_eq!(before.fragile, [at(0)]);

@@ -162,21 +162,29 @@ impl Cursor<'_> {
         Some(byte)
     }
 
+    #[inline]
     fn signed(&mut self, size: usize) -> Option<i64> {
-        let bytes = self.bytes.get(self.at..self.at + size)?;
-        let mut value = [0; 8];
-        value[..size].copy_from_slice(bytes);
+        let rest = self.bytes.get(self.at..)?;
+        let value = match (size, rest) {
+            (0, _) => 0,
+            (1, &[byte, ..]) => i64::from(byte as i8),
+            (4, &[a, b, c, d, ..]) => i64::from(i32::from_le_bytes([a, b, c, d])),
+            _ => {
+                let mut value = 0;
+                for &byte in rest.get(..size)?.iter().rev() {
+                    value = value << 8 | i64::from(byte);
+                }
+                let unused = 64 - 8 * size as u32;
+                value << unused >> unused
+            }
+        };
         self.at += size;
-        let unused = 64 - 8 * size as u32;
-        Some(if size == 0 {
-            0
-        } else {
-            i64::from_le_bytes(value) << unused >> unused
-        })
+        Some(value)
     }
 }
 
 /// The instruction that `bytes` start with.
+#[inline]
 pub(crate) fn read(bytes: &[u8]) -> Option<Form> {
     let mut cursor = Cursor {
         bytes: &bytes[..bytes.len().min(LONGEST)],

@@ -1,0 +1,82 @@
+//! How fast code is analysed: `cargo bench -p unspool-unwind --bench code [-- ELF...]`, without files Debian's amd64
+//! libraries of which `docs/unwinding.md` records figures.
+//!
+//! Apart from `peers`, since no peer does this. The machine has other users: the time is the processor's for this thread,
+//! system calls and page faults included, and the fastest of some rounds counts. A library's text is all of its executable
+//! sections.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::resource::{Usage, UsageWho, getrusage};
+use nix::time::{ClockId, clock_gettime};
+use unspool_image::Image;
+use unspool_unwind::code::analyze;
+
+const ROUNDS: usize = 5;
+/// Megabytes of text that are to be analysed in a second.
+const PROMISED: f64 = 20.0;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    // `cargo test` starts benches too, to see that they run.
+    if arguments.iter().any(|argument| argument == "--test") {
+        return;
+    }
+    let mut files: Vec<String> = arguments
+        .into_iter()
+        .filter(|argument| !argument.starts_with("--"))
+        .collect();
+    if files.is_empty() {
+        let debian = [
+            "/lib/x86_64-linux-gnu/libc.so.6",
+            "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+            "/usr/lib/x86_64-linux-gnu/libcrypto.so.3",
+            "/usr/bin/python3.11",
+            "/bin/bash",
+        ];
+        files.extend(debian.map(String::from));
+    }
+    for file in files {
+        let image = Image::open(Path::new(&file)).expect("an ELF file");
+        // Reading symbols is not what is measured.
+        black_box(image.symbols());
+        let text: u64 = image.text_ranges().iter().map(|r| r.end - r.start).sum();
+        for symbols in [true, false] {
+            measure(&file, &image, text, symbols);
+        }
+    }
+    let peak = usage().max_rss() / 1024;
+    println!("at most {peak} MB of memory for all");
+}
+
+fn measure(file: &str, image: &Image, text: u64, symbols: bool) {
+    let mut best = Duration::MAX;
+    let mut functions = 0;
+    let mut faults = 0;
+    for _ in 0..ROUNDS {
+        let before = usage().minor_page_faults();
+        let start = processor_time();
+        functions = black_box(analyze(image, symbols)).functions();
+        best = best.min(processor_time() - start);
+        faults = usage().minor_page_faults() - before;
+    }
+    let speed = text as f64 / best.as_secs_f64() / 1e6;
+    let verdict = if speed < PROMISED { "   MISSED" } else { "" };
+    let without = if symbols { "" } else { " without symbols" };
+    println!(
+        "{file}{without}: {:.2} MB, {functions} functions, {best:.1?}, {faults} page faults: {speed:.1} MB/s{verdict}",
+        text as f64 / 1e6
+    );
+}
+
+fn usage() -> Usage {
+    getrusage(UsageWho::RUSAGE_SELF).expect("getrusage(2)")
+}
+
+fn processor_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .expect("clock_gettime(2)")
+        .into()
+}

@@ -1,0 +1,101 @@
+//! Where a function's jumps lead and which of its calls return: what one round of following it finds out for the next.
+
+use super::fix::Found;
+use super::{is_filler, pushes_link};
+use crate::code::jump_table::Targets;
+use crate::code::listing::Listing;
+use crate::code::state::Context;
+
+/// How many orphans unresolved jumps may lead to.
+const ORPHANS: usize = 64;
+
+/// What was found out about a function's jumps and calls in earlier rounds.
+#[derive(Debug, Default)]
+pub(in crate::code) struct Jumps {
+    /// Calls that do not return, in order.
+    silent: Vec<u32>,
+    /// Resolved jumps and where they lead.
+    pub(super) tables: Vec<(u32, Targets)>,
+    /// Where unresolved jumps are taken to lead.
+    pub(in crate::code) orphans: Vec<u32>,
+}
+
+impl Jumps {
+    #[inline]
+    pub(in crate::code) fn is_silent(&self, at: u32) -> bool {
+        self.silent.binary_search(&at).is_ok()
+    }
+
+    /// Some call does not return.
+    pub(super) fn has_silent(&self) -> bool {
+        !self.silent.is_empty()
+    }
+
+    pub(in crate::code) fn targets(&self, at: u32) -> &[u32] {
+        match self.tables.iter().find(|table| table.0 == at) {
+            Some((_, targets)) => &targets.inside,
+            None => &self.orphans,
+        }
+    }
+
+    pub(in crate::code) fn is_resolved(&self, at: u32) -> bool {
+        self.tables.iter().any(|table| table.0 == at)
+    }
+
+    /// What a round has found. `bases`: it found places where tables start. Returns whether anything is new.
+    pub(super) fn learn(&mut self, found: &mut Found, bases: bool) -> bool {
+        if bases && !self.tables.is_empty() {
+            // What ends where another starts may have been taken for longer.
+            self.tables.clear();
+            return true;
+        }
+        if !found.tables.is_empty() {
+            self.tables.append(&mut found.tables);
+            return true;
+        }
+        let before = self.silent.len();
+        for &call in &found.calls {
+            if let Err(place) = self.silent.binary_search(&call) {
+                self.silent.insert(place, call);
+            }
+        }
+        self.silent.len() != before
+    }
+
+    /// Take unresolved jumps to lead to one more place. Returns whether there is one.
+    pub(super) fn adopt(&mut self, listing: &Listing, context: &Context<'_>) -> bool {
+        if self.orphans.len() >= ORPHANS {
+            return false;
+        }
+        let orphan = self.orphan(listing, context);
+        self.orphans.extend(orphan);
+        orphan.is_some()
+    }
+
+    /// Code between the reached parts that nothing leads to.
+    fn orphan(&self, listing: &Listing, context: &Context<'_>) -> Option<u32> {
+        let mut expected = 0u32;
+        for (at, instruction) in listing.reached() {
+            while expected < at {
+                let svma = listing.svma(expected);
+                let mut entries = self.tables.iter().map(|table| &table.1.entries);
+                if let Some(entries) = entries.find(|range| range.contains(&svma)) {
+                    expected += ((entries.end - svma) as u32).next_multiple_of(2);
+                    continue;
+                }
+                if listing.is_literal(svma) || context.text.is_data(svma) {
+                    expected += 2;
+                    continue;
+                }
+                let found = context.text.decode(svma, listing.thumb)?;
+                if is_filler(&found) {
+                    expected += u32::from(found.len);
+                    continue;
+                }
+                return (!pushes_link(&found, context.machine)).then_some(expected);
+            }
+            expected = expected.max(at + u32::from(instruction.len));
+        }
+        None
+    }
+}

@@ -1,0 +1,85 @@
+//! The distinct rules of an image's code, numbered while functions are followed: only when all are known is it clear
+//! whose rows count.
+
+use unspool_image::Arch;
+
+use super::flow::{Show, Shown};
+use super::state::State;
+use crate::rows::{Builder, Draft, Rows};
+use crate::rule::{Place, Source};
+
+/// Marks instructions of which nothing is known.
+const NO_RULE: u32 = u32::MAX;
+
+pub(super) struct Rules {
+    builder: Builder,
+    saved: Vec<(u8, Place)>,
+}
+
+impl Rules {
+    pub(super) fn new(arch: Arch) -> Rules {
+        Rules {
+            builder: Builder::new(Source::Code, arch),
+            saved: Vec::new(),
+        }
+    }
+
+    fn number(&mut self, state: &State) -> u32 {
+        let Rules { builder, saved } = self;
+        let rule = state.rule(saved, &mut |bytes| builder.expression(bytes));
+        let Some((cfa, ra)) = rule else {
+            return NO_RULE;
+        };
+        builder.rule(&Draft {
+            cfa,
+            ra,
+            saved,
+            signal_frame: false,
+            signed: state.is_signed(),
+        })
+    }
+
+    /// Of what was shown of a function: addresses and the numbers of their rules.
+    pub(super) fn runs(shown: &[Shown]) -> impl Iterator<Item = (u64, u64, u32)> {
+        shown.iter().filter_map(|shown| match shown {
+            Shown::Run(start, end, rule) if *rule != NO_RULE => Some((*start, *end, *rule)),
+            _ => None,
+        })
+    }
+
+    /// The rows, in order: where they overlap, the first counts.
+    pub(super) fn rows(mut self, runs: &[(u64, u64, u32)]) -> Rows {
+        for &(start, end, number) in runs {
+            self.builder.push_rule(start, end, number);
+        }
+        self.builder.finish()
+    }
+}
+
+impl Show for Rules {
+    fn show(
+        &mut self,
+        svma: u64,
+        len: u8,
+        state: &mut State,
+        mut last: Option<&mut Shown>,
+    ) -> Option<Shown> {
+        let next = svma + u64::from(len);
+        if !state.dirty
+            && let Some(Shown::Run(_, end, _)) = &mut last
+            && *end == svma
+        {
+            *end = next;
+            return None;
+        }
+        state.dirty = false;
+        let number = self.number(state);
+        match last {
+            Some(Shown::Run(_, end, before)) if *end == svma && *before == number => {
+                *end = next;
+                None
+            }
+            _ => Some(Shown::Run(svma, next, number)),
+        }
+    }
+}

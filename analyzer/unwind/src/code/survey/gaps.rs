@@ -1,0 +1,174 @@
+//! Functions in text that nothing has led to: those called through pointers only.
+
+use std::collections::BTreeMap;
+
+use unspool_image::Arch;
+
+use super::Survey;
+use crate::code::cover::Cover;
+use crate::code::effect::Target;
+use crate::code::flow::{Function, Show};
+use crate::code::starts;
+
+impl Survey<'_> {
+    /// Look for functions in text that nothing has led to: those called through pointers only.
+    pub(super) fn fill_gaps(&mut self, show: &mut dyn Show) {
+        for _ in 0..6 {
+            let found = self.fill_all(show);
+            if found.is_empty() {
+                return;
+            }
+            self.add(found, show);
+            self.named_by_data(show);
+            self.landing_pads(show);
+            self.follow_fragments(show);
+        }
+    }
+
+    fn fill_all(&mut self, show: &mut dyn Show) -> Vec<Function> {
+        let mut found = Vec::new();
+        let reached = self.reached();
+        let mut covered = reached.clone();
+        for function in self.done.values().chain(&self.fragments) {
+            for &literal in &function.literals {
+                covered.insert(literal, literal + 4);
+            }
+            covered.insert_all(&function.tables);
+        }
+        let ranges = self.text.ranges().to_vec();
+        let arm = self.text.machine.arch == Arch::Arm;
+        let mut named = BTreeMap::new();
+        for range in ranges {
+            for (start, end) in covered.gaps(&range) {
+                // What was no function in the round before is none now.
+                if self.barren.contains(&(start, end)) {
+                    continue;
+                }
+                let functions = self.fill(start, end, &reached, &mut named, show);
+                // On ARM, what was found before tells what follows.
+                if functions.is_empty() && !arm {
+                    self.barren.insert((start, end));
+                }
+                found.extend(functions);
+            }
+        }
+        found
+    }
+
+    /// `named`: what the functions that are found call, or jump to without a frame; T32 or not.
+    fn fill(
+        &mut self,
+        start: u64,
+        end: u64,
+        reached: &Cover,
+        named: &mut BTreeMap<u64, bool>,
+        show: &mut dyn Show,
+    ) -> Vec<Function> {
+        let mut found = Vec::new();
+        let machine = self.text.machine;
+        let arm = machine.arch == Arch::Arm;
+        let unit = if arm { 2 } else { 1 << machine.shift };
+        let mut covered = Cover::new(start, end);
+        // Behind a function's end the next one starts, even without a prologue; it must then look like one in all
+        // other ways.
+        let mut fresh = true;
+        let mut after_a32 = self
+            .done
+            .range(..start)
+            .next_back()
+            .is_some_and(|(_, function)| !function.thumb);
+        let mut at = start.next_multiple_of(unit);
+        while at + unit <= end {
+            let known = named.get(&at).copied();
+            let thumb = known.unwrap_or_else(|| {
+                arm && starts::mode(
+                    self.image,
+                    &self.text,
+                    self.symbols,
+                    at,
+                    (at + 32).min(end),
+                    after_a32,
+                )
+            });
+            if covered.contains(at) || self.text.is_data(at) {
+                at += unit;
+                continue;
+            }
+            if let Some(len) = starts::padding(&self.text, at, thumb) {
+                at += if arm && !thumb { 2 } else { len };
+                continue;
+            }
+            let target = Target { svma: at, thumb };
+            let prologue = starts::is_prologue(&self.text, target);
+            if !prologue && !fresh && known.is_none() || arm && !thumb && at & 3 != 0 {
+                at = self.next_candidate(at, end, &mut fresh);
+                continue;
+            }
+            let last = if arm {
+                let next = named.range(at + 1..).next();
+                next.map_or(end, |next| end.min(*next.0))
+            } else {
+                starts::extent(&self.text, at, end)
+            };
+            let function = self.follow(target, last, false, show);
+            fresh = false;
+            let sound = known.is_some() && !function.alien && !function.doubtful;
+            let accepted = sound || prologue && arm || self.is_function(&function, reached);
+            if !accepted {
+                at = self.next_candidate(at, end, &mut fresh);
+                continue;
+            }
+            let mut next = at + unit;
+            for &(start, end) in &function.spans {
+                covered.insert(start, end);
+                if start <= next {
+                    next = next.max(end);
+                }
+            }
+            for &literal in &function.literals {
+                covered.insert(literal, literal + 4);
+            }
+            covered.insert_all(&function.tables);
+            if arm {
+                let left = function
+                    .exits
+                    .iter()
+                    .filter(|(_, state)| !state.has_frame());
+                let left = left.map(|(target, _)| target);
+                named.extend(
+                    function
+                        .calls
+                        .iter()
+                        .chain(left)
+                        .map(|to| (to.svma, to.thumb)),
+                );
+            }
+            found.push(function);
+            after_a32 = arm && !thumb;
+            at = next;
+            fresh = true;
+        }
+        found
+    }
+
+    /// Where a function may start after `at`, where none does. `fresh` is set if the code before cannot run on into
+    /// it.
+    fn next_candidate(&self, at: u64, end: u64, fresh: &mut bool) -> u64 {
+        let machine = self.text.machine;
+        if machine.arch == Arch::Arm {
+            return at + 2;
+        }
+        let mut at = at;
+        while at < end {
+            let Some(instruction) = self.text.decode(at, false) else {
+                return (at + 1).next_multiple_of(16);
+            };
+            at += u64::from(instruction.len);
+            if starts::ends(&instruction) || self.text.prologues.binary_search(&at).is_ok() {
+                *fresh = true;
+                return at;
+            }
+        }
+        end
+    }
+}
