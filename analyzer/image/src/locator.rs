@@ -187,6 +187,10 @@ fn frames(
         return lines;
     }
     // Split DWARF (.dwo) is not loaded; the skeleton still gives lines.
+    // addr2line looks for the range up to the next address.
+    if svma == u64::MAX {
+        return Vec::new();
+    }
     let Ok(mut frames) = context.find_frames(svma).skip_all_loads() else {
         return lines;
     };
