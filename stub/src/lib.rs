@@ -17,6 +17,8 @@ mod arch;
 mod cli;
 mod client;
 mod comm;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod guardian;
 mod probe;
 mod server;

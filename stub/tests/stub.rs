@@ -23,6 +23,7 @@ mod stub {
     mod killed;
     mod packets;
     mod registers;
+    mod replay;
     mod signals;
     mod threads;
     mod tracepoints;

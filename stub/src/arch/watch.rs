@@ -13,6 +13,9 @@ pub(crate) enum Access {
     Any,
 }
 
+/// More bytes than any machine's registers watch at once (AArch64: 16 of 8).
+pub(crate) const MOST_BYTES: u64 = 128;
+
 /// Bytes that are watched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Watch {

@@ -37,15 +37,18 @@ fn encode(watches: &[Watch]) -> Option<(Vec<u64>, u64)> {
                 _ => 0b10,
             };
             let index = addresses.len();
+            if index == REGISTERS {
+                return None;
+            }
             addresses.push(at);
             control |= 1 << (2 * index) | (kind | length << 2) << (16 + 4 * index);
+            Some(())
         };
         match watch.access {
-            Access::Execute => add(watch.at, 1),
-            _ => watch.pieces().for_each(|(at, length)| add(at, length)),
-        }
-        if addresses.len() > REGISTERS {
-            return None;
+            Access::Execute => add(watch.at, 1)?,
+            _ => watch
+                .pieces()
+                .try_for_each(|(at, length)| add(at, length))?,
         }
     }
     Some((addresses, control))

@@ -4,7 +4,7 @@
 use nix::errno::Errno;
 
 use super::{Answer, range};
-use crate::arch::watch::{Access, Watch};
+use crate::arch::watch::{Access, MOST_BYTES, Watch};
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 
@@ -44,6 +44,9 @@ fn insert(debuggee: &mut Debuggee, access: Access, rest: &[u8]) -> Answer {
     let (Some(watch), Some(process)) = (watch(access, rest), debuggee.live()) else {
         return Answer::error(Errno::EINVAL);
     };
+    if watch.length > MOST_BYTES {
+        return Answer::error(Errno::ENOSPC);
+    }
     match process.watch(watch) {
         Ok(true) => Answer::ok(),
         Ok(false) if access == Access::Read => Answer::Reply(Vec::new()),
@@ -66,6 +69,8 @@ fn remove(debuggee: &mut Debuggee, access: Access, rest: &[u8]) -> Answer {
 fn watch(access: Access, rest: &[u8]) -> Option<Watch> {
     let plain = rest.split(|byte| *byte == b';').next()?;
     let (at, length) = range(plain)?;
+    // What is watched is rounded up to whole words.
+    at.checked_add(length as u64)?.checked_add(8)?;
     Some(Watch {
         access,
         at,

@@ -1,0 +1,3 @@
+//! What the fuzz target does with one input.
+
+pub mod session;

@@ -1,0 +1,89 @@
+//! One client's conversation from its first byte to its end, with a real program: all that comes in, without the sockets.
+//!
+//! Only with the feature `fuzzing`, for `stub/fuzz`: it is the one door through which a fuzzer gets at a session.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+
+use crate::cli::{Limits, Without};
+use crate::session::Session;
+use crate::session::debuggee::Debuggee;
+use crate::tracee::Program;
+
+/// How long a program that goes on is waited for, in all.
+const PATIENCE: Duration = Duration::from_millis(3);
+
+/// Starts `program`, hands each of `parts` to a session in turn, kills what is left, and returns what the session wrote. Between
+/// two parts the program may report what it did. The session reaches files beneath `root` and attaches to nothing.
+pub fn converse<'a>(
+    program: &Path,
+    root: &Path,
+    parts: impl IntoIterator<Item = &'a [u8]>,
+) -> Vec<u8> {
+    let program = Program {
+        words: vec![program.into()],
+        wrapper: Vec::new(),
+        environment: [(OsString::from("PATH"), OsString::from("/nowhere"))].into(),
+        directory: Some(root.into()),
+        fixed_addresses: true,
+        detached_stdio: true,
+        mask: SigSet::empty(),
+    };
+    let mut limits = Limits::default();
+    limits.files.root = Some(root.into());
+    limits.attachable = Some(Vec::new());
+    let mut debuggee = Debuggee::new(program, limits);
+    debuggee.start().expect("the program starts");
+    let first = debuggee.pid();
+    let mut session = Session::new(Without::default(), &debuggee, String::from("fuzzer"), 1);
+    let mut written = Vec::new();
+    let end = Instant::now() + PATIENCE;
+    for mut part in parts {
+        while !part.is_empty() && !session.is_over() {
+            let taken = session.feed(&mut debuggee, part);
+            part = &part[taken..];
+            written.append(&mut session.take_output());
+        }
+        loop {
+            moved(&mut debuggee, &mut session);
+            let going = debuggee.live().is_some_and(|process| process.is_going());
+            if !going || Instant::now() >= end {
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        written.append(&mut session.take_output());
+        if session.is_over() {
+            break;
+        }
+    }
+    session.leave(&mut debuggee);
+    for mut process in debuggee.family.dissolve() {
+        process.kill();
+    }
+    // One that the client let go is still our child.
+    if let Some(pid) = first {
+        let pid = Pid::from_raw(pid.0);
+        let _ = kill(pid, Signal::SIGKILL);
+        let _ = waitpid(pid, Some(WaitPidFlag::__WALL));
+    }
+    written
+}
+
+/// As the server does when the kernel has something to say about the program.
+fn moved(debuggee: &mut Debuggee, session: &mut Session) {
+    if let Some(stop) = debuggee.family.poll() {
+        if session.controls() && !debuggee.free {
+            session.stopped(debuggee, stop);
+        } else {
+            debuggee.stopped_alone(stop);
+        }
+    }
+    session.tell(debuggee, false);
+    session.tell_of_stops(debuggee);
+}
