@@ -21,7 +21,7 @@ use crate::rule::Place;
 use crate::table::Note;
 use entry::{Broken, Cie, Entry, Fde};
 use instruction::{Factors, Instruction, decode};
-use state::{State, Unsound};
+use state::{Stack, State, Unsound};
 
 /// Notes about single entries; damage of more is counted.
 const MOST_NOTES: usize = 16;
@@ -52,7 +52,8 @@ pub(crate) fn compile(
         prepared: Vec::new(),
         cies: HashMap::new(),
         last: (usize::MAX, 0),
-        stack: Vec::new(),
+        stack: Stack::default(),
+        state: State::new(),
         seen: Vec::new(),
         notes: Vec::new(),
         unnoted: 0,
@@ -78,7 +79,9 @@ struct Compiler<'a, 'b> {
     cies: HashMap<usize, usize>,
     /// The last one used.
     last: (usize, usize),
-    stack: Vec<State>,
+    stack: Stack,
+    /// Of the FDE at hand.
+    state: State,
     /// Offsets of the FDEs that were met, in order.
     seen: Vec<usize>,
     notes: Vec<Note>,
@@ -197,7 +200,7 @@ impl<'a> Compiler<'a, '_> {
         };
         let mut initial = State::new();
         let mut at = Cursor::new(cie.instructions);
-        let mut stack = Vec::new();
+        let mut stack = Stack::default();
         while !at.is_empty() {
             let instruction = decode(&mut at, &factors, |_| 0)
                 .map_err(|_| "its CIE has an unknown instruction")?;
@@ -249,6 +252,7 @@ impl<'a> Compiler<'a, '_> {
             prepared,
             &fde,
             self.section.svma,
+            &mut self.state,
             &mut self.stack,
             self.into,
         ) {
@@ -268,7 +272,8 @@ fn rows(
     prepared: &Prepared<'_>,
     fde: &Fde<'_>,
     svma: u64,
-    stack: &mut Vec<State>,
+    state: &mut State,
+    stack: &mut Stack,
     into: &mut Builder,
 ) -> Result<(), String> {
     let Prepared {
@@ -277,7 +282,7 @@ fn rows(
         factors,
         ra,
     } = prepared;
-    let mut state = initial.clone();
+    state.become_as(initial);
     let mut start = fde.start;
     let mut at = Cursor::new(fde.instructions);
     let place = |position: usize| svma.wrapping_add((fde.position + position) as u64);

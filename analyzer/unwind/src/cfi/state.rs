@@ -11,7 +11,7 @@ const DEPTH: usize = 64;
 const REGISTERS: usize = COUNT - 1;
 
 /// The rules that hold at one location.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct State {
     cfa: Cfa,
     /// Packed places; those without a bit in `stated` have no rule.
@@ -20,6 +20,19 @@ pub(crate) struct State {
     signed: bool,
     /// Of `places`, if they were interned as they are.
     saved: Option<SavedId>,
+}
+
+/// Remembered states. Their room is used again.
+#[derive(Debug, Default)]
+pub(crate) struct Stack {
+    states: Vec<State>,
+    depth: usize,
+}
+
+impl Stack {
+    pub(crate) fn clear(&mut self) {
+        self.depth = 0;
+    }
 }
 
 /// Why an instruction cannot be carried out.
@@ -44,13 +57,28 @@ impl State {
         }
     }
 
+    /// Become as `other` is. Only what is stated is copied: a few registers of many, and this is done for each FDE and
+    /// for each state that is remembered.
+    #[inline]
+    pub(crate) fn become_as(&mut self, other: &State) {
+        let mut left = other.stated;
+        while let number @ 0..REGISTERS = left.trailing_zeros() as usize {
+            self.places[number] = other.places[number];
+            left &= left - 1;
+        }
+        self.cfa = other.cfa;
+        self.stated = other.stated;
+        self.signed = other.signed;
+        self.saved = other.saved;
+    }
+
     /// Carry out what does not end a row. `initial` is the state the CIE leaves.
     #[inline]
     pub(crate) fn apply(
         &mut self,
         instruction: Instruction<'_>,
         initial: Option<&State>,
-        stack: &mut Vec<State>,
+        stack: &mut Stack,
         into: &mut Builder,
     ) -> Result<(), Unsound> {
         use Instruction as I;
@@ -84,12 +112,20 @@ impl State {
             }
             I::Restore(register) => self.restore(register, initial),
             I::Remember => {
-                if stack.len() >= DEPTH {
+                if stack.depth >= DEPTH {
                     return Err(Unsound::TooDeep);
                 }
-                stack.push(self.clone());
+                if stack.depth == stack.states.len() {
+                    stack.states.push(State::new());
+                }
+                stack.states[stack.depth].become_as(self);
+                stack.depth += 1;
             }
-            I::RestoreState => *self = stack.pop().ok_or(Unsound::NothingRemembered)?,
+            I::RestoreState => {
+                let depth = stack.depth.checked_sub(1);
+                stack.depth = depth.ok_or(Unsound::NothingRemembered)?;
+                self.become_as(&stack.states[stack.depth]);
+            }
             I::NegateRaState => self.signed = !self.signed,
         }
         Ok(())

@@ -32,7 +32,9 @@ pub(crate) struct SavedId(u32);
 pub(crate) struct Builder {
     source: Source,
     arch: Arch,
-    rows: Vec<(u64, u64, u32)>,
+    /// Lengths and rules.
+    rows: Vec<(u32, u32)>,
+    runs: Vec<Run>,
     hasher: DefaultHashBuilder,
     /// Rules: [`Cfa`] and return address packed, saved list, flags.
     rules: Vec<[u64; 3]>,
@@ -57,6 +59,7 @@ impl Builder {
             source,
             arch,
             rows: Vec::new(),
+            runs: Vec::new(),
             hasher: DefaultHashBuilder::default(),
             rules: Vec::new(),
             rule_ids: HashMap::new(),
@@ -165,9 +168,32 @@ impl Builder {
 
     /// As [`Builder::push`] of the rule with this number.
     pub(crate) fn push_rule(&mut self, start: u64, end: u64, id: u32) {
-        match self.rows.last_mut() {
-            Some(last) if last.1 == start && last.2 == id => last.1 = end,
-            _ => self.rows.push((start, end, id)),
+        if start >= end {
+            return;
+        }
+        // None is 4 GiB long that is not damage.
+        let len = u32::try_from(end - start).unwrap_or(u32::MAX);
+        let end = start.saturating_add(len.into());
+        match (self.runs.last_mut(), self.rows.last_mut()) {
+            (Some(run), Some(last)) if run.end == start => {
+                run.end = end;
+                match last.0.checked_add(len) {
+                    Some(sum) if last.1 == id => last.0 = sum,
+                    _ => {
+                        self.rows.push((len, id));
+                        run.rows.end += 1;
+                    }
+                }
+            }
+            _ => {
+                let first = self.rows.len();
+                self.rows.push((len, id));
+                self.runs.push(Run {
+                    start,
+                    end,
+                    rows: first..first + 1,
+                });
+            }
         }
     }
 
@@ -194,7 +220,9 @@ impl Builder {
             .wrapping_add(rule[1].wrapping_mul(0xbf58_476d_1ce4_e5b9))
             .wrapping_add(rule[2].wrapping_mul(0x94d0_49bb_1331_11eb));
         let recent = &mut self.recent[(mixed >> 40) as usize % RECENT];
-        if recent.0 != rule {
+        // One by one: as a whole they would be compared as vectors, which wait for the words just written.
+        let same = recent.0[0] == rule[0] && recent.0[1] == rule[1] && recent.0[2] == rule[2];
+        if !same {
             let rules = &mut self.rules;
             let id = *self.rule_ids.entry(rule).or_insert_with(|| {
                 rules.push(rule);
@@ -207,7 +235,7 @@ impl Builder {
 
     /// Pack what was collected.
     pub(crate) fn finish(self) -> Rows {
-        let (base, flat) = flatten(&self.rows);
+        let (base, flat) = flatten(&self.runs, &self.rows);
         let numbers = self.by_use(&flat);
         let mut packed = Rows::empty(self.arch, base);
         for rule in numbers.iter().skip(1) {
@@ -231,6 +259,10 @@ impl Builder {
         for (start, rule) in &flat {
             let id = id_of.get(*rule as usize).copied().unwrap_or(GAP);
             let end = ahead.next().unwrap_or(start + 1);
+            if end - start <= longest {
+                put(*start, id);
+                continue;
+            }
             for address in (*start..end).step_by(longest as usize) {
                 put(address, id);
             }
@@ -292,6 +324,26 @@ fn saved_list<'a>(saved: &'a [u64], ends: &[u32], id: u32) -> &'a [u64] {
     &saved[start..ends[id] as usize]
 }
 
+/// Rows without a gap between them, as an FDE gives them.
+#[derive(Clone, Debug)]
+struct Run {
+    start: u64,
+    end: u64,
+    rows: Range<usize>,
+}
+
+impl Run {
+    /// Its rows of all `rows`: start, end, rule.
+    fn stretches<'a>(&self, rows: &'a [(u32, u32)]) -> impl Iterator<Item = (u64, u64, u32)> + 'a {
+        let mut end = self.start;
+        rows[self.rows.clone()].iter().map(move |&(len, rule)| {
+            let start = end;
+            end = end.saturating_add(len.into());
+            (start, end, rule)
+        })
+    }
+}
+
 /// Stands for no rule while rows are put together.
 const NONE: u32 = u32::MAX;
 
@@ -299,28 +351,29 @@ const NONE: u32 = u32::MAX;
 /// overlaps, and without two neighbours of one rule. Ends with a gap.
 ///
 /// Rows come function by function. Only where functions overlap do rows have to be sorted one by one.
-fn flatten(rows: &[(u64, u64, u32)]) -> (u64, Vec<(u32, u32)>) {
-    let runs = runs(rows);
-    let base = runs.first().map_or(0, |run| run.0);
+fn flatten(runs: &[Run], rows: &[(u32, u32)]) -> (u64, Vec<(u32, u32)>) {
+    let mut runs: Vec<&Run> = runs.iter().collect();
+    runs.sort_by_key(|run| run.start);
+    let base = runs.first().map_or(0, |run| run.start);
     let mut flat = Flat {
         base,
         covered: base,
         rows: Vec::with_capacity(rows.len() + rows.len() / 4),
     };
     let mut rest = &runs[..];
-    while let Some((_, first)) = rest.first() {
-        let mut end = rows[first.end - 1].1;
+    while let Some(first) = rest.first() {
+        let mut end = first.end;
         let mut count = 1;
-        while let Some((_, next)) = rest.get(count).filter(|next| next.0 < end) {
-            end = end.max(rows[next.end - 1].1);
+        while let Some(next) = rest.get(count).filter(|next| next.start < end) {
+            end = end.max(next.end);
             count += 1;
         }
         if count == 1 {
-            rows[first.clone()].iter().for_each(|row| flat.push(row));
+            flat.push_run(first, rows);
         } else {
             let mut tangle = rest[..count].to_vec();
-            tangle.sort_unstable_by_key(|run| run.1.start);
-            let tangle = tangle.into_iter().flat_map(|run| &rows[run.1]);
+            tangle.sort_unstable_by_key(|run| run.rows.start);
+            let tangle = tangle.into_iter().flat_map(|run| run.stretches(rows));
             let mut tangled: Vec<_> = tangle.collect();
             // Stable: of rows with equal starts the first added stays first.
             tangled.sort_by_key(|row| row.0);
@@ -329,21 +382,6 @@ fn flatten(rows: &[(u64, u64, u32)]) -> (u64, Vec<(u32, u32)>) {
         rest = &rest[count..];
     }
     (base, flat.rows)
-}
-
-/// Stretches of rows without a gap, which is what functions give, by their starts.
-fn runs(rows: &[(u64, u64, u32)]) -> Vec<(u64, Range<usize>)> {
-    let mut runs: Vec<(u64, Range<usize>)> = Vec::new();
-    let mut end = None;
-    for (at, row) in rows.iter().enumerate() {
-        match runs.last_mut() {
-            Some(run) if end == Some(row.0) => run.1.end = at + 1,
-            _ => runs.push((row.0, at..at + 1)),
-        }
-        end = Some(row.1);
-    }
-    runs.sort_by_key(|run| run.0);
-    runs
 }
 
 /// Images of 4 GiB and more of text do not exist; a row so far away is damage. And behind the last address there is
@@ -357,8 +395,30 @@ struct Flat {
 }
 
 impl Flat {
+    /// A run that overlaps nothing.
+    fn push_run(&mut self, run: &Run, rows: &[(u32, u32)]) {
+        if run.end - self.base > FARTHEST {
+            return run.stretches(rows).for_each(|row| self.push(row));
+        }
+        let mut from = (run.start - self.base) as u32;
+        if self.rows.last().is_some_and(|last| last.0 == from) {
+            // The gap that the previous row opened at its end.
+            self.rows.pop();
+        }
+        let mut before = self.rows.last().map_or(NONE, |last| last.1);
+        for &(len, rule) in &rows[run.rows.clone()] {
+            if rule != before {
+                self.rows.push((from, rule));
+            }
+            before = rule;
+            from += len;
+        }
+        self.rows.push((from, NONE));
+        self.covered = run.end;
+    }
+
     #[inline]
-    fn push(&mut self, &(start, end, rule): &(u64, u64, u32)) {
+    fn push(&mut self, (start, end, rule): (u64, u64, u32)) {
         let start = start.max(self.covered);
         let (from, to) = (start - self.base, end.saturating_sub(self.base));
         if from >= to || to > FARTHEST {
