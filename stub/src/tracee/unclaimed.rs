@@ -91,12 +91,30 @@ impl Process {
             if let Some(report) = self.unclaimed.take_first(|tid| self.knows(tid)) {
                 return Some(report);
             }
+            self.let_strangers_end();
             if !block {
                 return None;
             }
             let (tid, status) = wait(None, true).ok().flatten()?;
             self.unclaimed.leave(tid, status);
         }
+    }
+
+    /// A thread that is killed before its maker has reported it stands at its end until it is told to go on; its process
+    /// cannot end before.
+    fn let_strangers_end(&self) {
+        let stranger = |tid: Tid| {
+            let task = format!("/proc/{}/task/{tid}", self.pid());
+            !self.knows(tid) && std::fs::exists(task).unwrap_or(false)
+        };
+        let mut list = self.unclaimed.0.borrow_mut();
+        list.reports.retain(|(tid, status)| {
+            let ends = *status == Status::Exiting && stranger(*tid);
+            if ends {
+                let _ = ptrace::cont(*tid, 0);
+            }
+            !ends
+        });
     }
 
     /// The next report about this thread alone, whenever it comes.
