@@ -109,11 +109,8 @@ pub fn arm(program: &Path, arguments: &[&str]) -> Result<Truth> {
     creations(&out, Some(&sysroot)).with_context(|| format!("gdb-multiarch: {run}"))
 }
 
-/// Runs `program` on the board under the stub that listens on `port`, with gdb-multiarch connected to it. All
-/// files are in `sysroot`, the program too.
-pub fn board(program: &Path, sysroot: &Path, port: u16) -> Result<Truth> {
-    let folder = tempfile::tempdir()?;
-    let out = folder.path().join("truth.json");
+/// gdb-multiarch in batch mode, for a target whose files are in `sysroot`, their debug files, too.
+pub fn multiarch(sysroot: &Path) -> Command {
     let mut gdb = Command::new("gdb-multiarch");
     gdb.args(["-nx", "-batch", "-x"])
         .arg(workspace::file("gdb/settings.gdb"))
@@ -124,8 +121,17 @@ pub fn board(program: &Path, sysroot: &Path, port: u16) -> Result<Truth> {
                 "set debug-file-directory {}/usr/lib/debug",
                 sysroot.display()
             ),
-        ])
-        .args(["-ex", &format!("file {}", program.display())])
+        ]);
+    gdb
+}
+
+/// Runs `program` on the board under the stub that listens on `port`, with gdb-multiarch connected to it. All
+/// files are in `sysroot`, the program too.
+pub fn board(program: &Path, sysroot: &Path, port: u16) -> Result<Truth> {
+    let folder = tempfile::tempdir()?;
+    let out = folder.path().join("truth.json");
+    let mut gdb = multiarch(sysroot);
+    gdb.args(["-ex", &format!("file {}", program.display())])
         .args(["-ex", &format!("target remote 127.0.0.1:{port}")])
         .arg("-x")
         .arg(workspace::file("gdb/creations.py"))

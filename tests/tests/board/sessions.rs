@@ -10,6 +10,7 @@ use libtest_mimic::Trial;
 use unspool_tests::build::{Build, Compiler, Link, Tables, Target};
 use unspool_tests::process;
 use unspool_tests::program::program;
+use unspool_tests::truth;
 use unspool_tests::workspace;
 
 use super::{Placed, arm, compile, place};
@@ -45,18 +46,8 @@ pub(super) fn trials() -> Vec<Trial> {
 }
 
 fn gdb(program: &Path, sysroot: &Path) -> Command {
-    let mut gdb = Command::new("gdb-multiarch");
-    gdb.args(["-nx", "-batch", "-x"])
-        .arg(workspace::file("gdb/settings.gdb"))
-        .args(["-ex", &format!("set sysroot {}", sysroot.display())])
-        .args([
-            "-ex",
-            &format!(
-                "set debug-file-directory {}/usr/lib/debug",
-                sysroot.display()
-            ),
-        ])
-        .arg(program);
+    let mut gdb = truth::multiarch(sysroot);
+    gdb.arg(program);
     gdb
 }
 
