@@ -3,15 +3,18 @@
 //! Apart from reader and writer because both must agree on it and neither may do I/O here: these
 //! are functions over slices. Layouts and limits are those of `docs/capture-format.md`, sections 2 and 3.
 
+use std::borrow::Cow;
+
 use prost::Message;
 
+use crate::calls::Head;
 use crate::reader::{CutReason, ReadError};
 use crate::record::{Envelope, Record};
 
 /// Captures of another major version cannot be read by this crate.
 pub const MAJOR_VERSION: u16 = 1;
 /// Grows with every record or field added; older and newer minor versions read each other.
-pub const MINOR_VERSION: u16 = 1;
+pub const MINOR_VERSION: u16 = 2;
 /// No block is larger than this, compressed or not; nothing larger is ever allocated for one.
 pub const BLOCK_LIMIT: usize = 16 << 20;
 
@@ -103,41 +106,51 @@ impl BlockHeader {
         })
     }
 
-    /// The records of the block, appended; the number of records no variant stands for is returned.
-    pub(crate) fn unpack(
-        &self,
-        payload: &[u8],
-        records: &mut Vec<Record>,
-    ) -> Result<u64, CutReason> {
+    /// The batch of length-delimited envelopes.
+    pub(crate) fn unpack<'a>(&self, payload: &'a [u8]) -> Result<Cow<'a, [u8]>, CutReason> {
         let crc = crc32c::crc32c_append(crc32c::crc32c(&self.bytes[8..]), payload);
         if crc != u32_at(&self.bytes, 4) {
             return Err(CutReason::Checksum);
         }
-        let unpacked;
-        let mut batch = match self.flags {
-            0 => payload,
+        let batch = match self.flags {
+            0 => Cow::Borrowed(payload),
             FLAG_ZSTD => {
                 // The output buffer never grows past what the header declared.
-                unpacked = zstd::bulk::decompress(payload, self.unpacked)
-                    .map_err(|_| CutReason::Compression)?;
-                unpacked.as_slice()
+                let unpacked = zstd::bulk::decompress(payload, self.unpacked);
+                Cow::Owned(unpacked.map_err(|_| CutReason::Compression)?)
             }
             flags => return Err(CutReason::UnknownFlags { flags }),
         };
         if batch.len() != self.unpacked {
             return Err(CutReason::Compression);
         }
-        let mut unknown = 0;
-        while !batch.is_empty() {
-            let envelope =
-                Envelope::decode_length_delimited(&mut batch).map_err(|_| CutReason::Record)?;
-            match envelope.record {
-                Some(record) => records.push(record),
-                None => unknown += 1,
-            }
-        }
-        Ok(unknown)
+        Ok(batch)
     }
+}
+
+/// The next envelope of a batch, not decoded.
+pub(crate) fn next_envelope<'a>(batch: &mut &'a [u8]) -> Result<&'a [u8], CutReason> {
+    let mut rest = *batch;
+    let length = prost::decode_length_delimiter(&mut rest).map_err(|_| CutReason::Record)?;
+    let (envelope, rest) = rest.split_at_checked(length).ok_or(CutReason::Record)?;
+    *batch = rest;
+    Ok(envelope)
+}
+
+/// The record in an envelope; none if no variant stands for it.
+pub(crate) fn record(envelope: &[u8]) -> Result<Option<Record>, CutReason> {
+    let envelope = Envelope::decode(envelope).map_err(|_| CutReason::Record)?;
+    Ok(envelope.record)
+}
+
+/// What most events are read for, if that is what the envelope holds, and nothing else: field 9, length-delimited.
+pub(crate) fn event_head(envelope: &[u8]) -> Option<Head> {
+    const EVENT: u8 = 9 << 3 | 2;
+    let (EVENT, mut rest) = envelope.split_first().map(|(tag, rest)| (*tag, rest))? else {
+        return None;
+    };
+    let length = prost::decode_length_delimiter(&mut rest).ok()?;
+    Head::decode(Some(rest).filter(|rest| rest.len() == length)?).ok()
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {

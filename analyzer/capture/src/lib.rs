@@ -9,7 +9,7 @@
 //! be read, fuzzed and reused without an unwinder, a symbolizer or a debugger.
 //!
 //! ```
-//! use unspool_capture::{Capture, End, EndReason, Header, ThreadSeen, Writer};
+//! use unspool_capture::{Capture, End, EndReason, Header, ThreadSeen, ThreadState, Writer};
 //!
 //! let mut writer = Writer::new(Vec::new(), Header::default())?;
 //! writer.record(ThreadSeen { tid: 7, ..Default::default() })?;
@@ -22,15 +22,20 @@
 //! ```
 
 mod block;
+mod calls;
+mod capture;
 mod reader;
 mod record;
 mod writer;
 
 pub use block::{BLOCK_LIMIT, MAGIC, MAJOR_VERSION, MINOR_VERSION};
-pub use reader::{Capture, Cut, CutReason, ReadError, Reader};
+pub use calls::Calls;
+pub use capture::Capture;
+pub use reader::{Cut, CutReason, ReadError, Reader};
 pub use record::{
-    Chunk, Document, Dropped, End, EndReason, Event, Header, Missed, ModuleLoaded, ModuleUnloaded,
-    Note, Probe, ProbeKind, ProcessEnded, Read, ReadRole, Record, RegisterLayout, SNAPSHOT_PROBE,
-    Severity, Snapshot, Source, Target, ThreadExited, ThreadName, ThreadSeen,
+    Chunk, Document, Dropped, End, EndReason, Event, Gap, GapKind, Header, Memory, Missed,
+    ModuleLoaded, ModuleUnloaded, Note, Probe, ProbeKind, ProcessEnded, Read, ReadRole, Record,
+    RegisterLayout, SNAPSHOT_PROBE, Severity, Snapshot, Source, Standstill, Target, ThreadExited,
+    ThreadName, ThreadSeen, ThreadState,
 };
 pub use writer::{WriteError, Writer};

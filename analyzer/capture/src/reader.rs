@@ -1,19 +1,15 @@
-//! Reading a capture: block by block ([`Reader`]) or whole ([`Capture`]).
+//! Reading a capture, block by block: what can be wrong with it, and [`Reader`].
 //!
 //! Whatever is wrong behind the file header is no error but a [`Cut`]: everything before it is
 //! good and is given. Sizes are checked before memory is taken for them.
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
 
 use crate::block::{self, BLOCK_HEADER, BlockHeader, FILE_HEADER, MAJOR_VERSION};
-use crate::record::{Event, Header, Record, Target};
-
-/// Unpacked bytes a [`Capture`] takes in at most; a file that holds more is cut there.
-const WHOLE_LIMIT: u64 = 4 << 30;
+use crate::calls::Gathering;
+use crate::record::Record;
 
 /// Nothing can be read.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +39,9 @@ pub enum ReadError {
         "the capture's file header is damaged (bad checksum); copy the file again or record again"
     )]
     HeaderDamaged,
+    /// It is not what it was a moment ago.
+    #[error("the capture changed while it was read: read it again when nothing writes to it")]
+    Changed,
     /// A major version this program does not know.
     #[error(
         "the capture has format version {major}.{minor}, this program reads version {MAJOR_VERSION}.x; open it with an Unspool that reads version {major}"
@@ -150,7 +149,12 @@ impl fmt::Display for CutReason {
 pub struct Reader<R: io::Read> {
     source: R,
     offset: u64,
-    unpacked: u64,
+    /// Bytes of the records that were given.
+    pub(crate) given: u64,
+    /// How many those were.
+    count: usize,
+    /// Events of calls are not given but gathered.
+    pub(crate) gathering: Option<Gathering>,
     ready: VecDeque<Record>,
     unknown: u64,
     ended: bool,
@@ -175,7 +179,9 @@ impl<R: io::Read> Reader<R> {
         Ok(Reader {
             source,
             offset,
-            unpacked: 0,
+            given: 0,
+            count: 0,
+            gathering: None,
             ready: VecDeque::new(),
             unknown: 0,
             ended: false,
@@ -186,6 +192,32 @@ impl<R: io::Read> Reader<R> {
     /// Where the capture is cut; to be asked after the last record.
     pub fn cut(&self) -> Option<&Cut> {
         self.stop.as_ref().and_then(Option::as_ref)
+    }
+
+    /// Everything before this byte has been read.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Nothing more is to be read.
+    pub(crate) fn stop(&mut self, reason: CutReason) {
+        self.ready.clear();
+        let offset = self.offset;
+        self.stop = Some(Some(Cut { offset, reason }));
+    }
+
+    /// The records of the next block that has any.
+    pub(crate) fn batch(&mut self) -> Option<VecDeque<Record>> {
+        while self.ready.is_empty() {
+            if self.stop.is_some() {
+                return None;
+            }
+            if let Err(reason) = self.next_block() {
+                let offset = self.offset;
+                self.stop = Some(reason.map(|reason| Cut { offset, reason }));
+            }
+        }
+        Some(std::mem::take(&mut self.ready))
     }
 
     /// Records skipped so far because this version does not know their kind.
@@ -211,13 +243,52 @@ impl<R: io::Read> Reader<R> {
                 missing: Some(missing),
             }));
         }
-        let mut records = Vec::new();
-        self.unknown += header.unpack(&payload, &mut records).map_err(Some)?;
+        let batch = header.unpack(&payload).map_err(Some)?;
+        let mut rest = &batch[..];
+        let mut records = VecDeque::new();
+        while !rest.is_empty() {
+            let envelope = block::next_envelope(&mut rest).map_err(Some)?;
+            if self
+                .is_gathered(envelope, self.count + records.len())
+                .map_err(Some)?
+            {
+                continue;
+            }
+            let Some(record) = block::record(envelope).map_err(Some)? else {
+                self.unknown += 1;
+                continue;
+            };
+            if let Some(gathering) = &mut self.gathering {
+                gathering.keep(&record);
+            }
+            self.given += envelope.len() as u64;
+            records.push_back(record);
+        }
         self.ended |= records.iter().any(|r| matches!(r, Record::End(_)));
-        self.ready = records.into();
+        self.count += records.len();
+        self.ready = records;
         self.offset += (BLOCK_HEADER + header.stored) as u64;
-        self.unpacked += header.unpacked as u64;
         Ok(())
+    }
+
+    /// Whether it is an event of a call, which is then gathered; so many records are before it.
+    fn is_gathered(&mut self, envelope: &[u8], before: usize) -> Result<bool, CutReason> {
+        let Some(gathering) = &mut self.gathering else {
+            return Ok(false);
+        };
+        let Some(head) = block::event_head(envelope) else {
+            return Ok(false);
+        };
+        if !gathering.declared.is_of_calls(head.probe) {
+            return Ok(false);
+        }
+        let at = before.saturating_sub(1);
+        if gathering.skip(at, head)
+            && let Some(Record::Event(event)) = block::record(envelope)?
+        {
+            gathering.first(at, event);
+        }
+        Ok(true)
     }
 
     /// Memory is taken as bytes arrive, never for a size that was only claimed.
@@ -233,84 +304,9 @@ impl<R: io::Read> Iterator for Reader<R> {
     type Item = Record;
 
     fn next(&mut self) -> Option<Record> {
-        loop {
-            if let Some(record) = self.ready.pop_front() {
-                return Some(record);
-            }
-            if self.stop.is_some() {
-                return None;
-            }
-            if let Err(reason) = self.next_block() {
-                let offset = self.offset;
-                self.stop = Some(reason.map(|reason| Cut { offset, reason }));
-            }
+        if self.ready.is_empty() {
+            self.ready = self.batch()?;
         }
-    }
-}
-
-/// A whole capture in memory, or one that was never in a file.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Capture {
-    /// What is being recorded; default if the capture is cut before it.
-    pub header: Header,
-    /// The program; default if not recorded.
-    pub target: Target,
-    /// All records in the order they were made, [`Header`] and [`Target`] among them.
-    pub records: Vec<Record>,
-    /// The capture does not end in order: where, and why.
-    pub cut: Option<Cut>,
-    /// Records skipped because this version does not know their kind.
-    pub unknown: u64,
-}
-
-impl Capture {
-    /// Reads a capture file.
-    pub fn read(path: impl AsRef<Path>) -> Result<Capture, ReadError> {
-        let path = path.as_ref();
-        let file = File::open(path).map_err(|source| ReadError::Open {
-            path: path.into(),
-            source,
-        })?;
-        Capture::read_from(io::BufReader::new(file))
-    }
-
-    /// Reads a capture from anywhere.
-    pub fn read_from(source: impl io::Read) -> Result<Capture, ReadError> {
-        let mut reader = Reader::new(source)?;
-        let mut records = Vec::new();
-        while let Some(record) = reader.next() {
-            records.push(record);
-            if reader.unpacked > WHOLE_LIMIT {
-                reader.ready.clear();
-                let (offset, reason) = (reader.offset, CutReason::TooLarge);
-                reader.stop = Some(Some(Cut { offset, reason }));
-            }
-        }
-        let mut capture = Capture::from_records(records);
-        capture.unknown = reader.unknown;
-        capture.cut = reader.stop.flatten();
-        Ok(capture)
-    }
-
-    /// A capture that was never written, e.g. one look at a program. It is not cut.
-    pub fn from_records(records: Vec<Record>) -> Capture {
-        let mut capture = Capture::default();
-        for record in &records {
-            match record {
-                Record::Header(header) => capture.header = header.clone(),
-                Record::Target(target) => capture.target = target.clone(),
-                _ => {}
-            }
-        }
-        capture.records = records;
-        capture
-    }
-
-    /// All events in the order they were taken.
-    pub fn events(&self) -> impl Iterator<Item = &Event> {
-        self.records.iter().filter_map(|record| match record {
-            Record::Event(event) => Some(event),
-            _ => None,
-        })
+        self.ready.pop_front()
     }
 }

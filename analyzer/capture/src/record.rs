@@ -5,6 +5,10 @@
 //! the same forever. All times are monotonic nanoseconds since the recording began; all thread ids
 //! are the kernel's.
 
+mod event;
+
+pub use event::{Chunk, Event, Probe, ProbeKind, Read, ReadRole, Snapshot};
+
 /// Probe id of an event that no probe caused: the thread was stopped and looked at.
 pub const SNAPSHOT_PROBE: u32 = 0;
 
@@ -53,6 +57,18 @@ pub enum Record {
     /// A probe was paused, to spare the program.
     #[prost(message, tag = "14")]
     Missed(Missed),
+    /// Memory of the program was read, other than with an event.
+    #[prost(message, tag = "15")]
+    Memory(Memory),
+    /// What the kernel says of a thread.
+    #[prost(message, tag = "16")]
+    ThreadState(ThreadState),
+    /// The program stood for a while.
+    #[prost(message, tag = "17")]
+    Standstill(Standstill),
+    /// Hits of a probe are missing from here on, or no longer.
+    #[prost(message, tag = "18")]
+    Gap(Gap),
 }
 
 /// The message a block's batch is made of: one record, or none that this version knows.
@@ -60,7 +76,7 @@ pub enum Record {
 pub(crate) struct Envelope {
     #[prost(
         oneof = "Record",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18"
     )]
     pub(crate) record: Option<Record>,
 }
@@ -75,7 +91,7 @@ macro_rules! into_record {
     )*};
 }
 into_record!(Header Target ModuleLoaded ModuleUnloaded ThreadSeen ThreadName ThreadExited Probe Event Note Dropped
-    ProcessEnded End Missed);
+    ProcessEnded End Missed Memory ThreadState Standstill Gap);
 
 /// How the recording came to its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
@@ -272,171 +288,6 @@ pub struct ThreadExited {
     pub exact: bool,
 }
 
-/// What a probe's place does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
-#[repr(i32)]
-pub enum ProbeKind {
-    /// Not said, or a kind this version does not know.
-    Unspecified = 0,
-    /// Entry of a function that creates a thread; args = handle pointer, attributes, start routine, its argument.
-    Create = 1,
-    /// First instruction of a start routine; args = its argument.
-    Start = 2,
-    /// Entry of a function that joins a thread; args = handle.
-    Join = 3,
-    /// Entry of a function that detaches a thread; args = handle.
-    Detach = 4,
-    /// Entry of a function by which a thread ends itself.
-    Exit = 5,
-    /// No function: the thread was stopped and looked at. Events may use [`SNAPSHOT_PROBE`] undeclared.
-    Snapshot = 6,
-}
-
-/// A place whose execution is recorded.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Probe {
-    /// Number by which events name it; not 0.
-    #[prost(uint32, tag = "1")]
-    pub id: u32,
-    /// Function it stands in, e.g. `pthread_create`.
-    #[prost(string, tag = "2")]
-    pub function: String,
-    /// Its address.
-    #[prost(uint64, tag = "3")]
-    pub avma: u64,
-    /// Module it stands in, if known.
-    #[prost(uint32, optional, tag = "4")]
-    pub module: Option<u32>,
-    /// What the place does.
-    #[prost(enumeration = "ProbeKind", tag = "5")]
-    pub kind: i32,
-}
-
-/// A probe was hit, or a thread was looked at.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Event {
-    /// Counts up by one per event of the recording; a gap is an event that was lost.
-    #[prost(uint64, tag = "1")]
-    pub seq: u64,
-    /// When.
-    #[prost(uint64, tag = "2")]
-    pub time_ns: u64,
-    /// In which thread.
-    #[prost(uint64, tag = "3")]
-    pub tid: u64,
-    /// On which CPU, if known.
-    #[prost(uint32, optional, tag = "4")]
-    pub cpu: Option<u32>,
-    /// The [`Probe::id`], or [`SNAPSHOT_PROBE`].
-    #[prost(uint32, tag = "5")]
-    pub probe: u32,
-    /// The function's arguments as the calling convention passes them.
-    #[prost(uint64, repeated, tag = "6")]
-    pub args: Vec<u64>,
-    /// Memory that was read along with the event.
-    #[prost(message, repeated, tag = "7")]
-    pub reads: Vec<Read>,
-    /// Registers and stack.
-    #[prost(message, optional, tag = "8")]
-    pub snapshot: Option<Snapshot>,
-}
-
-/// What a piece of memory is to its event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
-#[repr(i32)]
-pub enum ReadRole {
-    /// Not said, or a role this version does not know.
-    Unspecified = 0,
-    /// The thread attributes a creation was given.
-    Attr = 1,
-    /// A thread handle, at the address where a creation was told to put it.
-    Handle = 2,
-}
-
-/// Memory that was read along with an event.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Read {
-    /// What it is.
-    #[prost(enumeration = "ReadRole", tag = "1")]
-    pub role: i32,
-    /// Where it was.
-    #[prost(uint64, tag = "2")]
-    pub address: u64,
-    /// What was there.
-    #[prost(bytes = "vec", tag = "3")]
-    pub bytes: Vec<u8>,
-}
-
-/// Registers and as much of the stack as was read, of one thread at one moment.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Snapshot {
-    /// The registers in the layout of [`Target::registers`].
-    #[prost(bytes = "vec", tag = "1")]
-    pub registers: Vec<u8>,
-    /// Bit `i % 8` of byte `i / 8` says that `registers[i]` was available. Empty = all were.
-    #[prost(bytes = "vec", tag = "2")]
-    pub known: Vec<u8>,
-    /// Stack memory: only what was read, in no particular order.
-    #[prost(message, repeated, tag = "3")]
-    pub chunks: Vec<Chunk>,
-    /// Why the stack is shorter than wanted, if it is.
-    #[prost(string, tag = "4")]
-    pub note: String,
-}
-
-impl Snapshot {
-    /// A snapshot of registers alone; `known[i]` says whether byte `i` was available.
-    pub fn of_registers(registers: Vec<u8>, known: &[bool]) -> Snapshot {
-        let mut mask = Vec::new();
-        if known.iter().any(|known| !known) {
-            mask = vec![0; registers.len().div_ceil(8)];
-            for (i, _) in known
-                .iter()
-                .enumerate()
-                .take(registers.len())
-                .filter(|(_, k)| **k)
-            {
-                mask[i / 8] |= 1 << (i % 8);
-            }
-        }
-        Snapshot {
-            registers,
-            known: mask,
-            ..Snapshot::default()
-        }
-    }
-
-    /// The little-endian value of a register of up to 64 bits; `None` if any byte is missing.
-    pub fn register(&self, layout: &RegisterLayout) -> Option<u64> {
-        let size = (layout.bits as usize).div_ceil(8);
-        let offset = layout.offset as usize;
-        if size == 0 || size > 8 {
-            return None;
-        }
-        let bytes = self.registers.get(offset..offset.checked_add(size)?)?;
-        let known = |i: usize| {
-            self.known.is_empty() || self.known.get(i / 8).is_some_and(|b| b >> (i % 8) & 1 != 0)
-        };
-        if !(offset..offset + size).all(known) {
-            return None;
-        }
-        let mut value = [0; 8];
-        value[..size].copy_from_slice(bytes);
-        Some(u64::from_le_bytes(value))
-    }
-}
-
-/// A run of memory.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Chunk {
-    /// Address of its first byte.
-    #[prost(uint64, tag = "1")]
-    pub address: u64,
-    /// Its bytes.
-    #[prost(bytes = "vec", tag = "2")]
-    pub bytes: Vec<u8>,
-}
-
 /// How much a note matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
@@ -495,6 +346,82 @@ pub struct Missed {
     /// When this was so.
     #[prost(uint64, tag = "5")]
     pub time_ns: u64,
+}
+
+/// What becomes of a probe's hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum GapKind {
+    /// Not said.
+    Unspecified = 0,
+    /// They are not recorded from here on, to spare the program.
+    Paused = 1,
+    /// They are recorded again.
+    Resumed = 2,
+    /// Some are missing just here.
+    Dropped = 3,
+}
+
+/// Where in the order of events hits of a probe are missing. Without such records, what [`Missed`] and [`Dropped`] count may
+/// be missing anywhere.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Gap {
+    /// The probe.
+    #[prost(uint32, tag = "1")]
+    pub probe: u32,
+    /// What becomes of its hits.
+    #[prost(enumeration = "GapKind", tag = "2")]
+    pub kind: i32,
+    /// When, about; the order of records says what came before and what after.
+    #[prost(uint64, tag = "3")]
+    pub time_ns: u64,
+}
+
+/// Memory of the program was read, other than with an event: what a lock says of its holder, for one.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Memory {
+    /// When.
+    #[prost(uint64, tag = "1")]
+    pub time_ns: u64,
+    /// Address of the first byte.
+    #[prost(uint64, tag = "2")]
+    pub address: u64,
+    /// What was there; nothing if it could not be read.
+    #[prost(bytes = "vec", tag = "3")]
+    pub bytes: Vec<u8>,
+}
+
+/// What the kernel says of a thread.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ThreadState {
+    /// The thread.
+    #[prost(uint64, tag = "1")]
+    pub tid: u64,
+    /// When.
+    #[prost(uint64, tag = "2")]
+    pub time_ns: u64,
+    /// The letter of its state (proc(5)), e.g. `S`, before it was stopped to be looked at; empty if not known.
+    #[prost(string, tag = "3")]
+    pub state: String,
+    /// The signals that its process handles, signal 1 being bit 0 (`SigCgt` in proc(5)).
+    #[prost(fixed64, optional, tag = "4")]
+    pub handled_signals: Option<u64>,
+    /// The id by which the program itself knows the thread: another where it runs in a PID namespace
+    /// of its own. None if not known.
+    #[prost(uint64, optional, tag = "5")]
+    pub own_tid: Option<u64>,
+}
+
+/// No thread of the program executed anything from one moment to another, so that everything read
+/// between them was so at once.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Standstill {
+    /// From here.
+    #[prost(uint64, tag = "1")]
+    pub from_ns: u64,
+    /// To here.
+    #[prost(uint64, tag = "2")]
+    pub to_ns: u64,
 }
 
 /// The program ended.

@@ -1,6 +1,7 @@
 //! One ELF file: its headers, segments, sections and the bytes behind them.
 
 use std::fmt;
+use std::io::{ErrorKind, Read};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -92,7 +93,7 @@ impl Image {
         };
         let metadata = std::fs::metadata(path).map_err(read)?;
         if metadata.is_dir() {
-            return Err(read(std::io::ErrorKind::IsADirectory.into()));
+            return Err(read(ErrorKind::IsADirectory.into()));
         }
         if metadata.len() > SIZE_LIMIT {
             return Err(Error::TooLarge {
@@ -101,8 +102,7 @@ impl Image {
                 limit: SIZE_LIMIT,
             });
         }
-        let bytes = std::fs::read(path).map_err(read)?;
-        Image::parse(&path.display().to_string(), bytes)
+        Image::parse(&path.display().to_string(), whole(path).map_err(read)?)
     }
 
     /// Parses bytes; `name` is for messages.
@@ -398,6 +398,29 @@ impl File {
             .iter()
             .filter(move |segment| segment.file_offset.saturating_add(segment.file_size) > size)
     }
+}
+
+/// All bytes of a file, read to where they stay: it may have hundreds of megabytes.
+fn whole(path: &Path) -> std::io::Result<Arc<[u8]>> {
+    let mut file = std::fs::File::open(path)?;
+    let size = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+    let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, size).collect();
+    let mut read = 0;
+    if let Some(bytes) = Arc::get_mut(&mut bytes) {
+        while read < size {
+            match file.read(&mut bytes[read..]) {
+                Ok(0) => break,
+                Ok(more) => read += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    // It has shrunk meanwhile, or is none of those that have a size.
+    if read < size || size == 0 {
+        return Ok(std::fs::read(path)?.into());
+    }
+    Ok(bytes)
 }
 
 impl fmt::Debug for Image {

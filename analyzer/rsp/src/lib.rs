@@ -42,7 +42,7 @@ pub use endpoint::{Endpoint, EndpointError};
 pub use error::{Error, RemoteError};
 pub use features::Features;
 pub use library::Library;
-pub use notice::{Control, Notice, ThreadNotice};
+pub use notice::{Control, Notice, ThreadNotice, TraceMark};
 pub use registers::Registers;
 pub use stop::{StopReason, StopReply, WatchKind};
 pub use stream::{Duplex, Stream};

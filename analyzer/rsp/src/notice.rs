@@ -15,6 +15,13 @@ pub enum Notice {
     Thread(ThreadNotice),
     /// A tracepoint was hit.
     Frame(TraceFrame),
+    /// Behind what was told before, and before what comes, hits of a tracepoint are missing, or no longer.
+    Mark {
+        /// The tracepoint's number.
+        tracepoint: u32,
+        /// Why.
+        mark: TraceMark,
+    },
     /// So many hits of a tracepoint, all in all, were not noted for lack of room.
     Dropped {
         /// The tracepoint's number.
@@ -48,6 +55,18 @@ pub enum Notice {
     Ended(Option<StopReply>),
 }
 
+/// Why hits of a tracepoint are missing from here on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TraceMark {
+    /// It is paused.
+    Paused,
+    /// It goes on: none are, any more.
+    Resumed,
+    /// Some were dropped here.
+    Dropped,
+}
+
 /// Who controls a target that is observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -58,6 +77,20 @@ pub enum Control {
     Free,
     /// Nobody, and it stands until somebody comes.
     Halted,
+}
+
+/// The variable of frames that are marks.
+const MARK: u32 = u32::MAX;
+
+impl TraceMark {
+    fn of(value: i64) -> Option<TraceMark> {
+        match value {
+            0 => Some(TraceMark::Resumed),
+            1 => Some(TraceMark::Paused),
+            2 => Some(TraceMark::Dropped),
+            _ => None,
+        }
+    }
 }
 
 impl Notice {
@@ -76,17 +109,20 @@ impl Notice {
             let (Ok(now), Some(frames)) = (u64::from_str_radix(now, 16), frames) else {
                 return;
             };
-            notices.extend(
-                TraceFrame::decode(&frames, registers)
-                    .into_iter()
-                    .map(|frame| {
-                        Notice::Frame(TraceFrame {
-                            sent_ns: now,
-                            since,
-                            ..frame
-                        })
+            let frames = TraceFrame::decode(&frames, registers).into_iter();
+            notices.extend(frames.filter_map(|frame| {
+                Some(match frame.variable(MARK) {
+                    Some(mark) => Notice::Mark {
+                        tracepoint: frame.tracepoint,
+                        mark: TraceMark::of(mark)?,
+                    },
+                    None => Notice::Frame(TraceFrame {
+                        sent_ns: now,
+                        since,
+                        ..frame
                     }),
-            );
+                })
+            }));
         } else if let Some(rest) = payload.strip_prefix(b"UnspoolDropped:") {
             let text = std::str::from_utf8(rest).unwrap_or_default();
             notices.extend(text.split(';').filter_map(|entry| {
@@ -251,6 +287,29 @@ mod tests {
                 },
             ]
         );
+    }
+
+    #[test]
+    fn marks_lie_among_frames() {
+        // Number, length, and one block: V, the variable in 4 bytes, the value in 8.
+        let mark = |tracepoint: u8, value: u8| {
+            let mut bytes = vec![tracepoint, 0, 13, 0, 0, 0, b'V', 0xff, 0xff, 0xff, 0xff];
+            bytes.extend([value, 0, 0, 0, 0, 0, 0, 0]);
+            bytes
+        };
+        let mut body = b"UnspoolTrace:3e8;".to_vec();
+        for (tracepoint, value) in [(5, 1), (6, 2), (7, 9), (5, 0)] {
+            body.extend(mark(tracepoint, value));
+        }
+        let mut notices = Vec::new();
+        Notice::decode(&body, 0, Duration::ZERO, &mut notices);
+        let mark = |tracepoint, mark| Notice::Mark { tracepoint, mark };
+        let known = [
+            mark(5, TraceMark::Paused),
+            mark(6, TraceMark::Dropped),
+            mark(5, TraceMark::Resumed),
+        ];
+        assert_eq!(notices, known);
     }
 
     #[test]

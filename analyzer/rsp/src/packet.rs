@@ -79,11 +79,21 @@ impl Framer {
     }
 
     /// Takes bytes from the stream.
-    pub fn feed(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            if let Some(frame) = self.step(*byte) {
-                self.frames.push_back(frame);
+    pub fn feed(&mut self, mut bytes: &[u8]) {
+        while let Some((byte, rest)) = bytes.split_first() {
+            // What stands in a payload is most of the stream.
+            if self.state == State::Body {
+                let special = memchr::memchr2(b'#', b'$', bytes).unwrap_or(bytes.len());
+                let plain = special.min(self.limit - self.body.len());
+                if plain > 0 {
+                    self.body.extend_from_slice(&bytes[..plain]);
+                    bytes = &bytes[plain..];
+                    continue;
+                }
             }
+            let frame = self.step(*byte);
+            self.frames.extend(frame);
+            bytes = rest;
         }
     }
 
@@ -197,13 +207,13 @@ pub fn escape(data: &[u8]) -> Vec<u8> {
 /// Undoes [`escape`]; `None` if the last byte is a lone `}`.
 pub fn unescape(payload: &[u8]) -> Option<Vec<u8>> {
     let mut data = Vec::with_capacity(payload.len());
-    let mut bytes = payload.iter();
-    while let Some(byte) = bytes.next() {
-        data.push(match byte {
-            b'}' => bytes.next()? ^ 0x20,
-            byte => *byte,
-        });
+    let mut rest = payload;
+    while let Some(at) = memchr::memchr(b'}', rest) {
+        data.extend_from_slice(&rest[..at]);
+        data.push(rest.get(at + 1)? ^ 0x20);
+        rest = &rest[at + 2..];
     }
+    data.extend_from_slice(rest);
     Some(data)
 }
 
@@ -216,16 +226,13 @@ enum Expansion {
 /// (RSP, "Overview", "Response data can be run-length encoded").
 fn expand(body: &[u8], limit: usize) -> Result<Vec<u8>, Expansion> {
     let mut payload = Vec::with_capacity(body.len());
-    let mut bytes = body.iter();
-    while let Some(byte) = bytes.next() {
-        if *byte != b'*' {
-            payload.push(*byte);
-            continue;
-        }
+    let mut rest = body;
+    while let Some(at) = memchr::memchr(b'*', rest) {
+        payload.extend_from_slice(&rest[..at]);
         let last = *payload
             .last()
             .ok_or(Expansion::Wrong("a run length without a byte before it"))?;
-        let count = match bytes.next() {
+        let count = match rest.get(at + 1) {
             Some(n @ b' '..=b'~') => usize::from(*n) - 29,
             _ => return Err(Expansion::Wrong("a run length that is not printable")),
         };
@@ -233,6 +240,8 @@ fn expand(body: &[u8], limit: usize) -> Result<Vec<u8>, Expansion> {
             return Err(Expansion::TooLong);
         }
         payload.resize(payload.len() + count, last);
+        rest = &rest[at + 2..];
     }
+    payload.extend_from_slice(rest);
     Ok(payload)
 }

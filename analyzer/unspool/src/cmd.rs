@@ -1,14 +1,18 @@
 //! The command line: one subcommand a file, each a `struct Cmd` with `run`.
 //!
 //! Here is what they share: parsing, and how an error ends the process. Exit codes: 0 done,
-//! 1 failed, 2 the command line was wrong; `record` passes on the program's own.
+//! 1 failed, 2 the command line was wrong, 3 there is a finding of `--fail-on`; `record` passes on the
+//! program's own.
 
 mod demo;
+mod export;
+mod fail_on;
 mod inspect;
 mod interrupt;
 mod output;
 mod prefer;
 mod record;
+mod recording;
 mod report;
 mod rsp;
 mod stub;
@@ -22,7 +26,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Shows where every thread of a running program came from.
+/// Shows where every thread of a running program came from, and what it waits for.
 ///
 /// Unspool watches a program through a debug server (its own, gdbserver, or the one in QEMU),
 /// notes every thread that is created together with the stack that created it, and prints the
@@ -38,7 +42,8 @@ const EXAMPLES: &str = "\
 Examples:
   unspool demo                            see what it does, on a small bundled program
   unspool record -- xz -T2 -k big.tar     run a program and show where its threads came from
-  unspool inspect --attach 1234           all threads of a running process and their stacks, now
+  unspool record --sync -- ./server       also what its threads wait for, and what is wrong with that
+  unspool inspect --attach 1234           what all threads of a running process wait for, now; deadlocks
   unspool report                          show the last recording again
 
 `unspool COMMAND --help` explains a command and its options.\n";
@@ -47,6 +52,7 @@ Examples:
 enum Command {
     Record(record::Cmd),
     Report(report::Cmd),
+    Export(export::Cmd),
     Inspect(inspect::Cmd),
     Demo(demo::Cmd),
     Table(table::Cmd),
@@ -67,6 +73,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match cli.command {
         Command::Record(cmd) => cmd.run(),
         Command::Report(cmd) => cmd.run(),
+        Command::Export(cmd) => cmd.run(),
         Command::Inspect(cmd) => cmd.run(),
         Command::Demo(cmd) => cmd.run(),
         Command::Table(cmd) => cmd.run(),

@@ -5,17 +5,20 @@
 //! which stack bytes are worth reading. Nothing is printed either; see [`crate::cmd`].
 //!
 //! [`record`] plants breakpoints where threads are created, started, joined and detached, and
-//! follows the program to its end; [`inspect`] takes one look.
+//! follows the program to its end; an [`Inspection`] looks at it as it is.
 
 mod abi;
 mod auxv;
 mod bystanders;
+mod bytecode;
+mod calls;
 mod ending;
 mod error;
 mod hits;
 mod launch;
 mod memory;
 mod modules;
+mod movable;
 mod observing;
 mod pending;
 mod probes;
@@ -36,12 +39,14 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use unspool_capture::{Record, WriteError};
-use unspool_image::Finder;
+use unspool_capture::WriteError;
 use unspool_rsp::Endpoint;
-use unspool_unwind::Cache;
 
+use crate::store::Store;
+
+pub use calls::{Instrumented, Pattern, Sync};
 pub use error::Error;
+pub use snapshot::Inspection;
 
 /// Which program to observe, and how to come to it.
 #[derive(Debug, Clone)]
@@ -73,8 +78,10 @@ pub enum ProbeKinds {
     /// Tracepoints for a program on this machine and for one behind an unspool-stub, else breakpoints
     #[default]
     Auto,
-    /// The server notes them by itself, where it can (unspool-stub); else breakpoints
+    /// The server notes them by itself, where it can (unspool-stub), without a stop where it can; else breakpoints
     Tracepoints,
+    /// The same, with a stop of the thread at each
+    Traps,
     /// The program stops, and everything is asked for; nobody else can control it meanwhile
     Breakpoints,
 }
@@ -84,17 +91,19 @@ pub struct Options {
     /// The program.
     pub source: Source,
     /// Where its files are.
-    pub finder: Finder,
-    /// Where compiled unwind rules are kept from one run to the next.
-    pub cache: Option<Cache>,
+    pub store: Store,
     /// Where the transcript of the RSP session goes.
     pub rsp_log: Option<Box<dyn Write + Send>>,
     /// gdb's name of the architecture, for servers that do not describe their target.
     pub architecture: Option<String>,
     /// How hits are noticed.
     pub probes: ProbeKinds,
+    /// Which calls are recorded.
+    pub calls: Instrumented,
     /// What tracepoints may cost the program, as `unspool-stub --budget` has it.
     pub budget: Option<String>,
+    /// The program waits rather than that anything is lost.
+    pub lossless: bool,
     /// Becomes readable when the user wants the recording to end, one byte for each time.
     pub stop: Option<OwnedFd>,
     /// The command line, for the capture's header.
@@ -137,15 +146,10 @@ pub struct Outcome {
 /// Only what keeps a recording from beginning. What goes wrong later is [`Outcome::failure`], for
 /// a capture exists by then.
 pub fn record(options: Options, open: impl FnOnce() -> io::Result<File>) -> Result<Outcome, Error> {
+    if let Source::Launch { program, .. } = &options.source {
+        calls::check(&launch::find(program)?, &options.calls)?;
+    }
     recorder::record(options, open)
-}
-
-/// Stops the program, looks at all its threads, and lets it go on.
-///
-/// # Errors
-/// What keeps the program from being looked at. A thread that cannot be read is a note.
-pub fn inspect(options: Options) -> Result<Vec<Record>, Error> {
-    snapshot::inspect(options)
 }
 
 /// The capture's file could not be written; what was written before is kept.

@@ -6,22 +6,34 @@
 //! The model prints nothing; [`crate::views`] does.
 
 mod backtrace;
+pub mod calls;
+mod circles;
+mod finding;
 mod history;
 mod identity;
+mod listing;
+mod look;
 mod note;
 mod origin;
+mod recorded;
 #[cfg(test)]
 pub(crate) mod staged;
 mod symbolizer;
+pub mod sync;
 mod thread;
+mod timeline;
 
-pub(crate) use backtrace::base_name;
+pub use backtrace::base_name;
 pub use backtrace::{Backtrace, NamedFrame, Place};
+pub use finding::{Evidence, Finding, FindingKind, ObjectName};
 pub use identity::Key;
+pub use listing::{Happening, Listing};
+pub use look::{Holder, Look, State, Wait};
 pub use note::{Note, Severity};
 pub(crate) use origin::start_code;
 pub use symbolizer::{Module, Symbolizer};
 pub use thread::{Creation, Ending, Thread, ThreadIndex};
+pub use timeline::{Cell, Timeline, Window};
 
 use unspool_capture::{Capture, Source};
 
@@ -36,6 +48,12 @@ pub struct Model {
     pub modules: Vec<Module>,
     /// All threads, in the order they were seen. [`ThreadIndex`] counts here.
     pub threads: Vec<Thread>,
+    /// Synchronization objects, and what threads and functions did with their time.
+    pub sync: sync::Sync,
+    /// What the threads did when they were looked at; nothing for a recording.
+    pub look: Look,
+    /// What a person should look at, the gravest first.
+    pub findings: Vec<Finding>,
     /// What is missing, doubtful or worth knowing, most important first.
     pub notes: Vec<Note>,
 }
@@ -70,8 +88,35 @@ pub struct Recording {
     pub cut: bool,
     /// Events that happened and were not recorded.
     pub dropped: u64,
+    /// How many of them were beginnings and ends of calls.
+    pub calls_dropped: u64,
     /// Probes that were paused, to spare the program.
     pub paused: Vec<Paused>,
+    /// Joins or detaches are missing.
+    pub joins_are_missing: bool,
+    /// It is known between which events others are missing.
+    pub gaps_are_placed: bool,
+}
+
+impl Recording {
+    /// Within this time of the program's end its threads end with it. One that is killed takes longer: it is stopped for each of them.
+    fn slack_ns(&self) -> u64 {
+        match self.program_end {
+            Some(ProgramEnd::Signal(_)) => 1_000_000_000,
+            _ => 100_000_000,
+        }
+    }
+
+    /// No event is missing that could tell another story of synchronization.
+    pub(crate) fn is_lossless(&self) -> bool {
+        let sync = |function: &str| crate::primitives::find(function).is_some();
+        self.dropped == 0 && !self.paused.iter().any(|paused| sync(&paused.function))
+    }
+
+    /// What was seen without a gap is certain.
+    fn is_certain_between_gaps(&self) -> bool {
+        self.is_lossless() || self.gaps_are_placed
+    }
 }
 
 /// A probe that was paused for moments.
@@ -103,21 +148,75 @@ pub enum ProgramEnd {
 impl Model {
     /// Computes the model of a capture.
     pub fn build(capture: &Capture, symbolizer: &mut Symbolizer) -> Model {
+        Model::build_for(capture, symbolizer, None)
+    }
+
+    /// The same, with what each thread did when in a part of the recording, from and to these nanoseconds
+    /// since it began, seen closer.
+    pub fn build_for(
+        capture: &Capture,
+        symbolizer: &mut Symbolizer,
+        span: Option<(u64, u64)>,
+    ) -> Model {
         symbolizer.open(capture);
-        let mut model = Model::interpret(capture, symbolizer);
+        let mut model = Model::interpret(capture, symbolizer, span);
         model.modules = symbolizer.modules().to_vec();
+        if capture.header.source() == Source::Inspected {
+            model.look_closer(capture, symbolizer);
+            model.notes.extend(model.look.unknown());
+        }
         model.notes.extend(symbolizer.take_notes());
         note::arrange(&mut model.notes);
-        symbolizer.keep_tables();
+        symbolizer.keep();
         model
     }
 
     /// The model without modules, from whatever can name frames.
-    fn interpret(capture: &Capture, frames: &mut dyn backtrace::Frames) -> Model {
+    fn interpret(
+        capture: &Capture,
+        frames: &mut dyn backtrace::Frames,
+        span: Option<(u64, u64)>,
+    ) -> Model {
         let mut model = history::read(capture, frames);
         identity::assign(&mut model);
+        let (sync, findings, notes) = sync::analyse(capture, &model, frames, span);
+        (model.sync, model.findings) = (sync, findings);
+        model.notes.extend(notes);
         note::arrange(&mut model.notes);
         model
+    }
+
+    /// What the threads of a look did, from all that was read by now: to be called again when more has been.
+    pub fn look_closer(&mut self, capture: &Capture, symbolizer: &mut Symbolizer) {
+        self.look = look::look(capture, self, symbolizer);
+        self.findings = look::findings(self, &self.look);
+        self.findings.sort_by_key(|finding| {
+            FindingKind::ALL
+                .iter()
+                .position(|kind| *kind == finding.kind)
+        });
+    }
+
+    /// A thread in a sentence: `thread 7 (writer)`, by its name if it has one of its own, else by its function.
+    pub fn thread_name(&self, index: ThreadIndex) -> String {
+        let Some(thread) = self.thread(index) else {
+            return "a thread".to_owned();
+        };
+        let number = thread.tid.map_or("?".to_owned(), |tid| tid.to_string());
+        if Some(index) == self.main() {
+            return format!("the main thread {number}");
+        }
+        let main = self.main().and_then(|main| self.thread(main));
+        let function = thread
+            .function
+            .as_ref()
+            .and_then(|place| place.function.as_deref());
+        let own = Some(thread.name.as_str())
+            .filter(|name| !name.is_empty() && main.is_none_or(|main| main.name != *name));
+        match own.or(function) {
+            Some(name) => format!("thread {number} ({name})"),
+            None => format!("thread {number}"),
+        }
     }
 
     /// The main thread, if it was seen.

@@ -6,10 +6,17 @@
 //! decides on [`Style`].
 
 pub mod agreement;
+pub mod contention;
+pub mod dot;
+pub mod findings;
+pub mod functions;
 pub mod inspect_json;
+pub mod objects;
 pub mod report_json;
+pub mod source;
 pub mod stacks;
 pub mod table;
+pub mod timeline;
 pub mod tree;
 
 mod frames;
@@ -17,10 +24,13 @@ mod frames;
 mod golden;
 mod groups;
 mod json;
+mod kin;
 mod line;
 mod names;
 mod notes;
 mod phrase;
+mod sync_json;
+mod waits;
 
 /// How text is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

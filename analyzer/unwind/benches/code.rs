@@ -7,12 +7,12 @@
 
 use std::hint::black_box;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::time::{ClockId, clock_gettime};
 use unspool_image::Image;
-use unspool_unwind::code::analyze;
+use unspool_unwind::code::analyze_by;
 
 const ROUNDS: usize = 5;
 /// Megabytes of text that are to be analysed in a second.
@@ -52,22 +52,34 @@ fn main() {
 }
 
 fn measure(file: &str, image: &Image, text: u64, symbols: bool) {
-    let mut best = Duration::MAX;
+    let mut alone = Duration::MAX;
+    // By the clock: one thread, two.
+    let mut clock = [Duration::MAX; 2];
     let mut functions = 0;
-    let mut faults = 0;
     for _ in 0..ROUNDS {
-        let before = usage().minor_page_faults();
-        let start = processor_time();
-        functions = black_box(analyze(image, symbols)).functions();
-        best = best.min(processor_time() - start);
-        faults = usage().minor_page_faults() - before;
+        for (threads, best) in (1..).zip(&mut clock) {
+            let (start, began) = (processor_time(), Instant::now());
+            functions = black_box(analyze_by(image, symbols, threads)).functions();
+            *best = began.elapsed().min(*best);
+            if threads == 1 {
+                alone = alone.min(processor_time() - start);
+            }
+        }
     }
-    let speed = text as f64 / best.as_secs_f64() / 1e6;
-    let verdict = if speed < PROMISED { "   MISSED" } else { "" };
+    let speed = |time: Duration| text as f64 / time.as_secs_f64() / 1e6;
+    let verdict = if speed(alone).max(speed(clock[1])) < PROMISED {
+        "   MISSED"
+    } else {
+        ""
+    };
     let without = if symbols { "" } else { " without symbols" };
     println!(
-        "{file}{without}: {:.2} MB, {functions} functions, {best:.1?}, {faults} page faults: {speed:.1} MB/s{verdict}",
-        text as f64 / 1e6
+        "{file}{without}: {:.2} MB, {functions} functions, {alone:.1?} of processor time: {:.1} MB/s; by the clock: \
+         one thread {:.1}, two {:.1}{verdict}",
+        text as f64 / 1e6,
+        speed(alone),
+        speed(clock[0]),
+        speed(clock[1]),
     );
 }
 

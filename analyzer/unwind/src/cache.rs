@@ -5,7 +5,7 @@
 //! take is not an error and not believed: the table is made anew and the file replaced.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use unspool_image::Image;
 
@@ -53,39 +53,51 @@ impl Cache {
     /// Keep what `table` holds by now. A walk that needed the analysis of the code has made it; calling this
     /// after saves the next run from doing so. Does nothing if the cache holds as much already.
     pub fn keep(&self, table: &Table) -> std::io::Result<()> {
-        let path = table
+        let name = table
             .origin()
-            .and_then(|(image, options)| self.path(image, options));
-        let (Some(path), true) = (path, table.has_news()) else {
+            .and_then(|(image, options)| name(image, options));
+        let (Some(name), true) = (name, table.has_news()) else {
             return Ok(());
         };
-        std::fs::create_dir_all(&self.directory)?;
-        let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
-        file.write_all(&table.to_bytes())?;
-        file.persist(path)?;
+        self.write(&name, &table.to_bytes())?;
         table.was_kept();
         Ok(())
     }
 
-    fn load(&self, image: &Image, options: &CompileOptions) -> Option<Table> {
-        Table::from_bytes(image, options, &read(&self.path(image, options)?)?)
+    /// The file of this name, unless it is larger than `limit`: then it is none of ours.
+    pub fn read(&self, name: &str, limit: u64) -> Option<Vec<u8>> {
+        let path = self.directory.join(name);
+        let metadata = std::fs::metadata(&path).ok()?;
+        if !metadata.is_file() || metadata.len() > limit {
+            return None;
+        }
+        std::fs::read(path).ok()
     }
 
-    /// `None`: without a build-id nothing proves what a table belongs to.
-    fn path(&self, image: &Image, options: &CompileOptions) -> Option<PathBuf> {
-        let id = image.build_id()?;
-        // Tables of other options and with a debug file are beside one another.
-        let variant = crc32c::crc32c(&variant(image, options));
-        Some(self.directory.join(format!("{id}-{variant:08x}.table")))
+    /// Puts a file there, whole or not at all, in the place of one of the same name.
+    ///
+    /// # Errors
+    /// The directory cannot be made, or the file not be written.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> std::io::Result<()> {
+        std::fs::create_dir_all(&self.directory)?;
+        let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
+        file.write_all(bytes)?;
+        file.persist(self.directory.join(name))?;
+        Ok(())
+    }
+
+    fn load(&self, image: &Image, options: &CompileOptions) -> Option<Table> {
+        let bytes = self.read(&name(image, options)?, SIZE_LIMIT)?;
+        Table::from_bytes(image, options, &bytes)
     }
 }
 
-fn read(path: &Path) -> Option<Vec<u8>> {
-    let metadata = std::fs::metadata(path).ok()?;
-    if !metadata.is_file() || metadata.len() > SIZE_LIMIT {
-        return None;
-    }
-    std::fs::read(path).ok()
+/// `None`: without a build-id nothing proves what a table belongs to.
+fn name(image: &Image, options: &CompileOptions) -> Option<String> {
+    let id = image.build_id()?;
+    // Tables of other options and with a debug file are beside one another.
+    let variant = crc32c::crc32c(&variant(image, options));
+    Some(format!("{id}-{variant:08x}.table"))
 }
 
 #[cfg(test)]

@@ -44,6 +44,7 @@ pub(crate) fn compile(
     into: &mut Builder,
     notes: &mut Vec<Note>,
 ) {
+    into.make_room(section.data.len());
     let mut compiler = Compiler {
         arch,
         section,
@@ -53,8 +54,7 @@ pub(crate) fn compile(
         cies: HashMap::new(),
         last: (usize::MAX, 0),
         stack: Stack::default(),
-        state: State::new(),
-        seen: Vec::new(),
+        fdes: 0,
         notes: Vec::new(),
         unnoted: 0,
     };
@@ -80,10 +80,8 @@ struct Compiler<'a, 'b> {
     /// The last one used.
     last: (usize, usize),
     stack: Stack,
-    /// Of the FDE at hand.
-    state: State,
-    /// Offsets of the FDEs that were met, in order.
-    seen: Vec<usize>,
+    /// How many FDEs lengths led to.
+    fdes: usize,
     notes: Vec<Note>,
     unnoted: usize,
 }
@@ -93,9 +91,6 @@ struct Prepared<'a> {
     cie: Cie<'a>,
     initial: State,
     factors: Factors,
-    /// Column of the return address, and where it is without a rule: where the architecture's calls
-    /// leave it, or in the register that hand-written code names. x86-64 always states `c-8`.
-    ra: (u64, Place),
 }
 
 impl<'a> Compiler<'a, '_> {
@@ -105,7 +100,7 @@ impl<'a> Compiler<'a, '_> {
             match entry::entry(self.section, at) {
                 Ok(Some(found)) => {
                     if let Some(cie) = found.cie {
-                        self.seen.push(at);
+                        self.fdes += 1;
                         self.fde(&found, cie);
                     }
                     at = found.end;
@@ -140,10 +135,10 @@ impl<'a> Compiler<'a, '_> {
         };
         let count = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
         let (table, _) = table.as_chunks::<8>();
-        if count <= self.seen.len() {
+        if count <= self.fdes {
             return;
         }
-        let before = self.seen.len();
+        let seen = self.offsets();
         for &[_, _, _, _, a, b, c, d] in table.iter().take(count) {
             let offset = i64::from(i32::from_le_bytes([a, b, c, d]));
             let at = svma
@@ -152,13 +147,28 @@ impl<'a> Compiler<'a, '_> {
             let Ok(at) = usize::try_from(at) else {
                 continue;
             };
-            if self.seen[..before].binary_search(&at).is_err()
+            if seen.binary_search(&at).is_err()
                 && let Ok(Some(found)) = entry::entry(self.section, at)
                 && let Some(cie) = found.cie
             {
-                self.seen.push(at);
                 self.fde(&found, cie);
             }
+        }
+    }
+
+    /// Offsets of the FDEs that lengths lead to, in order: asked for only where some are missing.
+    fn offsets(&self) -> Vec<usize> {
+        let mut offsets = Vec::new();
+        let mut at = 0;
+        loop {
+            at = match entry::entry(self.section, at) {
+                Ok(Some(found)) => {
+                    offsets.extend(found.cie.map(|_| at));
+                    found.end
+                }
+                Err((end, Broken::Pointer)) => end,
+                Ok(None) | Err((_, Broken::Length)) => return offsets,
+            };
         }
     }
 
@@ -198,7 +208,15 @@ impl<'a> Compiler<'a, '_> {
             encoding: cie.encoding,
             aarch64: self.arch == Arch::Aarch64,
         };
-        let mut initial = State::new();
+        // Without a rule the return address is where the architecture's calls leave it, or in the register that
+        // hand-written code names. x86-64 always states `c-8`.
+        let roles = roles(self.arch);
+        let ra = match u8::try_from(cie.ra) {
+            Ok(other) if roles.lr.is_some() && other != roles.ra => Place::Register(other),
+            _ => Place::Same,
+        };
+        let rest = self.into.rest(ra, cie.signal_frame);
+        let mut initial = State::new(cie.ra, rest);
         let mut at = Cursor::new(cie.instructions);
         let mut stack = Stack::default();
         while !at.is_empty() {
@@ -208,13 +226,7 @@ impl<'a> Compiler<'a, '_> {
                 .apply(instruction, None, &mut stack, self.into)
                 .map_err(|_| "its CIE has instructions without meaning")?;
         }
-        let roles = roles(self.arch);
-        let ra = match u8::try_from(cie.ra) {
-            Ok(other) if roles.lr.is_some() && other != roles.ra => Place::Register(other),
-            _ => Place::Same,
-        };
         Ok(Prepared {
-            ra: (cie.ra, ra),
             cie,
             initial,
             factors,
@@ -252,7 +264,6 @@ impl<'a> Compiler<'a, '_> {
             prepared,
             &fde,
             self.section.svma,
-            &mut self.state,
             &mut self.stack,
             self.into,
         ) {
@@ -272,17 +283,13 @@ fn rows(
     prepared: &Prepared<'_>,
     fde: &Fde<'_>,
     svma: u64,
-    state: &mut State,
     stack: &mut Stack,
     into: &mut Builder,
 ) -> Result<(), String> {
     let Prepared {
-        cie,
-        initial,
-        factors,
-        ra,
+        initial, factors, ..
     } = prepared;
-    state.become_as(initial);
+    let mut state = *initial;
     let mut start = fde.start;
     let mut at = Cursor::new(fde.instructions);
     let place = |position: usize| svma.wrapping_add((fde.position + position) as u64);
@@ -302,10 +309,10 @@ fn rows(
         let next = next
             .filter(|&next| next >= start && next <= fde.end)
             .ok_or("a row lies outside the range it states")?;
-        state.emit(start, next, *ra, cie.signal_frame, into);
+        state.emit(start, next, into);
         start = next;
     }
-    state.emit(start, fde.end, *ra, cie.signal_frame, into);
+    state.emit(start, fde.end, into);
     Ok(())
 }
 

@@ -10,6 +10,7 @@
 //! prologues ([`starts`], [`mod@survey`]). A32, T32, A64 and x86-64.
 
 pub mod effect;
+pub mod passages;
 pub mod state;
 
 mod a32;
@@ -75,12 +76,22 @@ impl Analysis {
     }
 }
 
-/// Analyse all code of `image`, using its symbols or not.
+/// Analyse all code of `image`, using its symbols or not, by as many threads as there are processors (eight at most).
 pub fn analyze(image: &Image, symbols: bool) -> Analysis {
+    let processors = std::thread::available_parallelism();
+    analyze_by(
+        image,
+        symbols,
+        processors.map_or(1, |count| count.get().min(8)),
+    )
+}
+
+/// The same by so many threads. What is found does not depend on how many there are.
+pub fn analyze_by(image: &Image, symbols: bool, threads: usize) -> Analysis {
     let mut rules = Rules::new(image.arch());
     let mut starts = Vec::new();
     let mut runs = Vec::new();
-    survey(image, symbols, &mut rules, &mut |function| {
+    survey(image, symbols, threads, &mut rules, &mut |function| {
         starts.push(function.start);
         runs.extend(Rules::runs(&function.shown));
     });
@@ -92,11 +103,23 @@ pub fn analyze(image: &Image, symbols: bool) -> Analysis {
     }
 }
 
+/// Functions that instructions of `image` call directly, sorted; of ARM's code none, where data is between instructions.
+pub fn called_functions(image: &Image) -> Vec<u64> {
+    let Some(machine) = machine::machine(image.arch()) else {
+        return Vec::new();
+    };
+    starts::called(&Text::new(machine, image, true), 1).targets
+}
+
 /// Show the state at every instruction of `image`'s code to `visit`: address and what is known there. Where an
 /// address is shown twice, the first is to be believed.
 pub fn states(image: &Image, symbols: bool, visit: &mut dyn FnMut(u64, &State)) {
     struct States;
     impl Show for States {
+        fn merges(&self) -> bool {
+            false
+        }
+
         fn show(
             &mut self,
             svma: u64,
@@ -107,7 +130,7 @@ pub fn states(image: &Image, symbols: bool, visit: &mut dyn FnMut(u64, &State)) 
             Some(Shown::State(svma, len, Box::new(state.clone())))
         }
     }
-    survey(image, symbols, &mut States, &mut |function| {
+    survey(image, symbols, 1, &mut States, &mut |function| {
         for shown in &function.shown {
             if let Shown::State(svma, _, state) = shown {
                 visit(*svma, state);
@@ -122,12 +145,18 @@ pub fn instruction_len(arch: Arch, bytes: &[u8], thumb: bool) -> Option<u8> {
     text::decode(machine, bytes, 0, thumb).map(|found| found.len)
 }
 
-fn survey(image: &Image, symbols: bool, show: &mut dyn Show, visit: &mut dyn FnMut(&Function)) {
+fn survey(
+    image: &Image,
+    symbols: bool,
+    threads: usize,
+    show: &mut dyn Show,
+    visit: &mut dyn FnMut(&Function),
+) {
     let Some(machine) = machine::machine(image.arch()) else {
         return;
     };
     let text = Text::new(machine, image, symbols);
-    Survey::new(image, text, symbols).run(show, visit);
+    Survey::new(image, text, symbols).run(threads, show, visit);
 }
 
 #[cfg(test)]

@@ -30,9 +30,8 @@ pub struct ModuleMap {
     modules: Vec<Module>,
     /// Mapped address range, index in `modules`; sorted, not overlapping.
     segments: Vec<(Range<u64>, usize)>,
-    /// The same, with what lies between two segments of a module, and is nobody else's, taken for the module's: the
-    /// fewer ranges there are to search.
-    ranges: Vec<(Range<u64>, usize)>,
+    /// The same, for [`ModuleMap::find`].
+    places: Places,
     /// Executable address ranges; sorted.
     text: Vec<Range<u64>>,
     /// Differs between maps of different content.
@@ -53,7 +52,7 @@ impl ModuleMap {
             arch,
             modules: Vec::new(),
             segments: Vec::new(),
-            ranges: Vec::new(),
+            places: Places::default(),
             text: Vec::new(),
             generation: next_generation(),
         }
@@ -87,14 +86,7 @@ impl ModuleMap {
         self.segments
             .extend(whole.into_iter().map(|range| (range, index)));
         self.segments.sort_by_key(|(range, _)| range.start);
-        self.ranges = self.segments.clone();
-        self.ranges.dedup_by(|next, kept| {
-            let same = next.1 == kept.1;
-            if same {
-                kept.0.end = kept.0.end.max(next.0.end);
-            }
-            same
-        });
+        self.places = Places::new(&self.segments, &self.modules);
         self.text.extend(text);
         self.text.sort_by_key(|range| range.start);
     }
@@ -103,7 +95,7 @@ impl ModuleMap {
     pub fn remove(&mut self, id: u32) {
         let modules = core::mem::take(&mut self.modules);
         self.segments.clear();
-        self.ranges.clear();
+        self.places = Places::default();
         self.text.clear();
         self.generation = next_generation();
         for module in modules {
@@ -130,19 +122,16 @@ impl ModuleMap {
     }
 
     /// The module mapped at `avma`, and the address as its file states it.
+    #[inline]
     pub fn find(&self, avma: u64) -> Option<(&Module, u64)> {
-        let after = self
-            .ranges
-            .partition_point(|(range, _)| range.start <= avma);
-        let (range, index) = &self.ranges[after.checked_sub(1)?];
-        let module = &self.modules[*index];
-        let svma = avma.wrapping_sub(module.bias);
+        let place = self.places.find(avma)?;
+        let svma = avma.wrapping_sub(place.bias);
         let svma = if self.arch == Arch::Arm {
             svma & 0xffff_ffff
         } else {
             svma
         };
-        range.contains(&avma).then_some((module, svma))
+        Some((self.modules.get(place.module)?, svma))
     }
 
     /// Whether `avma` lies in code of a module.
@@ -155,5 +144,49 @@ impl ModuleMap {
     pub(crate) fn bytes(&self, avma: u64, len: usize) -> Option<&[u8]> {
         let (module, svma) = self.find(avma)?;
         module.table.bytes_at(svma, len)
+    }
+}
+
+/// Where modules are. What lies between two segments of a module, and is nobody else's, is taken for the module's: the fewer
+/// ranges there are to search.
+#[derive(Clone, Debug, Default)]
+struct Places {
+    /// Where each starts, in order.
+    starts: Vec<u64>,
+    places: Vec<Place>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    end: u64,
+    bias: u64,
+    /// Its place in the list of all.
+    module: usize,
+}
+
+impl Places {
+    fn new(segments: &[(Range<u64>, usize)], modules: &[Module]) -> Places {
+        let mut places = Places::default();
+        for (range, module) in segments {
+            match places.places.last_mut() {
+                Some(last) if last.module == *module => last.end = last.end.max(range.end),
+                _ => {
+                    places.starts.push(range.start);
+                    places.places.push(Place {
+                        end: range.end,
+                        bias: modules[*module].bias,
+                        module: *module,
+                    });
+                }
+            }
+        }
+        places
+    }
+
+    #[inline]
+    fn find(&self, avma: u64) -> Option<&Place> {
+        let after = self.starts.partition_point(|&start| start <= avma);
+        let place = self.places.get(after.checked_sub(1)?)?;
+        (avma < place.end).then_some(place)
     }
 }

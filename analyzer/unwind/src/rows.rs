@@ -1,23 +1,26 @@
 //! Sorted rows of an image in their final form: one search, one word, one rule.
 //!
 //! ```text
-//! address - base ──┬─ high bits ──> index ──> where the bucket's entries begin
-//!                  └─ low bits ───> compared with   entries: low bits of address | number of rule
-//!                                                                                   │
-//!              rules, most used first:   quick word (8 bytes) <─────────────────────┤
-//!                                        full rule  (4 bytes and shared lists) <────┘
+//! address - base ──┬─ high bits ──> index ──> where the piece's block is
+//!                  └─ low bits ───> compared with   block: low bits of addresses, numbers of rules
+//!                                                                         │
+//!    rules, most used first:   quick word (8 bytes) <─────────────────────┤
+//!                              full rule  (4 bytes and shared lists) <────┘
 //! ```
-//! A bucket is a power of two of text bytes with a handful of rows, so a lookup is three loads that depend on one
+//! A block is for a few hundred bytes of text (`blocks`), so a lookup is three loads that depend on one
 //! another, whatever the size of the image. Everything is numbers without addresses or pointers: it
 //! can be written to disk as it is and read back (`file`).
 //!
 //! Apart from [`crate::Table`] because each source builds its own `Rows` and the analysis of code builds its
 //! rows later than the others, when first asked.
 
+mod blocks;
 #[cfg(feature = "std")]
 mod build;
 mod file;
 mod quick;
+#[cfg(feature = "std")]
+mod runs;
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -25,18 +28,15 @@ use alloc::vec::Vec;
 
 use unspool_image::Arch;
 
+use blocks::{Blocks, GAP};
 #[cfg(feature = "std")]
-pub(crate) use build::{Builder, Draft, SavedId, entry};
+pub(crate) use build::{Builder, Change, Draft, RestId};
 pub(crate) use file::{Damage, array, number};
 pub(crate) use quick::{At, Quick, THUMB_FP};
 
 use crate::once::Once;
 use crate::rule::{Cfa, Expression, Place, Row, Rule, Source};
 
-/// Number of the rule that marks addresses between rows.
-const GAP: u32 = 0;
-/// Entries compared at once; as many are behind the last, so that a window never ends early.
-const WINDOW: usize = 16;
 /// Marks a `more` that names a wide rule.
 const WIDE: u32 = 1 << 31;
 /// Marks the head of a list of which the entries take three words.
@@ -48,16 +48,8 @@ pub(crate) struct Rows {
     arch: Arch,
     /// svma of the first row.
     base: u64,
-    /// Bytes of text a bucket covers, as a power of two.
-    shift: u32,
-    /// How many bits of an entry number its rule; the others are the low bits of its address.
-    rule_bits: u32,
-    /// First entry at or behind each bucket's start.
-    index: Vec<u32>,
-    /// `(address - base) << rule_bits | rule`; the row holds until the next entry. None is far behind the one
-    /// before it ([`Rows::longest`]), so that those of a window compare by their difference although their
-    /// high bits are lost. [`WINDOW`] more at the end.
-    entries: Vec<u32>,
+    /// Which rule holds where, relative to `base`.
+    blocks: Blocks,
     /// By rule.
     quick: Vec<u64>,
     /// By rule: where its saved registers are in `lists`, or `WIDE | n`.
@@ -96,10 +88,7 @@ impl Rows {
         Rows {
             arch,
             base,
-            shift: 16,
-            rule_bits: 1,
-            index: Vec::new(),
-            entries: Vec::new(),
+            blocks: Blocks::empty(),
             quick: vec![Quick::SLOW.0],
             more: vec![0],
             wide: Vec::new(),
@@ -113,25 +102,34 @@ impl Rows {
 
     /// The row that holds for `svma`.
     pub(crate) fn lookup(&self, svma: u64) -> Option<Row<'_>> {
-        self.row(self.find(svma)?)
+        let spot = self.blocks.find(svma.wrapping_sub(self.base))?;
+        let rule = self.blocks.rule(spot)?;
+        let (start, end) = self.blocks.extent(spot).filter(|_| rule != GAP)?;
+        self.row(start, end, rule)
     }
 
     /// The quick word of the row that holds for `svma`; `None` where there is no row. And whether the row may end
     /// right behind `svma`, before a place that has no row or one that moves no stack pointer.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn quick(&self, svma: u64) -> Option<(Quick, bool)> {
-        let entry = self.find(svma)?;
-        let &[this, next] = self.entries.get(entry..)?.first_chunk::<2>()?;
-        let rule = this & self.rule_mask();
+        let relative = svma.wrapping_sub(self.base);
+        let spot = self.blocks.find(relative)?;
+        let rule = self.blocks.rule(spot)?;
         if rule == GAP {
             return None;
         }
-        let behind = svma.wrapping_sub(self.base).wrapping_add(1) as u32;
-        let ends = (next ^ behind << self.rule_bits) & !self.rule_mask() == 0 && {
-            let next = self.quick.get((next & self.rule_mask()) as usize)?;
-            Quick(*next).is_slow() || Quick(*next).ra(0) == At::Same
-        };
+        let ends = self.blocks.may_end(spot, relative) && self.ends(rule, relative);
         Some((Quick(*self.quick.get(rule as usize)?), ends))
+    }
+
+    #[cold]
+    fn ends(&self, rule: u32, relative: u64) -> bool {
+        let next = self.blocks.find(relative.wrapping_add(1));
+        let next = next.and_then(|spot| self.blocks.rule(spot));
+        next != Some(rule) && {
+            let quick = next.and_then(|next| self.quick.get(next as usize));
+            quick.is_none_or(|quick| Quick(*quick).is_slow() || Quick(*quick).ra(0) == At::Same)
+        }
     }
 
     /// Where the row that holds for `svma` is from.
@@ -149,8 +147,12 @@ impl Rows {
 
     /// All rows in order of address.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Row<'_>> {
-        let count = self.entries.len().saturating_sub(WINDOW);
-        (0..count).filter_map(|index| self.row(index))
+        let starts = self.blocks.iter();
+        let ends = self.blocks.iter().skip(1);
+        starts
+            .zip(ends)
+            .filter(|((_, rule), _)| *rule != GAP)
+            .filter_map(|((start, rule), (end, _))| self.row(start, end, rule))
     }
 
     /// The bytes of an expression named by one of these rows.
@@ -168,82 +170,33 @@ impl Rows {
             .unwrap_or(&[])
     }
 
-    /// Number of rows and of distinct rules.
+    /// Number of rows, gaps included, and of distinct rules.
     pub(crate) fn size(&self) -> (usize, usize) {
-        let rows = self.entries.len().saturating_sub(WINDOW);
-        (rows, self.quick.len() - 1)
+        (self.blocks.iter().count(), self.quick.len() - 1)
     }
 
     /// Bytes that all of it takes, in memory and on disk.
     pub(crate) fn bytes(&self) -> usize {
-        4 * (self.index.len() + self.entries.len() + self.more.len() + self.lists.len())
+        self.blocks.bytes()
+            + 4 * (self.more.len() + self.lists.len())
             + 8 * (self.quick.len() + self.wide.len())
             + 4 * self.expression_ends.len()
             + self.expression_bytes.len()
     }
 
-    #[inline]
-    fn rule_mask(&self) -> u32 {
-        // rule_bits is 1..=20
-        (1 << self.rule_bits) - 1
-    }
-
-    /// The longest row, in bytes; longer ones are written as several.
-    fn longest(rule_bits: u32) -> u32 {
-        // Entries that are compared lie within half of what the address bits tell apart: a window, and one more.
-        1 << (32 - rule_bits - 6)
-    }
-
-    /// The entry that holds for `svma`.
-    #[inline]
-    fn find(&self, svma: u64) -> Option<usize> {
-        let relative = svma.wrapping_sub(self.base);
-        let bucket = usize::try_from(relative >> self.shift).ok()?;
-        let mut first = *self.index.get(bucket)? as usize;
-        // All entries of this address and below compare as not above it, whatever their rule.
-        let key = (relative as u32) << self.rule_bits | self.rule_mask();
-        loop {
-            // As one comparison of vectors: a branch that depends on the address would be mispredicted every
-            // other time.
-            let window = self.entries.get(first..)?.first_chunk::<WINDOW>()?;
-            let mut above = 0;
-            for &entry in window {
-                above += key.wrapping_sub(entry) >> 31;
-            }
-            let below = WINDOW - above as usize;
-            if below < WINDOW {
-                // None of this bucket is at or below it: the last row of those before still holds.
-                return (first + below).checked_sub(1);
-            }
-            first += WINDOW;
-        }
-    }
-
-    /// First address of the row of an entry.
-    fn start(&self, entry: usize) -> Option<u64> {
-        let after = self.index.partition_point(|&first| first as usize <= entry);
-        let bucket = (after.checked_sub(1)? as u64) << self.shift;
-        let address = u64::from(*self.entries.get(entry)? >> self.rule_bits);
-        let known = u64::from(u32::MAX >> self.rule_bits);
-        Some(self.base + bucket + (address.wrapping_sub(bucket) & known))
-    }
-
-    fn row(&self, entry: usize) -> Option<Row<'_>> {
-        let rule = self.entries.get(entry)? & self.rule_mask();
-        if rule == GAP || entry + WINDOW + 1 >= self.entries.len() {
-            return None;
-        }
+    /// The row with this rule, at these places relative to `base`.
+    fn row(&self, start: u64, end: u64, rule: u32) -> Option<Row<'_>> {
         let pool = self.pool.get_or_init(|| self.unpack());
         let recipe = pool.recipes.get(rule as usize)?;
-        let (first, end) = recipe.saved;
+        let (first, last) = recipe.saved;
         Some(Row {
-            start: self.start(entry)?,
-            end: self.start(entry + 1)?,
+            start: self.base.wrapping_add(start),
+            end: self.base.wrapping_add(end),
             source: recipe.source,
             rule: Rule {
                 cfa: recipe.cfa,
                 ra: recipe.ra,
-                saved: pool.saved.get(first as usize..end as usize)?,
+                saved: pool.saved.get(first as usize..last as usize)?,
                 signal_frame: recipe.signal_frame,
                 signed: recipe.signed,
             },

@@ -218,16 +218,21 @@ impl Table {
     }
 
     /// The quick word of [`Table::lookup`], and whether its row may end right behind `svma`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn quick(&self, svma: u64) -> Option<(Quick, bool)> {
-        if self.whole.get().is_none()
-            && self.cfi_before_code
-            && let Some((quick, ends)) = self.stated.quick(svma)
-            && !quick.is_slow()
-            && quick.source() == Source::Cfi
+        let whole = self.whole.get();
+        let found = whole.unwrap_or(&self.stated).quick(svma);
+        if whole.is_some()
+            || self.cfi_before_code
+                && found.is_some_and(|(quick, _)| !quick.is_slow() && quick.source() == Source::Cfi)
         {
-            return Some((quick, ends));
+            return found;
         }
+        self.quick_of_all(svma)
+    }
+
+    #[cold]
+    fn quick_of_all(&self, svma: u64) -> Option<(Quick, bool)> {
         self.best_at(svma).quick(svma)
     }
 

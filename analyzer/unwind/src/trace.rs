@@ -195,26 +195,39 @@ impl Tracer {
             self.forget(modules.generation());
         }
         let key = at.address_for_lookup() ^ u64::from(at.exact) << 63;
-        let mut index = usize::from(at.expected) % SLOTS;
-        if self.slots[index].key != key {
-            index = slot_of(key);
-            if self.slots[index].key != key {
-                self.slots[index] = Slot {
-                    key,
-                    quick: find(modules, at),
-                    next: 0,
-                };
-            }
-            self.slots[usize::from(at.slot) % SLOTS].next = index as u16;
-        }
-        let slot = &self.slots[index];
-        at.slot = index as u16;
-        at.expected = slot.next;
+        let expected = usize::from(at.expected) % SLOTS;
+        let slot = &self.slots[expected];
+        let quick = if slot.key == key {
+            (at.slot, at.expected) = (expected as u16, slot.next);
+            slot.quick
+        } else {
+            self.look(modules, at, key)
+        };
         match modules.arch() {
-            Arch::X86_64 => apply::<X86_64>(slot.quick, at, read),
-            Arch::Aarch64 => apply::<Aarch64>(slot.quick, at, read),
-            _ => apply::<Arm>(slot.quick, at, read),
+            Arch::X86_64 => apply::<X86_64>(quick, at, read),
+            Arch::Aarch64 => apply::<Aarch64>(quick, at, read),
+            _ => apply::<Arm>(quick, at, read),
         }
+    }
+
+    /// The word for a frame that was not expected.
+    fn look(&mut self, modules: &ModuleMap, at: &mut Position, key: u64) -> Quick {
+        let index = slot_of(key);
+        self.slots[usize::from(at.slot) % SLOTS].next = index as u16;
+        at.slot = index as u16;
+        let slot = &mut self.slots[index];
+        if slot.key == key {
+            at.expected = slot.next;
+            return slot.quick;
+        }
+        let quick = find(modules, at);
+        *slot = Slot {
+            key,
+            quick,
+            next: 0,
+        };
+        at.expected = 0;
+        quick
     }
 
     #[cold]
@@ -231,18 +244,22 @@ fn slot_of(key: u64) -> usize {
 }
 
 /// The word for a frame; slow where `walk` would not go by a rule.
+#[inline(always)]
 fn find(modules: &ModuleMap, at: &Position) -> Quick {
     let Some((module, svma)) = modules.find(at.address_for_lookup()) else {
         return Quick::SLOW;
     };
     match module.table.quick(svma) {
         // A handler returns to a trampoline's first instruction: what is before it says nothing.
-        Some((_, ends)) if (ends || at.exact) && is_trampoline(modules, at.pc, at.exact) => {
-            Quick::SLOW
-        }
+        Some((_, ends)) if (ends || at.exact) && is_at_trampoline(modules, at) => Quick::SLOW,
         Some((quick, _)) => quick,
         None => Quick::SLOW,
     }
+}
+
+#[inline(never)]
+fn is_at_trampoline(modules: &ModuleMap, at: &Position) -> bool {
+    is_trampoline(modules, at.pc, at.exact)
 }
 
 /// What of an architecture matters to a step, as constants.
@@ -254,7 +271,23 @@ trait Machine {
     const RED_ZONE: u64;
     const SP: u8;
     const FP: u8;
+    /// Of a word's bits, those that are the same in most of them, and what they are then: the CFA is by either of these
+    /// registers, the return address at an offset from it, and the word plain.
+    const USUAL: (u64, u64);
+
+    /// The address that a return address stands for.
+    #[inline(always)]
+    fn pc(ra: u64) -> u64 {
+        match Self::ARCH {
+            Arch::X86_64 => ra,
+            Arch::Aarch64 => ra & 0x0000_ffff_ffff_ffff,
+            _ => ra & 0xffff_fffe,
+        }
+    }
 }
+
+/// The return address is at an offset from the CFA, and the word is plain.
+const PLAIN: (u64, u64) = (3 << 9 | 1 << 12 | 1 << 14, 1 << 9);
 
 struct X86_64;
 struct Aarch64;
@@ -266,6 +299,7 @@ impl Machine for X86_64 {
     const RED_ZONE: u64 = 128;
     const SP: u8 = 7;
     const FP: u8 = 6;
+    const USUAL: (u64, u64) = (0b11_1110 | PLAIN.0, 0b00_0110 | PLAIN.1);
 }
 
 impl Machine for Aarch64 {
@@ -274,6 +308,7 @@ impl Machine for Aarch64 {
     const RED_ZONE: u64 = 0;
     const SP: u8 = 31;
     const FP: u8 = 29;
+    const USUAL: (u64, u64) = (0b11_1101 | PLAIN.0, 0b01_1101 | PLAIN.1);
 }
 
 impl Machine for Arm {
@@ -282,10 +317,12 @@ impl Machine for Arm {
     const RED_ZONE: u64 = 0;
     const SP: u8 = 13;
     const FP: u8 = 11;
+    // There are three registers, and r7 to restore.
+    const USUAL: (u64, u64) = (0, 1);
 }
 
 /// The caller's value of a register that is as it was, or saved relative to the CFA.
-#[inline]
+#[inline(always)]
 fn restore<M: Machine>(
     saved: bool,
     offset: i64,
@@ -342,8 +379,34 @@ fn unusual<M: Machine>(
     Ok(())
 }
 
-#[inline]
+#[inline(always)]
 fn apply<M: Machine>(
+    quick: Quick,
+    at: &mut Position,
+    read: &mut impl FnMut(u64) -> Option<u64>,
+) -> Result<(), Stop> {
+    // Most frames by far are callers, by words of one form.
+    if quick.0 & M::USUAL.0 == M::USUAL.1 && !at.exact && at.known & FP != 0 {
+        let base = select_unpredictable(quick.register() == M::SP, at.sp, at.fp);
+        let cfa = base.wrapping_add_signed(quick.cfa_offset(M::LOG));
+        if let Some(ra) = read(cfa.wrapping_add_signed(quick.ra_offset(M::LOG)))
+            && M::pc(ra) != 0
+            && cfa > at.sp
+        {
+            let (saved, offset) = quick.plain_fp(M::LOG);
+            let known = (&mut at.known, FP);
+            restore::<M>(saved, offset, cfa, at.sp, &mut at.fp, known, read);
+            at.known &= !LR;
+            at.sp = cfa;
+            at.pc = M::pc(ra);
+            return Ok(());
+        }
+    }
+    apply_any::<M>(quick, at, read)
+}
+
+#[inline]
+fn apply_any<M: Machine>(
     quick: Quick,
     at: &mut Position,
     read: &mut impl FnMut(u64) -> Option<u64>,
@@ -385,11 +448,7 @@ fn apply<M: Machine>(
     if at.exact && quick.source() == Source::Exidx {
         return Err(Stop::Full);
     }
-    let pc = match M::ARCH {
-        Arch::X86_64 => ra,
-        Arch::Aarch64 => ra & 0x0000_ffff_ffff_ffff,
-        _ => ra & 0xffff_fffe,
-    };
+    let pc = M::pc(ra);
     if pc == 0 {
         return Err(Stop::End(StackEnd::NullReturn));
     }

@@ -3,6 +3,7 @@
 //! Compilers' CFI is the truth that the analysis is measured by where it exists; the same comparison
 //! finds damaged CFI.
 
+mod lost;
 mod symbolic;
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,6 +19,7 @@ use crate::code::text::Text;
 use crate::rows::Rows;
 use crate::rule::{Cfa, Expression, Place, Rule, Source};
 use crate::table::Table;
+use lost::Lost;
 
 /// The condition "always".
 const ALWAYS: u8 = 14;
@@ -42,9 +44,11 @@ pub struct Agreement {
     pub unknown: u64,
     /// Instructions of which it states something else.
     pub wrong: u64,
-    /// Of those that do not agree: where CFI contradicts itself, see [`Steady`] and [`is_shared`]; it is then wrong, whatever is
-    /// right.
+    /// Of those that do not agree: where CFI contradicts itself, see [`Steady`], [`Lost`] and [`is_shared`]; it is then wrong,
+    /// whatever is right.
     pub late: u64,
+    /// Of those, the ones that are counted as wrong.
+    pub late_wrong: u64,
     /// By function start: unknown and wrong instructions, and the first address of either.
     pub functions: BTreeMap<u64, (u64, u64, u64)>,
     /// Runs of instructions that do not agree, in order: first address, one past the last, and how they fared.
@@ -61,6 +65,12 @@ impl Agreement {
     pub fn percent(&self) -> (f64, f64, f64) {
         let of = |n: u64| 100.0 * n as f64 / self.total().max(1) as f64;
         (of(self.agree), of(self.unknown), of(self.wrong))
+    }
+
+    /// CFI contradicts itself.
+    fn note_late(&mut self, verdict: Verdict) {
+        self.late += u64::from(verdict != Verdict::Agree);
+        self.late_wrong += u64::from(verdict == Verdict::Wrong);
     }
 
     fn note(&mut self, start: u64, end: u64, verdict: Verdict) {
@@ -86,6 +96,8 @@ pub fn verify(analysed: &Image, image: &Image, truth: &Table, symbols: bool) -> 
     let Some(rows) = truth.rows(Source::Cfi) else {
         return agreement;
     };
+    let mut lost = Lost::new(machine);
+    let mut others = Vec::new();
     for row in rows.iter() {
         let mut steady = Steady::default();
         let mut at = row.start;
@@ -105,12 +117,14 @@ pub fn verify(analysed: &Image, image: &Image, truth: &Table, symbols: bool) -> 
             let verdict = known.get(&at).map_or(Verdict::Unknown, |state| {
                 judge(state, rows, at, row.rule.cfa, row.rule.ra)
             });
-            let moved = steady.is_moved(at, verdict);
-            if moved || verdict != Verdict::Agree && is_shared(&row.rule, machine) {
-                agreement.late += 1;
+            if steady.is_moved(at, verdict) || is_shared(&row.rule, machine) {
+                agreement.note_late(verdict);
+            } else if verdict != Verdict::Agree {
+                others.push((at, verdict));
             }
             if let Some(instruction) = text.decode(at, thumb) {
                 steady.step(at, &instruction, &row.rule, machine);
+                lost.add(at, thumb, &instruction, &row.rule, verdict);
             }
             match verdict {
                 Verdict::Agree => agreement.agree += 1,
@@ -133,14 +147,17 @@ pub fn verify(analysed: &Image, image: &Image, truth: &Table, symbols: bool) -> 
             at += u64::from(len);
         }
     }
+    let lost = lost.addresses();
+    for (_, verdict) in others.iter().filter(|(at, _)| lost.contains(at)) {
+        agreement.note_late(*verdict);
+    }
     agreement
 }
 
 /// Notices rows that last too long. A function's CFA and return address do not change while it runs. If a row says
 /// `register + offset`, or that the return address is in a register, before an instruction that sets this register to
 /// something else, and says the same behind it, it is wrong in one of the two places: behind it, if the analysis agrees
-/// with it before. (Clang describes no epilogue of ARM and GCC not all; both take the link register to hold the return
-/// address behind a call, in functions that never return.)
+/// with it before. (Clang describes no epilogue of ARM and GCC not all.)
 #[derive(Debug, Default)]
 struct Steady {
     /// Address that control comes to from the instruction before.
@@ -177,9 +194,6 @@ impl Steady {
             Place::Register(register) => 1u32.checked_shl(register.into()).unwrap_or(0),
             _ => 0,
         };
-        if matches!(instruction.flow, Flow::Call(_)) && machine.link && ra >> machine.ra & 1 == 1 {
-            self.by = None;
-        }
         for &effect in instruction.effects() {
             let sets = effect.writes();
             if instruction.condition != ALWAYS && sets & (ra | 1 << cfa) != 0 {

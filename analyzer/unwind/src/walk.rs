@@ -444,8 +444,10 @@ fn check(
         return Err(Fail::NullReturn);
     }
     // A leaf without a frame shares its caller's sp, and only the innermost frame (or one that a
-    // signal interrupted) is a leaf. Signal handlers may run on another stack, anywhere.
-    let leaf = (innermost || here.exact) && modules.arch() != Arch::X86_64;
+    // signal interrupted) is a leaf. So does x86-64's vfork, which pops its return address. Signal handlers may run on
+    // another stack, anywhere.
+    let linked = modules.arch() != Arch::X86_64 || step.linked;
+    let leaf = (innermost || here.exact) && linked;
     if !step.signal_frame && (sp < frame.sp || sp == frame.sp && !leaf) {
         return Err(Fail::NotAdvancing);
     }

@@ -162,13 +162,13 @@ impl File {
         cell.get_or_init(|| {
             let header = self.layout.sections.get(index)?;
             let bytes = layout::slice(&self.bytes, header.offset, header.size)?;
-            self.decompress(header, bytes).map(Arc::from)
+            self.decompress(header, bytes)
         })
         .as_ref()
     }
 
     /// gABI "Compressed sections", and GNU's older `ZLIB` + big-endian size.
-    fn decompress(&self, header: &Header, bytes: &[u8]) -> Option<Vec<u8>> {
+    fn decompress(&self, header: &Header, bytes: &[u8]) -> Option<Arc<[u8]>> {
         const ZLIB: u32 = 1;
         const ZSTD: u32 = 2;
         let endian = self.layout.endian;
@@ -190,20 +190,29 @@ impl File {
         if size > DECOMPRESSED_LIMIT {
             return None;
         }
-        // The output grows as input is decoded, so a false size costs nothing; one byte more than
-        // stated is as wrong as one less.
-        let mut out = Vec::new();
-        let read = match format {
-            ZLIB => flate2::read::ZlibDecoder::new(packed)
-                .take(size + 1)
-                .read_to_end(&mut out),
+        match format {
+            ZLIB => unpack(flate2::read::ZlibDecoder::new(packed), packed.len(), size),
             ZSTD => {
                 let decoder = ruzstd::decoding::StreamingDecoder::new(packed).ok()?;
-                decoder.take(size + 1).read_to_end(&mut out)
+                unpack(decoder, packed.len(), size)
             }
-            _ => return None,
-        };
-        read.ok()?;
-        (u64::try_from(out.len()) == Ok(size)).then_some(out)
+            _ => None,
+        }
     }
+}
+
+/// All that a decoder of `packed` bytes gives, if it is `size` bytes.
+fn unpack(decoder: impl Read, packed: usize, size: u64) -> Option<Arc<[u8]>> {
+    let size = usize::try_from(size).ok()?;
+    // One byte more than stated is as wrong as one less.
+    let mut decoder = decoder.take(size as u64 + 1);
+    // A false size costs nothing but what input of this length usually becomes.
+    if size <= packed.saturating_mul(8) {
+        let mut whole: Arc<[u8]> = std::iter::repeat_n(0, size).collect();
+        decoder.read_exact(Arc::get_mut(&mut whole)?).ok()?;
+        return (decoder.read(&mut [0]).ok()? == 0).then_some(whole);
+    }
+    let mut out = Vec::new();
+    decoder.read_to_end(&mut out).ok()?;
+    (out.len() == size).then(|| out.into())
 }

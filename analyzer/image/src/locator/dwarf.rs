@@ -37,6 +37,10 @@ pub(super) fn load(image: &Image) -> Result<Option<Dwarf>, gimli::Error> {
 fn sections(image: &Image) -> Result<gimli::Dwarf<Reader>, gimli::Error> {
     let endian = endianness(image);
     let load = |id: SectionId| -> Result<Reader, gimli::Error> {
+        // Nobody asks where variables are, and these are large.
+        if let SectionId::DebugLoc | SectionId::DebugLocLists = id {
+            return Ok(Reader::new(Arc::from([]), endian));
+        }
         let SharedBytes { whole, range } = image.shared_section(id.name()).unwrap_or(SharedBytes {
             whole: Arc::from([]),
             range: 0..0,

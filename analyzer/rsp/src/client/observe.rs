@@ -43,11 +43,12 @@ impl Client {
         }
     }
 
-    /// Lets a thread go on that waits for us. One that does not wait any more is no error.
-    pub fn release(&mut self, tid: u64) -> Result<(), Error> {
+    /// Lets a thread go on that waits for us. `Ok(false)`: it does not wait any more.
+    pub fn release(&mut self, tid: u64) -> Result<bool, Error> {
         match self.request(format!("QUnspoolRelease:{tid:x}"))?.ok() {
-            Err(Error::Remote { .. }) => Ok(()),
-            result => result,
+            Ok(()) => Ok(true),
+            Err(Error::Remote { .. }) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 

@@ -10,7 +10,15 @@ use crate::trace::TraceAction;
 impl Client {
     /// Begins a trace whose frames the server sends as they come. Tracepoints defined from now on count at once.
     /// `Ok(false)`: it cannot; only our own stub can. Afterwards [`Client::take_notices`] has the frames.
-    pub fn trace(&mut self, variables: &[&str]) -> Result<bool, Error> {
+    ///
+    /// So many bytes of frames may wait to be sent; more are dropped, and counted. `None`: as the server likes it. If nothing may be
+    /// lost (`lossless`), the program waits while there are too many.
+    pub fn trace(
+        &mut self,
+        variables: &[&str],
+        buffer: Option<u32>,
+        lossless: bool,
+    ) -> Result<bool, Error> {
         if !self.features.has("QUnspoolTrace") || !self.features.has("InstallInTrace") {
             return Ok(false);
         }
@@ -20,7 +28,11 @@ impl Client {
             let name = hex::encode(name.as_bytes());
             self.request(format!("QTDV:{number:x}:0:0:{name}"))?.ok()?;
         }
-        self.request("QUnspoolTrace:1")?.ok()?;
+        if let Some(bytes) = buffer {
+            self.request(format!("QTBuffer:size:{bytes:x}"))?.ok()?;
+        }
+        let drained = if lossless { 2 } else { 1 };
+        self.request(format!("QUnspoolTrace:{drained}"))?.ok()?;
         self.request("QTStart")?.ok()?;
         Ok(true)
     }
@@ -30,16 +42,29 @@ impl Client {
         u32::try_from(FIRST_VARIABLE + index).unwrap_or(u32::MAX)
     }
 
-    /// Defines a tracepoint. On ARM an odd address means Thumb.
+    /// Defines a tracepoint. On ARM an odd address means Thumb. A hit counts only if the agent expression `condition` is not
+    /// zero. So many bytes from there on are `movable`, whole instructions into the midst of which nothing jumps: a server may then note hits
+    /// without a stop.
     pub fn insert_tracepoint(
         &mut self,
         number: u32,
         address: u64,
+        movable: u8,
+        condition: Option<&[u8]>,
         actions: &[TraceAction],
     ) -> Result<(), Error> {
         // Enabled once it is complete: it would be hit in between.
-        self.request(format!("QTDP:{number:x}:{address:x}:D:0:0-"))?
-            .ok()?;
+        let condition = condition.map_or(String::new(), |code| {
+            format!(":X{:x},{}", code.len(), hex::encode(code))
+        });
+        let fast = match movable {
+            1.. if self.features.has("FastTracepoints") => format!(":F{movable:x}"),
+            _ => String::new(),
+        };
+        self.request(format!(
+            "QTDP:{number:x}:{address:x}:D:0:0{fast}{condition}-"
+        ))?
+        .ok()?;
         for (index, action) in actions.iter().enumerate() {
             let more = if index + 1 < actions.len() { "-" } else { "" };
             let packet = format!("QTDP:-{number:x}:{address:x}:{action}{more}");
@@ -47,6 +72,24 @@ impl Client {
         }
         self.request(format!("QTEnable:{number:x}:{address:x}"))?
             .ok()
+    }
+
+    /// How many tracepoints hits are noted of without a stop, and the numbers of the others. `None`: the server does not tell.
+    pub fn trace_places(&mut self) -> Result<Option<(usize, Vec<u32>)>, Error> {
+        if !self.features.has("FastTracepoints") || !self.features.has("QUnspoolTrace") {
+            return Ok(None);
+        }
+        // One that has other things to say of it is no worse for that.
+        let Ok(text) = self.request("qUnspoolPlaces")?.text() else {
+            return Ok(None);
+        };
+        let number = |text: &str| u32::from_str_radix(text, 16).ok();
+        let told = text.split_once(';').and_then(|(jumps, traps)| {
+            let traps = traps.split(',').filter(|text| !text.is_empty());
+            let jumps = usize::try_from(number(jumps)?).ok()?;
+            Some((jumps, traps.map(number).collect::<Option<_>>()?))
+        });
+        Ok(told)
     }
 
     /// Takes a tracepoint out.

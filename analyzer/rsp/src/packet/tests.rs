@@ -39,6 +39,32 @@ fn bytes_may_come_one_by_one() {
 }
 
 #[test]
+fn how_a_stream_is_cut_makes_no_difference() {
+    let long = [b"$0123456789ab#".to_vec(), frame(b"a}\x03* b")].concat();
+    let streams: [&[u8]; 5] = [
+        b"+$OK#9a-%Stop:T05#4f\x03",
+        b"$lost$OK#9a$lost%OK#9a",
+        b"$a#$OK#9a$*!#4b$OK#zz$OK#9a",
+        b"noise$OK#9a#9a$#00",
+        &long,
+    ];
+    for stream in streams {
+        let mut whole = Framer::new(12);
+        whole.feed(stream);
+        let whole: Vec<Frame> = std::iter::from_fn(|| whole.next_frame()).collect();
+        assert!(whole.contains(&Frame::Packet(b"OK".to_vec())) || stream == long);
+        for size in 1..8 {
+            let mut framer = Framer::new(12);
+            for piece in stream.chunks(size) {
+                framer.feed(piece);
+            }
+            let cut: Vec<Frame> = std::iter::from_fn(|| framer.next_frame()).collect();
+            assert_eq!(cut, whole, "{size}");
+        }
+    }
+}
+
+#[test]
 fn run_lengths_as_in_the_manual() {
     // "0* " means "0000": ' ' is 32, 32 - 29 = 3 more.
     assert_eq!(frames(b"$0* #7a"), [Frame::Packet(b"0000".to_vec())]);

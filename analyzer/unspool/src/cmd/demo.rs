@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use anyhow::{Context, ensure};
 use clap::Args;
 use unspool_capture::Capture;
-use unspool_image::Finder;
 use unspool_unwind::Cache;
 
 use super::terminal;
 use crate::collect::{self, Source};
 use crate::model::{Model, Symbolizer};
+use crate::store::Store;
 use crate::views;
 
 /// Record a small bundled program and show the report
@@ -39,19 +39,20 @@ impl Cmd {
             .with_context(|| format!("cannot write the program to {}", program.display()))?;
         let file = directory.path().join("demo.unspool");
 
-        let finder = Finder::default();
+        let store = Store::default().caching(Cache::of_user());
         let outcome = collect::record(
             collect::Options {
                 source: Source::Launch {
                     program: program.into(),
                     args: Vec::new(),
                 },
-                finder: finder.clone(),
-                cache: Cache::of_user(),
+                store: store.clone(),
                 rsp_log: None,
                 architecture: None,
+                calls: Default::default(),
                 probes: collect::ProbeKinds::default(),
                 budget: None,
+                lossless: false,
                 stop: None,
                 command: std::env::args().collect(),
             },
@@ -61,10 +62,7 @@ impl Cmd {
             return Err(failure.into());
         }
         let capture = Capture::read(&file)?;
-        let model = Model::build(
-            &capture,
-            &mut Symbolizer::new(finder).caching(Cache::of_user()),
-        );
+        let model = Model::build(&capture, &mut Symbolizer::new(store));
         terminal::to_stdout(|out| {
             writeln!(
                 out,

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use unspool_capture::Capture;
-use unspool_unwind::Cache;
 
+use super::fail_on::FailOn;
 use super::interrupt::Interrupts;
 use super::output::Output;
 use super::prefer::Prefer;
@@ -18,12 +18,13 @@ use super::target::Target;
 use super::terminal;
 use crate::collect::{self, Ended, Outcome};
 use crate::model::{Model, Symbolizer};
+use crate::store::Store;
 use crate::views;
 
 /// Where `record` writes and `report` reads when no file is named.
 pub(super) const DEFAULT_FILE: &str = "capture.unspool";
 
-/// Record where every thread of a program is created
+/// Record where every thread of a program is created, and on request what threads wait for
 ///
 /// Runs PROG, or takes a process that runs already, and notes each thread creation with its
 /// stack, each thread's start, join, detach and end. The program's input, output and signals are
@@ -58,6 +59,29 @@ pub(super) struct Cmd {
     )]
     program: Vec<OsString>,
 
+    /// Record also what threads wait for: `contended` (if nothing is said) only waiting, `all` every operation
+    ///
+    /// Of mutexes, read-write locks, condition variables, semaphores, barriers and the like. `contended` costs nothing
+    /// while nobody waits: it watches the system calls by which the C library waits. `all` watches every lock and
+    /// unlock, within the budget.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHICH",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "contended"
+    )]
+    sync: Option<collect::Sync>,
+
+    /// Record also each call of these functions: when, by whom, with what arguments, how long (may be repeated)
+    ///
+    /// A name as the symbol table has it, C++ and Rust names without arguments (`Orders::submit`); `*` stands for any
+    /// characters, `?` for one. FILE:NAME means those of one file (`libz.so*:inflate*`). Libraries loaded later are
+    /// searched, too. At most 500 functions.
+    #[arg(long, value_name = "GLOB")]
+    trace: Vec<collect::Pattern>,
+
     /// How the program's calls are noticed
     #[arg(long, value_enum, value_name = "KIND", default_value_t)]
     probes: collect::ProbeKinds,
@@ -69,8 +93,17 @@ pub(super) struct Cmd {
     #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with = "connect")]
     budget: Option<String>,
 
+    /// Lose nothing: a program that is faster than what is recorded of it can be read waits
+    ///
+    /// Otherwise such events are dropped, and counted. The program may become many times slower: there is no budget.
+    #[arg(long, conflicts_with_all = ["budget", "connect"])]
+    lossless: bool,
+
     #[command(flatten)]
     target: Target,
+
+    #[command(flatten)]
+    fail_on: FailOn,
 
     #[command(flatten)]
     symbols: Symbols,
@@ -88,11 +121,14 @@ Ctrl-C (SIGINT), SIGTERM and SIGHUP end the recording; it is kept and the report
 Exit code:
   That of the program, or 128 + N when signal N ended it; 0 when it goes on without us. When the
   recording failed or is not whole (connection lost, disk full, a library's file missing or of
-  another build): the program's if that is not 0, else 1. 2: wrong command line.
+  another build): the program's if that is not 0, else 1. 2: wrong command line. 3: there is a
+  finding that --fail-on names, whatever the program's code.
 
 Examples:
   unspool record -- pigz -k big.tar
   unspool record -o server.unspool --attach 1234
+  unspool record --sync -- ./server
+  unspool record --trace 'parse_*' --trace 'libz.so*:deflate' -- ./server
   qemu-arm -g 1234 -L ~/rootfs ~/rootfs/usr/bin/pigz -k big.tar &
   unspool record --connect :1234 --sysroot ~/rootfs --exec ~/rootfs/usr/bin/pigz";
 
@@ -110,18 +146,25 @@ fn share(text: &str) -> Result<String, String> {
 
 impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let finder = self.symbols.finder()?;
-        let source = self.target.source(self.program)?;
+        let store = self.symbols.store()?;
+        let source = self.target.source(self.program.clone())?;
         let output = Output::prepare(&self.output)?;
         let interrupts = Interrupts::install().context("cannot take over signals")?;
         let options = collect::Options {
             source,
-            finder: finder.clone(),
-            cache: Cache::of_user(),
+            store: store.clone(),
             rsp_log: self.target.rsp_log()?,
             architecture: self.target.architecture.clone(),
             probes: self.probes,
-            budget: self.budget,
+            calls: collect::Instrumented {
+                sync: self.sync,
+                functions: self.trace.clone(),
+            },
+            budget: match self.lossless {
+                true => Some("none".to_owned()),
+                false => self.budget.clone(),
+            },
+            lossless: self.lossless,
             stop: Some(interrupts.requests()?),
             command: std::env::args().collect(),
         };
@@ -132,55 +175,57 @@ impl Cmd {
                 return Err(error.into());
             }
         };
-        let shown = report(&self.output, &output, finder, &self.prefer, self.no_report);
+        let shown = self.report(&output, store);
         let code = exit_code(&outcome);
-        let failures = outcome
-            .failure
-            .map(anyhow::Error::from)
-            .into_iter()
-            .chain(shown.err());
+        let failures = outcome.failure.map(anyhow::Error::from).into_iter().chain(
+            shown
+                .as_ref()
+                .err()
+                .map(|error| anyhow::anyhow!("{error:#}")),
+        );
         let mut failed = false;
         for error in failures {
             terminal::print_error(&error);
             failed = true;
         }
+        if let Ok(Some(found)) = shown {
+            return Ok(found);
+        }
         Ok(ExitCode::from(if failed && code == 0 { 1 } else { code }))
     }
-}
 
-/// Prints the report of what was just recorded on standard error.
-fn report(
-    file: &Path,
-    output: &Output,
-    finder: unspool_image::Finder,
-    prefer: &Prefer,
-    quiet: bool,
-) -> anyhow::Result<()> {
-    if quiet || !output.is_readable() {
-        return Ok(());
+    /// Prints the report of what was just recorded on standard error; the exit code if `--fail-on` has one.
+    fn report(&self, output: &Output, store: Store) -> anyhow::Result<Option<ExitCode>> {
+        let quiet = self.no_report;
+        if quiet && !self.fail_on.is_asked() || !output.is_readable() {
+            return Ok(None);
+        }
+        let file: &Path = &self.output;
+        let capture = Capture::read(file)?;
+        let model = Model::build(
+            &capture,
+            &mut Symbolizer::new(store).preferring(self.prefer.ways()),
+        );
+        if quiet {
+            return Ok(self.fail_on.exit_code(&model));
+        }
+        let mut out = io::BufWriter::new(io::stderr().lock());
+        // Nobody is left to tell when standard error itself fails.
+        let _ = views::tree::write(&model, &mut out, &terminal::style_for_stderr());
+        let again = if file == Path::new(DEFAULT_FILE) {
+            "unspool report".to_owned()
+        } else {
+            format!("unspool report {}", file.display())
+        };
+        let _ = writeln!(
+            out,
+            "\nKept in {}; `{again}` shows it again.",
+            file.display()
+        );
+        let _ = out.flush();
+        drop(out);
+        Ok(self.fail_on.exit_code(&model))
     }
-    let capture = Capture::read(file)?;
-    let model = Model::build(
-        &capture,
-        &mut Symbolizer::new(finder)
-            .preferring(prefer.ways())
-            .caching(Cache::of_user()),
-    );
-    let mut out = io::BufWriter::new(io::stderr().lock());
-    // Nobody is left to tell when standard error itself fails.
-    let _ = views::tree::write(&model, &mut out, &terminal::style_for_stderr());
-    let again = if file == Path::new(DEFAULT_FILE) {
-        "unspool report".to_owned()
-    } else {
-        format!("unspool report {}", file.display())
-    };
-    let _ = writeln!(
-        out,
-        "\nKept in {}; `{again}` shows it again.",
-        file.display()
-    );
-    let _ = out.flush();
-    Ok(())
 }
 
 /// The code a shell would see had the program run by itself.

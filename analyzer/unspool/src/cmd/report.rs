@@ -1,19 +1,19 @@
 //! `unspool report`: a capture as text or JSON.
 
-use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::{Duration, UNIX_EPOCH};
 
-use anyhow::bail;
+use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
-use unspool_capture::{Capture, ReadError};
-use unspool_unwind::Cache;
 
-use super::prefer::Prefer;
-use super::symbols::Symbols;
+use super::fail_on::FailOn;
+use super::recording::{Reading, Recording};
 use super::{record, terminal};
-use crate::model::{Model, Symbolizer};
-use crate::views;
+use crate::model::{Listing, Model};
+use crate::views::source::Excerpt;
+use crate::views::timeline::Zoom;
+use crate::views::{self, Style};
 
 /// Show a recording: its threads as a tree, each with the stack that created it
 ///
@@ -21,27 +21,54 @@ use crate::views;
 /// with a count. Names and source lines are looked up anew each time, so a report gets better
 /// when debug files are added later.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(
+    override_usage = "unspool report [OPTIONS] [FILE]\n       \
+                      unspool report [OPTIONS] [FILE] --view source SOURCE[:LINE]",
+    after_help = EXAMPLES
+)]
 pub(super) struct Cmd {
-    /// The recording
-    #[arg(value_name = "FILE", default_value = record::DEFAULT_FILE)]
-    file: PathBuf,
+    /// The recording [default: capture.unspool]
+    #[arg(value_name = "FILE")]
+    names: Vec<String>,
+
+    /// What the text shows; JSON has everything
+    #[arg(long, value_enum, value_name = "VIEW", default_value_t = View::Tree)]
+    view: View,
 
     /// What to write: text to read, or JSON for programs (docs/report-json.md)
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 
-    #[command(flatten)]
-    symbols: Symbols,
+    /// The timeline begins here: seconds since the recording began
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    from: Option<u64>,
+
+    /// The timeline ends here
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    to: Option<u64>,
+
+    /// The timeline has a line for each thread, however many there are
+    #[arg(long)]
+    each: bool,
+
+    /// Columns of the text, if not the terminal's
+    #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(40..=1000))]
+    width: Option<u16>,
 
     #[command(flatten)]
-    prefer: Prefer,
+    fail_on: FailOn,
+
+    #[command(flatten)]
+    reading: Reading,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   unspool report
   unspool report board.unspool --sysroot ~/board/rootfs
+  unspool report --view timeline --from 0.2 --to 0.25
+  unspool report --view source orders.c:37
+  unspool report --view findings --fail-on deadlock,lock-order
   unspool report --format json | jq '.threads[].key'";
 
 /// Formats of a report.
@@ -51,37 +78,164 @@ pub(super) enum Format {
     Json,
 }
 
+/// `--view`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum View {
+    /// Who created whom, and where
+    Tree,
+    /// When each thread lived and waited: a line of blocks each
+    Timeline,
+    /// What a person should look at, with the evidence
+    Findings,
+    /// Who waited for whom, and how long
+    Waits,
+    /// Synchronization objects: who uses them, how long they are held and waited for
+    Objects,
+    /// Who waited for what others held, with the stacks of both
+    Contention,
+    /// Instrumented functions: calls, times, callers
+    Functions,
+    /// A source file's lines with what happened on them
+    Source,
+}
+
+/// Nanoseconds of a decimal number of seconds.
+fn seconds(text: &str) -> Result<u64, String> {
+    let wrong = || "expected seconds since the recording began, such as 0.25".to_owned();
+    let seconds: f64 = text.trim_end_matches('s').parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .and_then(|time| u64::try_from(time.as_nanos()).ok())
+        .ok_or_else(wrong)
+}
+
 impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let finder = self.symbols.finder()?;
-        let capture = match Capture::read(&self.file) {
-            Ok(capture) => capture,
-            Err(ReadError::Open { path, source }) if source.kind() == ErrorKind::NotFound => {
-                bail!(
-                    "there is no recording {}; make one with `unspool record -- PROG`",
-                    path.display()
-                )
-            }
-            Err(error @ ReadError::Open { .. }) => return Err(error.into()),
-            Err(error) => bail!("{}: {error}", self.file.display()),
-        };
-        let model = Model::build(
-            &capture,
-            &mut Symbolizer::new(finder)
-                .preferring(self.prefer.ways())
-                .caching(Cache::of_user()),
-        );
-        terminal::to_stdout(|out| match self.format {
-            Format::Text => views::tree::write(&model, out, &terminal::style_for_stdout()),
-            Format::Json => views::report_json::write(&model, out, &terminal::style_for_stdout()),
-        })?;
-        // What was shown is not all there was: a script must see that, too.
-        if let Some(cut) = &capture.cut {
-            bail!(
-                "{}: {cut}; the report shows what comes before",
-                self.file.display()
-            );
+        let (file, place) = self.names()?;
+        if let (Some(from), Some(to)) = (self.from, self.to) {
+            ensure!(from < to, "--to must be later than --from");
         }
-        Ok(ExitCode::SUCCESS)
+        let recording = Recording::open(file, &self.reading, self.span())?;
+        let model = &recording.model;
+        let mut style = terminal::style_for_stdout();
+        if let Some(width) = self.width {
+            style.width = usize::from(width);
+        }
+        match (self.format, self.view) {
+            (Format::Json, _) => {
+                terminal::to_stdout(|out| views::report_json::write(model, out, &style))?;
+            }
+            (Format::Text, View::Tree) => {
+                terminal::to_stdout(|out| views::tree::write(model, out, &style))?;
+            }
+            (Format::Text, View::Findings) => {
+                terminal::to_stdout(|out| views::findings::write(model, out, &style))?;
+            }
+            (Format::Text, View::Waits) => {
+                terminal::to_stdout(|out| views::contention::write(model, out, &style))?;
+            }
+            (Format::Text, View::Objects) => {
+                terminal::to_stdout(|out| views::objects::write(model, out, &style))?;
+            }
+            (Format::Text, View::Contention) => {
+                terminal::to_stdout(|out| views::contention::write_stacks(model, out, &style))?;
+            }
+            (Format::Text, View::Functions) => {
+                terminal::to_stdout(|out| views::functions::write(model, out, &style))?;
+            }
+            (Format::Text, View::Timeline) => {
+                let zoom = Zoom {
+                    from_ns: self.from,
+                    to_ns: self.to,
+                    each: self.each,
+                };
+                terminal::to_stdout(|out| views::timeline::write(model, zoom, out, &style))?;
+            }
+            (Format::Text, View::Source) => source(model, place.unwrap_or_default(), &style)?,
+        }
+        recording.is_whole("report")?;
+        Ok(self.fail_on.exit_code(model).unwrap_or(ExitCode::SUCCESS))
     }
+
+    /// The part of the recording that is looked at closely.
+    fn span(&self) -> Option<(u64, u64)> {
+        let to = self.to.or(self.from.map(|_| u64::MAX))?;
+        Some((self.from.unwrap_or(0), to))
+    }
+
+    /// The recording, and the place in the sources if that is what is to be shown.
+    fn names(&self) -> anyhow::Result<(&Path, Option<&str>)> {
+        let of_source = self.view == View::Source && self.format == Format::Text;
+        let (file, place) = match &self.names[..] {
+            [] => (None, None),
+            [place] if of_source => (None, Some(place)),
+            [file] => (Some(file), None),
+            [file, place] if of_source => (Some(file), Some(place)),
+            [_, other, ..] => bail!("expected one recording, but there is also {other}"),
+        };
+        ensure!(
+            !of_source || place.is_some(),
+            "--view source needs a place, such as orders.c:37"
+        );
+        let file = file.map_or(record::DEFAULT_FILE, String::as_str);
+        Ok((Path::new(file), place.map(String::as_str)))
+    }
+}
+
+/// Shows `FILE` or `FILE:LINE` of the sources.
+fn source(model: &Model, place: &str, style: &Style) -> anyhow::Result<()> {
+    let (wanted, line) = match place.rsplit_once(':') {
+        Some((file, line)) if !file.is_empty() => {
+            let number = line.parse().ok().filter(|line| *line > 0);
+            let number = number
+                .with_context(|| format!("expected a line number after {file}:, not {line:?}"))?;
+            (file, Some(number))
+        }
+        _ => (place, None),
+    };
+    let listings = Listing::of(model, wanted);
+    let listing = match &listings[..] {
+        [one] => one,
+        [] => bail!(
+            "nothing was recorded in a file {wanted}; the stacks in `unspool report` name the files, \
+             if the program has debug information"
+        ),
+        several => {
+            let paths: Vec<&str> = several.iter().map(|listing| &*listing.file).collect();
+            bail!(
+                "{wanted} may be any of these; name more of the path: {}",
+                paths.join(", ")
+            )
+        }
+    };
+    // As it was compiled from, else as it was called on the command line.
+    let here = [Path::new(&listing.file), Path::new(wanted)];
+    let found = here.iter().find_map(|path| {
+        let bytes = std::fs::read(path).ok()?;
+        Some((path, String::from_utf8_lossy(&bytes).into_owned()))
+    });
+    let doubt = match &found {
+        None => Some("The file is not here: only the numbers of its lines are known.".to_owned()),
+        Some((path, _)) if is_younger(path, model) => Some(
+            "The file was changed after the recording began: its lines may not be those that ran."
+                .to_owned(),
+        ),
+        Some(_) => None,
+    };
+    let excerpt = Excerpt {
+        listing,
+        text: found.as_ref().map(|(_, text)| text.as_str()),
+        line,
+        doubt: doubt.as_deref(),
+    };
+    terminal::to_stdout(|out| views::source::write(model, &excerpt, out, style))
+}
+
+fn is_younger(path: &Path, model: &Model) -> bool {
+    let changed = std::fs::metadata(path).and_then(|metadata| metadata.modified());
+    let changed = changed
+        .ok()
+        .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let began = model.recording.start_unix_ns;
+    changed.is_some_and(|at| began != 0 && at.as_nanos() > u128::from(began))
 }

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use unspool_image::Finder;
+use unspool_unwind::Cache;
+
+use crate::store::Store;
 
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Where the program's files are")]
@@ -23,8 +26,8 @@ pub(super) struct Symbols {
 }
 
 impl Symbols {
-    /// The finder these options describe; a named directory that does not exist is an error.
-    pub(super) fn finder(&self) -> anyhow::Result<Finder> {
+    /// A store of the files that these options describe; a named directory that does not exist is an error.
+    pub(super) fn store(&self) -> anyhow::Result<Store> {
         let named = self.sysroot.iter().map(|dir| ("--sysroot", dir));
         for (option, dir) in named.chain(self.debug_dirs.iter().map(|dir| ("--debug-dir", dir))) {
             anyhow::ensure!(
@@ -38,6 +41,6 @@ impl Symbols {
             .debug_directories
             .splice(0..0, self.debug_dirs.iter().cloned());
         finder.sysroot = self.sysroot.clone();
-        Ok(finder)
+        Ok(Store::from(finder).caching(Cache::of_user()))
     }
 }

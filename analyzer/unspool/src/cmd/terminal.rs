@@ -2,6 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use terminal_size::{Height, Width};
+
 use crate::views::Style;
 
 /// Prints `error` and its causes as one sentence. A cause that its parent already quotes is
@@ -23,12 +25,14 @@ pub(super) fn say(text: &str) {
 
 /// How views should write to standard output.
 pub(super) fn style_for_stdout() -> Style {
-    style(io::stdout().is_terminal())
+    let columns = terminal_size::terminal_size_of(io::stdout());
+    style(io::stdout().is_terminal(), columns)
 }
 
 /// How views should write to standard error.
 pub(super) fn style_for_stderr() -> Style {
-    style(io::stderr().is_terminal())
+    let columns = terminal_size::terminal_size_of(io::stderr());
+    style(io::stderr().is_terminal(), columns)
 }
 
 /// Writes to standard output; a reader that went away (`unspool report | head`) ends the
@@ -36,7 +40,7 @@ pub(super) fn style_for_stderr() -> Style {
 pub(super) fn to_stdout(
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out = io::BufWriter::with_capacity(64 << 10, io::stdout().lock());
     match write(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             // What is left in the buffer would fail again when it is dropped.
@@ -50,12 +54,15 @@ pub(super) fn to_stdout(
     }
 }
 
-fn style(terminal: bool) -> Style {
+fn style(terminal: bool, size: Option<(Width, Height)>) -> Style {
     // https://no-color.org: present and not empty switches colour off.
     let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     Style {
         color: terminal && !unwanted && !dumb,
-        width: 100,
+        // Lines are hard to read when they are much longer, and a terminal may not tell.
+        width: size.map_or(100, |(Width(columns), _)| {
+            usize::from(columns).clamp(40, 160)
+        }),
     }
 }

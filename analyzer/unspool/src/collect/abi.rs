@@ -2,6 +2,8 @@
 //!
 //! Apart so that nothing else in the collector asks which architecture it is.
 
+use std::collections::HashMap;
+
 use unspool_image::Arch;
 use unspool_rsp::{Breakpoint, Register, Registers, TargetDescription};
 use unspool_unwind::RegisterFile;
@@ -16,7 +18,17 @@ pub(super) struct Abi {
     pc: Register,
     sp: Register,
     args: Vec<Register>,
+    /// Of a system call that is about to be made: its number and its first arguments.
+    asking: Vec<Register>,
+    result: Register,
+    flags: Option<Register>,
     thread_pointer: Option<Register>,
+    /// The number of the system call a thread is in, where that is no argument register.
+    call: Option<Register>,
+    /// What an unwinder and an argument reader want, by number.
+    wanted: Vec<Register>,
+    /// All, by name: looked up for every event.
+    named: HashMap<String, Register>,
     description: TargetDescription,
 }
 
@@ -40,14 +52,44 @@ impl Abi {
             Arch::Arm => ("pc", "sp", ["r0", "r1", "r2", "r3"], "tpidruro"),
             _ => return Err(unknown()),
         };
+        // syscall(2), "Architecture calling conventions"
+        let (call, result) = match arch {
+            Arch::X86_64 => (["rax", "rdi", "rsi", "rdx", "r10"], "rax"),
+            Arch::Aarch64 => (["x8", "x0", "x1", "x2", "x3"], "x0"),
+            _ => (["r7", "r0", "r1", "r2", "r3"], "r0"),
+        };
         let find = |name: &str| description.register(name).cloned().ok_or_else(unknown);
+        let (pc, sp) = (find(pc)?, find(sp)?);
+        let args: Vec<Register> = args.into_iter().map(find).collect::<Result<_, _>>()?;
+        let asking: Vec<Register> = call.into_iter().map(find).collect::<Result<_, _>>()?;
+        let names = (0..40).filter_map(|number| RegisterFile::name(arch, number));
+        let unwinders = names.filter_map(|name| description.register(name));
+        let own = [&pc, &sp].into_iter().chain(&args).chain(&asking);
+        let all = unwinders.chain(own);
+        let all = all.chain(description.register(thread_pointer));
+        let mut wanted: Vec<Register> = all.cloned().collect();
+        wanted.sort_unstable_by_key(|register| register.number);
+        wanted.dedup_by_key(|register| register.number);
+        // The first of a name counts.
+        let named = description.registers.iter().rev();
         Ok(Self {
             arch,
             pointer: arch.address_size(),
-            pc: find(pc)?,
-            sp: find(sp)?,
-            args: args.into_iter().map(find).collect::<Result<_, _>>()?,
+            pc,
+            sp,
+            args,
+            asking,
+            wanted,
+            named: named
+                .map(|register| (register.name.clone(), register.clone()))
+                .collect(),
+            result: find(result)?,
+            flags: description
+                .register("cpsr")
+                .filter(|_| arch == Arch::Arm)
+                .cloned(),
             thread_pointer: description.register(thread_pointer).cloned(),
+            call: description.register("orig_rax").cloned(),
             description: description.clone(),
         })
     }
@@ -69,47 +111,107 @@ impl Abi {
             .collect()
     }
 
+    /// What the function returns whose last instruction is next.
+    pub(super) fn result(&self, registers: &Registers) -> Option<u64> {
+        registers.value(&self.result)
+    }
+
+    /// The flags that instructions depend on, where any instruction may.
+    pub(super) fn flags(&self, registers: &Registers) -> Option<u64> {
+        registers.value(self.flags.as_ref()?)
+    }
+
+    /// The number of the system call that is next.
+    pub(super) fn call_number(&self, registers: &Registers) -> Option<u64> {
+        registers.value(self.asking.first()?)
+    }
+
+    /// Its first `count` arguments.
+    pub(super) fn call_arguments(&self, registers: &Registers, count: usize) -> Option<Vec<u64>> {
+        let arguments = self.asking.iter().skip(1).take(count);
+        arguments
+            .map(|register| registers.value(register))
+            .collect()
+    }
+
+    pub(super) fn result_number(&self) -> u16 {
+        wire(Some(&self.result))
+    }
+
+    /// The number of a register by its DWARF number.
+    pub(super) fn dwarf_number(&self, number: u8) -> Option<u16> {
+        let name = RegisterFile::name(self.arch, number)?;
+        self.description
+            .register(name)
+            .map(|register| wire(Some(register)))
+    }
+
+    pub(super) fn flags_number(&self) -> Option<u16> {
+        self.flags.as_ref().map(|flags| wire(Some(flags)))
+    }
+
+    pub(super) fn call_number_number(&self) -> u16 {
+        wire(self.asking.first())
+    }
+
+    pub(super) fn call_argument_number(&self, index: usize) -> u16 {
+        wire(self.asking.get(index + 1))
+    }
+
+    /// An address of so many bits as the target's have.
+    pub(super) fn wrap(&self, address: u64) -> u64 {
+        if self.pointer == 4 {
+            address & 0xffff_ffff
+        } else {
+            address
+        }
+    }
+
     pub(super) fn thread_pointer(&self, registers: &Registers) -> Option<u64> {
         registers.value(self.thread_pointer.as_ref()?)
     }
 
     /// The numbers of the registers that a tracepoint collects: what an unwinder and an argument reader want.
     pub(super) fn trace_registers(&self) -> Vec<u32> {
-        let names = (0..40).filter_map(|n| RegisterFile::name(self.arch, n));
-        let unwinders = names.filter_map(|name| self.description.register(name));
-        let own = [&self.pc, &self.sp].into_iter().chain(&self.args);
-        let all = unwinders.chain(own).chain(&self.thread_pointer);
-        let mut numbers: Vec<u32> = all.map(|register| register.number).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers
+        self.wanted.iter().map(|register| register.number).collect()
     }
 
     /// The stack pointer's number.
     pub(super) fn sp_number(&self) -> u16 {
-        u16::try_from(self.sp.number).unwrap_or(u16::MAX)
+        wire(Some(&self.sp))
     }
 
     /// The number of the register of an argument.
     pub(super) fn argument_number(&self, index: usize) -> u16 {
-        let number = self
-            .args
-            .get(index)
-            .map_or(u32::MAX, |register| register.number);
-        u16::try_from(number).unwrap_or(u16::MAX)
+        wire(self.args.get(index))
     }
 
     /// The registers that a tracepoint collected, of a whole `g` packet.
     pub(super) fn traced(&self, all: &[u8]) -> Registers {
         let mut registers = Registers::unknown();
-        for number in self.trace_registers() {
-            if let Some(register) = self.description.register_numbered(number)
-                && let Some(bytes) = all.get(register.range())
-            {
+        for register in &self.wanted {
+            if let Some(bytes) = all.get(register.range()) {
                 registers.set(register, bytes);
             }
         }
         registers
+    }
+
+    /// The registers that a look brought, of a whole `g` packet: those, and which system call the thread is in.
+    pub(super) fn looked(&self, all: &[u8]) -> Registers {
+        let mut registers = self.traced(all);
+        if let Some(register) = &self.call
+            && let Some(bytes) = all.get(register.range())
+        {
+            registers.set(register, bytes);
+        }
+        registers
+    }
+
+    /// The word that a thread with these registers may wait at.
+    pub(super) fn waits_at(&self, registers: &Registers) -> Option<u64> {
+        let value = |name: &str| registers.value(self.named.get(name)?);
+        crate::syscall::likely_futex(self.arch, &value)
     }
 
     /// The registers a stop reply brought along.
@@ -133,9 +235,7 @@ impl Abi {
     }
 
     pub(super) fn register_file(&self, registers: &Registers) -> RegisterFile {
-        RegisterFile::new(self.arch, |name| {
-            registers.value(self.description.register(name)?)
-        })
+        RegisterFile::new(self.arch, |name| registers.value(self.named.get(name)?))
     }
 
     /// A code pointer without the bit that says Thumb (ARM DDI 0406, A2.3.2 "BX writes").
@@ -169,4 +269,11 @@ impl Abi {
             .copy_from_slice(bytes.get(at..at + self.pointer)?);
         Some(u64::from_le_bytes(value))
     }
+}
+
+/// A register's number as agent expressions have it; none has the last one.
+fn wire(register: Option<&Register>) -> u16 {
+    register
+        .and_then(|register| u16::try_from(register.number).ok())
+        .unwrap_or(u16::MAX)
 }

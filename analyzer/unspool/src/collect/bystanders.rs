@@ -14,19 +14,9 @@ use super::Error;
 use super::recorder::Recorder;
 
 impl Recorder {
-    /// Whether a stop leaves other threads running. Only QEMU answers this query.
+    /// Finds out whether a stop leaves other threads running.
     pub(super) fn find_out_about_stops(&mut self, stop: &StopReply) {
-        if self.session.own_stub || self.session.client.features().has("QThreadEvents") {
-            return;
-        }
-        let answer = self
-            .session
-            .client
-            .raw(b"qqemu.sstepbits")
-            .unwrap_or_default();
-        // Its system emulation answers as well, but stops all processors; it knows no auxv.
-        let user_mode = self.session.client.features().has("qXfer:auxv:read");
-        self.threads_run_on = user_mode && answer.starts_with(b"ENABLE=");
+        self.threads_run_on = self.session.stops_one_thread();
         if self.threads_run_on {
             // It gives "CPU#0 [running]".
             self.session.nameless = true;

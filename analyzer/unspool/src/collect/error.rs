@@ -86,6 +86,17 @@ pub enum Error {
     /// No function that creates threads could be watched.
     #[error("cannot watch thread creation: {0}")]
     NoCreation(String),
+    /// More functions are to be instrumented than a target should bear.
+    #[error(
+        "--trace names {count} functions, and at most {most} can be instrumented at once; name fewer, \
+         for example those of one file with FILE:NAME"
+    )]
+    TooManyFunctions {
+        /// How many, so far.
+        count: usize,
+        /// The most.
+        most: usize,
+    },
     /// The recording's file could not be opened.
     #[error("cannot write the recording: {0}; name another file with -o")]
     Output(#[source] io::Error),

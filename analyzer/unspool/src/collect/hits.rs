@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use unspool_capture::{Chunk, Event, ProbeKind, Read, ReadRole, Snapshot};
 use unspool_rsp::{Client, Registers, ThreadId};
-use unspool_unwind::{RegisterFile, StackEnd, StackMemory, WalkOptions, walk};
+use unspool_unwind::{RegisterFile, Stack, StackEnd, StackMemory, WalkOptions, walk};
 
 use super::abi::Abi;
 use super::modules::Modules;
@@ -42,6 +42,10 @@ impl Recorder {
             ..Event::default()
         };
         match kind {
+            kind if kind.is_of_calls() => {
+                let registers = self.whole(thread, expedited)?;
+                return self.on_call_stop(thread, id, time_ns, registers);
+            }
             ProbeKind::Create => self.on_create(thread, expedited, &mut event)?,
             ProbeKind::Start => {
                 let registers = self.whole(thread, expedited)?;
@@ -176,11 +180,9 @@ impl Recorder {
 
     /// Plants a probe at a start routine that is seen for the first time.
     fn watch_start(&mut self, address: u64, thumb: bool) -> Result<(), Error> {
-        if self.probes.at(address).is_some() {
-            return Ok(());
-        }
         let place = Place {
             address,
+            movable: 0,
             thumb,
             function: self.modules.function_at(address).unwrap_or_default(),
             module: self.modules.at(address).map(|mapped| mapped.id),
@@ -244,7 +246,7 @@ pub(super) fn walk_noting(
     unusable: &mut BTreeMap<String, String>,
     registers: &RegisterFile,
     memory: &mut impl StackMemory,
-) {
+) -> Stack {
     let stack = walk(modules.map(), registers, memory, &WalkOptions::default());
     let outside = match stack.end {
         StackEnd::OutsideText { pc } | StackEnd::NoRule { pc } => Some(pc),
@@ -257,4 +259,5 @@ pub(super) fn walk_noting(
             unusable.insert(mapped.path.clone(), problem.clone());
         }
     }
+    stack
 }

@@ -126,7 +126,7 @@ fn start(
 }
 
 /// Where `program` is, as a shell would find it.
-fn find(program: &OsStr) -> Result<PathBuf, Error> {
+pub(super) fn find(program: &OsStr) -> Result<PathBuf, Error> {
     let missing = || Error::NoProgram(program.to_owned());
     if program.as_bytes().contains(&b'/') {
         let path = PathBuf::from(program);

@@ -1,18 +1,20 @@
 //! The images mapped in the target, with what files they are and how to unwind through them.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use unspool_capture::{ModuleLoaded, ModuleUnloaded, Severity};
-use unspool_image::{BuildId, FindError, Finder, Image, Wanted};
+use unspool_image::{BuildId, FindError, Image, Wanted};
 use unspool_rsp::Client;
-use unspool_unwind::{Cache, CompileOptions, Module, ModuleMap, Table};
+use unspool_unwind::{Module, ModuleMap, Table};
 
 use super::abi::Abi;
 use super::memory::{self, PT_LOAD};
 use super::rendezvous::Listed;
 use super::session::Session;
 use super::sink::Sink;
+use crate::store::{Opened, Store};
 
 /// Largest file taken over the wire.
 const FILE_LIMIT: u64 = 512 << 20;
@@ -31,6 +33,7 @@ pub(super) struct Mapped {
     /// Why there is no image.
     pub(super) problem: Option<String>,
     table: Option<Arc<Table>>,
+    file: Option<Opened>,
     start: u64,
     end: u64,
 }
@@ -39,8 +42,7 @@ pub(super) struct Mapped {
 pub(super) struct Modules {
     mapped: Vec<Mapped>,
     map: ModuleMap,
-    finder: Finder,
-    cache: Option<Cache>,
+    store: Store,
     last_id: u32,
 }
 
@@ -57,12 +59,11 @@ pub(super) struct Adding {
 }
 
 impl Modules {
-    pub(super) fn new(finder: Finder, cache: Option<Cache>, abi: &Abi) -> Self {
+    pub(super) fn new(store: Store, abi: &Abi) -> Self {
         Self {
             mapped: Vec::new(),
             map: ModuleMap::new(abi.arch),
-            finder,
-            cache,
+            store,
             last_id: 0,
         }
     }
@@ -111,15 +112,14 @@ impl Modules {
                 .unwrap_or_default();
         let mapped_id = memory::build_id(&mut session.client, &headers, bias);
         let found = self.find(session, &path, file.as_deref(), mapped_id.as_ref());
-        let (image, problem) = match found {
-            Ok((image, notes)) => {
-                for note in notes {
-                    sink.note(Severity::Warning, note);
-                }
-                (Some(image), None)
-            }
+        let (file, problem) = match found {
+            Ok(file) => (Some(file), None),
             Err(error) => (None, Some(error.to_string())),
         };
+        for note in file.iter().flat_map(|file| &file.notes) {
+            sink.note(Severity::Warning, note.clone());
+        }
+        let image = file.as_ref().map(|file| file.image.clone());
         let loads: Vec<(u64, u64)> = match &image {
             Some(image) => image
                 .segments()
@@ -133,9 +133,26 @@ impl Modules {
                 .collect(),
         };
         let build_id = mapped_id.or_else(|| image.as_ref()?.build_id().cloned());
-        self.insert(
+        let id = self.insert(
             session, sink, path, bias, executable, image, problem, build_id, &loads,
-        )
+        );
+        if let Some(mapped) = self.mapped.last_mut() {
+            mapped.file = file;
+        }
+        id
+    }
+
+    /// Begins to read the lines of the program itself and of what is mapped at these addresses.
+    pub(super) fn read_ahead(&self, avmas: Vec<u64>) {
+        let ids = avmas.into_iter();
+        let ids: BTreeSet<u32> = ids.filter_map(|avma| Some(self.at(avma)?.id)).collect();
+        for (index, mapped) in self.mapped.iter().enumerate() {
+            if let Some(file) = &mapped.file
+                && (index == 0 || ids.contains(&mapped.id))
+            {
+                file.read_ahead();
+            }
+        }
     }
 
     /// Adds the vDSO, whose only copy is in the target's memory.
@@ -221,10 +238,7 @@ impl Modules {
             time_ns: sink.now_ns(),
             executable,
         });
-        let table = image.as_ref().map(|image| match &self.cache {
-            Some(cache) => Arc::new(cache.table(image, &CompileOptions::default())),
-            None => Arc::new(Table::compile(image, &CompileOptions::default())),
-        });
+        let table = image.as_ref().map(|image| self.store.table(image));
         let mapped = Mapped {
             id,
             path,
@@ -233,6 +247,7 @@ impl Modules {
             build_id,
             problem,
             table,
+            file: None,
             start,
             end,
         };
@@ -325,7 +340,7 @@ impl Modules {
         path: &str,
         file: Option<&Path>,
         build_id: Option<&BuildId>,
-    ) -> Result<(Image, Vec<String>), FindError> {
+    ) -> Result<Opened, FindError> {
         let named = file.map(|file| file.to_string_lossy().into_owned());
         let wanted = Wanted {
             path: named.as_deref().unwrap_or(path),
@@ -339,9 +354,7 @@ impl Modules {
                 .read_file(path, FILE_LIMIT)
                 .map_err(|error| error.to_string())
         };
-        let found = self
-            .finder
-            .find(&wanted, if local { None } else { Some(&mut fetch) })?;
-        Ok((found.image, found.notes))
+        self.store
+            .find(&wanted, if local { None } else { Some(&mut fetch) })
     }
 }

@@ -2,7 +2,7 @@
 //! told what happens (docs/protocol.md, "Several clients").
 //!
 //! What needs a stop elsewhere needs none here: a thread that loads a library, has a very long stack or executes a
-//! file waits for us by itself, a quarter of a second at most, while the program runs on.
+//! file waits for us by itself, some seconds at most, while the program runs on.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use unspool_capture::{Chunk, EndReason, Event, ProbeKind, Severity, Snapshot};
 use unspool_rsp::{Control, Notice, StopReply, ThreadId};
 
 use super::hits;
-use super::probes::Purpose;
+use super::probes::{Planted, Purpose};
 use super::recorder::Recorder;
 use super::{Ended, Error};
 
@@ -39,16 +39,18 @@ impl Recorder {
         }
         while let Some(notice) = self.observed.pop_front() {
             match notice {
-                Notice::Held { tid, at } => self.on_held(tid, at)?,
+                Notice::Held { tid, at } => {
+                    let done = self.on_held(tid, at);
+                    self.unless_ended(done)?;
+                }
                 Notice::Executed(path) => {
                     let tid = self.session.pid.unwrap_or(0);
-                    self.on_exec(
-                        ThreadId {
-                            pid: self.session.pid,
-                            tid,
-                        },
-                        &path,
-                    )?;
+                    let thread = ThreadId {
+                        pid: self.session.pid,
+                        tid,
+                    };
+                    let done = self.on_exec(thread, &path);
+                    self.unless_ended(done)?;
                 }
                 Notice::Control(control) => self.on_control(control),
                 Notice::Ended(Some(
@@ -72,6 +74,19 @@ impl Recorder {
         Ok(None)
     }
 
+    /// What a server refused to do because the program has ended meanwhile is no failure: of that we are about to be told.
+    fn unless_ended(&mut self, done: Result<(), Error>) -> Result<(), Error> {
+        let Err(error) = done else { return Ok(()) };
+        self.session.client.listen(LAST)?;
+        self.hear();
+        let is_end = |notice: &Notice| matches!(notice, Notice::Ended(_));
+        if self.observed.iter().any(is_end) {
+            Ok(())
+        } else {
+            Err(error)
+        }
+    }
+
     /// Takes out what is ours; the program goes on as it does.
     fn leave(&mut self) -> Result<(), Error> {
         self.probes.remove_all(&mut self.session.client)?;
@@ -85,17 +100,31 @@ impl Recorder {
 
     /// A thread waits for us.
     fn on_held(&mut self, tid: u64, at: Option<u64>) -> Result<(), Error> {
-        let planted = at.and_then(|at| self.probes.at(self.session.abi.code_address(at)));
-        match planted.map(|planted| planted.purpose) {
-            Some(Purpose::Linker) => self.update_modules()?,
-            Some(Purpose::Probe {
-                id,
-                kind: ProbeKind::Create,
-            }) => self.on_long_stack(tid, id)?,
-            // An exec has been seen to already, by its own notice.
-            _ => {}
+        let here = at.map(|at| self.probes.at(self.session.abi.code_address(at)));
+        let here = here.unwrap_or_default().to_vec();
+        // A file has been executed or loaded.
+        let is_probe = |planted: &Planted| matches!(planted.purpose, Purpose::Probe { .. });
+        let follows = !here.iter().any(is_probe);
+        for planted in here {
+            match planted.purpose {
+                Purpose::Linker => self.update_modules()?,
+                Purpose::Probe {
+                    id,
+                    kind: ProbeKind::Create,
+                } => self.on_long_stack(tid, id)?,
+                // An exec has been seen to already, by its own notice.
+                _ => {}
+            }
         }
-        Ok(self.session.client.release(tid)?)
+        let waited = self.session.client.release(tid)?;
+        if !waited && follows {
+            self.sink.note(
+                Severity::Warning,
+                "the program did not wait until the functions of a file that it executed or loaded were watched: this machine or the \
+                 connection is too slow or too busy. Threads that it created first thing after that may be missing",
+            );
+        }
+        Ok(())
     }
 
     /// A creation whose stack is too long to be noted by the server.

@@ -1,13 +1,14 @@
 //! The breakpoints planted in the target, and what a hit at each means.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use unspool_capture::{Probe, ProbeKind};
-use unspool_rsp::{Breakpoint, Client};
+use unspool_rsp::{Breakpoint, Client, TraceAction};
 
 use super::Error;
 use super::abi::Abi;
+use super::calls::Site;
 use super::memory;
 use super::sink::Sink;
 use super::tracing;
@@ -37,8 +38,23 @@ pub(super) enum Purpose {
     Linker,
     /// A thread is given a name.
     Name,
+    /// Another program is about to take the place of this one, and with it the memory where hits wait that were noted without a stop. A
+    /// stop there has them taken out.
+    Exec,
     /// A probe of the capture.
     Probe { id: u32, kind: ProbeKind },
+}
+
+impl Purpose {
+    /// One of the two is enough at one place.
+    fn is_like(self, other: Purpose) -> bool {
+        match (self, other) {
+            (Purpose::Probe { kind, .. }, Purpose::Probe { kind: other, .. }) => {
+                kind == other || !kind.is_of_calls() && !other.is_of_calls()
+            }
+            (one, other) => one == other,
+        }
+    }
 }
 
 /// One planted breakpoint.
@@ -54,18 +70,24 @@ pub(super) struct Planted {
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     pub(super) address: u64,
+    /// So many bytes there may be moved (`movable`).
+    pub(super) movable: u8,
     pub(super) thumb: bool,
     pub(super) function: String,
     pub(super) module: Option<u32>,
 }
 
-/// All planted breakpoints, by address.
+/// All planted breakpoints, by address; there may be several purposes at one.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
-    planted: BTreeMap<u64, Planted>,
+    planted: BTreeMap<u64, Vec<Planted>>,
+    /// Where tracepoints are, by their numbers, and in which function.
+    tracepoints: HashMap<u32, (u64, String)>,
     last_id: u32,
     /// The server has tracepoints, and a trace is under way.
     pub(super) tracing: bool,
+    /// It may note hits without a stop where instructions may be moved.
+    pub(super) fast: bool,
     /// Nothing else may be planted: somebody else controls the program.
     observing: bool,
     last_tracepoint: u32,
@@ -80,21 +102,29 @@ impl Probes {
         }
     }
 
-    pub(super) fn at(&self, address: u64) -> Option<Planted> {
-        self.planted.get(&address).copied()
+    pub(super) fn at(&self, address: u64) -> &[Planted] {
+        self.planted.get(&address).map_or(&[], Vec::as_slice)
     }
 
-    /// What a tracepoint is for, and where.
-    pub(super) fn traced(&self, number: u32) -> Option<(u64, Planted)> {
-        let mut all = self.planted.iter();
-        let found = all.find(|(_, planted)| planted.tracepoint.is_some_and(|(n, _)| n == number));
-        found.map(|(address, planted)| (*address, *planted))
+    /// What a tracepoint is for.
+    pub(super) fn traced(&self, number: u32) -> Option<Planted> {
+        let here = self.at(self.tracepoints.get(&number)?.0).iter();
+        let mut found = here.filter(|planted| planted.tracepoint.is_some_and(|(n, _)| n == number));
+        found.next().copied()
+    }
+
+    /// The functions that some tracepoints are in, each once.
+    pub(super) fn functions(&self, numbers: &[u32]) -> Vec<&str> {
+        let places = numbers.iter().filter_map(|n| self.tracepoints.get(n));
+        let names: BTreeSet<&str> = places.map(|(_, function)| function.as_str()).collect();
+        names.into_iter().collect()
     }
 
     /// Whether anything of that kind is planted.
     pub(super) fn has(&self, kind: ProbeKind) -> bool {
         self.planted
             .values()
+            .flatten()
             .any(|planted| matches!(planted.purpose, Purpose::Probe { kind: k, .. } if k == kind))
     }
 
@@ -105,7 +135,8 @@ impl Probes {
         abi: &Abi,
         place: &Place,
     ) -> Result<(), Error> {
-        self.insert(client, abi, place, |_| Purpose::Linker)
+        let tracing = || (tracing::actions(abi, Purpose::Linker), None);
+        self.insert(client, abi, place, |_| Purpose::Linker, tracing)
             .map(drop)
     }
 
@@ -116,7 +147,21 @@ impl Probes {
         abi: &Abi,
         place: &Place,
     ) -> Result<(), Error> {
-        self.insert(client, abi, place, |_| Purpose::Name).map(drop)
+        let tracing = || (tracing::actions(abi, Purpose::Name), None);
+        self.insert(client, abi, place, |_| Purpose::Name, tracing)
+            .map(drop)
+    }
+
+    /// Plants a trap where hits that wait in the program's memory must be taken out.
+    pub(super) fn plant_exec(
+        &mut self,
+        client: &mut Client,
+        abi: &Abi,
+        place: &Place,
+    ) -> Result<(), Error> {
+        let tracing = || (tracing::actions(abi, Purpose::Exec), None);
+        self.insert(client, abi, place, |_| Purpose::Exec, tracing)
+            .map(drop)
     }
 
     /// Plants a probe, unless there is one at that place already.
@@ -128,19 +173,46 @@ impl Probes {
         kind: ProbeKind,
         place: &Place,
     ) -> Result<(), Error> {
-        if self.insert(client, abi, place, |id| Purpose::Probe { id, kind })? {
-            self.describe(sink, kind, place);
+        let purpose = |id| Purpose::Probe { id, kind };
+        let tracing = || (tracing::actions(abi, purpose(0)), None);
+        if self.insert(client, abi, place, purpose, tracing)? {
+            self.describe(sink, kind, place, &[]);
         }
         Ok(())
     }
 
-    fn describe(&self, sink: &mut Sink, kind: ProbeKind, place: &Place) {
+    /// Plants a probe of calls: `site` says what is done there, `ends` which calls may end there. Gives its id.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "where, what and what for, and the three things that are changed by it"
+    )]
+    pub(super) fn plant_call(
+        &mut self,
+        client: &mut Client,
+        abi: &Abi,
+        sink: &mut Sink,
+        kind: ProbeKind,
+        place: &Place,
+        site: Site,
+        ends: &[u32],
+    ) -> Result<Option<u32>, Error> {
+        let tracing = || (site.trace_actions(abi), site.trace_condition(abi));
+        let purpose = |id| Purpose::Probe { id, kind };
+        if !self.insert(client, abi, place, purpose, tracing)? {
+            return Ok(None);
+        }
+        self.describe(sink, kind, place, ends);
+        Ok(Some(self.last_id))
+    }
+
+    fn describe(&self, sink: &mut Sink, kind: ProbeKind, place: &Place, ends: &[u32]) {
         sink.record(Probe {
             id: self.last_id,
             function: place.function.clone(),
             avma: place.address,
             module: place.module,
             kind: kind.into(),
+            ends: ends.to_vec(),
         });
     }
 
@@ -150,10 +222,14 @@ impl Probes {
         abi: &Abi,
         place: &Place,
         purpose: impl FnOnce(u32) -> Purpose,
+        tracing: impl FnOnce() -> (Vec<TraceAction>, Option<Vec<u8>>),
     ) -> Result<bool, Error> {
-        if self.planted.contains_key(&place.address) {
+        let purpose = purpose(self.last_id + 1);
+        let here = self.at(place.address);
+        if here.iter().any(|planted| planted.purpose.is_like(purpose)) {
             return Ok(false);
         }
+        let stops = here.iter().any(|planted| planted.tracepoint.is_none());
         let halfword = if place.thumb {
             memory::read(client, place.address, 2)
                 .map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
@@ -162,27 +238,32 @@ impl Probes {
         };
         // Code that cannot be read cannot be patched either; the server will say so.
         let thumb = place.thumb.then(|| halfword.unwrap_or(0));
-        let breakpoint = abi.breakpoint(place.address, thumb);
-        let purpose = purpose(self.last_id + 1);
+        let breakpoint = match here.first() {
+            Some(planted) => planted.breakpoint,
+            None => abi.breakpoint(place.address, thumb),
+        };
         let mut tracepoint = None;
         if self.tracing && (purpose != Purpose::Linker || self.observing) {
             self.last_tracepoint += 1;
+            let number = self.last_tracepoint;
             let at = place.address | u64::from(place.thumb);
-            let actions = tracing::actions(abi, purpose);
-            client.insert_tracepoint(self.last_tracepoint, at, &actions)?;
-            tracepoint = Some((self.last_tracepoint, at));
-        } else {
+            let (actions, condition) = tracing();
+            client.insert_tracepoint(number, at, place.movable, condition.as_deref(), &actions)?;
+            tracepoint = Some((number, at));
+            let function = place.function.clone();
+            self.tracepoints.insert(number, (place.address, function));
+        } else if !stops {
             client.insert_breakpoint(breakpoint)?;
         }
         self.last_id += u32::from(matches!(purpose, Purpose::Probe { .. }));
-        self.planted.insert(
-            place.address,
-            Planted {
+        self.planted
+            .entry(place.address)
+            .or_default()
+            .push(Planted {
                 breakpoint,
                 purpose,
                 tracepoint,
-            },
-        );
+            });
         Ok(true)
     }
 
@@ -194,10 +275,15 @@ impl Probes {
             .map(|(address, _)| *address)
             .collect();
         for address in gone {
-            if let Some(planted) = self.planted.remove(&address) {
+            let mut stops = false;
+            for planted in self.planted.remove(&address).unwrap_or_default() {
                 // The server cannot restore bytes that are not there, and need not.
                 let _ = match planted.tracepoint {
-                    Some((number, at)) => client.remove_tracepoint(number, at),
+                    Some((number, at)) => {
+                        self.tracepoints.remove(&number);
+                        client.remove_tracepoint(number, at)
+                    }
+                    None if std::mem::replace(&mut stops, true) => Ok(()),
                     None => client.remove_breakpoint(planted.breakpoint),
                 };
             }
@@ -210,14 +296,18 @@ impl Probes {
             client.trace_stop()?;
         }
         let mut batch = client.batch();
+        let stops = |here: &Vec<Planted>| {
+            let mut stops = here.iter().filter(|planted| planted.tracepoint.is_none());
+            stops.next().map(|planted| planted.breakpoint)
+        };
         let tickets: Vec<_> = self
             .planted
             .values()
-            .filter(|planted| planted.tracepoint.is_none())
-            .map(|planted| batch.remove_breakpoint(planted.breakpoint))
+            .filter_map(stops)
+            .map(|breakpoint| batch.remove_breakpoint(breakpoint))
             .collect();
         let mut answers = batch.send()?;
-        self.planted.clear();
+        self.clear();
         for ticket in tickets {
             answers.take(ticket)?;
         }
@@ -228,12 +318,14 @@ impl Probes {
     pub(super) fn breakpoints(&self) -> Vec<Breakpoint> {
         self.planted
             .values()
+            .filter_map(|here| here.first())
             .map(|planted| planted.breakpoint)
             .collect()
     }
 
     /// Forgets everything: the memory it was in is no more.
     pub(super) fn clear(&mut self) {
+        self.tracepoints.clear();
         self.planted.clear();
     }
 }

@@ -11,6 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use unspool_capture::{Chunk, EndReason, ProcessEnded, Severity};
 use unspool_rsp::{Action, Control, Notice, Registers, StopReason, StopReply, ThreadId, signals};
 
+use super::calls::Calls;
 use super::ending::Ending;
 use super::modules::Modules;
 use super::pending::Pending;
@@ -38,6 +39,7 @@ pub(super) struct Recorder {
     pub(super) sink: Sink,
     pub(super) modules: Modules,
     pub(super) probes: Probes,
+    pub(super) calls: Calls,
     pub(super) pending: Pending,
     pub(super) threads: Threads,
     pub(super) program: Program,
@@ -59,6 +61,10 @@ pub(super) struct Recorder {
     pub(super) threads_run_on: bool,
     /// Tracepoints are used where the server has them.
     pub(super) by_tracepoints: bool,
+    /// These may be jumps.
+    pub(super) by_jumps: bool,
+    /// There is no budget, as far as is known.
+    pub(super) at_any_cost: bool,
     pub(super) hearing: Hearing,
     /// What only observers are told, not yet acted on.
     pub(super) observed: VecDeque<Notice>,
@@ -66,6 +72,10 @@ pub(super) struct Recorder {
     pub(super) control: Option<Control>,
     /// How many hits of each probe are known to be missing.
     pub(super) dropped: HashMap<u32, u64>,
+    /// At how many places the server notes hits without a stop, and the tracepoints where it does not.
+    pub(super) places: (usize, Vec<u32>),
+    /// Words that threads waited at when they were looked at.
+    pub(super) waited_at: Vec<u64>,
     stop: Option<OwnedFd>,
     forks: u64,
     listed: Instant,
@@ -109,11 +119,12 @@ impl Recorder {
             _ => None,
         };
         Self {
-            modules: Modules::new(options.finder, options.cache, &session.abi),
+            modules: Modules::new(options.store, &session.abi),
             way: session.steps_over().then_some(Way::Continue),
             session,
             sink,
             probes: Probes::new(observes),
+            calls: Calls::new(options.calls),
             pending: Pending::default(),
             threads: Threads::default(),
             program: Program::default(),
@@ -127,13 +138,17 @@ impl Recorder {
             threads_run_on: false,
             by_tracepoints: match options.probes {
                 ProbeKinds::Auto => local || observes,
-                ProbeKinds::Tracepoints => true,
+                ProbeKinds::Tracepoints | ProbeKinds::Traps => true,
                 ProbeKinds::Breakpoints => false,
             },
+            by_jumps: options.probes != ProbeKinds::Traps,
+            at_any_cost: options.budget.as_deref() == Some("none"),
             observed: VecDeque::new(),
             control: None,
             dropped: HashMap::new(),
             hearing: Hearing::default(),
+            places: (0, Vec::new()),
+            waited_at: Vec::new(),
             stop: options.stop,
             forks: 0,
             listed: Instant::now(),
@@ -213,6 +228,8 @@ impl Recorder {
             .map(ToString::to_string)
             .unwrap_or_default();
         self.hear();
+        self.note_calls();
+        self.note_places();
         let cut_short = self.cut_short();
         let write = self.sink.finish(reason, detail).map(Error::Write);
         Outcome {
@@ -339,6 +356,12 @@ impl Recorder {
             }
             StopReply::Terminated { signal, .. } => {
                 let linux = signals::to_linux(signal).unwrap_or(signal);
+                if i32::from(linux) == nix::libc::SIGKILL && self.places.0 > 0 {
+                    self.sink.note(
+                        Severity::Warning,
+                        "the program was killed by SIGKILL: hits of its last 10 milliseconds that waited in its memory may be missing",
+                    );
+                }
                 let time_ns = self.sink.now_ns();
                 self.sink.record(ProcessEnded {
                     time_ns,
@@ -398,20 +421,28 @@ impl Recorder {
                 .abi
                 .pc(&registers)
                 .map(|pc| self.session.abi.code_address(pc));
-            if let Some((pc, planted)) = pc.and_then(|pc| Some((pc, self.probes.at(pc)?))) {
+            let here = pc.map_or(&[][..], |pc| self.probes.at(pc)).to_vec();
+            if let (Some(pc), Some(first)) = (pc, here.first()) {
+                let breakpoint = first.breakpoint;
                 self.stepping.remove(&thread.tid);
-                match planted.purpose {
-                    Purpose::Linker => self.update_modules()?,
-                    Purpose::Name => self.on_name(thread, registers)?,
-                    Purpose::Probe { id, kind } => {
-                        self.on_probe(thread, id, kind, pc, registers)?
+                for planted in here {
+                    match planted.purpose {
+                        Purpose::Linker => self.update_modules()?,
+                        Purpose::Name => self.on_name(thread, registers.clone())?,
+                        Purpose::Exec => {}
+                        // The server noted that by itself; it is another one that wanted the stop.
+                        Purpose::Probe { kind, .. }
+                            if kind.is_of_calls() && planted.tracepoint.is_some() => {}
+                        Purpose::Probe { id, kind } => {
+                            self.on_probe(thread, id, kind, pc, registers.clone())?
+                        }
                     }
                 }
                 if self.ending.can_end_here(self.session.own_stub) {
                     return self.stopped_for_end();
                 }
                 self.list_if_due();
-                self.pass(thread, planted.breakpoint)?;
+                self.pass(thread, breakpoint)?;
                 return Ok(None);
             }
             if self.stepping.remove(&thread.tid) {

@@ -28,6 +28,8 @@ pub(super) struct Session {
     pub(super) own_stub: bool,
     /// The server tells of every thread that begins or ends, without a stop.
     pub(super) tells_creators: bool,
+    /// Nothing of what the server notes may be lost; the program waits.
+    pub(super) lossless: bool,
     /// Somebody else may control the program: we neither stop nor resume it.
     pub(super) observes: bool,
     /// Declared after the client: the stub ends when the connection does.
@@ -83,6 +85,7 @@ impl Session {
         };
         let session = Self {
             observes: client.is_observer(),
+            lossless: options.lossless,
             client,
             abi,
             pid,
@@ -203,6 +206,28 @@ impl Session {
         let count = fs::File::open(path).ok()?.read(&mut bytes).ok()?;
         let name = String::from_utf8_lossy(bytes.get(..count)?);
         Some(name.trim_end_matches('\n').to_owned())
+    }
+
+    /// Whether a stop leaves other threads running: QEMU's user mode, which alone answers this query.
+    pub(super) fn stops_one_thread(&mut self) -> bool {
+        if self.own_stub || self.client.features().has("QThreadEvents") {
+            return false;
+        }
+        let answer = self.client.raw(b"qqemu.sstepbits").unwrap_or_default();
+        // Its system emulation answers as well, but stops all processors; it knows no auxv.
+        let user_mode = self.client.features().has("qXfer:auxv:read");
+        user_mode && answer.starts_with(b"ENABLE=")
+    }
+
+    /// What the kernel says of a thread, in the words of `/proc/PID/task/TID/status` (proc(5)).
+    pub(super) fn kernel_status(&mut self, tid: u64) -> Option<String> {
+        let path = format!("/proc/{}/task/{tid}/status", self.pid?);
+        let bytes = if self.local {
+            fs::read(path).ok()?
+        } else {
+            self.client.read_file(&path, 64 << 10).ok()?
+        };
+        Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// Waits for a reply for at most `timeout`. An observer gets none, only notices.

@@ -53,6 +53,11 @@ impl Sink {
         self.keep(result);
     }
 
+    /// How many events there are.
+    pub(super) fn events(&self) -> u64 {
+        self.events
+    }
+
     /// The number of the next event.
     pub(super) fn next_event(&mut self) -> u64 {
         self.events += 1;
@@ -97,11 +102,11 @@ impl Sink {
         self.failure.take()
     }
 
-    /// The records of a single look.
-    pub(super) fn into_records(self) -> Vec<Record> {
-        match self.out {
+    /// The records of a look.
+    pub(super) fn records(&self) -> &[Record] {
+        match &self.out {
             Out::Memory(records) => records,
-            Out::File(_) => Vec::new(),
+            Out::File(_) => &[],
         }
     }
 
@@ -138,6 +143,11 @@ impl Hearing {
     pub(super) fn time(&mut self, age: Duration) -> u64 {
         let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         self.last_ns = self.last_ns.max(self.now_ns.saturating_sub(age));
+        self.last_ns
+    }
+
+    /// The time of the last thing that was told.
+    pub(super) fn last(&self) -> u64 {
         self.last_ns
     }
 }

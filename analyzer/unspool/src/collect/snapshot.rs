@@ -4,7 +4,11 @@
 //! Our own stub gives registers and stack of each thread as they are at one moment, and the program may run meanwhile; with other
 //! servers the program stands until all has been read.
 
-use unspool_capture::{Chunk, EndReason, Event, Record, SNAPSHOT_PROBE, Severity, Snapshot};
+use std::ops::Range;
+
+use unspool_capture::{
+    Capture, Chunk, Event, Memory, SNAPSHOT_PROBE, Severity, Snapshot, Standstill, ThreadState,
+};
 use unspool_rsp::{Registers, ThreadId, ThreadStack};
 use unspool_unwind::{WalkOptions, walk};
 
@@ -13,38 +17,113 @@ use super::session::Session;
 use super::sink::Sink;
 use super::stack::{FIRST, LiveStack};
 use super::tracing::Noted;
-use super::{Error, Options};
+use super::{Error, Options, Source};
+use crate::syscall::{AFTER, BEFORE};
 
 /// Threads whose registers and first stack bytes are asked for at once.
 const BATCH: usize = 64;
 /// How much of each stack is noted at first: the whole of most.
 const NOTED: usize = 3 * 1024;
+const PAGE: u64 = 4096;
+/// As much is read at once, whoever asks.
+const MOST_READ: u64 = 4096;
 /// How much of those is noted that are longer.
 const LONG: usize = 64 * 1024;
 
-pub(super) fn inspect(mut options: Options) -> Result<Vec<Record>, Error> {
-    let (session, _) = Session::open(&mut options, true)?;
-    let sink = Sink::memory(Session::header(&options, true));
-    let mut recorder = Recorder::new(session, sink, options);
-    let looked = recorder.look();
-    // Whatever was seen: the program goes on.
-    let detached = recorder.session.client.detach();
-    looked?;
-    detached?;
-    recorder.sink.finish(EndReason::Detached, String::new());
-    Ok(recorder.sink.into_records())
+/// A look at a running program, which can be taken closer as long as it is not finished.
+pub struct Inspection {
+    recorder: Recorder,
+}
+
+impl Inspection {
+    /// Looks at all threads. Behind our own stub the program goes on at once, elsewhere when the inspection is
+    /// finished.
+    ///
+    /// # Errors
+    /// What keeps the program from being looked at. A thread that cannot be read is a note.
+    pub fn begin(mut options: Options) -> Result<Self, Error> {
+        // What a thread did is known only before it is stopped.
+        let before = match options.source {
+            Source::Attach { pid } => {
+                // While the server stops its threads, this processor has nothing to do.
+                options.store.read_ahead(pid);
+                state_of(pid)
+            }
+            _ => None,
+        };
+        let (session, _) = Session::open(&mut options, true)?;
+        let sink = Sink::memory(Session::header(&options, true));
+        let mut recorder = Recorder::new(session, sink, options);
+        if let Err(error) = recorder.look(before) {
+            // Whatever was seen: the program goes on.
+            recorder.session.client.detach()?;
+            return Err(error);
+        }
+        Ok(Self { recorder })
+    }
+
+    /// All that was noted by now.
+    pub fn capture(&self) -> Capture {
+        Capture::from_records(self.recorder.sink.records().to_vec())
+    }
+
+    /// Reads memory. What cannot be read is noted as missing.
+    pub fn read(&mut self, ranges: &[Range<u64>]) {
+        self.recorder.read_ranges(ranges);
+    }
+
+    /// Takes another look at these threads.
+    pub fn look_again(&mut self, tids: &[u64]) {
+        let threads = self.recorder.threads.ids();
+        let wanted: Vec<ThreadId> = threads
+            .into_iter()
+            .filter(|id| tids.contains(&id.tid))
+            .collect();
+        // What was noted before is good without.
+        let _ = self.recorder.look_at(&wanted);
+    }
+
+    /// Lets the program go. A server that we started for it may still be at that when this returns; dropping waits for it.
+    ///
+    /// # Errors
+    /// When the server does not.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        Ok(self.recorder.session.client.detach()?)
+    }
+}
+
+/// The letter of a process' state (proc(5), `stat`).
+fn state_of(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 impl Recorder {
-    fn look(&mut self) -> Result<(), Error> {
+    fn look(&mut self, before: Option<char>) -> Result<(), Error> {
+        let one_stands = self.session.stops_one_thread();
+        // QEMU gives "CPU#0 [running]" for a name.
+        self.session.nameless |= one_stands;
+        let all_stand = !self.session.observes && !one_stands;
+        let from_ns = self.sink.now_ns();
         // First the threads, so that they need not stand for the rest.
         let taken = if self.session.client.has_stacks() {
             let threads = self.session.client.thread_ids()?;
             let taken = self.session.client.stacks(&threads, NOTED)?;
+            let abi = &self.session.abi;
+            let registers = taken.iter().filter_map(|one| one.registers.as_ref());
+            let looked: Vec<Registers> = registers.map(|all| abi.looked(all)).collect();
+            let words = looked.iter().filter_map(|one| abi.waits_at(one)).collect();
+            let pcs = looked.iter().filter_map(|one| abi.pc(one)).collect();
+            self.read_around(words);
+            // Our own stub's program stands from the moment it was attached to.
+            if self.session.own_stub || all_stand {
+                let to_ns = self.sink.now_ns();
+                self.sink.record(Standstill { from_ns, to_ns });
+            }
             if self.session.observes {
                 self.session.client.let_run()?;
             }
-            Some(taken)
+            Some((taken, pcs))
         } else {
             None
         };
@@ -52,16 +131,115 @@ impl Recorder {
         self.sink.record(self.session.target(program.path.clone()));
         self.threads
             .compare(&mut self.sink, &mut self.session, true);
+        self.note_kernels_view(before);
         self.list_modules(program);
-        if let Some(taken) = taken {
-            return self.note_taken(taken);
+        if let Some((taken, pcs)) = taken {
+            self.modules.read_ahead(pcs);
+            return self.note_taken(taken, Some(from_ns));
         }
         let threads = self.threads.ids();
-        self.look_at(&threads)
+        self.look_at(&threads)?;
+        let words = std::mem::take(&mut self.waited_at);
+        self.read_around(words);
+        if all_stand {
+            let to_ns = self.sink.now_ns();
+            self.sink.record(Standstill { from_ns, to_ns });
+        }
+        Ok(())
+    }
+
+    /// Notes what only the kernel knows: whether a signal has stopped the program, which signals it handles, and by which
+    /// numbers its threads know each other.
+    fn note_kernels_view(&mut self, before: Option<char>) {
+        let Some(pid) = self.session.pid else {
+            return;
+        };
+        let status = self.session.kernel_status(pid).unwrap_or_default();
+        let own = own_tid(&status);
+        self.sink.record(ThreadState {
+            tid: pid,
+            time_ns: self.sink.now_ns(),
+            state: before.map(String::from).unwrap_or_default(),
+            handled_signals: field(&status, "SigCgt:")
+                .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()),
+            own_tid: own,
+        });
+        if own.is_none_or(|own| own == pid) {
+            return;
+        }
+        for id in self.threads.ids() {
+            let status = self.session.kernel_status(id.tid).unwrap_or_default();
+            self.sink.record(ThreadState {
+                tid: id.tid,
+                time_ns: self.sink.now_ns(),
+                own_tid: own_tid(&status),
+                ..ThreadState::default()
+            });
+        }
+    }
+
+    /// Reads what lies around words that threads wait at: the objects that these are part of.
+    fn read_around(&mut self, mut words: Vec<u64>) {
+        words.sort_unstable();
+        words.dedup();
+        let mut ranges: Vec<Range<u64>> = Vec::with_capacity(words.len());
+        for word in words {
+            let (start, end) = (word.saturating_sub(BEFORE), word.saturating_add(AFTER));
+            match ranges.last_mut() {
+                // Neighbours, up to a page at once.
+                Some(last) if start <= last.end && end - last.start <= PAGE => last.end = end,
+                _ => ranges.push(start..end),
+            }
+        }
+        self.read_ranges(&ranges);
+    }
+
+    fn read_ranges(&mut self, ranges: &[Range<u64>]) {
+        // An object may lie at the very beginning or end of what is mapped.
+        let pieces = ranges.iter().flat_map(|range| {
+            let end = range.end.min(range.start.saturating_add(MOST_READ));
+            let middle = (range.start | (PAGE - 1)).saturating_add(1);
+            match middle < end {
+                true => [range.start..middle, middle..end],
+                false => [range.start..end, end..end],
+            }
+        });
+        let pieces: Vec<Range<u64>> = pieces.filter(|piece| !piece.is_empty()).collect();
+        let mut batch = self.session.client.batch();
+        let tickets: Vec<_> = pieces
+            .iter()
+            .map(|piece| batch.read_memory(piece.start, (piece.end - piece.start) as usize))
+            .collect();
+        let Ok(mut answers) = batch.send() else {
+            return;
+        };
+        let time_ns = self.sink.now_ns();
+        let mut joined: Vec<Memory> = Vec::new();
+        for (piece, ticket) in pieces.into_iter().zip(tickets) {
+            let bytes = answers.take(ticket).unwrap_or_default();
+            match joined.last_mut() {
+                // The halves of what lies across pages.
+                Some(last)
+                    if !last.bytes.is_empty()
+                        && last.address + last.bytes.len() as u64 == piece.start
+                        && piece.start % PAGE == 0 =>
+                {
+                    last.bytes.extend(bytes);
+                }
+                _ => joined.push(Memory {
+                    time_ns,
+                    address: piece.start,
+                    bytes,
+                }),
+            }
+        }
+        for memory in joined {
+            self.sink.record(memory);
+        }
     }
 
     /// Notes threads as they were, and takes those again of which too little was noted.
-    fn note_taken(&mut self, taken: Vec<ThreadStack>) -> Result<(), Error> {
+    fn note_taken(&mut self, taken: Vec<ThreadStack>, time_ns: Option<u64>) -> Result<(), Error> {
         let mut long = Vec::new();
         for one in taken {
             let Some((registers, first)) = self.parts(&one) else {
@@ -77,17 +255,25 @@ impl Recorder {
                 &WalkOptions::default(),
             );
             if noted.is_short() && !whole {
-                long.push(one.thread);
+                long.push(one);
             } else {
-                self.record_thread(one.thread, &registers, noted.into_chunks());
+                self.record_thread(one.thread, &registers, noted.into_chunks(), time_ns);
             }
         }
         if long.is_empty() {
             return Ok(());
         }
-        for one in self.session.client.stacks(&long, LONG)? {
+        let threads: Vec<ThreadId> = long.iter().map(|one| one.thread).collect();
+        for (before, one) in long.iter().zip(self.session.client.stacks(&threads, LONG)?) {
             if let Some((registers, first)) = self.parts(&one) {
-                self.note_thread(one.thread, &registers, Some(first));
+                // If it has not moved, it is as it was at first.
+                let same = before.registers == one.registers;
+                self.note_thread(
+                    one.thread,
+                    &registers,
+                    Some(first),
+                    time_ns.filter(|_| same),
+                );
             }
         }
         Ok(())
@@ -95,7 +281,7 @@ impl Recorder {
 
     /// A thread's registers, and what is known of its stack; nothing if it has ended, which is no news.
     fn parts(&mut self, one: &ThreadStack) -> Option<(Registers, Chunk)> {
-        let registers = self.session.abi.traced(one.registers.as_ref()?);
+        let registers = self.session.abi.looked(one.registers.as_ref()?);
         let address = self.session.abi.sp(&registers)?;
         let bytes = one.stack.clone();
         Some((registers, Chunk { address, bytes }))
@@ -105,7 +291,7 @@ impl Recorder {
     pub(super) fn look_at(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
         if self.session.client.has_stacks() {
             let taken = self.session.client.stacks(threads, NOTED)?;
-            return self.note_taken(taken);
+            return self.note_taken(taken, None);
         }
         threads
             .chunks(BATCH)
@@ -141,7 +327,7 @@ impl Recorder {
                 })
             });
             match registers {
-                Ok(registers) => self.note_thread(*thread, &registers, first),
+                Ok(registers) => self.note_thread(*thread, &registers, first, None),
                 Err(error) => {
                     self.sink.note(
                         Severity::Warning,
@@ -153,7 +339,13 @@ impl Recorder {
         Ok(())
     }
 
-    fn note_thread(&mut self, thread: ThreadId, registers: &Registers, first: Option<Chunk>) {
+    fn note_thread(
+        &mut self,
+        thread: ThreadId,
+        registers: &Registers,
+        first: Option<Chunk>,
+        time_ns: Option<u64>,
+    ) {
         let file = self.session.abi.register_file(registers);
         let mut memory = LiveStack::new(&mut self.session.client, first);
         let _ = walk(
@@ -163,15 +355,22 @@ impl Recorder {
             &WalkOptions::default(),
         );
         let chunks = memory.into_chunks();
-        self.record_thread(thread, registers, chunks);
+        self.waited_at.extend(self.session.abi.waits_at(registers));
+        self.record_thread(thread, registers, chunks, time_ns);
     }
 
-    fn record_thread(&mut self, thread: ThreadId, registers: &Registers, chunks: Vec<Chunk>) {
+    fn record_thread(
+        &mut self,
+        thread: ThreadId,
+        registers: &Registers,
+        chunks: Vec<Chunk>,
+        time_ns: Option<u64>,
+    ) {
         let mut snapshot = Snapshot::of_registers(registers.bytes().to_vec(), registers.known());
         snapshot.chunks = chunks;
         let event = Event {
             seq: self.sink.next_event(),
-            time_ns: self.sink.now_ns(),
+            time_ns: time_ns.unwrap_or_else(|| self.sink.now_ns()),
             tid: thread.tid,
             probe: SNAPSHOT_PROBE,
             snapshot: Some(snapshot),
@@ -179,4 +378,18 @@ impl Recorder {
         };
         self.sink.record(event);
     }
+}
+
+/// A line of `/proc/PID/status`.
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name))
+}
+
+/// The id of a thread in the innermost of its PID namespaces, which is what its own program sees (`NSpid` in proc(5)).
+fn own_tid(status: &str) -> Option<u64> {
+    field(status, "NSpid:")?
+        .split_whitespace()
+        .next_back()?
+        .parse()
+        .ok()
 }

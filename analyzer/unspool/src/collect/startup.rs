@@ -11,9 +11,14 @@ use super::Error;
 use super::auxv::Auxv;
 use super::memory::{self, PT_INTERP, PT_LOAD, PT_PHDR, ProgramHeader};
 use super::modules::{Adding, Mapped};
+use super::movable;
 use super::probes::{FUNCTIONS, Place};
 use super::recorder::Recorder;
 use super::rendezvous::{self, Listed, Rendezvous};
+use crate::c_library::has_threads;
+
+/// The C library's functions by which another program takes the place of this one. All others come through them.
+const LEAVING: [&str; 3] = ["execve", "execveat", "fexecve"];
 
 /// What belongs to the program that the process runs now; an exec makes a new one.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +35,7 @@ pub(super) struct Program {
 
 impl Program {
     /// There is a dynamic linker.
-    fn is_dynamic(&self) -> bool {
+    pub(super) fn is_dynamic(&self) -> bool {
         self.auxv.interpreter != 0 || self.rendezvous.is_some()
     }
 }
@@ -166,6 +171,9 @@ impl Recorder {
             &listed,
             &self.program.kept,
         );
+        if !gone.is_empty() {
+            self.calls.forget_paths();
+        }
         for range in &gone {
             self.probes.unmapped(&mut self.session.client, range);
         }
@@ -229,6 +237,7 @@ impl Recorder {
             let notifier = Rendezvous::read(client, abi, at)?.notifier;
             Some(Place {
                 address: abi.code_address(notifier),
+                movable: 0,
                 thumb: abi.code_address(notifier) != notifier,
                 function: String::new(),
                 module: None,
@@ -255,36 +264,42 @@ impl Recorder {
 
     /// Plants probes in those of `ids` that define what is watched.
     fn plant_in(&mut self, ids: &[u32]) -> Result<(), Error> {
-        let mut wanted = Vec::new();
+        let mut naming: Vec<Place> = Vec::new();
+        let mut leaving: Vec<Place> = Vec::new();
+        let mut wanted: Vec<(ProbeKind, Place)> = Vec::new();
         for mapped in ids.iter().filter_map(|id| self.modules.get(*id)) {
+            let (names_before, before) = (naming.len(), wanted.len());
+            // Names are not asked for when a thread starts, for it gives itself one later; and a thread
+            // that lives a moment is gone before names are read again.
+            if !self.threads_run_on && has_threads(&mapped.path) {
+                naming.extend(places(mapped, "pthread_setname_np"));
+            }
             // A program or library may define its own pthread_create around the C library's; the
             // inner one is where threads are made, and the outer one is in its backtrace.
-            if self.program.is_dynamic() && !is_c_library(&mapped.path) {
-                continue;
-            }
-            for (kind, names) in FUNCTIONS {
-                if self.threads_run_on && kind != ProbeKind::Create {
-                    continue;
+            if !self.program.is_dynamic() || has_threads(&mapped.path) {
+                for (kind, names) in FUNCTIONS {
+                    if self.threads_run_on && kind != ProbeKind::Create {
+                        continue;
+                    }
+                    let here = names.iter().flat_map(|name| places(mapped, name));
+                    wanted.extend(here.map(|place| (kind, place)));
                 }
-                wanted.extend(
-                    names
-                        .iter()
-                        .flat_map(|name| places(mapped, name))
-                        .map(|place| (kind, place)),
-                );
+            }
+            if self.probes.fast {
+                let here = LEAVING.iter().flat_map(|name| places(mapped, name));
+                leaving.extend(here);
+                let names = naming[names_before..].iter_mut();
+                let others = wanted[before..].iter_mut().map(|(_, place)| place);
+                movable::tell(mapped, &mut names.chain(others).collect::<Vec<_>>());
             }
         }
-        // Names are not asked for when a thread starts, for it gives itself one later; and a thread
-        // that lives a moment is gone before names are read again.
-        let naming: Vec<Place> = ids
-            .iter()
-            .filter_map(|id| self.modules.get(*id))
-            .filter(|mapped| !self.threads_run_on && is_c_library(&mapped.path))
-            .flat_map(|mapped| places(mapped, "pthread_setname_np"))
-            .collect();
         for place in naming {
             let (client, abi) = (&mut self.session.client, &self.session.abi);
             self.probes.plant_name(client, abi, &place)?;
+        }
+        for place in leaving {
+            let (client, abi) = (&mut self.session.client, &self.session.abi);
+            self.probes.plant_exec(client, abi, &place)?;
         }
         for (kind, place) in wanted {
             self.probes.plant(
@@ -294,6 +309,12 @@ impl Recorder {
                 kind,
                 &place,
             )?;
+        }
+        self.plant_calls(ids)?;
+        if self.probes.fast
+            && let Some(places) = self.session.client.trace_places()?
+        {
+            self.places = places;
         }
         Ok(())
     }
@@ -336,10 +357,7 @@ impl Recorder {
         if self.probes.has(ProbeKind::Create) {
             return Ok(());
         }
-        if let Some(library) = self
-            .modules
-            .iter()
-            .find(|mapped| is_c_library(&mapped.path))
+        if let Some(library) = self.modules.iter().find(|mapped| has_threads(&mapped.path))
             && let Some(problem) = &library.problem
         {
             return Err(Error::NoCreation(format!(
@@ -431,17 +449,10 @@ pub(super) fn places(mapped: &Mapped, name: &str) -> Vec<Place> {
         .filter(|symbol| symbol.kind == unspool_image::SymbolKind::Function)
         .map(|symbol| Place {
             address: symbol.svma.wrapping_add(mapped.bias),
+            movable: 0,
             thumb: symbol.thumb,
             function: symbol.name.to_owned(),
             module: Some(mapped.id),
         })
         .collect()
-}
-
-/// Whether a library is one that makes threads itself: glibc, its libpthread of old, musl, bionic.
-fn is_c_library(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    ["libc.so", "libc-", "libpthread", "ld-musl", "libc.musl"]
-        .iter()
-        .any(|start| name.starts_with(start))
 }

@@ -37,6 +37,10 @@ impl Threads {
             return;
         }
         let name = session.thread_name(id).unwrap_or_default();
+        self.add(sink, id, name, existed_before);
+    }
+
+    fn add(&mut self, sink: &mut Sink, id: ThreadId, name: String, existed_before: bool) {
         let time_ns = if existed_before { 0 } else { sink.now_ns() };
         sink.record(ThreadSeen {
             tid: id.tid,
@@ -163,9 +167,16 @@ impl Threads {
             return;
         };
         for entry in &list {
-            self.seen(sink, session, entry.id, existed_before);
-            if let Some(name) = entry.name.as_ref().filter(|_| !session.nameless) {
-                self.rename(sink, entry.id.tid, name.clone());
+            let name = entry.name.clone().filter(|_| !session.nameless);
+            if session.local {
+                self.seen(sink, session, entry.id, existed_before);
+            } else if !self.live.contains_key(&entry.id.tid) {
+                // To be asked for a name, the server would send its whole list again.
+                let name = name.clone().unwrap_or_default();
+                self.add(sink, entry.id, name, existed_before);
+            }
+            if let Some(name) = name {
+                self.rename(sink, entry.id.tid, name);
             }
         }
         self.depart(sink, |tid| list.iter().any(|entry| entry.id.tid == tid));

@@ -3,12 +3,15 @@
 //! A frame holds what a stop would have brought: registers, the whole stack, what the arguments point to. Where
 //! the stack is too long for that, the thread stops after all, and is looked at as at a breakpoint.
 
-use unspool_capture::{Chunk, Dropped, Event, Missed, ProbeKind, Read, ReadRole, Snapshot};
-use unspool_rsp::{Client, Notice, Registers, ThreadId, TraceAction, TraceFrame};
+use unspool_capture::{
+    Chunk, Dropped, Event, Gap, GapKind, Missed, ProbeKind, Read, ReadRole, Severity, Snapshot,
+};
+use unspool_rsp::{Client, Notice, Registers, ThreadId, TraceAction, TraceFrame, TraceMark};
 use unspool_unwind::{MemoryGap, RegisterFile, StackMemory};
 
 use super::Error;
 use super::abi::Abi;
+use super::bytecode::*;
 use super::hits::{self, ATTR};
 use super::probes::{Planted, Purpose};
 use super::recorder::Recorder;
@@ -18,33 +21,30 @@ use super::stack::FIRST;
 const LONGEST_STACK: u16 = 0x4000;
 /// No stack is longer.
 const FARTHEST: u64 = 64 << 20;
+/// What may wait to be sent, of calls: on this machine, and on one that may be small.
+const BUFFER: u32 = 128 << 20;
+const BUFFER_ELSEWHERE: u32 = 4 << 20;
 /// The kernel's names have 15 bytes and a zero.
 const NAME: u8 = 16;
 
 /// What our stub sees at a hit (docs/protocol.md, "Tracepoints"), in the order of their numbers.
-const VARIABLES: [&str; 4] = [
+/// The last three are ours: what is collected at the end of a call.
+const VARIABLES: [&str; 7] = [
     "trace_time",
     "trace_thread",
     "trace_stack_left",
     "trace_stop",
+    "result",
+    "stack_pointer",
+    "flags",
 ];
-const TIME: usize = 0;
-const THREAD: usize = 1;
-const STACK_LEFT: usize = 2;
+pub(super) const TIME: usize = 0;
+pub(super) const THREAD: usize = 1;
+pub(super) const STACK_LEFT: usize = 2;
 const STOP: usize = 3;
-
-// Bytecodes (GDB manual, "Bytecode Descriptions").
-const TRACE: u8 = 0x0c;
-const LESS_UNSIGNED: u8 = 0x15;
-const IF_GOTO: u8 = 0x20;
-const CONST8: u8 = 0x22;
-const CONST16: u8 = 0x23;
-const REG: u8 = 0x26;
-const END: u8 = 0x27;
-const GETV: u8 = 0x2c;
-const SETV: u8 = 0x2d;
-const TRACEV: u8 = 0x2e;
-const TRACENZ: u8 = 0x2f;
+pub(super) const RESULT: usize = 4;
+pub(super) const SP: usize = 5;
+pub(super) const FLAGS: usize = 6;
 
 /// What is collected at a place.
 pub(super) fn actions(abi: &Abi, purpose: Purpose) -> Vec<TraceAction> {
@@ -87,7 +87,7 @@ pub(super) fn actions(abi: &Abi, purpose: Purpose) -> Vec<TraceAction> {
                 END,
             ]));
         }
-        Purpose::Probe { .. } => {}
+        Purpose::Exec | Purpose::Probe { .. } => {}
     }
     actions
 }
@@ -108,16 +108,25 @@ fn stack(sp: u16) -> Vec<u8> {
     code
 }
 
-fn number(index: usize) -> u8 {
+pub(super) fn number(index: usize) -> u8 {
     Client::trace_variable(index) as u8
 }
 
 impl Recorder {
     /// Has the server note hits by itself, if it can. Nothing is planted yet.
     pub(super) fn begin_trace(&mut self) -> Result<(), Error> {
+        // Calls come in bursts that nobody reads as fast as they come.
+        let buffer = match (self.calls.are_wanted(), self.session.local) {
+            (false, _) => None,
+            (true, true) => Some(BUFFER),
+            (true, false) => Some(BUFFER_ELSEWHERE),
+        };
+        let lossless = self.session.lossless;
         self.probes.tracing = self.by_tracepoints
             && self.session.tells_creators
-            && self.session.client.trace(&VARIABLES)?;
+            && self.session.client.trace(&VARIABLES, buffer, lossless)?;
+        let fast = self.session.client.features().has("FastTracepoints");
+        self.probes.fast = self.probes.tracing && self.by_jumps && fast;
         Ok(())
     }
 
@@ -135,6 +144,7 @@ impl Recorder {
                         .heard(&mut self.sink, pid, notice, &mut self.hearing);
                 }
                 Notice::Frame(frame) => self.on_frame(frame),
+                Notice::Mark { tracepoint, mark } => self.on_mark(tracepoint, mark),
                 Notice::Dropped { tracepoint, count } => self.on_dropped(tracepoint, count),
                 Notice::Missed {
                     tracepoint,
@@ -159,7 +169,7 @@ impl Recorder {
     }
 
     fn on_frame(&mut self, frame: TraceFrame) {
-        let Some((_, planted)) = self.probes.traced(frame.tracepoint) else {
+        let Some(planted) = self.probes.traced(frame.tracepoint) else {
             return;
         };
         let value = |index| frame.variable(Client::trace_variable(index));
@@ -167,7 +177,6 @@ impl Recorder {
             return;
         };
         let time_ns = self.hearing.time(frame.age(time));
-        let registers = self.session.abi.traced(&frame.registers);
         let thread = ThreadId {
             pid: self.session.pid,
             tid: tid.cast_unsigned(),
@@ -176,6 +185,12 @@ impl Recorder {
             self.threads
                 .seen(&mut self.sink, &mut self.session, thread, false);
         }
+        if let Purpose::Probe { id, kind } = planted.purpose
+            && kind.is_of_calls()
+        {
+            return self.on_call_frame(thread, id, time_ns, frame);
+        }
+        let registers = self.session.abi.traced(&frame.registers);
         match planted {
             Planted {
                 purpose: Purpose::Name,
@@ -258,10 +273,61 @@ impl Recorder {
     }
 
     fn probe_of(&self, tracepoint: u32) -> Option<u32> {
-        match self.probes.traced(tracepoint)?.1.purpose {
+        match self.probes.traced(tracepoint)?.purpose {
             Purpose::Probe { id, .. } => Some(id),
-            Purpose::Name | Purpose::Linker => None,
+            Purpose::Name | Purpose::Linker | Purpose::Exec => None,
         }
+    }
+
+    fn on_mark(&mut self, tracepoint: u32, mark: TraceMark) {
+        let kind = match mark {
+            TraceMark::Paused => GapKind::Paused,
+            TraceMark::Resumed => GapKind::Resumed,
+            // Some, or whatever else a newer server means.
+            _ => GapKind::Dropped,
+        };
+        if let Some(probe) = self.probe_of(tracepoint) {
+            self.sink.record(Gap {
+                probe,
+                kind: kind.into(),
+                time_ns: self.hearing.last(),
+            });
+        }
+    }
+
+    /// Whether what a tracepoint notes is, rather than that it is hit.
+    fn is_of_interest(&self, tracepoint: u32) -> bool {
+        let planted = self.probes.traced(tracepoint);
+        planted.is_none_or(|planted| !matches!(planted.purpose, Purpose::Exec | Purpose::Linker))
+    }
+
+    /// Says how hits were noted: at a trap the program stops for each.
+    pub(super) fn note_places(&mut self) {
+        let (jumps, traps) = &self.places;
+        let traps: Vec<u32> = traps
+            .iter()
+            .copied()
+            .filter(|number| self.is_of_interest(*number))
+            .collect();
+        let functions = self.probes.functions(&traps);
+        if *jumps == 0 && (traps.is_empty() || !self.probes.fast) {
+            return;
+        }
+        let mut text = format!(
+            "hits were noted without a stop at {jumps} of {} places",
+            jumps + traps.len()
+        );
+        if let [first, others @ ..] = &functions[..] {
+            let more = match others {
+                [] => String::new(),
+                [second] => format!(" and {second}"),
+                more => format!(" and {} other functions", more.len()),
+            };
+            text += &format!(
+                "; the others have traps, which stop a thread at each hit: places in {first}{more}"
+            );
+        }
+        self.sink.note(Severity::Info, text);
     }
 
     fn on_dropped(&mut self, tracepoint: u32, count: u64) {
@@ -287,10 +353,15 @@ pub(super) struct Noted {
 
 impl Noted {
     pub(super) fn new(stack: Option<Chunk>) -> Noted {
+        // As much as a stop brings along.
+        Noted::needing(stack, FIRST / 2)
+    }
+
+    /// At least so many bytes are kept.
+    pub(super) fn needing(stack: Option<Chunk>, needed: usize) -> Noted {
         Noted {
             stack,
-            // As much as a stop brings along.
-            needed: FIRST / 2,
+            needed,
             short: false,
         }
     }

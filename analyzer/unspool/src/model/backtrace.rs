@@ -73,10 +73,16 @@ pub(super) trait Frames {
     fn backtrace(&mut self, record: usize, snapshot: &Snapshot) -> Arc<Backtrace>;
     /// A code address, e.g. of a start routine.
     fn place(&mut self, record: usize, avma: u64) -> Place;
+    /// A data address: the variable it is in as the function, and the offset into that.
+    fn data(&mut self, record: usize, avma: u64) -> Option<Place>;
+    /// The C library is musl, as far as the files tell.
+    fn is_musl(&mut self) -> bool {
+        false
+    }
 }
 
 /// The last component of a path on the target.
-pub(crate) fn base_name(path: &str) -> &str {
+pub fn base_name(path: &str) -> &str {
     path.rsplit('/')
         .find(|part| !part.is_empty())
         .unwrap_or(path)

@@ -25,17 +25,29 @@ use handle::Handles;
 /// Reads all records of a capture.
 pub(super) fn read(capture: &Capture, frames: &mut dyn Frames) -> Model {
     let mut history = History::new(capture, frames);
-    for at in in_time(&capture.records) {
-        history.record(at, &capture.records[at]);
+    for what in in_time(capture) {
+        match what {
+            What::Record(at) => history.record(at, &capture.records[at]),
+            What::Call(event) => history.call(event),
+        }
     }
+    history.counts.skipped(&capture.calls);
     history.finish()
 }
 
-/// The records' indices in the order of their times; what has none stays behind its predecessor.
-fn in_time(records: &[Record]) -> Vec<usize> {
+/// What a history is made of.
+enum What<'a> {
+    /// The record of this index.
+    Record(usize),
+    /// An event of a call that is not among the records: its thread was there then.
+    Call(&'a Event),
+}
+
+/// All of it in the order of times; what has none stays behind its predecessor.
+fn in_time(capture: &Capture) -> Vec<What<'_>> {
     let mut last = 0;
-    let mut order: Vec<(u64, usize)> = Vec::with_capacity(records.len());
-    for (at, record) in records.iter().enumerate() {
+    let mut order: Vec<(u64, usize, What<'_>)> = Vec::with_capacity(capture.records.len());
+    for (at, record) in capture.records.iter().enumerate() {
         let time = match record {
             Record::ThreadSeen(seen) => seen.time_ns,
             Record::ThreadName(named) => named.time_ns,
@@ -47,10 +59,12 @@ fn in_time(records: &[Record]) -> Vec<usize> {
         if time != 0 {
             last = time;
         }
-        order.push((last, at));
+        order.push((last, at, What::Record(at)));
     }
-    order.sort_by_key(|(time, _)| *time);
-    order.into_iter().map(|(_, at)| at).collect()
+    let calls = capture.calls.ends.iter();
+    order.extend(calls.map(|(at, event)| (event.time_ns, *at, What::Call(event))));
+    order.sort_by_key(|(time, at, _)| (*time, *at));
+    order.into_iter().map(|(.., what)| what).collect()
 }
 
 struct History<'a> {
@@ -99,13 +113,14 @@ impl<'a> History<'a> {
             Source::Unspecified => None,
             source => Some(source),
         };
+        let musl = frames.is_musl();
         History {
             capture,
             frames,
             thumb: arch == Some(unspool_image::Arch::Arm),
             pointer: arch.map_or(8, |arch| arch.address_size()),
             pointer_is_handle: arch == Some(unspool_image::Arch::X86_64),
-            musl: false,
+            musl,
             executable: capture.target.executable.clone(),
             threads: Vec::new(),
             traces: Vec::new(),
@@ -130,10 +145,18 @@ impl<'a> History<'a> {
 
     fn record(&mut self, at: usize, record: &'a Record) {
         match record {
-            Record::Header(_) | Record::Target(_) | Record::ModuleUnloaded(_) => {}
+            Record::Header(_)
+            | Record::Target(_)
+            | Record::ModuleUnloaded(_)
+            | Record::Memory(_)
+            | Record::ThreadState(_)
+            | Record::Standstill(_) => {}
+            Record::Gap(gap) => {
+                self.clock(gap.time_ns);
+                self.recording.gaps_are_placed = true;
+            }
             Record::ModuleLoaded(module) => {
                 self.clock(module.time_ns);
-                self.musl |= module.path.contains("musl");
                 // A program that executes another has its modules after its own.
                 if module.executable && !module.path.is_empty() {
                     self.executable.clone_from(&module.path);
@@ -203,7 +226,14 @@ impl<'a> History<'a> {
             }
             Record::Dropped(dropped) => {
                 self.clock(dropped.time_ns);
-                self.recording.dropped = self.recording.dropped.saturating_add(dropped.count);
+                let recording = &mut self.recording;
+                recording.dropped = recording.dropped.saturating_add(dropped.count);
+                let probe = self.probes.get(&dropped.probe);
+                if probe.is_some_and(|probe| probe.kind().is_of_calls()) {
+                    recording.calls_dropped = recording.calls_dropped.saturating_add(dropped.count);
+                } else {
+                    recording.joins_are_missing = true;
+                }
             }
             Record::Missed(missed) => {
                 self.clock(missed.time_ns);
@@ -390,7 +420,18 @@ impl<'a> History<'a> {
                 }
             }
             ProbeKind::Exit | ProbeKind::Start | ProbeKind::Unspecified => {}
+            // What `calls` is about.
+            ProbeKind::Enter | ProbeKind::Leave | ProbeKind::FutexWait | ProbeKind::FutexReturn => {
+            }
         }
+    }
+
+    /// An event that only tells that its thread is there.
+    fn call(&mut self, event: &Event) {
+        self.clock(event.time_ns);
+        self.last_exits.clear();
+        let index = self.thread(event.tid, event.time_ns);
+        self.recognize(index, event);
     }
 
     /// A code address as a pointer gives it: on ARM, bit 0 says Thumb and is no part of it.
@@ -423,6 +464,9 @@ impl<'a> History<'a> {
             recording: self.recording,
             modules: Vec::new(),
             threads: self.threads,
+            sync: Default::default(),
+            look: Default::default(),
+            findings: Vec::new(),
             notes: self.notes,
         }
     }

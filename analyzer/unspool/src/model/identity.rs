@@ -93,7 +93,8 @@ fn key(thread: &Thread, creator: Option<Key>, executable: &str) -> Key {
                 write_place(&mut hash, Some(&frame.place));
             }
         }
-        Creation::Before | Creation::Unseen => {
+        // What is known of another recording is no part of this one.
+        Creation::Before | Creation::Unseen | Creation::Recorded { .. } => {
             hash.write(b"B");
             write_place(&mut hash, thread.function.as_ref());
         }
@@ -102,7 +103,7 @@ fn key(thread: &Thread, creator: Option<Key>, executable: &str) -> Key {
 }
 
 /// `1`, name, svma; or `0` where the place belongs to no file: an absolute address never goes in.
-fn write_place(hash: &mut SipHasher24, place: Option<&Place>) {
+pub(super) fn write_place(hash: &mut SipHasher24, place: Option<&Place>) {
     match place.and_then(|place| Some((place.module_name()?, place.svma?))) {
         Some((module, svma)) => {
             hash.write(&[1]);

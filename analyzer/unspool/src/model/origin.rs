@@ -1,6 +1,7 @@
 //! The thread function of a thread whose creation was not seen, told from its stack.
 
-use super::backtrace::{Backtrace, NamedFrame, Place, base_name};
+use super::backtrace::{Backtrace, NamedFrame, Place};
+use crate::c_library::has_threads;
 
 /// Functions of C libraries in which every created thread begins, outside its thread function.
 const STARTERS: &[&str] = &[
@@ -26,12 +27,17 @@ const ENTRIES: &[&str] = &[
     "libc_start_main_stage2",
 ];
 
-/// The place of the function just inside the C library's thread start code.
+/// The place of the function just inside the C library's thread start code; of a C++ thread whose stripped library has no name for
+/// that, of the function that it was made for.
 pub(super) fn thread_function(stack: &Backtrace) -> Option<Place> {
     let frames: Vec<&NamedFrame> = stack.physical().collect();
-    let complete = stack.truncated.is_none();
-    let inner = inside(&frames, complete)?;
-    let frame = frames.get(inner)?;
+    let inner = inside(&frames, stack.truncated.is_none())?;
+    let mut frame = *frames.get(inner)?;
+    if is_nameless_start(&frame.place) {
+        let mut all = stack.frames.iter();
+        let within = &stack.frames[..all.position(|other| std::ptr::eq(other, frame))?];
+        frame = within[..runtime(within).unwrap_or(within.len())].last()?;
+    }
     let start = frame.place.function_svma()?;
     let back = frame.place.svma? - start;
     Some(Place {
@@ -83,6 +89,13 @@ fn runtime(frames: &[NamedFrame]) -> Option<usize> {
     (first > 0).then_some(first)
 }
 
+/// Where libstdc++ begins its threads, `execute_native_thread_routine`, is not exported.
+fn is_nameless_start(place: &Place) -> bool {
+    let module = place.module.as_deref().unwrap_or_default();
+    let file = module.rsplit('/').next().unwrap_or(module);
+    place.function.is_none() && file.starts_with("libstdc++.so")
+}
+
 /// Index of the innermost physical frame that is not start code, if there is start code.
 fn inside(frames: &[&NamedFrame], complete: bool) -> Option<usize> {
     let mut end = frames.len();
@@ -94,7 +107,7 @@ fn inside(frames: &[&NamedFrame], complete: bool) -> Option<usize> {
 
 fn is_start_code(frames: &[&NamedFrame], index: usize, complete: bool) -> bool {
     let place = &frames[index].place;
-    let in_libc = place.module.as_deref().is_some_and(is_c_library);
+    let in_libc = place.module.as_deref().is_some_and(has_threads);
     match place.function.as_deref() {
         Some(name) if STARTERS.contains(&name) || ENTRIES.contains(&name) => {
             // `start` and the like are common names outside a C library.
@@ -104,11 +117,4 @@ fn is_start_code(frames: &[&NamedFrame], index: usize, complete: bool) -> bool {
         None => complete && in_libc && index + 3 >= frames.len(),
         Some(_) => false,
     }
-}
-
-fn is_c_library(path: &str) -> bool {
-    let name = base_name(path);
-    ["libc.so", "libc-", "libpthread", "ld-musl", "libc.musl"]
-        .iter()
-        .any(|prefix| name.starts_with(prefix))
 }

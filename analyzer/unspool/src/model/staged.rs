@@ -14,6 +14,8 @@ use unspool_unwind::Provenance;
 use super::backtrace::{Backtrace, Frames, NamedFrame, Place};
 use super::{Model, Module};
 
+pub(crate) mod sync;
+
 /// A function is `module!function@file:line`, `module!function` or `?` for code of no module; an
 /// inlined one begins with `~`, an uncertain one with `*`.
 pub(crate) type Function = &'static str;
@@ -38,6 +40,9 @@ pub(crate) struct Stage {
     functions: Vec<Function>,
     seq: u64,
     places: u64,
+    stacks: std::collections::HashMap<(Vec<u64>, Option<&'static str>), Arc<Backtrace>>,
+    /// Variables by address.
+    pub(crate) data: std::collections::BTreeMap<u64, &'static str>,
     /// Why stacks of which innermost function end early.
     pub(crate) truncated: Option<&'static str>,
 }
@@ -52,6 +57,8 @@ impl Stage {
             functions: Vec::new(),
             seq: 0,
             places: 0,
+            stacks: Default::default(),
+            data: Default::default(),
             truncated: None,
         };
         stage.add(Header {
@@ -92,6 +99,7 @@ impl Stage {
                 avma: 0x1000,
                 module: None,
                 kind: kind.into(),
+                ..Default::default()
             });
         }
         stage
@@ -191,6 +199,7 @@ impl Stage {
             avma,
             module: None,
             kind: ProbeKind::Start.into(),
+            ..Default::default()
         });
         let snapshot = Snapshot {
             registers: own.to_le_bytes().to_vec(),
@@ -259,6 +268,94 @@ impl Stage {
         event.reads.extend(reads(&[(place, handle)]));
     }
 
+    /// A function whose calls are recorded, by the probe at its entry.
+    pub(crate) fn instrument(&mut self, id: u32, function: Function, kind: ProbeKind) {
+        let avma = self.address(function);
+        let name = function.split_once('!').map_or(function, |(_, name)| name);
+        self.add(Probe {
+            id,
+            function: name.into(),
+            avma,
+            kind: kind.into(),
+            ..Default::default()
+        });
+    }
+
+    /// A place where calls end that began at the probes `ends`.
+    pub(crate) fn instrument_end(&mut self, id: u32, kind: ProbeKind, ends: &[u32]) {
+        self.add(Probe {
+            id,
+            kind: kind.into(),
+            ends: ends.to_vec(),
+            ..Default::default()
+        });
+    }
+
+    /// A call begins; the event's number is returned.
+    pub(crate) fn enter(
+        &mut self,
+        tid: u64,
+        ns: u64,
+        probe: u32,
+        frame: u64,
+        args: &[u64],
+        stack: &[Function],
+    ) -> u64 {
+        let snapshot = self.snapshot(0, stack);
+        self.event(tid, 0, probe, args.to_vec(), Vec::new(), Some(snapshot));
+        self.call_event(ns, frame)
+    }
+
+    /// A call begins, with the stack of an earlier one.
+    pub(crate) fn enter_as(
+        &mut self,
+        tid: u64,
+        ns: u64,
+        probe: u32,
+        frame: u64,
+        args: &[u64],
+        as_in: u64,
+    ) {
+        self.event(tid, 0, probe, args.to_vec(), Vec::new(), None);
+        self.call_event(ns, frame);
+        if let Some(Record::Event(event)) = self.records.last_mut() {
+            event.same_stack_as = Some(as_in);
+        }
+    }
+
+    /// A call ends.
+    pub(crate) fn leave(&mut self, tid: u64, ns: u64, probe: u32, frame: u64, result: u64) {
+        self.event(tid, 0, probe, vec![result], Vec::new(), None);
+        self.call_event(ns, frame);
+    }
+
+    fn call_event(&mut self, ns: u64, frame: u64) -> u64 {
+        let Some(Record::Event(event)) = self.records.last_mut() else {
+            panic!("no event");
+        };
+        (event.time_ns, event.frame) = (ns, Some(frame));
+        event.seq
+    }
+
+    /// Puts the events in the order of their times, behind all other records.
+    pub(crate) fn in_time(&mut self) {
+        let (mut events, mut records): (Vec<Record>, Vec<Record>) =
+            std::mem::take(&mut self.records)
+                .into_iter()
+                .partition(|record| matches!(record, Record::Event(_)));
+        events.sort_by_key(|record| match record {
+            Record::Event(event) => event.time_ns,
+            _ => 0,
+        });
+        for (record, seq) in events.iter_mut().zip(1..) {
+            if let Record::Event(event) = record {
+                event.seq = seq;
+            }
+        }
+        records.extend(events);
+        self.records = records;
+    }
+
     /// The program and the recording end.
     pub(crate) fn end(&mut self, ms: u64) {
         self.add(ProcessEnded {
@@ -279,7 +376,7 @@ impl Stage {
     }
 
     pub(crate) fn model_of(&mut self, capture: &Capture) -> Model {
-        let mut model = Model::interpret(capture, self);
+        let mut model = Model::interpret(capture, self, None);
         model.modules = self
             .modules
             .iter()
@@ -307,11 +404,11 @@ impl Stage {
             seq,
             time_ns: ms * 1_000_000 + seq,
             tid,
-            cpu: None,
             probe,
             args,
             reads,
             snapshot,
+            ..Default::default()
         });
     }
 
@@ -404,14 +501,33 @@ fn reads(handles: &[(u64, u64)]) -> Vec<Read> {
 impl Frames for Stage {
     fn backtrace(&mut self, _record: usize, snapshot: &Snapshot) -> Arc<Backtrace> {
         let pcs = snapshot.chunks[0].bytes.chunks_exact(8);
-        let pcs = pcs.map(|pc| u64::from_le_bytes(pc.try_into().unwrap()));
-        Arc::new(Backtrace {
-            frames: pcs.map(|pc| self.named(pc)).collect(),
+        let pcs: Vec<u64> = pcs
+            .map(|pc| u64::from_le_bytes(pc.try_into().unwrap()))
+            .collect();
+        // As the symbolizer does: one stack is one value.
+        if let Some(known) = self.stacks.get(&(pcs.clone(), self.truncated)) {
+            return known.clone();
+        }
+        let stack = Arc::new(Backtrace {
+            frames: pcs.iter().map(|pc| self.named(*pc)).collect(),
             truncated: self.truncated.map(str::to_owned),
-        })
+        });
+        self.stacks.insert((pcs, self.truncated), stack.clone());
+        stack
     }
 
     fn place(&mut self, _record: usize, avma: u64) -> Place {
         self.named(avma).place
+    }
+
+    fn data(&mut self, _record: usize, avma: u64) -> Option<Place> {
+        let name = *self.data.get(&avma)?;
+        Some(Place {
+            function: Some(name.into()),
+            module: Some("orders".into()),
+            svma: Some(avma),
+            avma,
+            ..Place::default()
+        })
     }
 }

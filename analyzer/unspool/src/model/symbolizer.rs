@@ -8,17 +8,19 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use unspool_capture::{Capture, ModuleLoaded, Record, RegisterLayout, Snapshot};
-use unspool_image::{Arch, Finder};
+use unspool_image::Arch;
 use unspool_unwind::{
-    Cache, Frame, ModuleMap, Provenance, RegisterFile, SnapshotMemory, Stack, StackEnd,
-    WalkOptions, walk,
+    Frame, ModuleMap, Provenance, RegisterFile, SnapshotMemory, Stack, StackEnd, WalkOptions, walk,
 };
 
 use super::Note;
 use super::backtrace::{Backtrace, Frames, NamedFrame, Place};
+use super::look::{Family, Program};
+use crate::store::Store;
 
 mod epoch;
 mod file;
+mod program;
 
 use epoch::Epoch;
 use file::Files;
@@ -42,6 +44,8 @@ pub struct Symbolizer {
     files: Files,
     arch: Option<Arch>,
     layout: Vec<RegisterLayout>,
+    /// Where in the layout a register is, by its name.
+    numbers: HashMap<String, usize>,
     modules: Vec<Module>,
     loads: Vec<Load>,
     epochs: Vec<Epoch>,
@@ -73,12 +77,13 @@ struct Source {
 }
 
 impl Symbolizer {
-    /// Looks for files where the finder says.
-    pub fn new(finder: Finder) -> Symbolizer {
+    /// With files from a store, or from where a finder says.
+    pub fn new(files: impl Into<Store>) -> Symbolizer {
         Symbolizer {
-            files: Files::new(finder),
+            files: Files::new(files.into()),
             arch: None,
             layout: Vec::new(),
+            numbers: HashMap::new(),
             modules: Vec::new(),
             loads: Vec::new(),
             epochs: Vec::new(),
@@ -95,15 +100,9 @@ impl Symbolizer {
         self
     }
 
-    /// Keeps compiled unwind rules in this cache.
-    pub fn caching(mut self, cache: Option<Cache>) -> Symbolizer {
-        self.files.cache = cache;
-        self
-    }
-
-    /// Keeps what the walks had to learn, in the cache.
-    pub(super) fn keep_tables(&self) {
-        self.files.keep_tables();
+    /// Keeps what the walks and the names had to learn, where the store keeps such things.
+    pub(super) fn keep(&self) {
+        self.files.keep();
     }
 
     /// Takes in what was mapped when; opens nothing yet.
@@ -111,7 +110,12 @@ impl Symbolizer {
         self.files.local = capture.target.local;
         self.arch = Arch::from_gdb_name(&capture.target.arch);
         self.layout = capture.target.registers.clone();
-        if self.arch.is_none() && capture.events().next().is_some() {
+        let numbered = self.layout.iter().enumerate();
+        self.numbers = numbered
+            .map(|(number, layout)| (layout.name.clone(), number))
+            .collect();
+        let events = capture.events().next().is_some() || capture.calls.count() > 0;
+        if self.arch.is_none() && events {
             self.notes.push(Note::error(format!(
                 "Stacks cannot be unwound: the capture is of architecture {:?}, known are x86-64, AArch64 and ARM.",
                 capture.target.arch
@@ -133,7 +137,7 @@ impl Symbolizer {
                 });
             }
         }
-        self.epochs = epoch::divide(&capture.records);
+        self.epochs = epoch::divide(&capture.records, capture.calls.count() > 0);
     }
 
     /// The capture's modules.
@@ -146,6 +150,14 @@ impl Symbolizer {
         let mut notes = std::mem::take(&mut self.notes);
         notes.extend(self.files.notes());
         notes
+    }
+
+    /// Addresses wrap at their size.
+    fn address_mask(&self) -> u64 {
+        match self.arch {
+            Some(Arch::Arm) => u64::from(u32::MAX),
+            _ => u64::MAX,
+        }
     }
 
     fn epoch(&self, record: usize) -> usize {
@@ -163,37 +175,41 @@ impl Symbolizer {
     }
 
     fn unwind(&mut self, arch: Arch, epoch: usize, snapshot: &Snapshot) -> Stack {
-        let mut wanted = BTreeSet::new();
-        let (layout, here) = (&self.layout, &self.epochs[epoch]);
-        let values: HashMap<String, u64> = layout
-            .iter()
-            .filter_map(|layout| Some((layout.name.clone(), snapshot.register(layout)?)))
-            .collect();
-        wanted.extend(values.values().filter_map(|value| here.owner(*value)));
+        for load in self.touched(arch, epoch, snapshot) {
+            self.map(arch, epoch, load);
+        }
         let mut memory = SnapshotMemory::new();
+        for chunk in &snapshot.chunks {
+            memory.insert(chunk.address, chunk.bytes.clone());
+        }
+        let registers = RegisterFile::new(arch, |name| {
+            snapshot.register(&self.layout[*self.numbers.get(name)?])
+        });
+        let empty = ModuleMap::new(arch);
+        let map = self.epochs[epoch].map.as_ref().unwrap_or(&empty);
+        walk(map, &registers, &mut memory, &self.walking)
+    }
+
+    /// The modules that anything in a snapshot points into, and that are not yet in the epoch's map.
+    fn touched(&self, arch: Arch, epoch: usize, snapshot: &Snapshot) -> BTreeSet<usize> {
+        let here = &self.epochs[epoch];
+        if here.is_mapped() {
+            return BTreeSet::new();
+        }
+        let values = self.layout.iter().filter_map(|one| snapshot.register(one));
+        let mut wanted: BTreeSet<usize> = values.filter_map(|value| here.owner(value)).collect();
         let size = arch.address_size();
         for chunk in &snapshot.chunks {
             let skip = (chunk.address.wrapping_neg() % size as u64) as usize;
-            for word in chunk
-                .bytes
-                .get(skip..)
-                .unwrap_or_default()
-                .chunks_exact(size)
-            {
+            let words = chunk.bytes.get(skip..).unwrap_or_default();
+            for word in words.chunks_exact(size) {
                 let mut value = [0; 8];
                 value[..size].copy_from_slice(word);
                 wanted.extend(here.owner(u64::from_le_bytes(value)));
             }
-            memory.insert(chunk.address, chunk.bytes.clone());
         }
-        wanted.extend(here.unplaced.iter().copied());
-        for load in wanted {
-            self.map(arch, epoch, load);
-        }
-        let registers = RegisterFile::new(arch, |name| values.get(name).copied());
-        let empty = ModuleMap::new(arch);
-        let map = self.epochs[epoch].map.as_ref().unwrap_or(&empty);
-        walk(map, &registers, &mut memory, &self.walking)
+        wanted.extend(&here.unplaced);
+        wanted
     }
 
     /// Puts a module into the epoch's map, if its file can be had.
@@ -236,11 +252,7 @@ impl Symbolizer {
         };
         let Load { record, file, path } = &self.loads[load];
         let (file, path) = (*file, path.clone());
-        let mask = if self.arch == Some(Arch::Arm) {
-            u64::from(u32::MAX)
-        } else {
-            u64::MAX
-        };
+        let mask = self.address_mask();
         let svma = avma.wrapping_sub(record.bias) & mask;
         let inside = lookup.wrapping_sub(record.bias) & mask;
         self.files.needed(file);
@@ -296,6 +308,11 @@ impl Symbolizer {
 }
 
 impl Frames for Symbolizer {
+    fn is_musl(&mut self) -> bool {
+        let library = Program::library(self);
+        library.is_ok_and(|library| library.family == Family::Musl)
+    }
+
     fn backtrace(&mut self, record: usize, snapshot: &Snapshot) -> Arc<Backtrace> {
         let epoch = self.epoch(record);
         let Some(arch) = self.arch.filter(|_| epoch < self.epochs.len()) else {
@@ -354,6 +371,25 @@ impl Frames for Symbolizer {
             place.offset = place.svma.unwrap_or(avma);
         }
         place
+    }
+
+    fn data(&mut self, record: usize, avma: u64) -> Option<Place> {
+        let epoch = self.epoch(record);
+        let load = self.owner(epoch, avma)?;
+        let Load { record, file, path } = &self.loads[load];
+        let (file, path) = (*file, path.clone());
+        let mask = self.address_mask();
+        let svma = avma.wrapping_sub(record.bias) & mask;
+        let (name, start) = self.files.variable(file, svma)?;
+        Some(Place {
+            function: Some(name),
+            offset: svma - start,
+            module: Some(path),
+            svma: Some(svma),
+            avma,
+            file: None,
+            line: None,
+        })
     }
 }
 

@@ -54,7 +54,7 @@ impl Thread {
     /// The stack of its creator, starting at the caller of the creation function.
     pub fn creation_stack(&self) -> Option<&Backtrace> {
         match &self.creation {
-            Creation::Seen { stack, .. } => Some(stack),
+            Creation::Seen { stack, .. } | Creation::Recorded { stack, .. } => Some(stack),
             _ => None,
         }
     }
@@ -78,6 +78,13 @@ pub enum Creation {
         stack: Arc<Backtrace>,
         /// Which creation belongs to which thread could only be told by their order.
         inferred: bool,
+    },
+    /// Of a look: a recording of the same process has its creation.
+    Recorded {
+        /// By whom, as people call that thread, which may be gone.
+        by: Arc<str>,
+        /// Where, starting at the caller of the creation function.
+        stack: Arc<Backtrace>,
     },
     /// It ran before the recording began.
     Before,

@@ -32,6 +32,16 @@ pub fn write_text(agreement: &Agreement, image: &Image, out: &mut dyn Write) -> 
              was set to something else, and it says the same as before.",
             comparison.late
         )?;
+        let rest = comparison.instructions - comparison.late;
+        let percent = |count: u64| 100.0 * count as f64 / rest.max(1) as f64;
+        let wrong = comparison.wrong - comparison.late_wrong;
+        writeln!(
+            out,
+            "Without them: agree {:.3} %, unknown {:.3} %, wrong {:.3} %",
+            percent(comparison.agree),
+            percent(rest - comparison.agree - wrong),
+            percent(wrong)
+        )?;
     }
     if !comparison.functions.is_empty() {
         writeln!(
@@ -66,6 +76,7 @@ struct Comparison {
     unknown: u64,
     wrong: u64,
     late: u64,
+    late_wrong: u64,
     functions: Vec<Function>,
 }
 
@@ -104,6 +115,7 @@ impl Comparison {
             unknown: agreement.unknown,
             wrong: agreement.wrong,
             late: agreement.late,
+            late_wrong: agreement.late_wrong,
             functions,
         }
     }

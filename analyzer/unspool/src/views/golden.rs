@@ -4,11 +4,17 @@
 
 use std::path::PathBuf;
 
-use unspool_capture::{Capture, Cut, CutReason, Dropped, Missed, Note, Severity, ThreadSeen};
+use unspool_capture::{
+    Capture, Cut, CutReason, Dropped, End, EndReason, Missed, Note, Severity, ThreadSeen,
+};
 
-use crate::model::Model;
+use crate::model::staged::sync::Acting;
 use crate::model::staged::{Function, PID, Stage};
-use crate::views::{Style, inspect_json, line, report_json, stacks, tree};
+use crate::model::{Listing, Model};
+use crate::views::{
+    Style, contention, dot, findings, functions, inspect_json, line, objects, report_json, source,
+    stacks, timeline, tree,
+};
 
 const START: Function = "orders!start@orders.c:27";
 const MAIN: Function = "orders!main@orders.c:125";
@@ -119,6 +125,99 @@ fn names() -> Model {
     stage.model()
 }
 
+/// A program whose threads wait: a pool for work, writers for a lock that one of them holds long, two
+/// for each other forever.
+fn shop() -> Model {
+    const QUEUE: u64 = 0x6000;
+    const READY: u64 = 0x6040;
+    const LOG: u64 = 0x7000;
+    const STOCK: u64 = 0x8000;
+    const ORDERS: u64 = 0x9000;
+    let mut acting = Acting::new();
+    for (address, name) in [
+        (QUEUE, "queue_lock"),
+        (READY, "queue_ready"),
+        (STOCK, "stock_lock"),
+        (ORDERS, "orders_lock"),
+    ] {
+        acting.stage.data.insert(address, name);
+    }
+    let start = ["orders!start_pool@orders.c:62", MAIN, BEGIN[0], BEGIN[1]];
+    let end = ["libc.so.6!start_thread", "libc.so.6!clone3"];
+    acting.on(PID, &["orders!open_log@log.c:12", MAIN]);
+    acting.call(PID, 500, "pthread_mutex_init", &[LOG, 0]);
+    for (tid, function) in [
+        (11, "orders!worker@orders.c:33"),
+        (12, "orders!worker@orders.c:33"),
+        (21, "orders!writer@log.c:30"),
+        (22, "orders!writer@log.c:30"),
+        (31, "orders!restock@stock.c:8"),
+        (32, "orders!sell@stock.c:40"),
+    ] {
+        acting.stage.spawn(PID, tid, 1, function, &start);
+    }
+    for tid in [11, 12] {
+        acting.on(
+            tid,
+            &[
+                "orders!take@queue.c:20",
+                "orders!worker@orders.c:35",
+                end[0],
+                end[1],
+            ],
+        );
+        for at in 0..5 {
+            let us = 3000 + 18_000 * at + 500 * (tid - 11);
+            acting.lock(tid, us, QUEUE);
+            acting.enter(tid, us + 10, "pthread_cond_wait", &[READY, QUEUE]);
+            acting.leave(tid, us + 12_000, "pthread_cond_wait", 0);
+            acting.unlock(tid, us + 12_003, QUEUE);
+        }
+    }
+    acting.on(
+        21,
+        &[
+            "orders!flush@log.c:44",
+            "orders!writer@log.c:31",
+            end[0],
+            end[1],
+        ],
+    );
+    acting.on(
+        22,
+        &[
+            "orders!line@log.c:52",
+            "orders!writer@log.c:33",
+            end[0],
+            end[1],
+        ],
+    );
+    for at in 0..3 {
+        let us = 4000 + 31_000 * at;
+        acting.lock(21, us, LOG);
+        acting.enter(22, us + 200, "pthread_mutex_lock", &[LOG]);
+        acting.unlock(21, us + 25_000 - 2000 * at, LOG);
+        acting.leave(22, us + 25_020 - 2000 * at, "pthread_mutex_lock", 0);
+        acting.unlock(22, us + 25_600, LOG);
+    }
+    acting.on(31, &["orders!restock@stock.c:10", end[0], end[1]]);
+    acting.on(32, &["orders!sell@stock.c:43", end[0], end[1]]);
+    acting.lock(31, 60_000, STOCK).lock(32, 60_010, ORDERS);
+    acting.on(31, &["orders!restock@stock.c:12", end[0], end[1]]);
+    acting.on(32, &["orders!sell@stock.c:45", end[0], end[1]]);
+    acting.enter(31, 61_000, "pthread_mutex_lock", &[ORDERS]);
+    acting.enter(32, 61_050, "pthread_mutex_lock", &[STOCK]);
+    acting.on(PID, &[MAIN, BEGIN[0]]);
+    acting.enter(PID, 62_000, "pthread_join", &[31 << 12]);
+    acting.stage.in_time();
+    acting.stage.add(End {
+        reason: EndReason::Interrupted.into(),
+        time_ns: 100_000_000,
+        detail: String::new(),
+    });
+    acting.stage.model()
+}
+
 /// A recording that lost events and was cut, of threads that ran before.
 fn broken() -> Model {
     let mut stage = Stage::new();
@@ -177,6 +276,20 @@ fn broken() -> Model {
     stage.model_of(&capture)
 }
 
+/// All that is text.
+const VIEWS: [View; 10] = [
+    tree::write,
+    findings::write,
+    contention::write,
+    contention::write_stacks,
+    objects::write,
+    functions::write,
+    stacks::write,
+    whole_timeline,
+    zoomed_timeline,
+    listed,
+];
+
 type View = fn(&Model, &mut dyn std::io::Write, &Style) -> std::io::Result<()>;
 
 fn text(view: View, model: &Model, width: usize, color: bool) -> String {
@@ -216,6 +329,114 @@ fn trees_look_as_they_should() {
     }
 }
 
+/// All of the timeline, threads of one identity together.
+fn whole_timeline(
+    model: &Model,
+    out: &mut dyn std::io::Write,
+    style: &Style,
+) -> std::io::Result<()> {
+    timeline::write(model, timeline::Zoom::default(), out, style)
+}
+
+/// A part of the timeline, each thread by itself.
+fn zoomed_timeline(
+    model: &Model,
+    out: &mut dyn std::io::Write,
+    style: &Style,
+) -> std::io::Result<()> {
+    let zoom = timeline::Zoom {
+        from_ns: Some(2_000_000),
+        to_ns: Some(20_000_000),
+        each: true,
+    };
+    timeline::write(model, zoom, out, style)
+}
+
+#[test]
+fn timelines_look_as_they_should() {
+    for (name, model) in [("orders", orders()), ("broken", broken())] {
+        for width in [120, 80] {
+            check(
+                &format!("{name}.timeline.{width}.txt"),
+                &text(whole_timeline, &model, width, false),
+            );
+        }
+    }
+}
+
+/// A source file of which little is known, and one that is here.
+fn listed(model: &Model, out: &mut dyn std::io::Write, style: &Style) -> std::io::Result<()> {
+    let listings = Listing::of(model, "orders.c");
+    let lines: Vec<String> = (1..126).map(|n| format!("    line({n});")).collect();
+    for (text, line) in [(None, None), (Some(lines.join("\n")), Some(96))] {
+        for listing in &listings {
+            let excerpt = source::Excerpt {
+                listing,
+                text: text.as_deref(),
+                line,
+                doubt: text.is_none().then_some("The file is not here."),
+            };
+            source::write(model, &excerpt, out, style)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn sources_look_as_they_should() {
+    check("orders.source.80.txt", &text(listed, &orders(), 80, false));
+    check("shop.source.80.txt", &text(listed, &shop(), 80, false));
+}
+
+#[test]
+fn synchronization_looks_as_it_should() {
+    let model = shop();
+    for (name, view) in [
+        ("findings", findings::write as View),
+        ("waits", contention::write),
+        ("contention", contention::write_stacks),
+        ("objects", objects::write),
+        ("functions", functions::write),
+        ("timeline", whole_timeline),
+        ("tree", tree::write),
+    ] {
+        for width in [120, 80] {
+            let text = text(view, &model, width, false);
+            check(&format!("shop.{name}.{width}.txt"), &text);
+        }
+    }
+    for (name, graph) in [
+        ("threads", dot::threads::write as Graph),
+        ("sync", dot::sync::write),
+        ("waits", dot::waits::write),
+    ] {
+        let mut out = Vec::new();
+        graph(&model, &mut out).unwrap();
+        check(
+            &format!("shop.{name}.dot"),
+            &String::from_utf8(out).unwrap(),
+        );
+    }
+}
+
+type Graph = fn(&Model, &mut dyn std::io::Write) -> std::io::Result<()>;
+
+#[test]
+fn graphs_are_as_they_should() {
+    for (name, model) in [
+        ("orders", orders()),
+        ("names", names()),
+        ("broken", broken()),
+    ] {
+        let mut out = Vec::new();
+        dot::threads::write(&model, &mut out).unwrap();
+        check(
+            &format!("{name}.threads.dot"),
+            &String::from_utf8(out).unwrap(),
+        );
+    }
+}
+
 #[test]
 fn stacks_look_as_they_should() {
     check(
@@ -238,8 +459,8 @@ fn json_is_as_documented() {
 
 #[test]
 fn colour_adds_escapes_and_nothing_else() {
-    for model in [orders(), names(), broken()] {
-        for view in [tree::write as View, stacks::write as View] {
+    for model in [orders(), names(), broken(), shop()] {
+        for view in VIEWS {
             let plain = text(view, &model, 100, false);
             let colored = text(view, &model, 100, true);
             assert!(!plain.contains('\u{1b}'));
@@ -270,9 +491,16 @@ fn no_line_is_wider_than_the_page() {
         );
         deep.name(tid, "漢字漢字漢字漢字漢字漢字", 900);
     }
-    for model in [orders(), names(), broken(), deep.model(), Model::default()] {
+    for model in [
+        orders(),
+        names(),
+        broken(),
+        shop(),
+        deep.model(),
+        Model::default(),
+    ] {
         for width in (40..130).chain([0, 1000]) {
-            for view in [tree::write as View, stacks::write as View] {
+            for view in VIEWS {
                 for text in text(view, &model, width, false).lines() {
                     assert!(line::width(text) <= width.max(40), "{width}: {text:?}");
                     assert_eq!(text, text.trim_end());
@@ -300,12 +528,13 @@ fn every_json_field_is_documented() {
     let docs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/report-json.md");
     let docs = std::fs::read_to_string(docs).unwrap();
     let (report, inspection) = docs.split_once("# `unspool inspect").unwrap();
-    for (docs, view) in [
-        (report, report_json::write as View),
-        (inspection, inspect_json::write as View),
+    for (docs, view, model) in [
+        (report, report_json::write as View, broken()),
+        (report, report_json::write, shop()),
+        (inspection, inspect_json::write, broken()),
     ] {
         let json: serde_json::Value =
-            serde_json::from_str(&text(view, &broken(), 100, false)).unwrap();
+            serde_json::from_str(&text(view, &model, 100, false)).unwrap();
         assert_eq!(json["schema_version"], 1);
         let mut found = Vec::new();
         fields(&json, &mut found);

@@ -90,6 +90,11 @@ impl<'a> Page<'a> {
         writeln!(self.out)
     }
 
+    /// Shows what was written so far.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
     /// Writes a line; what does not fit is cut and marked with `…`.
     pub(super) fn line(&mut self, line: &Line) -> io::Result<()> {
         let mut room = self.width;
@@ -179,7 +184,10 @@ pub(super) fn wrap(text: &str, room: usize) -> Vec<String> {
 
 /// Columns that a text takes.
 pub(super) fn width(text: &str) -> usize {
-    text.chars().map(columns).sum()
+    match text.is_ascii() {
+        true => text.len(),
+        false => text.chars().map(columns).sum(),
+    }
 }
 
 /// East Asian wide characters and emoji take two columns.
@@ -194,6 +202,9 @@ fn columns(c: char) -> usize {
 
 /// As much of the beginning as fits.
 pub(super) fn head(text: &str, room: usize) -> &str {
+    if text.is_ascii() {
+        return &text[..text.len().min(room)];
+    }
     let mut used = 0;
     for (at, c) in text.char_indices() {
         used += columns(c);
@@ -226,7 +237,10 @@ pub(super) fn clean(text: &str) -> String {
             c
         }
     };
-    text.chars().map(harmless).collect()
+    match text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        true => text.to_owned(),
+        false => text.chars().map(harmless).collect(),
+    }
 }
 
 #[cfg(test)]

@@ -2,27 +2,13 @@
 //!
 //! Apart so that the tree and the stacks say the same things in the same words.
 
+pub(super) use crate::model::sync::length as duration;
+use crate::model::sync::{ObjectIndex, Spread, Sync};
 use crate::model::{Creation, Ending, Model, Thread, ThreadIndex};
 
 /// A moment, e.g. `0.012 s`.
 pub(super) fn moment(ns: u64) -> String {
     format!("{:.3} s", ns as f64 / 1e9)
-}
-
-/// A length of time in three digits, e.g. `1.33 s`, `52.1 ms`, `840 µs`.
-pub(super) fn duration(ns: u64) -> String {
-    let ns = ns as f64;
-    let (value, unit) = match ns {
-        _ if ns >= 999.5e6 => (ns / 1e9, "s"),
-        _ if ns >= 999.5e3 => (ns / 1e6, "ms"),
-        _ => (ns / 1e3, "µs"),
-    };
-    let digits = match value {
-        _ if value < 9.995 => 2,
-        _ if value < 99.95 => 1,
-        _ => 0,
-    };
-    format!("{value:.digits$} {unit}")
 }
 
 /// `2.1–2.3 ms`, or both with their units.
@@ -192,6 +178,127 @@ pub(super) fn title(model: &Model, thread: &Thread, width: usize) -> String {
             None => "a thread of unknown function".to_owned(),
         },
     }
+}
+
+/// `mutex lock`, `mutex made in new_node (node.c:12)`; what it is comes first, and stays.
+pub(super) fn object(sync: &Sync, index: ObjectIndex, room: usize) -> String {
+    let object = sync.object(index);
+    let noun = object.kind.noun();
+    let name = match sync.name(object) {
+        Some(name) => super::line::clean(&name),
+        None => format!("{:#x}", object.address),
+    };
+    let room = room.saturating_sub(noun.len() + 1).max(12);
+    format!("{noun} {}", super::names::middle(&name, room))
+}
+
+/// The threads of some identities: `main, 3 × worker "billing"`.
+pub(super) fn identities(model: &Model, identities: &[usize], room: usize) -> String {
+    const MOST: usize = 3;
+    let mut parts: Vec<String> = Vec::new();
+    for identity in identities.iter().take(MOST) {
+        parts.push(self::identity(
+            model,
+            *identity,
+            room / identities.len().clamp(1, MOST),
+        ));
+    }
+    let others: usize = identities
+        .iter()
+        .skip(MOST)
+        .filter_map(|identity| model.sync.identities.get(*identity))
+        .map(|(_, _, count)| count)
+        .sum();
+    if others > 0 {
+        parts.push(format!("{others} others"));
+    }
+    parts.join(", ")
+}
+
+/// `3 × worker "billing"`
+pub(super) fn identity(model: &Model, identity: usize, room: usize) -> String {
+    let Some((_, first, count)) = model.sync.identities.get(identity) else {
+        return "unknown threads".to_owned();
+    };
+    let Some(thread) = model.thread(*first) else {
+        return "unknown threads".to_owned();
+    };
+    let number = match count {
+        1 => String::new(),
+        count => format!("{count} × "),
+    };
+    let room = room.saturating_sub(number.len()).max(12);
+    // The one that came first does not stand for all of unknown function.
+    let title = match thread.function.is_none() && *count > 1 {
+        true => "thread of unknown function".to_owned(),
+        false => title(model, thread, room),
+    };
+    let mut text = number + &title;
+    let main = model.main().and_then(|main| model.thread(main));
+    let name = names(&[thread], main.map_or("", |main| &main.name));
+    if !name.is_empty() && *count > 0 && super::line::width(&text) + 1 + name.len() <= room {
+        text = format!("{text} {name}");
+    }
+    text
+}
+
+/// How often, in words: `once`, `12 times`, `12.3 k times`.
+pub(super) fn times(count: u64) -> String {
+    match count {
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        count => often(count).replace('×', "times"),
+    }
+}
+
+/// How often, with a narrow sign: `12 ×`, `12.3 k ×`.
+pub(super) fn often(count: u64) -> String {
+    match count {
+        0..10_000 => format!("{count} ×"),
+        10_000..1_000_000 => format!("{:.1} k ×", count as f64 / 1e3),
+        _ => format!("{:.1} M ×", count as f64 / 1e6),
+    }
+}
+
+/// The histogram of a spread as a line of bars, with its ends: `▁▂█▁ 1 µs … 4 ms`.
+pub(super) fn bars(spread: &Spread) -> String {
+    const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let Some(first) = spread.histogram.iter().position(|count| *count > 0) else {
+        return String::new();
+    };
+    let most = spread.histogram.iter().copied().max().unwrap_or(1).max(1);
+    let bar = |count: &u64| match count {
+        0 => ' ',
+        // By powers, for a few long ones matter among thousands of short ones.
+        count => {
+            let part = (*count as f64).ln_1p() / (most as f64).ln_1p();
+            HEIGHTS[((part * 7.0).round() as usize).min(7)]
+        }
+    };
+    let bars: String = spread.histogram[first..].iter().map(bar).collect();
+    let end = duration(1 << spread.histogram.len().min(63));
+    format!("{} │{bars}│ {end}", duration(1 << first.min(63)))
+}
+
+/// What was found, in short, and where to read it; nothing if nothing was found.
+pub(super) fn findings(model: &Model) -> Option<String> {
+    let first = model.findings.first()?;
+    let mut kinds: Vec<&str> = vec![first.kind.as_str()];
+    for finding in &model.findings {
+        if !kinds.contains(&finding.kind.as_str()) {
+            kinds.push(finding.kind.as_str());
+        }
+    }
+    Some(format!(
+        "{}: {}; `unspool report --view findings` shows {}.",
+        count(model.findings.len(), "finding"),
+        kinds.join(", "),
+        if model.findings.len() == 1 {
+            "it"
+        } else {
+            "them"
+        }
+    ))
 }
 
 #[cfg(test)]

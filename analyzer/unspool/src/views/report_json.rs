@@ -9,6 +9,7 @@ use unspool_capture::Source;
 
 use super::Style;
 use super::json::{self, Frame, FunctionPlace, Target};
+use super::sync_json::{self, CallPath, Concurrency, Function, JsonFinding, SyncObject, Times};
 use crate::model::{Creation, Model, Paused, ProgramEnd, Thread, ThreadIndex};
 
 /// Writes the report as one JSON document.
@@ -29,7 +30,18 @@ pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<(
         threads: model
             .threads
             .iter()
-            .map(|thread| ReportThread::of(model, thread))
+            .enumerate()
+            .map(|(index, thread)| ReportThread::of(model, index, thread))
+            .collect(),
+        sync_recorded: model.sync.recorded,
+        objects: (model.sync.objects.iter())
+            .map(|object| SyncObject::of(&model.sync, object))
+            .collect(),
+        functions: model.sync.functions.iter().map(Function::of).collect(),
+        paths: sync_json::paths(&model.sync),
+        concurrency: model.sync.recorded.then(|| Concurrency::of(&model.sync)),
+        findings: (model.findings.iter())
+            .map(|finding| JsonFinding::of(model, finding))
             .collect(),
         errors,
         notes,
@@ -44,6 +56,12 @@ struct Report<'a> {
     recording: Recording<'a>,
     modules: Vec<Module<'a>>,
     threads: Vec<ReportThread<'a>>,
+    sync_recorded: bool,
+    objects: Vec<SyncObject<'a>>,
+    functions: Vec<Function<'a>>,
+    paths: Vec<CallPath<'a>>,
+    concurrency: Option<Concurrency>,
+    findings: Vec<JsonFinding<'a>>,
     errors: Vec<&'a str>,
     notes: Vec<&'a str>,
 }
@@ -140,10 +158,11 @@ struct ReportThread<'a> {
     end: &'static str,
     detached: bool,
     joiner_tid: Option<u64>,
+    times: Option<Times>,
 }
 
 impl<'a> ReportThread<'a> {
-    fn of(model: &'a Model, thread: &'a Thread) -> ReportThread<'a> {
+    fn of(model: &'a Model, index: usize, thread: &'a Thread) -> ReportThread<'a> {
         let tid = |index: ThreadIndex| model.thread(index).and_then(|thread| thread.tid);
         let stack = thread.creation_stack();
         ReportThread {
@@ -157,7 +176,7 @@ impl<'a> ReportThread<'a> {
             function_place: thread.function.as_ref().map(FunctionPlace::from),
             origin: match thread.creation {
                 Creation::Main => "main",
-                Creation::Seen { .. } => "created",
+                Creation::Seen { .. } | Creation::Recorded { .. } => "created",
                 Creation::Before => "before",
                 Creation::Unseen => "unseen",
             },
@@ -173,6 +192,7 @@ impl<'a> ReportThread<'a> {
             end: thread.ending.as_str(),
             detached: thread.detached,
             joiner_tid: thread.joiner.and_then(tid),
+            times: Times::of(&model.sync, index),
         }
     }
 }

@@ -1,12 +1,12 @@
-//! One look at a program as text: every thread with its stack, equal stacks once.
+//! One look at a program as text: what is wrong, then every thread with its stack, equal ones once.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 
 use super::frames::{self, Sources};
-use super::line::{Ink, Line, Page, width};
-use super::{Style, names, notes, phrase, tree};
-use crate::model::{Backtrace, Creation, Model, Place, Thread};
+use super::line::{Ink, Line, Page, clean, width};
+use super::{Style, names, notes, phrase, tree, waits};
+use crate::model::{Backtrace, Creation, Key, Model, Place, Thread, ThreadIndex};
 
 /// Writes all threads and their stacks as text.
 pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
@@ -27,7 +27,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         model
             .threads
             .iter()
-            .filter_map(|t| t.stack.as_deref())
+            .flat_map(|t| t.stack.as_deref().into_iter().chain(t.creation_stack()))
             .flat_map(|stack| &stack.frames),
         &model.target.executable,
     );
@@ -35,7 +35,10 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         .main()
         .and_then(|main| model.thread(main))
         .map_or("", |main| &main.name);
-    for members in &groups {
+    waits::findings(page, model, &sources)?;
+    // What is wrong is to be read while the rest is written.
+    page.flush()?;
+    for (members, state) in &groups {
         let Some(first) = members.first() else {
             continue;
         };
@@ -44,12 +47,21 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         let prefix = Line::new().with(Ink::Plain, "  ");
         let tids = phrase::tids(members.iter().map(|thread| thread.tid).collect());
         page.paragraph(&prefix, &prefix, Ink::Faint, &tids)?;
+        if let Some(state) = state {
+            page.paragraph(&prefix, &prefix, Ink::Plain, state)?;
+        }
+        let lead = "  ";
         match &first.stack {
-            Some(stack) => frames::write(page, &prefix, "  ", stack, &sources, true)?,
+            Some(stack) => frames::write(page, &prefix, lead, stack, &sources, true)?,
             None => {
                 let lead = prefix.clone().with(Ink::Plain, "  ");
                 page.paragraph(&lead, &lead, Ink::Alarm, "its registers were not read")?;
             }
+        }
+        if let Creation::Recorded { by, stack } = &first.creation {
+            let by = format!("created by {} at", clean(by));
+            page.paragraph(&prefix, &prefix, Ink::Faint, &by)?;
+            frames::write(page, &prefix, lead, stack, &sources, false)?;
         }
     }
     notes::last(page, model)
@@ -82,12 +94,16 @@ fn headline(page: usize, members: &[&Thread], main: &str) -> Line {
     line
 }
 
-/// Threads with equal functions and stacks, in the order of their first; the main thread is alone.
-fn groups(model: &Model) -> Vec<Vec<&Thread>> {
+/// Threads that do the same, and what that is.
+type Group<'a> = (Vec<&'a Thread>, Option<String>);
+
+/// Threads with equal identities, functions, stacks and states, in the order of their first; the main thread is alone.
+fn groups(model: &Model) -> Vec<Group<'_>> {
     type Stack<'a> = Option<(Vec<(u64, bool)>, Option<&'a str>)>;
-    let mut groups: Vec<Vec<&Thread>> = Vec::new();
-    let mut known: HashMap<(bool, Option<&Place>, Stack<'_>), usize> = HashMap::new();
-    for thread in &model.threads {
+    type Id<'a> = (Key, Option<&'a Place>, Stack<'a>, Option<String>);
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut known: HashMap<Id<'_>, usize> = HashMap::new();
+    for (index, thread) in model.threads.iter().enumerate() {
         let stack = thread.stack.as_deref().map(|stack: &Backtrace| {
             let frames = stack
                 .frames
@@ -96,15 +112,12 @@ fn groups(model: &Model) -> Vec<Vec<&Thread>> {
                 .collect();
             (frames, stack.truncated.as_deref())
         });
-        let id = (
-            thread.creation == Creation::Main,
-            thread.function.as_ref(),
-            stack,
-        );
+        let state = waits::state(model, ThreadIndex(index));
+        let id = (thread.key, thread.function.as_ref(), stack, state.clone());
         let group = *known.entry(id).or_insert(groups.len());
         match groups.get_mut(group) {
-            Some(members) => members.push(thread),
-            None => groups.push(vec![thread]),
+            Some((members, _)) => members.push(thread),
+            None => groups.push((vec![thread], state)),
         }
     }
     groups

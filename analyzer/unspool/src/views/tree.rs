@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use super::frames::{self, Sources};
 use super::groups::Forest;
 use super::line::{Ink, Line, Page, clean, width};
-use super::{Style, names, notes, phrase};
+use super::{Style, findings, names, notes, phrase};
 use crate::model::{Creation, Model, ProgramEnd, Thread, base_name};
 
 /// Writes the tree as text.
@@ -23,16 +23,12 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         Ink::Plain,
         &summary(model, &forest),
     )?;
+    if let Some(found) = phrase::findings(model) {
+        page.paragraph(&Line::new(), &Line::new(), Ink::Alarm, &found)?;
+    }
     let tree = Tree {
         model,
-        sources: Sources::of(
-            model
-                .threads
-                .iter()
-                .filter_map(Thread::creation_stack)
-                .flat_map(|stack| &stack.frames),
-            &model.target.executable,
-        ),
+        sources: findings::sources(model),
         main_name: model
             .main()
             .and_then(|main| model.thread(main))

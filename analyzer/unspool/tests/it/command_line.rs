@@ -11,6 +11,7 @@ fn help_names_every_command_and_fits_100_columns() {
         &["--help"][..],
         &["record", "--help"],
         &["report", "--help"],
+        &["export", "--help"],
         &["inspect", "--help"],
         &["demo", "--help"],
         &["table", "--help"],
@@ -28,6 +29,7 @@ fn help_names_every_command_and_fits_100_columns() {
     for command in [
         "record",
         "report",
+        "export",
         "inspect",
         "demo",
         "table",

@@ -5,6 +5,7 @@
 
 mod attach;
 mod bad_input;
+mod calls;
 mod command_line;
 mod damaged;
 mod ending;
@@ -12,5 +13,6 @@ mod failing_output;
 mod launched;
 mod peers;
 mod running;
+mod shown;
 mod stepped;
 mod table;

@@ -151,7 +151,7 @@ fn measure(report: &mut Report, name: &str, files: &[&str]) {
                 let mut read = |avma| memory.read_pointer(avma, 8).ok();
                 for &pc in &pcs {
                     let mut here = at(pc);
-                    let _ = black_box(one.step(modules, &mut here, &mut read));
+                    black_box(one.step(modules, &mut here, &mut read).is_ok());
                     black_box(&here);
                 }
             },
@@ -166,12 +166,13 @@ fn measure(report: &mut Report, name: &str, files: &[&str]) {
                 for &pc in &pcs {
                     let mut registers = UnwindRegsX86_64::new(pc, middle, middle + 1024);
                     let address = FrameAddress::from_return_address(pc).expect("address");
-                    let _ = black_box(process.framehop.unwind_frame(
+                    let hopped = process.framehop.unwind_frame(
                         address,
                         &mut registers,
                         &mut cache,
                         &mut read,
-                    ));
+                    );
+                    black_box(hopped.is_ok());
                     black_box(&registers);
                 }
             },

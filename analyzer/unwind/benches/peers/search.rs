@@ -1,4 +1,4 @@
-//! What the buckets are measured against: the same rows in one sorted array, searched by halves, with rules as
+//! What the blocks are measured against: the same rows in one sorted array, searched by halves, with rules as
 //! plain structures.
 
 use unspool_unwind::{Cfa, ModuleMap, Place, Position};

@@ -1,5 +1,7 @@
 //! Tables that come back from disk, and files that are not believed.
 
+use std::path::Path;
+
 use super::*;
 use crate::rule::Source;
 
@@ -97,7 +99,8 @@ fn another_images_table_is_not_believed() {
     assert!(cache.load(&doctored, &options).is_none());
     // Another image's file under this one's name.
     let other = Image::open(Path::new("/usr/bin/bash")).expect("bash");
-    let place = cache.path(&other, &options).expect("build-id");
+    let name = name(&other, &options).expect("build-id");
+    let place = cache.directory.join(name);
     std::fs::rename(&file, place).expect("rename");
     assert!(cache.load(&other, &options).is_none());
 }

@@ -2,7 +2,7 @@
 
 use super::instruction::Instruction;
 use crate::registers::COUNT;
-use crate::rows::{Builder, Draft, SavedId, entry};
+use crate::rows::{Builder, Change, RestId};
 use crate::rule::{Cfa, Expression, Place};
 
 /// Remembered states; no compiler nests them deeper than a few.
@@ -11,15 +11,12 @@ const DEPTH: usize = 64;
 const REGISTERS: usize = COUNT - 1;
 
 /// The rules that hold at one location.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct State {
     cfa: Cfa,
-    /// Packed places; those without a bit in `stated` have no rule.
-    places: [u64; REGISTERS],
-    stated: u64,
-    signed: bool,
-    /// Of `places`, if they were interned as they are.
-    saved: Option<SavedId>,
+    rest: RestId,
+    /// The return address' column.
+    column: u64,
 }
 
 /// Remembered states. Their room is used again.
@@ -47,29 +44,13 @@ pub(crate) enum Unsound {
 }
 
 impl State {
-    pub(crate) fn new() -> State {
+    /// Without a CFA; the return address has this column.
+    pub(crate) fn new(column: u64, rest: RestId) -> State {
         State {
             cfa: Cfa::Unknown,
-            places: [0; REGISTERS],
-            stated: 0,
-            signed: false,
-            saved: None,
+            rest,
+            column,
         }
-    }
-
-    /// Become as `other` is. Only what is stated is copied: a few registers of many, and this is done for each FDE and
-    /// for each state that is remembered.
-    #[inline]
-    pub(crate) fn become_as(&mut self, other: &State) {
-        let mut left = other.stated;
-        while let number @ 0..REGISTERS = left.trailing_zeros() as usize {
-            self.places[number] = other.places[number];
-            left &= left - 1;
-        }
-        self.cfa = other.cfa;
-        self.stated = other.stated;
-        self.signed = other.signed;
-        self.saved = other.saved;
     }
 
     /// Carry out what does not end a row. `initial` is the state the CIE leaves.
@@ -94,103 +75,69 @@ impl State {
                 _ => return Err(Unsound::NoRegister),
             },
             I::CfaExpression(bytes) => self.cfa = Cfa::Expression(into.expression(bytes)),
-            I::Undefined(register) => self.set(register, Place::Undefined),
-            I::Same(register) => self.set(register, Place::Same),
-            I::Offset(register, offset) => self.set(register, at(offset, Place::AtCfa)),
-            I::ValueOffset(register, offset) => self.set(register, at(offset, Place::CfaPlus)),
+            I::Undefined(register) => self.set(register, Place::Undefined, into),
+            I::Same(register) => self.set(register, Place::Same, into),
+            I::Offset(register, offset) => self.set(register, at(offset, Place::AtCfa), into),
+            I::ValueOffset(register, offset) => {
+                self.set(register, at(offset, Place::CfaPlus), into)
+            }
             I::Register(register, other) => {
                 let place = number(other).map_or(Place::Undefined, Place::Register);
-                self.set(register, place);
+                self.set(register, place, into);
             }
             I::Expression(register, bytes) => {
                 let expression: Expression = into.expression(bytes);
-                self.set(register, Place::AtExpression(expression));
+                self.set(register, Place::AtExpression(expression), into);
             }
             I::ValueExpression(register, bytes) => {
                 let expression = into.expression(bytes);
-                self.set(register, Place::Value(expression));
+                self.set(register, Place::Value(expression), into);
             }
-            I::Restore(register) => self.restore(register, initial),
+            I::Restore(register) => self.restore(register, initial, into),
             I::Remember => {
                 if stack.depth >= DEPTH {
                     return Err(Unsound::TooDeep);
                 }
-                if stack.depth == stack.states.len() {
-                    stack.states.push(State::new());
-                }
-                stack.states[stack.depth].become_as(self);
+                stack.states.truncate(stack.depth);
+                stack.states.push(*self);
                 stack.depth += 1;
             }
             I::RestoreState => {
                 let depth = stack.depth.checked_sub(1);
                 stack.depth = depth.ok_or(Unsound::NothingRemembered)?;
-                self.become_as(&stack.states[stack.depth]);
+                *self = stack.states[stack.depth];
             }
-            I::NegateRaState => self.signed = !self.signed,
+            I::NegateRaState => self.rest = into.step(self.rest, Change::Sign),
         }
         Ok(())
     }
 
     /// The row that holds from `start` to `end`.
     #[inline]
-    pub(crate) fn emit(
-        &mut self,
-        start: u64,
-        end: u64,
-        (ra_column, ra_default): (u64, Place),
-        signal_frame: bool,
-        into: &mut Builder,
-    ) {
-        if start >= end {
-            return;
-        }
-        let ra_bit = 1u64.checked_shl(ra_column as u32).unwrap_or(0);
-        let ra = if self.stated & ra_bit != 0 {
-            Place::unpack(self.places[ra_column as usize])
-        } else {
-            ra_default
-        };
-        let saved = match self.saved {
-            Some(saved) => saved,
-            None => {
-                let mut left = self.stated & !ra_bit;
-                let places = &self.places;
-                let list = std::iter::from_fn(|| {
-                    let number = left.trailing_zeros() as u8;
-                    left &= left.wrapping_sub(1);
-                    let place = places.get(usize::from(number))?;
-                    Some(entry(number, *place))
-                });
-                let saved = into.saved(list);
-                self.saved = Some(saved);
-                saved
-            }
-        };
-        let draft = Draft {
-            cfa: self.cfa,
-            ra,
-            saved: &[],
-            signal_frame,
-            signed: self.signed,
-        };
-        into.push_saved(start, end, &draft, saved);
+    pub(crate) fn emit(&self, start: u64, end: u64, into: &mut Builder) {
+        into.push_rest(start, end, self.cfa, self.rest);
     }
 
-    fn set(&mut self, register: u64, place: Place) {
-        if let Some(number) = number(register) {
-            self.places[usize::from(number)] = place.pack();
-            self.stated |= 1 << number;
-            self.saved = None;
-        }
+    #[inline]
+    fn set(&mut self, register: u64, place: Place, into: &mut Builder) {
+        let change = match number(register) {
+            Some(_) if register == self.column => Change::Ra(place),
+            Some(number) => Change::Saved(number, Some(place)),
+            None => return,
+        };
+        self.rest = into.step(self.rest, change);
     }
 
-    fn restore(&mut self, register: u64, initial: Option<&State>) {
+    fn restore(&mut self, register: u64, initial: Option<&State>, into: &mut Builder) {
         let (Some(number), Some(initial)) = (number(register), initial) else {
             return;
         };
-        self.places[usize::from(number)] = initial.places[usize::from(number)];
-        self.stated = self.stated & !(1 << number) | initial.stated & 1 << number;
-        self.saved = None;
+        let change = if register == self.column {
+            Change::Ra(into.ra(initial.rest))
+        } else {
+            Change::Saved(number, into.place(initial.rest, number))
+        };
+        self.rest = into.step(self.rest, change);
     }
 }
 

@@ -4,7 +4,7 @@
 
 mod memory;
 
-use super::effect::{Effect, Entry, Flow, Instruction, Limit, Table, TableForm, Target};
+use super::effect::{Effect, Entry, Flow, Limit, Made, Table, TableForm, Target};
 
 pub(super) use memory::{Address, block, coprocessor_transfer, data};
 use memory::{block_transfer, element_writeback, extra_load_store, load_store};
@@ -19,12 +19,12 @@ pub(super) const WORD: Entry = Entry {
 };
 
 /// The instruction `w` at `svma`.
-pub(crate) fn decode(w: u32, svma: u64) -> Instruction {
-    let mut instruction = match w >> 28 {
-        0xf => unconditional(w, svma),
-        _ => conditional(w, svma),
+pub(crate) fn decode(made: Made<'_>, w: u32, svma: u64) -> Made<'_> {
+    let instruction = match w >> 28 {
+        0xf => unconditional(made, w, svma),
+        _ => conditional(made, w, svma),
     };
-    instruction.condition = match w >> 28 {
+    instruction.0.condition = match w >> 28 {
         0xf => 14,
         condition => condition as u8,
     };
@@ -45,8 +45,8 @@ fn immediate(w: u32) -> u32 {
 }
 
 /// A write to `mask`; a write to pc is a jump.
-fn writes(mask: u32) -> Instruction {
-    let instruction = Instruction::new(4).clobber(mask & 0x7fff);
+fn writes(made: Made<'_>, mask: u32) -> Made<'_> {
+    let instruction = made.clobber(mask & 0x7fff);
     if mask >> 15 & 1 == 1 {
         instruction.flow(Flow::Indirect(None))
     } else {
@@ -54,87 +54,83 @@ fn writes(mask: u32) -> Instruction {
     }
 }
 
-fn unconditional(w: u32, svma: u64) -> Instruction {
+fn unconditional(made: Made<'_>, w: u32, svma: u64) -> Made<'_> {
     // A5.7
     if w >> 25 & 7 == 0b101 {
         // blx label: 1111 101H imm24
         let offset = (((w & 0x00ff_ffff) << 8) as i32 >> 6) | (w >> 23 & 2) as i32;
-        return Instruction::new(4).flow(Flow::Call(Some(Target {
+        return made.flow(Flow::Call(Some(Target {
             svma: svma.wrapping_add(8).wrapping_add_signed(i64::from(offset)) & 0xffff_ffff,
             thumb: true,
         })));
     }
     // NEON element and structure loads: 1111 0100 .. Rn .. Rm
     if w >> 24 & 0xf == 0b0100 && !bit(w, 20) {
-        return element_writeback(w);
+        return element_writeback(made, w);
     }
     if w >> 25 & 7 == 0b110 {
-        return coprocessor_transfer(w, svma.wrapping_add(8));
+        return coprocessor_transfer(made, w, svma.wrapping_add(8));
     }
-    Instruction::new(4)
+    made
 }
 
-fn conditional(w: u32, svma: u64) -> Instruction {
+fn conditional(made: Made<'_>, w: u32, svma: u64) -> Made<'_> {
     match w >> 25 & 7 {
-        0b000 => data_register(w, svma),
-        0b001 => data_immediate(w, svma),
-        0b010 => load_store(w, svma),
-        0b011 if bit(w, 4) => media(w),
-        0b011 => load_store(w, svma),
-        0b100 => block_transfer(w),
+        0b000 => data_register(made, w, svma),
+        0b001 => data_immediate(made, w, svma),
+        0b010 => load_store(made, w, svma),
+        0b011 if bit(w, 4) => media(made, w),
+        0b011 => load_store(made, w, svma),
+        0b100 => block_transfer(made, w),
         0b101 => {
             let offset = ((w & 0x00ff_ffff) << 8) as i32 >> 6;
             let target = Target {
                 svma: svma.wrapping_add(8).wrapping_add_signed(i64::from(offset)) & 0xffff_ffff,
                 thumb: false,
             };
-            Instruction::new(4).flow(if bit(w, 24) {
+            made.flow(if bit(w, 24) {
                 Flow::Call(Some(target))
             } else {
                 Flow::Jump(target)
             })
         }
-        0b110 => coprocessor_transfer(w, svma.wrapping_add(8)),
-        _ if bit(w, 24) => Instruction::new(4).effect(Effect::SystemCall),
+        0b110 => coprocessor_transfer(made, w, svma.wrapping_add(8)),
+        _ if bit(w, 24) => made.effect(Effect::SystemCall),
         // mrc: 1110 ...1 CRn Rt ...1; Rt = 15 sets the flags
-        _ if bit(w, 4) && bit(w, 20) && field(w, 12) != 15 => writes(1 << field(w, 12)),
-        _ => Instruction::new(4),
+        _ if bit(w, 4) && bit(w, 20) && field(w, 12) != 15 => writes(made, 1 << field(w, 12)),
+        _ => made,
     }
 }
 
-fn data_register(w: u32, svma: u64) -> Instruction {
+fn data_register(made: Made<'_>, w: u32, svma: u64) -> Made<'_> {
     if bit(w, 7) && bit(w, 4) {
         return if w >> 5 & 3 == 0 {
-            multiply_or_exclusive(w)
+            multiply_or_exclusive(made, w)
         } else {
-            extra_load_store(w, svma)
+            extra_load_store(made, w, svma)
         };
     }
     if w >> 23 & 3 == 0b10 && !bit(w, 20) {
-        return miscellaneous(w);
+        return miscellaneous(made, w);
     }
     let (opcode, rn, rd) = (w >> 21 & 0xf, field(w, 16), field(w, 12));
     let rm = field(w, 0);
     let plain = w & 0xff0 == 0;
     match opcode {
         // tst, teq, cmp, cmn
-        0b1000..=0b1011 => Instruction::new(4),
+        0b1000..=0b1011 => made,
         // mov
-        0b1101 if plain => move_register(rd, rm, svma),
+        0b1101 if plain => move_register(made, rd, rm, svma),
         // add pc, pc, rm, lsl #n
-        0b0100 if rd == PC && rn == PC && w & 0x70 == 0 => {
-            Instruction::new(4).flow(Flow::Table(Table {
-                svma: Some(svma + 8),
-                base: PC,
-                form: TableForm::Instructions((w >> 7 & 0x1f) as u8),
-            }))
-        }
+        0b0100 if rd == PC && rn == PC && w & 0x70 == 0 => made.flow(Flow::Table(Table {
+            svma: Some(svma + 8),
+            base: PC,
+            form: TableForm::Instructions((w >> 7 & 0x1f) as u8),
+        })),
         // add pc, rn, rm: a table of distances
-        0b0100 if plain && rd == PC && rn != PC && rm != PC => {
-            sum_to_pc(Instruction::new(4), rn, rm)
-        }
+        0b0100 if plain && rd == PC && rn != PC && rm != PC => sum_to_pc(made, rn, rm),
         0b0100 if w & 0x70 == 0 && rd != PC && rn != PC && rm != PC && !plain => {
-            Instruction::new(4).effect(Effect::AddRegister {
+            made.effect(Effect::AddRegister {
                 to: rd,
                 from: rn,
                 by: rm,
@@ -145,16 +141,16 @@ fn data_register(w: u32, svma: u64) -> Instruction {
         }
         0b0100 | 0b0010 if plain && rd != PC => {
             if opcode == 0b0100 && (rn == PC || rm == PC) {
-                return Instruction::new(4).effect(Effect::Add {
+                return made.effect(Effect::Add {
                     to: rd,
                     from: if rn == PC { rm } else { rn },
                     by: (svma as u32).wrapping_add(8) as i32,
                 });
             }
             if rn == PC || rm == PC {
-                return writes(1 << rd);
+                return writes(made, 1 << rd);
             }
-            Instruction::new(4).effect(Effect::AddRegister {
+            made.effect(Effect::AddRegister {
                 to: rd,
                 from: rn,
                 by: rm,
@@ -163,12 +159,12 @@ fn data_register(w: u32, svma: u64) -> Instruction {
                 signed: true,
             })
         }
-        _ => writes(1 << rd),
+        _ => writes(made, 1 << rd),
     }
 }
 
 /// `pc = from + by`. What pc holds is known to nothing but the jump.
-pub(super) fn sum_to_pc(instruction: Instruction, from: u8, by: u8) -> Instruction {
+pub(super) fn sum_to_pc(made: Made<'_>, from: u8, by: u8) -> Made<'_> {
     let sum = Effect::AddRegister {
         to: PC,
         from,
@@ -177,18 +173,18 @@ pub(super) fn sum_to_pc(instruction: Instruction, from: u8, by: u8) -> Instructi
         shift: 0,
         signed: true,
     };
-    instruction.effect(sum).flow(Flow::Indirect(Some(PC)))
+    made.effect(sum).flow(Flow::Indirect(Some(PC)))
 }
 
-fn move_register(rd: u8, rm: u8, svma: u64) -> Instruction {
+fn move_register(made: Made<'_>, rd: u8, rm: u8, svma: u64) -> Made<'_> {
     match (rd, rm) {
-        (PC, LR) => Instruction::new(4).flow(Flow::Return),
-        (PC, _) => Instruction::new(4).flow(Flow::Indirect(Some(rm))),
-        (_, PC) => Instruction::new(4).effect(Effect::Constant {
+        (PC, LR) => made.flow(Flow::Return),
+        (PC, _) => made.flow(Flow::Indirect(Some(rm))),
+        (_, PC) => made.effect(Effect::Constant {
             to: rd,
             value: (svma + 8) as u32,
         }),
-        _ => Instruction::new(4).effect(Effect::Add {
+        _ => made.effect(Effect::Add {
             to: rd,
             from: rm,
             by: 0,
@@ -197,111 +193,112 @@ fn move_register(rd: u8, rm: u8, svma: u64) -> Instruction {
 }
 
 /// A5.2.12
-fn miscellaneous(w: u32) -> Instruction {
+fn miscellaneous(made: Made<'_>, w: u32) -> Made<'_> {
     let (op, op2) = (w >> 21 & 3, w >> 4 & 7);
     match (op2, op) {
-        (0, 0 | 2) => writes(1 << field(w, 12)), // mrs
+        (0, 0 | 2) => writes(made, 1 << field(w, 12)), // mrs
         (1, 1) | (2, 1) => {
             // bx, bxj
-            Instruction::new(4).flow(if w & 0xf == u32::from(LR) {
+            made.flow(if w & 0xf == u32::from(LR) {
                 Flow::Return
             } else {
                 Flow::Indirect(Some((w & 0xf) as u8))
             })
         }
-        (1, 3) | (5, _) => writes(1 << field(w, 12)), // clz, saturating add
-        (3, 1) => Instruction::new(4).flow(Flow::Call(None)), // blx register
-        (7, 1) => Instruction::new(4),                // bkpt
+        (1, 3) | (5, _) => writes(made, 1 << field(w, 12)), // clz, saturating add
+        (3, 1) => made.flow(Flow::Call(None)),              // blx register
+        (7, 1) => made,                                     // bkpt
         // halfword multiplies: Rd at 16, smlal at 12 and 16
-        _ if bit(w, 7) => writes(1 << field(w, 16) | u32::from(op == 2) << field(w, 12)),
-        _ => Instruction::new(4),
+        _ if bit(w, 7) => writes(made, 1 << field(w, 16) | u32::from(op == 2) << field(w, 12)),
+        _ => made,
     }
 }
 
 /// A5.2.5, A5.2.10
-fn multiply_or_exclusive(w: u32) -> Instruction {
+fn multiply_or_exclusive(made: Made<'_>, w: u32) -> Made<'_> {
     if bit(w, 24) {
         // swp, ldrex, strex: Rd at 12; ldrexd also the one after
         return writes(
+            made,
             (1 << field(w, 12) | u32::from(w >> 20 & 0xf == 0xb) << (field(w, 12) + 1)) & 0x7fff,
         );
     }
     let high = 1 << field(w, 16);
     if bit(w, 23) || w >> 21 & 7 == 0b010 {
-        writes(high | 1 << field(w, 12))
+        writes(made, high | 1 << field(w, 12))
     } else {
-        writes(high)
+        writes(made, high)
     }
 }
 
-fn data_immediate(w: u32, svma: u64) -> Instruction {
+fn data_immediate<'m>(made: Made<'m>, w: u32, svma: u64) -> Made<'m> {
     let (rn, rd) = (field(w, 16), field(w, 12));
     let half = w >> 4 & 0xf000 | w & 0xfff;
     match w >> 20 & 0x1f {
         // movw, movt
         0b10000 => {
-            return Instruction::new(4).effect(Effect::Constant {
+            return made.effect(Effect::Constant {
                 to: rd,
                 value: half,
             });
         }
         0b10100 => {
-            return Instruction::new(4).effect(Effect::High {
+            return made.effect(Effect::High {
                 to: rd,
                 value: half as u16,
             });
         }
         // msr, hints
-        0b10010 | 0b10110 => return Instruction::new(4),
+        0b10010 | 0b10110 => return made,
         _ => {}
     }
     let value = immediate(w);
-    let sum = |value: u32| {
+    let sum = |made: Made<'m>, value: u32| {
         if rd == PC {
-            return writes(1 << rd);
+            return writes(made, 1 << rd);
         }
         if rn == PC {
-            return Instruction::new(4).effect(Effect::Constant {
+            return made.effect(Effect::Constant {
                 to: rd,
                 value: (svma as u32).wrapping_add(8).wrapping_add(value),
             });
         }
-        Instruction::new(4).effect(Effect::Add {
+        made.effect(Effect::Add {
             to: rd,
             from: rn,
             by: value as i32,
         })
     };
     match w >> 21 & 0xf {
-        0b0100 => sum(value),
-        0b0010 => sum(value.wrapping_neg()),
-        0b1010 => Instruction::new(4).limit(Limit::Compare(value)),
-        0b1000..=0b1011 => Instruction::new(4),
-        0b1101 if rd != PC => Instruction::new(4).effect(Effect::Constant { to: rd, value }),
+        0b0100 => sum(made, value),
+        0b0010 => sum(made, value.wrapping_neg()),
+        0b1010 => made.limit(Limit::Compare(value)),
+        0b1000..=0b1011 => made,
+        0b1101 if rd != PC => made.effect(Effect::Constant { to: rd, value }),
         // orr rd, rn, #1: T32
-        0b1100 if value == 1 && rd != PC => Instruction::new(4).effect(Effect::Add {
+        0b1100 if value == 1 && rd != PC => made.effect(Effect::Add {
             to: rd,
             from: rn,
             by: 0,
         }),
-        0b1111 if rd != PC => Instruction::new(4).effect(Effect::Constant {
+        0b1111 if rd != PC => made.effect(Effect::Constant {
             to: rd,
             value: !value,
         }),
-        _ => writes(1 << rd),
+        _ => writes(made, 1 << rd),
     }
 }
 
 /// A5.4
-fn media(w: u32) -> Instruction {
+fn media(made: Made<'_>, w: u32) -> Made<'_> {
     let op = w >> 20 & 0x1f;
     if op == 0x1f && w >> 5 & 7 == 7 {
-        return Instruction::new(4).flow(Flow::Trap);
+        return made.flow(Flow::Trap);
     }
     let rd = match op {
         // signed multiplies and divides, usad8: Rd at 16; smlald also 12
         0x10..=0x18 => 1 << field(w, 16) | u32::from(op == 0x14) << field(w, 12),
         _ => 1 << field(w, 12),
     };
-    writes(rd & 0x7fff)
+    writes(made, rd & 0x7fff)
 }

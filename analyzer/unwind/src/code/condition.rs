@@ -2,8 +2,9 @@
 //! at one of two places until the paths part (`bcc`), and the flags, which a snapshot has, say at which. Apart from
 //! the state, which knows nothing of flags, because only ARM has such code.
 
-use super::effect::{Effect, Flow, Instruction};
+use super::effect::{Flow, Instruction};
 use super::state::leb128;
+use super::text::Text;
 use crate::registers::FLAGS;
 
 /// Where the stack pointer is, relative to the CFA.
@@ -76,16 +77,44 @@ fn holds(bytes: &mut Vec<u8>, condition: u8) -> Option<()> {
     Some(())
 }
 
-/// Whether an instruction leaves the flags as they are, as far as can be told: what moves registers to and from the
-/// stack does.
-pub(super) fn keeps_flags(instruction: &Instruction, sp: u8) -> bool {
-    let effects = instruction.effects();
-    instruction.flow == Flow::Next
-        && instruction.limit.is_none()
-        && !effects.is_empty()
-        && effects.iter().all(|effect| match *effect {
-            Effect::Load { .. } | Effect::Store { .. } => true,
-            Effect::Add { to, from, .. } => to == sp && from == sp,
-            _ => false,
-        })
+/// Whether an instruction that is executed under a condition sets the flags. (In an IT block, 16-bit ones other than comparisons
+/// do not: ARM ARM, A8.3.1.)
+pub(super) fn sets_flags(
+    text: &Text<'_>,
+    svma: u64,
+    thumb: bool,
+    instruction: &Instruction,
+) -> bool {
+    // mrc to r15: what it reads goes to the flags; vmrs is one
+    let transfer = |w: u32| w >> 24 & 0xf == 0b1110 && w & 0x0010_f010 == 0x0010_f010;
+    if matches!(instruction.flow, Flow::Call(_)) {
+        return true;
+    }
+    if !thumb {
+        let w = text.word(svma).unwrap_or(0);
+        let (group, status) = (w >> 26 & 3, w >> 20 & 1 == 1);
+        // A5.2: bits 7 and 4 of registers' instructions mark multiplications, and loads and stores.
+        let other = w >> 25 & 1 == 0 && w >> 7 & 1 == 1 && w >> 4 & 1 == 1;
+        let multiplies = w >> 24 & 0xf == 0 && w >> 4 & 0xf == 0b1001;
+        // msr
+        let moves =
+            w & 0x0fb0_fff0 == 0x0120_f000 || w & 0x0fb0_f000 == 0x0320_f000 && w & 0xf_0000 != 0;
+        return group == 0 && (status && (!other || multiplies) || moves) || transfer(w);
+    }
+    let a = u32::from(text.half(svma).unwrap_or(0));
+    if instruction.len == 2 {
+        // cmp; tst, cmp, cmn; cmp of high registers
+        return a >> 11 == 0b00101
+            || matches!(a >> 6, 0b01_0000_1000 | 0b01_0000_1010 | 0b01_0000_1011)
+            || a >> 8 == 0b0100_0101;
+    }
+    let b = u32::from(text.half(svma + 2).unwrap_or(0));
+    let status = a >> 4 & 1 == 1;
+    // A6.3.1, A6.3.11, A6.3.12: the bit S
+    let computes = a >> 11 == 0b11110 && a >> 9 & 1 == 0 && b >> 15 == 0
+        || a >> 9 == 0b111_0101
+        || a >> 7 == 0b1_1111_0100 && b >> 12 == 0xf && b >> 4 & 0xf == 0;
+    // msr
+    let moves = a & 0xffe0 == 0xf380 && b & 0xd000 == 0x8000;
+    computes && status || moves || transfer(a << 16 | b)
 }

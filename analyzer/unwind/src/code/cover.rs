@@ -63,6 +63,13 @@ impl Cover {
         self.bits.is_empty()
     }
 
+    /// Those of `other`, which was made for the same addresses.
+    pub(super) fn merge(&mut self, other: &Cover) {
+        for (mine, theirs) in self.bits.iter_mut().zip(&other.bits) {
+            *mine |= theirs;
+        }
+    }
+
     pub(super) fn insert_all(&mut self, spans: &[(u64, u64)]) {
         for &(start, end) in spans {
             self.insert(start, end);

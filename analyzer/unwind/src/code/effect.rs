@@ -271,57 +271,64 @@ impl Instruction {
         }
     }
 
-    /// With one more effect. Effects beyond the most are dropped: no decoder produces them.
-    #[must_use]
+    /// Add an effect. Effects beyond the most are dropped: no decoder produces them.
     #[inline]
-    pub fn effect(mut self, effect: Effect) -> Self {
+    pub fn push(&mut self, effect: Effect) {
         debug_assert!(usize::from(self.count) < MOST, "{effect:?} is one too many");
         if let Some(place) = self.effects.get_mut(usize::from(self.count)) {
             *place = effect;
             self.count += 1;
         }
-        self
-    }
-
-    /// With every register of `mask` clobbered.
-    #[must_use]
-    #[inline]
-    pub fn clobber(self, mask: u32) -> Self {
-        if mask == 0 {
-            return self;
-        }
-        self.effect(Effect::Clobber(mask))
-    }
-
-    /// With this flow.
-    #[must_use]
-    #[inline]
-    pub fn flow(mut self, flow: Flow) -> Self {
-        self.flow = flow;
-        self
-    }
-
-    /// With this register addressing memory.
-    #[must_use]
-    #[inline]
-    pub fn base(mut self, register: u8) -> Self {
-        if register < 32 {
-            self.bases |= 1 << register;
-        }
-        self
-    }
-
-    /// With this limit.
-    #[must_use]
-    #[inline]
-    pub fn limit(mut self, limit: Limit) -> Self {
-        self.limit = Some(limit);
-        self
     }
 
     /// In order.
     #[inline]
     pub fn effects(&self) -> &[Effect] {
         &self.effects[..usize::from(self.count)]
+    }
+}
+
+/// An instruction that a decoder is making, in place: what is written byte by byte and then copied as a whole waits for each of
+/// the bytes.
+pub(super) struct Made<'m>(pub(super) &'m mut Instruction);
+
+impl Made<'_> {
+    /// With one more effect.
+    #[inline]
+    pub(super) fn effect(self, effect: Effect) -> Self {
+        self.0.push(effect);
+        self
+    }
+
+    /// With every register of `mask` clobbered.
+    #[inline]
+    pub(super) fn clobber(self, mask: u32) -> Self {
+        if mask != 0 {
+            self.0.push(Effect::Clobber(mask));
+        }
+        self
+    }
+
+    /// With this flow.
+    #[inline]
+    pub(super) fn flow(self, flow: Flow) -> Self {
+        self.0.flow = flow;
+        self
+    }
+
+    /// With this register addressing memory.
+    #[inline]
+    pub(super) fn base(self, register: u8) -> Self {
+        if register < 32 {
+            self.0.bases |= 1 << register;
+        }
+        self
+    }
+
+    /// With this limit.
+    #[inline]
+    pub(super) fn limit(self, limit: Limit) -> Self {
+        self.0.limit = Some(limit);
+        self
     }
 }

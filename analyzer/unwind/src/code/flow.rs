@@ -27,7 +27,7 @@ use super::state::{Context, State};
 use super::text::Text;
 use block::Scratch;
 use fix::Joins;
-use report::Report;
+use report::{Lists, Report};
 
 pub use function::Function;
 pub(super) use function::{Show, Shown};
@@ -40,6 +40,7 @@ pub(super) struct Memory {
     listing: Listing,
     joins: Joins,
     scratch: Scratch,
+    lists: Lists,
 }
 
 impl Memory {
@@ -48,6 +49,7 @@ impl Memory {
             listing: Listing::default(),
             joins: Joins::default(),
             scratch: Scratch::new(machine),
+            lists: Lists::default(),
         }
     }
 }

@@ -251,7 +251,8 @@ impl<'l> Entries<'l> {
                 if whole && self.context.text.is_text(svma) {
                     outside.insert(svma);
                     end = place + u64::from(size);
-                } else if self.bound.is_none() {
+                } else if self.bound.is_none() && svma != self.listing.end {
+                    // Clang lets what cannot happen, for which there is no range check then, lead to the function's end.
                     break;
                 }
                 continue;

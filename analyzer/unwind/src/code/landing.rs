@@ -5,8 +5,9 @@
 //! information, which code analysis does not use. But only its own function has calls at the very places that
 //! a table names, and tables are in the order of functions: so each finds its own.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
+use hashbrown::HashMap;
 use unspool_image::Image;
 
 use super::cover::Cover;

@@ -298,9 +298,22 @@ impl Listing {
         if svma >= self.end || context.text.is_data(svma) || self.is_literal(svma) {
             return None;
         }
-        let rest = bytes.get(at as usize..)?;
-        let mut instruction = super::text::decode(context.machine, rest, svma, self.thumb)?;
-        if svma + u64::from(instruction.len) > self.end {
+        let number = self.lines.len();
+        self.lines.push(Line {
+            at,
+            instruction: Instruction::new(0),
+            reached: false,
+            state: NONE,
+        });
+        let thumb = self.thumb;
+        let line = self.lines.last_mut()?;
+        let instruction = &mut line.instruction;
+        let decoded = bytes.get(at as usize..).and_then(|rest| {
+            super::text::decode_to(context.machine, rest, svma, thumb, instruction)
+        });
+        let next = svma + u64::from(instruction.len);
+        if decoded.is_none() || next > self.end {
+            self.lines.pop();
             return None;
         }
         if let Some(condition) = condition {
@@ -311,11 +324,10 @@ impl Listing {
             instruction.flow = Flow::Call(None);
         }
         if matches!(instruction.flow, Flow::Call(_)) && !context.text.prologues.is_empty() {
-            let next = svma + u64::from(instruction.len);
             instruction.last = super::starts::follows(context.text, next);
         }
-        for effect in instruction.effects() {
-            match *effect {
+        for index in 0..instruction.effects().len() {
+            match self.lines[number].instruction.effects()[index] {
                 Effect::Literal { svma, .. } => self.literal(u64::from(svma & !3)),
                 Effect::Data { svma, size } => {
                     let end = u64::from(svma) + u64::from(size);
@@ -326,18 +338,11 @@ impl Listing {
                 _ => {}
             }
         }
-        let number = self.lines.len();
         let place = (at >> self.shift) as usize;
         if self.index.len() <= place {
             self.index.resize((place + 1).next_power_of_two(), NONE);
         }
         self.index[place] = number as u32;
-        self.lines.push(Line {
-            at,
-            instruction,
-            reached: false,
-            state: NONE,
-        });
         Some(number)
     }
 }

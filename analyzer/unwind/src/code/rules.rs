@@ -4,28 +4,50 @@
 use unspool_image::Arch;
 
 use super::flow::{Show, Shown};
-use super::state::State;
+use super::state::{Essence, State};
 use crate::rows::{Builder, Draft, Rows};
 use crate::rule::{Place, Source};
 
 /// Marks instructions of which nothing is known.
-const NO_RULE: u32 = u32::MAX;
+pub(super) const NO_RULE: u32 = u32::MAX;
 
 pub(super) struct Rules {
     builder: Builder,
     saved: Vec<(u8, Place)>,
+    /// By hash: what rules were made of lately, and their numbers.
+    recent: Vec<(Essence, u32)>,
+    essence: Essence,
 }
+
+/// How many are kept.
+const RECENT: usize = 256;
 
 impl Rules {
     pub(super) fn new(arch: Arch) -> Rules {
         Rules {
             builder: Builder::new(Source::Code, arch),
             saved: Vec::new(),
+            recent: vec![(Essence::NONE, NO_RULE); RECENT],
+            essence: Essence::NONE,
         }
     }
 
     fn number(&mut self, state: &State) -> u32 {
-        let Rules { builder, saved } = self;
+        if state.distil(&mut self.essence).is_none() {
+            return self.make(state);
+        }
+        let place = (self.essence.hash() >> 32) as usize % RECENT;
+        if self.recent[place].0 != self.essence {
+            let number = self.make(state);
+            let recent = &mut self.recent[place];
+            recent.0.copy_from(&self.essence);
+            recent.1 = number;
+        }
+        self.recent[place].1
+    }
+
+    fn make(&mut self, state: &State) -> u32 {
+        let Rules { builder, saved, .. } = self;
         let rule = state.rule(saved, &mut |bytes| builder.expression(bytes));
         let Some((cfa, ra)) = rule else {
             return NO_RULE;
@@ -37,6 +59,11 @@ impl Rules {
             signal_frame: false,
             signed: state.is_signed(),
         })
+    }
+
+    /// The number here of a rule that another numbered.
+    pub(super) fn adopt(&mut self, other: &Rules, number: u32) -> u32 {
+        self.builder.adopt(&other.builder, number)
     }
 
     /// Of what was shown of a function: addresses and the numbers of their rules.
@@ -57,21 +84,22 @@ impl Rules {
 }
 
 impl Show for Rules {
+    fn rules(&mut self) -> Option<&mut Rules> {
+        Some(self)
+    }
+
+    fn merges(&self) -> bool {
+        true
+    }
+
     fn show(
         &mut self,
         svma: u64,
         len: u8,
         state: &mut State,
-        mut last: Option<&mut Shown>,
+        last: Option<&mut Shown>,
     ) -> Option<Shown> {
         let next = svma + u64::from(len);
-        if !state.dirty
-            && let Some(Shown::Run(_, end, _)) = &mut last
-            && *end == svma
-        {
-            *end = next;
-            return None;
-        }
         state.dirty = false;
         let number = self.number(state);
         match last {

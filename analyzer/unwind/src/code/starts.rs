@@ -120,6 +120,9 @@ pub(crate) fn padding(text: &Text<'_>, svma: u64, thumb: bool) -> Option<u64> {
     match text.machine.arch {
         Arch::X86_64 => {
             let bytes = text.bytes(svma);
+            if !matches!(bytes, [] | [0x66 | 0x2e | 0x90 | 0x0f | 0xcc, ..]) {
+                return None;
+            }
             // int3; data16 and cs prefixes before nop, or before nopw
             let prefixes = bytes
                 .iter()
@@ -149,7 +152,7 @@ pub(super) fn follows(text: &Text<'_>, svma: u64) -> bool {
     while let Some(len) = padding(text, at, false).filter(|_| at < svma + 16) {
         at += len;
     }
-    text.prologues.binary_search(&at).is_ok()
+    text.prologues.contains(at)
 }
 
 /// Whether control cannot go on behind an instruction.

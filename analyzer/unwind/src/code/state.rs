@@ -5,6 +5,7 @@
 //! is copied at every branch, so it is one flat piece of memory, of which what is not used is not copied.
 
 mod effects;
+mod essence;
 mod kept;
 mod rule;
 mod slots;
@@ -16,6 +17,7 @@ use slots::Slots;
 use value::Word;
 
 pub(super) use effects::{Context, JumpTable};
+pub(super) use essence::Essence;
 pub(crate) use kept::Kept;
 pub(super) use rule::leb128;
 pub use value::Value;
@@ -52,7 +54,9 @@ impl State {
     pub(crate) fn entry(machine: &'static Machine) -> State {
         let mut registers = [Word::UNKNOWN; REGISTERS];
         for number in 0..machine.registers {
-            registers[usize::from(number)] = Word::entry(number);
+            if machine.follows(number) || number == machine.result {
+                registers[usize::from(number)] = Word::entry(number);
+            }
         }
         registers[usize::from(machine.sp)] = Word::cfa(-machine.entry_depth);
         let mut state = State {
@@ -118,6 +122,12 @@ impl State {
     fn word(&self, number: u8) -> Word {
         let word = self.registers.get(usize::from(number));
         word.copied().unwrap_or(Word::UNKNOWN)
+    }
+
+    /// A register holds what it held when the function was entered.
+    #[inline]
+    pub(super) fn is_as_at_entry(&self, register: u8) -> bool {
+        self.word(register) == Word::entry(register)
     }
 
     fn registers(&self) -> &[Word] {
@@ -303,6 +313,9 @@ impl State {
 
     /// What is known on both paths. Returns whether `self` changed.
     pub(super) fn meet(&mut self, other: &State) -> bool {
+        if self.is_same(other) {
+            return false;
+        }
         let mut changed = false;
         if let (Value::Base(own), Value::Base(theirs)) = (
             self.register(self.machine.sp),
@@ -320,6 +333,18 @@ impl State {
             return self.meet_rebased(&rebased) | changed;
         }
         self.meet_rebased(other)
+    }
+
+    /// Nothing is known on one path only.
+    fn is_same(&self, other: &State) -> bool {
+        // All of them: a number known beforehand is compared faster than half of it.
+        let registers = self.registers.iter().zip(&other.registers);
+        let differ = registers.fold(0, |all, (mine, theirs)| all | mine.bits() ^ theirs.bits());
+        let flags = |state: &State| (state.root, state.forked, state.signed, state.moved);
+        differ == 0
+            && self.after == other.after
+            && flags(self) == flags(other)
+            && self.slots.all() == other.slots.all()
     }
 
     fn meet_rebased(&mut self, other: &State) -> bool {
@@ -392,16 +417,18 @@ impl State {
     #[inline]
     fn put(&mut self, register: u8, word: Word) -> bool {
         let machine = self.machine;
-        let relevant = |word: Word| match word.entry_of() {
-            Some(of) => machine.follows(of),
-            None => word.is_address(),
-        };
         let place = &mut self.registers[usize::from(register)];
-        if *place == word {
+        let before = std::mem::replace(place, word);
+        if before == word {
             return false;
         }
-        self.dirty |= relevant(*place) || relevant(word) || register == machine.ra;
-        *place = word;
+        // While the CFA is known by the stack pointer, it does not matter which other registers know it.
+        let by_sp = register != machine.sp && self.word(machine.sp).is_cfa();
+        let relevant = |word: Word| match word.entry_of() {
+            Some(of) => machine.follows(of),
+            None => word.is_base() || word.is_cfa() && !by_sp,
+        };
+        self.dirty |= relevant(before) || relevant(word) || register == machine.ra;
         true
     }
 

@@ -1,24 +1,27 @@
 //! All functions of one image: those whose starts are known, those they call, parts that are only jumped to, and what
 //! lies between.
 
+mod crew;
+mod dead;
 mod gaps;
 mod likely;
 mod parts;
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use hashbrown::{HashMap, HashSet};
 use unspool_image::{Arch, Image};
 
 use super::cover::Cover;
 use super::effect::Target;
-use super::flow::{Engine, Function, Memory, Show};
+use super::flow::{Engine, Function, Show};
 use super::landing::Landings;
 use super::starts::Calls;
 use super::state::State;
 use super::text::Text;
 use super::{handlers, lazy, pointers, sparing, starts};
+use crew::{Crew, Means};
 
 /// Whether exceptions are caught in more than a few places: C++ rather than C with cancellation points.
 fn catches(image: &Image, text: &Text<'_>) -> bool {
@@ -30,6 +33,9 @@ fn catches(image: &Image, text: &Text<'_>) -> bool {
     let table = image.section(".gcc_except_table");
     table.is_some_and(|table| table.data.len() as u64 * 200 > size)
 }
+
+/// A function in a box: it is moved more often than it is looked at.
+type Found = Box<Function>;
 
 /// The functions of one image.
 pub(super) struct Survey<'i> {
@@ -44,16 +50,19 @@ pub(super) struct Survey<'i> {
     starts: BTreeMap<u64, bool>,
     /// The same, in the text: whether something is one is asked often.
     started: Cover,
-    done: BTreeMap<u64, Function>,
+    done: BTreeMap<u64, Found>,
     /// Code of those and of the fragments; to be made again if `stale`.
     reached: Cover,
     stale: bool,
-    fragments: Vec<Function>,
+    fragments: Vec<Found>,
+    /// What nothing leads to.
+    dead: Vec<Found>,
     /// Functions that were followed before it was known that they are some.
-    followed: HashMap<u64, Function>,
+    followed: HashMap<u64, Found>,
     /// Where nothing was found to be a function.
     barren: HashSet<(u64, u64)>,
-    memory: RefCell<Memory>,
+    /// Addresses that data holds; with the bit that says T32, on ARM. Made when first asked for.
+    stated: Option<Cover>,
 }
 
 impl<'i> Survey<'i> {
@@ -67,7 +76,6 @@ impl<'i> Survey<'i> {
         }
         text.relocations = pointers::relocations(image);
         text.handlers = handlers::handlers(image, &text);
-        let machine = text.machine;
         let reached = Cover::over(&text);
         let starts = starts::known(image, &text, symbols);
         Survey {
@@ -83,15 +91,22 @@ impl<'i> Survey<'i> {
             reached,
             stale: false,
             fragments: Vec::new(),
+            dead: Vec::new(),
             followed: HashMap::new(),
             barren: HashSet::new(),
-            memory: RefCell::new(Memory::new(machine)),
+            stated: None,
         }
     }
 
-    /// Analyse everything, then show every function to `visit`, those to be believed first.
-    pub(super) fn run(mut self, show: &mut dyn Show, visit: &mut dyn FnMut(&Function)) {
-        let mut calls = starts::called(&self.text);
+    /// Analyse everything, by so many threads, then show every function to `visit`, those to be believed first.
+    pub(super) fn run(
+        mut self,
+        threads: usize,
+        show: &mut dyn Show,
+        visit: &mut dyn FnMut(&Function),
+    ) {
+        let crew = &mut Crew::new(self.text.machine, show, threads);
+        let mut calls = starts::called(&self.text, crew.threads());
         for svma in std::mem::take(&mut calls.targets) {
             self.start(svma, false);
         }
@@ -105,7 +120,9 @@ impl<'i> Survey<'i> {
             self.text.silent.add(svma);
         }
         self.text.references = std::mem::take(&mut calls.references);
-        self.text.prologues = std::mem::take(&mut calls.prologues);
+        if !calls.prologues.is_empty() {
+            self.text.prologues = Cover::of(&self.text, calls.prologues.iter());
+        }
         self.calls = calls;
         if self.text.machine.arch != Arch::Arm {
             self.landings = Landings::new(self.image);
@@ -113,19 +130,20 @@ impl<'i> Survey<'i> {
         let known: Vec<u64> = self.starts.keys().copied().collect();
         self.land(&known, true);
         let open = self.starts.keys().copied().collect();
-        self.functions(open, show);
-        self.infer_silent(show);
-        self.infer_sparing(show);
+        self.functions(open, crew);
+        self.infer_silent(crew);
+        self.infer_sparing(crew);
         if self.text.machine.arch == Arch::Arm {
             let likely = starts::likely_called(self.image, &self.text, self.symbols);
-            self.add_likely(likely, show);
+            self.add_likely(likely, crew);
         }
-        self.named_by_data(show);
-        self.infer_silent(show);
-        self.landing_pads(show);
-        self.follow_fragments(show);
-        self.fill_gaps(show);
-        for function in self.done.values().chain(&self.fragments) {
+        self.named_by_data(crew);
+        self.infer_silent(crew);
+        self.landing_pads(crew);
+        self.follow_fragments(crew);
+        self.follow_dead(crew);
+        self.fill_gaps(crew);
+        for function in self.all() {
             visit(function);
         }
     }
@@ -165,9 +183,19 @@ impl<'i> Survey<'i> {
     }
 
     /// Analyse the functions at `open`, and those that they call, until no new one appears.
-    fn functions(&mut self, mut open: VecDeque<u64>, show: &mut dyn Show) {
+    fn functions(&mut self, mut open: VecDeque<u64>, crew: &mut Crew<'_>) {
         let entry = self.image.entry() & !u64::from(self.text.machine.arch == Arch::Arm);
-        while let Some(start) = open.pop_front() {
+        // What was followed before its turn, and how many of those whose turn is next were asked for.
+        let (mut ahead, mut asked) = (HashMap::new(), 0);
+        loop {
+            if asked == 0 {
+                ahead.extend(self.ahead(&open, crew));
+                asked = open.len();
+            }
+            asked = asked.saturating_sub(1);
+            let Some(start) = open.pop_front() else {
+                return;
+            };
             let Some(&thumb) = self.starts.get(&start) else {
                 continue;
             };
@@ -179,11 +207,15 @@ impl<'i> Survey<'i> {
             let known = known.filter(|known| !known.open);
             let function = known
                 .and_then(|mut known| known.fits(end).then_some(known))
-                .unwrap_or_else(|| self.follow(Target { svma: start, thumb }, end, true, show));
+                .or_else(|| ahead.remove(&(start, end)))
+                .unwrap_or_else(|| {
+                    self.follow(Target { svma: start, thumb }, end, true, &mut crew.means())
+                });
             if start == entry
                 && let Some(runs) = starts::runs_program(&self.text, &function)
                 && self.text.silent.add(runs.svma)
             {
+                ahead.retain(|_, other| !other.calls.contains(&runs));
                 open.push_front(start);
                 continue;
             }
@@ -202,10 +234,37 @@ impl<'i> Survey<'i> {
         }
     }
 
-    fn follow(&self, start: Target, end: u64, whole: bool, show: &mut dyn Show) -> Function {
-        let function = self.follow_from(start, end, &self.entry(start), whole, show);
+    /// Follow those of `open` that will have to be followed, by start and end, which may turn out to be another.
+    fn ahead(
+        &self,
+        open: &VecDeque<u64>,
+        crew: &mut Crew<'_>,
+    ) -> impl Iterator<Item = ((u64, u64), Found)> {
+        let mut tasks = Vec::new();
+        if crew.is_worth(open.len()) {
+            let mut seen = Cover::over(&self.text);
+            for &start in open.iter().filter(|start| seen.add(**start)) {
+                let end = self.end_of(start);
+                let fits = |function: &Found| function.would_fit(end);
+                if let Some(&thumb) = self.starts.get(&start)
+                    && !self.done.get(&start).is_some_and(fits)
+                    && !self.followed.get(&start).is_some_and(fits)
+                {
+                    tasks.push((Target { svma: start, thumb }, end));
+                }
+            }
+        }
+        let found = crew.each(self, &tasks, |survey, &(start, end), means| {
+            [survey.follow(start, end, true, means)]
+        });
+        let ends = tasks.into_iter().map(|(start, end)| (start.svma, end));
+        ends.zip(found.into_iter().flatten())
+    }
+
+    fn follow(&self, start: Target, end: u64, whole: bool, means: &mut Means<'_>) -> Found {
+        let function = self.follow_from(start, end, &self.entry(start), whole, means);
         for entry in lazy::entries(self.text.machine, &function) {
-            let other = self.follow_from(start, end, &entry, whole, show);
+            let other = self.follow_from(start, end, &entry, whole, means);
             if lazy::is_one(&other) {
                 return other;
             }
@@ -219,24 +278,19 @@ impl<'i> Survey<'i> {
         end: u64,
         entry: &State,
         whole: bool,
-        show: &mut dyn Show,
-    ) -> Function {
-        let mut memory = self.memory.borrow_mut();
-        Engine::new(&self.text, &mut memory, self.catches).follow(start, end, entry, whole, show)
+        means: &mut Means<'_>,
+    ) -> Found {
+        let engine = &mut Engine::new(&self.text, means.memory, self.catches);
+        Box::new(engine.follow(start, end, entry, whole, means.show))
     }
 
     fn end_of(&self, start: u64) -> u64 {
-        let next = self
-            .starts
-            .range(start + 1..)
-            .next()
-            .map_or(u64::MAX, |next| *next.0);
-        let text = self.text.range(start).map_or(start, |range| range.end);
-        next.min(text)
+        let end = self.text.range(start).map_or(start, |range| range.end);
+        self.started.next(start + 1, end, true)
     }
 
     /// Functions of which no path returns make their callers' code end there: look again at those.
-    fn infer_silent(&mut self, show: &mut dyn Show) {
+    fn infer_silent(&mut self, crew: &mut Crew<'_>) {
         for _ in 0..4 {
             let mut found = Cover::default();
             for function in self.done.values() {
@@ -260,10 +314,12 @@ impl<'i> Survey<'i> {
                 .filter(|function| function.calls.iter().any(|call| found.contains(call.svma)))
                 .map(|function| function.start)
                 .collect();
-            for start in again {
-                let thumb = self.done[&start].thumb;
-                let end = self.end_of(start);
-                let function = self.follow(Target { svma: start, thumb }, end, true, show);
+            let found = crew.each(self, &again, |survey, &start, means| {
+                let thumb = survey.done[&start].thumb;
+                let end = survey.end_of(start);
+                [survey.follow(Target { svma: start, thumb }, end, true, means)]
+            });
+            for function in found.into_iter().flatten() {
                 self.keep(function);
             }
             if self.text.machine.arch == Arch::Arm {
@@ -274,7 +330,7 @@ impl<'i> Survey<'i> {
 
     /// Assembly calls functions that leave registers as they are by a convention of their own: look again at functions of
     /// which the frame is known by such a register.
-    fn infer_sparing(&mut self, show: &mut dyn Show) {
+    fn infer_sparing(&mut self, crew: &mut Crew<'_>) {
         let fragile: Vec<(u64, Vec<Target>)> = self
             .done
             .values()
@@ -289,13 +345,13 @@ impl<'i> Survey<'i> {
             }
             let thumb = self.done[&start].thumb;
             let end = self.end_of(start);
-            let function = self.follow(Target { svma: start, thumb }, end, true, show);
+            let function = self.follow(Target { svma: start, thumb }, end, true, &mut crew.means());
             self.keep(function);
         }
     }
 
     /// New functions, which may make those before shorter. What they were found to be serves where it still holds.
-    fn add(&mut self, found: Vec<Function>, show: &mut dyn Show) {
+    fn add(&mut self, found: Vec<Found>, crew: &mut Crew<'_>) {
         let mut starts: Vec<u64> = found.iter().map(|function| function.start).collect();
         starts.sort_unstable();
         let caught = self.land(&starts, true);
@@ -312,7 +368,7 @@ impl<'i> Survey<'i> {
                 self.followed.insert(start, function);
             }
         }
-        self.functions(open, show);
+        self.functions(open, crew);
         self.followed.clear();
     }
 
@@ -323,13 +379,13 @@ impl<'i> Survey<'i> {
         }
     }
 
-    fn keep(&mut self, function: Function) {
+    fn keep(&mut self, function: Found) {
         self.reached.insert_all(&function.spans);
         let before = self.done.insert(function.start, function);
         self.stale |= before.is_some();
     }
 
-    fn keep_part(&mut self, part: Function) {
+    fn keep_part(&mut self, part: Found) {
         self.reached.insert_all(&part.spans);
         self.fragments.push(part);
     }
@@ -337,10 +393,28 @@ impl<'i> Survey<'i> {
     fn reached(&mut self) -> Cover {
         if std::mem::take(&mut self.stale) {
             self.reached = Cover::over(&self.text);
-            for function in self.done.values().chain(&self.fragments) {
+            let all = self.done.values().chain(&self.fragments).chain(&self.dead);
+            for function in all {
                 self.reached.insert_all(&function.spans);
             }
         }
         self.reached.clone()
+    }
+
+    /// All that was found, those to be believed first.
+    fn all(&self) -> impl Iterator<Item = &Found> {
+        self.done.values().chain(&self.fragments).chain(&self.dead)
+    }
+
+    /// All code that was reached, and what it reads.
+    fn covered(&mut self) -> Cover {
+        let mut covered = self.reached();
+        for function in self.all() {
+            for &literal in &function.literals {
+                covered.insert(literal, literal + 4);
+            }
+            covered.insert_all(&function.tables);
+        }
+        covered
     }
 }

@@ -4,7 +4,7 @@
 mod wide;
 
 use super::a32::block;
-use super::effect::{Effect, Flow, Instruction, Limit, Target};
+use super::effect::{Effect, Flow, Limit, Made, Target};
 
 pub(super) use wide::decode_wide;
 
@@ -18,32 +18,31 @@ pub(crate) fn is_wide(first: u16) -> bool {
 }
 
 /// The 16-bit instruction `h` at `svma`.
-pub(crate) fn decode_narrow(h: u16, svma: u64) -> Instruction {
+pub(crate) fn decode_narrow(made: Made<'_>, h: u16, svma: u64) -> Made<'_> {
     let h = u32::from(h);
     let low = |at: u32| (h >> at & 7) as u8;
-    let new = || Instruction::new(2);
     let pc = (svma as u32).wrapping_add(4);
     match h >> 11 {
         // lsl (0: mov), lsr, asr
-        0b00000 if h >> 6 & 0x1f == 0 => new().effect(Effect::Add {
+        0b00000 if h >> 6 & 0x1f == 0 => made.effect(Effect::Add {
             to: low(0),
             from: low(3),
             by: 0,
         }),
-        0b00000..=0b00010 => new().clobber(1 << low(0)),
+        0b00000..=0b00010 => made.clobber(1 << low(0)),
         // add, sub: register or 3-bit immediate
         0b00011 => {
             let by = low(6);
             let subtract = h >> 9 & 1 == 1;
             if h >> 10 & 1 == 1 {
                 let by = i32::from(by);
-                new().effect(Effect::Add {
+                made.effect(Effect::Add {
                     to: low(0),
                     from: low(3),
                     by: if subtract { -by } else { by },
                 })
             } else {
-                new().effect(Effect::AddRegister {
+                made.effect(Effect::AddRegister {
                     to: low(0),
                     from: low(3),
                     by,
@@ -53,82 +52,82 @@ pub(crate) fn decode_narrow(h: u16, svma: u64) -> Instruction {
                 })
             }
         }
-        0b00100 => new().effect(Effect::Constant {
+        0b00100 => made.effect(Effect::Constant {
             to: low(8),
             value: h & 0xff,
         }),
-        0b00101 => new().limit(Limit::Compare(h & 0xff)),
+        0b00101 => made.limit(Limit::Compare(h & 0xff)),
         0b00110 | 0b00111 => {
             let by = (h & 0xff) as i32;
-            new().effect(Effect::Add {
+            made.effect(Effect::Add {
                 to: low(8),
                 from: low(8),
                 by: if h >> 11 & 1 == 1 { -by } else { by },
             })
         }
         0b01000 if h >> 10 & 1 == 0 => match h >> 6 & 0xf {
-            0b1000 | 0b1010 | 0b1011 => new(), // tst, cmp, cmn
-            _ => new().clobber(1 << low(0)),
+            0b1000 | 0b1010 | 0b1011 => made, // tst, cmp, cmn
+            _ => made.clobber(1 << low(0)),
         },
-        0b01000 => special(h, svma),
-        0b01001 => new().effect(Effect::Literal {
+        0b01000 => special(made, h, svma),
+        0b01001 => made.effect(Effect::Literal {
             to: low(8),
             svma: (pc & !3).wrapping_add((h & 0xff) << 2),
         }),
         // str, strh, strb, ldrsb, ldr, ldrh, ldrb, ldrsh by register
         0b01010 | 0b01011 => match h >> 9 & 7 {
-            0..=2 => new(),
-            _ => new().clobber(1 << low(0)),
+            0..=2 => made,
+            _ => made.clobber(1 << low(0)),
         },
-        0b01100 => new().effect(Effect::Store {
+        0b01100 => made.effect(Effect::Store {
             base: low(3),
             offset: (h >> 6 & 0x1f) as i32 * 4,
             mask: 1 << low(0),
         }),
-        0b01101 => new().effect(Effect::Load {
+        0b01101 => made.effect(Effect::Load {
             base: low(3),
             offset: (h >> 6 & 0x1f) as i32 * 4,
             mask: 1 << low(0),
         }),
-        0b01110 | 0b10000 => new(),
-        0b01111 | 0b10001 => new().clobber(1 << low(0)),
-        0b10010 => new().effect(Effect::Store {
+        0b01110 | 0b10000 => made,
+        0b01111 | 0b10001 => made.clobber(1 << low(0)),
+        0b10010 => made.effect(Effect::Store {
             base: SP,
             offset: (h & 0xff) as i32 * 4,
             mask: 1 << low(8),
         }),
-        0b10011 => new().effect(Effect::Load {
+        0b10011 => made.effect(Effect::Load {
             base: SP,
             offset: (h & 0xff) as i32 * 4,
             mask: 1 << low(8),
         }),
         // adr; add rd, sp
-        0b10100 => new().effect(Effect::Constant {
+        0b10100 => made.effect(Effect::Constant {
             to: low(8),
             value: (pc & !3).wrapping_add((h & 0xff) << 2),
         }),
-        0b10101 => new().effect(Effect::Add {
+        0b10101 => made.effect(Effect::Add {
             to: low(8),
             from: SP,
             by: (h & 0xff) as i32 * 4,
         }),
-        0b10110 | 0b10111 => miscellaneous(h, svma),
-        0b11000 => block(2, low(8), h & 0xff, (false, true), true, false),
-        0b11001 => block(2, low(8), h & 0xff, (false, true), true, true),
+        0b10110 | 0b10111 => miscellaneous(made, h, svma),
+        0b11000 => block(made, low(8), h & 0xff, (false, true), true, false),
+        0b11001 => block(made, low(8), h & 0xff, (false, true), true, true),
         0b11010 | 0b11011 => match h >> 8 & 0xf {
-            14 => new().flow(Flow::Trap),
-            15 => new().effect(Effect::SystemCall),
+            14 => made.flow(Flow::Trap),
+            15 => made.effect(Effect::SystemCall),
             condition => {
-                let mut instruction = new().flow(Flow::Jump(Target {
+                let instruction = made.flow(Flow::Jump(Target {
                     svma: target(svma, i64::from((h << 24) as i32 >> 23)),
                     thumb: true,
                 }));
-                instruction.condition = condition as u8;
+                instruction.0.condition = condition as u8;
                 instruction
             }
         },
         // 11100: b
-        _ => new().flow(Flow::Jump(Target {
+        _ => made.flow(Flow::Jump(Target {
             svma: target(svma, i64::from((h << 21) as i32 >> 20)),
             thumb: true,
         })),
@@ -140,12 +139,11 @@ fn target(svma: u64, offset: i64) -> u64 {
 }
 
 /// A6.2.3: 010001xx, high registers and bx
-fn special(h: u32, svma: u64) -> Instruction {
+fn special(made: Made<'_>, h: u32, svma: u64) -> Made<'_> {
     let rd = (h & 7 | h >> 4 & 8) as u8;
     let rm = (h >> 3 & 0xf) as u8;
-    let new = || Instruction::new(2);
     match h >> 8 & 3 {
-        0b00 if rd == PC && rm != PC => new()
+        0b00 if rd == PC && rm != PC => made
             .effect(Effect::Constant {
                 to: PC,
                 value: (svma as u32).wrapping_add(4),
@@ -159,13 +157,13 @@ fn special(h: u32, svma: u64) -> Instruction {
                 signed: true,
             })
             .flow(Flow::Indirect(Some(PC))),
-        0b00 if rd == PC => new().flow(Flow::Indirect(None)),
-        0b00 if rm == PC => new().effect(Effect::Add {
+        0b00 if rd == PC => made.flow(Flow::Indirect(None)),
+        0b00 if rm == PC => made.effect(Effect::Add {
             to: rd,
             from: rd,
             by: (svma as u32).wrapping_add(4) as i32,
         }),
-        0b00 => new().effect(Effect::AddRegister {
+        0b00 => made.effect(Effect::AddRegister {
             to: rd,
             from: rd,
             by: rm,
@@ -173,22 +171,22 @@ fn special(h: u32, svma: u64) -> Instruction {
             shift: 0,
             signed: true,
         }),
-        0b01 => new(),
+        0b01 => made,
         0b10 => match (rd, rm) {
-            (PC, LR) => new().flow(Flow::Return),
-            (PC, _) => new().flow(Flow::Indirect(Some(rm))),
-            (_, PC) => new().effect(Effect::Constant {
+            (PC, LR) => made.flow(Flow::Return),
+            (PC, _) => made.flow(Flow::Indirect(Some(rm))),
+            (_, PC) => made.effect(Effect::Constant {
                 to: rd,
                 value: (svma as u32).wrapping_add(4),
             }),
-            _ => new().effect(Effect::Add {
+            _ => made.effect(Effect::Add {
                 to: rd,
                 from: rm,
                 by: 0,
             }),
         },
-        _ if h >> 7 & 1 == 1 => new().flow(Flow::Call(None)),
-        _ => new().flow(if rm == LR {
+        _ if h >> 7 & 1 == 1 => made.flow(Flow::Call(None)),
+        _ => made.flow(if rm == LR {
             Flow::Return
         } else {
             Flow::Indirect(Some(rm))
@@ -197,12 +195,11 @@ fn special(h: u32, svma: u64) -> Instruction {
 }
 
 /// A6.2.5: 1011xxxx
-fn miscellaneous(h: u32, svma: u64) -> Instruction {
-    let new = || Instruction::new(2);
+fn miscellaneous(made: Made<'_>, h: u32, svma: u64) -> Made<'_> {
     match h >> 8 & 0xf {
         0b0000 => {
             let by = (h & 0x7f) as i32 * 4;
-            new().effect(Effect::Add {
+            made.effect(Effect::Add {
                 to: SP,
                 from: SP,
                 by: if h >> 7 & 1 == 1 { -by } else { by },
@@ -211,7 +208,7 @@ fn miscellaneous(h: u32, svma: u64) -> Instruction {
         // cbz, cbnz
         0b0001 | 0b0011 | 0b1001 | 0b1011 => {
             let offset = (h >> 3 & 0x1f) << 1 | (h >> 9 & 1) << 6;
-            new().flow(Flow::IfZero {
+            made.flow(Flow::IfZero {
                 target: Target {
                     svma: target(svma, i64::from(offset)),
                     thumb: true,
@@ -219,21 +216,21 @@ fn miscellaneous(h: u32, svma: u64) -> Instruction {
                 nonzero: h >> 11 & 1 == 1,
             })
         }
-        0b0010 | 0b1010 => new().clobber(1 << (h & 7)),
+        0b0010 | 0b1010 => made.clobber(1 << (h & 7)),
         0b0100 | 0b0101 => {
             let mask = h & 0xff | (h >> 8 & 1) << 14;
-            block(2, SP, mask, (true, false), true, false)
+            block(made, SP, mask, (true, false), true, false)
         }
         0b1100 | 0b1101 => {
             let mask = h & 0xff | (h >> 8 & 1) << 15;
-            block(2, SP, mask, (false, true), true, true)
+            block(made, SP, mask, (false, true), true, true)
         }
         // it, hints
         0b1111 if h & 0xf != 0 => {
-            let mut instruction = new();
-            instruction.it = (h & 0xff) as u8;
+            let instruction = made;
+            instruction.0.it = (h & 0xff) as u8;
             instruction
         }
-        _ => new(),
+        _ => made,
     }
 }

@@ -1,7 +1,8 @@
 //! Functions as compilers make them, byte by byte, and bytes that are no function at all.
 
-use unspool_image::Arch;
+use unspool_image::{Arch, Image};
 
+use super::analyze_by;
 use super::effect::Target;
 use super::flow::{Engine, Function, Memory, Show, Shown};
 use super::machine::machine;
@@ -11,10 +12,31 @@ use crate::rule::{Cfa, Expression, Place};
 
 mod assembly;
 
+/// This test's own program: symbols, exceptions, thousands of functions.
+#[test]
+fn the_number_of_threads_does_not_matter() {
+    let program = std::env::current_exe().expect("this program");
+    let image = Image::open(&program).expect("an ELF file");
+    for symbols in [true, false] {
+        let alone = analyze_by(&image, symbols, 1);
+        assert!(alone.starts.len() > 1000);
+        for threads in [2, 5] {
+            let found = analyze_by(&image, symbols, threads);
+            assert!(found.starts == alone.starts, "{threads} threads");
+            assert!(found.rows.iter().eq(alone.rows.iter()), "{threads} threads");
+            assert_eq!(found.rows.bytes(), alone.rows.bytes());
+        }
+    }
+}
+
 /// Keeps every state.
 struct States;
 
 impl Show for States {
+    fn merges(&self) -> bool {
+        false
+    }
+
     fn show(
         &mut self,
         svma: u64,
@@ -123,6 +145,70 @@ fn conditional_returns() {
 }
 
 /// A frame too large for an immediate: `ldr ip, =-70000; add sp, ip`.
+/// lua's `luaD_growstack` by clang: an epilogue in two IT blocks, and a branch behind it.
+#[test]
+fn it_blocks_of_one_condition() {
+    // b510 push {r4, lr}; 428a cmp r2, r1; bfbc itt lt; 4620 movlt r0, r4; b001 addlt sp, #4; bfb8 it lt; bd10 poplt;
+    // b001 add sp, #4; bd10 pop {r4, pc}. The frame has another word: b081 sub sp, #4.
+    let function = t16(&[
+        0xb510, 0xb081, 0x428a, 0xbfbc, 0x4620, 0xb001, 0xbfb8, 0xbd10, 0xb001, 0xbd10,
+    ]);
+    let same = Some((0, Place::Same));
+    let saved = |offset| Some((offset, Place::AtCfa(-4)));
+    assert_eq!(
+        rows(&function),
+        [
+            same,
+            saved(8),
+            saved(12),
+            saved(12),
+            saved(12),
+            saved(12),
+            None,
+            None,
+            saved(12),
+            saved(8)
+        ]
+    );
+    // A comparison in between: what follows may be executed or not, whatever was before. 2900 cmplt r1, #0
+    let function = t16(&[
+        0xb510, 0xb081, 0x428a, 0xbfbc, 0xb001, 0x2900, 0xbfb8, 0xbd10, 0xb001, 0xbd10,
+    ]);
+    assert_eq!(rows(&function)[6..], [None; 4]);
+}
+
+/// A jump that nothing leads to has what is known where it leads.
+#[test]
+fn dead_code_between_parts() {
+    // e92d4010 push {r4, lr}; e3500000 cmp r0, #0; 1a000001 bne 20; e7f000f0 udf; ea000000 b 24; e8bd8010 pop {r4, pc}
+    let function = a32(&[
+        0xe92d_4010,
+        0xe350_0000,
+        0x1a00_0001,
+        0xe7f0_00f0,
+        0xea00_0000,
+        0xe8bd_8010,
+        0xe8bd_8010,
+    ]);
+    // Nothing else leads there.
+    assert!(function.dead.is_empty());
+    // eaffffff b 20
+    let function = a32(&[
+        0xe92d_4010,
+        0xe350_0000,
+        0x1a00_0001,
+        0xe7f0_00f0,
+        0xeaff_ffff,
+        0xe8bd_8010,
+    ]);
+    let dead: Vec<u64> = function
+        .dead
+        .iter()
+        .map(|(target, _)| target.svma)
+        .collect();
+    assert_eq!(dead, [16]);
+}
+
 #[test]
 fn frames_by_register() {
     // b500 push {lr}; f8df c00c ldr.w ip, [pc, #12]; 44e5 add sp, ip; f7ff fffe bl .; e7fe b .; bf00 nop; literal

@@ -1,13 +1,13 @@
 //! The code of an image as the engine reads it: bytes by address, instructions, what is known to be data
 //! or not to return. Apart so that reading costs no more than an index into a slice.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
+use hashbrown::HashMap;
 use unspool_image::{CodeKind, Image, Symbols};
 
 use super::cover::Cover;
-use super::effect::{Instruction, Target};
+use super::effect::{Instruction, Made, Target};
 use super::handlers::Handler;
 use super::machine::Machine;
 use super::{a32, a64, t32, x86};
@@ -19,6 +19,8 @@ pub(crate) struct Text<'i> {
     pieces: Vec<(u64, &'i [u8])>,
     /// Executable ranges, sorted.
     ranges: Vec<Range<u64>>,
+    /// The file's headers, where they are mapped: where they end.
+    headers: u64,
     /// Where mapping symbols may tell data from code.
     symbols: Option<&'i Symbols>,
     /// Functions that do not return.
@@ -27,8 +29,8 @@ pub(crate) struct Text<'i> {
     pub(crate) sparing: HashMap<u64, u32>,
     /// Addresses of data that code names; sorted.
     pub(crate) references: Vec<u64>,
-    /// Prologues that control comes to neither from the instruction before nor by a jump to them; sorted.
-    pub(crate) prologues: Vec<u64>,
+    /// Prologues that control comes to neither from the instruction before nor by a jump to them.
+    pub(super) prologues: Cover,
     /// Where data is relocated, and what it then holds; sorted.
     pub(crate) relocations: Vec<(u64, u64)>,
     /// Where exceptions are caught; sorted.
@@ -45,10 +47,12 @@ impl<'i> Text<'i> {
                 Some((segment.svma, image.bytes_at(segment.svma, len)?))
             })
             .collect();
+        let pieces: Vec<(u64, &[u8])> = pieces;
         let symbols = symbols.then(|| image.symbols());
         let ranges = image.text_ranges();
         Text {
             machine,
+            headers: headers(&pieces),
             pieces,
             symbols: symbols.filter(|symbols| symbols.code_map().next().is_some()),
             silent: Cover::new(first(&ranges), last(&ranges)),
@@ -56,7 +60,7 @@ impl<'i> Text<'i> {
             sparing: HashMap::new(),
             relocations: Vec::new(),
             references: Vec::new(),
-            prologues: Vec::new(),
+            prologues: Cover::default(),
             handlers: Vec::new(),
         }
     }
@@ -66,6 +70,7 @@ impl<'i> Text<'i> {
     pub(crate) fn of_bytes(machine: &'static Machine, bytes: &'i [u8]) -> Text<'i> {
         Text {
             machine,
+            headers: 0,
             pieces: vec![(0, bytes)],
             ranges: std::iter::once(0..bytes.len() as u64).collect(),
             symbols: None,
@@ -73,7 +78,7 @@ impl<'i> Text<'i> {
             sparing: HashMap::new(),
             relocations: Vec::new(),
             references: Vec::new(),
-            prologues: Vec::new(),
+            prologues: Cover::default(),
             handlers: Vec::new(),
         }
     }
@@ -136,6 +141,11 @@ impl<'i> Text<'i> {
         !self.bytes(svma).is_empty()
     }
 
+    /// Whether a table may be at `svma`. Small numbers are addresses of the file's headers.
+    pub(crate) fn may_be_table(&self, svma: u64) -> bool {
+        svma >= self.headers && self.is_mapped(svma)
+    }
+
     /// Where the object at `svma` ends at the latest: where code names another.
     pub(crate) fn object_end(&self, svma: u64) -> u64 {
         let after = self.references.partition_point(|&other| other <= svma);
@@ -195,6 +205,20 @@ impl<'i> Text<'i> {
     }
 }
 
+/// Where the ELF header and the program headers end that the first piece starts with (gABI, chapter 4: e_phoff, e_phentsize and
+/// e_phnum).
+fn headers(pieces: &[(u64, &[u8])]) -> u64 {
+    let Some(&(start, bytes)) = pieces.iter().find(|piece| piece.1.starts_with(b"\x7fELF")) else {
+        return 0;
+    };
+    let wide = bytes.get(4) == Some(&2);
+    let at = |wide_at: usize, narrow_at: usize| bytes.get(if wide { wide_at } else { narrow_at }..);
+    let offset = at(32, 28).and_then(word).unwrap_or(0);
+    let size = at(54, 42).and_then(half).unwrap_or(0);
+    let count = at(56, 44).and_then(half).unwrap_or(0);
+    start + u64::from(offset) + u64::from(size) * u64::from(count)
+}
+
 fn first(ranges: &[Range<u64>]) -> u64 {
     ranges.first().map_or(0, |range| range.start)
 }
@@ -211,19 +235,47 @@ pub(crate) fn decode(
     svma: u64,
     thumb: bool,
 ) -> Option<Instruction> {
+    let mut instruction = Instruction::new(0);
+    decode_to(machine, bytes, svma, thumb, &mut instruction)?;
+    Some(instruction)
+}
+
+/// Make `instruction` the one that `bytes` start with. `None`: there is none, and nothing is known of `instruction`.
+#[inline]
+pub(crate) fn decode_to(
+    machine: &Machine,
+    bytes: &[u8],
+    svma: u64,
+    thumb: bool,
+    instruction: &mut Instruction,
+) -> Option<()> {
     match machine.arch {
-        unspool_image::Arch::X86_64 => x86::decode(bytes, svma),
-        unspool_image::Arch::Aarch64 => Some(a64::decode(word(bytes)?, svma)),
-        _ if !thumb => Some(a32::decode(word(bytes)?, svma)),
+        unspool_image::Arch::X86_64 => {
+            return x86::decode(bytes, svma, instruction).then_some(());
+        }
+        unspool_image::Arch::Aarch64 => {
+            let word = word(bytes)?;
+            *instruction = Instruction::new(4);
+            a64::decode(Made(instruction), word, svma);
+        }
+        _ if !thumb => {
+            let word = word(bytes)?;
+            *instruction = Instruction::new(4);
+            a32::decode(Made(instruction), word, svma);
+        }
         _ => {
             let first = half(bytes)?;
             if t32::is_wide(first) {
-                Some(t32::decode_wide(first, half(bytes.get(2..)?)?, svma))
+                let second = half(bytes.get(2..)?)?;
+                *instruction = Instruction::new(4);
+                t32::decode_wide(Made(instruction), first, second, svma);
             } else {
-                Some(t32::decode_narrow(first, svma))
+                *instruction = Instruction::new(2);
+                t32::decode_narrow(Made(instruction), first, svma);
             }
         }
     }
+    Some(())
 }
 
 fn half(bytes: &[u8]) -> Option<u16> {

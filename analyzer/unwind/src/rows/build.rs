@@ -1,17 +1,16 @@
-//! Collecting rows in any order and packing them: interned rules, no overlaps, buckets.
+//! Collecting rows in any order and packing them: interned rules, no overlaps, blocks.
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use std::hash::BuildHasher;
-use std::ops::Range;
 
 use unspool_image::Arch;
 
+use super::Rows;
+use super::blocks::{Filler, GAP};
 use super::quick::Quick;
-use super::{GAP, Rows, WINDOW};
+use super::runs::Runs;
+use crate::registers::{Roles, roles};
 use crate::rule::{Cfa, Expression, Place, Row, Source};
-
-/// Rows a bucket has on average, at most.
-const ROWS_PER_BUCKET: u64 = 10;
 
 /// A rule as a source states it, before interning.
 #[derive(Clone, Debug)]
@@ -25,16 +24,30 @@ pub(crate) struct Draft<'a> {
 
 /// A list of saved registers that was interned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct SavedId(u32);
+struct SavedId(u32);
+
+/// All of a rule but its CFA, interned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RestId(u32);
+
+/// What differs between the rests of two rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The return address is there.
+    Ra(Place),
+    /// A register is saved there, or not at all.
+    Saved(u8, Option<Place>),
+    /// The return address becomes signed, or is no longer.
+    Sign,
+}
 
 /// Collects rows in any order.
 #[derive(Debug)]
 pub(crate) struct Builder {
     source: Source,
     arch: Arch,
-    /// Lengths and rules.
-    rows: Vec<(u32, u32)>,
-    runs: Vec<Run>,
+    roles: &'static Roles,
+    runs: Runs,
     hasher: DefaultHashBuilder,
     /// Rules: [`Cfa`] and return address packed, saved list, flags.
     rules: Vec<[u64; 3]>,
@@ -45,11 +58,21 @@ pub(crate) struct Builder {
     saved: Vec<u64>,
     saved_ends: Vec<u32>,
     saved_ids: HashTable<u32>,
+    /// Return addresses packed, saved lists and flags.
+    rests: Vec<[u64; 2]>,
+    rest_ids: HashMap<[u64; 2], u32>,
+    /// By hash: a rest, what changed in it, and the rest that made.
+    steps: Box<[(RestId, u64, RestId); RECENT]>,
+    /// By rest, and by how many pointers the CFA is above the stack pointer: the rule's number, and one.
+    shallow: Vec<u32>,
     expressions: Vec<Box<[u8]>>,
     expression_ids: HashMap<Box<[u8]>, u32>,
 }
 
 const RECENT: usize = 512;
+/// CFAs that are fewer pointers than this above the stack pointer have a place for each, with so many rests.
+const SHALLOW: u32 = 64;
+const RESTS: u32 = 4096;
 const SIGNAL: u64 = 1;
 const SIGNED: u64 = 2;
 
@@ -58,18 +81,28 @@ impl Builder {
         Builder {
             source,
             arch,
-            rows: Vec::new(),
-            runs: Vec::new(),
+            roles: roles(arch),
+            runs: Runs::new(),
             hasher: DefaultHashBuilder::default(),
             rules: Vec::new(),
             rule_ids: HashMap::new(),
             recent: Box::new([([u64::MAX; 3], 0); RECENT]),
             saved: Vec::new(),
-            saved_ends: Vec::new(),
+            // The empty one.
+            saved_ends: vec![0],
             saved_ids: HashTable::new(),
+            rests: Vec::new(),
+            rest_ids: HashMap::new(),
+            steps: Box::new([(RestId(0), u64::MAX, RestId(0)); RECENT]),
+            shallow: Vec::new(),
             expressions: Vec::new(),
             expression_ids: HashMap::new(),
         }
+    }
+
+    /// Make room for what `bytes` bytes of call frame information say.
+    pub(crate) fn make_room(&mut self, bytes: usize) {
+        self.runs.reserve(bytes / 5, bytes / 40);
     }
 
     /// Keep an expression's bytes.
@@ -87,14 +120,22 @@ impl Builder {
     /// added first.
     pub(crate) fn push(&mut self, start: u64, end: u64, draft: &Draft<'_>) {
         let saved = self.saved(draft.saved.iter().map(|&(n, place)| entry(n, place.pack())));
-        self.push_saved(start, end, draft, saved);
+        self.push_from(self.source, start, end, draft, saved);
     }
 
     /// Intern a list made of [`entry`]s, in order of register.
-    pub(crate) fn saved(&mut self, list: impl Iterator<Item = u64>) -> SavedId {
+    fn saved(&mut self, list: impl Iterator<Item = u64>) -> SavedId {
         let first = self.saved.len();
         self.saved.extend(list);
+        self.intern_last(first)
+    }
+
+    /// Intern the list that starts at `first` and is the last there is.
+    fn intern_last(&mut self, first: usize) -> SavedId {
         let list = &self.saved[first..];
+        if list.is_empty() {
+            return SavedId(0);
+        }
         let hash = self.hasher.hash_one(list);
         let (saved, ends) = (&self.saved, &self.saved_ends);
         let known = self
@@ -112,9 +153,120 @@ impl Builder {
         SavedId(id)
     }
 
-    /// As [`Builder::push`], of which `draft.saved` was interned as `saved`.
-    pub(crate) fn push_saved(&mut self, start: u64, end: u64, draft: &Draft<'_>, saved: SavedId) {
-        self.push_from(self.source, start, end, draft, saved);
+    /// All of a rule that saves no register but its CFA.
+    pub(crate) fn rest(&mut self, ra: Place, signal_frame: bool) -> RestId {
+        let flags = flags(self.source, signal_frame, false);
+        self.rest_id([ra.pack(), flags])
+    }
+
+    fn rest_id(&mut self, rest: [u64; 2]) -> RestId {
+        let rests = &mut self.rests;
+        RestId(*self.rest_ids.entry(rest).or_insert_with(|| {
+            rests.push(rest);
+            rests.len() as u32 - 1
+        }))
+    }
+
+    /// Where the return address is.
+    pub(crate) fn ra(&self, rest: RestId) -> Place {
+        Place::unpack(self.rests[rest.0 as usize][0])
+    }
+
+    /// Where a register is saved.
+    pub(crate) fn place(&self, rest: RestId, number: u8) -> Option<Place> {
+        let list = (self.rests[rest.0 as usize][1] >> 32) as u32;
+        let list = saved_list(&self.saved, &self.saved_ends, list);
+        let known = list.iter().find(|word| *word >> 56 == u64::from(number))?;
+        Some(Place::unpack(known & !(0xff << 56)))
+    }
+
+    /// The rest that differs from `rest` so. Most have been asked for before.
+    #[inline]
+    pub(crate) fn step(&mut self, rest: RestId, change: Change) -> RestId {
+        // No place has these bits.
+        let what = match change {
+            Change::Saved(number, Some(place)) => entry(number, place.pack()),
+            Change::Saved(number, None) => entry(number, 1 << 55),
+            Change::Ra(place) => 1 << 54 | place.pack(),
+            Change::Sign => 1 << 53,
+        };
+        let mixed = (what ^ u64::from(rest.0) << 44).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let at = (mixed >> 40) as usize % RECENT;
+        let (from, by, to) = self.steps[at];
+        if from == rest && by == what {
+            return to;
+        }
+        let made = self.changed(rest, change);
+        self.steps[at] = (rest, what, made);
+        made
+    }
+
+    #[cold]
+    fn changed(&mut self, rest: RestId, change: Change) -> RestId {
+        let [ra, other] = self.rests[rest.0 as usize];
+        let made = match change {
+            Change::Ra(place) => [place.pack(), other],
+            Change::Sign => [ra, other ^ SIGNED],
+            Change::Saved(number, place) => {
+                let saved = self.saved_with((other >> 32) as u32, number, place);
+                [ra, u64::from(saved.0) << 32 | other & 0xffff_ffff]
+            }
+        };
+        self.rest_id(made)
+    }
+
+    /// The list that says of one register that it is saved there, or not at all, and else what `list` says.
+    fn saved_with(&mut self, list: u32, number: u8, place: Option<Place>) -> SavedId {
+        let first = self.saved.len();
+        let end = self.saved_ends[list as usize] as usize;
+        let start = end - saved_list(&self.saved, &self.saved_ends, list).len();
+        let is_before = |word: &u64| *word >> 56 < u64::from(number);
+        let split = start + self.saved[start..end].partition_point(is_before);
+        let known = split < end && self.saved[split] >> 56 == u64::from(number);
+        self.saved.extend_from_within(start..split);
+        self.saved
+            .extend(place.map(|place| entry(number, place.pack())));
+        self.saved
+            .extend_from_within(split + usize::from(known)..end);
+        self.intern_last(first)
+    }
+
+    /// As [`Builder::push`], of a rule in two parts.
+    #[inline]
+    pub(crate) fn push_rest(&mut self, start: u64, end: u64, cfa: Cfa, rest: RestId) {
+        if start >= end {
+            return;
+        }
+        // In pointers: what is no multiple of one becomes large. Dividing would take longer than all else here.
+        let unit = self.roles.pointer.trailing_zeros();
+        let depth = match cfa {
+            Cfa::Register { register, offset } if register == self.roles.sp => {
+                (offset as u32).rotate_right(unit)
+            }
+            _ => u32::MAX,
+        };
+        let id = if depth < SHALLOW && rest.0 < RESTS {
+            let at = (rest.0 * SHALLOW + depth) as usize;
+            match self.shallow.get(at) {
+                Some(&id) if id != 0 => id - 1,
+                _ => {
+                    let id = self.rest_rule(cfa, rest);
+                    if self.shallow.len() <= at {
+                        self.shallow.resize(at + SHALLOW as usize, 0);
+                    }
+                    self.shallow[at] = id + 1;
+                    id
+                }
+            }
+        } else {
+            self.rest_rule(cfa, rest)
+        };
+        self.runs.push(start, end, id);
+    }
+
+    fn rest_rule(&mut self, cfa: Cfa, rest: RestId) -> u32 {
+        let [ra, other] = self.rests[rest.0 as usize];
+        self.rule_id([cfa.pack(), ra, other])
     }
 
     /// Add another table's row, with the source it has there.
@@ -146,6 +298,35 @@ impl Builder {
         self.push_from(row.source, row.start, row.end, &draft, saved);
     }
 
+    /// The number here of a rule that another builder numbered.
+    pub(crate) fn adopt(&mut self, other: &Builder, id: u32) -> u32 {
+        let [cfa, ra, rest] = other.rules[id as usize];
+        let mut moved = |place: Place| match place {
+            Place::AtExpression(id) => Place::AtExpression(self.expression(other.bytes(id))),
+            Place::Value(id) => Place::Value(self.expression(other.bytes(id))),
+            place => place,
+        };
+        let list = saved_list(&other.saved, &other.saved_ends, (rest >> 32) as u32);
+        let saved: Vec<u64> = list
+            .iter()
+            .map(|&word| {
+                let place = moved(Place::unpack(word & !(0xff << 56)));
+                entry((word >> 56) as u8, place.pack())
+            })
+            .collect();
+        let ra = moved(Place::unpack(ra)).pack();
+        let cfa = match Cfa::unpack(cfa) {
+            Cfa::Expression(id) => Cfa::Expression(self.expression(other.bytes(id))).pack(),
+            _ => cfa,
+        };
+        let saved = self.saved(saved.into_iter());
+        self.rule_id([cfa, ra, u64::from(saved.0) << 32 | rest & 0xffff_ffff])
+    }
+
+    fn bytes(&self, expression: Expression) -> &[u8] {
+        &self.expressions[expression.0 as usize]
+    }
+
     fn push_from(
         &mut self,
         source: Source,
@@ -167,44 +348,13 @@ impl Builder {
     }
 
     /// As [`Builder::push`] of the rule with this number.
+    #[inline]
     pub(crate) fn push_rule(&mut self, start: u64, end: u64, id: u32) {
-        if start >= end {
-            return;
-        }
-        // None is 4 GiB long that is not damage.
-        let len = u32::try_from(end - start).unwrap_or(u32::MAX);
-        let end = start.saturating_add(len.into());
-        match (self.runs.last_mut(), self.rows.last_mut()) {
-            (Some(run), Some(last)) if run.end == start => {
-                run.end = end;
-                match last.0.checked_add(len) {
-                    Some(sum) if last.1 == id => last.0 = sum,
-                    _ => {
-                        self.rows.push((len, id));
-                        run.rows.end += 1;
-                    }
-                }
-            }
-            _ => {
-                let first = self.rows.len();
-                self.rows.push((len, id));
-                self.runs.push(Run {
-                    start,
-                    end,
-                    rows: first..first + 1,
-                });
-            }
-        }
+        self.runs.push(start, end, id);
     }
 
     fn intern(&mut self, source: Source, draft: &Draft<'_>, saved: SavedId) -> u32 {
-        let mut flags = (source as u64) << 2;
-        if draft.signal_frame {
-            flags |= SIGNAL;
-        }
-        if draft.signed {
-            flags |= SIGNED;
-        }
+        let flags = flags(source, draft.signal_frame, draft.signed);
         let rule = [
             draft.cfa.pack(),
             draft.ra.pack(),
@@ -219,7 +369,7 @@ impl Builder {
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
             .wrapping_add(rule[1].wrapping_mul(0xbf58_476d_1ce4_e5b9))
             .wrapping_add(rule[2].wrapping_mul(0x94d0_49bb_1331_11eb));
-        let recent = &mut self.recent[(mixed >> 40) as usize % RECENT];
+        let recent = &mut self.recent[(mixed >> 40) as usize % (RECENT)];
         // One by one: as a whole they would be compared as vectors, which wait for the words just written.
         let same = recent.0[0] == rule[0] && recent.0[1] == rule[1] && recent.0[2] == rule[2];
         if !same {
@@ -234,45 +384,23 @@ impl Builder {
     }
 
     /// Pack what was collected.
-    pub(crate) fn finish(self) -> Rows {
-        let (base, flat) = flatten(&self.runs, &self.rows);
-        let numbers = self.by_use(&flat);
-        let mut packed = Rows::empty(self.arch, base);
-        for rule in numbers.iter().skip(1) {
+    pub(crate) fn finish(mut self) -> Rows {
+        let numbers = by_use(self.runs.uses());
+        let runs = std::mem::replace(&mut self.runs, Runs::new()).settle();
+        let mut packed = Rows::empty(self.arch, runs.base());
+        let mut id_of = vec![GAP; self.rules.len()];
+        for (id, rule) in (1..(1 << 20) - 1).zip(&numbers) {
+            id_of[*rule as usize] = id;
+        }
+        for rule in numbers.iter() {
             self.pack_rule(self.rules[*rule as usize], &mut packed);
         }
-        let mut id_of = vec![GAP; self.rules.len()];
-        for (id, rule) in numbers.iter().enumerate().skip(1).take((1 << 20) - 2) {
-            id_of[*rule as usize] = id as u32;
-        }
-        let (rule_bits, shift) = widths(&flat, numbers.len());
-        (packed.rule_bits, packed.shift) = (rule_bits, shift);
-        let longest = Rows::longest(rule_bits);
-        packed.entries.reserve_exact(flat.len() + WINDOW);
-        let mut put = |address: u32, id: u32| {
-            while packed.index.len() <= (address >> shift) as usize {
-                packed.index.push(packed.entries.len() as u32);
-            }
-            packed.entries.push(address << rule_bits | id);
-        };
-        let mut ahead = flat.iter().skip(1).map(|next| next.0);
-        for (start, rule) in &flat {
-            let id = id_of.get(*rule as usize).copied().unwrap_or(GAP);
-            let end = ahead.next().unwrap_or(start + 1);
-            if end - start <= longest {
-                put(*start, id);
-                continue;
-            }
-            for address in (*start..end).step_by(longest as usize) {
-                put(address, id);
-            }
-        }
-        let last = flat.last().map_or(0, |row| row.0);
-        for more in 1..=WINDOW as u32 {
-            packed
-                .entries
-                .push(last.wrapping_add(more) << rule_bits | GAP);
-        }
+        let (most, last) = runs.extent();
+        let mut blocks = Filler::new(most, last, numbers.len() + 1);
+        runs.hand_on(|start, rule| {
+            blocks.put(start, id_of.get(rule as usize).copied().unwrap_or(GAP));
+        });
+        packed.blocks = blocks.finish();
         for bytes in &self.expressions {
             packed.expression_bytes.extend(&bytes[..]);
             packed
@@ -280,20 +408,6 @@ impl Builder {
                 .push(packed.expression_bytes.len() as u32);
         }
         packed
-    }
-
-    /// Rules in order of use, after a place for [`GAP`]: those of most rows share cache lines.
-    fn by_use(&self, flat: &[(u32, u32)]) -> Vec<u32> {
-        let mut uses = vec![0u32; self.rules.len()];
-        for &(_, rule) in flat.iter().filter(|row| row.1 != NONE) {
-            uses[rule as usize] += 1;
-        }
-        let mut used: Vec<u32> = (0..self.rules.len() as u32)
-            .filter(|rule| uses[*rule as usize] > 0)
-            .collect();
-        used.sort_by_key(|rule| std::cmp::Reverse(uses[*rule as usize]));
-        used.insert(0, 0);
-        used
     }
 
     fn pack_rule(&self, [cfa, ra, rest]: [u64; 3], packed: &mut Rows) {
@@ -313,8 +427,12 @@ impl Builder {
     }
 }
 
+fn flags(source: Source, signal_frame: bool, signed: bool) -> u64 {
+    (source as u64) << 2 | if signal_frame { SIGNAL } else { 0 } | if signed { SIGNED } else { 0 }
+}
+
 /// One saved register as [`Builder::saved`] takes it.
-pub(crate) fn entry(number: u8, place: u64) -> u64 {
+fn entry(number: u8, place: u64) -> u64 {
     u64::from(number) << 56 | place
 }
 
@@ -324,126 +442,11 @@ fn saved_list<'a>(saved: &'a [u64], ends: &[u32], id: u32) -> &'a [u64] {
     &saved[start..ends[id] as usize]
 }
 
-/// Rows without a gap between them, as an FDE gives them.
-#[derive(Clone, Debug)]
-struct Run {
-    start: u64,
-    end: u64,
-    rows: Range<usize>,
-}
-
-impl Run {
-    /// Its rows of all `rows`: start, end, rule.
-    fn stretches<'a>(&self, rows: &'a [(u32, u32)]) -> impl Iterator<Item = (u64, u64, u32)> + 'a {
-        let mut end = self.start;
-        rows[self.rows.clone()].iter().map(move |&(len, rule)| {
-            let start = end;
-            end = end.saturating_add(len.into());
-            (start, end, rule)
-        })
-    }
-}
-
-/// Stands for no rule while rows are put together.
-const NONE: u32 = u32::MAX;
-
-/// The first start, and all starts relative to it with their rules, [`NONE`] where nothing is known; without
-/// overlaps, and without two neighbours of one rule. Ends with a gap.
-///
-/// Rows come function by function. Only where functions overlap do rows have to be sorted one by one.
-fn flatten(runs: &[Run], rows: &[(u32, u32)]) -> (u64, Vec<(u32, u32)>) {
-    let mut runs: Vec<&Run> = runs.iter().collect();
-    runs.sort_by_key(|run| run.start);
-    let base = runs.first().map_or(0, |run| run.start);
-    let mut flat = Flat {
-        base,
-        covered: base,
-        rows: Vec::with_capacity(rows.len() + rows.len() / 4),
-    };
-    let mut rest = &runs[..];
-    while let Some(first) = rest.first() {
-        let mut end = first.end;
-        let mut count = 1;
-        while let Some(next) = rest.get(count).filter(|next| next.start < end) {
-            end = end.max(next.end);
-            count += 1;
-        }
-        if count == 1 {
-            flat.push_run(first, rows);
-        } else {
-            let mut tangle = rest[..count].to_vec();
-            tangle.sort_unstable_by_key(|run| run.rows.start);
-            let tangle = tangle.into_iter().flat_map(|run| run.stretches(rows));
-            let mut tangled: Vec<_> = tangle.collect();
-            // Stable: of rows with equal starts the first added stays first.
-            tangled.sort_by_key(|row| row.0);
-            tangled.into_iter().for_each(|row| flat.push(row));
-        }
-        rest = &rest[count..];
-    }
-    (base, flat.rows)
-}
-
-/// Images of 4 GiB and more of text do not exist; a row so far away is damage. And behind the last address there is
-/// room for the entries of a window.
-const FARTHEST: u64 = u32::MAX as u64 - WINDOW as u64;
-
-struct Flat {
-    base: u64,
-    covered: u64,
-    rows: Vec<(u32, u32)>,
-}
-
-impl Flat {
-    /// A run that overlaps nothing.
-    fn push_run(&mut self, run: &Run, rows: &[(u32, u32)]) {
-        if run.end - self.base > FARTHEST {
-            return run.stretches(rows).for_each(|row| self.push(row));
-        }
-        let mut from = (run.start - self.base) as u32;
-        if self.rows.last().is_some_and(|last| last.0 == from) {
-            // The gap that the previous row opened at its end.
-            self.rows.pop();
-        }
-        let mut before = self.rows.last().map_or(NONE, |last| last.1);
-        for &(len, rule) in &rows[run.rows.clone()] {
-            if rule != before {
-                self.rows.push((from, rule));
-            }
-            before = rule;
-            from += len;
-        }
-        self.rows.push((from, NONE));
-        self.covered = run.end;
-    }
-
-    #[inline]
-    fn push(&mut self, (start, end, rule): (u64, u64, u32)) {
-        let start = start.max(self.covered);
-        let (from, to) = (start - self.base, end.saturating_sub(self.base));
-        if from >= to || to > FARTHEST {
-            return;
-        }
-        let (from, to) = (from as u32, to as u32);
-        if self.rows.last().is_some_and(|last| last.0 == from) {
-            // The gap that the previous row opened at its end.
-            self.rows.pop();
-        }
-        if self.rows.last().is_none_or(|last| last.1 != rule) {
-            self.rows.push((from, rule));
-        }
-        self.rows.push((to, NONE));
-        self.covered = self.base + u64::from(to);
-    }
-}
-
-/// Bits for the rules' numbers, and bytes of text in a bucket as a power of two: few rows each, and less than
-/// the other bits of an entry tell apart.
-fn widths(flat: &[(u32, u32)], rules: usize) -> (u32, u32) {
-    // More than a million different rules would not be unwind information.
-    let rule_bits = (usize::BITS - rules.leading_zeros()).clamp(1, 20);
-    let span = flat.last().map_or(0, |row| u64::from(row.0)) + 1;
-    let wanted = span * ROWS_PER_BUCKET / (flat.len() as u64).max(1);
-    let shift = wanted.max(1).ilog2().clamp(6, 16);
-    (rule_bits, shift.min(32 - rule_bits - 6))
+/// Numbers of rules in order of use: those of most rows share cache lines.
+fn by_use(uses: &[u32]) -> Vec<u32> {
+    let mut used: Vec<u32> = (0..uses.len() as u32)
+        .filter(|rule| uses[*rule as usize] > 0)
+        .collect();
+    used.sort_by_key(|rule| std::cmp::Reverse(uses[*rule as usize]));
+    used
 }

@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 
 use unspool_image::Arch;
 
-use super::{Rows, WINDOW};
+use super::Rows;
+use super::blocks::Blocks;
 use crate::once::Once;
 
 /// The bytes are not rows.
@@ -17,17 +18,9 @@ impl Rows {
     #[cfg(any(feature = "cache", test))]
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         out.extend(self.base.to_le_bytes());
-        out.extend(u64::from(self.shift).to_le_bytes());
-        out.extend(u64::from(self.rule_bits).to_le_bytes());
-        for words in [
-            &self.index,
-            &self.entries,
-            &self.more,
-            &self.lists,
-            &self.expression_ends,
-        ] {
-            out.extend((words.len() as u64).to_le_bytes());
-            out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        self.blocks.write(out);
+        for words in [&self.more, &self.lists, &self.expression_ends] {
+            put_words(out, words);
         }
         for words in [&self.quick, &self.wide] {
             out.extend((words.len() as u64).to_le_bytes());
@@ -40,18 +33,10 @@ impl Rows {
     /// Take rows off the front of `bytes`.
     pub(crate) fn read(arch: Arch, bytes: &mut &[u8]) -> Result<Rows, Damage> {
         let base = number(bytes)?;
-        let shift = number(bytes)?;
-        let rule_bits = number(bytes)?;
-        if !(6..=16).contains(&shift) || !(1..=20).contains(&rule_bits) || shift + rule_bits > 26 {
-            return Err(Damage);
-        }
         let rows = Rows {
             arch,
             base,
-            shift: shift as u32,
-            rule_bits: rule_bits as u32,
-            index: words(bytes)?,
-            entries: words(bytes)?,
+            blocks: Blocks::read(bytes)?,
             more: words(bytes)?,
             lists: words(bytes)?,
             expression_ends: words(bytes)?,
@@ -61,14 +46,7 @@ impl Rows {
             list_at: Vec::new(),
             pool: Once::new(),
         };
-        let sound = rows.entries.len() >= WINDOW
-            && rows.index.is_sorted()
-            && rows
-                .index
-                .last()
-                .is_none_or(|&first| (first as usize) < rows.entries.len())
-            && !rows.quick.is_empty()
-            && rows.quick.len() == rows.more.len();
+        let sound = !rows.quick.is_empty() && rows.quick.len() == rows.more.len();
         if sound { Ok(rows) } else { Err(Damage) }
     }
 }
@@ -88,7 +66,13 @@ pub(crate) fn array<'a>(bytes: &mut &'a [u8], size: usize) -> Result<&'a [u8], D
     Ok(head)
 }
 
-fn words(bytes: &mut &[u8]) -> Result<Vec<u32>, Damage> {
+#[cfg(any(feature = "cache", test))]
+pub(super) fn put_words(out: &mut Vec<u8>, words: &[u32]) {
+    out.extend((words.len() as u64).to_le_bytes());
+    out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+}
+
+pub(super) fn words(bytes: &mut &[u8]) -> Result<Vec<u32>, Damage> {
     let (chunks, _) = array(bytes, 4)?.as_chunks::<4>();
     Ok(chunks
         .iter()

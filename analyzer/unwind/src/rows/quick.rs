@@ -150,9 +150,15 @@ impl Quick {
         self.offset(15, 14) << log
     }
 
+    /// Where the return address is relative to the CFA, if it is there.
+    #[inline]
+    pub(crate) fn ra_offset(self, log: u32) -> i64 {
+        self.offset(29, 12) << log
+    }
+
     #[inline]
     pub(crate) fn ra(self, log: u32) -> At {
-        self.at(9, self.offset(29, 12) << log)
+        self.at(9, self.ra_offset(log))
     }
 
     #[inline]

@@ -13,6 +13,8 @@ use crate::rule::{Cfa, Place, Rule};
 pub(super) struct Step {
     pub(super) registers: RegisterFile,
     pub(super) signal_frame: bool,
+    /// The return address was in a register.
+    pub(super) linked: bool,
 }
 
 /// Why a rule gave no caller.
@@ -59,6 +61,7 @@ impl Step {
         Step {
             registers,
             signal_frame: false,
+            linked: false,
         }
     }
 }
@@ -135,6 +138,7 @@ pub(super) fn apply(
     }
     let mut step = Step::new(here, caller_sp(rule, cfa, roles.pointer), ra);
     step.signal_frame = rule.signal_frame;
+    step.linked = matches!(rule.ra, Place::Register(_));
     if rule.signal_frame {
         // The kernel saved everything; nothing is preserved by convention.
         for number in 0..crate::registers::COUNT as u8 {

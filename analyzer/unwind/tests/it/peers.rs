@@ -17,6 +17,13 @@ mod unwinders;
 mod verdict;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use unspool_image::{Arch, Image};
+use unspool_unwind::{
+    CompileOptions, Module, ModuleMap, Provenance, RegisterFile, StackSlice, Table, WalkOptions,
+    walk,
+};
 
 use crate::tools::{Scratch, compile, need};
 use snapshot::Snapshot;
@@ -49,7 +56,14 @@ impl Tally {
             match judge(unwinders.modules(), &ours, &peer) {
                 None => *self.equal.entry(name).or_default() += 1,
                 Some(verdict) => {
-                    let text = || unwinders.describe(&ours, &peer);
+                    // One that nobody understands may not come again: all that it takes is told at once.
+                    let text = || match verdict {
+                        Verdict::Unexplained => {
+                            unwinders.describe(&ours, &peer)
+                                + &unwinders.evidence(snapshot, &ours, &peer)
+                        }
+                        _ => unwinders.describe(&ours, &peer),
+                    };
                     let entry = self
                         .differing
                         .entry((name, verdict))
@@ -131,6 +145,47 @@ fn births() {
     }
     tally.print("births");
     assert_eq!(tally.unexplained(), 0);
+}
+
+/// glibc's `vfork` has its return address in rdi while its stack pointer is its caller's. On the stack, the child that runs
+/// meanwhile overwrites it. `pop %rdi; mov $58, %eax; syscall; push %rdi`: stopped behind the system call.
+#[test]
+fn vfork() {
+    let path = "/lib/x86_64-linux-gnu/libc.so.6";
+    need(&[path]);
+    let image = Image::open(path.as_ref()).expect("image");
+    let symbols = image.symbols();
+    let start = symbols.named("vfork").first().expect("vfork").svma;
+    let code = image.bytes_at(start, 64).expect("code");
+    let call = code
+        .windows(3)
+        .position(|bytes| bytes == [0x0f, 0x05, 0x57]);
+    let pc = start + call.expect("the system call") as u64 + 2;
+    let table = Arc::new(Table::compile(&image, &CompileOptions::default()));
+    let mut modules = ModuleMap::new(Arch::X86_64);
+    modules.add(Module {
+        id: 0,
+        name: path.into(),
+        bias: 0,
+        table,
+    });
+    let caller = image.text_ranges()[0].end - 64;
+    let registers = RegisterFile::new(Arch::X86_64, |name| match name {
+        "rip" => Some(pc),
+        "rsp" => Some(0x1000),
+        "rdi" => Some(caller),
+        _ => None,
+    });
+    let mut memory = StackSlice {
+        avma: 0xf80,
+        bytes: &[0; 256],
+    };
+    let stack = walk(&modules, &registers, &mut memory, &WalkOptions::default());
+    let found = stack
+        .frames
+        .get(1)
+        .map(|frame| (frame.pc, frame.sp, frame.provenance));
+    assert_eq!(found, Some((caller, 0x1000, Provenance::Cfi)));
 }
 
 /// The kernel's own library.

@@ -3,9 +3,9 @@
 //! A recording that failed must never look like a program without threads: the sentences that would
 //! change how the rest is read are errors, and views show them first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use unspool_capture::{Missed, ProbeKind};
+use unspool_capture::{Calls, Missed, ProbeKind};
 
 use super::{Creation, History, Note, Source};
 use crate::model::Paused;
@@ -56,6 +56,18 @@ impl Counts {
         true
     }
 
+    /// Events that were not looked at one by one.
+    pub(super) fn skipped(&mut self, calls: &Calls) {
+        for (probe, hits) in &calls.hits {
+            *self.hits.entry(*probe).or_default() += hits;
+        }
+        self.events += calls.count();
+        if let Some((low, high)) = calls.numbers {
+            self.lowest = self.highest.map_or(low, |_| self.lowest.min(low));
+            self.highest = self.highest.max(Some(high));
+        }
+    }
+
     fn lost(&self) -> u64 {
         let span = self.highest.map_or(0, |highest| highest - self.lowest + 1);
         if self.highest == Some(0) {
@@ -77,11 +89,19 @@ impl History<'_> {
             )));
         }
         let dropped = self.recording.dropped.max(self.counts.lost());
+        self.recording.joins_are_missing |= dropped > self.recording.dropped;
         self.recording.dropped = dropped;
-        if dropped > 0 {
+        let others = dropped.saturating_sub(self.recording.calls_dropped);
+        if others > 0 {
             notes.push(Note::error(format!(
                 "{} lost while recording: threads and creation stacks may be missing.",
-                count(dropped, "event was", "events were")
+                count(others, "event was", "events were")
+            )));
+        }
+        if self.recording.calls_dropped > 0 {
+            notes.push(Note::error(format!(
+                "{} lost while recording: they came faster than they could be read. Calls are missing, or their ends.",
+                count(self.recording.calls_dropped, "beginning or end of calls was", "beginnings and ends of calls were")
             )));
         }
         if self.threads.is_empty() {
@@ -189,6 +209,7 @@ impl History<'_> {
     /// What probes missed that were paused. Whether one of them was to see creations.
     fn note_pauses(&mut self, unseen: u64, notes: &mut Vec<Note>) -> bool {
         let mut creations = false;
+        let mut calls = PausedCalls::default();
         for (id, missed) in std::mem::take(&mut self.counts.missed) {
             let probe = self.probes.get(&id);
             let kind = probe.map(|probe| probe.kind());
@@ -197,6 +218,8 @@ impl History<'_> {
                 && self.counts.create_probes == 1
                 && self.capture.target.tells_creators;
             creations |= kind == Some(ProbeKind::Create);
+            let joins = matches!(kind, Some(ProbeKind::Join | ProbeKind::Detach));
+            self.recording.joins_are_missing |= joins;
             let paused = Paused {
                 function: probe.map_or(String::new(), |probe| probe.function.clone()),
                 recorded: self.counts.hits.get(&id).copied().unwrap_or(0),
@@ -205,15 +228,74 @@ impl History<'_> {
                 missed: if exact { unseen } else { missed.hits },
                 exact,
             };
-            notes.push(Note::warning(sentence(&paused, kind)));
+            if kind.is_some_and(ProbeKind::is_of_calls) {
+                calls.add(&paused);
+            } else {
+                notes.push(Note::warning(sentence(&paused, kind)));
+            }
             self.recording.paused.push(paused);
         }
+        notes.extend(calls.note());
         creations
     }
 }
 
+/// The probes of calls are many: one sentence is about all of them.
+#[derive(Default)]
+struct PausedCalls {
+    functions: BTreeSet<String>,
+    missed: u64,
+    recorded: u64,
+    /// The longest of one probe.
+    paused_ns: u64,
+}
+
+impl PausedCalls {
+    fn add(&mut self, paused: &Paused) {
+        self.functions.insert(paused.function.clone());
+        self.missed += paused.missed;
+        self.recorded += paused.recorded;
+        self.paused_ns = self.paused_ns.max(paused.paused_ns);
+    }
+
+    fn note(&self) -> Option<Note> {
+        let first = self.functions.first()?;
+        let others = match self.functions.len() - 1 {
+            0 => String::new(),
+            others => format!(
+                " and {}",
+                count(others as u64, "other function", "other functions")
+            ),
+        };
+        let paused = format!(
+            "atching {first}{others} was paused for moments, up to {} altogether, so that the program pays no more than the budget \
+             allows",
+            match self.paused_ns {
+                short if short < 100_000_000 => format!("{:.1} ms", short as f64 / 1e6),
+                long => format!("{:.1} s", long as f64 / 1e9),
+            }
+        );
+        // What the program does between two hits takes longer when each is recorded: it does more when none is.
+        Some(Note::warning(match self.missed {
+            0 => format!(
+                "W{paused}: calls that began or ended in such a moment were not recorded. With '--budget none' all are recorded."
+            ),
+            missed => format!(
+                "At least {} not recorded, beside {} that were: w{paused}. Numbers of calls are too small by that; what may have \
+                 begun or ended in such a moment has no length. With '--budget none' all are recorded.",
+                count(
+                    missed,
+                    "beginning or end of a call was",
+                    "beginnings and ends of calls were"
+                ),
+                self.recorded,
+            ),
+        }))
+    }
+}
+
 fn sentence(paused: &Paused, kind: Option<ProbeKind>) -> String {
-    let about = if paused.exact { "" } else { "About " };
+    let about = if paused.exact { "" } else { "At least " };
     let consequence = match kind {
         Some(ProbeKind::Create) => {
             " The threads they made are listed, but not where they were created."

@@ -22,6 +22,14 @@ pub(super) struct Epoch {
 }
 
 impl Epoch {
+    /// Whether all that could be put into the map was tried.
+    pub(super) fn is_mapped(&self) -> bool {
+        let loads = self.ranges.iter().map(|(.., load)| load);
+        loads
+            .chain(&self.unplaced)
+            .all(|load| self.mapped.contains(load))
+    }
+
     /// The load that an address belongs to.
     pub(super) fn owner(&self, avma: u64) -> Option<usize> {
         let after = self.ranges.partition_point(|(start, ..)| *start <= avma);
@@ -30,15 +38,15 @@ impl Epoch {
     }
 }
 
-/// Divides a capture's records into epochs; there is always one.
-pub(super) fn divide(records: &[Record]) -> Vec<Epoch> {
+/// Divides a capture's records into epochs; there is always one. `others`: between any two there may be events that are not here.
+pub(super) fn divide(records: &[Record], others: bool) -> Vec<Epoch> {
     let mut epochs = Vec::new();
     let mut active: Vec<(usize, &ModuleLoaded)> = Vec::new();
     let mut ids: HashMap<u32, usize> = HashMap::new();
     let mut first = 0;
     let mut load = 0;
     // Nothing is learned between an unload and the next snapshot: one epoch is enough for a burst.
-    let mut used = false;
+    let mut used = others;
     for (at, record) in records.iter().enumerate() {
         match record {
             Record::ModuleLoaded(module) => {
@@ -47,7 +55,7 @@ pub(super) fn divide(records: &[Record]) -> Vec<Epoch> {
                 let displaced = active.iter().any(|(_, other)| covers(other));
                 if displaced && used {
                     epochs.push(epoch(first, &active));
-                    (first, used) = (at, false);
+                    (first, used) = (at, others);
                 }
                 active.retain(|(_, other)| !covers(other));
                 active.push((load, module));
@@ -59,7 +67,7 @@ pub(super) fn divide(records: &[Record]) -> Vec<Epoch> {
                 if gone.is_some_and(|gone| active.iter().any(|(load, _)| *load == gone)) {
                     if used {
                         epochs.push(epoch(first, &active));
-                        (first, used) = (at, false);
+                        (first, used) = (at, others);
                     }
                     active.retain(|(load, _)| Some(*load) != gone);
                 }

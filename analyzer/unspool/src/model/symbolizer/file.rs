@@ -3,21 +3,21 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use unspool_image::{Arch, BuildId, Finder, Image, Locator, Wanted};
-use unspool_unwind::{Cache, CompileOptions, Table};
+use unspool_image::{Arch, BuildId, Image, SymbolKind, Wanted};
+use unspool_unwind::Table;
+use unspool_unwind::code::called_functions;
 
 use super::Source;
 use crate::model::Note;
 use crate::model::backtrace::base_name;
+use crate::store::{self, Store};
 
 /// All files of a capture, each once however often it was mapped.
 #[derive(Debug)]
 pub(super) struct Files {
-    finder: Finder,
+    store: Store,
     /// The target runs on this machine.
     pub(super) local: bool,
-    /// Where compiled rules are kept from one run to the next.
-    pub(super) cache: Option<Cache>,
     files: Vec<File>,
     index: HashMap<(String, Option<BuildId>), usize>,
 }
@@ -42,20 +42,34 @@ enum State {
 
 #[derive(Debug)]
 struct Opened {
-    image: Image,
-    locator: Locator,
+    found: store::Opened,
     table: Option<Arc<Table>>,
-    notes: Vec<String>,
     /// Of functions on stacks.
     doubts: BTreeSet<String>,
+    /// What the code calls, sorted; read where symbols do not say how far functions reach.
+    called: Option<Vec<u64>>,
+}
+
+impl Opened {
+    /// Whether the function that a symbol says begins at `start` is likely to reach as far as `svma`. Assembly's symbols often have
+    /// no size; a stripped file may have other functions behind them, which only calls tell of.
+    fn reaches(&mut self, start: u64, svma: u64) -> bool {
+        let image = &self.found.image;
+        let symbol = image.symbols().containing(svma);
+        if !symbol.is_some_and(|symbol| symbol.size_inferred) {
+            return true;
+        }
+        let called = self.called.get_or_insert_with(|| called_functions(image));
+        let between = called.partition_point(|&called| called <= start);
+        called.get(between).is_none_or(|&next| next > svma)
+    }
 }
 
 impl Files {
-    pub(super) fn new(finder: Finder) -> Files {
+    pub(super) fn new(store: Store) -> Files {
         Files {
-            finder,
+            store,
             local: false,
-            cache: None,
             files: Vec::new(),
             index: HashMap::new(),
         }
@@ -83,16 +97,21 @@ impl Files {
         self.files[file].needed = true;
     }
 
+    /// The file itself.
+    pub(super) fn image(&mut self, file: usize) -> Option<&Image> {
+        self.open(file).map(|opened| &opened.found.image)
+    }
+
     pub(super) fn is_missing(&mut self, file: usize) -> bool {
         self.open(file).is_none()
     }
 
     /// Its unwind rules.
     pub(super) fn rules(&mut self, file: usize, arch: Arch) -> Option<Arc<Table>> {
-        let cache = self.cache.clone();
+        let store = self.store.clone();
         let opened = self.open(file)?;
-        if opened.image.arch() != arch {
-            let seen = opened.image.arch();
+        if opened.found.image.arch() != arch {
+            let seen = opened.found.image.arch();
             self.files[file].state = State::Missing(format!(
                 "the file found is for {}, the program is {}",
                 seen.name(),
@@ -100,26 +119,20 @@ impl Files {
             ));
             return None;
         }
-        let image = &opened.image;
-        let options = CompileOptions::default();
-        let compile = || match cache {
-            Some(cache) => Arc::new(cache.table(image, &options)),
-            None => Arc::new(Table::compile(image, &options)),
-        };
+        let image = &opened.found.image;
+        let compile = || store.table(image);
         Some(opened.table.get_or_insert_with(compile).clone())
     }
 
-    /// Keeps what was learned about the code of files since their tables were read.
-    pub(super) fn keep_tables(&self) {
-        let Some(cache) = &self.cache else {
-            return;
-        };
+    /// Keeps what was learned about the code of files, and of lines, for the next run.
+    pub(super) fn keep(&self) {
         for file in &self.files {
-            if let State::Open(opened) = &file.state
-                && let Some(table) = &opened.table
-            {
+            if let State::Open(opened) = &file.state {
+                if let Some(table) = &opened.table {
+                    self.store.keep_table(table);
+                }
                 // A cache that cannot be written costs time, nothing else.
-                let _ = cache.keep(table);
+                let _ = opened.found.places.keep();
             }
         }
     }
@@ -138,8 +151,10 @@ impl Files {
         let Some(opened) = self.open(file) else {
             return Vec::new();
         };
-        let location = opened.locator.locate(svma);
+        let location = opened.found.places.locate(svma);
+        let stated = !location.lines.is_empty();
         let function = location.function;
+        let function = function.filter(|function| stated || opened.reaches(function.start, svma));
         let start = function.as_ref().map(|function| function.start);
         let mut sources: Vec<Source> = location
             .lines
@@ -171,6 +186,14 @@ impl Files {
         sources
     }
 
+    /// The variable that an address is in, and where that begins.
+    pub(super) fn variable(&mut self, file: usize, svma: u64) -> Option<(Arc<str>, u64)> {
+        let opened = self.open(file)?;
+        let symbol = opened.found.image.symbols().containing(svma)?;
+        let name = unspool_image::demangle(symbol.name);
+        (symbol.kind == SymbolKind::Object).then(|| (name.into(), symbol.svma))
+    }
+
     /// What is wrong with files that frames were in.
     pub(super) fn notes(&self) -> Vec<Note> {
         let mut notes = Vec::new();
@@ -198,13 +221,13 @@ impl Files {
                         Note::warning(format!("Stacks through {name} may be wrong: {text}."))
                     }));
                     let note = |text: &String| Note::info(format!("{name}: {text}"));
-                    notes.extend(opened.notes.iter().map(note));
-                    notes.extend(opened.image.notes().iter().map(note));
-                    notes.extend(opened.locator.notes().iter().map(note));
+                    notes.extend(opened.found.notes.iter().map(note));
+                    notes.extend(opened.found.image.notes().iter().map(note));
+                    notes.extend(opened.found.places.notes().iter().map(note));
                     let seen = with_lines.contains(&name);
-                    if !seen && opened.locator.has_debug_information() {
+                    if !seen && opened.found.places.has_debug_information() {
                         uncovered.push(name);
-                    } else if !seen && opened.locator.notes().is_empty() {
+                    } else if !seen && opened.found.places.notes().is_empty() {
                         bare.push(name);
                     }
                 }
@@ -236,13 +259,12 @@ impl Files {
                 build_id: file.build_id.as_ref(),
                 local: self.local,
             };
-            file.state = match self.finder.find(&wanted, None) {
+            file.state = match self.store.find(&wanted, None) {
                 Ok(found) => State::Open(Box::new(Opened {
-                    locator: Locator::new(&found.image),
-                    image: found.image,
+                    found,
                     table: None,
-                    notes: found.notes,
                     doubts: BTreeSet::new(),
+                    called: None,
                 })),
                 Err(error) => State::Missing(error.to_string()),
             };

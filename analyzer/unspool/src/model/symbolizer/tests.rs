@@ -216,7 +216,7 @@ fn addresses_belong_to_what_was_mapped_then() {
         load(4, 0x1800),
         event(),
     ];
-    let epochs = epoch::divide(&records);
+    let epochs = epoch::divide(&records, false);
     let owner = |record: usize, avma: u64| {
         let epoch = epochs
             .iter()

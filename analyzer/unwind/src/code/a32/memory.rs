@@ -1,29 +1,29 @@
 //! Loads and stores of A32: single and multiple, of coprocessors and vectors. T32's mean the same, so it uses these, too.
 
 use super::{PC, SP, WORD, bit, field, writes};
-use crate::code::effect::{Effect, Flow, Instruction, Table, TableForm};
+use crate::code::effect::{Effect, Flow, Made, Table, TableForm};
 
 /// Rm = 15: no writeback; 13: by the transfer's size; else by Rm (ARM ARM A7.7). The size hardly ever
 /// matters, as these do not use sp; if one does, sp is unknown after it.
-pub(super) fn element_writeback(w: u32) -> Instruction {
+pub(super) fn element_writeback(made: Made<'_>, w: u32) -> Made<'_> {
     if w & 0xf == 15 {
-        Instruction::new(4)
+        made
     } else {
-        writes(1 << field(w, 16))
+        writes(made, 1 << field(w, 16))
     }
 }
 
 /// `vldm`, `vstm`, `vldr`, `vstr`, `ldc`, `stc`, and the two-register moves: cond 110P UDWL Rn; shared with T32.
 /// `pc`: what an instruction here reads as the program counter.
-pub(in crate::code) fn coprocessor_transfer(w: u32, pc: u64) -> Instruction {
+pub(in crate::code) fn coprocessor_transfer(made: Made<'_>, w: u32, pc: u64) -> Made<'_> {
     let (p, u, d, write, load) = (bit(w, 24), bit(w, 23), bit(w, 22), bit(w, 21), bit(w, 20));
     let rn = field(w, 16);
     if !p && !u && !write {
         // mrrc, vmov of two core registers: 1100 010L Rt2 Rt
         return if d && load {
-            writes(1 << field(w, 12) | 1 << rn)
+            writes(made, 1 << field(w, 12) | 1 << rn)
         } else {
-            Instruction::new(4)
+            made
         };
     }
     // FLDMX, FSTMX: the odd count includes the extra word; it is part of the size.
@@ -32,22 +32,23 @@ pub(in crate::code) fn coprocessor_transfer(w: u32, pc: u64) -> Instruction {
     // vldr: 101x, of 4 or 8 bytes
     if rn == PC && p && !write && load && w >> 9 & 7 == 0b101 {
         data(
+            made,
             pc.wrapping_add_signed(bytes.into()),
             if bit(w, 8) { 8 } else { 4 },
         )
     } else if write {
-        Instruction::new(4).effect(Effect::Add {
+        made.effect(Effect::Add {
             to: rn,
             from: rn,
             by: bytes,
         })
     } else {
-        Instruction::new(4)
+        made
     }
 }
 
 /// A5.2.8: halfwords, signed bytes, doublewords
-pub(super) fn extra_load_store(w: u32, svma: u64) -> Instruction {
+pub(super) fn extra_load_store(made: Made<'_>, w: u32, svma: u64) -> Made<'_> {
     let (rn, rt) = (field(w, 16), field(w, 12));
     let (load, kind) = (bit(w, 20), w >> 5 & 3);
     let immediate = bit(w, 22);
@@ -64,16 +65,16 @@ pub(super) fn extra_load_store(w: u32, svma: u64) -> Instruction {
     };
     if rn == PC && immediate && !store {
         let at = svma.wrapping_add(8).wrapping_add_signed(offset.into());
-        data(at, 8).clobber(mask & 0x7fff)
+        data(made, at, 8).clobber(mask & 0x7fff)
     } else if store && kind == 3 {
-        address.transfer(|base, offset| Effect::Store { base, offset, mask })
+        address.transfer(made, |base, offset| Effect::Store { base, offset, mask })
     } else if store {
         // A halfword into a saved register's slot does not happen.
-        address.transfer(|_, _| Effect::Clobber(0))
+        address.transfer(made, |_, _| Effect::Clobber(0))
     } else if double {
-        address.transfer(|base, offset| Effect::Load { base, offset, mask })
+        address.transfer(made, |base, offset| Effect::Load { base, offset, mask })
     } else {
-        address.transfer(|_, _| Effect::Clobber(mask & 0x7fff))
+        address.transfer(made, |_, _| Effect::Clobber(mask & 0x7fff))
     }
 }
 
@@ -90,16 +91,12 @@ pub(in crate::code) struct Address {
 
 impl Address {
     /// The access `effect(base, offset)` and the base register's change, in the order that keeps both right.
-    pub(in crate::code) fn transfer(&self, effect: impl Fn(u8, i32) -> Effect) -> Instruction {
-        self.transfer_len(4, effect)
-    }
-
-    pub(in crate::code) fn transfer_len(
+    pub(in crate::code) fn transfer<'m>(
         &self,
-        len: u8,
+        made: Made<'m>,
         effect: impl Fn(u8, i32) -> Effect,
-    ) -> Instruction {
-        let instruction = Instruction::new(len).base(self.rn);
+    ) -> Made<'m> {
+        let instruction = made.base(self.rn);
         let Some(offset) = self.offset else {
             // An unknown address: a store there is not tracked, a load is of anything.
             let access = match effect(self.rn, 0) {
@@ -135,7 +132,7 @@ impl Address {
 }
 
 /// A5.3: words and bytes
-pub(super) fn load_store(w: u32, svma: u64) -> Instruction {
+pub(super) fn load_store(made: Made<'_>, w: u32, svma: u64) -> Made<'_> {
     let (rn, rt) = (field(w, 16), field(w, 12));
     let (load, byte, register) = (bit(w, 20), bit(w, 22), bit(w, 25));
     let offset = (w & 0xfff) as i32;
@@ -149,13 +146,13 @@ pub(super) fn load_store(w: u32, svma: u64) -> Instruction {
     let mask = 1u32 << rt;
     if !load {
         if byte {
-            return address.transfer(|_, _| Effect::Clobber(0));
+            return address.transfer(made, |_, _| Effect::Clobber(0));
         }
-        return address.transfer(|base, offset| Effect::Store { base, offset, mask });
+        return address.transfer(made, |base, offset| Effect::Store { base, offset, mask });
     }
     if rn == PC && !register && !byte && rt != PC {
         let at = svma.wrapping_add(8).wrapping_add_signed(i64::from(offset)) & 0xffff_ffff;
-        return Instruction::new(4).effect(Effect::Literal {
+        return made.effect(Effect::Literal {
             to: rt,
             svma: at as u32,
         });
@@ -163,14 +160,14 @@ pub(super) fn load_store(w: u32, svma: u64) -> Instruction {
     if rt == PC {
         // ldr pc, [pc, rm, lsl #2]
         if register && w & 0xff0 == 0x100 {
-            return Instruction::new(4).flow(Flow::Table(Table {
+            return made.flow(Flow::Table(Table {
                 svma: (rn == PC).then_some(svma + 8),
                 base: rn,
                 form: TableForm::Addresses,
             }));
         }
         // ldr pc, [sp], #4
-        let instruction = address.transfer(|_, _| Effect::Clobber(0));
+        let instruction = address.transfer(made, |_, _| Effect::Clobber(0));
         return instruction.flow(if rn == SP && !register && !bit(w, 24) {
             Flow::Return
         } else {
@@ -179,25 +176,25 @@ pub(super) fn load_store(w: u32, svma: u64) -> Instruction {
     }
     if byte && rn == PC && !register {
         let at = svma.wrapping_add(8).wrapping_add_signed(offset.into());
-        return data(at, 1).clobber(mask);
+        return data(made, at, 1).clobber(mask);
     }
     if byte {
-        return address.transfer(|_, _| Effect::Clobber(mask));
+        return address.transfer(made, |_, _| Effect::Clobber(mask));
     }
     if register && w & 0xff0 == 0x100 && !address.write {
-        return Instruction::new(4).effect(Effect::Indexed {
+        return made.effect(Effect::Indexed {
             to: rt,
             base: rn,
             entry: WORD,
         });
     }
-    address.transfer(|base, offset| Effect::Load { base, offset, mask })
+    address.transfer(made, |base, offset| Effect::Load { base, offset, mask })
 }
 
 /// A5.5: cond 100P USWL Rn list
-pub(super) fn block_transfer(w: u32) -> Instruction {
+pub(super) fn block_transfer(made: Made<'_>, w: u32) -> Made<'_> {
     block(
-        4,
+        made,
         field(w, 16),
         w & 0xffff,
         (bit(w, 24), bit(w, 23)),
@@ -207,8 +204,8 @@ pub(super) fn block_transfer(w: u32) -> Instruction {
 }
 
 /// An instruction that loads `size` bytes of its own function's data.
-pub(in crate::code) fn data(svma: u64, size: u8) -> Instruction {
-    Instruction::new(4).effect(Effect::Data {
+pub(in crate::code) fn data(made: Made<'_>, svma: u64, size: u8) -> Made<'_> {
+    made.effect(Effect::Data {
         svma: svma as u32,
         size,
     })
@@ -216,13 +213,13 @@ pub(in crate::code) fn data(svma: u64, size: u8) -> Instruction {
 
 /// `ldm` and `stm` in all modes; shared with T32. `mode`: before, up.
 pub(in crate::code) fn block(
-    len: u8,
+    made: Made<'_>,
     rn: u8,
     mask: u32,
     mode: (bool, bool),
     write: bool,
     load: bool,
-) -> Instruction {
+) -> Made<'_> {
     let size = 4 * mask.count_ones() as i32;
     let (first, by) = match mode {
         (false, true) => (0, size),
@@ -235,7 +232,7 @@ pub(in crate::code) fn block(
         from: rn,
         by,
     };
-    let mut instruction = Instruction::new(len).base(rn);
+    let mut instruction = made.base(rn);
     if !load {
         instruction = if write {
             // The address is the base's before; see `Address::transfer` on the order.

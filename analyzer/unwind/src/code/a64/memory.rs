@@ -1,19 +1,19 @@
 //! Loads and stores of A64 (C4.1).
 
-use super::{SP, bit, new, register, signed, writes};
-use crate::code::effect::{Effect, Entry, Instruction};
+use super::{SP, bit, register, signed, writes};
+use crate::code::effect::{Effect, Entry, Made};
 
 /// C4.1: loads and stores
-pub(super) fn load_store(w: u32) -> Instruction {
+pub(super) fn load_store(made: Made<'_>, w: u32) -> Made<'_> {
     let (rt, rn, rs) = (register(w, 0), register(w, 5), register(w, 16));
     let vector = bit(w, 26);
     match w >> 28 & 3 {
         // structures: post-index writes the base
         0b00 if vector => {
             if bit(w, 23) {
-                new().clobber(1 << rn)
+                made.clobber(1 << rn)
             } else {
-                new()
+                made
             }
         }
         // exclusive, ordered, compare and swap
@@ -28,26 +28,26 @@ pub(super) fn load_store(w: u32) -> Instruction {
             if !bit(w, 22) && !bit(w, 23) {
                 mask |= 1 << rs;
             }
-            new().clobber(mask & 0x7fff_ffff)
+            made.clobber(mask & 0x7fff_ffff)
         }
         0b01 if bit(w, 24) => {
             // ldapur, stlur; tags
             if bit(w, 21) || w >> 22 & 3 != 0 {
-                writes(rt)
+                writes(made, rt)
             } else {
-                new()
+                made
             }
         }
         // literals
         0b01 => {
             if vector || w >> 30 == 3 {
-                new()
+                made
             } else {
-                writes(rt)
+                writes(made, rt)
             }
         }
-        0b10 => pair(w, rt, rn, vector),
-        _ => single(w, rt, rn, vector),
+        0b10 => pair(made, w, rt, rn, vector),
+        _ => single(made, w, rt, rn, vector),
     }
 }
 
@@ -60,13 +60,20 @@ enum Mode {
 }
 
 /// Up to two registers of eight bytes, moved between memory and registers, and the base's change.
-fn transfer(load: bool, base: u8, offset: i32, mode: Mode, registers: &[(u8, i32)]) -> Instruction {
+fn transfer<'m>(
+    made: Made<'m>,
+    load: bool,
+    base: u8,
+    offset: i32,
+    mode: Mode,
+    registers: &[(u8, i32)],
+) -> Made<'m> {
     let add = Effect::Add {
         to: base,
         from: base,
         by: offset,
     };
-    let mut instruction = new();
+    let mut instruction = made;
     if mode == Mode::Pre {
         // A store below sp first would be forgotten when sp moves: move, then store.
         instruction = instruction.effect(add);
@@ -86,7 +93,7 @@ fn transfer(load: bool, base: u8, offset: i32, mode: Mode, registers: &[(u8, i32
     instruction
 }
 
-fn pair(w: u32, rt: u8, rn: u8, vector: bool) -> Instruction {
+fn pair(made: Made<'_>, w: u32, rt: u8, rn: u8, vector: bool) -> Made<'_> {
     let (opc, load, rt2) = (w >> 30, bit(w, 22), register(w, 10));
     let scale = match (vector, opc) {
         (true, opc) => 4 << opc,
@@ -108,9 +115,9 @@ fn pair(w: u32, rt: u8, rn: u8, vector: bool) -> Instruction {
         } else {
             [(rt, 0), (rt2, 8)]
         };
-        return transfer(load, rn, offset, mode, &registers);
+        return transfer(made, load, rn, offset, mode, &registers);
     }
-    let instruction = transfer(load, rn, offset, mode, &[]);
+    let instruction = transfer(made, load, rn, offset, mode, &[]);
     if !vector && load {
         instruction.clobber((1 << rt | 1 << rt2) & 0x7fff_ffff)
     } else {
@@ -118,7 +125,7 @@ fn pair(w: u32, rt: u8, rn: u8, vector: bool) -> Instruction {
     }
 }
 
-fn single(w: u32, rt: u8, rn: u8, vector: bool) -> Instruction {
+fn single(made: Made<'_>, w: u32, rt: u8, rn: u8, vector: bool) -> Made<'_> {
     let (size, opc) = (w >> 30, w >> 22 & 3);
     let prefetch = size == 3 && opc == 2 && !vector;
     let load = if vector { opc & 1 == 1 } else { opc != 0 };
@@ -134,13 +141,13 @@ fn single(w: u32, rt: u8, rn: u8, vector: bool) -> Instruction {
         (signed(w, 12, 9), mode)
     } else {
         return match w >> 10 & 3 {
-            _ if prefetch || vector => new(),
+            _ if prefetch || vector => made,
             // by a register
             0b10 if load => {
                 if rt == SP {
-                    return new();
+                    return made;
                 }
-                new().effect(Effect::Indexed {
+                made.effect(Effect::Indexed {
                     to: rt,
                     base: rn,
                     entry: Entry {
@@ -149,21 +156,21 @@ fn single(w: u32, rt: u8, rn: u8, vector: bool) -> Instruction {
                     },
                 })
             }
-            0b10 => new(),
+            0b10 => made,
             // atomics write what was there
-            0b00 => writes(rt),
+            0b00 => writes(made, rt),
             // ldraa, ldrab
-            _ if bit(w, 11) => writes(rt).clobber(1 << rn),
-            _ => writes(rt),
+            _ if bit(w, 11) => writes(made, rt).clobber(1 << rn),
+            _ => writes(made, rt),
         };
     };
     if vector || prefetch {
-        return transfer(load, rn, offset, mode, &[]);
+        return transfer(made, load, rn, offset, mode, &[]);
     }
     if size == 3 && opc < 2 {
-        return transfer(load, rn, offset, mode, &[(rt, 0)]);
+        return transfer(made, load, rn, offset, mode, &[(rt, 0)]);
     }
-    let instruction = transfer(load, rn, offset, mode, &[]);
+    let instruction = transfer(made, load, rn, offset, mode, &[]);
     if load && rt != SP {
         instruction.clobber(1 << rt)
     } else {

@@ -19,6 +19,8 @@ pub(super) trait Follow {
     fn edge(&mut self, listing: &Listing, to: Option<u32>, state: &State);
     /// An exception that passes a call leads to `pad`.
     fn caught(&mut self, listing: &Listing, pad: Target, state: &State);
+    /// A call of what does not return: nothing comes to the instruction behind it, which is `next`.
+    fn cease(&mut self, listing: &Listing, next: u32, state: &State);
     /// A return, or a jump that leaves or may leave.
     fn leave(&mut self, listing: &Listing, at: u32, state: &State, context: &Context<'_>);
 }
@@ -62,8 +64,6 @@ pub(super) fn follow<F: Follow>(
     } = scratch;
     // The condition that `other` is for.
     let mut held: Option<u8> = None;
-    // The flags are still those that the condition was looked up in.
-    let mut flags = true;
     let leader = listing.leaders[number];
     let mut lines = listing.from(leader);
     let mut at = leader;
@@ -81,9 +81,14 @@ pub(super) fn follow<F: Follow>(
         let instruction = &line.instruction;
         count += 1;
         let condition = instruction.condition;
+        // An IT instruction does nothing itself: the two paths may go on behind it.
+        let governing = match instruction.it {
+            0 => condition,
+            it => it >> 4,
+        };
         if let Some(of) = held
-            && condition != of
-            && condition != of ^ 1
+            && governing != of
+            && governing != of ^ 1
         {
             state.meet(other);
             held = None;
@@ -93,8 +98,7 @@ pub(super) fn follow<F: Follow>(
                 both.copy_from(state);
                 both.meet(other);
                 both.dirty = true;
-                if flags
-                    && !matches!(instruction.flow, Flow::Call(_))
+                if !matches!(instruction.flow, Flow::Call(_))
                     && let (Some(held), Some(not)) = (other.depth(), state.depth())
                     && held != not
                 {
@@ -127,10 +131,6 @@ pub(super) fn follow<F: Follow>(
                 _ => {}
             }
             held = Some(condition);
-            flags = true;
-        }
-        if held.is_some() {
-            flags &= condition::keeps_flags(instruction, context.machine.sp);
         }
         let active = if held == Some(condition) {
             &mut *other
@@ -171,6 +171,9 @@ pub(super) fn follow<F: Follow>(
                 if let Some(svma) = context.text.pad(listing.svma(at)) {
                     let thumb = listing.thumb;
                     follow.caught(listing, Target { svma, thumb }, active);
+                }
+                if silent && !instruction.last {
+                    follow.cease(listing, next, active);
                 }
                 onward = !silent;
             }
@@ -230,6 +233,14 @@ pub(super) fn follow<F: Follow>(
                 onward = false;
             }
             Flow::Trap => onward = false,
+        }
+        if onward
+            && conditional
+            && held.is_some()
+            && condition::sets_flags(context.text, listing.svma(at), listing.thumb, instruction)
+        {
+            state.meet(other);
+            held = None;
         }
         if !onward {
             if !conditional {

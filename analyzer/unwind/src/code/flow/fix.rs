@@ -108,6 +108,7 @@ pub(super) fn find(
         listing,
         joins,
         scratch,
+        ..
     } = memory;
     let mut floor = i32::MAX;
     loop {
@@ -222,6 +223,8 @@ impl Follow for Fix<'_> {
             self.edge(listing, to, &state.landed(self.found.floor));
         }
     }
+
+    fn cease(&mut self, _: &Listing, _: u32, _: &State) {}
 
     fn leave(&mut self, listing: &Listing, at: u32, state: &State, context: &Context<'_>) {
         let Some(instruction) = listing.at(at) else {

@@ -1,12 +1,15 @@
 //! What the analysis of one function gives.
 
+use std::sync::Arc;
+
 use crate::code::effect::Target;
+use crate::code::rules::Rules;
 use crate::code::state::{Kept, State};
 
 /// One function, or a part of one.
 #[derive(Debug, Default)]
 pub struct Function {
-    /// First address.
+    /// First address; of code that nothing leads to, its function's.
     pub start: u64,
     /// One past the last address it may have.
     pub end: u64,
@@ -24,8 +27,13 @@ pub struct Function {
     pub fragile: Vec<Target>,
     /// What is known behind every call: where an exception is caught.
     pub(crate) after_calls: Option<Box<State>>,
+    /// Its jumps that lead where nothing tells.
+    pub(crate) unresolved: Vec<u64>,
     /// Jumps out of the function and the state there.
-    pub(crate) exits: Vec<(Target, Kept)>,
+    pub(crate) exits: Vec<(Target, Arc<Kept>)>,
+    /// Code between its parts that nothing leads to, and what would be known there: compilers leave some behind calls that do
+    /// not return.
+    pub(crate) dead: Vec<(Target, Arc<Kept>)>,
     /// Words that are loaded from the text.
     pub literals: Vec<u64>,
     /// Where its jump tables lie: first address, one past the last.
@@ -60,19 +68,24 @@ pub struct Function {
 impl Function {
     /// Whether it is the same if it ends before `end`; if so, it does from now on.
     pub(crate) fn fits(&mut self, end: u64) -> bool {
+        let fits = self.would_fit(end);
+        if fits {
+            self.end = end;
+        }
+        fits
+    }
+
+    /// Whether it is the same if it ends before `end`.
+    pub(crate) fn would_fit(&self, end: u64) -> bool {
         let beyond = self.end..end;
-        let fits = if beyond.is_empty() {
+        if beyond.is_empty() {
             self.reach <= end
         } else {
             !self.doubtful
                 && !self.bounded
                 && self.tables.is_empty()
                 && !self.exits.iter().any(|exit| beyond.contains(&exit.0.svma))
-        };
-        if fits {
-            self.end = end;
         }
-        fits
     }
 }
 
@@ -87,6 +100,12 @@ pub enum Shown {
 
 /// Receives the state at every instruction, block by block. Returns what the function is to keep of it.
 pub(in crate::code) trait Show {
+    /// What numbers rules, if that is what this does: several threads may, each with its own.
+    fn rules(&mut self) -> Option<&mut Rules> {
+        None
+    }
+    /// Of an instruction before which nothing changed that a rule is made of, the same is shown as of the one before it.
+    fn merges(&self) -> bool;
     /// A new instruction; `last` is what the one before it gave.
     fn show(
         &mut self,

@@ -1,10 +1,13 @@
 //! The last pass over a function: what is known at each instruction, and what it calls, names and leaves to.
 
+use std::mem;
+use std::sync::Arc;
+
 use unspool_image::Arch;
 
 use super::block::{self, Follow};
-use super::fix::Found;
-use super::{Function, Jumps, Memory, Show, is_slot};
+use super::fix::{Found, Joins};
+use super::{Function, Jumps, Memory, Show, Shown, is_slot};
 use crate::code::effect::{Effect, Flow, Instruction, Target};
 use crate::code::listing::Listing;
 use crate::code::state::{Context, State, Value, bits};
@@ -19,6 +22,8 @@ pub(super) struct Report<'r> {
     /// What is known behind all calls is asked for.
     catches: bool,
     floor: i32,
+    /// See [`Show::merges`].
+    merges: bool,
     /// A block begins.
     fresh: bool,
     returns: bool,
@@ -40,6 +45,7 @@ impl<'r> Report<'r> {
             listing,
             joins,
             scratch,
+            lists,
         } = memory;
         let listing = &*listing;
         let settled = found.calls.iter().all(|&call| jumps.is_silent(call));
@@ -47,6 +53,7 @@ impl<'r> Report<'r> {
             text: context.text,
             listing,
             jumps,
+            merges: show.merges(),
             show,
             catches,
             floor: found.floor,
@@ -67,7 +74,7 @@ impl<'r> Report<'r> {
                     .iter()
                     .map(|(_, targets)| (targets.entries.start, targets.entries.end))
                     .collect(),
-                ..Function::default()
+                ..lists.lend()
             },
         };
         for number in 0..listing.leaders.len() {
@@ -78,11 +85,46 @@ impl<'r> Report<'r> {
                 block::follow(listing, context, jumps, number, scratch, &mut report);
             }
         }
+        report.dead(joins);
         let mut function = report.function;
         function.endless = !report.returns;
         function.clean = report.returns && !report.unclean;
-        function.spans.sort_unstable();
+        lists.take_back(&mut function);
         function
+    }
+}
+
+/// Lists that grow while a function is shown, and are then copied as they have to be: a few functions have most.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    spans: Vec<(u64, u64)>,
+    shown: Vec<Shown>,
+    calls: Vec<Target>,
+    addresses: Vec<u64>,
+}
+
+impl Lists {
+    /// A function with these lists, which are empty.
+    fn lend(&mut self) -> Function {
+        Function {
+            spans: mem::take(&mut self.spans),
+            shown: mem::take(&mut self.shown),
+            calls: mem::take(&mut self.calls),
+            addresses: mem::take(&mut self.addresses),
+            ..Function::default()
+        }
+    }
+
+    fn take_back(&mut self, function: &mut Function) {
+        fn swap<T>(lent: &mut Vec<T>, own: &mut Vec<T>) {
+            let mut exact = Vec::with_capacity(lent.len());
+            exact.append(lent);
+            *own = mem::replace(lent, exact);
+        }
+        swap(&mut function.spans, &mut self.spans);
+        swap(&mut function.shown, &mut self.shown);
+        swap(&mut function.calls, &mut self.calls);
+        swap(&mut function.addresses, &mut self.addresses);
     }
 }
 
@@ -102,105 +144,24 @@ impl Follow for Report<'_> {
             Some(span) if span.1 == svma => span.1 = end,
             _ => function.spans.push((svma, end)),
         }
-        let last = (!std::mem::take(&mut self.fresh))
-            .then(|| function.shown.last_mut())
-            .flatten();
-        if let Some(shown) = self.show.show(svma, instruction.len, state, last) {
-            function.shown.push(shown);
-        }
-        for &effect in instruction.effects() {
-            // `add r3, pc`, with the distance in r3
-            let mut relative = false;
-            let value = match effect {
-                Effect::Constant { value, .. } => Some(value),
-                Effect::High { to, value } => match state.register(to) {
-                    Value::Constant(low) => Some(low & 0xffff | u32::from(value) << 16),
-                    _ => None,
-                },
-                Effect::Add { from, by, .. } => match state.register(from) {
-                    Value::Constant(value) => {
-                        relative = (4..=8).contains(&(by as u32).wrapping_sub(svma as u32));
-                        Some(value.wrapping_add_signed(by))
-                    }
-                    _ => None,
-                },
-                Effect::Literal { svma, .. } => self.text.word(u64::from(svma)),
-                _ => None,
-            };
-            // Half-made addresses (`adrp`) are none; of ARM code, those that say T32 or were made from pc.
-            let whole = match self.text.machine.arch {
-                Arch::Arm => value.is_some_and(|value| value & 1 == 1 || relative),
-                Arch::Aarch64 => value.is_some_and(|value| value & 0xfff != 0),
-                _ => true,
-            };
-            if whole
-                && let Some(value) = value
-                && self.text.is_text(u64::from(value))
-            {
-                function.addresses.push(u64::from(value));
+        let fresh = std::mem::take(&mut self.fresh);
+        let last = function.shown.last_mut().filter(|_| !fresh);
+        match last {
+            Some(Shown::Run(_, last, _)) if self.merges && !state.dirty && *last == svma => {
+                *last = end;
             }
-        }
-        let machine = self.text.machine;
-        // A call's result, at the start of what catches an exception.
-        let result = if machine.link { 0 } else { 1 << machine.result };
-        let foreign = machine.preserved | result;
-        let kept = |register: u8| {
-            foreign >> register & 1 == 1 && state.register(register) == Value::Entry(register)
-        };
-        function.alien |= bits(instruction.bases & machine.preserved).any(kept);
-        function.alien |= instruction.effects().iter().any(|effect| match *effect {
-            Effect::Add { to, from, .. } => to != from && from < 32 && kept(from),
-            // Into the caller's frame
-            Effect::Store { base, offset, .. } => {
-                let moves = matches!(instruction.effects().first(), Some(Effect::Add { .. }));
-                base == machine.sp
-                    && !moves
-                    && matches!(state.register(base), Value::Cfa(at) if at.saturating_add(offset) >= 0)
-            }
-            _ => false,
-        });
-        if self.catches && matches!(instruction.flow, Flow::Call(_)) {
-            match &mut function.after_calls {
-                Some(known) => {
-                    known.meet(state);
-                }
-                none => *none = Some(Box::new(state.clone())),
-            }
-        }
-        // A handler returns to it: what is on the stack is the kernel's.
-        if !function.framed
-            && instruction.effects().contains(&Effect::SystemCall)
-            && matches!(state.register(machine.call_number),
-                Value::Constant(number) if machine.handled.contains(&number))
-        {
-            function.shown.clear();
-        }
-        match instruction.flow {
-            Flow::Call(Some(target)) => {
-                function.calls.push(target);
-                if state.hangs_on_call() {
-                    function.fragile.push(target);
+            last => {
+                if let Some(shown) = self.show.show(svma, instruction.len, state, last) {
+                    function.shown.push(shown);
                 }
             }
-            Flow::Jump(target) | Flow::Branch(target) | Flow::IfZero { target, .. }
-                if self.listing.position(target).is_none() =>
-            {
-                self.returns = true;
-                function.exits.push((target, state.keep()));
-            }
-            Flow::Indirect(_) | Flow::Table(_) | Flow::Return if self.jumps.is_resolved(at) => {
-                let tables = self.jumps.tables.iter().filter(|table| table.0 == at);
-                self.returns |= is_slot(instruction);
-                for &svma in tables.flat_map(|table| &table.1.outside) {
-                    let target = Target {
-                        svma,
-                        thumb: function.thumb,
-                    };
-                    function.exits.push((target, state.keep()));
-                }
-            }
-            Flow::Return | Flow::Indirect(_) | Flow::Table(_) => self.returns = true,
-            _ => {}
+        }
+        let uses = instruction.bases & self.text.machine.preserved != 0;
+        if uses || !instruction.effects().is_empty() {
+            self.effects(svma, instruction, state);
+        }
+        if instruction.flow != Flow::Next {
+            self.flow(at, instruction, state);
         }
     }
 
@@ -209,7 +170,14 @@ impl Follow for Report<'_> {
     fn caught(&mut self, listing: &Listing, pad: Target, state: &State) {
         if listing.position(pad).is_none() {
             let landed = state.landed(self.floor);
-            self.function.exits.push((pad, landed.keep()));
+            self.function.exits.push((pad, Arc::new(landed.keep())));
+        }
+    }
+
+    fn cease(&mut self, listing: &Listing, next: u32, state: &State) {
+        if listing.at(next).is_none() {
+            let target = self.target(listing.svma(next));
+            self.function.dead.push((target, Arc::new(state.keep())));
         }
     }
 
@@ -227,6 +195,150 @@ impl Follow for Report<'_> {
             if above > 0 && link == Value::Unknown {
                 self.function.above = Some(above);
             }
+        }
+    }
+}
+
+impl Report<'_> {
+    fn target(&self, svma: u64) -> Target {
+        let thumb = self.listing.thumb;
+        Target { svma, thumb }
+    }
+
+    /// Put the parts in order, and keep only dead code between two of them. There may be jumps, too: what is known there is
+    /// what is known where they lead.
+    fn dead(&mut self, joins: &Joins) {
+        let Function { spans, dead, .. } = &mut self.function;
+        spans.sort_unstable();
+        let end = spans.last().map_or(0, |span| span.0);
+        dead.retain(|(target, _)| target.svma < end);
+        for index in 1..self.function.spans.len() {
+            let at = self.function.spans[index - 1].1;
+            if at >= self.function.spans[index].0 || self.listing.is_literal(at) {
+                continue;
+            }
+            if let Some(jump) = self.text.decode(at, self.listing.thumb)
+                && let (Flow::Jump(to), []) = (jump.flow, jump.effects())
+                && let Some(to) = self.listing.position(to)
+                && let Some(state) = self.listing.state(to).and_then(|to| joins.state(to))
+            {
+                let target = self.target(at);
+                self.function.dead.push((target, Arc::new(state.keep())));
+            }
+        }
+    }
+
+    /// What an instruction computes and uses.
+    fn effects(&mut self, svma: u64, instruction: &Instruction, state: &State) {
+        let function = &mut self.function;
+        let machine = self.text.machine;
+        // A call's result, at the start of what catches an exception.
+        let result = if machine.link { 0 } else { 1 << machine.result };
+        let foreign = machine.preserved | result;
+        let kept = |register: u8| {
+            foreign.checked_shr(register.into()).unwrap_or(0) & 1 == 1
+                && state.is_as_at_entry(register)
+        };
+        function.alien |= bits(instruction.bases & machine.preserved).any(kept);
+        for &effect in instruction.effects() {
+            // `add r3, pc`, with the distance in r3
+            let mut relative = false;
+            let value = match effect {
+                Effect::Constant { value, .. } => Some(value),
+                Effect::High { to, value } => match state.register(to) {
+                    Value::Constant(low) => Some(low & 0xffff | u32::from(value) << 16),
+                    _ => None,
+                },
+                Effect::Add { to, from, by } => {
+                    function.alien |= to != from && kept(from);
+                    match state.register(from) {
+                        Value::Constant(value) => {
+                            relative = (4..=8).contains(&(by as u32).wrapping_sub(svma as u32));
+                            Some(value.wrapping_add_signed(by))
+                        }
+                        _ => None,
+                    }
+                }
+                Effect::Literal { svma, .. } => self.text.word(u64::from(svma)),
+                // Into the caller's frame
+                Effect::Store { base, offset, .. } if base == machine.sp => {
+                    let moves = matches!(instruction.effects().first(), Some(Effect::Add { .. }));
+                    function.alien |= !moves
+                        && matches!(state.register(base), Value::Cfa(at) if at.saturating_add(offset) >= 0);
+                    None
+                }
+                // A handler returns to it: what is on the stack is the kernel's.
+                Effect::SystemCall => {
+                    let number = state.register(machine.call_number);
+                    if !function.framed
+                        && matches!(number, Value::Constant(n) if machine.handled.contains(&n))
+                    {
+                        function.shown.clear();
+                    }
+                    None
+                }
+                _ => None,
+            };
+            let Some(value) = value else {
+                continue;
+            };
+            // Half-made addresses (`adrp`) are none; of ARM code, those that say T32 or were made from pc.
+            let whole = match machine.arch {
+                Arch::Arm => value & 1 == 1 || relative,
+                Arch::Aarch64 => value & 0xfff != 0,
+                _ => true,
+            };
+            if whole && self.text.is_text(u64::from(value)) {
+                function.addresses.push(u64::from(value));
+            }
+        }
+    }
+
+    /// Where control goes.
+    fn flow(&mut self, at: u32, instruction: &Instruction, state: &State) {
+        let function = &mut self.function;
+        if self.catches && matches!(instruction.flow, Flow::Call(_)) {
+            match &mut function.after_calls {
+                Some(known) => {
+                    known.meet(state);
+                }
+                none => *none = Some(Box::new(state.clone())),
+            }
+        }
+        match instruction.flow {
+            Flow::Call(Some(target)) => {
+                function.calls.push(target);
+                if state.hangs_on_call() {
+                    function.fragile.push(target);
+                }
+            }
+            Flow::Jump(target) | Flow::Branch(target) | Flow::IfZero { target, .. }
+                if self.listing.position(target).is_none() =>
+            {
+                self.returns = true;
+                function.exits.push((target, Arc::new(state.keep())));
+            }
+            Flow::Indirect(_) | Flow::Table(_) | Flow::Return if self.jumps.is_resolved(at) => {
+                let tables = self.jumps.tables.iter().filter(|table| table.0 == at);
+                self.returns |= is_slot(instruction);
+                let mut outside = tables.flat_map(|table| &table.1.outside).peekable();
+                if outside.peek().is_some() {
+                    let (kept, thumb) = (Arc::new(state.keep()), function.thumb);
+                    let exits = outside.map(|&svma| (Target { svma, thumb }, kept.clone()));
+                    function.exits.extend(exits);
+                }
+            }
+            Flow::Return => self.returns = true,
+            Flow::Indirect(_) | Flow::Table(_) => {
+                self.returns = true;
+                let machine = self.text.machine;
+                let back = |register| state.register(register) == Value::Entry(machine.ra);
+                if !matches!(instruction.flow, Flow::Indirect(Some(register)) if machine.link && back(register))
+                {
+                    function.unresolved.push(self.listing.svma(at));
+                }
+            }
+            _ => {}
         }
     }
 }

@@ -1,11 +1,15 @@
 //! What calls say about functions, wherever in the text they are: where functions start, and which do not return.
 
+use std::ops::Range;
+use std::thread;
+
 use unspool_image::{Arch, Image};
 
 use super::{ends, is_landing, is_prologue, mode, padding, saves_link};
 use crate::code::cover::Cover;
-use crate::code::effect::{Effect, Flow, Target};
-use crate::code::text::{Text, decode};
+use crate::code::effect::{Effect, Flow, Instruction, Target};
+use crate::code::state::bits;
+use crate::code::text::{Text, decode_to};
 
 /// How far in a function that something calls the link register is looked for.
 const CALLED: usize = 8;
@@ -15,83 +19,64 @@ fn target(svma: u64) -> Target {
 }
 
 /// Targets of all calls, read from the first byte of the text to the last without regard to control flow: where code
-/// is not mixed with data, as compilers leave it on x86-64 and AArch64, hardly any is missed or imagined.
-pub(in crate::code) fn called(text: &Text<'_>) -> Calls {
-    let mut found = Vec::new();
-    let mut calls = Calls::default();
-    let mut constants = [0u64; 32];
-    let empty = || Cover::over(text);
-    let mut joins = empty();
-    calls.returns = empty();
-    calls.lines = empty();
+/// is not mixed with data, as compilers leave it on x86-64 and AArch64, hardly any is missed or imagined. Read by so many
+/// threads, each a part; what is found does not depend on that.
+pub(in crate::code) fn called(text: &Text<'_>, threads: usize) -> Calls {
+    let mut reading = Reading::new(text, 0);
     if text.machine.arch == Arch::Arm {
-        return calls;
+        return reading.calls;
     }
     for range in text.ranges() {
-        let mut at = range.start;
-        let bytes = text.bytes(range.start);
-        // Control does not come from the instruction before.
-        let mut fresh = true;
-        let mut padded = true;
-        while at < range.end {
-            let rest = bytes.get((at - range.start) as usize..).unwrap_or(&[]);
-            let Some(instruction) = decode(text.machine, rest, at, false) else {
-                at += 1 << text.machine.shift;
-                fresh = true;
-                continue;
-            };
-            if at & 15 == 0 {
-                let landing = is_landing(text, at);
-                // What catches exceptions has no space before it.
-                if landing && padded
-                    || (landing || fresh || padded) && is_prologue(text, target(at))
-                {
-                    calls.prologues.push(at);
-                }
-            }
-            let next = at + u64::from(instruction.len);
-            let call = matches!(instruction.flow, Flow::Call(_));
-            if call {
-                calls.returns.insert(next, next + 1);
-            }
-            fresh = ends(&instruction);
-            padded = padding(text, at, false).is_some();
-            if fresh || call || padded {
-                calls.lines.insert(next, next + 1);
-            }
-            for &effect in instruction.effects() {
-                match effect {
-                    Effect::Constant { to, value } => {
-                        constants[usize::from(to & 31)] = u64::from(value);
-                        calls.references.push(u64::from(value));
+        reading.enter();
+        let size = range.end - range.start;
+        let parts = (size / PART).clamp(1, threads as u64);
+        let begun: Vec<(u64, Reading<'_>)> = (1..parts)
+            .map(|part| Reading::begun(text, range, range.start + size / parts * part))
+            .collect();
+        let mut ends = begun.iter().map(|begun| begun.0).collect::<Vec<_>>();
+        ends.push(range.end);
+        thread::scope(|scope| {
+            let others: Vec<_> = begun
+                .into_iter()
+                .zip(&ends[1..])
+                .map(|((start, mut part), &end)| {
+                    let before = part.context();
+                    let read = move || {
+                        let end = part.read(range, start, end);
+                        (part, before, end)
+                    };
+                    (
+                        start,
+                        thread::Builder::new()
+                            .name("code".into())
+                            .spawn_scoped(scope, read),
+                    )
+                })
+                .collect();
+            let mut at = reading.read(range, range.start, ends[0]);
+            for ((start, other), &end) in others.into_iter().zip(&ends[1..]) {
+                let other = other.ok().map(|other| {
+                    other
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                });
+                match other {
+                    Some((part, before, end)) if start == at && before == reading.context() => {
+                        reading.append(part);
+                        at = end;
                     }
-                    // adrp, add
-                    Effect::Add { to, from, by } if to == from && text.machine.link => {
-                        let page = std::mem::take(&mut constants[usize::from(to & 31)]);
-                        if page != 0 {
-                            calls
-                                .references
-                                .push(page.wrapping_add_signed(i64::from(by)));
-                        }
-                    }
-                    _ => {}
+                    // Where its instructions start was guessed wrong.
+                    _ => at = reading.read(range, at, end),
                 }
             }
-            match instruction.flow {
-                Flow::Call(Some(target)) if text.is_text(target.svma) => {
-                    found.push((target.svma, at + u64::from(instruction.len)));
-                }
-                Flow::Jump(target) | Flow::Branch(target) | Flow::IfZero { target, .. } => {
-                    joins.insert(target.svma, target.svma + 1);
-                }
-                _ => {}
-            }
-            at += u64::from(instruction.len);
-        }
+        });
     }
-    calls
-        .references
-        .retain(|&svma| text.is_mapped(svma) && !text.is_text(svma));
+    let Reading {
+        mut calls,
+        mut found,
+        joins,
+        ..
+    } = reading;
     calls.references.sort_unstable();
     calls.references.dedup();
     found.sort_unstable();
@@ -109,6 +94,166 @@ pub(in crate::code) fn called(text: &Text<'_>) -> Calls {
         }
     }
     calls
+}
+
+/// No less text is a part for a thread of its own.
+const PART: u64 = 1 << 16;
+/// An instruction stream that starts anywhere is the real one after so many bytes, nearly always.
+const LEAD: u64 = 256;
+
+/// A part of the text, read from one instruction to the next.
+struct Reading<'t> {
+    text: &'t Text<'t>,
+    calls: Calls,
+    /// Targets of calls, and the addresses behind them.
+    found: Vec<(u64, u64)>,
+    /// Targets of jumps.
+    joins: Cover,
+    /// By register: the last constant, if it was not used since.
+    constants: [u64; 32],
+    /// Registers of which that is known here, a bit each: of the others the part before tells.
+    known: u32,
+    /// Uses of those others: register and what was added.
+    open: Vec<(u8, i32)>,
+    /// Control does not come from the instruction before.
+    fresh: bool,
+    /// The instruction before only fills space.
+    padded: bool,
+}
+
+impl<'t> Reading<'t> {
+    /// `open`: registers of which the part before tells.
+    fn new(text: &'t Text<'t>, open: u32) -> Reading<'t> {
+        let empty = || Cover::over(text);
+        let calls = Calls {
+            returns: empty(),
+            lines: empty(),
+            ..Calls::default()
+        };
+        Reading {
+            text,
+            calls,
+            found: Vec::new(),
+            joins: empty(),
+            constants: [0; 32],
+            known: !open,
+            open: Vec::new(),
+            fresh: true,
+            padded: true,
+        }
+    }
+
+    /// At the first instruction of a range.
+    fn enter(&mut self) {
+        (self.fresh, self.padded) = (true, true);
+    }
+
+    /// At the first instruction from `near` on, as far as can be told, and its address.
+    fn begun(text: &'t Text<'t>, range: &Range<u64>, near: u64) -> (u64, Reading<'t>) {
+        let mut lead = Reading::new(text, 0);
+        let from = near.saturating_sub(LEAD).max(range.start) & !15;
+        let start = lead.read(range, from, near);
+        let mut reading = Reading::new(text, u32::MAX);
+        (reading.fresh, reading.padded) = (lead.fresh, lead.padded);
+        (start, reading)
+    }
+
+    /// What the instruction before says of the next.
+    fn context(&self) -> (bool, bool) {
+        (self.fresh, self.padded)
+    }
+
+    /// Go on with what was read behind this.
+    fn append(&mut self, next: Reading<'t>) {
+        for (register, by) in next.open {
+            let page = self.constants[usize::from(register)];
+            if page != 0 {
+                self.calls
+                    .refer(self.text, page.wrapping_add_signed(by.into()));
+            }
+        }
+        for register in bits(next.known) {
+            let register = usize::from(register);
+            self.constants[register] = next.constants[register];
+        }
+        self.calls.returns.merge(&next.calls.returns);
+        self.calls.lines.merge(&next.calls.lines);
+        self.joins.merge(&next.joins);
+        self.calls.references.extend(next.calls.references);
+        self.calls.prologues.extend(next.calls.prologues);
+        self.found.extend(next.found);
+        (self.fresh, self.padded) = (next.fresh, next.padded);
+    }
+
+    /// Read the instructions of `range` from `at` on that start before `end`. Returns the address behind the last.
+    fn read(&mut self, range: &Range<u64>, mut at: u64, end: u64) -> u64 {
+        let text = self.text;
+        let calls = &mut self.calls;
+        let bytes = text.bytes(range.start);
+        let mut instruction = Instruction::new(0);
+        while at < end {
+            let rest = bytes.get((at - range.start) as usize..).unwrap_or(&[]);
+            if decode_to(text.machine, rest, at, false, &mut instruction).is_none() {
+                at += 1 << text.machine.shift;
+                self.fresh = true;
+                continue;
+            }
+            if at & 15 == 0 {
+                let landing = is_landing(text, at);
+                // What catches exceptions has no space before it.
+                if landing && self.padded
+                    || (landing || self.fresh || self.padded) && is_prologue(text, target(at))
+                {
+                    calls.prologues.push(at);
+                }
+            }
+            let next = at + u64::from(instruction.len);
+            let call = matches!(instruction.flow, Flow::Call(_));
+            if call {
+                calls.returns.add(next);
+            }
+            self.fresh = ends(&instruction);
+            // No instruction that fills space does anything.
+            self.padded = instruction.effects().is_empty()
+                && matches!(instruction.flow, Flow::Next | Flow::Trap)
+                && padding(text, at, false).is_some();
+            if self.fresh || call || self.padded {
+                calls.lines.add(next);
+            }
+            for &effect in instruction.effects() {
+                match effect {
+                    Effect::Constant { to, value } => {
+                        self.known |= 1 << (to & 31);
+                        self.constants[usize::from(to & 31)] = u64::from(value);
+                        calls.refer(text, u64::from(value));
+                    }
+                    // adrp, add
+                    Effect::Add { to, from, by } if to == from && text.machine.link => {
+                        let register = to & 31;
+                        let page = std::mem::take(&mut self.constants[usize::from(register)]);
+                        if self.known >> register & 1 == 0 {
+                            self.known |= 1 << register;
+                            self.open.push((register, by));
+                        } else if page != 0 {
+                            calls.refer(text, page.wrapping_add_signed(i64::from(by)));
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            match instruction.flow {
+                Flow::Call(Some(target)) if text.is_text(target.svma) => {
+                    self.found.push((target.svma, next));
+                }
+                Flow::Jump(target) | Flow::Branch(target) | Flow::IfZero { target, .. } => {
+                    self.joins.add(target.svma);
+                }
+                _ => {}
+            }
+            at = next;
+        }
+        at
+    }
 }
 
 /// What is behind the calls of one function, in numbers of calls.
@@ -200,4 +345,13 @@ pub(in crate::code) struct Calls {
     pub(in crate::code) prologues: Vec<u64>,
     /// Those behind most calls of which there is only space, or another function: they do not return.
     pub(in crate::code) silent: Vec<u64>,
+}
+
+impl Calls {
+    /// Code names this address.
+    fn refer(&mut self, text: &Text<'_>, svma: u64) {
+        if self.references.last() != Some(&svma) && !text.is_text(svma) && text.is_mapped(svma) {
+            self.references.push(svma);
+        }
+    }
 }

@@ -101,7 +101,7 @@ impl State {
                     (Value::Constant(table), Value::Unknown)
                         if !subtract
                             && 1 << shift == self.machine.slot
-                            && context.text.is_mapped(table.into()) =>
+                            && context.text.may_be_table(table.into()) =>
                     {
                         Value::Element(table)
                     }
@@ -154,7 +154,7 @@ impl State {
                 for register in bits(mask) {
                     let value = match self.register(register) {
                         // Addresses of tables are kept on the stack, other numbers are of no use.
-                        Value::Constant(value) if !context.text.is_mapped(value.into()) => {
+                        Value::Constant(value) if !context.text.may_be_table(value.into()) => {
                             Value::Unknown
                         }
                         value => value,

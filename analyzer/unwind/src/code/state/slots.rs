@@ -4,7 +4,7 @@
 use super::value::Word;
 
 /// Stack slots tracked; more are forgotten, which makes their registers unknown, never wrong.
-const MOST: usize = 28;
+pub(super) const MOST: usize = 28;
 
 /// A place on the stack and what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -59,6 +59,24 @@ impl Word {
         Word::new(3, offset as u32 ^ SIGN)
     }
 
+    pub(super) const fn constant(value: u32) -> Word {
+        Word::new(4, value)
+    }
+
+    pub(super) const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// An address on the stack, or what a register of `followed` held at the function's entry; else unknown.
+    #[inline]
+    pub(super) fn places(self, followed: u32) -> Word {
+        let kept = match self.0 >> 32 {
+            1 => followed >> (self.0 & 31) & 1 == 1,
+            kind => matches!(kind, 2 | 3),
+        };
+        if kept { self } else { Word::UNKNOWN }
+    }
+
     #[inline]
     pub(super) fn pack(value: Value) -> Word {
         match value {
@@ -66,7 +84,7 @@ impl Word {
             Value::Entry(register) => Word::entry(register),
             Value::Cfa(offset) => Word::cfa(offset),
             Value::Base(offset) => Word::base(offset),
-            Value::Constant(value) => Word::new(4, value),
+            Value::Constant(value) => Word::constant(value),
             Value::Element(table) => Word::new(5, table),
             Value::Loaded(number) => Word::new(6, number.into()),
             Value::Target(number) => Word::new(7, number.into()),

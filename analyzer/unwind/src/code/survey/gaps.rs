@@ -4,66 +4,68 @@ use std::collections::BTreeMap;
 
 use unspool_image::Arch;
 
-use super::Survey;
+use super::crew::{Crew, Means};
+use super::{Found, Survey};
 use crate::code::cover::Cover;
 use crate::code::effect::Target;
-use crate::code::flow::{Function, Show};
 use crate::code::starts;
 
 impl Survey<'_> {
     /// Look for functions in text that nothing has led to: those called through pointers only.
-    pub(super) fn fill_gaps(&mut self, show: &mut dyn Show) {
+    pub(super) fn fill_gaps(&mut self, crew: &mut Crew<'_>) {
         for _ in 0..6 {
-            let found = self.fill_all(show);
+            let found = self.fill_all(crew);
             if found.is_empty() {
                 return;
             }
-            self.add(found, show);
-            self.named_by_data(show);
-            self.landing_pads(show);
-            self.follow_fragments(show);
+            self.add(found, crew);
+            self.named_by_data(crew);
+            self.landing_pads(crew);
+            self.follow_fragments(crew);
+            self.follow_dead(crew);
         }
     }
 
-    fn fill_all(&mut self, show: &mut dyn Show) -> Vec<Function> {
+    fn fill_all(&mut self, crew: &mut Crew<'_>) -> Vec<Found> {
         let mut found = Vec::new();
         let reached = self.reached();
-        let mut covered = reached.clone();
-        for function in self.done.values().chain(&self.fragments) {
-            for &literal in &function.literals {
-                covered.insert(literal, literal + 4);
-            }
-            covered.insert_all(&function.tables);
-        }
+        let covered = self.covered();
         let ranges = self.text.ranges().to_vec();
-        let arm = self.text.machine.arch == Arch::Arm;
-        let mut named = BTreeMap::new();
-        for range in ranges {
-            for (start, end) in covered.gaps(&range) {
-                // What was no function in the round before is none now.
-                if self.barren.contains(&(start, end)) {
-                    continue;
-                }
-                let functions = self.fill(start, end, &reached, &mut named, show);
-                // On ARM, what was found before tells what follows.
-                if functions.is_empty() && !arm {
-                    self.barren.insert((start, end));
-                }
-                found.extend(functions);
+        // What was no function in the round before is none now.
+        let gaps: Vec<(u64, u64)> = ranges
+            .iter()
+            .flat_map(|range| covered.gaps(range))
+            .filter(|gap| !self.barren.contains(gap))
+            .collect();
+        if self.text.machine.arch == Arch::Arm {
+            // What was found before tells what follows.
+            let mut named = BTreeMap::new();
+            for (start, end) in gaps {
+                found.extend(self.fill(start, end, &reached, &mut named, &mut crew.means()));
             }
+            return found;
+        }
+        let filled = crew.each(self, &gaps, |survey, &(start, end), means| {
+            survey.fill(start, end, &reached, &mut BTreeMap::new(), means)
+        });
+        for (gap, functions) in gaps.into_iter().zip(filled) {
+            if functions.is_empty() {
+                self.barren.insert(gap);
+            }
+            found.extend(functions);
         }
         found
     }
 
     /// `named`: what the functions that are found call, or jump to without a frame; T32 or not.
     fn fill(
-        &mut self,
+        &self,
         start: u64,
         end: u64,
         reached: &Cover,
         named: &mut BTreeMap<u64, bool>,
-        show: &mut dyn Show,
-    ) -> Vec<Function> {
+        means: &mut Means<'_>,
+    ) -> Vec<Found> {
         let mut found = Vec::new();
         let machine = self.text.machine;
         let arm = machine.arch == Arch::Arm;
@@ -110,7 +112,7 @@ impl Survey<'_> {
             } else {
                 starts::extent(&self.text, at, end)
             };
-            let function = self.follow(target, last, false, show);
+            let function = self.follow(target, last, false, means);
             fresh = false;
             let sound = known.is_some() && !function.alien && !function.doubtful;
             let accepted = sound || prologue && arm || self.is_function(&function, reached);
@@ -164,7 +166,7 @@ impl Survey<'_> {
                 return (at + 1).next_multiple_of(16);
             };
             at += u64::from(instruction.len);
-            if starts::ends(&instruction) || self.text.prologues.binary_search(&at).is_ok() {
+            if starts::ends(&instruction) || self.text.prologues.contains(at) {
                 *fresh = true;
                 return at;
             }

@@ -3,17 +3,23 @@
 use unspool_image::Arch;
 
 use super::Survey;
+use super::crew::Crew;
 use crate::code::cover::Cover;
 use crate::code::effect::Target;
-use crate::code::flow::{Function, Show};
+use crate::code::flow::Function;
 use crate::code::{pointers, starts};
+
+/// Candidates followed at once by several threads. Some of them turn out to be inside others: that was in vain.
+const AT_ONCE: usize = 512;
 
 impl Survey<'_> {
     /// Functions of which only the address is known: in data, or computed by code.
-    pub(super) fn named_by_data(&mut self, show: &mut dyn Show) {
-        let stated = pointers::candidates(self.image, &self.text);
-        // With the bit that says T32, on ARM.
-        let mut candidates = Cover::of(&self.text, stated.iter());
+    pub(super) fn named_by_data(&mut self, crew: &mut Crew<'_>) {
+        let (image, text) = (self.image, &self.text);
+        let stated = self
+            .stated
+            .get_or_insert_with(|| Cover::of(text, pointers::candidates(image, text).iter()));
+        let mut candidates = stated.clone();
         for _ in 0..6 {
             for function in self.done.values() {
                 for &address in &function.addresses {
@@ -24,34 +30,47 @@ impl Survey<'_> {
             let targets = candidates.all().map(|candidate| self.target(candidate));
             let targets = targets.filter(|target| !reached.contains(target.svma));
             let likely = targets.filter(|&target| self.is_likely(target)).collect();
-            if !self.add_likely(likely, show) {
+            if !self.add_likely(likely, crew) {
                 return;
             }
         }
     }
 
     /// Add those that turn out to be functions. Returns whether any did.
-    pub(super) fn add_likely(&mut self, candidates: Vec<Target>, show: &mut dyn Show) -> bool {
+    pub(super) fn add_likely(&mut self, candidates: Vec<Target>, crew: &mut Crew<'_>) -> bool {
         let mut reached = self.reached();
+        let mut candidates = candidates;
+        candidates.retain(|target| {
+            !reached.contains(target.svma)
+                && !self.started.contains(target.svma)
+                && self.text.is_text(target.svma)
+                && !self.text.is_data(target.svma)
+        });
+        let at_once = if crew.is_worth(AT_ONCE) { AT_ONCE } else { 1 };
         let mut found = Vec::new();
-        for target in candidates {
-            if reached.contains(target.svma)
-                || self.started.contains(target.svma)
-                || !self.text.is_text(target.svma)
-                || self.text.is_data(target.svma)
-            {
-                continue;
-            }
-            let end = self.end_of(target.svma);
-            let function = self.follow(target, end, false, show);
-            if self.is_function(&function, &reached) {
-                // What follows may be its labels.
-                reached.insert_all(&function.spans);
-                found.push(function);
+        let mut rest = &candidates[..];
+        while !rest.is_empty() {
+            let (some, others) = rest.split_at(rest.len().min(at_once));
+            rest = others;
+            let some: Vec<Target> = some
+                .iter()
+                .copied()
+                .filter(|target| !reached.contains(target.svma))
+                .collect();
+            let followed = crew.each(self, &some, |survey, &target, means| {
+                let end = survey.end_of(target.svma);
+                [survey.follow(target, end, false, means)]
+            });
+            for function in followed.into_iter().flatten() {
+                if !reached.contains(function.start) && self.is_function(&function, &reached) {
+                    // What follows may be its labels.
+                    reached.insert_all(&function.spans);
+                    found.push(function);
+                }
             }
         }
         let any = !found.is_empty();
-        self.add(found, show);
+        self.add(found, crew);
         any
     }
 

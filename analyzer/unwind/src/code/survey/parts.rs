@@ -1,18 +1,20 @@
 //! Code that is no function: what catches exceptions, and what is only jumped to.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Survey;
+use super::crew::Crew;
 use crate::code::cover::Cover;
 use crate::code::effect::Target;
-use crate::code::flow::Show;
 use crate::code::starts;
-use crate::code::state::{NO_CALL, State};
+use crate::code::state::{Kept, NO_CALL, State};
 
 impl Survey<'_> {
     /// Code of a function that only the unwinder leads to, when an exception passes a call: it starts with what is
     /// known behind all of the function's calls.
-    pub(super) fn landing_pads(&mut self, show: &mut dyn Show) {
+    pub(super) fn landing_pads(&mut self, crew: &mut Crew<'_>) {
         if !self.catches {
             return;
         }
@@ -46,14 +48,14 @@ impl Survey<'_> {
                         svma: at,
                         thumb: false,
                     };
-                    let alone = self.follow(target, end, false, show);
+                    let alone = self.follow(target, end, false, &mut crew.means());
                     let stub = at & 15 != 0
                         && alone.instructions <= 2
                         && matches!(alone.exits.as_slice(), [(to, _)] if !reached.contains(to.svma));
                     if !alone.alien && !stub {
                         break;
                     }
-                    let pad = self.follow_from(target, end, &state, false, show);
+                    let pad = self.follow_from(target, end, &state, false, &mut crew.means());
                     if pad.doubtful || pad.spans.is_empty() {
                         break;
                     }
@@ -69,46 +71,65 @@ impl Survey<'_> {
 
     /// Code that is only reached by jumps from another function (`.cold` parts, shared tails), with the state
     /// that the jump brings along.
-    pub(super) fn follow_fragments(&mut self, show: &mut dyn Show) {
-        let calls = self.done.values().flat_map(|function| &function.calls);
-        let called = Cover::of(&self.text, calls.map(|call| &call.svma));
+    pub(super) fn follow_fragments(&mut self, crew: &mut Crew<'_>) {
+        // Made when first asked for, which is seldom.
+        let called = OnceCell::new();
         let mut reached = self.reached();
+        // What was looked at in an earlier turn leads nowhere new.
+        let mut fragments = 0;
         for _ in 0..4 {
+            let called = || {
+                let calls = self.done.values().flat_map(|function| &function.calls);
+                called.get_or_init(|| Cover::of(&self.text, calls.map(|call| &call.svma)))
+            };
             let mut wanted: BTreeMap<u64, (Target, State)> = BTreeMap::new();
-            for (target, state) in self
-                .done
-                .values()
-                .chain(&self.fragments)
-                .flat_map(|function| &function.exits)
-            {
+            // All that a table leads to has the same.
+            let mut last: Option<(&Arc<Kept>, State)> = None;
+            let functions = self.done.values().filter(|_| fragments == 0);
+            let functions = functions.chain(&self.fragments[fragments..]);
+            for (target, state) in functions.flat_map(|function| &function.exits) {
+                // Of most, this is all that has to be looked at.
                 let part = || {
-                    state.has_frame()
+                    self.started.contains(target.svma)
+                        && state.has_frame()
                         && !starts::is_entry(&self.text, *target, state)
-                        && !called.contains(target.svma)
+                        && !called().contains(target.svma)
                         && self.done.contains_key(&target.svma)
                 };
-                if !self.text.is_text(target.svma) || reached.contains(target.svma) && !part() {
+                if reached.contains(target.svma) && !part() || !self.text.is_text(target.svma) {
                     continue;
                 }
+                let state = match last {
+                    Some((kept, ref made)) if Arc::ptr_eq(kept, state) => made,
+                    _ => &last.insert((state, state.state())).1,
+                };
                 wanted
                     .entry(target.svma)
                     .and_modify(|(_, known)| {
-                        known.meet(&state.state());
+                        known.meet(state);
                     })
-                    .or_insert_with(|| (*target, state.state()));
+                    .or_insert_with(|| (*target, state.clone()));
             }
             if wanted.is_empty() {
                 return;
             }
+            // While those that turn out to be parts are still among the functions.
+            called();
+            fragments = self.fragments.len();
             let parts: Vec<u64> = wanted.keys().copied().collect();
             self.land(&parts, false);
-            for (svma, (target, mut state)) in wanted {
+            let mut wanted: Vec<(Target, State)> = wanted.into_values().collect();
+            for (_, state) in &mut wanted {
                 state.after = NO_CALL;
-                let end = self.end_of(svma);
-                let function = self.follow_from(target, end, &state, false, show);
+            }
+            let found = crew.each(self, &wanted, |survey, (target, state), means| {
+                let end = survey.end_of(target.svma);
+                [survey.follow_from(*target, end, state, false, means)]
+            });
+            for function in found.into_iter().flatten() {
                 reached.insert_all(&function.spans);
                 // Believed before what was found by taking it for a whole function.
-                self.stale |= self.done.remove(&svma).is_some();
+                self.stale |= self.done.remove(&function.start).is_some();
                 self.keep_part(function);
             }
         }

@@ -52,6 +52,30 @@ pub(crate) struct Form {
     /// VEX or EVEX.
     pub(super) vector: bool,
     pub(super) evex: bool,
+    /// Registers that address memory, by DWARF's numbers.
+    pub(super) bases: u32,
+}
+
+impl Form {
+    pub(super) const NONE: Form = Form {
+        len: 0,
+        map: 0,
+        opcode: 0,
+        modrm: 0,
+        reg: 0,
+        third: 0,
+        operand: Operand::None,
+        immediate: 0,
+        wide: false,
+        half: false,
+        repeat: false,
+        segment: false,
+        has_rex: false,
+        rex_b: 0,
+        vector: false,
+        evex: false,
+        bases: 0,
+    };
 }
 
 /// What follows an opcode.
@@ -82,7 +106,23 @@ enum Shape {
     Group3,
 }
 
-fn primary(opcode: u8) -> Shape {
+/// The shapes of all opcodes of a map.
+macro_rules! table {
+    ($shape:expr) => {{
+        let mut shapes = [Shape::Invalid; 256];
+        let mut opcode = 0;
+        while opcode < 256 {
+            shapes[opcode] = $shape(opcode as u8);
+            opcode += 1;
+        }
+        shapes
+    }};
+}
+
+static PRIMARY: [Shape; 256] = table!(primary);
+static SECONDARY: [Shape; 256] = table!(secondary);
+
+const fn primary(opcode: u8) -> Shape {
     use Shape::*;
     match opcode {
         0x00..=0x3f => match opcode & 7 {
@@ -126,7 +166,7 @@ fn primary(opcode: u8) -> Shape {
     }
 }
 
-fn secondary(opcode: u8) -> Shape {
+const fn secondary(opcode: u8) -> Shape {
     use Shape::*;
     match opcode {
         0x04 | 0x0a | 0x0c | 0x24..=0x27 | 0x36 | 0x39 | 0x3b..=0x3f | 0xa6 | 0xa7 => Invalid,
@@ -149,161 +189,124 @@ fn vector_shape(map: u8, opcode: u8, evex: bool) -> Shape {
     }
 }
 
-struct Cursor<'b> {
-    bytes: &'b [u8],
+/// What prefixes say; 0: the byte is none.
+static PREFIXES: [u8; 256] = {
+    let mut prefixes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        prefixes[byte] = match byte as u8 {
+            0x66 => HALF,
+            0x67 => SHORT_ADDRESS,
+            0xf2 | 0xf3 => REPEAT,
+            0x64 | 0x65 => SEGMENT,
+            0xf0 | 0x2e | 0x36 | 0x3e | 0x26 => IGNORED,
+            0x40..=0x4f => REX,
+            _ => 0,
+        };
+        byte += 1;
+    }
+    prefixes
+};
+const HALF: u8 = 1;
+const SHORT_ADDRESS: u8 = 2;
+const REPEAT: u8 = 4;
+const SEGMENT: u8 = 8;
+const IGNORED: u8 = 16;
+const REX: u8 = 32;
+
+/// The bytes of an instruction and as many zeros as one read may go beyond. Places are taken modulo 16, so that no read fails:
+/// an instruction that goes beyond the end is found out by its length.
+struct Cursor {
+    bytes: [u8; 24],
     at: usize,
 }
 
-impl Cursor<'_> {
+impl Cursor {
     #[inline]
-    fn byte(&mut self) -> Option<u8> {
-        let byte = *self.bytes.get(self.at)?;
-        self.at += 1;
-        Some(byte)
+    fn peek(&self) -> u8 {
+        self.bytes[self.at % 16]
     }
 
     #[inline]
-    fn signed(&mut self, size: usize) -> Option<i64> {
-        let rest = self.bytes.get(self.at..)?;
-        let value = match (size, rest) {
-            (0, _) => 0,
-            (1, &[byte, ..]) => i64::from(byte as i8),
-            (4, &[a, b, c, d, ..]) => i64::from(i32::from_le_bytes([a, b, c, d])),
-            _ => {
-                let mut value = 0;
-                for &byte in rest.get(..size)?.iter().rev() {
-                    value = value << 8 | i64::from(byte);
-                }
-                let unused = 64 - 8 * size as u32;
-                value << unused >> unused
-            }
-        };
+    fn byte(&mut self) -> u8 {
+        let byte = self.peek();
+        self.at += 1;
+        byte
+    }
+
+    #[inline]
+    fn signed(&mut self, size: usize) -> i64 {
+        let mut value = [0; 8];
+        value.copy_from_slice(&self.bytes[self.at % 16..][..8]);
         self.at += size;
-        Some(value)
+        let unused = 64 - 8 * size as u32;
+        // Of no bytes, none stays.
+        let value = i64::from_le_bytes(value).checked_shl(unused).unwrap_or(0);
+        value >> (unused % 64)
     }
 }
 
-/// The instruction that `bytes` start with.
+/// Fill `form`, which is [`Form::NONE`], with that of the instruction that `bytes` start with. Returns whether there is one.
 #[inline]
-pub(crate) fn read(bytes: &[u8]) -> Option<Form> {
+pub(crate) fn read(bytes: &[u8], form: &mut Form) -> bool {
     let mut cursor = Cursor {
-        bytes: &bytes[..bytes.len().min(LONGEST)],
+        bytes: [0; 24],
         at: 0,
     };
-    let mut form = Form {
-        len: 0,
-        map: 0,
-        opcode: 0,
-        modrm: 0,
-        reg: 0,
-        third: 0,
-        operand: Operand::None,
-        immediate: 0,
-        wide: false,
-        half: false,
-        repeat: false,
-        segment: false,
-        has_rex: false,
-        rex_b: 0,
-        vector: false,
-        evex: false,
+    let most = match bytes.first_chunk::<LONGEST>() {
+        Some(chunk) => {
+            cursor.bytes[..LONGEST].copy_from_slice(chunk);
+            LONGEST
+        }
+        None => {
+            cursor.bytes[..bytes.len()].copy_from_slice(bytes);
+            bytes.len()
+        }
     };
     let mut rex = 0u8;
-    let mut short_address = false;
+    let mut prefixes = 0u8;
     let opcode = loop {
-        let byte = cursor.byte()?;
-        match byte {
-            0x66 => form.half = true,
-            0x67 => short_address = true,
-            0xf2 | 0xf3 => form.repeat = true,
-            0x64 | 0x65 => form.segment = true,
-            0xf0 | 0x2e | 0x36 | 0x3e | 0x26 => {}
-            0x40..=0x4f => {
-                // Only right before the opcode does it count.
-                rex = byte;
-                form.has_rex = true;
-                continue;
+        if cursor.at >= most {
+            return false;
+        }
+        let byte = cursor.byte();
+        match PREFIXES[usize::from(byte)] {
+            0 => break byte,
+            // Only right before the opcode does it count.
+            REX => rex = byte,
+            prefix => {
+                rex = 0;
+                prefixes |= prefix;
             }
-            _ => break byte,
-        }
-        rex = 0;
-        form.has_rex = false;
-    };
-    let shape = match opcode {
-        0x0f => {
-            form.map = 1;
-            form.opcode = cursor.byte()?;
-            match form.opcode {
-                0x38 => {
-                    form.map = 2;
-                    form.opcode = cursor.byte()?;
-                    Shape::ModRm
-                }
-                0x3a => {
-                    form.map = 3;
-                    form.opcode = cursor.byte()?;
-                    Shape::ModRmImm8
-                }
-                opcode => secondary(opcode),
-            }
-        }
-        0xc4 | 0xc5 | 0x62 => {
-            form.vector = true;
-            // REX bits, inverted: R X B in the first byte's top
-            let first = cursor.byte()?;
-            let inverted = !first;
-            rex = inverted >> 5 & 4;
-            let pp = match opcode {
-                0xc5 => {
-                    form.map = 1;
-                    form.third = !first >> 3 & 15;
-                    first & 3
-                }
-                0xc4 => {
-                    rex |= inverted >> 5 & 3;
-                    form.map = first & 0x1f;
-                    let second = cursor.byte()?;
-                    rex |= (second & 0x80) >> 4;
-                    form.third = !second >> 3 & 15;
-                    second & 3
-                }
-                _ => {
-                    form.evex = true;
-                    rex |= inverted >> 5 & 3;
-                    form.map = first & 7;
-                    let second = cursor.byte()?;
-                    rex |= (second & 0x80) >> 4;
-                    form.third = !second >> 3 & 15;
-                    cursor.byte()?;
-                    second & 3
-                }
-            };
-            form.half = pp == 1;
-            form.repeat = pp >= 2;
-            form.opcode = cursor.byte()?;
-            vector_shape(form.map, form.opcode, form.evex)
-        }
-        // XOP (AMD64 manual, volume 6): as VEX, with maps from 8 on; below that it is `pop`.
-        0x8f if cursor.bytes.get(cursor.at)? & 0x1f >= 8 => {
-            form.vector = true;
-            let first = cursor.byte()?;
-            form.map = first & 0x1f;
-            let second = cursor.byte()?;
-            rex = !first >> 5 | (second & 0x80) >> 4;
-            form.third = !second >> 3 & 15;
-            form.opcode = cursor.byte()?;
-            match form.map {
-                8 => Shape::ModRmImm8,
-                9 => Shape::ModRm,
-                10 => Shape::ModRmImm32,
-                _ => Shape::Invalid,
-            }
-        }
-        opcode => {
-            form.opcode = opcode;
-            primary(opcode)
         }
     };
+    form.has_rex = rex != 0;
+    form.half = prefixes & HALF != 0;
+    form.repeat = prefixes & REPEAT != 0;
+    form.segment = prefixes & SEGMENT != 0;
+    form.opcode = opcode;
+    let mut shape = PRIMARY[usize::from(opcode)];
+    if opcode == 0x0f {
+        form.map = 1;
+        form.opcode = cursor.byte();
+        shape = match form.opcode {
+            0x38 => {
+                form.map = 2;
+                form.opcode = cursor.byte();
+                Shape::ModRm
+            }
+            0x3a => {
+                form.map = 3;
+                form.opcode = cursor.byte();
+                Shape::ModRmImm8
+            }
+            opcode => SECONDARY[usize::from(opcode)],
+        };
+    } else if matches!(opcode, 0xc4 | 0xc5 | 0x62 | 0x8f)
+        && let Some((vector, bits)) = vector(&mut cursor, form)
+    {
+        (shape, rex) = (vector, bits);
+    }
     form.wide = rex & 8 != 0;
     form.rex_b = rex & 1;
     let with_modrm = matches!(
@@ -311,11 +314,11 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Form> {
         Shape::ModRm | Shape::ModRmImm8 | Shape::ModRmImmZ | Shape::ModRmImm32 | Shape::Group3
     );
     if with_modrm {
-        operand(&mut cursor, &mut form, rex)?;
+        operand(&mut cursor, form, rex);
     }
     let z = if form.half && !form.wide { 2 } else { 4 };
     let size = match shape {
-        Shape::Invalid => return None,
+        Shape::Invalid => return false,
         Shape::Plain | Shape::ModRm => 0,
         Shape::Imm8 | Shape::ModRmImm8 => 1,
         Shape::Imm16 => 2,
@@ -324,20 +327,66 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Form> {
         Shape::ImmZ | Shape::ModRmImmZ => z,
         Shape::ImmV if form.wide => 8,
         Shape::ImmV => z,
-        Shape::Address if short_address => 4,
+        Shape::Address if prefixes & SHORT_ADDRESS != 0 => 4,
         Shape::Address => 8,
         Shape::Group3 if form.reg & 7 >= 2 => 0,
         Shape::Group3 if form.opcode == 0xf6 => 1,
         Shape::Group3 => z,
     };
-    form.immediate = cursor.signed(size)?;
+    form.immediate = cursor.signed(size);
     form.len = cursor.at as u8;
-    Some(form)
+    cursor.at <= most
+}
+
+/// What follows an opcode byte that starts a VEX, EVEX or XOP instruction: its shape, and REX's bits. `None`: it starts none.
+fn vector(cursor: &mut Cursor, form: &mut Form) -> Option<(Shape, u8)> {
+    let escape = form.opcode;
+    // XOP (AMD64 manual, volume 6): as VEX, with maps from 8 on; below that it is `pop`.
+    if escape == 0x8f && cursor.peek() & 0x1f < 8 {
+        return None;
+    }
+    form.vector = true;
+    form.has_rex = false;
+    // REX bits, inverted: R X B in the first byte's top
+    let first = cursor.byte();
+    let inverted = !first;
+    let mut rex = inverted >> 5 & if escape == 0xc5 { 4 } else { 7 };
+    let last = match escape {
+        0xc5 => {
+            form.map = 1;
+            first
+        }
+        _ => {
+            form.map = first & if escape == 0x62 { 7 } else { 0x1f };
+            let second = cursor.byte();
+            rex |= (second & 0x80) >> 4;
+            second
+        }
+    };
+    form.third = !last >> 3 & 15;
+    if escape == 0x62 {
+        form.evex = true;
+        cursor.byte();
+    }
+    if escape != 0x8f {
+        form.half = last & 3 == 1;
+        form.repeat = last & 3 >= 2;
+    }
+    form.opcode = cursor.byte();
+    let shape = match (escape, form.map) {
+        (0x8f, 8) => Shape::ModRmImm8,
+        (0x8f, 9) => Shape::ModRm,
+        (0x8f, 10) => Shape::ModRmImm32,
+        (0x8f, _) => Shape::Invalid,
+        _ => vector_shape(form.map, form.opcode, form.evex),
+    };
+    Some((shape, rex))
 }
 
 /// ModRM, SIB and displacement
-fn operand(cursor: &mut Cursor<'_>, form: &mut Form, rex: u8) -> Option<()> {
-    let modrm = cursor.byte()?;
+#[inline]
+fn operand(cursor: &mut Cursor, form: &mut Form, rex: u8) {
+    let modrm = cursor.byte();
     let (mode, rm) = (modrm >> 6, modrm & 7);
     form.modrm = modrm;
     form.reg = modrm >> 3 & 7 | (rex & 4) << 1;
@@ -345,7 +394,7 @@ fn operand(cursor: &mut Cursor<'_>, form: &mut Form, rex: u8) -> Option<()> {
     let registers_only = form.map == 1 && !form.vector && matches!(form.opcode, 0x20..=0x23);
     if mode == 3 || registers_only {
         form.operand = Operand::Register(rm | (rex & 1) << 3);
-        return Some(());
+        return;
     }
     let mut base = Some(rm | (rex & 1) << 3);
     let mut index = None;
@@ -355,7 +404,7 @@ fn operand(cursor: &mut Cursor<'_>, form: &mut Form, rex: u8) -> Option<()> {
         _ => 4,
     };
     if rm == 4 {
-        let sib = cursor.byte()?;
+        let sib = cursor.byte();
         let number = sib >> 3 & 7 | (rex & 2) << 2;
         if number != 4 {
             index = Some((number, sib >> 6));
@@ -366,10 +415,10 @@ fn operand(cursor: &mut Cursor<'_>, form: &mut Form, rex: u8) -> Option<()> {
             size = 4;
         }
     } else if rm == 5 && mode == 0 {
-        form.operand = Operand::Relative(cursor.signed(4)? as i32);
-        return Some(());
+        form.operand = Operand::Relative(cursor.signed(4) as i32);
+        return;
     }
-    let mut offset = cursor.signed(size)? as i32;
+    let mut offset = cursor.signed(size) as i32;
     if form.evex && size == 1 {
         // Scaled by the vector's size, which does not matter here.
         offset = offset.wrapping_mul(64);
@@ -379,5 +428,4 @@ fn operand(cursor: &mut Cursor<'_>, form: &mut Form, rex: u8) -> Option<()> {
         index,
         offset,
     });
-    Some(())
 }

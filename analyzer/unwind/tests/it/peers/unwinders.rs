@@ -10,7 +10,8 @@ use framehop::aarch64::{CacheAarch64, UnwindRegsAarch64, UnwinderAarch64};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use unspool_image::Arch;
 use unspool_unwind::{
-    CompileOptions, Module, ModuleMap, RegisterFile, Stack, StackSlice, Table, WalkOptions, walk,
+    CompileOptions, Module, ModuleMap, RegisterFile, Source, Stack, StackSlice, Table, WalkOptions,
+    walk,
 };
 
 use super::libunwind::Libunwind;
@@ -174,7 +175,55 @@ impl Unwinders {
             let other = other.map_or("-".into(), |pc| self.place(*pc));
             text += &format!("    #{index} {mine}   |   {other}\n");
         }
-        text + &format!("    end: {}   |   {}", ours.end, peer.end)
+        text + &format!("    end: {}   |   {}\n", ours.end, peer.end)
+    }
+
+    /// What a person needs to see who of them is right: all registers, where they part what each source says of the
+    /// frames there, and the stack's words around them.
+    pub(crate) fn evidence(&self, snapshot: &Snapshot, ours: &Stack, peer: &Found) -> String {
+        let mut registers: Vec<_> = snapshot.registers.iter().collect();
+        registers.sort();
+        let mut text = String::from("    registers:");
+        for (name, value) in registers {
+            text += &format!(" {name} {value:#x}");
+        }
+        let same = ours.frames.iter().zip(&peer.pcs);
+        let parted = same.take_while(|(mine, other)| mine.pc == **other).count();
+        let first = parted.saturating_sub(2);
+        for (index, frame) in ours.frames.iter().enumerate().skip(first).take(4) {
+            let place = self.place(frame.address_for_lookup);
+            text += &format!("\n    #{index} looked up at {place}");
+            if let Some((module, svma)) = self.modules.find(frame.address_for_lookup) {
+                for source in [Source::Cfi, Source::Code] {
+                    let row = module.table.lookup_from(source, svma);
+                    text += &format!("\n      {source}: {row:x?}");
+                }
+                let image = module.table.image().expect("an image");
+                let code = image.bytes_at(svma.saturating_sub(16), 48);
+                text += &format!("\n      code from 16 bytes before: {code:02x?}");
+            }
+            for slot in -4..28 {
+                let at = frame.sp.wrapping_add_signed(8 * slot);
+                let skip = at.wrapping_sub(snapshot.base) as usize;
+                let word = snapshot
+                    .stack
+                    .get(skip..)
+                    .and_then(<[u8]>::first_chunk::<8>);
+                if let Some(word) = word.map(|word| u64::from_le_bytes(*word)) {
+                    text += &format!("\n      {at:#x}: {word:#x} {}", self.place_in_module(word));
+                }
+            }
+        }
+        text + "\n"
+    }
+
+    fn place_in_module(&self, word: u64) -> String {
+        let known = self.modules.find(word).is_some();
+        if known {
+            self.place(word)
+        } else {
+            String::new()
+        }
     }
 }
 

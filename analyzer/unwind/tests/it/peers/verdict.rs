@@ -4,7 +4,7 @@
 use std::fmt;
 
 use unspool_image::Arch;
-use unspool_unwind::{Frame, ModuleMap, Place, Provenance, Row, Source, Stack, StackEnd};
+use unspool_unwind::{Cfa, Frame, ModuleMap, Place, Provenance, Row, Source, Stack, StackEnd};
 
 use super::unwinders::Found;
 
@@ -25,9 +25,14 @@ pub(crate) enum Verdict {
     /// return address is 0. libunwind, which tries the registers of the thread's maker as a frame, goes on with addresses
     /// in no module, one of them for ever.
     AstrayWithoutCfi,
-    /// `_start` has no caller. At its first instructions a peer takes what lies on the stack there, the number of arguments,
-    /// for a return address.
+    /// `_start` has no caller. A peer takes what lies on the stack at its first instructions, the number of arguments, for a
+    /// return address; or, where the call frame information says that there is none, what the last call left in x30.
     BehindStart,
+    /// x86-64's framehop ends a stack where the CFA is not by rsp or rbp: `_dl_runtime_resolve_xsavec` has it by rbx.
+    OtherRegister,
+    /// x86-64's `vfork` has its return address in rdi. framehop takes what the child has written over its place on the stack
+    /// for the caller, and is right from the next frame on.
+    InRegister,
     Unexplained,
 }
 
@@ -44,7 +49,13 @@ impl fmt::Display for Verdict {
             Verdict::AstrayWithoutCfi => {
                 "goes on in no module where there is no CFI (the stack ends there)"
             }
-            Verdict::BehindStart => "finds a caller of _start in no module",
+            Verdict::BehindStart => "finds a caller of _start, which has none",
+            Verdict::OtherRegister => {
+                "stops where the CFA is by a register that it does not follow"
+            }
+            Verdict::InRegister => {
+                "takes an overwritten word of the stack for a return address that is in a register"
+            }
             Verdict::Unexplained => "unexplained",
         })
     }
@@ -58,7 +69,11 @@ pub(crate) fn judge(modules: &ModuleMap, ours: &Stack, peer: &Found) -> Option<V
     }
     if let Some([next]) = peer.pcs.strip_prefix(&pcs[..])
         && ours.end.is_complete()
-        && modules.find(*next).is_none()
+        && (modules.find(*next).is_none()
+            || ours
+                .frames
+                .last()
+                .is_some_and(|last| is_root(modules, last)))
     {
         return Some(Verdict::BehindStart);
     }
@@ -73,8 +88,26 @@ pub(crate) fn judge(modules: &ModuleMap, ours: &Stack, peer: &Found) -> Option<V
         {
             return Some(Verdict::AstrayWithoutCfi);
         }
+        let in_register = |row: Row<'_>| matches!(row.rule.ra, Place::Register(_));
+        if let ([first, _, above @ ..], [_, _, others @ ..]) = (&ours.frames[..], &peer.pcs[..])
+            && cfi(modules, first).is_some_and(in_register)
+            && above
+                .iter()
+                .map(|frame| frame.pc)
+                .eq(others.iter().copied())
+        {
+            return Some(Verdict::InRegister);
+        }
         let next = ours.frames.get(peer.pcs.len());
         let stopped = pcs.starts_with(&peer.pcs) && ours.end.is_complete();
+        let last = peer
+            .pcs
+            .len()
+            .checked_sub(1)
+            .and_then(|at| ours.frames.get(at));
+        if stopped && last.is_some_and(|last| is_by_another(modules, last)) {
+            return Some(Verdict::OtherRegister);
+        }
         let known = next.is_some_and(|frame| frame.provenance == Provenance::Code);
         return Some(if stopped && known {
             Verdict::NoCfi
@@ -106,10 +139,26 @@ pub(crate) fn judge(modules: &ModuleMap, ours: &Stack, peer: &Found) -> Option<V
 }
 
 fn has_cfi(modules: &ModuleMap, frame: &Frame) -> bool {
-    modules
-        .find(frame.address_for_lookup)
-        .and_then(|(module, svma)| module.table.lookup_from(Source::Cfi, svma))
-        .is_some()
+    cfi(modules, frame).is_some()
+}
+
+/// Whether call frame information says that the frame has no caller.
+fn is_root(modules: &ModuleMap, frame: &Frame) -> bool {
+    cfi(modules, frame).is_some_and(|row| matches!(row.rule.ra, Place::Undefined))
+}
+
+/// Whether call frame information has the CFA by neither rbp (6) nor rsp (7).
+fn is_by_another(modules: &ModuleMap, frame: &Frame) -> bool {
+    let row = cfi(modules, frame);
+    row.is_some_and(|row| match row.rule.cfa {
+        Cfa::Register { register, .. } => !matches!(register, 6 | 7),
+        _ => false,
+    })
+}
+
+fn cfi<'a>(modules: &'a ModuleMap, frame: &Frame) -> Option<Row<'a>> {
+    let (module, svma) = modules.find(frame.address_for_lookup)?;
+    module.table.lookup_from(Source::Cfi, svma)
 }
 
 /// Whether the return address is where no frame has it.

@@ -1,0 +1,77 @@
+//! `--fail-on`: findings that make a command fail, for scripts and CI.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::terminal;
+use crate::model::{FindingKind, Model};
+
+/// What the exit code is when such a finding is there.
+const FOUND: u8 = 3;
+
+/// Findings that make the command fail.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "For scripts")]
+pub(super) struct FailOn {
+    /// Exit with code 3 if there is a finding of such a kind; any, or some of: deadlock,
+    /// self-deadlock, abandoned-lock, lost-wakeup, destroyed-held, wrong-unlock, lock-order, convoy,
+    /// long-hold, contention, unlocked-signal, unjoined, churn
+    ///
+    /// KIND alone counts what is proved and what is inferred; KIND:proved counts what is proved.
+    #[arg(long = "fail-on", value_name = "KIND", value_delimiter = ',', value_parser = condition)]
+    conditions: Vec<Condition>,
+}
+
+/// A kind of finding; none is any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Condition {
+    kind: Option<FindingKind>,
+    proved: bool,
+}
+
+fn condition(text: &str) -> Result<Condition, String> {
+    let (name, proved) = match text.strip_suffix(":proved") {
+        Some(name) => (name, true),
+        None => (text, false),
+    };
+    let kind = match name {
+        "any" => None,
+        name => Some(FindingKind::of_name(name).ok_or_else(|| {
+            let all: Vec<&str> = FindingKind::ALL.iter().map(|kind| kind.as_str()).collect();
+            format!(
+                "no kind of finding; expected any, or one of {}",
+                all.join(", ")
+            )
+        })?),
+    };
+    Ok(Condition { kind, proved })
+}
+
+impl FailOn {
+    /// Some kind was named.
+    pub(super) fn is_asked(&self) -> bool {
+        !self.conditions.is_empty()
+    }
+
+    /// The exit code if there is such a finding, which is told on standard error.
+    pub(super) fn exit_code(&self, model: &Model) -> Option<ExitCode> {
+        let found: Vec<&str> = model
+            .findings
+            .iter()
+            .filter(|finding| {
+                self.conditions.iter().any(|condition| {
+                    condition.kind.is_none_or(|kind| kind == finding.kind)
+                        && (finding.proved || !condition.proved)
+                })
+            })
+            .map(|finding| finding.kind.as_str())
+            .collect();
+        let first = found.first()?;
+        terminal::say(&match found.len() {
+            1 => format!("failing on a finding: {first}"),
+            count => format!("failing on {count} findings, the first is {first}"),
+        });
+        Some(ExitCode::from(FOUND))
+    }
+}

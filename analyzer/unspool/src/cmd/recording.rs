@@ -1,0 +1,75 @@
+//! Opening a recording and computing its model: what `report` and `export` begin with.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use clap::Args;
+use unspool_capture::{Capture, ReadError};
+
+use super::prefer::Prefer;
+use super::symbols::Symbols;
+use crate::model::{Model, Symbolizer};
+
+/// How stacks are unwound and named.
+#[derive(Debug, Args)]
+pub(super) struct Reading {
+    #[command(flatten)]
+    pub(super) symbols: Symbols,
+
+    #[command(flatten)]
+    pub(super) prefer: Prefer,
+}
+
+/// A recording that was read.
+#[derive(Debug)]
+pub(super) struct Recording {
+    path: PathBuf,
+    capture: Capture,
+    pub(super) model: Model,
+}
+
+impl Recording {
+    /// Opens a recording; `span` is the part of it that is looked at closely, from and to these
+    /// nanoseconds.
+    pub(super) fn open(
+        path: &Path,
+        reading: &Reading,
+        span: Option<(u64, u64)>,
+    ) -> anyhow::Result<Recording> {
+        let store = reading.symbols.store()?;
+        let capture = match Capture::read(path) {
+            Ok(capture) => capture,
+            Err(ReadError::Open { path, source }) if source.kind() == ErrorKind::NotFound => {
+                bail!(
+                    "there is no recording {}; make one with `unspool record -- PROG`",
+                    path.display()
+                )
+            }
+            Err(error @ ReadError::Open { .. }) => return Err(error.into()),
+            Err(error) => bail!("{}: {error}", path.display()),
+        };
+        let model = Model::build_for(
+            &capture,
+            &mut Symbolizer::new(store).preferring(reading.prefer.ways()),
+            span,
+        );
+        Ok(Recording {
+            path: path.to_owned(),
+            capture,
+            model,
+        })
+    }
+
+    /// An error if the recording is cut: what `shows` it is not all there was, and a script must see
+    /// that, too.
+    pub(super) fn is_whole(&self, shows: &str) -> anyhow::Result<()> {
+        if let Some(cut) = &self.capture.cut {
+            bail!(
+                "{}: {cut}; the {shows} shows what comes before",
+                self.path.display()
+            );
+        }
+        Ok(())
+    }
+}

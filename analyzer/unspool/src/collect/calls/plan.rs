@@ -1,0 +1,345 @@
+//! Where one module's probes of calls go. Nothing is asked of the target here: the module's file tells everything.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use unspool_capture::ProbeKind;
+use unspool_image::{Arch, Image, SymbolKind};
+use unspool_unwind::code::passages::{Given, Passages, Return, SystemCall};
+
+use super::super::modules::Mapped;
+use super::super::movable::Movable;
+use super::site::{self, Site};
+use super::{Pattern, Sync};
+use crate::primitives::{Kind, Operation, PRIMITIVES, Primitive};
+
+/// What is planted in one module.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) begins: Vec<Begin>,
+    pub(super) ends: Vec<End>,
+    /// Functions of which not all returns are known.
+    pub(super) endless: Vec<String>,
+    /// How many functions each pattern has named.
+    pub(super) named: Vec<usize>,
+}
+
+impl Plan {
+    /// How many system calls are watched.
+    pub(super) fn waits(&self) -> usize {
+        let waits = self.begins.iter();
+        waits
+            .filter(|begin| begin.kind == ProbeKind::FutexWait)
+            .count()
+    }
+}
+
+/// Where calls begin.
+#[derive(Debug)]
+pub(super) struct Begin {
+    pub(super) svma: u64,
+    pub(super) thumb: bool,
+    pub(super) function: String,
+    pub(super) kind: ProbeKind,
+    pub(super) site: Site,
+    pub(super) movable: u8,
+}
+
+/// Where calls end.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) svma: u64,
+    pub(super) thumb: bool,
+    pub(super) function: String,
+    pub(super) kind: ProbeKind,
+    pub(super) site: Site,
+    pub(super) movable: u8,
+    /// Those that begin at these places of [`Plan::begins`].
+    pub(super) of: Vec<usize>,
+}
+
+/// A function to be instrumented.
+#[derive(Debug)]
+struct Wanted {
+    thumb: bool,
+    name: String,
+    /// Which argument is an object whose first bytes are of interest.
+    object: Option<u8>,
+    /// Its ends are of interest.
+    ends: bool,
+}
+
+/// Where the server may note hits without a stop.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fast {
+    /// At system calls that wait.
+    pub(super) waits: bool,
+    /// Where functions begin and end.
+    pub(super) calls: bool,
+}
+
+/// A C library whose operations are watched.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Watched {
+    pub(super) sync: Sync,
+    pub(super) musl: bool,
+}
+
+impl Watched {
+    /// Whether calls of a primitive are watched, beside the system calls by which it waits.
+    fn enters(self, primitive: &Primitive) -> bool {
+        // musl waits at conditions and barriers by words on the waiters' stacks, so that the system call does not tell the
+        // object. Nearly every such call waits: to watch it costs nothing while nobody does.
+        let nameless = matches!(
+            (primitive.kind, primitive.operation),
+            (Kind::Cond, Operation::Wait) | (Kind::Barrier, Operation::Arrive)
+        );
+        !primitive.internal && (self.sync == Sync::All || self.musl && nameless)
+    }
+}
+
+/// Plans one module. `sync`: it is a C library, or has one in it.
+pub(super) fn make(
+    mapped: &Mapped,
+    arch: Arch,
+    sync: Option<Watched>,
+    patterns: &[Pattern],
+    fast: Fast,
+) -> Plan {
+    let mut plan = Plan {
+        named: vec![0; patterns.len()],
+        ..Plan::default()
+    };
+    let Some(image) = mapped.image.as_ref().filter(|_| mapped.path != "[vdso]") else {
+        return plan;
+    };
+    let mut wanted = BTreeMap::new();
+    if let Some(watched) = sync {
+        add_primitives(image, watched, &mut wanted);
+    }
+    add_named(image, &mapped.path, patterns, &mut wanted, &mut plan.named);
+    if wanted.is_empty() && sync.is_none() {
+        return plan;
+    }
+    let Some(mut passages) = Passages::new(image) else {
+        return plan;
+    };
+    let returns = instrument(&mut plan, wanted, &mut passages);
+    let mut calls = Vec::new();
+    if let Some(watched) = sync {
+        calls = futex_calls(image, arch, watched.musl, &mut passages);
+    }
+    let candidates = |plan: &Plan| {
+        let begins = plan.begins.iter().map(|begin| (begin.svma, begin.movable));
+        let early = returns.iter().filter_map(|(back, _, _)| back.early);
+        let calls = calls.iter().flat_map(|(call, _)| {
+            let before = call.before.map(|before| (before.svma, before.movable));
+            before.into_iter().chain([(call.next, call.movable)])
+        });
+        let early = early.map(|early| (early.svma, early.movable));
+        begins.chain(early).chain(calls).collect::<Vec<_>>()
+    };
+    let none = Movable::default();
+    let free = match fast.waits || fast.calls {
+        true => Movable::of(&passages, &candidates(&plan)),
+        false => Movable::default(),
+    };
+    let of = |wanted| if wanted { &free } else { &none };
+    for begin in &mut plan.begins {
+        begin.movable = of(fast.calls).at(begin.svma, begin.movable);
+    }
+    add_ends(&mut plan, returns, of(fast.calls));
+    add_waits(&mut plan, calls, of(fast.waits));
+    plan
+}
+
+fn add_primitives(image: &Image, watched: Watched, wanted: &mut BTreeMap<u64, Wanted>) {
+    for primitive in PRIMITIVES.iter().filter(|one| watched.enters(one)) {
+        let symbols = primitive
+            .names
+            .iter()
+            .flat_map(|name| image.symbols().named(name));
+        for symbol in symbols.filter(|symbol| symbol.kind == SymbolKind::Function) {
+            let operation = primitive.operation;
+            let held = matches!(primitive.kind, Kind::Mutex | Kind::Rwlock);
+            wanted.entry(symbol.svma).or_insert_with(|| Wanted {
+                thumb: symbol.thumb,
+                name: symbol.name.to_owned(),
+                object: (held && operation.may_wait()).then_some(primitive.object),
+                // What never waits nor fails is over when it begins.
+                ends: !matches!(
+                    operation,
+                    Operation::Unlock
+                        | Operation::Signal
+                        | Operation::Broadcast
+                        | Operation::Post
+                        | Operation::Init
+                        | Operation::Destroy
+                ),
+            });
+        }
+    }
+}
+
+/// How many functions each pattern names in a file.
+pub(super) fn count_named(image: &Image, path: &str, patterns: &[Pattern]) -> Vec<usize> {
+    let mut named = vec![0; patterns.len()];
+    add_named(image, path, patterns, &mut BTreeMap::new(), &mut named);
+    named
+}
+
+fn add_named(
+    image: &Image,
+    path: &str,
+    patterns: &[Pattern],
+    wanted: &mut BTreeMap<u64, Wanted>,
+    named: &mut [usize],
+) {
+    for (pattern, count) in patterns.iter().zip(named) {
+        if !pattern.is_in(path) {
+            continue;
+        }
+        let mut counted = BTreeSet::new();
+        for symbol in image.symbols().functions() {
+            // What only leads elsewhere, and parts of functions, are no functions of their own.
+            let part = symbol.name.contains("@plt") || symbol.name.contains(".cold");
+            if part || !pattern.names(symbol.name) {
+                continue;
+            }
+            if counted.insert(symbol.svma) {
+                *count += 1;
+            }
+            let found = wanted.entry(symbol.svma).or_insert_with(|| Wanted {
+                thumb: symbol.thumb,
+                name: symbol.name.to_owned(),
+                object: None,
+                ends: true,
+            });
+            found.ends = true;
+        }
+    }
+}
+
+/// Plans the entries. The returns, of which function, and its place among the begins.
+fn instrument(
+    plan: &mut Plan,
+    wanted: BTreeMap<u64, Wanted>,
+    passages: &mut Passages<'_>,
+) -> Vec<(Return, String, usize)> {
+    let mut returns = Vec::new();
+    for (svma, function) in wanted {
+        let at = plan.begins.len();
+        let ways = passages.follow(svma, function.thumb);
+        if function.ends {
+            if !ways.whole || ways.returns.is_empty() {
+                plan.endless.push(function.name.clone());
+            }
+            let back = ways.returns.into_iter();
+            returns.extend(back.map(|back| (back, function.name.clone(), at)));
+        }
+        plan.begins.push(Begin {
+            svma,
+            thumb: function.thumb,
+            function: function.name,
+            kind: ProbeKind::Enter,
+            site: Site::enter(function.object),
+            movable: ways.movable,
+        });
+    }
+    returns
+}
+
+fn add_ends(plan: &mut Plan, returns: Vec<(Return, String, usize)>, free: &Movable) {
+    let mut ends: BTreeMap<u64, End> = BTreeMap::new();
+    for (back, function, at) in returns {
+        let early = back.early;
+        let early = early.filter(|early| free.at(early.svma, early.movable) > 0);
+        let end = ends
+            .entry(early.map_or(back.svma, |early| early.svma))
+            .or_insert_with(|| End {
+                svma: early.map_or(back.svma, |early| early.svma),
+                thumb: back.thumb,
+                function,
+                kind: ProbeKind::Leave,
+                site: Site::leave(&back, early),
+                movable: early.map_or(0, |early| early.movable),
+                of: Vec::new(),
+            });
+        end.of.push(at);
+    }
+    plan.ends.extend(ends.into_values());
+}
+
+/// The futex system calls. Their instructions are those that following the functions around them comes to: bytes that look
+/// like one may be the middle of another.
+fn futex_calls(
+    image: &Image,
+    arch: Arch,
+    musl: bool,
+    passages: &mut Passages<'_>,
+) -> Vec<(SystemCall, String)> {
+    let mut followed = BTreeSet::new();
+    let mut calls: Vec<(SystemCall, String)> = Vec::new();
+    for svma in passages.likely_system_calls() {
+        let Some((start, thumb)) = passages.function_at(svma) else {
+            continue;
+        };
+        if !followed.insert(start) {
+            continue;
+        }
+        let name = image.symbols().containing(start).map(|symbol| symbol.name);
+        // These are given the number by their callers.
+        let any = musl || name == Some("syscall");
+        for call in passages.follow(start, thumb).system_calls {
+            let futex = match call.number {
+                Some(number) => site::futex_numbers(arch).contains(&number),
+                None => any,
+            };
+            let given = call.before.and_then(|before| before.sets);
+            let wakes = match given {
+                // Flags are flipped of an operation whose number is 0, so that what they make of it tells which it is.
+                Some((1, Given::Flipped(bits))) => !site::is_wait(bits),
+                _ => call
+                    .second
+                    .is_some_and(|operation| !site::is_wait(operation)),
+            };
+            // What the instruction before computes cannot be asked about there.
+            let computed = matches!(given, Some((1, Given::Register(_, by))) if by != 0);
+            let unclear = call.second.is_none() && computed;
+            let call = SystemCall {
+                before: call.before.filter(|_| !unclear),
+                ..call
+            };
+            if futex && !wakes {
+                calls.push((call, name.unwrap_or("futex").to_owned()));
+            }
+        }
+    }
+    calls.sort_unstable();
+    calls.dedup_by_key(|(call, _)| call.svma);
+    calls
+}
+
+fn add_waits(plan: &mut Plan, calls: Vec<(SystemCall, String)>, free: &Movable) {
+    for (call, function) in calls {
+        let at = plan.begins.len();
+        let before = call.before.map(|before| (before.svma, before.movable));
+        let (begin, movable) = before.unwrap_or((call.svma, 0));
+        plan.begins.push(Begin {
+            svma: begin,
+            thumb: call.thumb,
+            function: function.clone(),
+            kind: ProbeKind::FutexWait,
+            site: Site::wait(&call),
+            movable: free.at(begin, movable),
+        });
+        plan.ends.push(End {
+            svma: call.next,
+            thumb: call.thumb,
+            function,
+            kind: ProbeKind::FutexReturn,
+            site: Site::returned(),
+            movable: free.at(call.next, call.movable),
+            of: vec![at],
+        });
+    }
+}

@@ -1,0 +1,299 @@
+//! What is done at one probe of a call: in which cases a hit counts, and what a server with tracepoints collects for it.
+
+use unspool_image::Arch;
+use unspool_rsp::{Client, Registers, TraceAction, TraceFrame};
+use unspool_unwind::RegisterFile;
+use unspool_unwind::code::passages::{Early, Given, Return, SystemCall};
+
+use super::super::abi::Abi;
+use super::super::bytecode::*;
+use super::super::tracing::{FLAGS, RESULT, SP, STACK_LEFT, THREAD, TIME, number};
+use super::condition;
+
+/// So much of an object is noted: mutexes, and read-write locks up to their writer, in every known C library.
+pub(super) const OBJECT: usize = 48;
+/// So much of the stack is sent at a hit: nearly all call paths are shorter, and it is done at every hit.
+const STACK: u16 = 4096;
+
+/// Bits 0, 6, 9, 11 and 13: `FUTEX_WAIT`, `_LOCK_PI`, `_WAIT_BITSET`, `_WAIT_REQUEUE_PI`, `_LOCK_PI2` (linux/futex.h).
+const WAITS: u16 = 1 | 1 << 6 | 1 << 9 | 1 << 11 | 1 << 13;
+/// What is not `FUTEX_PRIVATE_FLAG` or `FUTEX_CLOCK_REALTIME`.
+const COMMAND: u8 = 0x7f;
+
+/// The numbers of the futex system calls (the kernel's syscall tables; ARM has one for 64-bit time as well).
+pub(super) fn futex_numbers(arch: Arch) -> &'static [u32] {
+    match arch {
+        Arch::X86_64 => &[202],
+        Arch::Aarch64 => &[98],
+        _ => &[240, 422],
+    }
+}
+
+/// Whether a futex operation waits.
+pub(super) fn is_wait(operation: u32) -> bool {
+    let command = operation & u32::from(COMMAND);
+    command < 16 && WAITS >> command & 1 == 1
+}
+
+/// What is done at one probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::collect) enum Site {
+    /// A function is entered. Which argument is an object to be noted.
+    Enter { object: Option<u8> },
+    /// A function returns.
+    Leave {
+        /// How far the stack pointer is below where it was at the entry.
+        below: i32,
+        /// A32's condition.
+        condition: u8,
+        /// What it always returns there, where that is not in its register yet.
+        result: Option<u32>,
+    },
+    /// A system call that may wait is about to be made.
+    Wait {
+        /// It may also be another one.
+        any: bool,
+        /// What the instruction sets one of the arguments to, counted from 0.
+        sets: Option<(u8, Given)>,
+    },
+    /// It returns.
+    Returned,
+}
+
+impl Site {
+    pub(super) fn enter(object: Option<u8>) -> Site {
+        Site::Enter { object }
+    }
+
+    /// At a return, or where as much is known as there.
+    pub(super) fn leave(back: &Return, early: Option<Early>) -> Site {
+        Site::Leave {
+            below: early.map_or(back.below, |early| early.below),
+            condition: back.condition,
+            result: early.and_then(|early| early.result),
+        }
+    }
+
+    pub(super) fn wait(call: &SystemCall) -> Site {
+        Site::Wait {
+            any: call.number.is_none(),
+            sets: call.before.and_then(|before| before.sets),
+        }
+    }
+
+    pub(super) fn returned() -> Site {
+        Site::Returned
+    }
+
+    /// The beginning of a call, with a stack, rather than an end.
+    pub(super) fn begins(self) -> bool {
+        matches!(self, Site::Enter { .. } | Site::Wait { .. })
+    }
+
+    /// Whether a hit counts, told from registers that were read.
+    pub(super) fn counts(self, abi: &Abi, registers: &Registers) -> bool {
+        match self {
+            Site::Enter { .. } => true,
+            Site::Leave { condition, .. } => abi
+                .flags(registers)
+                .is_none_or(|flags| condition::holds(flags, condition)),
+            Site::Wait { any, sets } => {
+                let called = abi.call_number(registers);
+                let futex = |number| {
+                    let mut numbers = futex_numbers(abi.arch).iter();
+                    numbers.any(|futex| u64::from(*futex) == number)
+                };
+                (!any || called.is_some_and(futex)) && (tells(sets) || self.waits(abi, registers))
+            }
+            Site::Returned => self.waits(abi, registers),
+        }
+    }
+
+    /// Whether the operation is one that waits. What is not known is not left out.
+    fn waits(self, abi: &Abi, registers: &Registers) -> bool {
+        let args = match self {
+            Site::Wait { .. } => self.args(abi, registers),
+            _ => abi.call_arguments(registers, 2).unwrap_or_default(),
+        };
+        args.get(1)
+            .is_none_or(|operation| is_wait(*operation as u32))
+    }
+
+    /// The arguments that a call is made with.
+    pub(super) fn args(self, abi: &Abi, registers: &Registers) -> Vec<u64> {
+        let Site::Wait { sets, .. } = self else {
+            return abi.args(registers, 4).unwrap_or_default();
+        };
+        let mut args = abi.call_arguments(registers, 4).unwrap_or_default();
+        if let Some((at, given)) = sets
+            && let Some(place) = args.get_mut(usize::from(at))
+        {
+            let file: RegisterFile = abi.register_file(registers);
+            *place = match given {
+                Given::Constant(value) => value.into(),
+                Given::Flipped(bits) => *place ^ u64::from(bits),
+                Given::Register(from, by) => {
+                    let from = file.get(from).unwrap_or(0);
+                    abi.wrap(from.wrapping_add_signed(by.into()))
+                }
+            };
+        }
+        args
+    }
+
+    /// What a call gives that ends here.
+    pub(super) fn result(self, abi: &Abi, registers: &Registers) -> Option<u64> {
+        match self {
+            Site::Leave {
+                result: Some(value),
+                ..
+            } => Some(value.into()),
+            _ => abi.result(registers),
+        }
+    }
+
+    /// The object's address, if it is to be noted.
+    pub(super) fn object(self, args: &[u64]) -> Option<u64> {
+        let at = match self {
+            Site::Enter { object } => usize::from(object?),
+            Site::Wait { .. } => 0,
+            _ => return None,
+        };
+        // The first page is never mapped.
+        args.get(at).copied().filter(|address| *address >= 0x1000)
+    }
+
+    /// The condition under which a server with tracepoints notes a hit.
+    pub(in crate::collect) fn trace_condition(self, abi: &Abi) -> Option<Vec<u8>> {
+        let own = abi.call_argument_number(1);
+        let operation = match self {
+            // What it will be set to.
+            Site::Wait {
+                sets: Some((1, Given::Register(from, 0))),
+                ..
+            } => abi.dwarf_number(from).unwrap_or(own),
+            _ => own,
+        };
+        let [operation_high, operation_low] = operation.to_be_bytes();
+        let [high, low] = WAITS.to_be_bytes();
+        let waits = [
+            CONST16,
+            high,
+            low,
+            REG,
+            operation_high,
+            operation_low,
+            CONST8,
+            COMMAND,
+            BIT_AND,
+            RSH_UNSIGNED,
+            CONST8,
+            1,
+            BIT_AND,
+        ];
+        let mut code = waits.to_vec();
+        match self {
+            Site::Enter { .. } | Site::Leave { .. } => return None,
+            // A call of which only the number is not known before has its other arguments set already.
+            Site::Wait { sets, .. } if tells(sets) => return None,
+            Site::Wait { any: true, .. } => {
+                let [high, low] = abi.call_number_number().to_be_bytes();
+                for (index, futex) in futex_numbers(abi.arch).iter().enumerate() {
+                    let [wanted_high, wanted_low] = (*futex as u16).to_be_bytes();
+                    code.extend([REG, high, low, CONST16, wanted_high, wanted_low, EQUAL]);
+                    if index > 0 {
+                        code.push(BIT_OR);
+                    }
+                }
+                code.push(BIT_AND);
+            }
+            Site::Wait { any: false, .. } | Site::Returned => {}
+        }
+        code.push(END);
+        Some(code)
+    }
+
+    /// What a server with tracepoints collects.
+    pub(in crate::collect) fn trace_actions(self, abi: &Abi) -> Vec<TraceAction> {
+        let mut code = vec![TRACEV, 0, number(TIME), TRACEV, 0, number(THREAD)];
+        let mut actions = Vec::new();
+        if self.begins() {
+            actions.push(TraceAction::Registers(abi.trace_registers()));
+            add_stack(&mut code, abi.sp_number());
+            if let Some(argument) = match self {
+                Site::Enter { object } => object.map(|index| abi.argument_number(index.into())),
+                // Not yet in its register: it is read from where it comes from, or not at all.
+                Site::Wait {
+                    sets: Some((0, given)),
+                    ..
+                } => match given {
+                    Given::Register(from, 0) => abi.dwarf_number(from),
+                    _ => None,
+                },
+                _ => Some(abi.call_argument_number(0)),
+            } {
+                let [high, low] = argument.to_be_bytes();
+                code.extend([REG, high, low, CONST8, OBJECT as u8, TRACE]);
+            }
+        } else {
+            // Three numbers instead of all registers, which are many times as many bytes.
+            let known = match self {
+                Site::Leave { result, .. } => result,
+                _ => None,
+            };
+            if let Some(value) = known {
+                let [a, b, c, d] = value.to_be_bytes();
+                let variable = number(RESULT);
+                code.extend([
+                    CONST32, a, b, c, d, SETV, 0, variable, POP, TRACEV, 0, variable,
+                ]);
+            }
+            let numbers = [
+                (
+                    RESULT,
+                    Some(abi.result_number()).filter(|_| known.is_none()),
+                ),
+                (SP, Some(abi.sp_number())),
+                (FLAGS, abi.flags_number()),
+            ];
+            for (variable, register) in numbers {
+                if let Some(register) = register {
+                    let [high, low] = register.to_be_bytes();
+                    let variable = number(variable);
+                    code.extend([REG, high, low, SETV, 0, variable, POP, TRACEV, 0, variable]);
+                }
+            }
+        }
+        code.push(END);
+        actions.push(TraceAction::Expression(code));
+        actions
+    }
+}
+
+/// Whether the instruction itself says that the operation is one that waits; others are not watched.
+fn tells(sets: Option<(u8, Given)>) -> bool {
+    matches!(sets, Some((1, Given::Constant(_))))
+}
+
+/// The stack, or the first [`STACK`] bytes of it.
+fn add_stack(code: &mut Vec<u8>, sp: u16) {
+    let [sp_high, sp_low] = sp.to_be_bytes();
+    let [high, low] = STACK.to_be_bytes();
+    let left = [GETV, 0, number(STACK_LEFT)];
+    code.extend([REG, sp_high, sp_low]);
+    code.extend(left);
+    code.extend([CONST16, high, low, LESS_UNSIGNED, IF_GOTO, 0, 0]);
+    let small = code.len() - 1;
+    code.extend([CONST16, high, low, TRACE, GOTO, 0, 0]);
+    let end = code.len() - 1;
+    code[small] = code.len() as u8;
+    code.extend(left);
+    code.push(TRACE);
+    code[end] = code.len() as u8;
+}
+
+/// What a frame has of the numbers that the end of a call collects.
+pub(super) fn variable(frame: &TraceFrame, index: usize) -> Option<u64> {
+    let value = frame.variable(Client::trace_variable(index))?;
+    Some(value.cast_unsigned())
+}

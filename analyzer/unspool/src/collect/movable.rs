@@ -1,0 +1,54 @@
+//! Where instructions may be moved, so that a server can put a jump in their place and notes hits without a stop.
+//!
+//! A property of the code that has nothing to do with what is recorded there. What the server makes of it is its own affair: where it
+//! cannot do it, it has a trap.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use unspool_unwind::code::passages::Passages;
+
+use super::modules::Mapped;
+use super::probes::Place;
+
+/// Where bytes may be moved: the places that hold in one module, by where they start.
+#[derive(Debug, Default)]
+pub(super) struct Movable(BTreeSet<u64>);
+
+impl Movable {
+    /// Of places that may be moved as far as their own functions are concerned, with how many bytes, those into which no other leads.
+    pub(super) fn of(passages: &Passages<'_>, candidates: &[(u64, u8)]) -> Movable {
+        let candidates = candidates.iter().filter(|(_, length)| *length > 0);
+        let mut ranges: Vec<Range<u64>> = candidates
+            .map(|(svma, length)| *svma..svma + u64::from(*length))
+            .collect();
+        ranges.sort_unstable_by_key(|range| (range.start, range.end));
+        ranges.dedup();
+        let entered = passages.entered(&ranges);
+        let starts = ranges.into_iter().map(|range| range.start);
+        Movable(starts.filter(|start| !entered.contains(start)).collect())
+    }
+
+    /// `length`, or none.
+    pub(super) fn at(&self, svma: u64, length: u8) -> u8 {
+        if self.0.contains(&svma) { length } else { 0 }
+    }
+}
+
+/// Finds out what may be moved at the beginnings of functions of one module.
+pub(super) fn tell(mapped: &Mapped, places: &mut [&mut Place]) {
+    let image = mapped.image.as_ref().filter(|_| !places.is_empty());
+    let Some(mut passages) = image.and_then(Passages::new) else {
+        return;
+    };
+    let mut candidates = Vec::new();
+    for place in &mut *places {
+        let svma = place.address.wrapping_sub(mapped.bias);
+        place.movable = passages.follow(svma, place.thumb).movable;
+        candidates.push((svma, place.movable));
+    }
+    let free = Movable::of(&passages, &candidates);
+    for (place, (svma, length)) in places.iter_mut().zip(candidates) {
+        place.movable = free.at(svma, length);
+    }
+}

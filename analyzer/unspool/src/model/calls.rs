@@ -1,0 +1,465 @@
+//! From events to calls: of the functions that were instrumented, and of the futex system calls.
+//!
+//! A capture may hold millions of them, so they are not kept: each is shown when it begins and when it ends,
+//! in the order of the events, and what is kept are the calls under way, and each distinct call path once.
+//! Which end belongs to which beginning is told by thread and stack pointer (docs/capture-format.md, "Calls"). What ended unseen has no end here
+//! either: a call is [lost](Moment::Lost) rather than given another's.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use foldhash::{HashMap, HashMapExt};
+
+use unspool_capture::{Capture, Event, Gap, GapKind, Probe, ProbeKind, ReadRole, Record};
+
+use super::backtrace::{Backtrace, Frames};
+use super::{Model, Symbolizer, ThreadIndex};
+
+mod lives;
+mod under_way;
+
+use lives::Lives;
+use under_way::{Left, Missed, UnderWay};
+
+/// A call path's place in [`Calls::paths`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PathId(pub usize);
+
+/// A function's place in [`Calls::functions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FunctionId(pub usize);
+
+/// Something whose calls were recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its name as the recorder knew it, e.g. `pthread_mutex_lock`; of the futex system call, the function it is made in.
+    pub name: String,
+    /// It is the futex system call, not a function.
+    pub futex: bool,
+    /// The probe at its beginning.
+    pub probe: u32,
+    /// Some probe sees its end. Otherwise nothing follows [`Moment::Entered`].
+    pub has_end: bool,
+}
+
+/// One call. Times are nanoseconds since the recording began.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// Counts up from 0, in the order in which calls begin.
+    pub number: u64,
+    /// Who called.
+    pub thread: ThreadIndex,
+    /// What was called.
+    pub function: FunctionId,
+    /// The registers in which arguments are passed, as many as were recorded; all of a system call's.
+    pub args: Vec<u64>,
+    /// The object's first bytes when the call began, where they were recorded, and their address.
+    pub object: Option<(u64, Vec<u8>)>,
+    /// When it began.
+    pub entered_ns: u64,
+    /// When it ended; `None`: not yet, or nobody saw it.
+    pub left_ns: Option<u64>,
+    /// What it returned.
+    pub result: Option<u64>,
+    /// Where it was called, the function itself innermost.
+    pub path: PathId,
+    /// The [number](Call::number) of the recorded call in which this one was made.
+    pub within: Option<u64>,
+}
+
+/// What happens to a call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Moment<'a> {
+    /// It begins.
+    Entered(&'a Call),
+    /// It ends; `left_ns` and, if it was recorded, `result` are there.
+    Left(&'a Call),
+    /// It ended without anybody seeing when: left by an exception, a `longjmp` or the thread's exit, or its end
+    /// was not recorded. When this comes says nothing.
+    Lost(&'a Call),
+    /// The recording ended first. `sure`: otherwise events were lost meanwhile, its end perhaps among them.
+    Unfinished {
+        /// The call.
+        call: &'a Call,
+        /// No end of its function was lost.
+        sure: bool,
+    },
+    /// Beginnings, or `ends`, of calls of these functions are missing.
+    Missing {
+        /// The functions.
+        functions: &'a [FunctionId],
+        /// Ends are.
+        ends: bool,
+        /// Where.
+        gap: GapKind,
+    },
+}
+
+/// What is known when all calls have been shown.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Calls {
+    /// What was instrumented, in the order of the probes.
+    pub functions: Vec<Function>,
+    /// The distinct call paths. The first is empty: it is that of calls whose path is not known.
+    pub paths: Vec<Arc<Backtrace>>,
+    /// How many calls began.
+    pub count: u64,
+    /// How many were lost.
+    pub lost: u64,
+    /// Events of threads that were not heard of, which were left out.
+    pub strangers: u64,
+    /// Why not all could be read.
+    pub failure: Option<String>,
+}
+
+impl Calls {
+    /// Shows all calls of a capture to `visit`, in the order in which they happened. `model` was built from it, and `symbolizer`
+    /// is the one it was built with.
+    pub fn read(
+        capture: &Capture,
+        model: &Model,
+        symbolizer: &mut Symbolizer,
+        visit: &mut dyn FnMut(&Calls, Moment<'_>),
+    ) -> Calls {
+        Calls::interpret(capture, model, symbolizer, visit)
+    }
+
+    pub(super) fn interpret(
+        capture: &Capture,
+        model: &Model,
+        frames: &mut dyn Frames,
+        visit: &mut dyn FnMut(&Calls, Moment<'_>),
+    ) -> Calls {
+        let mut reading = Reading::new(model, frames, visit);
+        let read = capture.each(&mut |at, record| reading.record(at, record));
+        reading.calls.failure = read.err().map(|error| error.to_string());
+        reading.finish()
+    }
+
+    /// A function by its id; ids come from this same value.
+    pub fn function(&self, id: FunctionId) -> &Function {
+        &self.functions[id.0]
+    }
+
+    /// A call path by its id; ids come from this same value.
+    pub fn path(&self, id: PathId) -> &Arc<Backtrace> {
+        &self.paths[id.0]
+    }
+}
+
+/// What a probe is to calls.
+#[derive(Clone, Debug)]
+enum Role {
+    Begins(FunctionId),
+    /// The ends of calls of these.
+    Ends(Vec<FunctionId>),
+}
+
+struct Reading<'a> {
+    calls: Calls,
+    frames: &'a mut dyn Frames,
+    visit: &'a mut dyn FnMut(&Calls, Moment<'_>),
+    lives: Lives,
+    /// [`Gap`] records say where hits are missing.
+    placed: bool,
+    /// Probes whose hits are missing at the moment.
+    paused: BTreeSet<u32>,
+    roles: HashMap<u32, Role>,
+    /// For each function, those that may be entered by its jump.
+    jumps: HashMap<(FunctionId, FunctionId), bool>,
+    under_way: HashMap<u64, UnderWay>,
+    /// The ids of the stacks that were seen, by where they are kept.
+    known: HashMap<*const Backtrace, PathId>,
+    /// The stacks of events that carry one.
+    carried: HashMap<u64, PathId>,
+}
+
+impl<'a> Reading<'a> {
+    fn new(
+        model: &Model,
+        frames: &'a mut dyn Frames,
+        visit: &'a mut dyn FnMut(&Calls, Moment<'_>),
+    ) -> Reading<'a> {
+        Reading {
+            calls: Calls {
+                paths: vec![Arc::default()],
+                ..Calls::default()
+            },
+            frames,
+            visit,
+            lives: Lives::new(&model.threads),
+            placed: model.recording.gaps_are_placed,
+            paused: BTreeSet::new(),
+            roles: HashMap::new(),
+            jumps: HashMap::new(),
+            under_way: HashMap::new(),
+            known: HashMap::new(),
+            carried: HashMap::new(),
+        }
+    }
+
+    fn record(&mut self, at: usize, record: &Record) {
+        match record {
+            Record::Probe(probe) => self.probe(probe),
+            Record::Event(event) => self.event(at, event),
+            Record::ThreadExited(exited) => self.exited(exited.tid),
+            Record::Gap(gap) => self.gap(gap),
+            Record::Dropped(dropped) if !self.placed => self.missed(dropped.probe),
+            Record::Missed(missed) if !self.placed => self.missed(missed.probe),
+            _ => {}
+        }
+    }
+
+    fn probe(&mut self, probe: &Probe) {
+        let role = match probe.kind() {
+            kind @ (ProbeKind::Enter | ProbeKind::FutexWait) => {
+                let id = FunctionId(self.calls.functions.len());
+                self.calls.functions.push(Function {
+                    name: probe.function.clone(),
+                    futex: kind == ProbeKind::FutexWait,
+                    probe: probe.id,
+                    has_end: false,
+                });
+                Role::Begins(id)
+            }
+            ProbeKind::Leave | ProbeKind::FutexReturn => {
+                let begun = probe.ends.iter().filter_map(|id| match self.roles.get(id) {
+                    Some(Role::Begins(function)) => Some(*function),
+                    _ => None,
+                });
+                let ends: Vec<FunctionId> = begun.collect();
+                for function in &ends {
+                    self.calls.functions[function.0].has_end = true;
+                }
+                self.jumps.clear();
+                Role::Ends(ends)
+            }
+            _ => return,
+        };
+        self.roles.insert(probe.id, role);
+    }
+
+    fn event(&mut self, at: usize, event: &Event) {
+        match self.roles.get(&event.probe) {
+            Some(Role::Begins(function)) => {
+                let function = *function;
+                self.entered(at, event, function);
+            }
+            Some(Role::Ends(_)) => self.left(event),
+            None => {}
+        }
+    }
+
+    fn entered(&mut self, at: usize, event: &Event, function: FunctionId) {
+        // Others may have the same stack, even if this one is not looked at.
+        let path = self.path(at, event);
+        let Some(thread) = self.lives.at(event.tid, event.time_ns) else {
+            self.calls.strangers += 1;
+            return;
+        };
+        let frame = event.frame.unwrap_or(0);
+        let object = event.reads.iter().find(|r| r.role() == ReadRole::Object);
+        let mut call = Call {
+            number: self.calls.count,
+            thread,
+            function,
+            args: event.args.clone(),
+            object: object.map(|read| (read.address, read.bytes.clone())),
+            entered_ns: event.time_ns,
+            left_ns: None,
+            result: None,
+            path,
+            within: None,
+        };
+        self.calls.count += 1;
+        let Reading {
+            under_way,
+            jumps,
+            roles,
+            ..
+        } = self;
+        let mut jumped = |before: FunctionId| {
+            let known = jumps.entry((before, function));
+            *known.or_insert_with(|| {
+                let together = |role: &Role| matches!(role, Role::Ends(of) if of.contains(&before) && of.contains(&function));
+                before != function && roles.values().any(together)
+            })
+        };
+        let here = under_way.entry(event.tid).or_default();
+        let over = here.make_room(frame, &mut jumped);
+        call.within = here.innermost();
+        for lost in over {
+            self.lost(&lost);
+        }
+        (self.visit)(&self.calls, Moment::Entered(&call));
+        if !self.calls.functions[function.0].has_end {
+            return;
+        }
+        let missed = match self.paused.is_empty() {
+            true => Missed::default(),
+            false => self.missing(function),
+        };
+        if let Some(here) = self.under_way.get_mut(&event.tid)
+            && let Some(lost) = here.enter(frame, call, missed)
+        {
+            self.lost(&lost);
+        }
+    }
+
+    fn left(&mut self, event: &Event) {
+        let Some(Role::Ends(of)) = self.roles.get(&event.probe) else {
+            return;
+        };
+        let Some(here) = self.under_way.get_mut(&event.tid) else {
+            return;
+        };
+        for (mut call, sure) in here.leave(event.frame.unwrap_or(0), of) {
+            if !sure {
+                self.calls.lost += 1;
+                (self.visit)(&self.calls, Moment::Lost(&call));
+                continue;
+            }
+            call.left_ns = Some(event.time_ns.max(call.entered_ns));
+            call.result = event.args.first().copied();
+            (self.visit)(&self.calls, Moment::Left(&call));
+        }
+    }
+
+    fn path(&mut self, at: usize, event: &Event) -> PathId {
+        let Some(snapshot) = &event.snapshot else {
+            let same = event.same_stack_as.and_then(|seq| self.carried.get(&seq));
+            return same.copied().unwrap_or(PathId(0));
+        };
+        let path = self.frames.backtrace(at, snapshot);
+        let paths = &mut self.calls.paths;
+        let id = *self.known.entry(Arc::as_ptr(&path)).or_insert_with(|| {
+            // Kept with the paths, it stays where it is.
+            paths.push(path);
+            PathId(paths.len() - 1)
+        });
+        self.carried.insert(event.seq, id);
+        id
+    }
+
+    /// Calls that a thread leaves by its end.
+    fn exited(&mut self, tid: u64) {
+        if let Some(here) = self.under_way.remove(&tid) {
+            for (call, _) in here.into_calls() {
+                self.lost(&call);
+            }
+        }
+    }
+
+    /// Hits of a probe were not recorded, nobody knows where: calls under way may have ended, and others begun.
+    fn missed(&mut self, probe: u32) {
+        let of = match self.roles.get(&probe) {
+            Some(Role::Begins(function)) => vec![*function],
+            Some(Role::Ends(of)) => of.clone(),
+            None if probe == unspool_capture::SNAPSHOT_PROBE => {
+                (0..self.calls.functions.len()).map(FunctionId).collect()
+            }
+            None => return,
+        };
+        let missed = |function| match of.contains(&function) {
+            true => Missed::BOTH,
+            false => Missed::default(),
+        };
+        for here in self.under_way.values_mut() {
+            here.miss(&missed);
+        }
+        for ends in [false, true] {
+            let (functions, gap) = (&of[..], GapKind::Dropped);
+            (self.visit)(
+                &self.calls,
+                Moment::Missing {
+                    functions,
+                    ends,
+                    gap,
+                },
+            );
+        }
+    }
+
+    /// Hits of a probe are missing from here on, or no longer.
+    fn gap(&mut self, gap: &Gap) {
+        let (of, ends) = match self.roles.get(&gap.probe) {
+            Some(Role::Begins(function)) => (vec![*function], false),
+            Some(Role::Ends(of)) => (of.clone(), true),
+            None => return,
+        };
+        match gap.kind() {
+            GapKind::Resumed => {
+                self.paused.remove(&gap.probe);
+            }
+            GapKind::Paused => {
+                self.paused.insert(gap.probe);
+            }
+            GapKind::Dropped | GapKind::Unspecified => {}
+        }
+        let together = self.together(&of);
+        let missed = |function| Missed {
+            begins: !ends && together.contains(&function),
+            ends: ends && of.contains(&function),
+        };
+        for here in self.under_way.values_mut() {
+            here.miss(&missed);
+        }
+        let moment = Moment::Missing {
+            functions: &of,
+            ends,
+            gap: gap.kind(),
+        };
+        (self.visit)(&self.calls, moment);
+    }
+
+    /// What is missing at the moment of calls of a function.
+    fn missing(&self, function: FunctionId) -> Missed {
+        let mut missed = Missed::default();
+        for probe in &self.paused {
+            match self.roles.get(probe) {
+                Some(Role::Begins(other)) => {
+                    missed.begins |= self.together(&[*other]).contains(&function);
+                }
+                Some(Role::Ends(of)) => missed.ends |= of.contains(&function),
+                None => {}
+            }
+        }
+        missed
+    }
+
+    /// The functions that end where these do.
+    fn together(&self, functions: &[FunctionId]) -> Vec<FunctionId> {
+        let ends = self.roles.values().filter_map(|role| match role {
+            Role::Ends(of) => Some(of),
+            Role::Begins(_) => None,
+        });
+        let shared = ends.filter(|of| of.iter().any(|one| functions.contains(one)));
+        let others = shared.flatten().copied();
+        functions.iter().copied().chain(others).collect()
+    }
+
+    fn lost(&mut self, call: &Call) {
+        self.calls.lost += 1;
+        (self.visit)(&self.calls, Moment::Lost(call));
+    }
+
+    fn finish(mut self) -> Calls {
+        let mut open: Vec<(Call, Left)> = std::mem::take(&mut self.under_way)
+            .into_values()
+            .flat_map(UnderWay::into_calls)
+            .collect();
+        open.sort_by_key(|(call, _)| call.number);
+        for (call, left) in open {
+            if left == Left::Likely {
+                self.lost(&call);
+                continue;
+            }
+            let (call, sure) = (&call, left == Left::No);
+            (self.visit)(&self.calls, Moment::Unfinished { call, sure });
+        }
+        self.calls
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,401 @@
+//! What each thread did when it was looked at, and what those that wait are waiting at.
+//!
+//! That a thread waits, and at which word, its registers say; which primitive that is, its stack; who
+//! holds the object, the object's own words. What they do not say is left open.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use unspool_capture::{Capture, Event, Record, RegisterLayout, SNAPSHOT_PROBE, Snapshot};
+use unspool_image::Arch;
+
+use super::layouts::{self, Layout, Library};
+use super::memory::Memory;
+use super::object;
+use super::{Holder, Look, State, Wait};
+use crate::model::backtrace::Backtrace;
+use crate::model::finding::ObjectName;
+use crate::model::{Model, ThreadIndex};
+use crate::primitives::Kind;
+use crate::syscall::{self, AFTER, BEFORE, Call, Futex};
+
+mod primitive;
+
+/// What the program's files say.
+pub(in crate::model) trait Program {
+    /// The C library in use, or what is wrong with it.
+    fn library(&mut self) -> Result<Library, String>;
+    /// The program's code, as its files have it.
+    fn code(&mut self, avma: u64, len: usize) -> Option<Vec<u8>>;
+    /// The variable at an address, and the offset into it.
+    fn variable(&mut self, avma: u64) -> Option<Arc<str>>;
+    /// The function that was called by the instruction before this return address.
+    fn called(&mut self, return_avma: u64) -> Option<Arc<str>>;
+}
+
+/// Where on a stack the C library keeps what its own functions work on.
+const NEAR: usize = 1024;
+
+/// Tells what each thread did. A capture that is no look gives nothing.
+pub(in crate::model) fn look(capture: &Capture, model: &Model, program: &mut dyn Program) -> Look {
+    let Some(arch) = Arch::from_gdb_name(&capture.target.arch) else {
+        return Look::default();
+    };
+    let mut looking = Looking::new(capture, model, program, arch);
+    for index in 0..model.threads.len() {
+        let state = looking.state(ThreadIndex(index));
+        looking.look.states.push(state);
+    }
+    let at_once = |(from, to): &(u64, u64)| {
+        let mut events = looking.events.values();
+        events.all(|(first, _)| (*from..=*to).contains(&first.time_ns))
+    };
+    looking.look.stood = looking.standstills.iter().any(at_once);
+    let mut look = looking.look;
+    look.wanted.sort_by_key(|range| (range.start, range.end));
+    look.wanted.dedup();
+    look
+}
+
+struct Looking<'a> {
+    model: &'a Model,
+    program: &'a mut dyn Program,
+    arch: Arch,
+    pointer: usize,
+    registers: HashMap<&'a str, &'a RegisterLayout>,
+    memory: Memory,
+    /// The first and the last event of each thread, by its id.
+    events: HashMap<u64, (&'a Event, &'a Event)>,
+    standstills: Vec<(u64, u64)>,
+    /// By the id that the program itself knows a thread by.
+    by_tid: HashMap<u64, ThreadIndex>,
+    /// Thread pointers, sorted.
+    pointers: Vec<(u64, u64)>,
+    stopped: bool,
+    library: Result<Library, String>,
+    layout: Result<&'static Layout, String>,
+    look: Look,
+}
+
+/// A thread in a wait.
+struct Waiter<'a> {
+    event: &'a Event,
+    last: &'a Event,
+    futex: Futex,
+    sp: u64,
+    words: Vec<u64>,
+    near: Vec<u64>,
+}
+
+impl<'a> Looking<'a> {
+    fn new(
+        capture: &'a Capture,
+        model: &'a Model,
+        program: &'a mut dyn Program,
+        arch: Arch,
+    ) -> Looking<'a> {
+        let pointer = arch.address_size();
+        let layouts = &capture.target.registers;
+        let registers = layouts.iter().map(|one| (one.name.as_str(), one)).collect();
+        let mut looking = Looking {
+            model,
+            arch,
+            pointer,
+            registers,
+            memory: Memory::of(&capture.records),
+            events: HashMap::new(),
+            standstills: Vec::new(),
+            by_tid: HashMap::new(),
+            pointers: Vec::new(),
+            stopped: false,
+            library: Err(String::new()),
+            layout: Err(String::new()),
+            look: Look::default(),
+            program,
+        };
+        for (index, thread) in model.threads.iter().enumerate() {
+            if let Some(tid) = thread.tid {
+                looking.by_tid.insert(tid, ThreadIndex(index));
+            }
+        }
+        let mut own = HashMap::new();
+        for record in &capture.records {
+            match record {
+                Record::Event(event) if event.probe == SNAPSHOT_PROBE => {
+                    let entry = looking.events.entry(event.tid).or_insert((event, event));
+                    entry.1 = event;
+                }
+                Record::Standstill(stood) => {
+                    looking.standstills.push((stood.from_ns, stood.to_ns));
+                }
+                Record::ThreadState(state) => {
+                    looking.stopped |= state.state == "T" && state.tid == capture.target.pid;
+                    looking.look.handled_signals =
+                        state.handled_signals.or(looking.look.handled_signals);
+                    looking.look.ids_known |= state.own_tid.is_some();
+                    if let (Some(id), Some(index)) = (state.own_tid, looking.by_tid.get(&state.tid))
+                    {
+                        own.insert(id, *index);
+                    }
+                }
+                _ => {}
+            }
+        }
+        // With a namespace of their own, threads know each other by other ids than we do.
+        if own
+            .iter()
+            .any(|(id, index)| model.threads[index.0].tid != Some(*id))
+        {
+            looking.by_tid = own;
+        }
+        let pointer_name = match arch {
+            Arch::X86_64 => "fs_base",
+            Arch::Aarch64 => "tpidr",
+            _ => "tpidruro",
+        };
+        let mut pointers: Vec<(u64, u64)> = looking
+            .by_tid
+            .iter()
+            .filter_map(|(tid, index)| {
+                let event = looking.events.get(&model.threads[index.0].tid?)?.0;
+                let value = looking.register(event.snapshot.as_ref()?, pointer_name)?;
+                Some((value, *tid))
+            })
+            .collect();
+        pointers.sort_unstable();
+        looking.pointers = pointers;
+        looking.library = looking.program.library();
+        let family = looking
+            .library
+            .as_ref()
+            .map(|library| library.family)
+            .map_err(Clone::clone);
+        looking.layout = family.and_then(|family| layouts::of(family, pointer));
+        looking
+    }
+
+    fn register(&self, snapshot: &Snapshot, name: &str) -> Option<u64> {
+        snapshot.register(self.registers.get(name)?)
+    }
+
+    fn state(&mut self, index: ThreadIndex) -> State {
+        let thread = &self.model.threads[index.0];
+        let found = thread.tid.and_then(|tid| self.events.get(&tid)).copied();
+        let Some((event, last)) = found else {
+            return State::Unknown;
+        };
+        let Some(snapshot) = &event.snapshot else {
+            return State::Unknown;
+        };
+        let stack = thread.stack.clone().unwrap_or_default();
+        let state = self.activity(event, last, snapshot, &stack);
+        match self.stopped {
+            true => State::Stopped(Box::new(state)),
+            false => state,
+        }
+    }
+
+    fn activity(
+        &mut self,
+        event: &Event,
+        last: &Event,
+        snapshot: &Snapshot,
+        stack: &Backtrace,
+    ) -> State {
+        let Some(call) = self.call(snapshot) else {
+            return State::Running;
+        };
+        if let Some(futex) = call.futex(self.arch) {
+            let sp = self.register(snapshot, self.stack_pointer()).unwrap_or(0);
+            let (words, near) = self.words(snapshot, sp);
+            let waiter = Waiter {
+                event,
+                last,
+                futex,
+                sp,
+                words,
+                near,
+            };
+            return State::Waiting(Box::new(self.wait(&waiter, stack)));
+        }
+        let sleeps = || {
+            let names = stack.frames.iter().take(3);
+            let mut names = names.filter_map(|frame| frame.place.function.as_deref());
+            names.any(|name| name.contains("nanosleep"))
+        };
+        if call.sleeps(self.arch) || (call.restarts(self.arch) && sleeps()) {
+            return State::Sleeping;
+        }
+        State::InCall {
+            number: call.number,
+            name: call.name(self.arch),
+        }
+    }
+
+    fn call(&mut self, snapshot: &Snapshot) -> Option<Call> {
+        let registers = &self.registers;
+        let register = |name: &str| snapshot.register(registers.get(name)?);
+        let program = &mut self.program;
+        syscall::of(self.arch, &register, &mut |avma, len| {
+            program.code(avma, len)
+        })
+    }
+
+    fn stack_pointer(&self) -> &'static str {
+        match self.arch {
+            Arch::X86_64 => "rsp",
+            _ => "sp",
+        }
+    }
+
+    /// All the thread has at hand that may be addresses: registers, then the end of the stack.
+    fn words(&self, snapshot: &Snapshot, sp: u64) -> (Vec<u64>, Vec<u64>) {
+        let chunk = snapshot.chunks.iter().find_map(|chunk| {
+            let at = usize::try_from(sp.checked_sub(chunk.address)?).ok()?;
+            chunk.bytes.get(at..).filter(|rest| !rest.is_empty())
+        });
+        let bytes = chunk.unwrap_or_default();
+        let bytes = &bytes[..bytes.len().min(NEAR)];
+        let words = bytes.chunks_exact(self.pointer).map(|word| {
+            let mut value = [0; 8];
+            value[..word.len()].copy_from_slice(word);
+            u64::from_le_bytes(value)
+        });
+        let near: Vec<u64> = words.collect();
+        let values = self.registers.values();
+        let mut words: Vec<u64> = values.filter_map(|one| snapshot.register(one)).collect();
+        words.extend(&near);
+        (words, near)
+    }
+
+    fn wait(&mut self, waiter: &Waiter<'_>, stack: &Backtrace) -> Wait {
+        let futex = &waiter.futex;
+        let window = futex.address.saturating_sub(BEFORE);
+        if self.memory.bytes(futex.address, 4).is_none() && !self.memory.was_asked(window) {
+            let end = futex.address.saturating_add(AFTER);
+            self.look.wanted.push(window..end);
+        }
+        let found = self.function(stack);
+        let function = found.as_ref().map(|(function, _)| *function);
+        let kind = function.map_or(Kind::Futex, |function| function.kind);
+        let mut wait = Wait {
+            object: ObjectName {
+                kind,
+                address: futex.address,
+                name: None,
+            },
+            function,
+            flavor: Vec::new(),
+            holders: Vec::new(),
+            readers: None,
+            mutex: None,
+            timed: futex.timed,
+            shared: futex.shared,
+            proved: true,
+            moving: self.has_moved(futex),
+            unknown: None,
+        };
+        let said = match &found {
+            Some(found) => self.said(found, waiter, &mut wait),
+            None if futex.inherits => {
+                wait.object.kind = Kind::Mutex;
+                object::inherited(&self.memory, futex)
+            }
+            None => self.said_by_library(waiter, stack, &mut wait),
+        };
+        if wait.object.kind == Kind::Mutex {
+            // Robust mutexes are waited at as if they were shared.
+            wait.shared = said.shared || (said.len == 0 && futex.shared);
+        }
+        if wait.object.kind == Kind::Join {
+            // The kernel wakes whoever joins as if it were of another process.
+            wait.shared = false;
+        }
+        let address = wait.object.address;
+        wait.object.name = self.program.variable(address);
+        // A process has the variables of its files to itself; glibc calls every robust mutex shared.
+        wait.shared &= wait.object.name.is_none();
+        wait.flavor = said.flavor;
+        wait.readers = said.readers;
+        wait.holders = said
+            .holders
+            .iter()
+            .map(|tid| {
+                let thread = self.by_tid.get(tid).copied();
+                let known = thread.and_then(|thread| self.model.thread(thread)?.tid);
+                Holder {
+                    tid: known.unwrap_or(*tid),
+                    thread,
+                }
+            })
+            .collect();
+        wait.proved &= said.unknown.is_none();
+        if !wait.holders.is_empty() {
+            let from = match wait.object.kind {
+                Kind::Join => futex.address,
+                _ => address,
+            };
+            let at_once = self.at_once(waiter, from, said.len);
+            if !at_once && std::ptr::eq(waiter.event, waiter.last) {
+                self.look.doubtful.push(waiter.event.tid);
+                let end = from.saturating_add(said.len as u64);
+                self.look.doubtful_words.push(from..end);
+            }
+            wait.proved &= at_once;
+            if !at_once && !std::ptr::eq(waiter.event, waiter.last) {
+                wait.holders.clear();
+                wait.moving = true;
+            }
+        }
+        wait.unknown = said.unknown.map(Into::into);
+        wait
+    }
+
+    /// A thread goes on waiting only as long as the word has the value for which it does (futex(2), FUTEX_WAIT);
+    /// of a word that could not be read nothing is claimed.
+    fn has_moved(&self, futex: &Futex) -> bool {
+        let word = self.memory.word(futex.address);
+        word.is_none()
+            || futex
+                .expected
+                .is_some_and(|expected| word != Some(expected))
+    }
+
+    /// Whether the thread's wait and the object's words were so at one moment.
+    fn at_once(&self, waiter: &Waiter<'_>, address: u64, len: usize) -> bool {
+        let Some(read) = self.memory.time_ns(address, len) else {
+            return false;
+        };
+        let stood = |(from, to): &(u64, u64)| {
+            (*from..=*to).contains(&waiter.event.time_ns) && (*from..=*to).contains(&read)
+        };
+        if self.standstills.iter().any(stood) {
+            return true;
+        }
+        // It waited before and after: the same registers, the same words.
+        let (first, last) = (waiter.event, waiter.last);
+        let registers = |event: &Event| event.snapshot.as_ref().map(|s| self.standing(s));
+        last.time_ns > read
+            && registers(first) == registers(last)
+            && self.memory.is_confirmed(address, len, last.time_ns)
+    }
+
+    /// What a wait that goes on does not change; of an interrupted call number and result do.
+    fn standing(&self, snapshot: &Snapshot) -> Vec<Option<u64>> {
+        let names: &[&str] = match self.arch {
+            Arch::X86_64 => &[
+                "rsp", "rbp", "rbx", "r12", "r13", "r14", "r15", "rdi", "rsi", "rdx", "r10",
+            ],
+            Arch::Aarch64 => &[
+                "sp", "x0", "x1", "x2", "x19", "x20", "x21", "x22", "x29", "x30",
+            ],
+            _ => &[
+                "sp", "r0", "r1", "r2", "r4", "r5", "r6", "r8", "r9", "r10", "r11", "lr",
+            ],
+        };
+        names
+            .iter()
+            .map(|name| self.register(snapshot, name))
+            .collect()
+    }
+}

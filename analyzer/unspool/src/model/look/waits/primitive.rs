@@ -1,0 +1,396 @@
+//! Which primitive a thread waits in, and which object the word that it waits at is part of.
+//!
+//! Apart from what threads do: here the C library's layouts meet the stack. Whose function it is decides
+//! whether they hold: a program may bring a `pthread_mutex_lock` of its own.
+
+use std::sync::Arc;
+
+use unspool_image::Arch;
+
+use super::super::layouts::{COND_SIZE, Family, Layout, Library, Own};
+use super::super::object::{self, Said};
+use super::{Looking, Wait, Waiter};
+use crate::c_library::has_threads;
+use crate::model::backtrace::{Backtrace, Place, base_name};
+use crate::model::finding::ObjectName;
+use crate::primitives::{self, Kind, Operation, Primitive};
+use crate::syscall::Futex;
+
+/// Frames between a system call and the function that the program called.
+const DEEPEST: usize = 16;
+/// Places that are read to find one object.
+const MOST_ASKED: usize = 48;
+
+/// The function of a primitive, and the file that it is in.
+type Waited = (&'static Primitive, Option<Arc<str>>);
+
+impl Looking<'_> {
+    /// The function of a primitive that the thread waits in: the innermost, below which there are
+    /// only the C library's and the language's own.
+    pub(super) fn function(&mut self, stack: &Backtrace) -> Option<Waited> {
+        let waits = |name: &str| {
+            let found = primitives::find(name);
+            found.filter(|primitive| primitive.operation.may_wait())
+        };
+        for (at, frame) in stack.frames.iter().enumerate().take(DEEPEST) {
+            let place = &frame.place;
+            if let Some(primitive) = place.function.as_deref().and_then(waits) {
+                return Some((primitive, place.module.clone()));
+            }
+            if place.function.is_none() && !frame.inlined {
+                // Its caller knows its name, if that is another file's.
+                let mut callers = stack.frames[at + 1..].iter();
+                if let Some(caller) = callers.find(|frame| !frame.inlined)
+                    && let Some(name) = self.program.called(caller.place.avma)
+                    && let Some(primitive) = waits(&name)
+                {
+                    return Some((primitive, place.module.clone()));
+                }
+            }
+            let of_library = place.module.as_deref().is_some_and(is_low);
+            let of_language = place.function.as_deref().is_some_and(is_inner);
+            if !of_library && !of_language {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// What the object of a primitive says.
+    pub(super) fn said(
+        &mut self,
+        (function, module): &Waited,
+        waiter: &Waiter<'_>,
+        wait: &mut Wait,
+    ) -> Said {
+        if function.is_of_a_language() {
+            return self.of_language(function, wait);
+        }
+        let unknown = match (&self.library, &self.layout) {
+            (Ok(library), _) if is_foreign(function, module.as_deref(), library) => {
+                let whose = module.as_deref().map_or("another library", base_name);
+                format!(
+                    "the function {} is that of {whose}, not the C library's",
+                    function.name()
+                )
+            }
+            (Ok(_), Ok(layout)) => return self.of_posix(function, layout, waiter, wait),
+            (Err(why), _) | (_, Err(why)) => why.clone(),
+        };
+        // Of these mutexes the kernel itself knows the holder.
+        if waiter.futex.inherits {
+            return object::inherited(&self.memory, &waiter.futex);
+        }
+        Said {
+            unknown: Some(unknown),
+            ..Said::default()
+        }
+    }
+
+    /// What is known of a wait that is in no primitive: perhaps a lock of the C library's own.
+    pub(super) fn said_by_library(
+        &mut self,
+        waiter: &Waiter<'_>,
+        stack: &Backtrace,
+        wait: &mut Wait,
+    ) -> Said {
+        let whose = self.entered(stack);
+        if let (Ok(layout), Some(_)) = (&self.layout, &whose)
+            && let Some(said) = self.stdio_owner(layout, &waiter.futex)
+        {
+            wait.object.kind = Kind::Mutex;
+            return said;
+        }
+        let unknown = match whose {
+            Some(function) => format!(
+                "it is a lock of the C library's own, in {function}, which does not record its holder"
+            ),
+            None => "what kind of object it is could not be told".to_owned(),
+        };
+        Said {
+            unknown: Some(unknown),
+            ..Said::default()
+        }
+    }
+
+    /// The function by which the program came into the C library, if it waits at a lock there.
+    fn entered(&mut self, stack: &Backtrace) -> Option<String> {
+        let library = self.library.clone().ok()?;
+        let of_library = |place: &Place| {
+            place.module.as_deref() == Some(&*library.path)
+                && (!library.inside || place.function.as_deref().is_some_and(is_own_lock))
+        };
+        let innermost = stack.frames.iter().find(|frame| !frame.inlined)?;
+        if !of_library(&innermost.place) {
+            return None;
+        }
+        let named = innermost.place.function.as_deref().is_none_or(is_own_lock);
+        let mut entered = None;
+        for pair in stack.frames.windows(2).take(DEEPEST) {
+            let (place, caller) = (&pair[0].place, &pair[1].place);
+            if place.module.as_deref() != Some(&*library.path) {
+                break;
+            }
+            let function = place.function.clone();
+            let function = function.or_else(|| self.program.called(caller.avma));
+            entered = function.filter(|name| !is_own_lock(name)).or(entered);
+            if library.inside && entered.is_some() {
+                break;
+            }
+        }
+        entered.filter(|_| named).map(|name| name.to_string())
+    }
+
+    fn of_language(&mut self, function: &Primitive, wait: &mut Wait) -> Said {
+        let mut said = Said {
+            unknown: match function.kind {
+                Kind::Mutex | Kind::Rwlock => {
+                    Some("Rust's std::sync does not record who holds it".to_owned())
+                }
+                _ => None,
+            },
+            ..Said::default()
+        };
+        if function.kind == Kind::Rwlock {
+            // library/std/src/sys/sync/rwlock/futex.rs: `state`, then `writer_notify`.
+            if function.operation == Operation::WriteLock {
+                wait.object.address = wait.object.address.wrapping_sub(4);
+            }
+            let count = self
+                .memory
+                .word(wait.object.address)
+                .map(|word| word & 0x3fff_ffff);
+            said.readers = count.filter(|count| (1..0x3fff_ffff).contains(count));
+        }
+        said
+    }
+
+    fn of_posix(
+        &mut self,
+        function: &Primitive,
+        layout: &'static Layout,
+        waiter: &Waiter<'_>,
+        wait: &mut Wait,
+    ) -> Said {
+        let futex = &waiter.futex;
+        let mut found = |offsets: &[u64]| {
+            let bases = || {
+                offsets
+                    .iter()
+                    .map(|offset| futex.address.wrapping_sub(*offset))
+            };
+            let named = bases().find(|base| waiter.words.contains(base));
+            // Nothing else than a number tells which of its words this is.
+            wait.proved &= named.is_some() || offsets.len() == 1;
+            if let Some(base) = named.or(bases().next()) {
+                wait.object.address = base;
+            }
+            wait.object.address
+        };
+        match function.kind {
+            Kind::Mutex => {
+                let address = found(&[layout.mutex.word]);
+                object::mutex(&self.memory, layout, address, Some(futex))
+            }
+            Kind::Rwlock => {
+                let address = found(object::rwlock_words(layout, function.operation));
+                object::rwlock(&self.memory, layout, address)
+            }
+            Kind::Join => {
+                let at = futex.address.wrapping_add_signed(layout.joined_tid);
+                let tid = match self.memory.word(at) {
+                    Some(tid) if layout.tid_is_word => {
+                        Some(tid).filter(|tid| futex.expected == Some(*tid))
+                    }
+                    tid => tid,
+                };
+                Said {
+                    holders: tid
+                        .filter(|tid| *tid != 0)
+                        .map(u64::from)
+                        .into_iter()
+                        .collect(),
+                    unknown: tid
+                        .is_none()
+                        .then(|| "which thread it joins could not be read".to_owned()),
+                    len: 4,
+                    ..Said::default()
+                }
+            }
+            Kind::Cond if !layout.cond.is_empty() => {
+                let cond = found(layout.cond);
+                wait.mutex = self.mutex_of(cond, layout, &waiter.near);
+                Said::default()
+            }
+            Kind::Barrier if !layout.barrier.is_empty() => {
+                found(layout.barrier);
+                Said::default()
+            }
+            Kind::Sem => {
+                found(layout.sem);
+                Said::default()
+            }
+            Kind::Once => {
+                found(layout.once);
+                Said::default()
+            }
+            // musl's wait at a word on their own stack.
+            Kind::Cond | Kind::Barrier => {
+                let own = match function.kind {
+                    Kind::Cond => layout.cond_own,
+                    _ => layout.barrier_own,
+                };
+                match own.and_then(|own| self.pointing_at(own, waiter)) {
+                    Some(address) => {
+                        wait.object.address = address;
+                        Said::default()
+                    }
+                    None => Said {
+                        unknown: Some(
+                            "the address is that of the waiting thread's own word".to_owned(),
+                        ),
+                        ..Said::default()
+                    },
+                }
+            }
+            Kind::Futex => Said::default(),
+        }
+    }
+
+    /// The object that points at the record with the word that the thread waits at: among what the thread has at hand.
+    fn pointing_at(&mut self, own: Own, waiter: &Waiter<'_>) -> Option<u64> {
+        let records = own
+            .words
+            .iter()
+            .map(|word| waiter.futex.address.wrapping_sub(*word));
+        let records: Vec<u64> = records.collect();
+        let len = own.pointers.iter().max()? + self.pointer as u64;
+        let stack = waiter.sp
+            ..waiter
+                .sp
+                .saturating_add((waiter.near.len() * self.pointer) as u64);
+        let mut asked = 0;
+        for candidate in &waiter.words {
+            let aligned = candidate % self.pointer as u64 == 0;
+            if *candidate < 4096 || candidate >> 47 != 0 || !aligned || stack.contains(candidate) {
+                continue;
+            }
+            if self.memory.bytes(*candidate, len as usize).is_some() {
+                let pointers = own.pointers.iter();
+                let pointers =
+                    pointers.filter_map(|at| self.memory.pointer(candidate + at, self.pointer));
+                let pointers: Vec<u64> = pointers.filter(|pointer| *pointer > 4096).collect();
+                let any = pointers.iter().any(|pointer| records.contains(pointer));
+                if any && pointers.len() == own.pointers.len() {
+                    return Some(*candidate);
+                }
+            } else if !self.memory.was_asked(*candidate) && asked < MOST_ASKED {
+                asked += 1;
+                self.look.wanted.push(*candidate..candidate + len);
+            }
+        }
+        None
+    }
+
+    /// glibc keeps both addresses on the stack, side by side, to take the mutex again should the thread be cancelled
+    /// (nptl/pthread_cond_wait.c, `struct _condvar_cleanup_buffer`).
+    fn mutex_of(&mut self, cond: u64, layout: &Layout, near: &[u64]) -> Option<ObjectName> {
+        let pairs = near.windows(2).filter(|pair| pair[0] == cond);
+        // Not inside the condition variable: one of its own words may stand beside it, too.
+        let outside = |at: &u64| {
+            *at >= 4096
+                && at.is_multiple_of(4)
+                && !(cond..cond.saturating_add(COND_SIZE)).contains(at)
+        };
+        let candidates: Vec<u64> = pairs.map(|pair| pair[1]).filter(outside).collect();
+        for address in candidates {
+            let len = layout.mutex.size as usize;
+            if self.memory.bytes(address, len).is_none() {
+                if !self.memory.was_asked(address) {
+                    self.look
+                        .wanted
+                        .push(address..address.saturating_add(len as u64));
+                }
+                continue;
+            }
+            if object::looks_like_mutex(&self.memory, layout, address) {
+                return Some(ObjectName {
+                    kind: Kind::Mutex,
+                    address,
+                    name: self.program.variable(address),
+                });
+            }
+        }
+        None
+    }
+
+    /// The lock of a stdio stream (glibc, sysdeps/nptl/stdio-lock.h): the word, a count, the owner's thread pointer.
+    fn stdio_owner(&self, layout: &Layout, futex: &Futex) -> Option<Said> {
+        let offset = layout.stdio_owner?;
+        let count = self.memory.word(futex.address.wrapping_add(4))?;
+        let owner = self
+            .memory
+            .pointer(futex.address.wrapping_add(offset), self.pointer)
+            .filter(|owner| *owner != 0)?;
+        // What glibc calls a thread's address is its thread pointer, or lies a little below it.
+        let after = self
+            .pointers
+            .partition_point(|(pointer, _)| *pointer < owner);
+        let (pointer, tid) = self.pointers.get(after)?;
+        let near = match self.arch {
+            Arch::X86_64 => 0,
+            _ => 0x1000,
+        };
+        (pointer - owner <= near && count > 0 && futex.expected == self.memory.word(futex.address))
+            .then(|| Said {
+                holders: vec![*tid],
+                flavor: vec!["stdio stream's"],
+                len: offset as usize + self.pointer,
+                ..Said::default()
+            })
+    }
+}
+
+/// A C or C++ library, which programs' own waits do not come from.
+fn is_low(path: &str) -> bool {
+    let name = base_name(path);
+    let starts = ["libstdc++", "[vdso]"];
+    has_threads(path) || starts.iter().any(|start| name.starts_with(start))
+}
+
+/// The function is not the C library's own, so its object may look in any way.
+fn is_foreign(function: &Primitive, module: Option<&str>, library: &Library) -> bool {
+    // Whose these are does not matter: nothing is read of what they wait at.
+    let plain = matches!(function.kind, Kind::Once | Kind::Futex);
+    let apart = module.is_some_and(|module| {
+        // A file of its own until glibc 2.33.
+        let threads = matches!(library.family, Family::Glibc(_)) && !library.inside;
+        *module == *library.path || threads && base_name(module).starts_with("libpthread")
+    });
+    !plain && !apart
+}
+
+/// glibc's functions that wait for its own locks (sysdeps/nptl/lowlevellock.h).
+fn is_own_lock(function: &str) -> bool {
+    let starts = ["__lll_", "lll_", "futex_", "__futex_", "__GI___lll_"];
+    starts.iter().any(|start| function.starts_with(start))
+}
+
+/// Functions inside primitives where these are part of the program itself.
+fn is_inner(function: &str) -> bool {
+    const STARTS: [&str; 11] = [
+        // musl's, around a system call.
+        "sccp",
+        "std::",
+        "core::",
+        "<std::",
+        "__",
+        "syscall",
+        "futex",
+        "lll_",
+        "pthread_",
+        "bool std::",
+        "void std::",
+    ];
+    STARTS.iter().any(|start| function.starts_with(start))
+}

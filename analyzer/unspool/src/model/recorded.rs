@@ -1,0 +1,62 @@
+//! What a recording of the same process adds to a look at it: where the threads were created.
+//!
+//! A look sees no creation. A thread is taken for a recorded one if the recording has it alive at its end, with the same id and
+//! the same thread function; in a process of the same id and the same file.
+
+use super::{Creation, Ending, Model, Note, Thread, note};
+
+impl Model {
+    /// Takes over from a recording where the threads of this look were created, and so who they are.
+    pub fn learn_from(&mut self, recording: &Model) {
+        let (own, other) = (&self.target, &recording.target);
+        if (own.pid, &own.executable) != (other.pid, &other.executable) {
+            self.notes.push(Note::error(format!(
+                "Nothing was taken from the recording: it is of {} with the process id {}, and this is {} with {}.",
+                other.executable, other.pid, own.executable, own.pid
+            )));
+        } else {
+            let mut unknown = 0usize;
+            for thread in &mut self.threads {
+                if thread.creation == Creation::Main {
+                    continue;
+                }
+                let known = recording.threads.iter().rev();
+                let known = known.filter(|known| is_same(known, thread));
+                let created = known.filter_map(|known| Some((known, created(recording, known)?)));
+                match created.take(1).next() {
+                    Some((known, creation)) => {
+                        thread.creation = creation;
+                        thread.key = known.key;
+                    }
+                    None => unknown += 1,
+                }
+            }
+            if unknown > 0 {
+                self.notes.push(Note::info(format!(
+                    "Of {unknown} of the threads the recording does not say where they were created."
+                )));
+            }
+        }
+        note::arrange(&mut self.notes);
+    }
+}
+
+fn created(recording: &Model, known: &Thread) -> Option<Creation> {
+    let Creation::Seen { creator, stack, .. } = &known.creation else {
+        return None;
+    };
+    Some(Creation::Recorded {
+        by: recording.thread_name(*creator).into(),
+        stack: stack.clone(),
+    })
+}
+
+fn is_same(known: &Thread, thread: &Thread) -> bool {
+    let (Some(one), Some(other)) = (&known.function, &thread.function) else {
+        return false;
+    };
+    known.tid == thread.tid
+        && known.ending == Ending::Alive
+        && one.svma.is_some()
+        && (one.svma, one.module_name()) == (other.svma, other.module_name())
+}

@@ -1,0 +1,265 @@
+//! Who used which synchronization object, who waited there for whom, and for how long.
+//!
+//! Computed from the calls of a recording, which are shown once, in order: `replay` follows who holds
+//! what and feeds the rest. What is kept grows with the number of objects, of distinct call paths and of
+//! threads, not with that of events.
+
+mod blames;
+mod concurrency;
+mod findings;
+mod gaps;
+mod holds;
+mod idle;
+mod meaning;
+mod noticed;
+mod objects;
+mod order;
+mod replay;
+mod slots;
+mod spread;
+#[cfg(test)]
+mod tests;
+mod under_way;
+mod usage;
+
+pub use concurrency::{Concurrency, Slice};
+pub(crate) use findings::{caller, length};
+pub use objects::{Blame, LongHold, Object, ObjectIndex, Use, UseIndex, Waiting};
+pub use slots::{Slot, Slots};
+pub use spread::Spread;
+pub use usage::{Caller, FunctionTimes, ThreadTimes};
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use unspool_capture::{Capture, ProbeKind, Record, Source};
+
+use super::backtrace::{Backtrace, Frames};
+use super::calls::Calls;
+use super::timeline::Window;
+use super::{Creation, Finding, Key, Model, Note, ThreadIndex};
+use replay::Replay;
+
+/// Slices of a recording's time. A page has fewer columns.
+const SLICES: usize = 1000;
+
+/// Events are in the order they were noted; times that go back further are wrong.
+const JUMP_NS: u64 = 1_000_000;
+
+/// What is known of synchronization.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sync {
+    /// Calls of synchronization functions, or of others, were recorded.
+    pub recorded: bool,
+    /// All objects, in the order they were made or first used.
+    pub objects: Vec<Object>,
+    /// All uses of all objects.
+    pub uses: Vec<Use>,
+    /// The distinct call paths; [`PathId`](super::calls::PathId) counts here.
+    pub paths: Vec<Arc<Backtrace>>,
+    /// What was instrumented and called, what took longest first.
+    pub functions: Vec<FunctionTimes>,
+    /// Per thread of the model.
+    pub threads: Vec<ThreadTimes>,
+    /// What each thread did when.
+    pub slots: Slots,
+    /// How many threads ran and waited, over time.
+    pub concurrency: Concurrency,
+    /// Identities of threads, each with its first thread and their number.
+    pub identities: Vec<(Key, ThreadIndex, usize)>,
+    /// Per thread of the model, its identity in `identities`.
+    pub identity_of: Vec<usize>,
+}
+
+impl Sync {
+    /// An object by its index; indices come from this same value.
+    pub fn object(&self, index: ObjectIndex) -> &Object {
+        &self.objects[index.0]
+    }
+
+    /// A use by its index; indices come from this same value.
+    pub fn used(&self, index: UseIndex) -> &Use {
+        &self.uses[index.0]
+    }
+
+    /// What people call an object: its variable, or where it was made or first used.
+    pub fn name(&self, object: &Object) -> Option<Arc<str>> {
+        findings::name_of(object, self.paths.get(object.origin.0).map(|path| &**path))
+    }
+
+    /// The path of a use, the function of the primitive innermost.
+    pub fn path(&self, used: &Use) -> &Arc<Backtrace> {
+        &self.paths[used.path.0]
+    }
+}
+
+/// What calls say of a model, and what a person should look at. `span` is the part of the recording whose
+/// slices are kept; all of it if not said.
+pub(super) fn analyse(
+    capture: &Capture,
+    model: &Model,
+    frames: &mut dyn Frames,
+    span: Option<(u64, u64)>,
+) -> (Sync, Vec<Finding>, Vec<Note>) {
+    let records = &capture.records[..];
+    let (identities, identity_of) = identities(model);
+    if capture.header.source() == Source::Inspected {
+        // Nothing happened in a look.
+        let sync = Sync {
+            threads: vec![ThreadTimes::default(); model.threads.len()],
+            identities,
+            identity_of,
+            ..Sync::default()
+        };
+        return (sync, Vec::new(), Vec::new());
+    }
+    let end_ns = model.recording.duration_ns;
+    let (from_ns, to_ns) = span.map_or((0, end_ns), |(from, to)| (from, to.min(end_ns)));
+    let window = Window {
+        from_ns,
+        to_ns: to_ns.max(from_ns.saturating_add(1)),
+        columns: SLICES,
+    };
+    let slots = Slots::new(window, model.threads.len());
+    let mut replay = Replay::new(model, &identity_of, slots, frames.is_musl());
+    let mut calls = if records.iter().any(instruments) {
+        Calls::interpret(capture, model, frames, &mut |calls, moment| {
+            replay.moment(calls, moment);
+        })
+    } else {
+        Calls::default()
+    };
+    replay.finish();
+    let last = records.len().saturating_sub(1);
+    replay.objects.identify(last, frames, &calls.paths);
+    idle::tell(
+        &replay.objects.objects,
+        &mut replay.objects.uses,
+        &calls.paths,
+    );
+    let functions = replay.take_functions(&calls);
+    let threads = times(model, &replay);
+    let findings = findings::Words {
+        model,
+        objects: &replay.objects.objects,
+        uses: &replay.objects.uses,
+        paths: &calls.paths,
+        event_ns: replay.unhindered.median_ns(),
+        clock_is_sound: replay.jump_ns < JUMP_NS,
+    }
+    .all(&replay, joins_are_seen(records));
+    let concurrency = concurrency::of(
+        model,
+        &replay.slots,
+        &replay.objects.objects,
+        &replay.objects.uses,
+    );
+    let mut notes = notes(&calls, replay.unseen_ends);
+    if replay.jump_ns >= JUMP_NS {
+        notes.push(Note::warning(format!(
+            "The times of recorded calls go back by up to {:.3} s in between: lengths of time are doubtful.",
+            replay.jump_ns as f64 / 1e9
+        )));
+    }
+    let sync = Sync {
+        recorded: !calls.functions.is_empty(),
+        objects: std::mem::take(&mut replay.objects.objects),
+        uses: std::mem::take(&mut replay.objects.uses),
+        paths: std::mem::take(&mut calls.paths),
+        functions,
+        threads,
+        slots: std::mem::take(&mut replay.slots),
+        concurrency,
+        identities,
+        identity_of: Vec::new(),
+    };
+    drop(replay);
+    (
+        Sync {
+            identity_of,
+            ..sync
+        },
+        findings,
+        notes,
+    )
+}
+
+fn instruments(record: &Record) -> bool {
+    let Record::Probe(probe) = record else {
+        return false;
+    };
+    matches!(probe.kind(), ProbeKind::Enter | ProbeKind::FutexWait)
+}
+
+fn joins_are_seen(records: &[Record]) -> bool {
+    records
+        .iter()
+        .any(|record| matches!(record, Record::Probe(probe) if probe.kind() == ProbeKind::Join))
+}
+
+fn identities(model: &Model) -> (Vec<(Key, ThreadIndex, usize)>, Vec<usize>) {
+    let mut all: Vec<(Key, ThreadIndex, usize)> = Vec::new();
+    let mut known: HashMap<Key, usize> = HashMap::new();
+    let of = model.threads.iter().enumerate().map(|(index, thread)| {
+        let at = *known.entry(thread.key).or_insert(all.len());
+        match all.get_mut(at) {
+            Some((_, _, count)) => *count += 1,
+            None => all.push((thread.key, ThreadIndex(index), 1)),
+        }
+        at
+    });
+    let of = of.collect();
+    (all, of)
+}
+
+fn times(model: &Model, replay: &Replay<'_>) -> Vec<ThreadTimes> {
+    let mut times: Vec<ThreadTimes> = vec![ThreadTimes::default(); model.threads.len()];
+    for (index, thread) in model.threads.iter().enumerate() {
+        if let Some(ThreadIndex(creator)) = thread.creator()
+            && let Some(times) = times.get_mut(creator)
+        {
+            times.creations += 1;
+        }
+        let mine = &mut times[index];
+        let (from, to) = concurrency::life(model, thread).unwrap_or_default();
+        mine.alive_ns = to - from;
+        mine.operations = replay.usage.operations[index];
+        for (used, ns) in &replay.usage.waited[index] {
+            match replay.objects.uses[used.0].waiting {
+                Waiting::Held => mine.held_ns += ns,
+                Waiting::Others => mine.others_ns += ns,
+                Waiting::Idle => mine.idle_ns += ns,
+            }
+        }
+    }
+    times
+}
+
+fn notes(calls: &Calls, unseen_ends: u64) -> Vec<Note> {
+    let mut notes = Vec::new();
+    if unseen_ends > 0 {
+        notes.push(Note::info(format!(
+            "The end of {} of {} recorded calls was not seen (left by an exception, a jump or the thread's \
+             end, or lost): their times are not counted.",
+            unseen_ends, calls.count
+        )));
+    }
+    if let Some(failure) = &calls.failure {
+        notes.push(Note::error(format!(
+            "Not all calls could be read: {failure}. What is said of synchronization is incomplete."
+        )));
+    }
+    if calls.strangers > 0 {
+        notes.push(Note::warning(format!(
+            "{} calls were recorded in threads that are not known; they are left out.",
+            calls.strangers
+        )));
+    }
+    notes
+}
+
+/// Whether a thread is the program's first.
+fn is_main(model: &Model, thread: ThreadIndex) -> bool {
+    let thread = model.threads.get(thread.0);
+    thread.is_some_and(|thread| thread.creation == Creation::Main)
+}

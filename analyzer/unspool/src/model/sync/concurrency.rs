@@ -1,0 +1,105 @@
+//! How many threads ran, how many waited, and for what: over the time of the recording.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::objects::{Object, ObjectIndex, Use, Waiting};
+use super::slots::Slots;
+use crate::model::Model;
+
+/// How many threads did what in a slice of time, on average.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Slice {
+    /// When it begins.
+    pub from_ns: u64,
+    /// When it ends.
+    pub to_ns: u64,
+    /// Threads that did not wait in a recorded call.
+    pub running: f64,
+    /// Threads that waited for what others held.
+    pub held: f64,
+    /// Threads that waited for others to come or to finish.
+    pub others: f64,
+    /// Threads that waited for work.
+    pub idle: f64,
+    /// What was waited for most, waiting for work aside.
+    pub limit: Option<ObjectIndex>,
+}
+
+/// The level of concurrency.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Concurrency {
+    /// One after the other, of equal length.
+    pub slices: Vec<Slice>,
+    /// How long how many threads ran, rounded to whole threads.
+    pub levels: BTreeMap<usize, u64>,
+    /// Threads that ran, on average.
+    pub running: f64,
+    /// Objects by how long threads waited for them, waiting for work aside; the longest first.
+    pub limits: Vec<(ObjectIndex, u64)>,
+}
+
+pub(super) fn of(model: &Model, slots: &Slots, objects: &[Object], uses: &[Use]) -> Concurrency {
+    let window = slots.window;
+    let mut alive = vec![0_u64; window.columns];
+    for thread in &model.threads {
+        let Some((from, to)) = life(model, thread) else {
+            continue;
+        };
+        for column in window.columns_of(from, to).into_iter().flatten() {
+            let begin = window.column_ns(column).max(from);
+            let end = window.column_ns(column + 1).min(to);
+            if let Some(alive) = alive.get_mut(column) {
+                *alive += end.saturating_sub(begin);
+            }
+        }
+    }
+    let mut level = Concurrency::default();
+    let mut limits: HashMap<ObjectIndex, u64> = HashMap::new();
+    let mut ran = 0.0;
+    for (column, alive) in alive.iter().enumerate() {
+        let (from_ns, to_ns) = (window.column_ns(column), window.column_ns(column + 1));
+        let length = to_ns.saturating_sub(from_ns).max(1) as f64;
+        let mut sums = [0_u64; 3];
+        let mut here: BTreeMap<ObjectIndex, u64> = BTreeMap::new();
+        for (used, ns) in slots.waits.get(column).into_iter().flatten() {
+            let Some(used) = uses.get(used.0) else {
+                continue;
+            };
+            sums[used.waiting as usize] += ns;
+            if used.waiting != Waiting::Idle {
+                *here.entry(used.object).or_default() += ns;
+                *limits.entry(used.object).or_default() += ns;
+            }
+        }
+        let waited: u64 = sums.iter().sum();
+        let running = alive.saturating_sub(waited) as f64 / length;
+        ran += running * length;
+        level.slices.push(Slice {
+            from_ns,
+            to_ns,
+            running,
+            held: sums[Waiting::Held as usize] as f64 / length,
+            others: sums[Waiting::Others as usize] as f64 / length,
+            idle: sums[Waiting::Idle as usize] as f64 / length,
+            limit: here
+                .iter()
+                .filter(|(object, _)| objects.len() > object.0)
+                .max_by_key(|(_, ns)| **ns)
+                .map(|(object, _)| *object),
+        });
+        *level.levels.entry(running.round() as usize).or_default() += length as u64;
+    }
+    level.running = ran / window.length_ns() as f64;
+    level.limits = limits.into_iter().collect();
+    level
+        .limits
+        .sort_by_key(|(object, ns)| (std::cmp::Reverse(*ns), *object));
+    level
+}
+
+/// When a thread lived, as far as the recording goes.
+pub(super) fn life(model: &Model, thread: &crate::model::Thread) -> Option<(u64, u64)> {
+    let from = thread.started_ns.or(thread.created_ns)?;
+    let to = thread.ended_ns.unwrap_or(model.recording.duration_ns);
+    Some((from, to.max(from)))
+}

@@ -1,0 +1,215 @@
+//! What a person should look at in a recording, as sentences with evidence: one kind of reason a file.
+//!
+//! Nothing is called proved that rests on events that may be missing: where some are, what would be a
+//! proof is an inference, and says so.
+
+mod blocked;
+mod lives;
+mod load;
+mod misuse;
+mod orders;
+
+use std::sync::Arc;
+
+use super::is_main;
+use super::objects::{Object, ObjectIndex, Use, UseIndex};
+use super::replay::Replay;
+use crate::model::backtrace::{Backtrace, NamedFrame, base_name};
+use crate::model::finding::{Evidence, Finding, FindingKind, ObjectName};
+use crate::model::{Model, ThreadIndex};
+use crate::primitives;
+
+/// Of one kind, so many findings are written out.
+const MOST: usize = 25;
+
+/// What findings are said with.
+pub(super) struct Words<'a> {
+    pub(super) model: &'a Model,
+    pub(super) objects: &'a [Object],
+    pub(super) uses: &'a [Use],
+    pub(super) paths: &'a [Arc<Backtrace>],
+    /// What recording an event costs the thread, about.
+    pub(super) event_ns: u64,
+    /// Times do not go back.
+    pub(super) clock_is_sound: bool,
+}
+
+impl Words<'_> {
+    /// All findings, the gravest first.
+    pub(super) fn all(&self, replay: &Replay<'_>, joins_are_seen: bool) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        blocked::find(self, replay, &mut findings);
+        misuse::find(self, replay, &mut findings);
+        orders::find(self, replay, &mut findings);
+        let stuck: Vec<ObjectName> = findings
+            .iter()
+            .filter(|finding| {
+                matches!(
+                    finding.kind,
+                    FindingKind::Deadlock | FindingKind::SelfDeadlock | FindingKind::AbandonedLock
+                )
+            })
+            .flat_map(|finding| finding.objects.clone())
+            .collect();
+        // Who waits forever does not wait for long.
+        let mut loads = Vec::new();
+        load::find(self, &mut loads);
+        loads.retain(|load| !load.objects.iter().any(|object| stuck.contains(object)));
+        findings.extend(loads);
+        lives::find(self, joins_are_seen, &mut findings);
+        let rank = |kind: FindingKind| FindingKind::ALL.iter().position(|k| *k == kind);
+        findings.sort_by_key(|finding| (rank(finding.kind), !finding.proved));
+        let mut kept = Vec::new();
+        for kind in FindingKind::ALL {
+            let of_kind = findings.iter().filter(|finding| finding.kind == kind);
+            kept.extend(of_kind.take(MOST).cloned());
+        }
+        kept
+    }
+
+    /// No event is missing that could tell another story.
+    fn lossless(&self) -> bool {
+        self.clock_is_sound && self.model.recording.is_lossless()
+    }
+
+    /// `main`, `worker (TID 7)`.
+    fn thread(&self, index: ThreadIndex) -> String {
+        let Some(thread) = self.model.threads.get(index.0) else {
+            return "an unknown thread".to_owned();
+        };
+        if is_main(self.model, index) {
+            return "main".to_owned();
+        }
+        let function = thread.function.as_ref().and_then(|f| f.function.as_deref());
+        match (function, thread.tid) {
+            (Some(function), Some(tid)) => format!("{function} (TID {tid})"),
+            (Some(function), None) => function.to_owned(),
+            (None, Some(tid)) => format!("TID {tid}"),
+            (None, None) => "a thread of unknown function".to_owned(),
+        }
+    }
+
+    /// `mutex queue_lock`, `the mutex made in new_queue (queue.c:12)`.
+    fn object(&self, index: ObjectIndex) -> String {
+        let object = &self.objects[index.0];
+        let noun = object.kind.noun();
+        match self.name(index) {
+            Some(name) if object.symbol.is_some() => format!("{noun} {name}"),
+            Some(name) => format!("the {noun} {name}"),
+            None => format!("the {noun} at {:#x}", object.address),
+        }
+    }
+
+    fn name(&self, index: ObjectIndex) -> Option<Arc<str>> {
+        let object = &self.objects[index.0];
+        name_of(object, self.paths.get(object.origin.0).map(|path| &**path))
+    }
+
+    fn named(&self, index: ObjectIndex) -> ObjectName {
+        let object = &self.objects[index.0];
+        ObjectName {
+            kind: object.kind,
+            address: object.address,
+            name: self.name(index),
+        }
+    }
+
+    /// `in push (queue.c:31)`; nothing if the path is not known.
+    fn at(&self, used: UseIndex) -> String {
+        let path = self.paths.get(self.uses[used.0].path.0);
+        path.and_then(|path| caller(path))
+            .map_or(String::new(), |frame| format!(" in {}", place(frame)))
+    }
+
+    fn evidence(&self, thread: ThreadIndex, used: UseIndex, what: String) -> Evidence {
+        let path = self.paths.get(self.uses[used.0].path.0);
+        Evidence {
+            thread,
+            what,
+            stack: path.filter(|path| !path.frames.is_empty()).cloned(),
+        }
+    }
+}
+
+/// What people call an object: its variable, or where it comes from.
+pub(super) fn name_of(object: &Object, origin: Option<&Backtrace>) -> Option<Arc<str>> {
+    if let Some(symbol) = &object.symbol {
+        let name = symbol.function.as_deref()?;
+        return Some(match symbol.offset {
+            0 => name.into(),
+            // Within the object, as far as any C library's are long.
+            ..64 if object.word => name.into(),
+            offset => format!("{name}+{offset:#x}").into(),
+        });
+    }
+    let frame = caller(origin?)?;
+    let verb = match (object.made, object.kind) {
+        (true, _) => "made",
+        (false, primitives::Kind::Join) => "joined",
+        (false, _) => "first used",
+    };
+    Some(format!("{verb} in {}", place(frame)).into())
+}
+
+/// The innermost frame that is not the primitive's, nor the language's cover of it, nor what the C library
+/// has inside the primitive.
+pub(crate) fn caller(path: &Backtrace) -> Option<&NamedFrame> {
+    let name = |frame: &NamedFrame| {
+        let name = frame.place.function.clone().unwrap_or_default();
+        name.trim_start_matches('<').to_owned()
+    };
+    let covers = |frame: &NamedFrame| {
+        let name = name(frame);
+        primitives::find(&name).is_some()
+            || ["std::", "__gthread", "core::", "alloc::"]
+                .iter()
+                .any(|start| name.starts_with(start))
+    };
+    // The primitive itself may have no name.
+    let frames = &path.frames;
+    let primitive = frames
+        .iter()
+        .position(|frame| primitives::find(&name(frame)).is_some())
+        .unwrap_or(0);
+    let outside = frames.get(primitive + 1..)?;
+    let own = outside.iter().find(|frame| !covers(frame));
+    own.or(outside.first())
+}
+
+/// `push (queue.c:31)`
+fn place(frame: &NamedFrame) -> String {
+    let place = &frame.place;
+    let name = match (&place.function, place.module_name()) {
+        (Some(name), _) => name.to_string(),
+        (None, Some(module)) => format!("{module}+{:#x}", place.svma.unwrap_or(place.offset)),
+        (None, None) => format!("{:#x}", place.avma),
+    };
+    match (&place.file, place.line) {
+        (Some(file), Some(line)) => format!("{name} ({}:{line})", base_name(file)),
+        _ => name,
+    }
+}
+
+/// A length of time in three digits, e.g. `1.33 s`, `52.1 ms`, `840 µs`.
+pub(crate) fn length(ns: u64) -> String {
+    let ns = ns as f64;
+    let (value, unit) = match ns {
+        _ if ns >= 999.5e6 => (ns / 1e9, "s"),
+        _ if ns >= 999.5e3 => (ns / 1e6, "ms"),
+        _ => (ns / 1e3, "µs"),
+    };
+    let digits = match value {
+        _ if value < 9.995 => 2,
+        _ if value < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+fn times(count: u64) -> String {
+    match count {
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        count => format!("{count} times"),
+    }
+}

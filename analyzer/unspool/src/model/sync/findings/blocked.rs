@@ -1,0 +1,352 @@
+//! Threads that can never go on: deadlocks, locks whose holder is gone, wake-ups that cannot come.
+
+use super::Words;
+use crate::model::circles;
+use crate::model::finding::{Evidence, Finding, FindingKind};
+use crate::model::sync::holds::Held;
+use crate::model::sync::noticed::StillWaiting;
+use crate::model::sync::objects::{ObjectIndex, UseIndex};
+use crate::model::sync::replay::Replay;
+use crate::model::{Creation, ProgramEnd, ThreadIndex};
+use crate::primitives::{Kind, Operation};
+
+/// A call that began this shortly before the end may just not have returned yet.
+const JUST_BEGUN: u64 = 50_000_000;
+
+/// A wait for what somebody perhaps holds is worth telling if it lasted.
+const LASTING: u64 = 500_000_000;
+
+/// One thread waits for another.
+#[derive(Clone, Copy)]
+struct Edge {
+    waiting: StillWaiting,
+    holder: ThreadIndex,
+    /// Where the holder took it.
+    taken: Option<UseIndex>,
+    sure: bool,
+}
+
+pub(super) fn find(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<Finding>) {
+    // A thread is in one call at a time; the outermost says what it waits for.
+    let mut still: Vec<StillWaiting> = Vec::new();
+    let mut all = replay.noticed.still.clone();
+    all.sort_by_key(|waiting| (waiting.thread, waiting.since_ns));
+    for waiting in all {
+        if still
+            .last()
+            .is_none_or(|last| last.thread != waiting.thread)
+        {
+            still.push(waiting);
+        }
+    }
+    let edges: Vec<Edge> = still
+        .iter()
+        .flat_map(|waiting| edges(words, replay, waiting))
+        .filter(|edge| edge.sure || lasted(words, &edge.waiting, LASTING))
+        .collect();
+    let circles = circles(&edges);
+    for circle in &circles {
+        findings.push(deadlock(words, circle));
+    }
+    abandoned(words, &edges, findings);
+    if circles.is_empty() {
+        lost_wakeup(words, &still, findings);
+    }
+}
+
+/// Whom a thread waits for.
+fn edges(words: &Words<'_>, replay: &Replay<'_>, waiting: &StillWaiting) -> Vec<Edge> {
+    let object = &words.objects[waiting.object.0];
+    let sure = waiting.sure && !waiting.timed && words.lossless();
+    match waiting.operation {
+        Operation::Join => {
+            let joined = words.model.threads.iter().position(|thread| {
+                thread.joiner == Some(waiting.thread) && alive(words, thread.ended_ns)
+            });
+            let edge = joined.map(|joined| Edge {
+                waiting: *waiting,
+                holder: ThreadIndex(joined),
+                taken: None,
+                sure,
+            });
+            edge.into_iter().collect()
+        }
+        Operation::Lock | Operation::ReadLock | Operation::WriteLock => {
+            if let Some(owner) = waiting.owner {
+                // What the memory said when the wait began may have changed since.
+                return vec![Edge {
+                    waiting: *waiting,
+                    holder: owner,
+                    taken: None,
+                    sure: false,
+                }];
+            }
+            let shared = waiting.operation == Operation::ReadLock;
+            let holders = replay.holds.holders(waiting.object).iter();
+            holders
+                .filter_map(|holder| {
+                    let held = held(replay, *holder, waiting.object)?;
+                    // Better no circle than one of holds that were given up unseen.
+                    if !words.model.recording.is_certain_between_gaps()
+                        || replay.gaps.may_be_free(object.kind, held.stamp)
+                    {
+                        return None;
+                    }
+                    let itself = *holder == waiting.thread;
+                    // Readers do not keep each other out, nor does a reader itself.
+                    (!(shared && held.shared)).then_some(Edge {
+                        waiting: *waiting,
+                        holder: *holder,
+                        taken: Some(held.taken),
+                        // A recursive lock is had again at once.
+                        sure: sure
+                            && !object.doubtful
+                            && (!itself || lasted(words, waiting, JUST_BEGUN)),
+                    })
+                })
+                .collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn held(replay: &Replay<'_>, thread: ThreadIndex, object: ObjectIndex) -> Option<Held> {
+    let all = replay.holds.of(thread);
+    all.iter().find(|held| held.object == object).copied()
+}
+
+fn lasted(words: &Words<'_>, waiting: &StillWaiting, ns: u64) -> bool {
+    let end = words.model.recording.duration_ns;
+    end.saturating_sub(waiting.since_ns) >= ns
+}
+
+/// It did not end before the program did.
+fn alive(words: &Words<'_>, ended_ns: Option<u64>) -> bool {
+    let end = words.model.recording.duration_ns;
+    let slack = match words.model.recording.program_end {
+        Some(ProgramEnd::Signal(_)) => words.model.recording.slack_ns(),
+        _ => JUST_BEGUN,
+    };
+    ended_ns.is_none_or(|ended| ended.saturating_add(slack) >= end)
+}
+
+/// Circles of waiting, each once.
+fn circles(edges: &[Edge]) -> Vec<Vec<Edge>> {
+    let ends = |edge: &Edge| (edge.waiting.thread.0, edge.holder.0);
+    let pairs: Vec<(usize, usize)> = edges.iter().map(ends).collect();
+    let of_circle = |circle: Vec<usize>| {
+        let next = circle.iter().cycle().skip(1);
+        let steps = circle.iter().zip(next);
+        steps
+            .filter_map(|(from, to)| edges.iter().find(|edge| ends(edge) == (*from, *to)))
+            .copied()
+            .collect()
+    };
+    circles::circles(&pairs)
+        .into_iter()
+        .map(of_circle)
+        .collect()
+}
+
+fn deadlock(words: &Words<'_>, circle: &[Edge]) -> Finding {
+    let proved = circle.iter().all(|edge| edge.sure);
+    let mut evidence: Vec<Evidence> = Vec::new();
+    let mut clauses = Vec::new();
+    for (at, edge) in circle.iter().enumerate() {
+        let waiting = &edge.waiting;
+        let thread = words.thread(waiting.thread);
+        let object = words.object(waiting.object);
+        let for_whom = words.thread(edge.holder);
+        clauses.push(match waiting.operation {
+            Operation::Join => {
+                format!(
+                    "{thread} waits for the end of {for_whom}{}",
+                    words.at(waiting.used)
+                )
+            }
+            _ if edge.holder == waiting.thread => {
+                let where_taken = edge
+                    .taken
+                    .map(|taken| format!(", taken{}", words.at(taken)));
+                format!(
+                    "{thread} waits{} for {object}, which it holds itself{}",
+                    words.at(waiting.used),
+                    where_taken.unwrap_or_default()
+                )
+            }
+            _ => {
+                let where_taken = edge.taken.map_or(String::new(), |taken| words.at(taken));
+                format!(
+                    "{thread} waits{} for {object}, which {for_whom} holds{}{where_taken}",
+                    words.at(waiting.used),
+                    if where_taken.is_empty() {
+                        ""
+                    } else {
+                        ", taken"
+                    },
+                )
+            }
+        });
+        // What it holds itself, which the one before it in the circle waits for.
+        let before = &circle[(at + circle.len() - 1) % circle.len()];
+        if let Some(taken) = before.taken {
+            evidence.push(words.evidence(
+                waiting.thread,
+                taken,
+                format!("took {}", words.object(before.waiting.object)),
+            ));
+        }
+        let what = match waiting.operation {
+            Operation::Join => format!("waits for the end of {for_whom}"),
+            _ => format!("waits for {object}"),
+        };
+        evidence.push(words.evidence(waiting.thread, waiting.used, what));
+    }
+    let (kind, beginning) = match circle.len() {
+        1 => (FindingKind::SelfDeadlock, "A thread waits for itself"),
+        _ => (
+            FindingKind::Deadlock,
+            "These threads wait for each other in a circle, and none can go on",
+        ),
+    };
+    let doubt = if proved {
+        ""
+    } else if circle.iter().any(|edge| edge.waiting.timed) {
+        " Some of them wait for a limited time, after which they may go on."
+    } else {
+        " Events are missing or memory was read only once, so this is an inference."
+    };
+    let mut objects: Vec<ObjectIndex> = circle
+        .iter()
+        .filter(|edge| edge.waiting.operation != Operation::Join)
+        .map(|edge| edge.waiting.object)
+        .collect();
+    objects.dedup();
+    Finding {
+        kind,
+        proved,
+        threads: circle.iter().map(|edge| edge.waiting.thread).collect(),
+        objects: objects.into_iter().map(|o| words.named(o)).collect(),
+        text: format!("{beginning}: {}.{doubt}", clauses.join("; ")),
+        evidence,
+    }
+}
+
+/// Locks whose holder has ended.
+fn abandoned(words: &Words<'_>, edges: &[Edge], findings: &mut Vec<Finding>) {
+    let mut objects: Vec<ObjectIndex> = edges
+        .iter()
+        .filter(|edge| {
+            let holder = words.model.threads.get(edge.holder.0);
+            edge.waiting.operation != Operation::Join
+                && holder.is_some_and(|holder| !alive(words, holder.ended_ns))
+        })
+        .map(|edge| edge.waiting.object)
+        .collect();
+    objects.sort_unstable();
+    objects.dedup();
+    for object in objects {
+        let on_it: Vec<&Edge> = edges
+            .iter()
+            .filter(|e| e.waiting.object == object)
+            .collect();
+        let Some(first) = on_it.first() else { continue };
+        let mut evidence: Vec<Evidence> = first
+            .taken
+            .map(|taken| {
+                words.evidence(
+                    first.holder,
+                    taken,
+                    format!("took {} and ended", words.object(object)),
+                )
+            })
+            .into_iter()
+            .collect();
+        evidence.extend(on_it.iter().take(4).map(|edge| {
+            words.evidence(
+                edge.waiting.thread,
+                edge.waiting.used,
+                format!("waits for {}", words.object(object)),
+            )
+        }));
+        let waiting: Vec<ThreadIndex> = on_it.iter().map(|edge| edge.waiting.thread).collect();
+        let who = match waiting[..] {
+            [one] => format!("{} waits", words.thread(one)),
+            _ => format!("{} threads wait", waiting.len()),
+        };
+        findings.push(Finding {
+            kind: FindingKind::AbandonedLock,
+            proved: on_it.iter().all(|edge| edge.sure),
+            threads: std::iter::once(first.holder).chain(waiting).collect(),
+            objects: vec![words.named(object)],
+            text: format!(
+                "{who} for {}, whose holder {} has ended without giving it up.",
+                words.object(object),
+                words.thread(first.holder)
+            ),
+            evidence,
+        });
+    }
+}
+
+/// Every thread there is waits for another to wake it.
+fn lost_wakeup(words: &Words<'_>, still: &[StillWaiting], findings: &mut Vec<Finding>) {
+    // A program that ends by itself has a thread that could have woken the others.
+    if matches!(
+        words.model.recording.program_end,
+        Some(ProgramEnd::Exited(_))
+    ) {
+        return;
+    }
+    let living = words
+        .model
+        .threads
+        .iter()
+        .enumerate()
+        .filter(|(_, thread)| alive(words, thread.ended_ns) || thread.creation == Creation::Main);
+    let all_wait = living.clone().all(|(index, _)| {
+        still
+            .iter()
+            .any(|w| w.thread.0 == index && !w.timed && w.sure && lasted(words, w, JUST_BEGUN))
+    });
+    let waiting: Vec<&StillWaiting> = still
+        .iter()
+        .filter(|w| {
+            let kind = words.objects[w.object.0].kind;
+            matches!(kind, Kind::Cond | Kind::Sem | Kind::Barrier | Kind::Futex)
+        })
+        .collect();
+    if !all_wait || waiting.is_empty() {
+        return;
+    }
+    let mut objects: Vec<ObjectIndex> = waiting.iter().map(|w| w.object).collect();
+    objects.sort_unstable();
+    objects.dedup();
+    let names: Vec<String> = objects.iter().map(|o| words.object(*o)).collect();
+    let who = match waiting[..] {
+        [one] => format!("{} waits", words.thread(one.thread)),
+        _ => format!("{} threads wait", waiting.len()),
+    };
+    findings.push(Finding {
+        kind: FindingKind::LostWakeup,
+        proved: false,
+        threads: waiting.iter().map(|w| w.thread).collect(),
+        objects: objects.iter().map(|o| words.named(*o)).collect(),
+        text: format!(
+            "{who} at {} for a wake-up that cannot come: all other threads of the program wait, too. Only a \
+             signal or another process could help.",
+            names.join(" and ")
+        ),
+        evidence: waiting
+            .iter()
+            .take(8)
+            .map(|w| {
+                words.evidence(
+                    w.thread,
+                    w.used,
+                    format!("waits at {}", words.object(w.object)),
+                )
+            })
+            .collect(),
+    });
+}

@@ -1,0 +1,137 @@
+//! Threads whose lives cost more than they must: never joined, or too short to be worth their creation.
+
+use std::collections::BTreeMap;
+
+use super::{Words, length, place};
+use crate::model::backtrace::Backtrace;
+use crate::model::finding::{Evidence, Finding, FindingKind};
+use crate::model::{Ending, Key, ProgramEnd, Thread, ThreadIndex};
+
+/// So many short lives from one path are worth a pool.
+const MANY: usize = 30;
+/// A life that is short.
+const SHORT_NS: u64 = 100_000_000;
+
+pub(super) fn find(words: &Words<'_>, joins_are_seen: bool, findings: &mut Vec<Finding>) {
+    let mut groups: BTreeMap<Key, Vec<ThreadIndex>> = BTreeMap::new();
+    for (index, thread) in words.model.threads.iter().enumerate() {
+        if thread.creator().is_some() {
+            groups
+                .entry(thread.key)
+                .or_default()
+                .push(ThreadIndex(index));
+        }
+    }
+    let mut groups: Vec<Vec<ThreadIndex>> = groups.into_values().collect();
+    groups.sort_by_key(|members| members.first().copied());
+    // A join that was not recorded is a join.
+    let joins_are_seen = joins_are_seen && !words.model.recording.joins_are_missing;
+    for members in &groups {
+        if joins_are_seen {
+            findings.extend(unjoined(words, members));
+        }
+        findings.extend(churn(words, members));
+    }
+}
+
+/// Threads that ended, that nobody joined, and that were not detached: what is left of them is never
+/// freed (POSIX, `pthread_join`).
+fn unjoined(words: &Words<'_>, members: &[ThreadIndex]) -> Option<Finding> {
+    let left: Vec<ThreadIndex> = members
+        .iter()
+        .copied()
+        .filter(|index| {
+            let recording = &words.model.recording;
+            let killed = matches!(recording.program_end, Some(ProgramEnd::Signal(_)));
+            // What a signal ends has not ended by itself.
+            let by_itself = |thread: &Thread| {
+                let ended = thread.ended_ns.unwrap_or(recording.duration_ns);
+                !killed || ended.saturating_add(recording.slack_ns()) < recording.duration_ns
+            };
+            let thread = words.model.threads.get(index.0);
+            thread.is_some_and(|thread| {
+                thread.ending == Ending::Exited && !thread.detached && by_itself(thread)
+            })
+        })
+        .collect();
+    let first = *left.first()?;
+    let ended = matches!(
+        words.model.recording.program_end,
+        Some(ProgramEnd::Exited(_))
+    );
+    let what = match left.len() {
+        1 => format!("{} ended, and nobody joined it", words.thread(first)),
+        count => format!(
+            "{count} threads that run {} ended, and nobody joined them",
+            function(words, first)
+        ),
+    };
+    let text = if ended {
+        format!("{what}, nor were they detached: their stacks and descriptors were never freed.")
+    } else {
+        format!("{what} so far, nor were they detached: until then their stacks are not freed.")
+    };
+    Some(Finding {
+        kind: FindingKind::Unjoined,
+        proved: ended,
+        evidence: created(words, first).into_iter().collect(),
+        threads: left,
+        objects: Vec::new(),
+        text,
+    })
+}
+
+fn churn(words: &Words<'_>, members: &[ThreadIndex]) -> Option<Finding> {
+    let threads = members
+        .iter()
+        .filter_map(|index| words.model.threads.get(index.0));
+    let mut lives: Vec<u64> = threads
+        .filter_map(|t: &Thread| t.ended_ns?.checked_sub(t.started_ns.or(t.created_ns)?))
+        .collect();
+    if lives.len() < MANY {
+        return None;
+    }
+    lives.sort_unstable();
+    let median = lives[lives.len() / 2];
+    if median > SHORT_NS {
+        return None;
+    }
+    let first = *members.first()?;
+    let stack = words.model.threads.get(first.0)?.creation_stack();
+    // The stack of a creation begins with the caller; of a call, with the primitive.
+    let from = stack.and_then(|stack| stack.frames.first());
+    let from = from.map_or(String::new(), |frame| format!(" in {}", place(frame)));
+    Some(Finding {
+        kind: FindingKind::Churn,
+        proved: true,
+        threads: members.to_vec(),
+        objects: Vec::new(),
+        text: format!(
+            "{} threads that run {} were created on one path{from}, and half of them lived less than {}: a pool \
+             would create them once.",
+            members.len(),
+            function(words, first),
+            length(median.max(1000)),
+        ),
+        evidence: created(words, first).into_iter().collect(),
+    })
+}
+
+fn function(words: &Words<'_>, thread: ThreadIndex) -> String {
+    let thread = words.model.threads.get(thread.0);
+    let function = thread.and_then(|thread| thread.function.as_ref());
+    match function.and_then(|place| place.function.as_deref()) {
+        Some(name) => name.to_owned(),
+        None => "an unknown function".to_owned(),
+    }
+}
+
+fn created(words: &Words<'_>, thread: ThreadIndex) -> Option<Evidence> {
+    let stack: &Backtrace = words.model.threads.get(thread.0)?.creation_stack()?;
+    let creator = words.model.threads.get(thread.0)?.creator()?;
+    Some(Evidence {
+        thread: creator,
+        what: format!("creates {}", words.thread(thread)),
+        stack: Some(std::sync::Arc::new(stack.clone())),
+    })
+}

@@ -1,0 +1,149 @@
+//! Objects that cost time: contention, convoys, long holds. What matters is measured against the recording.
+
+use super::{Words, length, times};
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::sync::objects::{Object, ObjectIndex};
+use crate::primitives::Kind;
+
+/// Waiting altogether below this is nothing to look at, ...
+const LITTLE_NS: u64 = 30_000_000;
+/// ... nor is less than this part of the recording's time.
+const PART: u64 = 20;
+/// A hold of this length is felt.
+const LONG_NS: u64 = 20_000_000;
+/// A convoy has so many waits that began behind others.
+const QUEUED: u64 = 20;
+
+pub(super) fn find(words: &Words<'_>, findings: &mut Vec<Finding>) {
+    let mut indices: Vec<ObjectIndex> = (0..words.objects.len()).map(ObjectIndex).collect();
+    indices.retain(|index| {
+        let kind = words.objects[index.0].kind;
+        matches!(kind, Kind::Mutex | Kind::Rwlock)
+    });
+    indices.sort_by_key(|index| std::cmp::Reverse(words.objects[index.0].waits.total_ns));
+    for index in indices {
+        let object = &words.objects[index.0];
+        let much = (words.model.recording.duration_ns / PART).max(LITTLE_NS);
+        if object.waits.total_ns >= much && !is_by_recording(words, object) {
+            findings.push(match is_convoy(object) {
+                true => convoy(words, index),
+                false => contention(words, index),
+            });
+        }
+        if let Some(hold) = &object.longest_hold
+            && hold.ns.saturating_sub(hold.events.saturating_mul(words.event_ns)) >= LONG_NS
+            // Where nobody knows which events are missing, its end may be.
+            && words.model.recording.is_certain_between_gaps()
+        {
+            let name = words.object(index);
+            findings.push(Finding {
+                kind: FindingKind::LongHold,
+                proved: words.lossless() && !object.doubtful,
+                threads: vec![hold.thread, hold.waiting],
+                objects: vec![words.named(index)],
+                text: format!(
+                    "{} held {name} for {}, taken{}, while {} waited for it{}.",
+                    words.thread(hold.thread),
+                    length(hold.ns),
+                    words.at(hold.taken),
+                    words.thread(hold.waiting),
+                    words.at(hold.waiter),
+                ),
+                evidence: vec![
+                    words.evidence(
+                        hold.thread,
+                        hold.taken,
+                        format!("took {name} and held it for {}", length(hold.ns)),
+                    ),
+                    words.evidence(hold.waiting, hold.waiter, format!("waited for {name}")),
+                ],
+            });
+        }
+    }
+}
+
+/// Most of the time for which it is held is what recording costs its holders: without that, nobody might wait.
+fn is_by_recording(words: &Words<'_>, object: &Object) -> bool {
+    let cost = object.hold_events.saturating_mul(words.event_ns);
+    object.holds.count > 0 && cost >= object.holds.total_ns / 2
+}
+
+/// Most come when others wait already, for a thing that each holds but shortly.
+fn is_convoy(object: &Object) -> bool {
+    object.queued >= QUEUED
+        && object.queued * 2 >= object.taken.max(object.waits.count)
+        && object.waits.mean_ns() > 2 * object.holds.mean_ns()
+}
+
+fn convoy(words: &Words<'_>, index: ObjectIndex) -> Finding {
+    let object = &words.objects[index.0];
+    let name = words.object(index);
+    let mut finding = contention(words, index);
+    finding.kind = FindingKind::Convoy;
+    let held = match object.holds.count {
+        0 => String::new(),
+        _ => format!(
+            "held for {} on average, and ",
+            length(object.holds.mean_ns())
+        ),
+    };
+    finding.text = format!(
+        "Threads queue up at {name}, up to {} at a time: {} of {} times it was taken, others waited already. It is \
+         {held}waited for {} on average, {} altogether.",
+        object.longest_queue,
+        object.queued,
+        object.taken.max(object.waits.count),
+        length(object.waits.mean_ns()),
+        length(object.waits.total_ns),
+    );
+    finding
+}
+
+fn contention(words: &Words<'_>, index: ObjectIndex) -> Finding {
+    let object = &words.objects[index.0];
+    let name = words.object(index);
+    let mut threads = Vec::new();
+    let mut evidence = Vec::new();
+    let mut text = format!(
+        "Threads waited {} for {name}, {} altogether, at most {}.",
+        times(object.waits.count),
+        length(object.waits.total_ns),
+        length(object.waits.max_ns),
+    );
+    if let Some(blame) = object.blames.first() {
+        let (waiting, holding) = blame.longest;
+        let seen = blame.holder.map_or(String::new(), |holder| {
+            format!(", which had taken it{}", words.at(holder))
+        });
+        text.push_str(&format!(
+            " Most of it, {}: {} waited{} for {}{seen}.",
+            length(blame.total_ns),
+            words.thread(waiting),
+            words.at(blame.waiter),
+            words.thread(holding),
+        ));
+        threads = vec![waiting, holding];
+        evidence.push(words.evidence(waiting, blame.waiter, format!("waited for {name}")));
+        if let Some(holder) = blame.holder {
+            evidence.push(words.evidence(holding, holder, format!("had taken {name}")));
+        }
+    } else if let Some(used) = longest_wait(words, object) {
+        let thread = words.uses[used.0].thread;
+        threads = vec![thread];
+        evidence.push(words.evidence(thread, used, format!("waited for {name}")));
+    }
+    Finding {
+        kind: FindingKind::Contention,
+        // It was seen; how much of it matters is for the reader.
+        proved: words.clock_is_sound,
+        threads,
+        objects: vec![words.named(index)],
+        text,
+        evidence,
+    }
+}
+
+fn longest_wait(words: &Words<'_>, object: &Object) -> Option<crate::model::sync::UseIndex> {
+    let uses = object.uses.iter().copied();
+    uses.max_by_key(|used| words.uses[used.0].waits.total_ns)
+}

@@ -1,0 +1,52 @@
+//! Locks that are taken in both orders, whether or not that has gone wrong yet.
+
+use super::{Words, times};
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::sync::replay::Replay;
+
+pub(super) fn find(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<Finding>) {
+    for circle in replay.order.circles(words.model) {
+        let doubtful = circle.objects.iter().any(|o| words.objects[o.0].doubtful);
+        let proved = circle.possible && !doubtful && words.lossless();
+        let mut clauses = Vec::new();
+        let mut evidence = Vec::new();
+        for (at, step) in circle.steps.iter().enumerate() {
+            let held = words.object(circle.objects[at]);
+            let taken = words.object(circle.objects[(at + 1) % circle.objects.len()]);
+            clauses.push(format!(
+                "{} takes {taken}{} while it holds {held} ({})",
+                words.thread(step.thread),
+                words.at(step.taken),
+                times(step.count)
+            ));
+            evidence.push(words.evidence(step.thread, step.held, format!("takes {held}")));
+            evidence.push(words.evidence(
+                step.thread,
+                step.taken,
+                format!("takes {taken} while it holds {held}"),
+            ));
+        }
+        let orders = match circle.objects.len() {
+            2 => "Two locks are taken in both orders".to_owned(),
+            count => format!("{count} locks are taken in orders that form a circle"),
+        };
+        let verdict = if proved {
+            "Threads that do this at the same time can wait for each other forever."
+        } else if circle.possible {
+            "Events are missing, so what was held is not certain."
+        } else {
+            "It was not seen in threads that could do it at the same time; should that ever happen, they can \
+             wait for each other forever."
+        };
+        let mut threads: Vec<_> = circle.steps.iter().map(|step| step.thread).collect();
+        threads.dedup();
+        findings.push(Finding {
+            kind: FindingKind::LockOrder,
+            proved,
+            threads,
+            objects: circle.objects.iter().map(|o| words.named(*o)).collect(),
+            text: format!("{orders}: {}. {verdict}", clauses.join("; ")),
+            evidence,
+        });
+    }
+}

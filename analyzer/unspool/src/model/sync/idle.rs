@@ -1,0 +1,57 @@
+//! What a wait means: contention, waiting for others, or waiting for work by design.
+//!
+//! A pool's threads wait where they come to again and again between pieces of work: at a condition, a
+//! semaphore or a bare word, in the outermost of their loops, with nothing else in their hands. Such
+//! a wait says nothing of how the program could be faster. What is waited for inside a piece of work does.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::objects::{Object, Use, Waiting};
+use crate::model::backtrace::Backtrace;
+use crate::model::origin::start_code;
+use crate::primitives::{Kind, Operation};
+
+/// Says of every use what waiting there means.
+pub(super) fn tell(objects: &[Object], uses: &mut [Use], paths: &[Arc<Backtrace>]) {
+    let depth = |used: &Use| {
+        let path = paths.get(used.path.0)?;
+        let frames = path.physical().count();
+        frames
+            .checked_sub(start_code(path))
+            .filter(|depth| *depth > 0)
+    };
+    let may_be_home = |used: &Use| {
+        let kind = objects[used.object.0].kind;
+        used.operation == Operation::Wait
+            && matches!(kind, Kind::Cond | Kind::Sem | Kind::Futex)
+            && used.waits.count > 0
+            && used.of_created
+            && !used.holding
+    };
+    // The wait nearest to a thread's function is the one between its pieces of work.
+    let mut homes: HashMap<usize, usize> = HashMap::new();
+    for used in uses.iter().filter(|used| may_be_home(used)) {
+        let Some(depth) = depth(used) else { continue };
+        for identity in &used.identities {
+            let home = homes.entry(*identity).or_insert(depth);
+            *home = depth.min(*home);
+        }
+    }
+    for used in uses.iter_mut() {
+        let kind = objects[used.object.0].kind;
+        used.waiting = match kind {
+            Kind::Mutex | Kind::Rwlock | Kind::Once => Waiting::Held,
+            _ if may_be_home(used)
+                && used.waits.count > 1
+                && depth(used).is_some_and(|depth| {
+                    let mut identities = used.identities.iter();
+                    identities.all(|identity| homes.get(identity) == Some(&depth))
+                }) =>
+            {
+                Waiting::Idle
+            }
+            _ => Waiting::Others,
+        };
+    }
+}

@@ -1,0 +1,57 @@
+//! What recorded calls mean for synchronization: which primitive a system call belongs to, and what its numbers say.
+
+use crate::model::calls::{Call, Calls, PathId};
+use crate::primitives::{self, Kind, Operation, Primitive};
+
+/// The address by which an object is called of which only a futex word is seen: a condition variable has
+/// two that take turns, side by side (glibc, `__g_signals`).
+pub(super) fn word(kind: Kind, address: u64, futex: bool) -> u64 {
+    match kind {
+        Kind::Cond if futex => address & !7,
+        _ => address,
+    }
+}
+
+/// The first argument's low bits (linux/futex.h): `FUTEX_WAIT` 0, `FUTEX_LOCK_PI` 6, `FUTEX_WAIT_BITSET` 9,
+/// `FUTEX_WAIT_REQUEUE_PI` 11, `FUTEX_LOCK_PI2` 13; `FUTEX_PRIVATE_FLAG` 128 and `FUTEX_CLOCK_REALTIME` 256 aside.
+pub(super) fn waits(call: &Call) -> bool {
+    let operation = call.args.get(1).map(|operation| operation & 0x7f);
+    matches!(operation, None | Some(0 | 6 | 9 | 11 | 13))
+}
+
+/// The innermost primitive on a path, or a lock of the C library's own; a futex if there is none.
+pub(super) fn in_path(calls: &Calls, path: PathId) -> &'static Primitive {
+    const FUTEX: Primitive = Primitive {
+        names: &["futex"],
+        kind: Kind::Futex,
+        operation: Operation::Wait,
+        object: 0,
+        mutex: None,
+        timed: false,
+        internal: false,
+    };
+    static LOCK: Primitive = Primitive {
+        names: &["lock of the C library"],
+        kind: Kind::Mutex,
+        operation: Operation::Lock,
+        ..FUTEX
+    };
+    let of = |function: &str| {
+        let found = primitives::find(function).filter(|one| one.operation.may_wait());
+        // musl: src/thread/__lock.c, and the one around the list of threads.
+        found.or_else(|| {
+            ["__lock", "__tl_lock", "__tl_sync"]
+                .contains(&function)
+                .then_some(&LOCK)
+        })
+    };
+    let frames = calls.path(path).frames.iter();
+    let mut found = frames.filter_map(|frame| of(frame.place.function.as_deref()?));
+    found.next().unwrap_or(&FUTEX)
+}
+
+/// C's functions return 0 or an error.
+pub(super) fn returns_errors(primitive: &Primitive) -> bool {
+    let name = primitive.name();
+    name.starts_with("pthread_") || name.starts_with("sem_") || name.starts_with("mtx_")
+}

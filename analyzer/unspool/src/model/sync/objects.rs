@@ -1,0 +1,298 @@
+//! The synchronization objects of a recording, and the places that use them.
+//!
+//! An address is not an object: memory is freed and used again. A new object begins where one is
+//! made (`pthread_mutex_init` and the like), after one was destroyed, and where an address is used as
+//! another kind.
+
+use std::hash::Hasher;
+
+use foldhash::HashMap;
+use siphasher::sip::SipHasher24;
+
+use super::spread::Spread;
+use crate::model::backtrace::{Backtrace, Frames, Place};
+use crate::model::calls::PathId;
+use crate::model::identity::{Key, write_place};
+use crate::model::thread::ThreadIndex;
+use crate::primitives::{Kind, Operation};
+
+/// An object's place in [`Sync::objects`](super::Sync::objects).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectIndex(pub usize);
+
+/// A use's place in [`Sync::uses`](super::Sync::uses).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UseIndex(pub usize);
+
+/// A synchronization object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    /// What it is.
+    pub kind: Kind,
+    /// Where it is, as mapped. Another object may have been there before.
+    pub address: u64,
+    /// Its identity, equal in each run: its symbol, or else where it was made or first used.
+    pub key: Key,
+    /// The variable it is, or is in.
+    pub symbol: Option<Place>,
+    /// Where it was made, or used first.
+    pub origin: PathId,
+    /// Only its futex word was seen: `address` is that word's, not necessarily its beginning.
+    pub word: bool,
+    /// It was seen being made: otherwise `origin` is its first use.
+    pub made: bool,
+    /// When it was made or first used.
+    pub since_ns: u64,
+    /// When it was destroyed.
+    pub destroyed_ns: Option<u64>,
+    /// Who uses it, and where.
+    pub uses: Vec<UseIndex>,
+    /// How long threads waited for it.
+    pub waits: Spread,
+    /// How long threads held it.
+    pub holds: Spread,
+    /// How many events were recorded of its holders meanwhile.
+    pub(super) hold_events: u64,
+    /// How often it was taken.
+    pub taken: u64,
+    /// Most threads that waited at a time.
+    pub longest_queue: usize,
+    /// How many waits began with others waiting already.
+    pub queued: u64,
+    /// Who made whom wait, the longest first.
+    pub blames: Vec<Blame>,
+    /// The longest hold while somebody waited.
+    pub longest_hold: Option<LongHold>,
+    /// What was seen of it does not fit together: events are missing.
+    pub doubtful: bool,
+}
+
+/// One operation on one object, called on one path.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Use {
+    /// The object.
+    pub object: ObjectIndex,
+    /// What is done to it.
+    pub operation: Operation,
+    /// Where.
+    pub path: PathId,
+    /// The first thread that did.
+    pub thread: ThreadIndex,
+    /// Threads that did, as numbers of their identities in [`Sync::identities`](super::Sync::identities).
+    pub identities: Vec<usize>,
+    /// How often.
+    pub calls: u64,
+    /// How long it waited there, when it did.
+    pub waits: Spread,
+    /// How long it held what it took there.
+    pub holds: Spread,
+    /// What waiting there means.
+    pub waiting: Waiting,
+    /// Something else was held while it waited.
+    pub(super) holding: bool,
+    /// Most waits there of a thread that is not the main thread.
+    pub(super) of_created: bool,
+}
+
+/// What a wait means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Waiting {
+    /// For something that another thread holds: contention.
+    #[default]
+    Held,
+    /// For other threads to come or to finish: barriers, joins, conditions.
+    Others,
+    /// For work, by design.
+    Idle,
+}
+
+impl Waiting {
+    /// `held`, `others` or `idle`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Waiting::Held => "held",
+            Waiting::Others => "others",
+            Waiting::Idle => "idle",
+        }
+    }
+}
+
+/// Who made whom wait.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Blame {
+    /// Where it was waited.
+    pub waiter: UseIndex,
+    /// Where the holder had taken it, if that was seen.
+    pub holder: Option<UseIndex>,
+    /// Identity of the waiting thread, in [`Sync::identities`](super::Sync::identities).
+    pub waiting: usize,
+    /// Identity of the holder.
+    pub holding: usize,
+    /// How often.
+    pub count: u64,
+    /// For how long altogether.
+    pub total_ns: u64,
+    /// The longest wait.
+    pub max_ns: u64,
+    /// Who waited longest, and for whom.
+    pub longest: (ThreadIndex, ThreadIndex),
+}
+
+/// A hold while others waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LongHold {
+    /// Who held it.
+    pub thread: ThreadIndex,
+    /// Where it was taken.
+    pub taken: UseIndex,
+    /// Since when.
+    pub from_ns: u64,
+    /// For how long.
+    pub ns: u64,
+    /// How many events were recorded of its holder meanwhile.
+    pub(super) events: u64,
+    /// Where somebody waited meanwhile.
+    pub waiter: UseIndex,
+    /// Who.
+    pub waiting: ThreadIndex,
+}
+
+/// What is known of all objects so far.
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    pub(super) objects: Vec<Object>,
+    pub(super) uses: Vec<Use>,
+    by_address: HashMap<u64, ObjectIndex>,
+    by_use: HashMap<(ObjectIndex, Operation, PathId), UseIndex>,
+}
+
+impl Objects {
+    /// The object at an address, which begins here if it is not known.
+    pub(super) fn at(&mut self, kind: Kind, address: u64, path: PathId, ns: u64) -> ObjectIndex {
+        if let Some(&index) = self.by_address.get(&address) {
+            let object = &mut self.objects[index.0];
+            let same = object.kind == kind && object.destroyed_ns.is_none();
+            if same {
+                return index;
+            }
+        }
+        self.begin(kind, address, path, ns, false)
+    }
+
+    /// The object at an address, if one is known to be there.
+    pub(super) fn known(&self, kind: Kind, address: u64) -> Option<ObjectIndex> {
+        let index = *self.by_address.get(&address)?;
+        let object = &self.objects[index.0];
+        (object.kind == kind && object.destroyed_ns.is_none()).then_some(index)
+    }
+
+    /// An object is made, whatever was there before.
+    pub(super) fn begin(
+        &mut self,
+        kind: Kind,
+        address: u64,
+        path: PathId,
+        ns: u64,
+        made: bool,
+    ) -> ObjectIndex {
+        let index = ObjectIndex(self.objects.len());
+        self.objects.push(Object {
+            kind,
+            address,
+            key: Key::default(),
+            symbol: None,
+            origin: path,
+            word: false,
+            made,
+            since_ns: ns,
+            destroyed_ns: None,
+            uses: Vec::new(),
+            waits: Spread::default(),
+            holds: Spread::default(),
+            hold_events: 0,
+            taken: 0,
+            longest_queue: 0,
+            queued: 0,
+            blames: Vec::new(),
+            longest_hold: None,
+            doubtful: false,
+        });
+        self.by_address.insert(address, index);
+        index
+    }
+
+    /// Notes a call, and gives the use it belongs to.
+    pub(super) fn used(
+        &mut self,
+        object: ObjectIndex,
+        operation: Operation,
+        path: PathId,
+        thread: ThreadIndex,
+        identity: usize,
+    ) -> UseIndex {
+        let next = UseIndex(self.uses.len());
+        let index = *self.by_use.entry((object, operation, path)).or_insert(next);
+        if index == next {
+            self.uses.push(Use {
+                object,
+                operation,
+                path,
+                thread,
+                identities: Vec::new(),
+                calls: 0,
+                waits: Spread::default(),
+                holds: Spread::default(),
+                waiting: Waiting::default(),
+                holding: false,
+                of_created: false,
+            });
+            self.objects[object.0].uses.push(index);
+        }
+        let used = &mut self.uses[index.0];
+        used.calls += 1;
+        if !used.identities.contains(&identity) {
+            used.identities.push(identity);
+        }
+        index
+    }
+
+    /// Names all objects, and gives them their keys.
+    pub(super) fn identify(
+        &mut self,
+        record: usize,
+        frames: &mut dyn Frames,
+        paths: &[std::sync::Arc<Backtrace>],
+    ) {
+        for object in &mut self.objects {
+            if object.kind != Kind::Join {
+                object.symbol = frames.data(record, object.address);
+            }
+            object.key = key(object, paths.get(object.origin.0).map(|path| &**path));
+        }
+    }
+}
+
+/// The hash's own key: "unspool object 1", little-endian halves.
+const HASH_KEY: (u64, u64) = (
+    u64::from_le_bytes(*b"unspool "),
+    u64::from_le_bytes(*b"object 1"),
+);
+
+/// Documented in docs/report-json.md, "Keys of objects".
+fn key(object: &Object, origin: Option<&Backtrace>) -> Key {
+    let mut hash = SipHasher24::new_with_keys(HASH_KEY.0, HASH_KEY.1);
+    hash.write(object.kind.as_str().as_bytes());
+    match &object.symbol {
+        Some(place) => {
+            hash.write(b"S");
+            write_place(&mut hash, Some(place));
+        }
+        None => {
+            hash.write(if object.made { b"M" } else { b"U" });
+            for frame in origin.into_iter().flat_map(|path| path.physical()) {
+                write_place(&mut hash, Some(&frame.place));
+            }
+        }
+    }
+    Key(hash.finish())
+}

@@ -1,0 +1,310 @@
+//! In which order locks are taken: who held which while taking another, and whether two such orders
+//! could block each other.
+//!
+//! Every pair of locks is an edge, from the one held to the one taken, with the circumstances in which
+//! it was seen: by whom, where both were taken, and what else was held. A circle of edges can come to
+//! a deadlock only if different threads may run its parts at the same time, and no other lock keeps
+//! them apart. Method: Savage et al., "Eraser", 1997, and its lock graphs since.
+
+use std::collections::BTreeSet;
+
+use foldhash::{HashMap, HashMapExt};
+
+use super::holds::Held;
+use super::objects::{ObjectIndex, UseIndex};
+use crate::model::{Model, ThreadIndex};
+
+/// Circumstances of one order that are told apart; more are counted with the last.
+const MOST: usize = 12;
+/// Longest circle that is looked for.
+const LONGEST: usize = 8;
+/// Steps that the search may take.
+const EFFORT: u32 = 2_000_000;
+/// Combinations of circumstances that are looked at of one circle.
+const CHOICES: u32 = 20_000;
+/// Circles that are reported.
+const CIRCLES: usize = 100;
+
+/// Under which circumstances a lock was taken while another was held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Circumstance {
+    pub(super) thread: ThreadIndex,
+    /// Where the one that was held had been taken.
+    pub(super) held: UseIndex,
+    /// Where the other one was taken.
+    pub(super) taken: UseIndex,
+    /// What else was held, alone.
+    gates: Vec<ObjectIndex>,
+    held_shared: bool,
+    taken_shared: bool,
+    timed: bool,
+    first_ns: u64,
+    last_ns: u64,
+    pub(super) count: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    edges: HashMap<(ObjectIndex, ObjectIndex), Vec<Circumstance>>,
+    /// What was taken while a thread held an object that it has not been seen to give up.
+    open: HashMap<(ThreadIndex, ObjectIndex), Vec<(ObjectIndex, Circumstance)>>,
+}
+
+impl Circumstance {
+    fn is_like(&self, other: &Circumstance) -> bool {
+        (self.thread, self.held, self.taken) == (other.thread, other.held, other.taken)
+            && self.held_shared == other.held_shared
+            && self.gates == other.gates
+    }
+}
+
+/// A circle of orders: each object is held while the next is taken.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Circle {
+    pub(super) objects: Vec<ObjectIndex>,
+    /// One for each object, in their order.
+    pub(super) steps: Vec<Circumstance>,
+    /// Different threads could have done this at the same time.
+    pub(super) possible: bool,
+}
+
+impl Order {
+    /// A thread that holds `held` is about to take `object`.
+    #[allow(clippy::too_many_arguments, reason = "the facts of one call")]
+    pub(super) fn takes(
+        &mut self,
+        thread: ThreadIndex,
+        held: &[Held],
+        object: ObjectIndex,
+        taken: UseIndex,
+        taken_shared: bool,
+        timed: bool,
+        now: u64,
+    ) {
+        // Taken again by its holder: no order.
+        if held.iter().any(|h| h.object == object) {
+            return;
+        }
+        for before in held {
+            let others = held
+                .iter()
+                .filter(|h| h.object != before.object && !h.shared);
+            let open = self.open.entry((thread, before.object)).or_default();
+            // A thread that takes so many meanwhile says nothing new with the next one.
+            if open.len() < MOST {
+                open.push((
+                    object,
+                    Circumstance {
+                        thread,
+                        held: before.taken,
+                        taken,
+                        gates: others.map(|h| h.object).collect(),
+                        held_shared: before.shared,
+                        taken_shared,
+                        timed,
+                        first_ns: now,
+                        last_ns: now,
+                        count: 1,
+                    },
+                ));
+            }
+        }
+    }
+
+    /// A thread gives up an object: it really had it meanwhile.
+    pub(super) fn confirm(&mut self, thread: ThreadIndex, before: ObjectIndex) {
+        for (after, seen) in self.open.remove(&(thread, before)).unwrap_or_default() {
+            let known = self.edges.entry((before, after)).or_default();
+            if let Some(same) = known.iter_mut().find(|c| c.is_like(&seen)) {
+                same.count += 1;
+                same.last_ns = same.last_ns.max(seen.last_ns);
+            } else if known.len() < MOST {
+                known.push(seen);
+            }
+        }
+    }
+
+    /// Whether a thread had an object all the time is not known.
+    pub(super) fn discard(&mut self, thread: ThreadIndex, before: ObjectIndex) {
+        self.open.remove(&(thread, before));
+    }
+
+    /// Circles of orders in which locks could block each other, shortest first. Those that another
+    /// lock always prevents are left out.
+    pub(super) fn circles(&self, model: &Model) -> Vec<Circle> {
+        let mut next: HashMap<ObjectIndex, BTreeSet<ObjectIndex>> = HashMap::new();
+        for (before, after) in self.edges.keys() {
+            next.entry(*before).or_default().insert(*after);
+        }
+        keep_circles(&mut next);
+        let mut effort = EFFORT;
+        let mut starts: Vec<ObjectIndex> = next.keys().copied().collect();
+        starts.sort_unstable();
+        let mut circles: Vec<Circle> = Vec::new();
+        for length in 2..=LONGEST {
+            for &start in &starts {
+                let mut path = vec![start];
+                self.search(model, &next, length, &mut path, &mut circles, &mut effort);
+            }
+        }
+        circles
+    }
+
+    /// Extends a path of objects to circles of a length. Each circle is found from its lowest object.
+    fn search(
+        &self,
+        model: &Model,
+        next: &HashMap<ObjectIndex, BTreeSet<ObjectIndex>>,
+        length: usize,
+        path: &mut Vec<ObjectIndex>,
+        circles: &mut Vec<Circle>,
+        effort: &mut u32,
+    ) {
+        if *effort == 0 {
+            return;
+        }
+        *effort -= 1;
+        let (Some(&first), Some(&last)) = (path.first(), path.last()) else {
+            return;
+        };
+        let Some(after) = next.get(&last) else { return };
+        if path.len() == length {
+            if after.contains(&first) && circles.len() < CIRCLES {
+                // What goes wrong with two of the objects is said of these two.
+                let within = |c: &Circle| c.objects.iter().all(|object| path.contains(object));
+                if !circles.iter().any(within)
+                    && let Some(circle) = self.judge(model, path)
+                {
+                    circles.push(circle);
+                }
+            }
+            return;
+        }
+        for &object in after.range(first..).filter(|object| **object != first) {
+            if !path.contains(&object) {
+                path.push(object);
+                self.search(model, next, length, path, circles, effort);
+                path.pop();
+            }
+        }
+    }
+
+    /// The circumstances that make a circle most likely; none if it cannot block anybody.
+    fn judge(&self, model: &Model, objects: &[ObjectIndex]) -> Option<Circle> {
+        let edges: Vec<&[Circumstance]> = (0..objects.len())
+            .map(|at| {
+                let edge = (objects[at], objects[(at + 1) % objects.len()]);
+                self.edges.get(&edge).map_or(&[][..], Vec::as_slice)
+            })
+            .collect();
+        let mut best: Option<Circle> = None;
+        let mut chosen: Vec<&Circumstance> = Vec::new();
+        let mut effort = CHOICES;
+        choose(&edges, &mut chosen, &mut effort, &mut |steps| {
+            if best.as_ref().is_some_and(|best| best.possible) || !blocks(steps) {
+                return;
+            }
+            let possible =
+                (0..steps.len()).all(|a| (0..a).all(|b| together(model, steps[a], steps[b])));
+            if possible || best.is_none() {
+                best = Some(Circle {
+                    objects: objects.to_vec(),
+                    steps: steps.iter().map(|step| (*step).clone()).collect(),
+                    possible,
+                });
+            }
+        });
+        best
+    }
+}
+
+/// Takes out what no circle can go through: most programs then have nothing left.
+fn keep_circles(next: &mut HashMap<ObjectIndex, BTreeSet<ObjectIndex>>) {
+    loop {
+        let before = next.values().map(BTreeSet::len).sum::<usize>();
+        let reached: BTreeSet<ObjectIndex> = next.values().flatten().copied().collect();
+        next.retain(|object, _| reached.contains(object));
+        let going: BTreeSet<ObjectIndex> = next.keys().copied().collect();
+        for after in next.values_mut() {
+            after.retain(|object| going.contains(object));
+        }
+        next.retain(|_, after| !after.is_empty());
+        if next.values().map(BTreeSet::len).sum::<usize>() == before {
+            return;
+        }
+    }
+}
+
+/// All choices of one circumstance for each edge.
+fn choose<'a>(
+    edges: &[&'a [Circumstance]],
+    chosen: &mut Vec<&'a Circumstance>,
+    effort: &mut u32,
+    visit: &mut dyn FnMut(&[&'a Circumstance]),
+) {
+    let Some(edge) = edges.get(chosen.len()) else {
+        *effort = effort.saturating_sub(1);
+        return visit(chosen);
+    };
+    for circumstance in *edge {
+        if *effort == 0 {
+            return;
+        }
+        chosen.push(circumstance);
+        choose(edges, chosen, effort, visit);
+        chosen.pop();
+    }
+}
+
+/// Whether threads that each did one of the steps would wait for each other: no lock is common to two
+/// steps, nobody gives up after a time, and what one holds keeps the one before out.
+fn blocks(steps: &[&Circumstance]) -> bool {
+    let gated = (0..steps.len()).any(|a| {
+        (0..a).any(|b| {
+            steps[a]
+                .gates
+                .iter()
+                .any(|gate| steps[b].gates.contains(gate))
+        })
+    });
+    let excludes = (0..steps.len()).all(|at| {
+        let taker = steps[at];
+        let holder = steps[(at + 1) % steps.len()];
+        !(taker.taken_shared && holder.held_shared)
+    });
+    !gated && excludes && steps.iter().all(|step| !step.timed)
+}
+
+/// Whether two steps could have happened at the same time, in different threads. That one thread was
+/// gone when the other began means nothing by itself; that it had to be, does: what a thread does
+/// before it creates another, or after it joined it, that other one never meets.
+fn together(model: &Model, a: &Circumstance, b: &Circumstance) -> bool {
+    a.thread != b.thread && !apart(model, a, b) && !apart(model, b, a)
+}
+
+/// The first step came before the other thread was created, by this thread or on its behalf; or after
+/// this thread had joined the other.
+fn apart(model: &Model, step: &Circumstance, other: &Circumstance) -> bool {
+    let Some(thread) = model.threads.get(other.thread.0) else {
+        return false;
+    };
+    let created = creation_below(model, step.thread, other.thread);
+    let before = created.is_some_and(|created| step.last_ns < created);
+    let joined = thread.joiner == Some(step.thread);
+    before || joined && thread.ended_ns.is_some_and(|ended| step.first_ns > ended)
+}
+
+/// When `ancestor` created the thread from which `thread` descends.
+fn creation_below(model: &Model, ancestor: ThreadIndex, thread: ThreadIndex) -> Option<u64> {
+    let mut at = thread;
+    // A circle cannot come from real records, and ends the climb.
+    for _ in 0..model.threads.len() {
+        let here = model.threads.get(at.0)?;
+        let creator = here.creator()?;
+        if creator == ancestor {
+            return here.created_ns;
+        }
+        at = creator;
+    }
+    None
+}

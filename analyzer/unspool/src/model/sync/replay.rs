@@ -1,0 +1,650 @@
+//! The calls once more, in order: who holds what, who waits for whom.
+//!
+//! A lock is taken when a call that takes it returns, and given up when the call that gives it up
+//! begins: at both moments nobody else can have it. Events may be missing; a hold that contradicts what
+//! comes later was not seen to end, and its object is doubtful from then on.
+
+use foldhash::{HashMap, HashMapExt};
+
+use super::blames::{Blamed, Blames};
+use super::gaps::Gaps;
+use super::holds::{Held, Holds};
+use super::meaning::{in_path, returns_errors, waits, word};
+use super::noticed::{Mistake, MistakeKind, Noticed, StillWaiting};
+use super::objects::{ObjectIndex, Objects, UseIndex};
+use super::order::Order;
+use super::slots::Slots;
+use super::spread::Spread;
+use super::under_way::{Pending, Under, UnderWay};
+use super::usage::{FunctionTimes, Usage};
+use crate::model::calls::{Call, Calls, FunctionId, Moment};
+use crate::model::{Creation, Model, ThreadIndex};
+use crate::primitives::{self, Kind, Operation, Primitive};
+
+/// Without a view of the system calls, a call that took at least this long has waited.
+const WAITED_NS: u64 = 100_000;
+/// Robust mutexes: the lock is taken, its former holder died (POSIX, `pthread_mutex_lock`).
+const EOWNERDEAD: u64 = 130;
+
+/// State that only matters while calls are read, and what is kept of them.
+pub(super) struct Replay<'a> {
+    model: &'a Model,
+    identities: &'a [usize],
+    roles: Vec<Option<&'static Primitive>>,
+    /// Calls of the futex are seen, so that a wait is not told from its length.
+    futexes: bool,
+    /// The C library is glibc.
+    glibc: bool,
+    under_way: UnderWay,
+    pub(super) holds: Holds,
+    pub(super) gaps: Gaps,
+    /// Per thread, its events so far.
+    events: Vec<u64>,
+    /// How long it took to take locks that nobody held.
+    pub(super) unhindered: Spread,
+    /// Per object, how many wait.
+    queues: HashMap<ObjectIndex, usize>,
+    blames: Blames,
+    pub(super) objects: Objects,
+    pub(super) order: Order,
+    pub(super) slots: Slots,
+    pub(super) usage: Usage,
+    pub(super) noticed: Noticed,
+    /// Per thread, calls that were lost since it was last seen to do anything.
+    lost: Vec<Vec<Pending>>,
+    /// The mutexes that waits at a condition gave up.
+    pub(super) mutex_of: HashMap<ObjectIndex, ObjectIndex>,
+    /// Calls whose end should have been seen and was not.
+    pub(super) unseen_ends: u64,
+    /// The time of the latest event.
+    latest_ns: u64,
+    /// How far times went back, at most.
+    pub(super) jump_ns: u64,
+}
+
+impl<'a> Replay<'a> {
+    pub(super) fn new(
+        model: &'a Model,
+        identities: &'a [usize],
+        slots: Slots,
+        musl: bool,
+    ) -> Replay<'a> {
+        Replay {
+            model,
+            identities,
+            roles: Vec::new(),
+            futexes: false,
+            glibc: !musl,
+            under_way: UnderWay::default(),
+            holds: Holds::new(model.threads.len()),
+            gaps: Gaps::default(),
+            events: vec![0; model.threads.len()],
+            unhindered: Spread::default(),
+            queues: HashMap::new(),
+            blames: Blames::default(),
+            objects: Objects::default(),
+            order: Order::default(),
+            slots,
+            usage: Usage::new(model.threads.len()),
+            noticed: Noticed::default(),
+            lost: model.threads.iter().map(|_| Vec::new()).collect(),
+            mutex_of: HashMap::new(),
+            unseen_ends: 0,
+            latest_ns: 0,
+            jump_ns: 0,
+        }
+    }
+
+    pub(super) fn moment(&mut self, calls: &Calls, moment: Moment<'_>) {
+        match moment {
+            Moment::Entered(call) => self.entered(calls, call),
+            Moment::Left(call) => self.left(call),
+            Moment::Lost(call) => {
+                self.unseen_ends += u64::from(calls.function(call.function).has_end);
+                self.lost(call);
+            }
+            Moment::Unfinished { call, sure } => self.unfinished(call, sure),
+            Moment::Missing {
+                functions,
+                ends,
+                gap,
+            } => self.gaps.change(calls, functions, ends, gap),
+        }
+    }
+
+    /// What a function is, looked up once.
+    fn role(&mut self, calls: &Calls, function: FunctionId) -> Option<&'static Primitive> {
+        while self.roles.len() < calls.functions.len() {
+            let next = &calls.functions[self.roles.len()];
+            let primitive = primitives::find(&next.name);
+            self.roles.push(primitive.filter(|_| !next.futex));
+            self.futexes |= next.futex;
+        }
+        self.roles.get(function.0).copied().flatten()
+    }
+
+    fn clock(&mut self, ns: u64) {
+        self.jump_ns = self.jump_ns.max(self.latest_ns.saturating_sub(ns));
+        self.latest_ns = self.latest_ns.max(ns);
+    }
+
+    fn entered(&mut self, calls: &Calls, call: &Call) {
+        self.count_event(call.thread);
+        self.clock(call.entered_ns);
+        self.goes_on(call.thread);
+        let primitive = self.role(calls, call.function);
+        let futex = calls.function(call.function).futex;
+        if !futex {
+            let has_end = calls.function(call.function).has_end;
+            self.usage.entered(call, has_end);
+        }
+        let outer = self.under_way.outer(call.within);
+        let own = if futex {
+            if !waits(call) {
+                self.under_way.insert(call.number, Under::Plain);
+                return;
+            }
+            if let Some(outer) = outer {
+                self.sleeps(outer);
+                self.under_way.insert(call.number, Under::Part(outer));
+                return;
+            }
+            let primitive = in_path(calls, call.path);
+            let address = call.args.first().copied();
+            address.map(|address| (primitive, address))
+        } else {
+            let argument = primitive.map(|p| (p, call.args.get(usize::from(p.object)).copied()));
+            argument.and_then(|(primitive, address)| Some((primitive, address?)))
+        };
+        let Some((primitive, address)) = own else {
+            self.under_way.insert(call.number, Under::Plain);
+            return;
+        };
+        // Libraries call their own primitives: one wait is not two.
+        if let Some(outer) = outer
+            && (primitive.internal || self.is_about(outer, primitive.kind, address))
+        {
+            self.under_way.insert(call.number, Under::Part(outer));
+            return;
+        }
+        let has_end = calls.function(call.function).has_end;
+        let pending = self.begins(call, primitive, address, futex, has_end);
+        // Nothing follows of a call whose end is not watched.
+        if has_end {
+            self.under_way
+                .insert(call.number, Under::Own(Box::new(pending)));
+        }
+    }
+
+    fn count_event(&mut self, thread: ThreadIndex) {
+        if let Some(events) = self.events.get_mut(thread.0) {
+            *events += 1;
+        }
+    }
+
+    fn events_of(&self, thread: ThreadIndex) -> u64 {
+        self.events.get(thread.0).copied().unwrap_or(0)
+    }
+
+    /// Whether a call within another works on the same object, or on the mutex that a wait at a condition gives up and takes again:
+    /// in musl by the functions that anybody calls.
+    fn is_about(&self, outer: u64, kind: Kind, address: u64) -> bool {
+        let Some(pending) = self.under_way.own(outer) else {
+            return false;
+        };
+        let mutex = self.mutex_of.get(&pending.object);
+        let mutex = mutex.filter(|_| pending.primitive.mutex.is_some());
+        let mut objects = mutex.into_iter().chain([&pending.object]);
+        objects.any(|object| {
+            let object = &self.objects.objects[object.0];
+            (object.kind, object.address) == (kind, address)
+        })
+    }
+
+    /// A call sleeps in the kernel: whatever was thought of it, it waits.
+    fn sleeps(&mut self, number: u64) {
+        let Some(pending) = self.under_way.own_mut(number) else {
+            return;
+        };
+        pending.slept = true;
+        if !pending.queued {
+            pending.queued = true;
+            let object = pending.object;
+            queue(&mut self.queues, &mut self.objects, object);
+        }
+    }
+
+    fn begins(
+        &mut self,
+        call: &Call,
+        primitive: &'static Primitive,
+        address: u64,
+        futex: bool,
+        has_end: bool,
+    ) -> Pending {
+        let (thread, now) = (call.thread, call.entered_ns);
+        let identity = self.identities.get(thread.0).copied().unwrap_or(0);
+        let (kind, operation) = (primitive.kind, primitive.operation);
+        let object = match operation {
+            Operation::Init => {
+                if let Some(before) = self.objects.known(kind, address) {
+                    self.objects.objects[before.0].destroyed_ns = Some(now);
+                }
+                self.objects.begin(kind, address, call.path, now, true)
+            }
+            _ => self
+                .objects
+                .at(kind, word(kind, address, futex), call.path, now),
+        };
+        self.objects.objects[object.0].word |= futex;
+        let used = self
+            .objects
+            .used(object, operation, call.path, thread, identity);
+        self.usage.operated(thread);
+        let mut pending = Pending {
+            thread,
+            primitive,
+            object,
+            used,
+            entered_ns: now,
+            holder: None,
+            owner: None,
+            alone: futex,
+            queued: false,
+            slept: futex,
+            given_up: None,
+        };
+        match operation {
+            Operation::Lock | Operation::ReadLock | Operation::WriteLock => {
+                let shared = operation == Operation::ReadLock;
+                let gaps = &self.gaps;
+                let is_held = |held: &Held| !gaps.may_be_free(kind, held.stamp);
+                pending.owner = self.owner(call, kind).filter(|_| futex);
+                let against = self.holds.against(object, thread, shared, is_held);
+                pending.holder = match against {
+                    Some((holder, taken)) => Some((holder, Some(taken))),
+                    None => {
+                        let other = pending.owner.filter(|owner| *owner != thread);
+                        let living = |owner: &ThreadIndex| {
+                            let ended = self.model.threads[owner.0].ended_ns;
+                            ended.is_none_or(|ended| ended >= now)
+                        };
+                        other.filter(living).map(|owner| (owner, None))
+                    }
+                };
+                if pending.holder.is_some() || futex {
+                    pending.queued = true;
+                    queue(&mut self.queues, &mut self.objects, object);
+                }
+                if let Some((holder, _)) = pending.holder
+                    && let Some(held) = self.holds.held_mut(holder, object)
+                {
+                    held.waiter.get_or_insert((used, thread));
+                }
+                let objects = &self.objects.objects;
+                let is_held = |h: &&Held| !self.gaps.may_be_free(objects[h.object.0].kind, h.stamp);
+                let held = self.holds.of(thread).iter().filter(is_held).copied();
+                // Mostly none: that costs nothing.
+                let held: Vec<Held> = held.collect();
+                self.order
+                    .takes(thread, &held, object, used, shared, primitive.timed, now);
+            }
+            Operation::Unlock => pending.given_up = self.given_up(thread, object, used, now),
+            Operation::Wait if kind == Kind::Cond => {
+                pending.queued = true;
+                queue(&mut self.queues, &mut self.objects, object);
+                let mutex = primitive
+                    .mutex
+                    .and_then(|at| call.args.get(usize::from(at)));
+                if let Some(&mutex) = mutex.filter(|_| !futex) {
+                    let mutex = self.objects.at(Kind::Mutex, mutex, call.path, now);
+                    self.mutex_of.insert(object, mutex);
+                    pending.given_up = self.release(thread, mutex, now);
+                }
+            }
+            Operation::Wait | Operation::Arrive | Operation::Once | Operation::Join => {
+                pending.queued = true;
+                queue(&mut self.queues, &mut self.objects, object);
+            }
+            Operation::Signal | Operation::Broadcast => {
+                let held = self.holds.of(thread).iter().map(|held| held.object);
+                self.noticed.signal(object, thread, used, held.collect());
+            }
+            Operation::Destroy => {
+                if let Some(holder) = self.holds.holder(object) {
+                    self.mistake(MistakeKind::Destroy, object, thread, used, Some(holder));
+                }
+                if !has_end {
+                    self.objects.objects[object.0].destroyed_ns = Some(now);
+                    self.holds.forget(object);
+                }
+            }
+            _ => {}
+        }
+        if pending.queued && operation.may_wait() {
+            let others = self.holds.of(thread).iter().any(|h| h.object != object);
+            self.objects.uses[used.0].holding |= others;
+        }
+        pending
+    }
+
+    fn left(&mut self, call: &Call) {
+        let left_ns = call.left_ns.unwrap_or(call.entered_ns);
+        self.count_event(call.thread);
+        self.clock(left_ns);
+        self.usage.left(call, left_ns);
+        let Some(mut pending) = self.under_way.end(call.number) else {
+            return;
+        };
+        let operation = pending.primitive.operation;
+        let waited = left_ns.saturating_sub(pending.entered_ns);
+        if pending.queued {
+            unqueue(&mut self.queues, pending.object);
+        }
+        if operation.may_wait() && self.has_waited(&pending, waited) {
+            self.waited(&pending, left_ns);
+        }
+        // What functions of languages return is not known to mean anything.
+        let succeeded = match call.result {
+            Some(0) => true,
+            Some(EOWNERDEAD) => pending.primitive.kind == Kind::Mutex,
+            Some(_) => !returns_errors(pending.primitive),
+            None => true,
+        };
+        match operation {
+            _ if operation.acquires() && succeeded && !pending.alone => {
+                self.acquired(&pending, left_ns);
+            }
+            Operation::Unlock if !succeeded => {
+                // It was not given up after all.
+                if let Some(held) = pending.given_up.take() {
+                    self.holds.take(&mut self.objects, pending.thread, held);
+                }
+            }
+            // Whether it was woken or gave up, the mutex is its own again.
+            Operation::Wait => {
+                if let Some(mut held) = pending.given_up.take() {
+                    held.since_ns = left_ns;
+                    held.waiter = None;
+                    held.events = self.events_of(pending.thread);
+                    held.stamp = self.gaps.stamp(Kind::Mutex);
+                    self.holds.push_out(
+                        &mut self.objects,
+                        pending.thread,
+                        held.object,
+                        held.shared,
+                    );
+                    self.holds.take(&mut self.objects, pending.thread, held);
+                }
+            }
+            Operation::Destroy if succeeded => {
+                let object = &mut self.objects.objects[pending.object.0];
+                object.destroyed_ns = Some(left_ns);
+                self.holds.forget(pending.object);
+            }
+            _ => {}
+        }
+    }
+
+    /// A call is lost: left by a jump, or its thread came to its end in it. Which of these, is told
+    /// by whether the thread is heard of again.
+    fn lost(&mut self, call: &Call) {
+        self.usage.lost(call);
+        let Some(pending) = self.under_way.end(call.number) else {
+            return;
+        };
+        if pending.queued {
+            unqueue(&mut self.queues, pending.object);
+        }
+        if let Some(lost) = self.lost.get_mut(pending.thread.0) {
+            lost.push(*pending);
+        }
+    }
+
+    /// A thread goes on: of the calls it has left, nobody knows whether they took or gave up anything.
+    fn goes_on(&mut self, thread: ThreadIndex) {
+        let lost = self.lost.get_mut(thread.0).map(std::mem::take);
+        for pending in lost.into_iter().flatten() {
+            self.doubt(&pending);
+        }
+    }
+
+    fn doubt(&mut self, pending: &Pending) {
+        let operation = pending.primitive.operation;
+        if operation.acquires() || pending.primitive.mutex.is_some() {
+            self.objects.objects[pending.object.0].doubtful = true;
+            self.holds.doubt(pending.object);
+            if let Some(held) = &pending.given_up {
+                self.objects.objects[held.object.0].doubtful = true;
+            }
+        }
+    }
+
+    /// All calls have been shown.
+    pub(super) fn finish(&mut self) {
+        if self.model.recording.is_certain_between_gaps() {
+            // What is held at the end was held.
+            for thread in (0..self.model.threads.len()).map(ThreadIndex) {
+                for held in self.holds.of(thread) {
+                    let kind = self.objects.objects[held.object.0].kind;
+                    if !self.gaps.may_be_free(kind, held.stamp) {
+                        self.order.confirm(thread, held.object);
+                    }
+                }
+            }
+        }
+        self.slots.finish();
+        self.blames.lay(&mut self.objects);
+        let end_ns = self.model.recording.duration_ns;
+        let slack = self.model.recording.slack_ns();
+        for thread in 0..self.lost.len() {
+            // A program that ends takes its threads with it, in the middle of what they do.
+            let ended_ns = self.model.threads[thread].ended_ns;
+            let with_program = ended_ns.is_none_or(|ended| ended.saturating_add(slack) >= end_ns);
+            for pending in std::mem::take(&mut self.lost[thread]) {
+                if with_program {
+                    self.unseen_ends = self.unseen_ends.saturating_sub(1);
+                    self.waits_still(&pending, true);
+                } else {
+                    self.doubt(&pending);
+                }
+            }
+        }
+    }
+
+    fn unfinished(&mut self, call: &Call, sure: bool) {
+        if let Some(pending) = self.under_way.end(call.number) {
+            self.waits_still(&pending, sure);
+        }
+    }
+
+    fn waits_still(&mut self, pending: &Pending, sure: bool) {
+        if !pending.primitive.operation.may_wait() {
+            return;
+        }
+        self.noticed.still.push(StillWaiting {
+            thread: pending.thread,
+            object: pending.object,
+            used: pending.used,
+            operation: pending.primitive.operation,
+            since_ns: pending.entered_ns,
+            timed: pending.primitive.timed,
+            sure,
+            owner: pending.owner.filter(|_| pending.alone),
+        });
+        let end_ns = self.model.threads[pending.thread.0]
+            .ended_ns
+            .unwrap_or(self.model.recording.duration_ns);
+        let ns = end_ns.saturating_sub(pending.entered_ns);
+        if pending.queued || self.has_waited(pending, ns) {
+            self.waited(pending, end_ns);
+        }
+    }
+
+    fn has_waited(&self, pending: &Pending, ns: u64) -> bool {
+        match pending.primitive.operation {
+            Operation::Lock | Operation::ReadLock | Operation::WriteLock => {
+                pending.slept || pending.holder.is_some()
+            }
+            // Its caller may go on at once: a free semaphore, the last one at a barrier.
+            _ if self.futexes => pending.slept,
+            _ => ns >= WAITED_NS,
+        }
+    }
+
+    fn waited(&mut self, pending: &Pending, to_ns: u64) {
+        let ns = to_ns.saturating_sub(pending.entered_ns);
+        let used = &mut self.objects.uses[pending.used.0];
+        used.waits.add(ns);
+        used.of_created |= self.model.threads[pending.thread.0].creation != Creation::Main;
+        self.objects.objects[pending.object.0].waits.add(ns);
+        self.usage.waited(pending.thread, pending.used, ns);
+        self.slots
+            .waited(pending.thread, pending.used, pending.entered_ns, to_ns);
+        let Some((holder, taken)) = pending.holder else {
+            return;
+        };
+        let identity = |thread: ThreadIndex| self.identities.get(thread.0).copied().unwrap_or(0);
+        self.blames.add(&Blamed {
+            waiter: pending.used,
+            holder: taken,
+            identities: (identity(pending.thread), identity(holder)),
+            threads: (pending.thread, holder),
+            ns,
+        });
+    }
+
+    fn acquired(&mut self, pending: &Pending, now: u64) {
+        let object = pending.object;
+        if pending.holder.is_none() && !pending.slept {
+            let took = now.saturating_sub(pending.entered_ns);
+            self.unhindered.add(took);
+        }
+        self.objects.objects[object.0].taken += 1;
+        let shared = matches!(
+            pending.primitive.operation,
+            Operation::ReadLock | Operation::TryReadLock
+        );
+        if let Some(held) = self.holds.held_mut(pending.thread, object) {
+            if !self.gaps.may_be_free(pending.primitive.kind, held.stamp) {
+                held.depth += 1;
+                return;
+            }
+            self.holds.drop_unseen(pending.thread, object);
+        }
+        self.order.discard(pending.thread, object);
+        let events = self.events_of(pending.thread);
+        self.holds
+            .push_out(&mut self.objects, pending.thread, object, shared);
+        self.holds.take(
+            &mut self.objects,
+            pending.thread,
+            Held {
+                object,
+                taken: pending.used,
+                since_ns: now,
+                shared,
+                depth: 1,
+                waiter: None,
+                events,
+                stamp: self.gaps.stamp(pending.primitive.kind),
+            },
+        );
+    }
+
+    fn given_up(
+        &mut self,
+        thread: ThreadIndex,
+        object: ObjectIndex,
+        used: UseIndex,
+        now: u64,
+    ) -> Option<Held> {
+        if let Some(held) = self.holds.held_mut(thread, object)
+            && held.depth > 1
+        {
+            held.depth -= 1;
+            return None;
+        }
+        if let Some(held) = self.release(thread, object, now) {
+            self.holds.freed(object);
+            return Some(held);
+        }
+        let holder = self.holds.holder(object);
+        if self.objects.objects[object.0].kind == Kind::Mutex
+            && (holder.is_some() || self.holds.is_free(object))
+        {
+            self.mistake(MistakeKind::Unlock, object, thread, used, holder);
+        }
+        // Whoever had it has it no more.
+        if let Some((holder, _)) = holder {
+            self.release(holder, object, now);
+        }
+        None
+    }
+
+    /// A thread gives up an object, if it has it; what it took meanwhile was taken while it had it.
+    fn release(&mut self, thread: ThreadIndex, object: ObjectIndex, now: u64) -> Option<Held> {
+        let events = self.events_of(thread);
+        let (objects, gaps) = (&mut self.objects, &self.gaps);
+        let held = self
+            .holds
+            .release(objects, thread, object, now, events, gaps)?;
+        if gaps.may_be_two(objects.objects[object.0].kind, held.stamp) {
+            self.order.discard(thread, object);
+        } else {
+            self.order.confirm(thread, object);
+        }
+        Some(held)
+    }
+
+    fn mistake(
+        &mut self,
+        kind: MistakeKind,
+        object: ObjectIndex,
+        thread: ThreadIndex,
+        used: UseIndex,
+        holder: Option<(ThreadIndex, UseIndex)>,
+    ) {
+        self.noticed.mistake(Mistake {
+            kind,
+            object,
+            thread,
+            used,
+            holder,
+            count: 1,
+            sure: !self.objects.objects[object.0].doubtful,
+        });
+    }
+
+    /// Who owns a mutex by what was read of it: where the C library notes that.
+    fn owner(&self, call: &Call, kind: Kind) -> Option<ThreadIndex> {
+        let (_, bytes) = call.object.as_ref().filter(|_| kind == Kind::Mutex)?;
+        // glibc (struct __pthread_mutex_s): the lock word, a count, the owner's thread id.
+        let owner = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?);
+        // A later thread may have the same id.
+        let known = |t: &crate::model::Thread| {
+            t.tid == Some(u64::from(owner)) && t.first_ns().is_none_or(|ns| ns <= call.entered_ns)
+        };
+        let owner = self.model.threads.iter().rposition(known)?;
+        self.glibc.then_some(ThreadIndex(owner))
+    }
+
+    /// Times of functions, in the order of [`Calls::functions`].
+    pub(super) fn take_functions(&mut self, calls: &Calls) -> Vec<FunctionTimes> {
+        self.usage.take_functions(calls)
+    }
+}
+
+fn queue(queues: &mut HashMap<ObjectIndex, usize>, objects: &mut Objects, object: ObjectIndex) {
+    let length = queues.entry(object).or_default();
+    let known = &mut objects.objects[object.0];
+    known.queued += u64::from(*length >= 1);
+    *length += 1;
+    known.longest_queue = known.longest_queue.max(*length);
+}
+
+fn unqueue(queues: &mut HashMap<ObjectIndex, usize>, object: ObjectIndex) {
+    if let Some(length) = queues.get_mut(&object) {
+        *length = length.saturating_sub(1);
+    }
+}

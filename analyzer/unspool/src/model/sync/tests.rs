@@ -1,0 +1,363 @@
+//! Synchronization told from staged calls: who held what, who waited, and what must never be concluded.
+
+use unspool_capture::{Gap, GapKind, ProbeKind, Read, ReadRole, Record};
+
+use super::{Sync, Waiting};
+use crate::model::Model;
+use crate::model::staged::PID;
+use crate::model::staged::sync::Acting;
+use crate::primitives::Kind;
+
+mod findings;
+
+const A: u64 = 0xa000;
+const B: u64 = 0xb000;
+const C: u64 = 0xc000;
+const COND: u64 = 0xd000;
+const ONE: u64 = 11;
+const TWO: u64 = 12;
+const END: [&str; 2] = ["libc.so.6!start_thread", "libc.so.6!clone3"];
+
+/// Two threads that run `one` and `two`, from 1 ms to the end.
+fn two_threads() -> Acting {
+    let mut acting = Acting::new();
+    acting.stage.data.insert(A, "lock_a");
+    acting.stage.data.insert(B, "lock_b");
+    acting.stage.data.insert(C, "gate");
+    acting.stage.data.insert(COND, "changed");
+    let main = ["orders!main@orders.c:9"];
+    acting
+        .stage
+        .spawn(PID, ONE, 0, "orders!one@orders.c:20", &main);
+    acting
+        .stage
+        .spawn(PID, TWO, 0, "orders!two@orders.c:40", &main);
+    acting.on(PID, &main);
+    acting.on(ONE, &["orders!one@orders.c:21", END[0], END[1]]);
+    acting.on(TWO, &["orders!two@orders.c:41", END[0], END[1]]);
+    acting
+}
+
+/// What is found, and whether it is proved.
+fn kinds(model: &Model) -> Vec<(&'static str, bool)> {
+    let findings = model.findings.iter();
+    findings.map(|f| (f.kind.as_str(), f.proved)).collect()
+}
+
+fn object(sync: &Sync, address: u64) -> &super::Object {
+    let mut objects = sync.objects.iter();
+    objects.find(|object| object.address == address).unwrap()
+}
+
+#[test]
+fn holds_and_waits_are_measured() {
+    let mut acting = two_threads();
+    acting
+        .lock(ONE, 2000, A)
+        .enter(TWO, 2100, "pthread_mutex_lock", &[A])
+        .unlock(ONE, 2601, A)
+        .leave(TWO, 2650, "pthread_mutex_lock", 0)
+        .unlock(TWO, 2750, A)
+        .stage
+        .end(10);
+    let model = acting.stage.model();
+    let sync = &model.sync;
+    let lock = object(sync, A);
+    assert_eq!(lock.kind, Kind::Mutex);
+    assert_eq!(
+        lock.symbol.as_ref().unwrap().function.as_deref(),
+        Some("lock_a")
+    );
+    assert_eq!(
+        (lock.taken, lock.waits.count, lock.waits.total_ns),
+        (2, 1, 550_000)
+    );
+    assert_eq!(
+        (lock.holds.count, lock.holds.total_ns, lock.holds.max_ns),
+        (2, 700_000, 600_000)
+    );
+    assert_eq!(lock.longest_queue, 1);
+    let [blame] = &lock.blames[..] else {
+        panic!("{:?}", lock.blames)
+    };
+    assert_eq!((blame.count, blame.total_ns), (1, 550_000));
+    let threads = (blame.longest.0, blame.longest.1);
+    assert_eq!(model.thread(threads.0).unwrap().tid, Some(TWO));
+    assert_eq!(model.thread(threads.1).unwrap().tid, Some(ONE));
+    let two = &sync.threads[2];
+    assert_eq!((two.held_ns, two.operations), (550_000, 2));
+    assert_eq!(two.alive_ns - two.running_ns(), 550_000);
+    assert_eq!(sync.functions[0].name, "pthread_mutex_lock");
+    assert_eq!(sync.functions[0].calls, 2);
+    assert!(!lock.doubtful);
+    assert_eq!(kinds(&model), []);
+}
+
+/// A lock that is given up and taken again while neither is recorded.
+#[test]
+fn two_holds_with_a_gap_between_them_are_not_one_long_one() {
+    let unlock = 102;
+    let lock = 100;
+    for (paused, states) in [(&[unlock][..], true), (&[unlock, lock], false)] {
+        let mut acting = two_threads();
+        acting.lock(ONE, 2000, A);
+        for kind in [GapKind::Paused, GapKind::Resumed] {
+            for probe in paused {
+                acting.stage.add(Gap {
+                    probe: *probe,
+                    kind: kind.into(),
+                    time_ns: 3_000_000,
+                });
+            }
+        }
+        acting.lock(TWO, 50_000, B);
+        acting.unlock(ONE, 90_000, A);
+        let model = acting.stage.model();
+        let a = model.sync.objects.iter().find(|object| object.address == A);
+        let holds = &a.expect("the lock").holds;
+        assert_eq!(holds.count, u64::from(states), "{paused:?}: {holds:?}");
+    }
+}
+
+#[test]
+fn a_hold_that_was_not_seen_to_end_ends_when_another_takes_it() {
+    let mut acting = two_threads();
+    // The unlock of the first is missing.
+    acting
+        .lock(ONE, 2000, A)
+        .lock(TWO, 3000, A)
+        .unlock(TWO, 4000, A);
+    acting.stage.end(5);
+    let model = acting.stage.model();
+    let lock = object(&model.sync, A);
+    assert!(lock.doubtful);
+    assert_eq!(lock.holds.count, 1, "no end is invented");
+    assert_eq!(kinds(&model), []);
+}
+
+#[test]
+fn an_address_that_is_used_again_is_another_object() {
+    let mut acting = two_threads();
+    acting.call(ONE, 2000, "pthread_mutex_init", &[0x5000, 0]);
+    acting.lock(ONE, 2100, 0x5000).unlock(ONE, 2200, 0x5000);
+    acting.call(ONE, 2300, "pthread_mutex_destroy", &[0x5000]);
+    acting.call(ONE, 2400, "sem_post", &[0x5000]);
+    acting.call(TWO, 2500, "pthread_mutex_init", &[0x5000, 0]);
+    acting.lock(TWO, 2600, 0x5000).unlock(TWO, 2700, 0x5000);
+    acting.stage.end(9);
+    let model = acting.stage.model();
+    let here: Vec<_> = model
+        .sync
+        .objects
+        .iter()
+        .filter(|o| o.address == 0x5000)
+        .collect();
+    assert_eq!(
+        here.iter()
+            .map(|o| (o.kind, o.made, o.destroyed_ns.is_some()))
+            .collect::<Vec<_>>(),
+        [
+            (Kind::Mutex, true, true),
+            (Kind::Sem, false, false),
+            (Kind::Mutex, true, false)
+        ]
+    );
+    assert_ne!(here[0].key, here[2].key, "made elsewhere");
+}
+
+/// A worker that waits for work `times` times.
+fn work(acting: &mut Acting, tid: u64, times: u64) {
+    for at in 0..times {
+        let us = 2000 + 1000 * at;
+        acting.lock(tid, us, A);
+        acting.enter(tid, us + 10, "pthread_cond_wait", &[COND, A]);
+        acting.leave(tid, us + 700, "pthread_cond_wait", 0);
+        acting.unlock(tid, us + 800, A);
+    }
+}
+
+#[test]
+fn a_pool_that_waits_for_work_is_idle() {
+    let mut acting = two_threads();
+    work(&mut acting, ONE, 3);
+    acting.enter(PID, 2000, "pthread_join", &[ONE << 12]);
+    acting.leave(PID, 9000, "pthread_join", 0);
+    acting.stage.end(10);
+    let model = acting.stage.model();
+    let one = &model.sync.threads[1];
+    assert_eq!((one.idle_ns, one.held_ns, one.others_ns), (2_070_000, 0, 0));
+    let main = &model.sync.threads[0];
+    assert_eq!((main.idle_ns, main.others_ns), (0, 7_000_000));
+    let waits = model
+        .sync
+        .uses
+        .iter()
+        .find(|u| u.waiting == Waiting::Idle)
+        .unwrap();
+    assert_eq!(model.sync.object(waits.object).kind, Kind::Cond);
+    assert_eq!(
+        object(&model.sync, A).waits.count,
+        0,
+        "the mutex is free meanwhile"
+    );
+    // A result that is waited for within a piece of work is not.
+    let mut acting = two_threads();
+    work(&mut acting, ONE, 3);
+    acting.on(
+        ONE,
+        &[
+            "orders!result@orders.c:70",
+            "orders!one@orders.c:25",
+            END[0],
+            END[1],
+        ],
+    );
+    acting.lock(ONE, 6000, B);
+    acting.enter(ONE, 6010, "pthread_cond_wait", &[0xd100, B]);
+    acting.leave(ONE, 6510, "pthread_cond_wait", 0);
+    acting.enter(ONE, 7010, "pthread_cond_wait", &[0xd100, B]);
+    acting.leave(ONE, 7510, "pthread_cond_wait", 0);
+    acting.unlock(ONE, 7600, B).stage.end(10);
+    let one = &acting.stage.model().sync.threads[1];
+    assert_eq!((one.idle_ns, one.others_ns), (2_070_000, 1_000_000));
+}
+
+#[test]
+fn waits_seen_in_the_kernel_alone() {
+    let mut acting = two_threads();
+    let stage = &mut acting.stage;
+    stage.instrument(90, "libc.so.6!__lll_lock_wait", ProbeKind::FutexWait);
+    stage.instrument_end(91, ProbeKind::FutexReturn, &[90]);
+    stage.instrument(92, "libc.so.6!__futex_wait", ProbeKind::FutexWait);
+    stage.instrument_end(93, ProbeKind::FutexReturn, &[92]);
+    stage.data.insert(COND + 0x28, "changed");
+    let path = [
+        "libc.so.6!__lll_lock_wait",
+        "libc.so.6!pthread_mutex_lock",
+        "orders!one@orders.c:22",
+        END[0],
+    ];
+    // glibc's mutex says whose it is: 4 bytes at 8.
+    stage.enter(ONE, 2_000_000, 90, 0x7000, &[A, 0x80, 2], &path);
+    if let Some(Record::Event(event)) = stage.records.last_mut() {
+        let mut bytes = vec![2, 0, 0, 0, 0, 0, 0, 0];
+        bytes.extend((TWO as u32).to_le_bytes());
+        event.reads.push(Read {
+            role: ReadRole::Object.into(),
+            address: A,
+            bytes,
+        });
+    }
+    stage.leave(ONE, 5_000_000, 91, 0x7000, 0);
+    let path = [
+        "libc.so.6!__futex_wait",
+        "libc.so.6!pthread_cond_wait",
+        "orders!one@orders.c:30",
+        END[0],
+    ];
+    for (at, word) in [0x28, 0x2c, 0x28].into_iter().enumerate() {
+        let ns = 6_000_000 + 1_000_000 * at as u64;
+        stage.enter(ONE, ns, 92, 0x7000, &[COND + word, 0x189, 0], &path);
+        stage.leave(ONE, ns + 500_000, 93, 0x7000, 0);
+    }
+    stage.end(10);
+    let model = stage.model();
+    let sync = &model.sync;
+    let [lock, cond] = &sync.objects[..] else {
+        panic!("{:?}", sync.objects)
+    };
+    assert_eq!(
+        (lock.kind, lock.waits.total_ns, lock.taken),
+        (Kind::Mutex, 3_000_000, 0)
+    );
+    let holder = model.thread(lock.blames[0].longest.1).unwrap();
+    assert_eq!((holder.tid, lock.blames[0].holder), (Some(TWO), None));
+    assert_eq!(
+        (cond.kind, cond.waits.count),
+        (Kind::Cond, 3),
+        "both words are one condition"
+    );
+    assert_eq!(sync.name(cond).as_deref(), Some("changed"));
+    let place = super::caller(sync.path(sync.used(cond.uses[0]))).unwrap();
+    assert_eq!(place.place.function.as_deref(), Some("one"));
+    let one = &sync.threads[1];
+    assert_eq!((one.held_ns, one.idle_ns), (3_000_000, 1_500_000));
+}
+
+#[test]
+fn the_level_of_concurrency() {
+    let mut acting = two_threads();
+    acting
+        .lock(ONE, 1000, A)
+        .enter(TWO, 5000, "pthread_mutex_lock", &[A]);
+    acting
+        .unlock(ONE, 10_000, A)
+        .leave(TWO, 10_000, "pthread_mutex_lock", 0);
+    acting.stage.end(20);
+    let model = acting.stage.model();
+    let level = &model.sync.concurrency;
+    let at = |ms: u64| {
+        let slice = level
+            .slices
+            .iter()
+            .find(|s| s.to_ns > ms * 1_000_000)
+            .unwrap();
+        (
+            slice.running.round() as u64,
+            slice.held.round() as u64,
+            slice.limit.is_some(),
+        )
+    };
+    assert_eq!(at(3), (3, 0, false));
+    assert_eq!(at(7), (2, 1, true));
+    assert_eq!(at(15), (3, 0, false));
+    assert_eq!(level.limits.len(), 1);
+}
+
+#[test]
+fn a_clock_that_jumps_and_a_cut_are_survived() {
+    let mut acting = two_threads();
+    acting
+        .lock(ONE, 5000, A)
+        .enter(TWO, 4000, "pthread_mutex_lock", &[A]);
+    acting
+        .unlock(ONE, 3000, A)
+        .leave(TWO, 9_000_000, "pthread_mutex_lock", 0);
+    acting
+        .unlock(TWO, 10, A)
+        .leave(TWO, 11, "pthread_mutex_lock", 0);
+    let mut records = acting.stage.records.clone();
+    while !records.is_empty() {
+        let capture = unspool_capture::Capture::from_records(records.clone());
+        let model = acting.stage.model_of(&capture);
+        assert!(
+            model.findings.iter().all(|f| !f.proved),
+            "{:?}",
+            model.findings
+        );
+        records.pop();
+    }
+}
+
+#[test]
+fn a_wait_at_a_condition_that_calls_unlock_and_lock_itself_is_one_wait() {
+    // musl: pthread_cond_timedwait calls what everybody calls.
+    let mut acting = two_threads();
+    acting.lock(ONE, 2000, A);
+    acting.enter(ONE, 2010, "pthread_cond_wait", &[COND, A]);
+    let inner = (ONE << 16) - 0x100;
+    let stack = ["libc.so.6!pthread_mutex_lock"];
+    for (us, probe) in [(2020, 102), (2600, 100)] {
+        let stage = &mut acting.stage;
+        stage.enter(ONE, us * 1000, probe, inner, &[A], &stack);
+        stage.leave(ONE, (us + 50) * 1000, probe + 1, inner, 0);
+    }
+    acting.leave(ONE, 2700, "pthread_cond_wait", 0);
+    acting.unlock(ONE, 2800, A).stage.end(10);
+    let model = acting.stage.model();
+    assert_eq!(model.findings, []);
+    let mutex = object(&model.sync, A);
+    assert_eq!((mutex.taken, mutex.waits.count), (1, 0));
+    assert_eq!(mutex.holds.count, 2, "before the wait and after it");
+    assert_eq!(object(&model.sync, COND).waits.count, 1);
+}

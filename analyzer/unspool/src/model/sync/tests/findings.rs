@@ -1,0 +1,441 @@
+//! What is found wrong, and what is not.
+
+use unspool_capture::{Dropped, Gap, GapKind, ProcessEnded, ThreadExited};
+
+use super::*;
+use crate::model::{Finding, FindingKind, Model};
+
+fn of_kind(model: &Model, kind: FindingKind) -> Vec<&Finding> {
+    model.findings.iter().filter(|f| f.kind == kind).collect()
+}
+
+#[test]
+fn a_circle_at_the_end_is_a_deadlock() {
+    let mut acting = two_threads();
+    acting
+        .lock(ONE, 2000, A)
+        .lock(TWO, 2010, B)
+        .enter(ONE, 3000, "pthread_mutex_lock", &[B])
+        .enter(TWO, 3010, "pthread_mutex_lock", &[A]);
+    // Main waits for one of them, and the program is killed: all threads end at once.
+    acting.enter(PID, 3020, "pthread_join", &[ONE << 12]);
+    for tid in [ONE, TWO, PID] {
+        acting.stage.add(ThreadExited {
+            tid,
+            time_ns: 900_000_000,
+            exact: true,
+            code: None,
+        });
+    }
+    acting.stage.add(ProcessEnded {
+        time_ns: 900_000_000,
+        exit_code: None,
+        signal: Some(2),
+    });
+    let model = acting.stage.model();
+    let [deadlock] = of_kind(&model, FindingKind::Deadlock)[..] else {
+        panic!("{:?}", kinds(&model))
+    };
+    assert!(deadlock.proved, "{}", deadlock.text);
+    assert_eq!(deadlock.threads.len(), 2);
+    assert_eq!(deadlock.evidence.len(), 4);
+    for word in [
+        "one (TID 11)",
+        "two (TID 12)",
+        "mutex lock_a",
+        "mutex lock_b",
+        "orders.c:21",
+    ] {
+        assert!(deadlock.text.contains(word), "{word}: {}", deadlock.text);
+    }
+    // The same circumstances are an inversion, too.
+    assert_eq!(of_kind(&model, FindingKind::LockOrder).len(), 1);
+    assert_eq!(of_kind(&model, FindingKind::LostWakeup).len(), 0);
+}
+
+/// What is done when: each thread takes one lock and waits for the other's.
+fn embrace(gap: impl Fn(&mut Acting, u64)) -> Model {
+    let mut acting = two_threads();
+    gap(&mut acting, 1900);
+    acting.lock(ONE, 2000, A).lock(TWO, 2010, B);
+    gap(&mut acting, 2500);
+    acting.enter(ONE, 3000, "pthread_mutex_lock", &[B]).enter(
+        TWO,
+        3010,
+        "pthread_mutex_lock",
+        &[A],
+    );
+    // Whoever has just begun to wait may go on in a moment.
+    let model = acting.stage.model();
+    assert_eq!(of_kind(&model, FindingKind::Deadlock).len(), 0);
+    acting.stage.end(900);
+    acting.stage.model()
+}
+
+#[test]
+fn what_was_lost_proves_nothing() {
+    // Nobody knows what the events were that are missing, and when.
+    let model = embrace(|acting, at| {
+        acting.stage.add(Dropped {
+            probe: 102,
+            count: 3,
+            time_ns: at * 1000,
+        });
+    });
+    assert_eq!(kinds(&model), []);
+    let gap = |acting: &mut Acting, at: u64| {
+        acting.stage.add(Gap {
+            probe: 102,
+            kind: GapKind::Dropped.into(),
+            time_ns: at * 1000,
+        });
+    };
+    // Locks may have been given up since.
+    let model = embrace(|acting, at| {
+        if at > 2000 {
+            gap(acting, at);
+        }
+    });
+    assert_eq!(kinds(&model), []);
+    // Only what was before is missing: the order is seen, too.
+    let model = embrace(|acting, at| {
+        if at < 2000 {
+            gap(acting, at);
+            acting.stage.add(Dropped {
+                probe: 102,
+                count: 1,
+                time_ns: at * 1000,
+            });
+        }
+    });
+    let [deadlock] = of_kind(&model, FindingKind::Deadlock)[..] else {
+        panic!("{:?}", kinds(&model))
+    };
+    assert!(!deadlock.proved);
+    assert!(deadlock.text.contains("inference"), "{}", deadlock.text);
+}
+
+#[test]
+fn a_thread_that_waits_for_itself() {
+    let mut acting = two_threads();
+    acting
+        .lock(ONE, 2000, A)
+        .enter(ONE, 3000, "pthread_mutex_lock", &[A])
+        .stage
+        .end(900);
+    let model = acting.stage.model();
+    assert_eq!(kinds(&model), [("self-deadlock", true)]);
+    // A recursive one returns, and is held until its last unlock.
+    let mut acting = two_threads();
+    acting
+        .lock(ONE, 2000, A)
+        .lock(ONE, 2100, A)
+        .unlock(ONE, 2200, A);
+    acting.unlock(ONE, 2300, A).stage.end(900);
+    let model = acting.stage.model();
+    assert_eq!(kinds(&model), []);
+    assert_eq!(object(&model.sync, A).holds.total_ns, 299_000);
+}
+
+#[test]
+fn both_orders_are_an_inversion() {
+    let mut acting = two_threads();
+    acting
+        .lock(ONE, 2000, A)
+        .lock(ONE, 2010, B)
+        .unlock(ONE, 2020, B)
+        .unlock(ONE, 2030, A);
+    acting
+        .lock(TWO, 2100, B)
+        .lock(TWO, 2110, A)
+        .unlock(TWO, 2120, A)
+        .unlock(TWO, 2130, B);
+    acting.stage.end(5);
+    let model = acting.stage.model();
+    assert_eq!(kinds(&model), [("lock-order", true)]);
+    let finding = &model.findings[0];
+    assert_eq!(
+        finding.evidence.len(),
+        4,
+        "both acquisitions of both orders"
+    );
+    assert_eq!(finding.objects.len(), 2);
+}
+
+#[test]
+fn orders_that_cannot_meet_are_not_proved() {
+    // A gate lock keeps them apart.
+    let mut acting = two_threads();
+    acting
+        .lock(ONE, 2000, C)
+        .lock(ONE, 2001, A)
+        .lock(ONE, 2010, B);
+    acting
+        .unlock(ONE, 2020, B)
+        .unlock(ONE, 2030, A)
+        .unlock(ONE, 2040, C);
+    acting
+        .lock(TWO, 2100, C)
+        .lock(TWO, 2101, B)
+        .lock(TWO, 2110, A);
+    acting
+        .unlock(TWO, 2120, A)
+        .unlock(TWO, 2130, B)
+        .unlock(TWO, 2140, C);
+    acting.stage.end(5);
+    assert_eq!(kinds(&acting.stage.model()), []);
+    // One thread does both.
+    let mut acting = two_threads();
+    acting
+        .lock(ONE, 2000, A)
+        .lock(ONE, 2010, B)
+        .unlock(ONE, 2020, B)
+        .unlock(ONE, 2030, A);
+    acting
+        .lock(ONE, 2100, B)
+        .lock(ONE, 2110, A)
+        .unlock(ONE, 2120, A)
+        .unlock(ONE, 2130, B);
+    acting.stage.end(5);
+    assert_eq!(kinds(&acting.stage.model()), [("lock-order", false)]);
+    // The first is gone before the second is created.
+    let mut acting = Acting::new();
+    acting.on(PID, &["orders!main@orders.c:9"]);
+    acting
+        .lock(PID, 100, A)
+        .lock(PID, 110, B)
+        .unlock(PID, 120, B)
+        .unlock(PID, 130, A);
+    acting.stage.spawn(
+        PID,
+        ONE,
+        2,
+        "orders!one@orders.c:20",
+        &["orders!main@orders.c:9"],
+    );
+    acting.on(ONE, &["orders!one@orders.c:21", END[0]]);
+    acting
+        .lock(ONE, 4000, B)
+        .lock(ONE, 4010, A)
+        .unlock(ONE, 4020, A)
+        .unlock(ONE, 4030, B);
+    acting.stage.end(9);
+    assert_eq!(kinds(&acting.stage.model()), [("lock-order", false)]);
+    // That the first had ended when the second began is chance; that it had been joined is not.
+    for joined in [false, true] {
+        let mut acting = two_threads();
+        acting.lock(ONE, 2000, A).lock(ONE, 2010, B);
+        acting.unlock(ONE, 2020, B).unlock(ONE, 2030, A);
+        if joined {
+            acting.stage.join(TWO, 3, ONE << 12);
+        }
+        acting.stage.exit(ONE, 4);
+        acting.lock(TWO, 5000, B).lock(TWO, 5010, A);
+        acting.unlock(TWO, 5020, A).unlock(TWO, 5030, B);
+        acting.stage.end(9);
+        let model = acting.stage.model();
+        let [finding] = of_kind(&model, FindingKind::LockOrder)[..] else {
+            panic!("{:?}", kinds(&model))
+        };
+        assert_eq!(finding.proved, !joined);
+    }
+    // A lock that is tried waits for nobody.
+    let mut acting = two_threads();
+    acting
+        .lock(ONE, 2000, A)
+        .lock(ONE, 2010, B)
+        .unlock(ONE, 2020, B)
+        .unlock(ONE, 2030, A);
+    acting
+        .lock(TWO, 2100, B)
+        .call(TWO, 2110, "pthread_mutex_trylock", &[A]);
+    acting
+        .unlock(TWO, 2120, A)
+        .unlock(TWO, 2130, B)
+        .stage
+        .end(5);
+    assert_eq!(kinds(&acting.stage.model()), []);
+}
+
+#[test]
+fn three_locks_in_a_circle() {
+    let mut acting = two_threads();
+    let three = 13;
+    acting.stage.spawn(
+        PID,
+        three,
+        0,
+        "orders!three@orders.c:60",
+        &["orders!main@orders.c:9"],
+    );
+    acting.on(three, &["orders!three@orders.c:61", END[0]]);
+    for (at, (tid, first, second)) in [(ONE, A, B), (TWO, B, C), (three, C, A)]
+        .into_iter()
+        .enumerate()
+    {
+        let us = 2000 + 100 * at as u64;
+        acting.lock(tid, us, first).lock(tid, us + 10, second);
+        acting
+            .unlock(tid, us + 20, second)
+            .unlock(tid, us + 30, first);
+    }
+    acting.stage.end(5);
+    let model = acting.stage.model();
+    assert_eq!(kinds(&model), [("lock-order", true)]);
+    assert_eq!(model.findings[0].objects.len(), 3);
+}
+
+#[test]
+fn readers_do_not_block_readers() {
+    let read = |acting: &mut Acting, tid: u64, us: u64, first: u64, second: u64| {
+        acting.call(tid, us, "pthread_rwlock_rdlock", &[first]);
+        acting.call(tid, us + 10, "pthread_rwlock_rdlock", &[second]);
+        acting.call(tid, us + 20, "pthread_rwlock_unlock", &[second]);
+        acting.call(tid, us + 30, "pthread_rwlock_unlock", &[first]);
+    };
+    let mut acting = two_threads();
+    read(&mut acting, ONE, 2000, A, B);
+    read(&mut acting, TWO, 2100, B, A);
+    acting.stage.end(5);
+    assert_eq!(kinds(&acting.stage.model()), []);
+    // Two readers that both want to write wait for each other.
+    let mut acting = two_threads();
+    acting.call(ONE, 2000, "pthread_rwlock_rdlock", &[A]);
+    acting.call(TWO, 2010, "pthread_rwlock_rdlock", &[A]);
+    acting.enter(ONE, 3000, "pthread_rwlock_wrlock", &[A]);
+    acting.enter(TWO, 3010, "pthread_rwlock_wrlock", &[A]);
+    acting.stage.end(900);
+    let model = acting.stage.model();
+    assert!(
+        model.findings.iter().all(|f| f.proved),
+        "{:?}",
+        model.findings
+    );
+    assert!(!of_kind(&model, FindingKind::SelfDeadlock).is_empty());
+    assert_eq!(of_kind(&model, FindingKind::Deadlock).len(), 1);
+}
+
+#[test]
+fn mistakes_are_told() {
+    let mut acting = two_threads();
+    acting.lock(ONE, 2000, A).unlock(TWO, 2100, A);
+    acting
+        .lock(ONE, 3000, B)
+        .call(TWO, 3100, "pthread_mutex_destroy", &[B]);
+    acting
+        .lock(ONE, 4000, C)
+        .unlock(ONE, 4100, C)
+        .unlock(ONE, 4200, C);
+    acting.stage.end(9);
+    let model = acting.stage.model();
+    assert_eq!(
+        kinds(&model),
+        [
+            ("destroyed-held", true),
+            ("wrong-unlock", true),
+            ("wrong-unlock", true)
+        ]
+    );
+    assert!(
+        model.findings[1]
+            .text
+            .contains("while one (TID 11) holds it")
+    );
+    assert!(model.findings[2].text.contains("which nobody holds"));
+    // What was locked before the recording began may be unlocked by whoever.
+    let mut acting = two_threads();
+    acting.unlock(ONE, 2000, A).stage.end(9);
+    assert_eq!(kinds(&acting.stage.model()), []);
+}
+
+#[test]
+fn signals_without_the_mutex_are_told() {
+    let mut acting = two_threads();
+    work(&mut acting, ONE, 1);
+    acting.call(TWO, 3000, "pthread_cond_signal", &[COND]);
+    acting
+        .lock(TWO, 3100, A)
+        .call(TWO, 3200, "pthread_cond_signal", &[COND])
+        .unlock(TWO, 3300, A);
+    acting.stage.end(10);
+    let model = acting.stage.model();
+    assert_eq!(kinds(&model), [("unlocked-signal", true)]);
+    assert!(
+        model.findings[0].text.contains("1 of 2 signals"),
+        "{}",
+        model.findings[0].text
+    );
+}
+
+#[test]
+fn everybody_waits() {
+    let mut acting = two_threads();
+    for (tid, us) in [(ONE, 2000), (TWO, 2100)] {
+        acting
+            .lock(tid, us, A)
+            .enter(tid, us + 10, "pthread_cond_wait", &[COND, A]);
+    }
+    acting.enter(PID, 2500, "pthread_join", &[ONE << 12]);
+    acting.stage.add(ProcessEnded {
+        time_ns: 900_000_000,
+        exit_code: None,
+        signal: Some(15),
+    });
+    let model = acting.stage.model();
+    assert_eq!(kinds(&model), [("lost-wakeup", false)]);
+    assert_eq!(model.findings[0].threads.len(), 2);
+}
+
+#[test]
+fn contention_long_holds_and_convoys() {
+    let mut acting = two_threads();
+    acting
+        .lock(ONE, 2000, A)
+        .enter(TWO, 2100, "pthread_mutex_lock", &[A]);
+    acting
+        .unlock(ONE, 52_000, A)
+        .leave(TWO, 52_010, "pthread_mutex_lock", 0);
+    acting.unlock(TWO, 52_020, A).stage.end(100);
+    let model = acting.stage.model();
+    assert_eq!(kinds(&model), [("long-hold", true), ("contention", true)]);
+    assert!(
+        model.findings[0].text.contains("50.0 ms"),
+        "{}",
+        model.findings[0].text
+    );
+    assert!(
+        model.findings[1].text.contains("one (TID 11)"),
+        "{}",
+        model.findings[1].text
+    );
+
+    let mut acting = Acting::new();
+    let main = ["orders!main@orders.c:9"];
+    for tid in 11..15 {
+        acting
+            .stage
+            .spawn(PID, tid, 0, "orders!one@orders.c:20", &main);
+        acting.on(tid, &["orders!one@orders.c:21", END[0], END[1]]);
+    }
+    acting.lock(11, 1000, A);
+    // Each waits for the three others.
+    let mut us = 1000;
+    for tid in [12, 13, 14] {
+        acting.enter(tid, us + 10 + tid, "pthread_mutex_lock", &[A]);
+    }
+    for round in 0..40 {
+        let holder = 11 + round % 4;
+        us += 1000;
+        acting.unlock(holder, us, A);
+        acting.leave(11 + (round + 1) % 4, us + 5, "pthread_mutex_lock", 0);
+        acting.enter(holder, us + 20, "pthread_mutex_lock", &[A]);
+    }
+    acting.stage.end(50);
+    let model = acting.stage.model();
+    assert_eq!(kinds(&model), [("convoy", true)]);
+    assert!(
+        model.findings[0].text.contains("up to 3 at a time"),
+        "{}",
+        model.findings[0].text
+    );
+}

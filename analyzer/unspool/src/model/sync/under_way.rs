@@ -1,0 +1,84 @@
+//! Calls that have begun and not ended, and which of them are parts of others.
+
+use foldhash::HashMap;
+
+use super::holds::Held;
+use super::objects::{ObjectIndex, UseIndex};
+use crate::model::ThreadIndex;
+use crate::primitives::Primitive;
+
+/// A call that has not ended.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) thread: ThreadIndex,
+    pub(super) primitive: &'static Primitive,
+    pub(super) object: ObjectIndex,
+    pub(super) used: UseIndex,
+    pub(super) entered_ns: u64,
+    /// Who had it when the call began, and where it was taken, if that was seen.
+    pub(super) holder: Option<(ThreadIndex, Option<UseIndex>)>,
+    /// Who owns it, as its own memory said when the system call began: itself perhaps, or a thread that has ended.
+    pub(super) owner: Option<ThreadIndex>,
+    /// Only its system call was seen: not whether anything was got, nor when it was given up.
+    pub(super) alone: bool,
+    /// It counts as waiting for its object.
+    pub(super) queued: bool,
+    /// It made a futex system call.
+    pub(super) slept: bool,
+    /// The mutex that a wait gave up, or what an unlock gave up.
+    pub(super) given_up: Option<Held>,
+}
+
+/// What a call is to the analysis.
+#[derive(Debug)]
+pub(super) enum Under {
+    Own(Box<Pending>),
+    /// It is a part of another call.
+    Part(u64),
+    /// No primitive.
+    Plain,
+}
+
+/// All of them, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct UnderWay {
+    calls: HashMap<u64, Under>,
+}
+
+impl UnderWay {
+    pub(super) fn insert(&mut self, number: u64, under: Under) {
+        self.calls.insert(number, under);
+    }
+
+    /// A call is over; what was pending, if it was one of its own.
+    pub(super) fn end(&mut self, number: u64) -> Option<Box<Pending>> {
+        match self.calls.remove(&number)? {
+            Under::Own(pending) => Some(pending),
+            _ => None,
+        }
+    }
+
+    pub(super) fn own(&self, number: u64) -> Option<&Pending> {
+        match self.calls.get(&number)? {
+            Under::Own(pending) => Some(pending),
+            _ => None,
+        }
+    }
+
+    pub(super) fn own_mut(&mut self, number: u64) -> Option<&mut Pending> {
+        match self.calls.get_mut(&number)? {
+            Under::Own(pending) => Some(pending),
+            _ => None,
+        }
+    }
+
+    /// The call of a primitive that a call is made in.
+    pub(super) fn outer(&self, within: Option<u64>) -> Option<u64> {
+        let number = within?;
+        match self.calls.get(&number)? {
+            Under::Own(_) => Some(number),
+            Under::Part(outer) => Some(*outer),
+            Under::Plain => None,
+        }
+    }
+}

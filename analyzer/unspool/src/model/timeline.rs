@@ -1,0 +1,193 @@
+//! What every thread did when, in columns of equal length: as fine as somebody wants to look.
+//!
+//! Computed for a window on demand, so that the model need not keep what every thread did at every
+//! moment.
+
+use std::collections::BTreeMap;
+
+use super::sync::{Slots, Sync, UseIndex, Waiting};
+use super::{Model, Thread};
+
+/// A part of the recording, divided into columns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Where it begins, nanoseconds since the recording began.
+    pub from_ns: u64,
+    /// Where it ends; later than `from_ns`.
+    pub to_ns: u64,
+    /// Into how many columns it is divided, at least one.
+    pub columns: usize,
+}
+
+impl Window {
+    /// Where a column begins; that of column `columns` is the window's end.
+    pub fn column_ns(&self, column: usize) -> u64 {
+        let length = u128::from(self.length_ns());
+        let offset = length * column.min(self.columns) as u128 / self.columns.max(1) as u128;
+        self.from_ns
+            .saturating_add(u64::try_from(offset).unwrap_or(u64::MAX))
+    }
+
+    /// How long it is, at least a nanosecond.
+    pub fn length_ns(&self) -> u64 {
+        self.to_ns.saturating_sub(self.from_ns).max(1)
+    }
+
+    /// The columns that a span of time touches, if it is in the window.
+    pub(super) fn columns_of(
+        &self,
+        from_ns: u64,
+        to_ns: u64,
+    ) -> Option<std::ops::RangeInclusive<usize>> {
+        if to_ns < self.from_ns || from_ns >= self.to_ns || to_ns < from_ns {
+            return None;
+        }
+        let column = |ns: u64| {
+            let offset = ns.saturating_sub(self.from_ns).min(self.length_ns() - 1);
+            let column =
+                u128::from(offset) * self.columns.max(1) as u128 / u128::from(self.length_ns());
+            usize::try_from(column).unwrap_or(usize::MAX)
+        };
+        let last = if to_ns > from_ns { to_ns - 1 } else { to_ns };
+        Some(column(from_ns)..=column(last))
+    }
+}
+
+/// What a thread did in a column.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Cell {
+    /// It was not there.
+    #[default]
+    Absent,
+    /// It lived; nothing says that it waited.
+    Alive,
+    /// It waited, most of the time or for something that another thread held: longest here.
+    Waits(UseIndex),
+}
+
+/// A window and what each thread did in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timeline {
+    /// What was looked at.
+    pub window: Window,
+    /// Per thread, in the order of the model's threads, one cell per column.
+    pub threads: Vec<Vec<Cell>>,
+}
+
+impl Timeline {
+    /// Looks at a window of a model, as closely as the model was built for.
+    pub fn of(model: &Model, window: Window) -> Timeline {
+        let end_ns = model.recording.duration_ns;
+        let life = |thread: &Thread| {
+            let mut cells = vec![Cell::Absent; window.columns];
+            // One whose end was not seen may have ended at any time.
+            let span = thread
+                .started_ns
+                .or(thread.created_ns)
+                .map(|from| (from, thread.ended_ns.unwrap_or(end_ns).max(from)));
+            if let Some(columns) = span.and_then(|(from, to)| window.columns_of(from, to)) {
+                for column in columns {
+                    if let Some(cell) = cells.get_mut(column) {
+                        *cell = Cell::Alive;
+                    }
+                }
+            }
+            cells
+        };
+        let mut threads: Vec<Vec<Cell>> = model.threads.iter().map(life).collect();
+        for (index, cells) in threads.iter_mut().enumerate() {
+            waits(&model.sync, index, &window, cells);
+        }
+        Timeline { window, threads }
+    }
+}
+
+/// Marks the cells in which a thread waited.
+fn waits(sync: &Sync, thread: usize, window: &Window, cells: &mut [Cell]) {
+    let slots: &Slots = &sync.slots;
+    let Some(mine) = slots.threads.get(thread).filter(|mine| !mine.is_empty()) else {
+        return;
+    };
+    for (column, cell) in cells.iter_mut().enumerate() {
+        let (from, to) = (window.column_ns(column), window.column_ns(column + 1));
+        let Some(within) = slots.window.columns_of(from, to) else {
+            continue;
+        };
+        let mut length = 0;
+        let mut by_use: BTreeMap<UseIndex, u64> = BTreeMap::new();
+        for slot in within {
+            length += slots.window.column_ns(slot + 1) - slots.window.column_ns(slot);
+            if let Some(slot) = mine.get(slot)
+                && let Some(used) = slot.used
+            {
+                *by_use.entry(used).or_default() += slot.waited_ns;
+            }
+        }
+        let longest = |of: &dyn Fn(Waiting) -> bool| {
+            by_use
+                .iter()
+                .filter(|(used, _)| of(sync.used(**used).waiting))
+                .max_by_key(|(_, ns)| **ns)
+                .map(|(used, _)| *used)
+        };
+        let sum = |of: &dyn Fn(Waiting) -> bool| -> u64 {
+            let uses = by_use.iter();
+            uses.filter(|(used, _)| of(sync.used(**used).waiting))
+                .map(|(_, ns)| ns)
+                .sum()
+        };
+        let held = |waiting: Waiting| waiting == Waiting::Held;
+        // Contention is what people look for: a quarter of the time is enough to show it.
+        let used = if sum(&held) * 4 >= length {
+            longest(&held)
+        } else if sum(&|_| true) * 2 >= length {
+            longest(&|_| true)
+        } else {
+            None
+        };
+        if let Some(used) = used {
+            *cell = Cell::Waits(used);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_divide_the_window() {
+        let window = Window {
+            from_ns: 100,
+            to_ns: 200,
+            columns: 10,
+        };
+        assert_eq!(window.column_ns(0), 100);
+        assert_eq!(window.column_ns(5), 150);
+        assert_eq!(window.column_ns(10), 200);
+        assert_eq!(window.columns_of(100, 110), Some(0..=0));
+        assert_eq!(window.columns_of(109, 111), Some(0..=1));
+        assert_eq!(window.columns_of(0, 1000), Some(0..=9));
+        assert_eq!(window.columns_of(150, 150), Some(5..=5));
+        assert_eq!(window.columns_of(0, 99), None);
+        assert_eq!(window.columns_of(200, 300), None);
+        // A clock that went back.
+        assert_eq!(window.columns_of(150, 140), None);
+    }
+
+    #[test]
+    fn no_window_is_too_small_or_too_far() {
+        for (from_ns, to_ns) in [(5, 5), (9, 3), (0, u64::MAX), (u64::MAX, u64::MAX)] {
+            let window = Window {
+                from_ns,
+                to_ns,
+                columns: 80,
+            };
+            for at in [0, 4, 5, 1 << 40, u64::MAX] {
+                let columns = window.columns_of(at, u64::MAX);
+                assert!(columns.is_none_or(|columns| *columns.end() < 80));
+            }
+            assert!(window.column_ns(80) >= window.column_ns(0));
+        }
+    }
+}

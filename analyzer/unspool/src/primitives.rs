@@ -1,0 +1,313 @@
+//! The functions of synchronization primitives, by name: what each does, to which of its arguments.
+//!
+//! One table, beside `collect` and `model` because both need it: the collector plants probes at these
+//! functions, the model tells from a stack in which of them a thread waits. Sources: POSIX.1-2017 for
+//! the arguments; the dynamic and full symbol tables of glibc 2.31 to 2.41, musl 1.2 and libstdc++
+//! for the names under which one function is found.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::OnceLock;
+
+mod table;
+
+pub use table::PRIMITIVES;
+use table::{PATHS, WAITERS};
+
+/// What threads wait at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// One holder at a time.
+    Mutex,
+    /// Many readers or one writer.
+    Rwlock,
+    /// A condition variable.
+    Cond,
+    /// A counting semaphore.
+    Sem,
+    /// A fixed number of threads wait for each other.
+    Barrier,
+    /// Something done once; all others wait for it.
+    Once,
+    /// Another thread's end.
+    Join,
+    /// A word in memory of which nothing more is known.
+    Futex,
+}
+
+impl Kind {
+    /// As JSON has it: `mutex`, `rwlock`, `cond`, `sem`, `barrier`, `once`, `join` or `futex`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Mutex => "mutex",
+            Kind::Rwlock => "rwlock",
+            Kind::Cond => "cond",
+            Kind::Sem => "sem",
+            Kind::Barrier => "barrier",
+            Kind::Once => "once",
+            Kind::Join => "join",
+            Kind::Futex => "futex",
+        }
+    }
+
+    /// In a sentence: `condition variable`.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Kind::Mutex => "mutex",
+            Kind::Rwlock => "read-write lock",
+            Kind::Cond => "condition variable",
+            Kind::Sem => "semaphore",
+            Kind::Barrier => "barrier",
+            Kind::Once => "once control",
+            Kind::Join => "thread",
+            Kind::Futex => "futex",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a function does to its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operation {
+    /// Takes a mutex, and waits until it can.
+    Lock,
+    /// Takes a mutex if nobody has it.
+    TryLock,
+    /// Takes a read-write lock for reading, and waits until it can.
+    ReadLock,
+    /// Takes a read-write lock for reading if it can be had.
+    TryReadLock,
+    /// Takes a read-write lock for writing, and waits until it can.
+    WriteLock,
+    /// Takes a read-write lock for writing if it can be had.
+    TryWriteLock,
+    /// Gives up a mutex or read-write lock.
+    Unlock,
+    /// Waits at a condition variable or semaphore, or for a value.
+    Wait,
+    /// Takes from a semaphore if that needs no waiting.
+    TryWait,
+    /// Wakes one thread that waits at a condition variable.
+    Signal,
+    /// Wakes all threads that wait at a condition variable.
+    Broadcast,
+    /// Gives to a semaphore.
+    Post,
+    /// Arrives at a barrier and waits for the others.
+    Arrive,
+    /// Does something once, or waits until another thread has.
+    Once,
+    /// Waits for a thread's end.
+    Join,
+    /// Asks for a thread's end without waiting.
+    TryJoin,
+    /// Makes the object.
+    Init,
+    /// Ends the object's life.
+    Destroy,
+}
+
+impl Operation {
+    /// As JSON has it, e.g. `lock`, `read-lock`, `signal`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Lock => "lock",
+            Operation::TryLock => "try-lock",
+            Operation::ReadLock => "read-lock",
+            Operation::TryReadLock => "try-read-lock",
+            Operation::WriteLock => "write-lock",
+            Operation::TryWriteLock => "try-write-lock",
+            Operation::Unlock => "unlock",
+            Operation::Wait => "wait",
+            Operation::TryWait => "try-wait",
+            Operation::Signal => "signal",
+            Operation::Broadcast => "broadcast",
+            Operation::Post => "post",
+            Operation::Arrive => "arrive",
+            Operation::Once => "once",
+            Operation::Join => "join",
+            Operation::TryJoin => "try-join",
+            Operation::Init => "init",
+            Operation::Destroy => "destroy",
+        }
+    }
+
+    /// Whether the function may block.
+    pub fn may_wait(self) -> bool {
+        matches!(
+            self,
+            Operation::Lock
+                | Operation::ReadLock
+                | Operation::WriteLock
+                | Operation::Wait
+                | Operation::Arrive
+                | Operation::Once
+                | Operation::Join
+        )
+    }
+
+    /// Whether a call that succeeds makes the thread a holder.
+    pub fn acquires(self) -> bool {
+        matches!(
+            self,
+            Operation::Lock
+                | Operation::TryLock
+                | Operation::ReadLock
+                | Operation::TryReadLock
+                | Operation::WriteLock
+                | Operation::TryWriteLock
+        )
+    }
+}
+
+/// A function of a primitive.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Primitive {
+    /// Its names, the documented one first; versions and aliases are at other addresses or at the same.
+    pub names: &'static [&'static str],
+    /// What kind of object it works on.
+    pub kind: Kind,
+    /// What it does.
+    pub operation: Operation,
+    /// Which argument is the object; of [`Kind::Join`] it is the thread's handle.
+    pub object: u8,
+    /// Which argument is the mutex that a wait gives up meanwhile.
+    pub mutex: Option<u8>,
+    /// It gives up after a time that the caller states.
+    pub timed: bool,
+    /// Only functions of this table call it: who probes those must not count it again.
+    pub internal: bool,
+}
+
+impl Primitive {
+    /// The documented name.
+    pub fn name(&self) -> &'static str {
+        self.names.first().copied().unwrap_or_default()
+    }
+
+    /// Whether it is Rust's or C++'s own, and no function of a C library.
+    pub fn is_of_a_language(&self) -> bool {
+        self.name().contains("::")
+    }
+}
+
+/// The primitive of a function: its symbol's name, or its demangled path with or without arguments.
+pub fn find(function: &str) -> Option<&'static Primitive> {
+    static BY_NAME: OnceLock<HashMap<&'static str, &'static Primitive>> = OnceLock::new();
+    let by_name = BY_NAME.get_or_init(|| {
+        let each = |primitive: &'static Primitive| {
+            let names = primitive.names.iter();
+            names.map(move |name| (*name, primitive))
+        };
+        PRIMITIVES.iter().flat_map(each).collect()
+    });
+    let plain = function.split('@').next().unwrap_or(function);
+    // A compiler's own copy: `__new_sem_wait_slow.constprop.0`.
+    let source = plain.split('.').next().unwrap_or(plain);
+    if let Some(primitive) = by_name.get(source) {
+        return Some(primitive);
+    }
+    let plain = ["void ", "bool "]
+        .iter()
+        .find_map(|result| plain.strip_prefix(result))
+        .unwrap_or(plain);
+    if !plain.starts_with("std::") {
+        return None;
+    }
+    if plain.starts_with("std::__atomic_wait_address") {
+        // libstdc++ (bits/atomic_wait.h): who waits is in the type of what is asked again and again.
+        let found = WAITERS.iter().find(|(inside, _)| plain.contains(inside));
+        return found.map(|(_, primitive)| primitive);
+    }
+    let path = without_arguments(plain);
+    let found = PATHS
+        .iter()
+        .find(|(start, end, _)| path.starts_with(start) && path.ends_with(end));
+    found.map(|(_, _, primitive)| primitive)
+}
+
+/// `std::barrier<F>::wait(T&&) const` is `std::barrier::wait`, and so is Rust's `std::x::<T>::y`.
+fn without_arguments(path: &str) -> String {
+    let mut plain = String::with_capacity(path.len());
+    let mut depth = 0usize;
+    for c in path.chars() {
+        match c {
+            '<' => depth += 1,
+            '>' => depth = depth.saturating_sub(1),
+            '(' if depth == 0 => break,
+            _ if depth == 0 => plain.push(c),
+            _ => {}
+        }
+    }
+    plain.replace("::::", "::")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<&str> = PRIMITIVES.iter().flat_map(|p| p.names).copied().collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn versions_and_stubs_are_the_same_function() {
+        let lock = find("pthread_mutex_lock").unwrap();
+        assert_eq!(
+            (lock.kind, lock.operation, lock.object),
+            (Kind::Mutex, Operation::Lock, 0)
+        );
+        for name in [
+            "___pthread_mutex_lock",
+            "pthread_mutex_lock@plt",
+            "pthread_mutex_lock@@GLIBC_2.2.5",
+            "__pthread_mutex_lock.part.0",
+        ] {
+            assert_eq!(find(name), Some(lock), "{name}");
+        }
+        let wait = find("___pthread_cond_timedwait64").unwrap();
+        assert_eq!((wait.mutex, wait.timed), (Some(1), true));
+        assert_eq!(find("pthread_create"), None);
+    }
+
+    #[test]
+    fn paths_of_languages() {
+        let name = |path: &str| find(path).map(Primitive::name);
+        assert_eq!(
+            name("std::sys::sync::mutex::futex::Mutex::lock_contended"),
+            Some("Mutex::lock")
+        );
+        assert_eq!(
+            name("std::sys::unix::locks::futex_mutex::Mutex::lock_contended"),
+            Some("Mutex::lock")
+        );
+        assert_eq!(
+            name("std::counting_semaphore<9223372036854775807l>::acquire()"),
+            Some("std::counting_semaphore::acquire")
+        );
+        assert_eq!(
+            name(
+                "std::barrier<std::__empty_completion>::wait(std::barrier<std::__empty_completion>::arrival_token&&) const"
+            ),
+            Some("std::barrier::wait")
+        );
+        assert_eq!(
+            name(
+                "void std::__atomic_wait_address<int, std::latch::wait() const::{lambda()#1}>(int const*, bool)"
+            ),
+            Some("std::latch::wait")
+        );
+        assert_eq!(name("std::latch::try_wait() const"), None);
+        assert_eq!(name("orders::Mutex::lock_contended"), None);
+    }
+}

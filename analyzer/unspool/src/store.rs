@@ -1,0 +1,222 @@
+//! The files that were found, each opened once, whoever needs it.
+//!
+//! Apart from `collect`, which checks files against what is mapped and unwinds by them, and from `model`, which names frames
+//! by them: in one run both want the same ones, and a C library with its debug file has many megabytes. What
+//! was fetched from the target is fetched once.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use unspool_image::{BuildId, Fetch, FindError, Finder, Image, Wanted};
+use unspool_unwind::{Cache, CompileOptions, Table};
+
+mod places;
+
+pub use places::Places;
+
+use crate::c_library::is_c_library;
+
+/// Finds files and keeps them. Its clones share what they keep.
+#[derive(Clone, Debug, Default)]
+pub struct Store {
+    finder: Finder,
+    /// Where what is worked out from files is kept from one run to the next.
+    cache: Option<Cache>,
+    opened: Arc<Mutex<HashMap<Key, Opened>>>,
+}
+
+/// Path on the target, build-id, and whether the target runs on this machine.
+type Key = (String, Option<BuildId>, bool);
+
+/// A file that was found.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// The image, debug file attached.
+    pub image: Image,
+    /// Its functions and lines.
+    pub places: Arc<Places>,
+    /// What is not as it should be, a clause each.
+    pub notes: Vec<String>,
+}
+
+impl From<Finder> for Store {
+    fn from(finder: Finder) -> Store {
+        Store {
+            finder,
+            cache: None,
+            opened: Arc::default(),
+        }
+    }
+}
+
+impl Store {
+    /// Keeps unwind rules, and what addresses stand for, in this cache.
+    pub fn caching(mut self, cache: Option<Cache>) -> Store {
+        self.cache = cache;
+        self
+    }
+
+    /// The unwind rules of a file.
+    pub fn table(&self, image: &Image) -> Arc<Table> {
+        let options = CompileOptions::default();
+        Arc::new(match &self.cache {
+            Some(cache) => cache.table(image, &options),
+            None => Table::compile(image, &options),
+        })
+    }
+
+    /// Keeps what a table holds by now. A cache that cannot be written costs time, nothing else.
+    pub fn keep_table(&self, table: &Table) {
+        let _ = self.cache.as_ref().map(|cache| cache.keep(table));
+    }
+
+    /// Finds a file as [`Finder::find`] does, unless it has been found before.
+    ///
+    /// # Errors
+    /// It is nowhere, or not the right one.
+    pub fn find(&self, wanted: &Wanted<'_>, fetch: Option<Fetch<'_>>) -> Result<Opened, FindError> {
+        let key = key(wanted.path, wanted.build_id, wanted.local);
+        // Held while a file is opened: whoever wants the same one waits for it instead of opening it again.
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = opened.get(&key) {
+            return Ok(known.clone());
+        }
+        let found = self.finder.find(wanted, fetch)?;
+        let new = Opened {
+            places: Arc::new(Places::new(&found.image, self.cache.clone())),
+            image: found.image,
+            notes: found.notes,
+        };
+        if wanted.local && wanted.build_id.is_none() && new.image.build_id().is_some() {
+            let known = self::key(wanted.path, new.image.build_id(), true);
+            opened.entry(known).or_insert_with(|| new.clone());
+        }
+        opened.insert(key, new.clone());
+        Ok(new)
+    }
+
+    /// Begins to open files of a process of this machine that its threads are sure to be in, and to read their lines: the program and
+    /// its C library. Nothing is lost where that guess is wrong.
+    pub fn read_ahead(&self, pid: u32) {
+        let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else {
+            return;
+        };
+        let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        let is_program = |path: &str| Path::new(path) == program;
+        let paths = maps.lines().filter_map(mapped_code);
+        let paths = paths.filter(|path| is_program(path) || is_c_library(path));
+        for path in paths.collect::<BTreeSet<&str>>() {
+            let (store, path) = (self.clone(), path.to_owned());
+            let read = move || {
+                let wanted = Wanted {
+                    path: &path,
+                    build_id: None,
+                    local: true,
+                };
+                if let Ok(opened) = store.find(&wanted, None) {
+                    opened.places.read_ahead();
+                }
+            };
+            // Without this thread it is read when it is needed.
+            let _ = std::thread::Builder::new()
+                .name("lines".to_owned())
+                .spawn(read);
+        }
+    }
+}
+
+/// Files of this machine have one name, however they are come to.
+fn key(path: &str, build_id: Option<&BuildId>, local: bool) -> Key {
+    let own = local.then(|| std::fs::canonicalize(path).ok()).flatten();
+    let own = own.and_then(|path| path.into_os_string().into_string().ok());
+    (
+        own.unwrap_or_else(|| path.to_owned()),
+        build_id.cloned(),
+        local,
+    )
+}
+
+/// The file of an executable mapping; in proc(5), `/proc/PID/maps`: `55d7-55d9 r-xp 00002000 08:01 1234   /bin/sh`.
+fn mapped_code(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once(' ')?;
+    let path = line.find('/')?;
+    (rest.as_bytes().get(2) == Some(&b'x')).then(|| &line[path..])
+}
+
+impl Opened {
+    /// Begins to read the debug information. Whoever asks for a line waits for no more than the rest.
+    pub fn read_ahead(&self) {
+        let places = self.places.clone();
+        // Without this thread it is read when it is needed.
+        let _ = std::thread::Builder::new()
+            .name("lines".to_owned())
+            .spawn(move || places.read_ahead());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_fetched_is_there_for_all_clones() {
+        let own = std::env::current_exe().expect("a path");
+        let mut fetched = 0;
+        let mut fetch = |path: &str| {
+            fetched += 1;
+            assert_eq!(path, "/nowhere/program");
+            std::fs::read(&own).map_err(|error| error.to_string())
+        };
+        let wanted = Wanted {
+            path: "/nowhere/program",
+            build_id: None,
+            local: false,
+        };
+        let store = Store::default();
+        let clone = store.clone();
+        assert!(clone.find(&wanted, None).is_err());
+        let first = store.find(&wanted, Some(&mut fetch)).expect("fetched");
+        let second = clone.find(&wanted, Some(&mut fetch)).expect("kept");
+        assert!(clone.find(&wanted, None).is_ok());
+        assert!(Arc::ptr_eq(&first.places, &second.places));
+        assert_eq!(fetched, 1);
+        first.read_ahead();
+        assert_eq!(
+            second.places.has_debug_information(),
+            unspool_image::Locator::new(&first.image).has_debug_information()
+        );
+    }
+
+    #[test]
+    fn code_of_a_file_is_told_from_data_and_from_code_of_none() {
+        let code = "55d7c000-55d9c000 r-xp 00002000 08:01 1234   /opt/a b/libc.so.6";
+        assert_eq!(mapped_code(code), Some("/opt/a b/libc.so.6"));
+        assert_eq!(mapped_code(&code.replace("r-xp", "r--p")), None);
+        assert_eq!(
+            mapped_code("7ffd1000-7ffd3000 r-xp 00000000 00:00 0   [vdso]"),
+            None
+        );
+    }
+
+    #[test]
+    fn a_file_read_ahead_is_found_by_its_build_id_and_by_other_names() {
+        let own = std::env::current_exe().expect("a path");
+        let own = own.to_str().expect("text");
+        let store = Store::default();
+        let ahead = Wanted {
+            path: own,
+            build_id: None,
+            local: true,
+        };
+        let first = store.find(&ahead, None).expect("this program");
+        let (folder, name) = own.rsplit_once('/').expect("a path from the root");
+        let again = Wanted {
+            path: &format!("{folder}/./{name}"),
+            build_id: first.image.build_id(),
+            local: true,
+        };
+        let second = store.find(&again, None).expect("the same");
+        assert!(Arc::ptr_eq(&first.places, &second.places));
+    }
+}

@@ -1,0 +1,274 @@
+//! The system call that a stopped thread is in, told by its registers.
+//!
+//! Beside `collect` and `model` because both ask: the collector to read at once what a thread waits at,
+//! the model to say what each thread does. How a stop inside a system call looks differs by kernel:
+//! x86-64 shows the result "restart me" and keeps the number in `orig_rax`; the ARMs have gone back to the
+//! `svc` already (Linux, arch/*/kernel/signal.c); under QEMU's user mode the program counter is behind it.
+
+use unspool_image::Arch;
+
+/// A system call that a thread is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Its number on the thread's architecture.
+    pub number: u64,
+    /// Its arguments; of a restarted one (`restart_syscall`) those of the call that is restarted.
+    pub args: [u64; 6],
+}
+
+/// A wait at a futex.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Futex {
+    /// Address of the word.
+    pub address: u64,
+    /// The word's value for which the thread waits; of a priority-inheritance lock, nothing.
+    pub expected: Option<u32>,
+    /// Threads of other processes may wait and wake here.
+    pub shared: bool,
+    /// It ends after a while by itself.
+    pub timed: bool,
+    /// The kernel hands over a lock whose owner's id stands in the word (`FUTEX_LOCK_PI`).
+    pub inherits: bool,
+}
+
+/// How much is to be read around a word that a thread waits at: every object that has one fits.
+pub const BEFORE: u64 = 48;
+/// How much from the word on.
+pub const AFTER: u64 = 64;
+
+/// `-EINTR` and the kernel's own results by which a system call is restarted (include/linux/errno.h).
+const INTERRUPTED: [i64; 5] = [-4, -512, -513, -514, -516];
+
+/// What differs by architecture.
+struct Convention {
+    number: &'static str,
+    args: [&'static str; 6],
+    restart: u64,
+    futexes: &'static [u64],
+    sleeps: &'static [u64],
+}
+
+static X86_64: Convention = Convention {
+    number: "orig_rax",
+    args: ["rdi", "rsi", "rdx", "r10", "r8", "r9"],
+    restart: 219,
+    futexes: &[202],
+    sleeps: &[35, 230],
+};
+static AARCH64: Convention = Convention {
+    number: "x8",
+    args: ["x0", "x1", "x2", "x3", "x4", "x5"],
+    restart: 128,
+    futexes: &[98],
+    sleeps: &[101, 115],
+};
+static ARM: Convention = Convention {
+    number: "r7",
+    args: ["r0", "r1", "r2", "r3", "r4", "r5"],
+    restart: 0,
+    // With 32 and 64 bits of time.
+    futexes: &[240, 422],
+    sleeps: &[162, 265, 407],
+};
+
+fn convention(arch: Arch) -> Option<&'static Convention> {
+    match arch {
+        Arch::X86_64 => Some(&X86_64),
+        Arch::Aarch64 => Some(&AARCH64),
+        Arch::Arm => Some(&ARM),
+        _ => None,
+    }
+}
+
+/// The system call that a thread with these registers is in; `None` if it executes the program. `code`
+/// gives the bytes of the program at an address.
+pub fn of(
+    arch: Arch,
+    register: &dyn Fn(&str) -> Option<u64>,
+    code: &mut dyn FnMut(u64, usize) -> Option<Vec<u8>>,
+) -> Option<Call> {
+    let call = unchecked(arch, register)?;
+    match arch {
+        Arch::X86_64 => INTERRUPTED
+            .contains(&(register("rax")? as i64))
+            .then_some(call),
+        Arch::Aarch64 => {
+            let pc = register("pc")?;
+            // 11010100 00000000 00000000 00000001 (ARM DDI 0487, C6.2, SVC #0)
+            let mut at = |address| code(address, 4) == Some(vec![0x01, 0, 0, 0xd4]);
+            (at(pc) || at(pc.wrapping_sub(4))).then_some(call)
+        }
+        _ => {
+            let thumb = register("cpsr")? >> 5 & 1 == 1;
+            let pc = register("pc")? & !1;
+            // ARM DDI 0406, A8.8.228, SVC #0: 11011111 00000000, and 11101111 0...
+            let svc: &[u8] = if thumb { &[0, 0xdf] } else { &[0, 0, 0, 0xef] };
+            let mut at = |address| code(address, svc.len()).as_deref() == Some(svc);
+            (at(pc) || at(pc.wrapping_sub(svc.len() as u64))).then_some(call)
+        }
+    }
+}
+
+/// What the thread's registers say of a system call if it is in one.
+fn unchecked(arch: Arch, register: &dyn Fn(&str) -> Option<u64>) -> Option<Call> {
+    let convention = convention(arch)?;
+    let number = register(convention.number)?;
+    if number > 0xffff {
+        // -1: the thread was not in a system call when it was stopped.
+        return None;
+    }
+    let mut args = [0; 6];
+    for (arg, name) in args.iter_mut().zip(convention.args) {
+        *arg = register(name)?;
+    }
+    Some(Call { number, args })
+}
+
+/// Where a thread with these registers may wait, known before the program's code is.
+pub fn likely_futex(arch: Arch, register: &dyn Fn(&str) -> Option<u64>) -> Option<u64> {
+    let call = match arch {
+        Arch::X86_64 => of(arch, register, &mut |_, _| None),
+        _ => unchecked(arch, register),
+    };
+    Some(call?.futex(arch)?.address)
+}
+
+impl Call {
+    /// Its name in the kernel's tables.
+    pub fn name(&self, arch: Arch) -> Option<&'static str> {
+        let number = usize::try_from(self.number).ok()?;
+        match arch {
+            Arch::X86_64 => syscalls::x86_64::Sysno::new(number).map(|call| call.name()),
+            Arch::Aarch64 => syscalls::aarch64::Sysno::new(number).map(|call| call.name()),
+            Arch::Arm => syscalls::arm::Sysno::new(number).map(|call| call.name()),
+            _ => None,
+        }
+    }
+
+    /// Whether it does nothing but wait for time to pass: `nanosleep` and its kin.
+    pub fn sleeps(&self, arch: Arch) -> bool {
+        convention(arch).is_some_and(|convention| convention.sleeps.contains(&self.number))
+    }
+
+    /// Whether it goes on with a call that was interrupted; which one is told by the code only.
+    pub fn restarts(&self, arch: Arch) -> bool {
+        convention(arch).is_some_and(|convention| convention.restart == self.number)
+    }
+
+    /// The wait at a futex that it is, if it is one. A restarted call is believed to be a wait with a
+    /// time limit if its arguments look so.
+    pub fn futex(&self, arch: Arch) -> Option<Futex> {
+        let convention = convention(arch)?;
+        if !convention.futexes.contains(&self.number) && !self.restarts(arch) {
+            return None;
+        }
+        let [address, operation, expected, time, ..] = self.args;
+        let operation = u32::try_from(operation & 0xffff_ffff).ok()?;
+        // include/uapi/linux/futex.h: FUTEX_PRIVATE_FLAG 128, FUTEX_CLOCK_REALTIME 256.
+        let inherits = match operation & !(128 | 256) {
+            // FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI
+            0 | 9 | 11 => false,
+            // FUTEX_LOCK_PI, FUTEX_LOCK_PI2
+            6 | 13 => true,
+            _ => return None,
+        };
+        // An argument register that holds a result already (-EINTR) is no address.
+        let top = match arch.address_size() {
+            4 => 0xffff_f000,
+            _ => 0xffff_0000_0000_0000,
+        };
+        if !(4096..top).contains(&address)
+            || address % 4 != 0
+            || (self.restarts(arch) && time < 4096)
+        {
+            return None;
+        }
+        Some(Futex {
+            address,
+            expected: (!inherits).then_some(expected as u32),
+            shared: operation & 128 == 0,
+            timed: time != 0,
+            inherits,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn x86(values: &[(&'static str, u64)]) -> Option<Call> {
+        let register = |name: &str| {
+            let found = values.iter().find(|(known, _)| *known == name);
+            Some(found.map_or(0, |(_, value)| *value))
+        };
+        of(Arch::X86_64, &register, &mut |_, _| None)
+    }
+
+    #[test]
+    fn waits_at_futexes() {
+        let restart = -512i64 as u64;
+        let call = x86(&[
+            ("orig_rax", 202),
+            ("rax", restart),
+            ("rdi", 0x5000),
+            ("rsi", 128),
+            ("rdx", 2),
+        ])
+        .unwrap();
+        assert_eq!(call.name(Arch::X86_64), Some("futex"));
+        let futex = call.futex(Arch::X86_64).unwrap();
+        assert_eq!((futex.address, futex.expected), (0x5000, Some(2)));
+        assert!(!futex.shared && !futex.timed && !futex.inherits);
+        // A wake is no wait.
+        let call = x86(&[
+            ("orig_rax", 202),
+            ("rax", restart),
+            ("rdi", 0x5000),
+            ("rsi", 129),
+        ])
+        .unwrap();
+        assert_eq!(call.futex(Arch::X86_64), None);
+        // pthread_cond_timedwait, after it was stopped before.
+        let call = x86(&[
+            ("orig_rax", 219),
+            ("rax", restart - 4),
+            ("rdi", 0x5000),
+            ("rsi", 137),
+            ("r10", 0x7fff_0000),
+        ])
+        .unwrap();
+        assert!(call.futex(Arch::X86_64).unwrap().timed);
+    }
+
+    #[test]
+    fn a_thread_that_runs_is_in_no_call() {
+        assert_eq!(x86(&[("orig_rax", u64::MAX), ("rax", 5)]), None);
+        // It has just returned.
+        assert_eq!(x86(&[("orig_rax", 0), ("rax", 17)]), None);
+    }
+
+    #[test]
+    fn arms_are_at_the_instruction_or_behind_it() {
+        let mut at = 0x1_0000;
+        for (pc, inside) in [(0x1_0000, true), (0x1_0002, true), (0x1_0004, false)] {
+            let register = |name: &str| match name {
+                "r7" => Some(240),
+                "cpsr" => Some(1 << 5),
+                "pc" => Some(pc),
+                "r0" => Some(0x2_0000),
+                _ => Some(0),
+            };
+            let mut code =
+                |address: u64, len: usize| (address == at).then(|| vec![0, 0xdf][..len].to_vec());
+            let call = of(Arch::Arm, &register, &mut code);
+            assert_eq!(call.is_some(), inside, "{pc:#x}");
+            assert_eq!(
+                call.and_then(|call| call.futex(Arch::Arm)).is_some(),
+                inside
+            );
+        }
+        at += 8;
+        assert_ne!(at, 0);
+    }
+}

@@ -1,0 +1,235 @@
+//! Who waited for whom: contention first, then waiting for others, then waiting for work.
+
+use std::io::{self, Write};
+
+use super::frames::{self, Sources};
+use super::kin::{self, Kin, KinUse};
+use super::line::{Ink, Line, Page};
+use super::objects::place;
+use super::{Style, findings, notes, phrase, tree};
+use crate::model::Model;
+use crate::model::sync::{Sync, Waiting};
+
+/// Who made whom wait for one object, at most.
+const MOST: usize = 6;
+/// Objects whose contention is shown with stacks.
+const MOST_STACKS: usize = 10;
+
+/// Writes who waited for whom as text.
+pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+    let mut page = Page::new(out, style);
+    let page = &mut page;
+    notes::first(page, model)?;
+    page.paragraph(&Line::new(), &Line::new(), Ink::Plain, &summary(model))?;
+    let all = kin::of(&model.sync);
+    let sources = findings::sources(model);
+    for (waiting, title) in [
+        (Waiting::Held, "Waiting for what others hold"),
+        (Waiting::Others, "Waiting for others to come or to finish"),
+        (Waiting::Idle, "Waiting for work, by design"),
+    ] {
+        let here = |used: &&KinUse| used.sample.waiting == waiting && used.waits.count > 0;
+        let kins: Vec<&Kin> = all
+            .iter()
+            .filter(|kin| kin.uses.iter().any(|u| here(&u)))
+            .collect();
+        if kins.is_empty() {
+            continue;
+        }
+        page.blank()?;
+        page.line(&Line::new().with(Ink::Strong, title))?;
+        for kin in kins {
+            let mut line = Line::new().with(Ink::Plain, "  ");
+            let (count, total) = kin.uses.iter().filter(here).fold((0, 0), |(c, t), u| {
+                (c + u.waits.count, t + u.waits.total_ns)
+            });
+            let sum = format!("  {}, {}", phrase::duration(total), phrase::times(count));
+            let room = page.width.saturating_sub(line.width() + sum.len());
+            line.push(Ink::Name, kin.title(&model.sync, room));
+            line.push(Ink::Plain, sum);
+            page.line(&line)?;
+            if waiting == Waiting::Held && !kin.blames.is_empty() {
+                blames(page, model, kin, &sources)?;
+                continue;
+            }
+            for used in kin.uses.iter().filter(here).take(MOST) {
+                let mut line = Line::new().with(Ink::Plain, "    ");
+                let figures = figures(used.waits.count, used.waits.total_ns);
+                line.push(Ink::Plain, format!("{figures}  "));
+                line.push(
+                    Ink::Plain,
+                    phrase::identities(model, &used.identities, page.width / 3),
+                );
+                line.push(Ink::Faint, " in ");
+                let room = page.width.saturating_sub(line.width());
+                line.push(
+                    Ink::Function,
+                    place(model, used.sample.path.0, &sources, room),
+                );
+                page.line(&line)?;
+            }
+        }
+    }
+    notes::last(page, model)
+}
+
+/// Writes contention with the stacks of who waited and of who held as text.
+pub fn write_stacks(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+    let mut page = Page::new(out, style);
+    let page = &mut page;
+    notes::first(page, model)?;
+    page.paragraph(&Line::new(), &Line::new(), Ink::Plain, &summary(model))?;
+    let sync = &model.sync;
+    let sources = findings::sources(model);
+    let all = kin::of(sync);
+    let contended: Vec<&Kin> = all.iter().filter(|kin| held_ns(kin) > 0).collect();
+    for kin in contended.iter().take(MOST_STACKS) {
+        page.blank()?;
+        page.line(&Line::new().with(Ink::Strong, kin.title(sync, page.width)))?;
+        let lead = Line::new().with(Ink::Plain, "  ");
+        let mut text = format!(
+            "waited for {}, for {} altogether, at most {}",
+            phrase::times(kin.waits.count),
+            phrase::duration(kin.waits.total_ns),
+            phrase::duration(kin.waits.max_ns),
+        );
+        if kin.holds.count > 0 {
+            text.push_str(&format!(
+                "; held {} on average, at most {}",
+                phrase::duration(kin.holds.mean_ns()),
+                phrase::duration(kin.holds.max_ns)
+            ));
+        }
+        page.paragraph(&lead, &lead, Ink::Plain, &text)?;
+        for blame in kin.blames.iter().take(3) {
+            page.blank()?;
+            let text = format!(
+                "{} waited for {}: {}, {}",
+                phrase::identity(model, blame.waiting, page.width / 3),
+                phrase::identity(model, blame.holding, page.width / 3),
+                phrase::duration(blame.total_ns),
+                phrase::times(blame.count),
+            );
+            page.paragraph(&lead, &lead, Ink::Plain, &text)?;
+            let waiter = sync.path(sync.used(blame.waiter));
+            frames::write(page, &lead, "waited at  ", waiter, &sources, false)?;
+            if let Some(holder) = blame.holder {
+                let holder = sync.path(sync.used(holder));
+                frames::write(page, &lead, "taken at   ", holder, &sources, false)?;
+            }
+        }
+    }
+    if contended.len() > MOST_STACKS {
+        page.blank()?;
+        let more = phrase::count(contended.len() - MOST_STACKS, "more object");
+        page.line(&Line::new().with(Ink::Faint, format!("{more}: --view waits, or JSON")))?;
+    }
+    notes::last(page, model)
+}
+
+fn held_ns(kin: &Kin) -> u64 {
+    let held = kin
+        .uses
+        .iter()
+        .filter(|used| used.sample.waiting == Waiting::Held);
+    held.map(|used| used.waits.total_ns).sum()
+}
+
+fn blames(page: &mut Page<'_>, model: &Model, kin: &Kin, sources: &Sources) -> io::Result<()> {
+    let sync: &Sync = &model.sync;
+    for blame in kin.blames.iter().take(MOST) {
+        let mut line = Line::new().with(Ink::Plain, "    ");
+        let figures = figures(blame.count, blame.total_ns);
+        line.push(Ink::Plain, format!("{figures}  "));
+        line.push(
+            Ink::Plain,
+            phrase::identity(model, blame.waiting, page.width / 3),
+        );
+        line.push(Ink::Faint, " in ");
+        let room = page.width.saturating_sub(line.width());
+        line.push(
+            Ink::Function,
+            place(model, sync.used(blame.waiter).path.0, sources, room),
+        );
+        page.line(&line)?;
+        let mut line = Line::new();
+        line.pad(4 + super::line::width(&figures) + 2);
+        line.push(Ink::Faint, "for ");
+        line.push(
+            Ink::Plain,
+            phrase::identity(model, blame.holding, page.width / 3),
+        );
+        if let Some(holder) = blame.holder {
+            line.push(Ink::Faint, ", taken in ");
+            let room = page.width.saturating_sub(line.width());
+            line.push(
+                Ink::Function,
+                place(model, sync.used(holder).path.0, sources, room),
+            );
+        }
+        page.line(&line)?;
+    }
+    let blamed: u64 = kin.blames.iter().map(|blame| blame.total_ns).sum();
+    let held = held_ns(kin);
+    if held > blamed {
+        let text = format!(
+            "    {:>8} for holders that were not seen",
+            phrase::duration(held - blamed)
+        );
+        page.line(&Line::new().with(Ink::Faint, text))?;
+    }
+    if kin.blames.len() > MOST {
+        let rest: u64 = kin.blames.iter().skip(MOST).map(|b| b.total_ns).sum();
+        let text = format!(
+            "    {} in {} more ways",
+            phrase::duration(rest),
+            kin.blames.len() - MOST
+        );
+        page.line(&Line::new().with(Ink::Faint, text))?;
+    }
+    Ok(())
+}
+
+fn figures(count: u64, total_ns: u64) -> String {
+    format!(
+        "{:>8} {:<12}",
+        phrase::duration(total_ns),
+        phrase::times(count)
+    )
+}
+
+/// How the threads' time was spent.
+fn summary(model: &Model) -> String {
+    let about = tree::about(model);
+    let sync = &model.sync;
+    if !sync.recorded {
+        return format!("{about}synchronization was not recorded: `unspool record --sync` does.");
+    }
+    let sum = |of: fn(&crate::model::sync::ThreadTimes) -> u64| sync.threads.iter().map(of).sum();
+    let (alive, held, others, idle): (u64, u64, u64, u64) = (
+        sum(|t| t.alive_ns),
+        sum(|t| t.held_ns),
+        sum(|t| t.others_ns),
+        sum(|t| t.idle_ns),
+    );
+    let part = |ns: u64| format!("{:.0} %", 100.0 * ns as f64 / alive.max(1) as f64);
+    // Where waits are missing, the rest is not all running.
+    let (unseen, on_average) = match model.recording.is_lossless() {
+        true => ("in system calls that are not recorded", "On average"),
+        false => (
+            "in what was not recorded, waits among it",
+            "On average at most",
+        ),
+    };
+    format!(
+        "{about}{} lived {} altogether: {} waiting for what others held, {} for others to come or to finish, {} \
+         for work; {} running, or {unseen}. {on_average} {:.1} threads ran.",
+        phrase::count(model.threads.len(), "thread"),
+        phrase::duration(alive),
+        part(held),
+        part(others),
+        part(idle),
+        part(alive.saturating_sub(held + others + idle)),
+        sync.concurrency.running,
+    )
+}

@@ -1,0 +1,166 @@
+//! Synchronization objects: who uses each, where, how long it is held and waited for.
+
+use std::io::{self, Write};
+
+use super::frames::Sources;
+use super::kin::{self, Kin};
+use super::line::{Ink, Line, Page};
+use super::{Style, findings, names, notes, phrase, tree};
+use crate::model::Model;
+use crate::model::sync::caller;
+
+/// Objects of one identity that are shown; the others are summed up.
+const MOST: usize = 60;
+/// Places of one object.
+const MOST_USES: usize = 8;
+
+/// Writes all objects as text.
+pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+    let mut page = Page::new(out, style);
+    let page = &mut page;
+    notes::first(page, model)?;
+    let sync = &model.sync;
+    let all = kin::of(sync);
+    let mut summary = format!(
+        "{}{}",
+        tree::about(model),
+        phrase::count(sync.objects.len(), "synchronization object")
+    );
+    if all.len() < sync.objects.len() {
+        summary.push_str(&format!(" of {}", phrase::count(all.len(), "identity")));
+        summary = summary.replace("identitys", "identities");
+    }
+    if !sync.recorded {
+        summary.push_str("; synchronization was not recorded: `unspool record --sync` does");
+    }
+    page.paragraph(&Line::new(), &Line::new(), Ink::Plain, &(summary + "."))?;
+    let sources = findings::sources(model);
+    for kin in all.iter().take(MOST) {
+        page.blank()?;
+        object(page, model, kin, &sources)?;
+    }
+    if all.len() > MOST {
+        page.blank()?;
+        let more = phrase::count(all.len() - MOST, "more object");
+        let text = format!("{more} that were waited for less; JSON has all.");
+        page.line(&Line::new().with(Ink::Faint, text))?;
+    }
+    notes::last(page, model)
+}
+
+fn object(page: &mut Page<'_>, model: &Model, kin: &Kin, sources: &Sources) -> io::Result<()> {
+    let sync = &model.sync;
+    let mut line = Line::new().with(Ink::Strong, kin.title(sync, page.width.saturating_sub(12)));
+    if kin.is_idle() {
+        line.push(Ink::Faint, "  idle by design");
+    }
+    page.line(&line)?;
+    let lead = Line::new().with(Ink::Plain, "  ");
+    let mut facts = Vec::new();
+    if kin.taken > 0 {
+        facts.push(format!("taken {}", phrase::times(kin.taken)));
+    }
+    if kin.waits.count > 0 {
+        facts.push(format!(
+            "waited for {}, for {} altogether, at most {}",
+            phrase::times(kin.waits.count),
+            phrase::duration(kin.waits.total_ns),
+            phrase::duration(kin.waits.max_ns)
+        ));
+    } else {
+        facts.push("never waited for".to_owned());
+    }
+    if kin.holds.count > 0 {
+        facts.push(format!(
+            "held {} on average, at most {}",
+            phrase::duration(kin.holds.mean_ns()),
+            phrase::duration(kin.holds.max_ns)
+        ));
+    }
+    if kin.longest_queue > 1 {
+        facts.push(format!("up to {} waited at a time", kin.longest_queue));
+    }
+    if kin.doubtful {
+        facts.push("events are missing".to_owned());
+    }
+    page.paragraph(&lead, &lead, Ink::Plain, &facts.join(" · "))?;
+    for (label, spread) in [("waits", &kin.waits), ("holds", &kin.holds)] {
+        if spread.count > 1 {
+            let mut line = lead.clone().with(Ink::Faint, format!("{label}  "));
+            line.push(Ink::Name, phrase::bars(spread));
+            page.line(&line)?;
+        }
+    }
+    let shown = kin.uses.iter().take(MOST_USES);
+    let calls: Vec<String> = shown
+        .clone()
+        .map(|used| phrase::often(used.calls))
+        .collect();
+    let column = calls
+        .iter()
+        .map(|c| super::line::width(c))
+        .max()
+        .unwrap_or(0);
+    for (used, calls) in shown.zip(&calls) {
+        let mut line = lead.clone();
+        line.pad(2 + column.saturating_sub(super::line::width(calls)));
+        line.push(Ink::Plain, calls.as_str());
+        line.push(Ink::Faint, format!("  {} ", verb(used.sample.operation)));
+        let room = page.width.saturating_sub(line.width());
+        line.push(
+            Ink::Function,
+            place(model, used.sample.path.0, sources, room),
+        );
+        let who = phrase::identities(model, &used.identities, page.width / 3);
+        if line.width() + 2 + super::line::width(&who) <= page.width {
+            line.push(Ink::Faint, format!("  {who}"));
+        }
+        page.line(&line)?;
+    }
+    if kin.uses.len() > MOST_USES {
+        let more = phrase::count(kin.uses.len() - MOST_USES, "more place");
+        page.line(&lead.with(Ink::Faint, more))?;
+    }
+    Ok(())
+}
+
+/// What is done, in a column.
+fn verb(operation: crate::primitives::Operation) -> &'static str {
+    use crate::primitives::Operation;
+    match operation {
+        Operation::Lock => "lock in",
+        Operation::TryLock => "try to lock in",
+        Operation::ReadLock => "read-lock in",
+        Operation::TryReadLock => "try to read-lock in",
+        Operation::WriteLock => "write-lock in",
+        Operation::TryWriteLock => "try to write-lock in",
+        Operation::Unlock => "unlock in",
+        Operation::Wait => "wait in",
+        Operation::TryWait => "try to take in",
+        Operation::Signal => "signal in",
+        Operation::Broadcast => "broadcast in",
+        Operation::Post => "post in",
+        Operation::Arrive => "arrive in",
+        Operation::Once => "once in",
+        Operation::Join => "join in",
+        Operation::TryJoin => "try to join in",
+        Operation::Init => "made in",
+        Operation::Destroy => "destroyed in",
+    }
+}
+
+/// The place that calls the primitive: `push queue.c:31`.
+pub(super) fn place(model: &Model, path: usize, sources: &Sources, room: usize) -> String {
+    let frame = model.sync.paths.get(path).and_then(|path| caller(path));
+    let Some(frame) = frame else {
+        return "unknown code".to_owned();
+    };
+    let location = sources.location(&frame.place, room / 2);
+    let gap = usize::from(!location.is_empty());
+    let left = room.saturating_sub(super::line::width(&location) + gap);
+    let function = names::shorten(&super::frames::function(&frame.place, left), left);
+    match location.is_empty() {
+        true => function,
+        false => format!("{function} {location}"),
+    }
+}

@@ -1,0 +1,301 @@
+//! Functions by name: `--trace`, compared with how often gdb's breakpoints are hit.
+
+use super::*;
+
+/// How often gdb's breakpoints are hit. `server`: where the program waits, if gdb is not to start it.
+fn gdb_counts(
+    program: &Path,
+    functions: &[&str],
+    server: Option<&Path>,
+) -> BTreeMap<String, usize> {
+    let mut command = Command::new(if server.is_some() {
+        "gdb-multiarch"
+    } else {
+        "gdb"
+    });
+    command.args(["-q", "-batch", "-nx"]);
+    let mut commands = vec!["set breakpoint pending on".to_owned()];
+    commands.extend(server.map(|server| format!("target remote {}", server.display())));
+    for (index, function) in functions.iter().enumerate() {
+        commands.push(format!("break *{function}"));
+        commands.push(format!("ignore {} 1000000", index + 1));
+    }
+    let run = if server.is_some() { "continue" } else { "run" };
+    commands.extend([run.to_owned(), "info breakpoints".to_owned()]);
+    for line in commands {
+        command.args(["-ex", &line]);
+    }
+    let output = command.arg(program).output().expect("gdb");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut counts = BTreeMap::new();
+    let mut current = None;
+    for line in text.lines() {
+        if let Some(function) = functions.iter().find(|function| {
+            line.ends_with(&format!("<{function}>"))
+                || line.contains(&format!("in {function} at "))
+                || line.contains(&format!("<{function}+"))
+        }) {
+            current = Some((*function).to_owned());
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if let ["breakpoint", "already", "hit", times, ..] = words[..]
+            && let Some(function) = current.take()
+        {
+            counts.insert(function, times.parse().unwrap());
+        }
+    }
+    assert_eq!(counts.len(), functions.len(), "{text}");
+    counts
+}
+
+const TRACED: &[&str] = &[
+    "traced_several",
+    "traced_end_of_jump",
+    "traced_jumps",
+    "traced_recursion",
+    "traced_switch",
+    "traced_jumper",
+    "traced_exit",
+    "traced_compare",
+];
+
+#[test]
+fn functions_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    for level in ["-O0", "-O1", "-O2", "-Os"] {
+        let calls = program(dir.path(), "calls", &[level, "-g"]);
+        let gdb = gdb_counts(&calls, TRACED, None);
+        for probes in ["tracepoints", "breakpoints"] {
+            let options = [
+                "--trace", "traced_*", "--budget", "none", "--probes", probes,
+            ];
+            let recorded = Recorded::of(&dir, &options, &[&calls], &[]);
+            check_functions(&recorded, &gdb, &format!("{level} {probes}"));
+        }
+    }
+}
+
+/// Calls of `calls.c`, whatever it was built for and run by.
+fn check_functions(recorded: &Recorded, gdb: &BTreeMap<String, usize>, what: &str) {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for told in &recorded.calls {
+        *counts.entry(told.function.clone()).or_default() += 1;
+    }
+    assert_eq!(&counts, gdb, "{what}");
+    let mut shown: BTreeMap<&str, Vec<(i64, i64)>> = BTreeMap::new();
+    for line in recorded.stdout.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let pair = (words[1].parse().unwrap(), words[2].parse().unwrap());
+        shown.entry(words[0]).or_default().push(pair);
+    }
+    for (function, shown) in &shown {
+        let from_main = |told: &&Told| {
+            told.function == *function && told.path.get(1).is_some_and(|name| name == "main")
+        };
+        let seen: Vec<(i64, i64)> = recorded
+            .calls
+            .iter()
+            .filter(from_main)
+            .filter(|told| told.end == Some("left"))
+            .map(|told| {
+                (
+                    i64::from(told.call.args[0] as i32),
+                    i64::from(told.call.result.unwrap() as i32),
+                )
+            })
+            .collect();
+        // Where a function jumps through a pointer, as from A32 to T32 code, the ends of those calls are not seen; that is said.
+        let open = |note: &unspool::model::Note| {
+            note.text.contains(function) && note.text.contains("have no end")
+        };
+        if recorded.model.notes.iter().any(open) {
+            let mut all = shown.iter();
+            assert!(
+                seen.iter().all(|one| all.any(|other| other == one)),
+                "{what}: {function}: {seen:?}"
+            );
+            assert!(
+                seen.len() + 2 >= shown.len(),
+                "{what}: {function}: {seen:?}"
+            );
+        } else {
+            assert_eq!(&seen, shown, "{what}: {function}");
+        }
+    }
+    let ends = |function: &str| {
+        let of = recorded
+            .calls
+            .iter()
+            .filter(move |told| told.function == function);
+        let mut ends: Vec<_> = of.map(|told| told.end.unwrap_or("-")).collect();
+        ends.sort_unstable();
+        ends
+    };
+    // Left by longjmp: twice.
+    assert_eq!(
+        ends("traced_jumper"),
+        ["left", "left", "left", "lost", "lost"],
+        "{what}"
+    );
+    assert_eq!(ends("traced_exit").len(), 1, "{what}");
+    assert!(
+        ends("traced_compare").iter().all(|end| *end == "left"),
+        "{what}"
+    );
+    // Each call of the recursion was made in the one before.
+    let deep: Vec<&Told> = recorded
+        .calls
+        .iter()
+        .filter(|told| told.function == "traced_recursion")
+        .collect();
+    for two in deep.windows(2) {
+        assert_eq!(two[1].call.within, Some(two[0].call.number), "{what}");
+    }
+}
+
+/// `qemu-arm` with the program, waiting for a debugger.
+fn under_qemu(program: &Path, socket: &Path) -> std::process::Child {
+    let _ = std::fs::remove_file(socket);
+    let child = Command::new("qemu-arm")
+        .arg("-g")
+        .args([socket, program])
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("qemu-arm: is qemu-user installed?");
+    let there = crate::running::wait_for(std::time::Duration::from_secs(30), || {
+        let path = socket.display().to_string();
+        let table = std::fs::read_to_string("/proc/net/unix").ok()?;
+        let mut lines = table.lines();
+        lines
+            .find(|line| line.ends_with(&path) && line.contains(" 00010000 "))
+            .map(drop)
+    });
+    assert!(there.is_some(), "qemu-arm does not listen");
+    child
+}
+
+#[test]
+fn functions_by_name_on_arm() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("socket");
+    for mode in ["-marm", "-mthumb"] {
+        for level in ["-O1", "-O2", "-Os"] {
+            let options = [level, mode, "-static", "-g"];
+            let calls = program_by("arm-linux-gnueabihf-gcc", dir.path(), "calls", &options);
+            let mut child = under_qemu(&calls, &socket);
+            let gdb = gdb_counts(&calls, TRACED, Some(&socket));
+            let _ = child.wait();
+
+            let child = under_qemu(&calls, &socket);
+            let file = dir.path().join("capture");
+            let mut command = unspool();
+            command
+                .args(["record", "-q", "--trace", "traced_*", "-o"])
+                .arg(&file);
+            command
+                .arg("--connect")
+                .arg(format!("unix:{}", socket.display()));
+            let mut run = Run::of(command.arg("--exec").arg(&calls));
+            let output = child.wait_with_output().expect("qemu-arm ends");
+            run.succeeds();
+            run.stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+            check_functions(
+                &Recorded::read(&file, run),
+                &gdb,
+                &format!("{mode} {level}"),
+            );
+        }
+    }
+}
+
+#[test]
+fn functions_of_a_library_that_is_loaded_later() {
+    let dir = tempfile::tempdir().unwrap();
+    // The interpreter loads the library for `import zlib` or has it in itself; either way it is not there at the start.
+    let source = dir.path().join("late.c");
+    std::fs::write(
+        &source,
+        "#include <dlfcn.h>\n#include <stdio.h>\n\
+         int main(void) { void *m = dlopen(\"libm.so.6\", RTLD_NOW); \
+         double (*f)(double) = (double (*)(double))dlsym(m, \"j0\"); double s = 0; \
+         for (int i = 0; i < 5; i++) s += f(i); printf(\"%f\\n\", s); return 0; }\n",
+    )
+    .unwrap();
+    let late = dir.path().join("late");
+    let built = Command::new("cc")
+        .arg("-o")
+        .args([&late, &source])
+        .status()
+        .unwrap();
+    assert!(built.success());
+    let options = [
+        "--trace",
+        "libm.so*:j0",
+        "--trace",
+        "no_such_function",
+        "--budget",
+        "none",
+    ];
+    let recorded = Recorded::of(&dir, &options, &[&late], &[]);
+    let calls: Vec<&Told> = recorded
+        .calls
+        .iter()
+        .filter(|told| told.function == "j0")
+        .collect();
+    assert_eq!(calls.len(), 5);
+    for call in calls {
+        assert_eq!(
+            (call.path[1].as_str(), call.caller.as_str()),
+            ("main", "late")
+        );
+    }
+    let notes: Vec<&str> = recorded
+        .model
+        .notes
+        .iter()
+        .map(|note| note.text.as_str())
+        .collect();
+    assert!(
+        notes
+            .iter()
+            .any(|note| note.contains("'no_such_function'")
+                && note.contains("no function of that name")),
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn too_many_functions_are_refused_before_anything_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("capture");
+    let record = |glob: &str, program: &Path, argument: &str| {
+        let mut command = unspool();
+        command
+            .args(["record", "-q", "--trace", glob, "-o"])
+            .arg(&file);
+        Run::of(command.arg("--").arg(program).arg(argument))
+    };
+    // This command itself has thousands.
+    let itself = Path::new(env!("CARGO_BIN_EXE_unspool"));
+    let run = record("*", itself, "--version");
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    for words in ["--trace names", "at most 500", "FILE:NAME"] {
+        assert!(run.stderr.contains(words), "{}", run.stderr);
+    }
+    assert!(run.stdout.is_empty() && !file.exists(), "{}", run.stdout);
+    // Of a library that comes later: the program goes on, and what is left out is said.
+    let calls = program(dir.path(), "calls", &["-O1"]);
+    let run = record("libc.so*:*", &calls, "");
+    run.succeeds();
+    assert!(run.stdout.contains("traced_several"), "{}", run.stdout);
+    let recorded = Recorded::read(&file, run);
+    assert_eq!(recorded.calls.len(), 0);
+    let notes = &recorded.model.notes;
+    assert!(
+        notes
+            .iter()
+            .any(|note| note.text.contains("none of them is recorded")),
+        "{notes:?}"
+    );
+}

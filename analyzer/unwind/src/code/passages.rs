@@ -1,0 +1,484 @@
+//! Where control leaves a function, and where it calls the kernel: what a recorder must know to plant a probe there.
+//!
+//! The same engine that computes unwind rules follows the function, so that a place is an instruction that control comes
+//! to, never bytes that look like one, and how deep the stack is there is known. Jumps to other functions instead of
+//! returning are followed to where those return; parts that only jumps lead to are followed, too.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use unspool_image::{Arch, Image};
+
+use super::effect::{Effect, Flow, Target};
+use super::flow::{Engine, Function, Memory, Show, Shown};
+use super::state::{State, Value};
+use super::text::Text;
+use super::{machine, pointers, starts};
+use movable::Lines;
+
+mod movable;
+
+/// No function jumps through more others than that.
+const PARTS: usize = 64;
+
+/// glibc's T32 code calls the kernel by this function, with the number in `ip`: `push {r7, lr}; mov r7, ip; svc 0; pop {r7, pc}`
+/// (`__libc_do_syscall`). The places that matter are those that call it.
+const ARM_CALLER: [u8; 8] = [0x80, 0xb5, 0x67, 0x46, 0x00, 0xdf, 0x80, 0xbd];
+const ARM_IP: u8 = 12;
+
+/// Follows functions of one image.
+pub struct Passages<'i> {
+    text: Text<'i>,
+    /// Function starts: T32 or not.
+    starts: BTreeMap<u64, bool>,
+    /// Of starts that say so, where the function ends; of described ones without a symbol, the end of all.
+    ends: BTreeMap<u64, u64>,
+    memory: Memory,
+}
+
+/// Where one function is left, and where it calls the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ways {
+    /// Where it returns, sorted: instructions of its own, and of functions that it jumps to instead.
+    pub returns: Vec<Return>,
+    /// Where it calls the kernel itself, or the function of its library that does nothing else; sorted.
+    pub system_calls: Vec<SystemCall>,
+    /// So many bytes from its start may be moved, see [`Passages::entered`].
+    pub movable: u8,
+    /// These are all returns. Otherwise it also jumps where nothing tells, or something of it could not be followed.
+    pub whole: bool,
+}
+
+/// An instruction that returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Return {
+    /// Its address.
+    pub svma: u64,
+    /// ARM: it is T32 code.
+    pub thumb: bool,
+    /// A32: the condition under which it is executed, 14: always. What a T32 `it` says is in the processor's state.
+    pub condition: u8,
+    /// How far the stack pointer before the instruction is below where it was when the function was entered.
+    pub below: i32,
+    /// Where code may be moved before which as much is known as before the instruction.
+    pub early: Option<Early>,
+}
+
+/// Instructions that end in one that returns; control comes to none of them but from the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Early {
+    /// The first one's address.
+    pub svma: u64,
+    /// See [`Return::below`].
+    pub below: i32,
+    /// What the function always returns here; `None`: what the register of results holds.
+    pub result: Option<u32>,
+    /// So many bytes there may be moved, see [`Passages::entered`].
+    pub movable: u8,
+}
+
+/// An instruction that calls the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SystemCall {
+    /// Its address.
+    pub svma: u64,
+    /// Address of the next instruction.
+    pub next: u64,
+    /// ARM: it is T32 code.
+    pub thumb: bool,
+    /// The call's number, if it is always the same.
+    pub number: Option<u32>,
+    /// What the second argument is, if it is always the same.
+    pub second: Option<u32>,
+    /// The instruction before it, from which alone control comes to it.
+    pub before: Option<Before>,
+    /// So many bytes from the next instruction on may be moved, see [`Passages::entered`].
+    pub movable: u8,
+}
+
+/// The instruction before a system call. A probe there sees what a probe at the call itself would, and does not have to execute
+/// an instruction that may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Before {
+    /// Its address.
+    pub svma: u64,
+    /// It sets one of the call's first four arguments, counted from 0, to this.
+    pub sets: Option<(u8, Given)>,
+    /// So many bytes there may be moved, see [`Passages::entered`].
+    pub movable: u8,
+}
+
+/// What an argument is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Given {
+    /// A constant.
+    Constant(u32),
+    /// What a register holds, by its DWARF number, and so much more.
+    Register(u8, i32),
+    /// What it held itself, with these bits flipped.
+    Flipped(u32),
+}
+
+impl<'i> Passages<'i> {
+    /// Reads what is known of where functions start. `None`: the architecture's code cannot be followed.
+    pub fn new(image: &'i Image) -> Option<Passages<'i>> {
+        let machine = machine::machine(image.arch())?;
+        let mut text = Text::new(machine, image, true);
+        for symbol in image.symbols().functions() {
+            if starts::never_returns(symbol.name) {
+                text.silent.add(symbol.svma);
+            }
+        }
+        text.relocations = pointers::relocations(image);
+        let mut starts = starts::known(image, &text, true);
+        let sized = image.symbols().functions();
+        let sized = sized.filter(|symbol| !symbol.size_inferred);
+        let mut ends: BTreeMap<u64, u64> = sized
+            .map(|symbol| (symbol.svma, symbol.svma.saturating_add(symbol.size)))
+            .collect();
+        // The kernel's return address into `mov $15, %rax; syscall` is found by an entry that begins one byte earlier.
+        let restorer = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
+        for svma in described(image) {
+            let early = text.bytes(svma + 1).starts_with(&restorer);
+            if text.is_text(svma) && !early {
+                starts.entry(svma).or_insert(false);
+                ends.entry(svma).or_insert(u64::MAX);
+            }
+        }
+        Some(Passages {
+            memory: Memory::new(machine),
+            text,
+            starts,
+            ends,
+        })
+    }
+
+    /// The start of the function that contains `svma`, as far as starts are known.
+    pub fn function_at(&self, svma: u64) -> Option<(u64, bool)> {
+        let (start, thumb) = self.starts.range(..=svma).next_back()?;
+        self.text.is_text(svma).then_some((*start, *thumb))
+    }
+
+    /// Whether something says that a known function reaches as far as `svma`.
+    fn is_inside(&self, svma: u64) -> bool {
+        let start = self.starts.range(..=svma).next_back();
+        let end = start.and_then(|(start, _)| self.ends.get(start));
+        end.is_some_and(|end| svma < *end)
+    }
+
+    /// Adds functions that only calls tell of: a stripped library of musl's names what it exports, and describes nothing.
+    fn add_called(&mut self) {
+        let mut open = starts::called(&self.text, 1).targets;
+        open.retain(|svma| !self.is_inside(*svma));
+        self.starts.extend(open.iter().map(|svma| (*svma, false)));
+        // What they jump to instead of calling it.
+        while let Some(svma) = open.pop() {
+            let target = Target { svma, thumb: false };
+            let (function, _) = self.follow_one(target, &State::entry(self.text.machine));
+            for (target, state) in function.exits {
+                let known = self.starts.contains_key(&target.svma);
+                if !state.has_frame() && !known && !self.is_inside(target.svma) {
+                    self.starts.insert(target.svma, target.thumb);
+                    open.push(target.svma);
+                }
+            }
+        }
+    }
+
+    /// Addresses at which there may be an instruction that calls the kernel. Only those are such that
+    /// [`Passages::follow`] finds, too. Where nothing known reaches as far as one, functions are known from now on that only
+    /// calls tell of.
+    pub fn likely_system_calls(&mut self) -> Vec<u64> {
+        let found = self.likely();
+        if !found.iter().all(|svma| self.is_inside(*svma)) {
+            self.add_called();
+        }
+        found
+    }
+
+    fn likely(&self) -> Vec<u64> {
+        let mut found = Vec::new();
+        for range in self.text.ranges() {
+            let bytes = self.text.bytes(range.start);
+            let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+            let bytes = &bytes[..bytes.len().min(len)];
+            let step = match self.text.machine.arch {
+                Arch::X86_64 => 1,
+                Arch::Aarch64 => 4,
+                _ => 2,
+            };
+            let calls = |at: &usize| match self.text.machine.arch {
+                // syscall
+                Arch::X86_64 => bytes[*at..].starts_with(&[0x0f, 0x05]),
+                // svc #0
+                Arch::Aarch64 => bytes[*at..].starts_with(&[0x01, 0x00, 0x00, 0xd4]),
+                // T32 svc #0, and the upper half of A32's
+                _ => {
+                    bytes[*at..].starts_with(&[0x00, 0xdf])
+                        || bytes[*at..].starts_with(&[0x00, 0x00, 0x00, 0xef])
+                }
+            };
+            let all = (0..bytes.len()).step_by(step).filter(calls);
+            found.extend(all.map(|at| range.start + at as u64));
+            if self.text.machine.arch == Arch::Arm
+                && found.iter().any(|at| self.is_caller(at.wrapping_sub(4)))
+            {
+                let all = (0..bytes.len())
+                    .step_by(2)
+                    .map(|at| range.start + at as u64);
+                let calls = |at: &u64| {
+                    // 11110xxx xxxxxxxx 11x1xxxx xxxxxxxx: bl (ARM DDI 0406, A6.3.4)
+                    self.text.half(*at).is_some_and(|half| half >> 11 == 0b11110)
+                        && self.text.decode(*at, true).is_some_and(|found| {
+                            matches!(found.flow, Flow::Call(Some(target)) if self.is_caller(target.svma))
+                        })
+                };
+                found.extend(all.filter(calls));
+            }
+        }
+        found
+    }
+
+    fn is_caller(&self, svma: u64) -> bool {
+        self.text.machine.arch == Arch::Arm && self.text.bytes(svma).starts_with(&ARM_CALLER)
+    }
+
+    /// Follows the function that starts at `svma`.
+    pub fn follow(&mut self, svma: u64, thumb: bool) -> Ways {
+        let mut ways = Ways {
+            whole: true,
+            ..Ways::default()
+        };
+        let mut seen = BTreeSet::new();
+        let entry = State::entry(self.text.machine);
+        let mut open = vec![(Target { svma, thumb }, entry, true)];
+        while let Some((start, entry, own)) = open.pop() {
+            if !seen.insert(start.svma) {
+                continue;
+            }
+            if seen.len() > PARTS || !self.text.is_text(start.svma) {
+                ways.whole = false;
+                continue;
+            }
+            let (function, (lines, mut found)) = self.follow_one(start, &entry);
+            let end = self.end_of(start.svma);
+            if sound(&function) {
+                lines.tell_movable(&self.text, end, &mut found);
+                if start.svma == svma {
+                    ways.movable = lines.movable(&self.text, end, svma);
+                }
+            }
+            ways.returns.extend(found.returns);
+            if own {
+                ways.system_calls.extend(found.system_calls);
+            }
+            ways.whole &= sound(&function);
+            for (target, state) in &function.exits {
+                let part = state.has_frame();
+                let state = if part {
+                    state.state()
+                } else {
+                    State::entry(self.text.machine)
+                };
+                open.push((*target, state, own && part));
+            }
+        }
+        ways.returns.sort_unstable();
+        ways.returns.dedup();
+        ways.system_calls.sort_unstable();
+        ways.system_calls.dedup();
+        ways
+    }
+
+    fn follow_one(&mut self, start: Target, entry: &State) -> (Function, (Lines, Ways)) {
+        let mut sights = Sights {
+            text: &self.text,
+            thumb: start.thumb,
+            lines: Lines::default(),
+            found: Ways::default(),
+        };
+        let end = self.end_of(start.svma);
+        let mut engine = Engine::new(&self.text, &mut self.memory, false);
+        let function = engine.follow(start, end, entry, true, &mut sights);
+        let Sights { lines, found, .. } = sights;
+        (function, (lines, found))
+    }
+
+    fn end_of(&self, start: u64) -> u64 {
+        let next = self.starts.range(start + 1..).next();
+        let text = self.text.range(start).map_or(start, |range| range.end);
+        next.map_or(text, |(next, _)| text.min(*next))
+    }
+}
+
+/// All that is reached was followed, and every jump's target is known.
+fn sound(function: &Function) -> bool {
+    function.instructions > 0
+        && !function.open
+        && !function.doubtful
+        && function.unresolved.is_empty()
+}
+
+/// Function starts that `.eh_frame_hdr` lists (LSB 5.0, 10.6.2, in the form that all linkers write).
+fn described(image: &Image) -> Vec<u64> {
+    let Some(header) = image.section(".eh_frame_hdr") else {
+        return Vec::new();
+    };
+    let [1, 0x1b, 0x03, 0x3b, _, _, _, _, _, _, _, _, table @ ..] = &header.data[..] else {
+        return Vec::new();
+    };
+    let entries = table.chunks_exact(8);
+    let offset = |entry: &[u8]| i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+    entries
+        .map(|entry| header.svma.wrapping_add_signed(offset(entry).into()))
+        .collect()
+}
+
+/// Notes the instructions that matter, as the engine comes by them.
+struct Sights<'t, 'i> {
+    text: &'t Text<'i>,
+    thumb: bool,
+    lines: Lines,
+    found: Ways,
+}
+
+impl Show for Sights<'_, '_> {
+    fn merges(&self) -> bool {
+        false
+    }
+
+    fn show(
+        &mut self,
+        svma: u64,
+        len: u8,
+        state: &mut State,
+        last: Option<&mut Shown>,
+    ) -> Option<Shown> {
+        let (machine, thumb) = (self.text.machine, self.thumb);
+        let instruction = self.text.decode(svma, thumb)?;
+        let before = match &last {
+            Some(Shown::Run(start, end, _)) if *end == svma => Some(*start),
+            _ => None,
+        };
+        self.lines.add(self.text, svma, &instruction, before, state);
+        let returns = match instruction.flow {
+            Flow::Return => true,
+            Flow::Indirect(Some(register)) => {
+                machine.link && state.register(register) == Value::Entry(machine.ra)
+            }
+            _ => false,
+        };
+        if returns {
+            // What the instruction itself takes off, if nothing else is known.
+            let taken = instruction
+                .effects()
+                .iter()
+                .find_map(|effect| match effect {
+                    Effect::Add { to, from, by } if *to == machine.sp && from == to => Some(*by),
+                    _ => None,
+                });
+            let below = match state.depth() {
+                Some(depth) => depth - machine.entry_depth,
+                None if machine.link => taken.unwrap_or(0),
+                None => 0,
+            };
+            self.found.returns.push(Return {
+                svma,
+                thumb,
+                condition: instruction.condition,
+                below,
+                early: None,
+            });
+        }
+        let by_function = matches!(instruction.flow, Flow::Call(Some(target))
+            if machine.arch == Arch::Arm && self.text.bytes(target.svma).starts_with(&ARM_CALLER));
+        if by_function || instruction.effects().contains(&Effect::SystemCall) {
+            let constant = |register: u8| match state.register(register) {
+                Value::Constant(value) => Some(value),
+                _ => None,
+            };
+            let before = match last {
+                // Calling a function is no system call yet.
+                _ if by_function => Some(Before {
+                    svma,
+                    sets: None,
+                    movable: 0,
+                }),
+                Some(Shown::Run(start, end, _)) if *end == svma => {
+                    let known = constant(machine.call_number).is_some();
+                    self.before(*start, known)
+                }
+                _ => None,
+            };
+            self.found.system_calls.push(SystemCall {
+                svma,
+                next: svma + u64::from(len),
+                thumb,
+                number: constant(if by_function {
+                    ARM_IP
+                } else {
+                    machine.call_number
+                }),
+                second: constant(self.arguments()[1]),
+                before,
+                movable: 0,
+            });
+        }
+        // So that the next instruction is told what was before it in its block.
+        Some(Shown::Run(svma, svma + u64::from(len), 0))
+    }
+}
+
+impl Sights<'_, '_> {
+    /// The registers of a system call's first arguments (syscall(2), "Architecture calling conventions").
+    fn arguments(&self) -> [u8; 4] {
+        match self.text.machine.arch {
+            // rdi, rsi, rdx, r10
+            Arch::X86_64 => [5, 4, 1, 10],
+            _ => [0, 1, 2, 3],
+        }
+    }
+
+    /// The instruction at `svma`, if what it does to the arguments of the call behind it is known, and to its number.
+    fn before(&self, svma: u64, number_is_known: bool) -> Option<Before> {
+        let instruction = self.text.decode(svma, self.thumb)?;
+        let whole =
+            instruction.flow == Flow::Next && instruction.condition == 14 && instruction.it == 0;
+        let writes = instruction
+            .effects()
+            .iter()
+            .fold(0, |mask, effect| mask | effect.writes());
+        let sp = 1 << self.text.machine.sp;
+        let number = writes >> self.text.machine.call_number & 1 == 1;
+        let arguments = self.arguments();
+        let mut written = (0..4u8).filter(|at| writes >> arguments[usize::from(*at)] & 1 == 1);
+        let (first, more) = (written.next(), written.next());
+        if !whole || writes & sp != 0 || more.is_some() || number && !number_is_known {
+            return None;
+        }
+        // `xor $flags, %sil`: glibc's futex operations with a flag that says whether others share it.
+        let flips = match (self.text.machine.arch, self.text.bytes(svma)) {
+            (Arch::X86_64, [0x40, 0x80, 0xf6, flags, ..]) => Some(Given::Flipped((*flags).into())),
+            _ => None,
+        };
+        let given = |at: u8| {
+            let own = arguments[usize::from(at)];
+            match *instruction.effects() {
+                [Effect::Constant { to, value }] if to == own => Some(Given::Constant(value)),
+                [Effect::Add { to, from, by }] if to == own => Some(Given::Register(from, by)),
+                _ => flips.filter(|_| at == 1),
+            }
+        };
+        let sets = match first {
+            Some(at) => Some((at, given(at)?)),
+            None => None,
+        };
+        Some(Before {
+            svma,
+            sets,
+            movable: 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! Several threads that follow functions: what each of them has of its own, and how what they found is put together.
+//!
+//! A function is followed by what is known of the whole text and by nothing that was found in another, so many can be at
+//! once; what follows from them is drawn in order, by one thread. Each numbers rules on its own, and the numbers are made
+//! one thread's in the order of the tasks: so what is found does not depend on how many there are.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use super::{Found, Survey};
+use crate::code::flow::{Function, Memory, Show, Shown};
+use crate::code::machine::Machine;
+use crate::code::rules::{NO_RULE, Rules};
+
+/// Fewer tasks than this are not worth waking a thread for.
+const FEWEST: usize = 48;
+/// Tasks that a thread takes at once.
+const BATCH: usize = 8;
+
+/// What functions are followed with.
+pub(super) struct Means<'m> {
+    pub(super) memory: &'m mut Memory,
+    pub(super) show: &'m mut dyn Show,
+}
+
+/// The threads.
+pub(super) struct Crew<'c> {
+    memory: Memory,
+    show: &'c mut dyn Show,
+    lanes: Vec<Lane>,
+}
+
+/// What one thread has of its own.
+struct Lane {
+    memory: Memory,
+    rules: Rules,
+    /// By number of its rules: the number that they have for all.
+    numbers: Vec<u32>,
+}
+
+impl<'c> Crew<'c> {
+    /// So many threads, if what is shown can be shown by several. One alone follows each function when it is its turn,
+    /// which saves those that turn out not to be asked for.
+    pub(super) fn new(
+        machine: &'static Machine,
+        show: &'c mut dyn Show,
+        threads: usize,
+    ) -> Crew<'c> {
+        let lane = |_| Lane {
+            memory: Memory::new(machine),
+            rules: Rules::new(machine.arch),
+            numbers: Vec::new(),
+        };
+        let several = threads > 1 && show.rules().is_some();
+        let count = if several { threads } else { 0 };
+        Crew {
+            memory: Memory::new(machine),
+            show,
+            lanes: (0..count).map(lane).collect(),
+        }
+    }
+
+    /// Those of this thread.
+    pub(super) fn means(&mut self) -> Means<'_> {
+        Means {
+            memory: &mut self.memory,
+            show: &mut *self.show,
+        }
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.lanes.len().max(1)
+    }
+
+    /// Whether so many tasks are worth several threads.
+    pub(super) fn is_worth(&self, tasks: usize) -> bool {
+        tasks >= FEWEST && !self.lanes.is_empty()
+    }
+
+    /// Do all tasks, in any order. Returns what each gave, in the order of the tasks.
+    pub(super) fn each<T: Sync, R: AsMut<[Found]> + Send>(
+        &mut self,
+        survey: &Survey<'_>,
+        tasks: &[T],
+        each: impl Fn(&Survey<'_>, &T, &mut Means<'_>) -> R + Sync,
+    ) -> Vec<R> {
+        if !self.is_worth(tasks.len()) {
+            let means = &mut self.means();
+            return tasks.iter().map(|task| each(survey, task, means)).collect();
+        }
+        let next = AtomicUsize::new(0);
+        let work = |lane: &mut Lane| {
+            let means = &mut Means {
+                memory: &mut lane.memory,
+                show: &mut lane.rules,
+            };
+            let mut found = Vec::new();
+            loop {
+                let first = next.fetch_add(BATCH, Ordering::Relaxed);
+                let Some(batch) = tasks.get(first..) else {
+                    return found;
+                };
+                for (task, number) in batch.iter().zip(first..first + BATCH) {
+                    found.push((number, each(survey, task, means)));
+                }
+            }
+        };
+        let mut all: Vec<(usize, R)> = Vec::with_capacity(tasks.len());
+        let mut lane_of = vec![0; tasks.len()];
+        thread::scope(|scope| {
+            let mut lanes = self.lanes.iter_mut();
+            let own = lanes.next();
+            // Where no thread is to be had, the others do its part.
+            let others: Vec<_> = lanes
+                .map(|lane| {
+                    thread::Builder::new()
+                        .name("code".into())
+                        .spawn_scoped(scope, || work(lane))
+                })
+                .collect();
+            let mut found = own.map(work).unwrap_or_default();
+            all.append(&mut found);
+            for (lane, other) in others.into_iter().enumerate() {
+                let Ok(other) = other else { continue };
+                let found = other
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                for (number, _) in &found {
+                    lane_of[*number] = lane + 1;
+                }
+                all.extend(found);
+            }
+        });
+        all.sort_unstable_by_key(|done| done.0);
+        if let Some(rules) = self.show.rules() {
+            for (number, functions) in &mut all {
+                let lane = &mut self.lanes[lane_of[*number]];
+                for function in functions.as_mut() {
+                    lane.renumber(function, rules);
+                }
+            }
+        }
+        all.into_iter().map(|done| done.1).collect()
+    }
+}
+
+impl Lane {
+    /// Give the rules of `function` the numbers that they have in `rules`.
+    fn renumber(&mut self, function: &mut Function, rules: &mut Rules) {
+        for shown in &mut function.shown {
+            let Shown::Run(_, _, number) = shown else {
+                continue;
+            };
+            if *number == NO_RULE {
+                continue;
+            }
+            let own = *number as usize;
+            if self.numbers.len() <= own {
+                self.numbers.resize(own + 1, NO_RULE);
+            }
+            if self.numbers[own] == NO_RULE {
+                self.numbers[own] = rules.adopt(&self.rules, *number);
+            }
+            *number = self.numbers[own];
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Code inside of functions that nothing leads to: compilers leave some behind calls that do not return.
+//!
+//! No thread is ever there. But what nothing led to would be taken for the next function and would cut off the rest of its
+//! own; and should a call return after all, what is behind it is known.
+
+use std::collections::BTreeMap;
+
+use super::Survey;
+use super::crew::Crew;
+use crate::code::effect::Target;
+use crate::code::state::{NO_CALL, State};
+
+impl Survey<'_> {
+    /// Follow such code, with what would be known there.
+    pub(super) fn follow_dead(&mut self, crew: &mut Crew<'_>) {
+        let mut dead = self.done.values().flat_map(|function| &function.dead);
+        if !self.stale && dead.all(|(target, _)| self.reached.contains(target.svma)) {
+            return;
+        }
+        let mut covered = self.covered();
+        let mut wanted: BTreeMap<u64, (Target, State)> = BTreeMap::new();
+        // Where such code starts, and from where to where its function goes.
+        let mut bounds = Vec::new();
+        let functions = self.done.values();
+        for function in functions.filter(|function| !function.dead.is_empty()) {
+            let end = self.end_of(function.start);
+            for (target, state) in &function.dead {
+                if target.svma < end && !covered.contains(target.svma) {
+                    bounds.push((target.svma, function.start, end));
+                    wanted
+                        .entry(target.svma)
+                        .or_insert_with(|| (*target, state.state()));
+                }
+            }
+        }
+        // It leads to more of its kind.
+        while let Some((svma, (target, mut state))) = wanted.pop_first() {
+            if covered.contains(svma) || self.text.is_data(svma) {
+                continue;
+            }
+            let before = bounds.partition_point(|bound| bound.0 <= svma);
+            let Some(&(_, start, end)) = before.checked_sub(1).and_then(|at| bounds.get(at)) else {
+                continue;
+            };
+            state.after = NO_CALL;
+            let next = covered.next(svma, end, true);
+            let mut part = self.follow_from(target, next, &state, false, &mut crew.means());
+            covered.insert_all(&part.spans);
+            for (target, state) in &part.exits {
+                if (start..end).contains(&target.svma) && !covered.contains(target.svma) {
+                    wanted
+                        .entry(target.svma)
+                        .or_insert_with(|| (*target, state.state()));
+                }
+            }
+            self.reached.insert_all(&part.spans);
+            part.start = start;
+            self.dead.push(part);
+        }
+    }
+}

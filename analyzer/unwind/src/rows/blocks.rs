@@ -1,0 +1,366 @@
+//! Which rule holds where: for each piece of text of a few hundred bytes, one block of a few bytes.
+//!
+//! ```text
+//! index    4 bytes a piece: where its block is, at the first of its changes | width of its numbers
+//! block    numbers     of the rule after the last change, after the one before it, ... and of the rule at the piece's start;
+//!                      of 1, 2 or 4 bytes each
+//!          changes     where the rule changes, from the piece's start on, in order, less one; a byte each
+//!          255
+//! ```
+//! All that a lookup needs of a block lies together, in one cache line as a rule, and is half of what a word for each
+//! change would take. Where a number is does not depend on how many there are, so that nothing has to be read first. Rules
+//! are numbered by use, so that most numbers take one byte. Pieces in which nothing changes share one block for each rule.
+//!
+//! Apart from [`super::Rows`], for which rules are more than numbers.
+
+use alloc::vec::Vec;
+use core::hint::select_unpredictable;
+
+use super::file::{Damage, array, number, words};
+
+/// Marks addresses without a rule.
+pub(super) const GAP: u32 = 0;
+/// Changes compared at once; as many bytes are behind the last block, so that a window never ends early.
+const WINDOW: usize = 16;
+/// Bits of an index entry that are the width of its block's numbers, as a power of two.
+const WIDTH_BITS: u32 = 2;
+/// Behind a block's last change.
+const END: u8 = 0xff;
+/// Where the last block starts, at most: what does not fit is unknown. It would be damage.
+#[cfg(feature = "std")]
+const FULL: usize = (1 << (32 - WIDTH_BITS)) - 4096;
+/// No piece is smaller or larger: places in it take one byte.
+const SHIFTS: core::ops::RangeInclusive<u32> = 4..=8;
+
+/// Rules of a range of text.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    /// Bytes of text a piece covers, as a power of two.
+    shift: u32,
+    /// Those bits of an address that say where in a piece it is.
+    mask: u8,
+    index: Vec<u32>,
+    /// [`WINDOW`] more at the end.
+    blocks: Vec<u8>,
+}
+
+/// What holds at an address.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spot {
+    piece: usize,
+    block: Block,
+    /// How many of the block's changes are at or below the address.
+    below: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    /// Where its changes start.
+    at: usize,
+    /// Of its numbers, as a power of two; at most `WIDTH_BITS` bits.
+    width: u32,
+}
+
+impl Blocks {
+    pub(super) fn empty() -> Blocks {
+        Blocks {
+            shift: *SHIFTS.end(),
+            mask: mask(*SHIFTS.end()),
+            index: Vec::new(),
+            blocks: alloc::vec![0; WINDOW],
+        }
+    }
+
+    /// What holds at `relative`, an address counted from the first one.
+    #[inline(always)]
+    pub(super) fn find(&self, relative: u64) -> Option<Spot> {
+        let piece = usize::try_from(relative >> self.shift).ok()?;
+        let block = self.block(piece)?;
+        let place = self.place(relative);
+        let window = self.blocks.get(block.at..block.at + WINDOW)?;
+        let window = window.first_chunk()?;
+        let mut below = at_or_below(window, place);
+        if below == WINDOW {
+            below += self.beyond(block, place)?;
+        }
+        Some(Spot {
+            piece,
+            block,
+            below,
+        })
+    }
+
+    /// How many changes behind the window are at or below `place`.
+    #[cold]
+    fn beyond(&self, block: Block, place: u8) -> Option<usize> {
+        let rest = self.changes(block)?.get(WINDOW..)?;
+        Some(rest.iter().filter(|change| **change < place).count())
+    }
+
+    /// The rule's number.
+    #[inline(always)]
+    pub(super) fn rule(&self, spot: Spot) -> Option<u32> {
+        self.number(spot.block, spot.below)
+    }
+
+    /// Whether it holds no longer right behind `relative`, which `spot` was found for.
+    #[inline(always)]
+    pub(super) fn may_end(&self, spot: Spot, relative: u64) -> bool {
+        let next = self.blocks.get(spot.block.at + spot.below);
+        // The end of the changes equals the last place of a large piece: there this may say so in error.
+        next == Some(&self.place(relative)) || self.place(relative.wrapping_add(1)) == 0
+    }
+
+    /// Where what holds starts and ends, counted as `relative` is.
+    pub(super) fn extent(&self, spot: Spot) -> Option<(u64, u64)> {
+        let rule = self.rule(spot)?;
+        let changes = self.changes(spot.block)?;
+        let start_of = |piece: usize| (piece as u64) << self.shift;
+        let at = |piece: usize, change: u8| start_of(piece) + u64::from(change) + 1;
+        let start = match spot.below.checked_sub(1) {
+            Some(last) => at(spot.piece, *changes.get(last)?),
+            None => {
+                let mut first = start_of(spot.piece);
+                for piece in (0..spot.piece).rev() {
+                    let block = self.block(piece)?;
+                    let changes = self.changes(block)?;
+                    if self.number(block, changes.len())? != rule {
+                        break;
+                    }
+                    if let Some(&last) = changes.last() {
+                        first = at(piece, last);
+                        break;
+                    }
+                    first = start_of(piece);
+                }
+                first
+            }
+        };
+        if let Some(&next) = changes.get(spot.below) {
+            return Some((start, at(spot.piece, next)));
+        }
+        let mut piece = spot.piece + 1;
+        while let Some(block) = self.block(piece) {
+            if self.number(block, 0)? != rule {
+                break;
+            }
+            if let Some(&first) = self.changes(block)?.first() {
+                return Some((start, at(piece, first)));
+            }
+            piece += 1;
+        }
+        Some((start, start_of(piece)))
+    }
+
+    /// Where another rule starts to hold, in order, and its number.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u32)> {
+        let mut before = GAP;
+        let pieces = (0..self.index.len()).filter_map(|piece| Some((piece, self.block(piece)?)));
+        pieces
+            .flat_map(move |(piece, block)| {
+                let start = (piece as u64) << self.shift;
+                let changes = self.changes(block).unwrap_or(&[]).iter();
+                let changes = changes.map(|change| u64::from(*change) + 1);
+                let places = core::iter::once(0).chain(changes);
+                let numbers = (0..).map_while(move |at| self.number(block, at));
+                let place = move |(place, rule)| (start + place, rule);
+                places.zip(numbers).map(place)
+            })
+            .filter(move |&(_, rule)| core::mem::replace(&mut before, rule) != rule)
+    }
+
+    /// Bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        4 * self.index.len() + self.blocks.len()
+    }
+
+    /// An address within its piece.
+    #[inline]
+    fn place(&self, relative: u64) -> u8 {
+        relative as u8 & self.mask
+    }
+
+    #[inline(always)]
+    fn block(&self, piece: usize) -> Option<Block> {
+        let word = *self.index.get(piece)?;
+        Some(Block {
+            at: (word >> WIDTH_BITS) as usize,
+            width: word & ((1 << WIDTH_BITS) - 1),
+        })
+    }
+
+    fn changes(&self, block: Block) -> Option<&[u8]> {
+        let all = self.blocks.get(block.at..)?;
+        // A piece has no more places than this.
+        let all = &all[..all.len().min(1 << u8::BITS)];
+        let count = all.iter().position(|change| *change == END);
+        all.get(..count?)
+    }
+
+    /// One of the block's numbers.
+    #[inline(always)]
+    fn number(&self, block: Block, number: usize) -> Option<u32> {
+        let at = block.at.wrapping_sub((number + 1) << block.width);
+        let word = u32::from_le_bytes(*self.blocks.get(at..at.wrapping_add(4))?.first_chunk()?);
+        const MASKS: [u32; 1 << WIDTH_BITS] = [0xff, 0xffff, u32::MAX, 0];
+        Some(word & MASKS[block.width as usize])
+    }
+}
+
+fn mask(shift: u32) -> u8 {
+    0xff >> (SHIFTS.end() - shift)
+}
+
+/// How many of a block's changes are at or below `place`, of the first few.
+#[inline(always)]
+fn at_or_below(window: &[u8; WINDOW], place: u8) -> usize {
+    // Bytes of a word at once, and no branch: one that depends on what was just loaded would be mispredicted often, and
+    // known to be only when the block is there. What is behind the end does not matter.
+    let words = u128::from_le_bytes(*window);
+    let low = first_above(words as u64, place);
+    let high = first_above((words >> 64) as u64, place);
+    let both = select_unpredictable(low == u64::BITS, low + high, low);
+    (both / u8::BITS) as usize
+}
+
+/// The lowest bit of the first byte of `word` that is not below `place`, from the lowest one on.
+#[inline(always)]
+fn first_above(word: u64, place: u8) -> u32 {
+    const HIGHEST: u64 = 0x8080_8080_8080_8080;
+    let place = u64::from(place) * 0x0101_0101_0101_0101;
+    // The lower seven bits of a byte are compared by subtracting, and no byte borrows from the next; the highest decides where
+    // it differs.
+    let lower = (word | HIGHEST) - (place & !HIGHEST);
+    let above = (word & !place | !(word ^ place) & lower) & HIGHEST;
+    above.trailing_zeros() & !7
+}
+
+/// To and from bytes.
+impl Blocks {
+    #[cfg(any(feature = "cache", test))]
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        out.extend(u64::from(self.shift).to_le_bytes());
+        super::file::put_words(out, &self.index);
+        out.extend((self.blocks.len() as u64).to_le_bytes());
+        out.extend(&self.blocks);
+    }
+
+    pub(super) fn read(bytes: &mut &[u8]) -> Result<Blocks, Damage> {
+        let shift = u32::try_from(number(bytes)?).map_err(|_| Damage)?;
+        if !SHIFTS.contains(&shift) {
+            return Err(Damage);
+        }
+        let blocks = Blocks {
+            shift,
+            mask: mask(shift),
+            index: words(bytes)?,
+            blocks: array(bytes, 1)?.to_vec(),
+        };
+        Ok(blocks)
+    }
+}
+
+/// Makes blocks, from changes in order of address.
+#[cfg(feature = "std")]
+pub(super) struct Filler {
+    blocks: Blocks,
+    /// Of the piece that is being filled: where the rule changes, and the numbers of its rules.
+    changes: Vec<u8>,
+    numbers: Vec<u32>,
+    /// By rule: what the index has for pieces without changes; 0: none yet.
+    plain: Vec<u32>,
+}
+
+#[cfg(feature = "std")]
+impl Filler {
+    /// For so many changes, from zero to `last`, and so many rules.
+    pub(super) fn new(changes: usize, last: u32, rules: usize) -> Filler {
+        /// Changes a piece has on average, at most.
+        const CHANGES: u64 = 8;
+        let wanted = (u64::from(last) + 1) * CHANGES / (changes as u64).max(1);
+        let shift = wanted.max(1).ilog2().clamp(*SHIFTS.start(), *SHIFTS.end());
+        let pieces = (last >> shift) as usize + 1;
+        let room = 2 * changes + changes / 8 + 2 * pieces;
+        Filler {
+            blocks: Blocks {
+                shift,
+                mask: mask(shift),
+                index: Vec::with_capacity(pieces),
+                blocks: Vec::with_capacity(room),
+            },
+            changes: Vec::with_capacity(1 << shift),
+            numbers: alloc::vec![GAP],
+            plain: alloc::vec![0; rules],
+        }
+    }
+
+    /// From `address` on, that rule holds.
+    #[inline]
+    pub(super) fn put(&mut self, address: u32, rule: u32) {
+        let piece = (address >> self.blocks.shift) as usize;
+        while self.blocks.index.len() < piece {
+            self.close();
+        }
+        let rule = if self.blocks.blocks.len() < FULL {
+            rule
+        } else {
+            GAP
+        };
+        match self.blocks.place(address.into()) {
+            0 => self.numbers[0] = rule,
+            _ if self.numbers.last() == Some(&rule) => {}
+            place => {
+                self.changes.push(place - 1);
+                self.numbers.push(rule);
+            }
+        }
+    }
+
+    /// The piece is full.
+    fn close(&mut self) {
+        let Blocks { index, blocks, .. } = &mut self.blocks;
+        let last = *self.numbers.last().unwrap_or(&GAP);
+        if self.changes.is_empty()
+            && let Some(&plain) = self.plain.get(last as usize)
+            && plain != 0
+        {
+            index.push(plain);
+            return;
+        }
+        let numbers = self.numbers.iter().rev();
+        let width = match numbers.clone().fold(0, |all, number| all | number) {
+            0..=0xff => {
+                blocks.extend(numbers.map(|&number| number as u8));
+                0
+            }
+            0x100..=0xffff => {
+                blocks.extend(numbers.flat_map(|&number| (number as u16).to_le_bytes()));
+                1
+            }
+            _ => {
+                blocks.extend(numbers.flat_map(|number| number.to_le_bytes()));
+                2
+            }
+        };
+        let entry = (blocks.len() as u32) << WIDTH_BITS | width;
+        index.push(entry);
+        if self.changes.is_empty()
+            && let Some(plain) = self.plain.get_mut(last as usize)
+        {
+            *plain = entry;
+        }
+        blocks.extend_from_slice(&self.changes);
+        blocks.push(END);
+        self.changes.clear();
+        self.numbers.clear();
+        self.numbers.push(last);
+    }
+
+    /// The last change has been put.
+    pub(super) fn finish(mut self) -> Blocks {
+        self.close();
+        let blocks = &mut self.blocks.blocks;
+        blocks.resize(blocks.len() + WINDOW, 0);
+        self.blocks
+    }
+}
