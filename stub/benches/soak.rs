@@ -18,6 +18,7 @@ mod stub {
     pub mod programs;
     pub mod server;
     pub mod spinning;
+    pub mod target;
 }
 
 use std::time::{Duration, Instant};
@@ -144,7 +145,11 @@ fn kill_tracers(times: u32) {
             std::thread::sleep(Duration::from_millis(60));
             send_signal(server.tracer(), 9);
             server.wait();
-            std::thread::sleep(Duration::from_millis(5));
+            // A trap that was run into before it was mended kills, which takes its time.
+            let deadline = Instant::now() + Duration::from_millis(200);
+            while program.ended().is_none() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(5));
+            }
             if program.ended().is_some() {
                 lost += 1;
                 program = Spinning::start(kinds);

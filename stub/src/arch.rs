@@ -9,8 +9,11 @@
 mod aarch64;
 #[allow(dead_code, unused_imports, reason = "one of them is used")]
 mod arm;
+pub(crate) mod fast;
 mod table;
 pub(crate) mod watch;
+#[allow(dead_code, reason = "ARM has no collectors")]
+mod words;
 #[allow(dead_code, unused_imports, reason = "one of them is used")]
 mod x86_64;
 
@@ -20,12 +23,39 @@ cfg_select! {
     target_arch = "arm" => { use arm as machine; }
 }
 
+cfg_select! {
+    target_arch = "x86_64" => {
+        /// What the processor's clock shows, which collectors read.
+        macro_rules! ticks { () => { core::arch::x86_64::_rdtsc() } }
+    }
+    target_arch = "aarch64" => {
+        /// What the processor's clock shows, which collectors read.
+        macro_rules! ticks { () => {{
+            let ticks: u64;
+            core::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack));
+            ticks
+        }} }
+    }
+    target_arch = "arm" => {
+        /// What the processor's clock shows, which collectors read.
+        macro_rules! ticks { () => {{
+            let (low, high): (u32, u32);
+            core::arch::asm!("isb", "mrrc p15, 1, {}, {}, c14", out(reg) low, out(reg) high, options(nomem, nostack));
+            u64::from(high) << 32 | u64::from(low)
+        }} }
+    }
+}
+pub(crate) use ticks;
+
+#[cfg(test)]
+pub(crate) use machine::stepped;
 pub(crate) use machine::{
-    CAN_STEP, EXPEDITED, NAME, PC, SETS, SLOT_REACH, SP, THREAD_POINTER, TLS_BELOW_POINTER,
-    TRAP_ADVANCE, Word, before_write, can_watch, displace, emulate, is_system_call, is_trap_report,
-    may_displace, next_places, place, system_call, trap, triggered, watch,
+    CAN_STEP, EXPEDITED, NAME, PC, SETS, SLOT_REACH, SP, TEXT_MAY_CHANGE, THREAD_POINTER,
+    TLS_BELOW_POINTER, TRAP_ADVANCE, Word, before_write, call, can_watch, collector, displace,
+    emulate, goes_back, is_system_call, is_trap_report, may_displace, next_places, place,
+    system_call, trap, triggered, watch,
 };
-pub(crate) use table::{Register, layout};
+pub(crate) use table::{Place, Register, layout};
 
 /// An address as the wide type used above this layer.
 #[allow(
@@ -56,3 +86,17 @@ pub(crate) struct Displaced {
 #[cfg(all(test, target_arch = "x86_64"))]
 #[path = "arch/x86_64/against_processor.rs"]
 mod against_processor;
+
+#[cfg(all(test, target_arch = "arm"))]
+#[path = "arch/in_place/a32_t32.rs"]
+mod cases;
+#[cfg(all(test, target_arch = "aarch64"))]
+#[path = "arch/in_place/a64.rs"]
+mod cases;
+#[cfg(all(test, any(target_arch = "arm", target_arch = "aarch64")))]
+mod in_place;
+#[cfg(test)]
+pub(crate) mod patient;
+#[cfg(all(test, target_arch = "arm"))]
+#[path = "arch/in_place/unpredictable.rs"]
+mod unpredictable;

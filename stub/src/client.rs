@@ -11,6 +11,12 @@ use crate::session::{Outcome, Session};
 
 /// A client that takes nothing of what is written to it for so long is gone for all we know.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A program waits no longer for a client that takes nothing.
+const PAUSE: Duration = Duration::from_secs(5);
+/// So seldom the program is looked after when half of its buffer is full and waits for something; the more seldom the less is left.
+const SELDOM: Duration = Duration::from_millis(20);
+/// So often a client is told something before the program is looked after again.
+const TOLD_AT_ONCE: usize = 64;
 
 /// A client.
 pub(crate) struct Client {
@@ -83,11 +89,34 @@ impl Client {
     pub(crate) fn tell(&mut self, debuggee: &mut Debuggee) {
         if self.is_behind() {
             self.session.check_patience(debuggee);
-        } else {
-            self.session.tell(debuggee, false);
-            self.session.tell_of_stops(debuggee);
+            return self.write();
         }
+        // As much as it takes: hits come in while nothing is sent.
+        for _ in 0..TOLD_AT_ONCE {
+            self.session.tell(debuggee, false);
+            self.write();
+            let due = debuggee.news_due(self.session.seat());
+            if self.is_behind() || due.is_none_or(|due| due > Instant::now()) {
+                break;
+            }
+        }
+        self.session.tell_of_stops(debuggee);
         self.write();
+    }
+
+    /// Whether the program is to wait for this client to read (docs/protocol.md, "Draining"), or for a thread of which it must
+    /// be told before anything else: then the program is looked after the more seldom the less room there is.
+    pub(crate) fn holds_up(&self, debuggee: &Debuggee, looked: Instant) -> bool {
+        let seat = self.session.seat();
+        let left = debuggee.family.processes();
+        let Some(left) = left.filter_map(|process| process.backed_up(seat)).min() else {
+            return false;
+        };
+        match self.stuck {
+            _ if !self.is_behind() => looked.elapsed() < SELDOM * 100 / left.clamp(2, 50),
+            Some(since) => since.elapsed() < PAUSE,
+            None => true,
+        }
     }
 
     /// Writes what can be written.

@@ -17,10 +17,11 @@ use std::process::ExitCode;
 use nix::errno::Errno;
 
 use crate::probe::journal;
+use crate::probe::patch::is_executable;
 use crate::sys::memory::Memory;
 use crate::sys::twin::{self, Twin};
 use crate::sys::wait::{Status, wait};
-use crate::sys::{Tid, ptrace};
+use crate::sys::{Tid, maps, ptrace};
 
 /// Becomes two processes. `None`: this is the tracer. Else it has ended, like this.
 pub(crate) fn split() -> Result<Option<ExitCode>, Errno> {
@@ -78,9 +79,11 @@ fn mend(tracer: Tid) {
         };
         // A child that was just made has its parent's.
         let known = traps.iter().any(|trap| trap.process == process);
+        let maps = maps::read(thread);
         for trap in &traps {
             if trap.process == process || !known {
-                trap.patch.lift(&memory, trap.at);
+                let executable = || is_executable(&maps, trap.at);
+                trap.patch.lift_from(&memory, trap.at, executable);
             }
         }
     }

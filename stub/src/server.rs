@@ -18,6 +18,8 @@ use crate::tracee::{Action, Error, Process, Program, Seat};
 
 /// The shortest sleep of poll(2), which counts milliseconds.
 const SHORTEST: Duration = Duration::from_millis(1);
+/// So often it is looked whether the program is still held up.
+const HELD_UP: Duration = Duration::from_millis(20);
 /// So many clients at the same time.
 const MOST: usize = 8;
 
@@ -78,6 +80,7 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
         clients: Vec::new(),
         number: 0,
         buffer: vec![0; 64 * 1024],
+        looked: Instant::now(),
         multi,
         once: options.once || quiet,
         quiet,
@@ -95,6 +98,8 @@ struct Server {
     /// Of the client that came last.
     number: u32,
     buffer: Vec<u8>,
+    /// When the program was looked after last.
+    looked: Instant,
     /// The server outlives its programs.
     multi: bool,
     /// The first client is the last.
@@ -188,11 +193,20 @@ impl Server {
 
     /// Tells and answers everybody who can be told and answered now.
     fn look_after_all(&mut self) {
-        self.program_moved();
+        if !self.is_held_up() {
+            self.looked = Instant::now();
+            self.program_moved();
+        }
         for client in &mut self.clients {
             client.tell(&mut self.debuggee);
             client.answer(&mut self.debuggee);
         }
+    }
+
+    /// Whether what has happened already is to be read before anything else is looked at: threads that have stopped stand meanwhile.
+    fn is_held_up(&self) -> bool {
+        let mut clients = self.clients.iter();
+        clients.any(|client| client.holds_up(&self.debuggee, self.looked))
     }
 
     fn say_where(&self) {
@@ -387,9 +401,14 @@ impl Server {
             .clients
             .iter()
             .filter_map(|client| client.due(&self.debuggee));
-        let processes = || self.debuggee.family.processes();
+        // While the program is held up, nothing of it is due; but whoever holds it up may have stopped reading.
+        let held_up = self.is_held_up().then(|| Instant::now() + HELD_UP);
+        let all = || self.debuggee.family.processes();
+        let processes = || all().filter(|_| held_up.is_none());
+        let due = due.chain(held_up);
         let due = due.chain(processes().filter_map(Process::release_due));
         let due = due.chain(processes().filter_map(Process::pause_ends));
+        let due = due.chain(processes().filter_map(Process::drain_due));
         // Something may have come to light after the program was looked after.
         let deaf = |client: &&Client| client.session.controls() && client.is_behind();
         let held_back = self.debuggee.non_stop && self.clients.iter().any(|client| deaf(&client));

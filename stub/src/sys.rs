@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod launch;
+pub(crate) mod maps;
 pub(crate) mod memory;
 pub(crate) mod ptrace;
 pub(crate) mod signals;
@@ -39,6 +40,30 @@ pub(crate) fn inherited(number: i32) -> Option<OwnedFd> {
 /// The monotonic clock, in nanoseconds: the one that `Instant` shows no number of.
 pub(crate) fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// The processor's clock: the time stamp counter, the virtual counter. On ARM only where [`ticks_can_be_read`].
+pub(crate) fn ticks() -> u64 {
+    // SAFETY: it reads a register, which every x86-64 processor has; Linux lets AArch64 programs read theirs, or reads it for them.
+    unsafe { crate::arch::ticks!() }
+}
+
+/// Whether the kernel lets programs read that clock: a child tries.
+#[allow(dead_code, reason = "only ARM has to ask")]
+pub(crate) fn ticks_can_be_read() -> bool {
+    // SAFETY: the child does nothing but read a register and end.
+    match unsafe { libc::fork() } {
+        0 => {
+            ticks();
+            // SAFETY: it ends here.
+            unsafe { libc::_exit(0) }
+        }
+        child => {
+            let mut status = -1;
+            // SAFETY: the kernel writes one int.
+            child > 0 && unsafe { libc::waitpid(child, &raw mut status, 0) } == child && status == 0
+        }
+    }
 }
 
 /// The processor time that this process has used.

@@ -7,11 +7,14 @@
 pub(crate) mod auxv;
 pub(crate) mod breakpoints;
 mod children;
+mod draining;
 mod end;
 mod events;
 pub(crate) mod family;
 mod holding;
+mod injecting;
 pub(crate) mod interest;
+mod jumping;
 pub(crate) mod libraries;
 pub(crate) mod log;
 mod memory;

@@ -11,15 +11,19 @@ mod stub {
     pub mod programs;
     pub mod server;
     pub mod spinning;
+    pub mod target;
 
     mod attaching;
     mod bad_input;
     mod breakpoints;
     mod budget;
+    mod changing_text;
     mod children;
     mod clients;
+    mod crowds;
     mod debugger;
     mod doors;
+    mod fast;
     mod killed;
     mod packets;
     mod registers;

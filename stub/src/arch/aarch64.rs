@@ -1,8 +1,14 @@
 //! AArch64, as `struct user_pt_regs`, `struct user_fpsimd_state` and `NT_ARM_TLS` hold it.
 
+mod assembler;
+pub(crate) mod call;
+pub(crate) mod collector;
 mod debug;
 mod displace;
 mod instruction;
+#[cfg(test)]
+pub(crate) mod stepped;
+mod user_regs;
 
 pub(crate) use debug::{can_watch, triggered, watch};
 
@@ -41,6 +47,8 @@ pub(crate) const SP: usize = 31;
 pub(crate) const EXPEDITED: &[usize] = &[29, 30, 31, PC];
 /// How far the program counter is past a trap instruction when it reports.
 pub(crate) const TRAP_ADVANCE: u64 = 0;
+/// Whether a trap may take an instruction's place while others may execute that: only a few instructions allow it (DDI 0487, B2.2.5).
+pub(crate) const TEXT_MAY_CHANGE: bool = false;
 /// Whether the kernel steps single instructions here.
 pub(crate) const CAN_STEP: bool = true;
 
@@ -57,6 +65,11 @@ pub(crate) fn is_trap_report(code: i32) -> bool {
 /// Whether an instruction enters the kernel: `svc` is `11010100 000iiiii iiiiiiii iii00001`.
 pub(crate) fn is_system_call(code: &[u8], _general: &[u8]) -> bool {
     matches!(code, [low, _, high, 0xd4, ..] if low & 0x1f == 1 && high & 0xe0 == 0)
+}
+
+/// The kernel goes back to an interrupted system call before anybody looks.
+pub(crate) fn goes_back(_general: &[u8]) -> bool {
+    false
 }
 
 /// The number of the system call that a thread is in: x8.

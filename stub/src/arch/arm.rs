@@ -1,11 +1,19 @@
 //! ARM (A32 and T32, hard float), as `struct pt_regs` and `struct user_vfp` hold it.
 
 mod a32;
+mod assembler;
+pub(crate) mod call;
+pub(crate) mod collector;
 mod debug;
 mod displace;
 mod flow;
+mod moved;
 mod next_pcs;
+mod relative;
+#[cfg(test)]
+pub(crate) mod stepped;
 mod t32;
+mod user_regs;
 
 pub(crate) use debug::{can_watch, triggered, watch};
 
@@ -45,6 +53,10 @@ pub(crate) const SP: usize = 13;
 pub(crate) const EXPEDITED: &[usize] = &[7, 11, 13, 14, PC, 25];
 /// How far the program counter is past a trap instruction when it reports.
 pub(crate) const TRAP_ADVANCE: u64 = 0;
+/// Whether a trap may take an instruction's place while others may execute that: only a few instructions allow it (DDI 0406C, A3.5.4).
+/// Besides, the kernel reads the instruction anew to tell whether an undefined one is a trap (its `do_undefinstr`), and
+/// finds none if that has been taken out by then.
+pub(crate) const TEXT_MAY_CHANGE: bool = false;
 /// The kernel removed single-stepping in 2011.
 pub(crate) const CAN_STEP: bool = false;
 
@@ -76,6 +88,11 @@ pub(crate) fn is_system_call(code: &[u8], general: &[u8]) -> bool {
     }
 }
 
+/// The kernel goes back to an interrupted system call before anybody looks.
+pub(crate) fn goes_back(_general: &[u8]) -> bool {
+    false
+}
+
 /// The number of the system call that a thread is in: r7 (EABI).
 pub(crate) fn system_call(general: &[u8]) -> Option<u64> {
     registers(general).map(|registers| registers.r[7].into())
@@ -104,15 +121,33 @@ fn registers(general: &[u8]) -> Option<flow::Registers> {
     Some(flow::Registers { r, cpsr: word(16)? })
 }
 
-/// Where a tracepoint's trap goes, and its breakpoint kind. An odd address is one of T32, an even one of what the thread
-/// executes.
+/// Where a tracepoint's trap goes, and its breakpoint kind. An odd address is one of T32; of an even one the client does not say what it
+/// is.
 pub(crate) fn place(
     address: u64,
     general: &[u8],
     read: &dyn Fn(u64, &mut [u8]) -> bool,
 ) -> (u64, usize) {
-    let thumb = registers(general).is_some_and(|registers| registers.thumb());
+    let thumb = address & 3 != 0 || looks_like_t32(address, read).unwrap_or_else(|| thumb(general));
     next_pcs::whole(address as u32 | u32::from(thumb), read)
+}
+
+/// Whether a thread with these registers executes T32.
+fn thumb(general: &[u8]) -> bool {
+    registers(general).is_some_and(|registers| registers.thumb())
+}
+
+/// Whether text is T32; `None`: it may be either. Most words of A32 begin with the condition `1110`, always; halfwords of T32 rarely.
+fn looks_like_t32(at: u64, read: &dyn Fn(u64, &mut [u8]) -> bool) -> Option<bool> {
+    let mut words = [0; 16];
+    if !read(at, &mut words) {
+        return None;
+    }
+    match words.chunks(4).filter(|word| word[3] >> 4 == 0xe).count() {
+        0 | 1 => Some(true),
+        2 => None,
+        _ => Some(false),
+    }
 }
 
 /// A slot can be anywhere: the way back is an absolute address.
@@ -163,3 +198,36 @@ pub(crate) const FEATURES: &[Feature] = &[
 const GENERAL: usize = 0;
 const VFP: usize = 1;
 const TLS: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_tells_the_instruction_set() {
+        let kind = |halves: &[u16]| {
+            let bytes: Vec<u8> = halves.iter().flat_map(|half| half.to_le_bytes()).collect();
+            let read = |at: u64, into: &mut [u8]| {
+                let from = bytes.get((at - 0x1000) as usize..);
+                let found = from.and_then(|from| from.get(..into.len()));
+                found.map(|found| into.copy_from_slice(found)).is_some()
+            };
+            place(0x1000, &[], &read)
+        };
+        // ldr r3, [r0]; add r3, r3, #1; str r3, [r0]; bx lr
+        let a32 = [
+            0x3000, 0xe590, 0x3001, 0xe283, 0x3000, 0xe580, 0xff1e, 0xe12f,
+        ];
+        assert_eq!(kind(&a32), (0x1000, 4));
+        // ldr r3, [r0]; adds r3, #1; str r3, [r0]; bx lr; push {r4-r7, lr}; sub sp, #20; mov r7, r0; mov r3, r0
+        let t16 = [
+            0x6803, 0x3301, 0x6003, 0x4770, 0xb5f0, 0xb085, 0x4607, 0x4603,
+        ];
+        assert_eq!(kind(&t16), (0x1000, 2));
+        // stmdb sp!, {r4-r9, lr}; mov r8, r0; ldrd r0, r1, [r1]; bl; mov r7, r0
+        let t32 = [
+            0xe92d, 0x43f0, 0x4680, 0xe9d1, 0x0100, 0xf7ff, 0xef78, 0x4607,
+        ];
+        assert_eq!(kind(&t32), (0x1000, 3));
+    }
+}

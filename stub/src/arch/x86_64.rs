@@ -1,10 +1,15 @@
 //! x86-64, as `struct user_regs_struct` and the XSAVE area hold it (Intel SDM vol. 1, 13.4;
 //! Linux `arch/x86/include/asm/user_64.h` for the order of the general registers).
 
+pub(crate) mod call;
+pub(crate) mod collector;
 mod debug;
 mod displace;
 mod emulate;
 pub(super) mod instruction;
+#[cfg(test)]
+pub(crate) mod stepped;
+pub(super) mod user_regs;
 
 pub(crate) use debug::{can_watch, triggered, watch};
 
@@ -40,6 +45,9 @@ pub(crate) const SP: usize = 7;
 pub(crate) const EXPEDITED: &[usize] = &[6, 7, PC];
 /// How far the program counter is past a trap instruction when it reports.
 pub(crate) const TRAP_ADVANCE: u64 = 1;
+/// Whether a trap may take an instruction's place while others may execute that: it is one byte (Linux's own `text_poke_bp` relies
+/// on it).
+pub(crate) const TEXT_MAY_CHANGE: bool = true;
 /// Whether the kernel steps single instructions here.
 pub(crate) const CAN_STEP: bool = true;
 
@@ -64,6 +72,17 @@ pub(crate) fn system_call(general: &[u8]) -> Option<u64> {
         .get(15 * 8..)?
         .first_chunk()
         .map(|b| u64::from_le_bytes(*b))
+}
+
+/// Whether the thread is in a system call that has been interrupted and that the kernel will go back to: it is behind
+/// the instruction only to look at. (`ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK` in rax.)
+pub(crate) fn goes_back(general: &[u8]) -> bool {
+    let word = |index: usize| {
+        let bytes = general.get(8 * index..)?.first_chunk()?;
+        Some(i64::from_le_bytes(*bytes))
+    };
+    let in_call = word(15).is_some_and(|orig_rax| orig_rax >= 0);
+    in_call && word(10).is_some_and(|rax| matches!(rax, -514..=-512 | -516))
 }
 
 /// Where a tracepoint's trap goes, and its breakpoint kind.

@@ -199,6 +199,11 @@ impl Budget {
         self.is_over()
     }
 
+    /// A thread was held for so long to take out what it and others had noted.
+    pub(crate) fn held(&mut self, now: u64, held: u64) {
+        self.spend(now, held);
+    }
+
     /// The stub has used so much processor time by now, all in all. What it used for hits is part of what they cost.
     pub(crate) fn settle(&mut self, now: u64, cpu: u64) {
         let used = cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu));

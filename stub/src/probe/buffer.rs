@@ -36,6 +36,20 @@ pub(crate) struct Frame {
     blocks: Vec<u8>,
 }
 
+/// The variable of frames that are no hits: a place in the order of the hits behind which some are missing (docs/protocol.md).
+const MARK: u32 = u32::MAX;
+
+/// Why hits are missing behind a mark.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mark {
+    /// None any more: the tracepoint goes on.
+    Resumed,
+    /// The tracepoint is paused.
+    Paused,
+    /// There was no room for some, just before.
+    Dropped,
+}
+
 /// A part of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Block<'a> {
@@ -57,6 +71,13 @@ impl Frame {
             sets: 0,
             blocks: Vec::new(),
         }
+    }
+
+    /// No hit, but a mark among them.
+    pub(crate) fn mark(tracepoint: u32, pc: u64, mark: Mark) -> Frame {
+        let mut frame = Frame::new(tracepoint, pc);
+        frame.add_variable(MARK, mark as i64);
+        frame
     }
 
     /// Adds registers of these sets, unless there are some.
@@ -149,6 +170,8 @@ pub(crate) struct Buffer {
     used: usize,
     /// Old frames make room for new ones.
     pub(crate) circular: bool,
+    /// Frames are put in the order of their times. Whoever numbers them wants them to stay where they are.
+    pub(crate) by_time: bool,
     /// Frames ever added.
     pub(crate) created: u64,
 }
@@ -160,6 +183,7 @@ impl Default for Buffer {
             size: DEFAULT_SIZE,
             used: 0,
             circular: false,
+            by_time: false,
             created: 0,
         }
     }
@@ -198,7 +222,11 @@ impl Buffer {
         }
         self.used += size;
         self.created += 1;
-        self.frames.push_back(frame);
+        // A hit that was noted in the program may come after later ones.
+        let not_later = |known: &Frame| known.time <= frame.time || !self.by_time;
+        let later = self.frames.iter().rev().position(not_later);
+        let at = self.frames.len() - later.unwrap_or(self.frames.len());
+        self.frames.insert(at, frame);
         true
     }
 
@@ -288,6 +316,28 @@ mod tests {
         let numbers: Vec<u32> = buffer.frames().iter().map(|f| f.tracepoint).collect();
         assert_eq!((numbers, buffer.created), (vec![1, 3], 3));
         assert_eq!(buffer.free(), 300 - 2 * 117);
+    }
+
+    #[test]
+    fn in_the_order_of_their_times() {
+        let now = Instant::now();
+        let at = |number: u32, seconds| {
+            let mut frame = frame(number, 1);
+            frame.time = now + std::time::Duration::from_secs(seconds);
+            frame
+        };
+        let all = [(1, 5), (2, 5), (3, 4), (4, 6), (5, 5), (6, 1)];
+        for (by_time, order) in [(true, [6, 3, 1, 2, 5, 4]), (false, [1, 2, 3, 4, 5, 6])] {
+            let mut buffer = Buffer {
+                by_time,
+                ..Buffer::default()
+            };
+            for (number, seconds) in all {
+                assert!(buffer.add(at(number, seconds)));
+            }
+            let numbers: Vec<u32> = buffer.frames().iter().map(|f| f.tracepoint).collect();
+            assert_eq!(numbers, order);
+        }
     }
 
     #[test]

@@ -9,29 +9,20 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::arch::Word;
-use crate::sys::Tid;
 use crate::sys::memory::Memory;
+use crate::sys::{Tid, maps};
 
 const PT_LOAD: u32 = 1;
 const PF_X: u32 = 1;
 /// More segments than any image has.
 const MOST_SEGMENTS: u64 = 64;
 
-/// A line of `/proc/PID/maps` (proc(5)).
-struct Mapping<'a> {
-    range: Range<u64>,
-    executable: bool,
-    offset: u64,
-    path: &'a str,
-}
-
 /// All unused bytes behind mapped text.
 pub(super) fn find(process: Tid, memory: &Memory) -> Vec<Range<u64>> {
-    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
-    let mappings: Vec<Mapping<'_>> = maps.lines().filter_map(mapping).collect();
+    let maps = maps::read(process);
     let mut heads = HashMap::new();
     let mut caves = Vec::new();
-    for mapping in &mappings {
+    for mapping in maps::mappings(&maps).filter(|mapping| mapping.path.starts_with('/')) {
         if mapping.offset == 0 {
             heads.insert(mapping.path, mapping.range.start);
         }
@@ -46,20 +37,6 @@ pub(super) fn find(process: Tid, memory: &Memory) -> Vec<Range<u64>> {
         caves.extend(end.map(|end| end..mapping.range.end));
     }
     caves
-}
-
-fn mapping(line: &str) -> Option<Mapping<'_>> {
-    let mut words = line.splitn(6, ' ');
-    let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
-    let (start, end) = range.split_once('-')?;
-    let number = |digits| u64::from_str_radix(digits, 16).ok();
-    let path = words.nth(2)?.trim();
-    path.starts_with('/').then_some(Mapping {
-        range: number(start)?..number(end)?,
-        executable: rights.contains('x'),
-        offset: number(offset)?,
-        path,
-    })
 }
 
 /// Where the executable segments of the image with its header at `head` end.
@@ -120,14 +97,5 @@ mod tests {
             .find(|cave| cave.start.abs_diff(here) < 1 << 30);
         let near = near.expect("text that fills its last page to the last byte is rare");
         assert!(near.end % 4096 == 0 && near.end - near.start < 65536);
-    }
-
-    #[test]
-    fn lines_of_maps() {
-        let line = "7f00-8f00 r-xp 00001000 fe:00 1234                     /usr/lib/a b.so";
-        let mapping = mapping(line).expect("a mapping");
-        assert_eq!(mapping.path, "/usr/lib/a b.so");
-        assert!(mapping.executable && mapping.range == (0x7f00..0x8f00));
-        assert!(super::mapping("7f00-8f00 rw-p 00000000 00:00 0").is_none());
     }
 }

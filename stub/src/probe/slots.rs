@@ -38,6 +38,17 @@ struct Slot {
     source: Vec<u8>,
 }
 
+impl Slot {
+    /// Where a thread would be that is so far in.
+    fn left(&self, offset: u64) -> Option<Left> {
+        match offset {
+            0 => Some(Left::Before(self.at)),
+            1..SIZE => Some(Left::Behind(self.at.wrapping_add(self.length as u64))),
+            _ => None,
+        }
+    }
+}
+
 /// Where a thread in a slot would be without it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Left {
@@ -61,11 +72,17 @@ impl Slots {
         match self.of_traps.get(&at) {
             None => {}
             Some(None) => return None,
-            Some(Some(slot)) if self.slots.get(slot).is_some_and(|s| s.source == code) => {
-                return Some(*slot);
+            Some(Some(start)) => {
+                let slot = self.slots.get(start);
+                let stands = slot.is_some_and(|slot| slot.patch.stands(memory, *start));
+                if stands && slot.is_some_and(|slot| slot.source == code) {
+                    return Some(*start);
+                }
+                // The program has changed its code, and somebody may still be in the old slot; or that is unmapped.
+                if !stands {
+                    self.slots.remove(start);
+                }
             }
-            // The program has changed its code; somebody may still be in the old slot.
-            Some(Some(_)) => {}
         }
         let made = self.make(process, memory, at, kind, code);
         self.of_traps.insert(at, made);
@@ -82,10 +99,8 @@ impl Slots {
     ) -> Option<u64> {
         // Whether there is any use in looking for room.
         arch::displace(code, at, at & !15, kind)?;
-        let slot = self.room(at).or_else(|| {
-            self.look_for_caves(process, memory);
-            self.room(at)
-        })?;
+        self.look_for_caves(process, memory);
+        let slot = self.room(at)?;
         let displaced = arch::displace(code, at, slot, kind)?;
         let patch = Patch::place(memory, slot, displaced.code).ok()?;
         self.take_room(slot);
@@ -97,6 +112,23 @@ impl Slots {
         };
         self.slots.insert(slot, slot_of);
         Some(slot)
+    }
+
+    /// Room that nobody uses, for a moment.
+    pub(crate) fn spare(&mut self, process: Tid, memory: &Memory) -> Option<u64> {
+        self.look_for_caves(process, memory);
+        let free = |(cave, taken): &&(Range<u64>, u64)| cave.end - taken >= SIZE;
+        self.caves.iter().find(free).map(|(_, taken)| *taken)
+    }
+
+    /// Room for something else that stays, behind this text.
+    pub(crate) fn lend(&mut self, process: Tid, memory: &Memory, text: &Range<u64>) -> Option<u64> {
+        self.look_for_caves(process, memory);
+        let mut free = self.caves.iter();
+        let (_, room) =
+            *free.find(|(cave, taken)| cave.end - taken >= SIZE && text.contains(taken))?;
+        self.take_room(room);
+        Some(room)
     }
 
     /// The nearest room within reach.
@@ -118,23 +150,24 @@ impl Slots {
         }
     }
 
+    /// What is known of room may be unmapped, and be text of something else now.
     fn look_for_caves(&mut self, process: Tid, memory: &Memory) {
+        let known = std::mem::take(&mut self.caves);
         for cave in caves::find(process, memory) {
             let start = cave.start.next_multiple_of(SIZE);
-            let known = self.caves.iter().any(|(known, _)| known.end == cave.end);
-            if !known && start + SIZE <= cave.end {
-                self.caves.push((start..cave.end, start));
+            if start + SIZE <= cave.end {
+                let known = known.iter().find(|(known, _)| *known == (start..cave.end));
+                let taken = known.map_or(start, |(_, taken)| *taken);
+                self.caves.push((start..cave.end, taken));
             }
         }
     }
 
     /// Whether a thread with this program counter is in a slot, and where it would be.
-    pub(crate) fn left(&self, pc: u64) -> Option<Left> {
+    pub(crate) fn left(&self, memory: &Memory, pc: u64) -> Option<Left> {
         let (start, slot) = self.slots.range(..=pc).next_back()?;
-        if pc == *start {
-            return Some(Left::Before(slot.at));
-        }
-        (pc < start + SIZE).then(|| Left::Behind(slot.at.wrapping_add(slot.length as u64)))
+        let left = slot.left(pc - start)?;
+        slot.patch.stands(memory, *start).then_some(left)
     }
 
     /// Whether there is none.
@@ -191,14 +224,13 @@ mod tests {
             length: 4,
             source: Vec::new(),
         };
+        assert_eq!(slot.left(0), Some(Left::Before(0x1000)));
+        assert_eq!(slot.left(4), Some(Left::Behind(0x1004)));
+        assert_eq!(slot.left(0x20), None);
         let slots = Slots {
             slots: BTreeMap::from([(0x2000, slot)]),
             ..Slots::default()
         };
-        assert_eq!(slots.left(0x2000), Some(Left::Before(0x1000)));
-        assert_eq!(slots.left(0x2004), Some(Left::Behind(0x1004)));
-        assert_eq!(slots.left(0x1fff), None);
-        assert_eq!(slots.left(0x2020), None);
         let mut bytes = [1; 4];
         slots.hide(0x2006, &mut bytes);
         assert_eq!(bytes, [0, 0, 1, 1]);

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::agent::{self, World};
 use super::budget::{Budget, Missed};
-use super::buffer::{Buffer, Frame};
+use super::buffer::{Buffer, Frame, Mark};
 use super::tracepoint::{Action, Tracepoint};
 use super::variable::{Sight, Variables};
 use crate::sys::monotonic_ns;
@@ -18,6 +18,10 @@ const LONGEST_MEMORY: u64 = 16 << 20;
 
 /// The thread that has hit a tracepoint, at that moment.
 pub(crate) trait Moment {
+    /// When it is.
+    fn time(&self) -> Instant {
+        Instant::now()
+    }
     /// The registers of these sets, as in the `g` packet, others as zeroes; and which sets they are.
     fn registers(&mut self, sets: u8) -> (u8, Vec<u8>);
     /// A register's value, by its number.
@@ -68,6 +72,10 @@ pub(crate) struct Trace {
     pub(crate) to_retire: bool,
     /// Frames are taken out by a client as they come; if there is no room they are dropped, and it goes on.
     pub(crate) drained: bool,
+    /// The program waits for who drains it, rather than that anything is dropped.
+    pub(crate) waits: bool,
+    /// Tracepoints of which hits were dropped that no mark tells of yet.
+    unmarked: Vec<(u32, u64)>,
 }
 
 impl Default for Trace {
@@ -87,6 +95,8 @@ impl Default for Trace {
             stopped_us: 0,
             to_retire: false,
             drained: false,
+            waits: false,
+            unmarked: Vec::new(),
         }
     }
 }
@@ -101,6 +111,8 @@ impl Trace {
         self.running = false;
         self.read_only.clear();
         self.drained = false;
+        self.waits = false;
+        self.unmarked.clear();
     }
 
     /// Where traps are wanted, and their breakpoint kinds.
@@ -133,6 +145,48 @@ impl Trace {
             self.ended = why;
             self.stopped_us = now_us();
         }
+    }
+
+    /// The tracepoints at `at` are paused, or go on.
+    pub(crate) fn mark(&mut self, at: u64, mark: Mark) {
+        if !self.running || !self.drained {
+            return;
+        }
+        let here = self.tracepoints.values().filter(|t| t.at == at);
+        let marks: Vec<Frame> = here.map(|t| Frame::mark(t.number, at, mark)).collect();
+        for frame in marks {
+            let (number, pc) = (frame.tracepoint, frame.pc);
+            if !self.keep(frame) {
+                self.is_unmarked(number, pc);
+            }
+        }
+    }
+
+    /// Puts a frame into the buffer, if there is room for it and for what is to be said before it.
+    fn keep(&mut self, frame: Frame) -> bool {
+        self.buffer.by_time = self.drained;
+        while let Some((number, at)) = self.unmarked.last().copied() {
+            let mut mark = Frame::mark(number, at, Mark::Dropped);
+            mark.time = frame.time;
+            if !self.buffer.add(mark) {
+                return false;
+            }
+            self.unmarked.pop();
+        }
+        self.buffer.add(frame)
+    }
+
+    fn is_unmarked(&mut self, number: u32, at: u64) {
+        if !self.unmarked.contains(&(number, at)) {
+            self.unmarked.push((number, at));
+        }
+    }
+
+    /// How many tracepoints have a jump, and the numbers of those that have a trap.
+    pub(crate) fn kinds(&self) -> (usize, Vec<u32>) {
+        let enabled = self.tracepoints.values().filter(|t| t.enabled);
+        let (jumps, traps): (Vec<&Tracepoint>, Vec<_>) = enabled.partition(|t| t.has_jump);
+        (jumps.len(), traps.iter().map(|t| t.number).collect())
     }
 
     /// Hits that were not noted, of each tracepoint that has more of them than when this was asked last.
@@ -195,9 +249,11 @@ impl Trace {
         set_of: &dyn Fn(usize) -> Option<usize>,
         moment: &mut dyn Moment,
     ) -> bool {
+        let mut frame = Frame::new(tracepoint.number, tracepoint.at);
+        frame.time = moment.time();
         let mut taking = Taking {
             stops: false,
-            frame: Frame::new(tracepoint.number, tracepoint.at),
+            frame,
             variables: &mut self.variables,
             moment,
         };
@@ -242,10 +298,11 @@ impl Trace {
         }
         let frame = taking.frame;
         let size = frame.size();
-        if self.buffer.add(frame) {
+        if self.keep(frame) {
             tracepoint.usage += size as u64;
         } else if self.drained {
             tracepoint.dropped += 1;
+            self.is_unmarked(tracepoint.number, tracepoint.at);
         } else {
             self.stop(Ended::Full);
             return false;

@@ -34,6 +34,10 @@ pub(crate) struct Tracepoint {
     pub(crate) at: u64,
     pub(crate) kind: usize,
     pub(crate) enabled: bool,
+    /// The client wants hits noted without a stop; these bytes of the program may be moved for it, as they were when it said so.
+    pub(crate) fast: Option<Vec<u8>>,
+    /// That is so now, or was when it was decided last.
+    pub(crate) has_jump: bool,
     /// After so many hits tracing ends; 0: never.
     pub(crate) passes: u64,
     pub(crate) condition: Option<Vec<u8>>,

@@ -43,6 +43,7 @@ use super::Session;
 use super::debuggee::Debuggee;
 use super::framing::number;
 use crate::sys::Tid;
+use crate::tracee::Process;
 
 /// How a packet is answered.
 pub(super) enum Answer {
@@ -131,6 +132,7 @@ const PACKETS: &[(&str, Handler)] = &[
     ("qTfV", trace::variable::first),
     ("qTsP", trace::upload::next),
     ("qTsV", trace::upload::next),
+    ("qUnspoolPlaces", trace::status::places),
     ("qUnspoolStacks:", stacks::answer),
     ("qXfer:threads:read::", threads::answer),
     ("qXfer:traceframe-info:read::", trace::frame::info),
@@ -164,6 +166,10 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, packet: &[u
     }
     if is_disabled(session, packet) {
         return Answer::Reply(Vec::new());
+    }
+    if packet.starts_with(b"QT") || packet.starts_with(b"qT") {
+        // What has been noted is there for whoever asks.
+        debuggee.live().map(Process::drain_jumps);
     }
     if packet == b"qC" {
         return current_thread::answer(session, debuggee);

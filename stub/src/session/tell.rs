@@ -4,6 +4,7 @@
 use std::fmt::Write;
 use std::time::Instant;
 
+use crate::probe::budget::Missed;
 use crate::sys::Tid;
 use crate::tracee::interest::Interest;
 use crate::tracee::log::Log;
@@ -53,11 +54,18 @@ impl Session {
         };
         if let Some(process) = process {
             let all = all || ended.is_some();
+            if news_are_due(process.interests.of(seat), all) {
+                // A thread's creation is not told of before the call that made it.
+                process.drain_jumps();
+            }
+            let missed = match news_are_due(process.interests.of(seat), all) {
+                true => process.newly_missed(seat, all),
+                false => Vec::new(),
+            };
+            // Before the frames, for a pause that is over; behind them, for one that began among them.
+            self.tell_missed(&missed);
             if self.tell_news(process.interests.of(seat), all) {
-                let missed = process.newly_missed(seat, all);
-                if !missed.is_empty() {
-                    self.framing.notify(&trace_notice::missed(&missed));
-                }
+                self.tell_missed(&missed);
             }
             self.tell_of_threads(process.interests.of(seat));
         }
@@ -89,7 +97,7 @@ impl Session {
             }
             return false;
         }
-        if !all && interest.news_due().is_none_or(|due| due > Instant::now()) {
+        if !news_are_due(interest, all) {
             return false;
         }
         for news in interest.take_news(all) {
@@ -111,6 +119,12 @@ impl Session {
             self.framing.notify(&trace_notice::dropped(&dropped));
         }
         true
+    }
+
+    fn tell_missed(&mut self, missed: &[(u32, Missed)]) {
+        if !missed.is_empty() {
+            self.framing.notify(&trace_notice::missed(missed));
+        }
     }
 
     /// Of threads that wait for it, and of another program.
@@ -166,4 +180,9 @@ impl Session {
         };
         Some(self.dialect.stop_reply(process, &end))
     }
+}
+
+/// Whether a client that drains the trace buffer is told of it now.
+fn news_are_due(interest: &Interest, all: bool) -> bool {
+    interest.trace.drained && (all || interest.news_due().is_some_and(|due| due <= Instant::now()))
 }

@@ -8,6 +8,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{Ordering, fence};
 
 use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
@@ -62,6 +63,47 @@ impl Memory {
             }
         }
         if done == 0 { Err(Errno::EIO) } else { Ok(done) }
+    }
+
+    /// Reads `size` bytes at each of these addresses, one behind the other; `false` if not all can be read.
+    pub(crate) fn read_many(&self, addresses: &[u64], size: usize, into: &mut [u8]) -> bool {
+        let remote: Vec<RemoteIoVec> = addresses
+            .iter()
+            .map(|base| RemoteIoVec {
+                base: *base as usize,
+                len: size,
+            })
+            .collect();
+        let pid = Pid::from_raw(self.process.0);
+        let all = size * addresses.len();
+        if process_vm_readv(pid, &mut [IoSliceMut::new(into)], &remote) == Ok(all) {
+            return true;
+        }
+        let parts = addresses.iter().zip(into.chunks_mut(size));
+        parts.fold(true, |done, (address, part)| {
+            done && self.read(*address, part) == Ok(size)
+        })
+    }
+
+    /// Writes a word at each of these addresses, all of it at once; who sees it sees all that was written before, and nothing that was
+    /// read before is read later.
+    pub(crate) fn write_words(&self, addresses: &[u64], word: u64) {
+        fence(Ordering::SeqCst);
+        let bytes = word.to_le_bytes();
+        let pid = Pid::from_raw(self.process.0);
+        let remote: Vec<RemoteIoVec> = addresses
+            .iter()
+            .map(|base| RemoteIoVec {
+                base: *base as usize,
+                len: bytes.len(),
+            })
+            .collect();
+        let local = bytes.repeat(addresses.len());
+        if process_vm_writev(pid, &[IoSlice::new(&local)], &remote) != Ok(local.len()) {
+            for address in addresses {
+                let _ = self.write(*address, &bytes);
+            }
+        }
     }
 
     /// Writes all bytes as the program itself would: only where it may. Says whether it could.

@@ -28,9 +28,9 @@ pub(crate) const UNTIL_EXIT: i32 = libc::PTRACE_O_TRACEEXIT;
 /// The bytes of a `siginfo_t`.
 pub(crate) const SIGINFO_SIZE: usize = size_of::<libc::siginfo_t>();
 
-/// A `siginfo_t` as the kernel gave it.
-#[derive(Clone, Copy)]
-pub(crate) struct SignalInfo(libc::siginfo_t);
+/// A `siginfo_t` as the kernel gave it: 128 bytes, of which few threads have one.
+#[derive(Clone)]
+pub(crate) struct SignalInfo(Box<libc::siginfo_t>);
 
 impl SignalInfo {
     /// `si_signo`.
@@ -60,13 +60,14 @@ impl SignalInfo {
     /// The structure's bytes, in the target's own layout.
     pub(crate) fn bytes(&self) -> [u8; SIGINFO_SIZE] {
         // SAFETY: siginfo_t is plain data of exactly this size, zeroed before the kernel filled it.
-        unsafe { std::mem::transmute::<libc::siginfo_t, [u8; SIGINFO_SIZE]>(self.0) }
+        unsafe { std::mem::transmute::<libc::siginfo_t, [u8; SIGINFO_SIZE]>(*self.0) }
     }
 
     /// The inverse of [`bytes`](Self::bytes).
     pub(crate) fn from_bytes(bytes: [u8; SIGINFO_SIZE]) -> Self {
         // SAFETY: siginfo_t is plain data: every bit pattern is a value.
-        SignalInfo(unsafe { std::mem::transmute::<[u8; SIGINFO_SIZE], libc::siginfo_t>(bytes) })
+        let info = unsafe { std::mem::transmute::<[u8; SIGINFO_SIZE], libc::siginfo_t>(bytes) };
+        SignalInfo(Box::new(info))
     }
 }
 
@@ -135,7 +136,7 @@ pub(crate) fn signal_info(tid: Tid) -> Result<SignalInfo, Errno> {
     // SAFETY: siginfo_t is plain data: all zeroes is a value.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     request(libc::PTRACE_GETSIGINFO, tid, 0, &raw mut info as usize)?;
-    Ok(SignalInfo(info))
+    Ok(SignalInfo(Box::new(info)))
 }
 
 /// Whether a stopped thread has yet to report a trap that it has executed.
@@ -182,7 +183,7 @@ pub(crate) fn trap_is_pending(tid: Tid) -> bool {
 
 /// Replaces the signal at which a thread is stopped.
 pub(crate) fn set_signal_info(tid: Tid, info: &SignalInfo) -> Result<(), Errno> {
-    request(libc::PTRACE_SETSIGINFO, tid, 0, &raw const info.0 as usize)
+    request(libc::PTRACE_SETSIGINFO, tid, 0, &raw const *info.0 as usize)
 }
 
 /// In place of a note type: an armv7 thread's pointer to its own data, which the kernel shows, and does not take, by a
@@ -274,6 +275,33 @@ pub(crate) fn poke_user(tid: Tid, offset: usize, word: usize) -> Result<(), Errn
     request(libc::PTRACE_POKEUSER, tid, offset, word)
 }
 
+/// Where the kernel keeps the number of the processor that a thread runs on, if the thread has asked for that (rseq(2), which C
+/// libraries do; `cpu_id` of `struct rseq` is its second word).
+pub(crate) fn processor_word(tid: Tid) -> Option<u64> {
+    const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+    const CPU_ID: u64 = 4;
+    #[repr(C)]
+    #[derive(Default)]
+    struct Configuration {
+        pointer: u64,
+        size: u32,
+        signature: u32,
+        flags: u32,
+        pad: u32,
+    }
+    let mut configuration = Configuration::default();
+    // SAFETY: the kernel writes at most one `Configuration`.
+    let answer = unsafe {
+        libc::ptrace(
+            PTRACE_GET_RSEQ_CONFIGURATION as _,
+            tid.0,
+            size_of::<Configuration>(),
+            &raw mut configuration,
+        )
+    };
+    (answer > 0 && configuration.pointer != 0).then(|| configuration.pointer + CPU_ID)
+}
+
 /// Reads a word of an armv7 thread's debug registers.
 pub(crate) fn debug_word(tid: Tid, index: isize) -> Result<u32, Errno> {
     const PTRACE_GETHBPREGS: libc::c_uint = 29;
@@ -299,7 +327,7 @@ pub(crate) fn queue_signal(process: Tid, tid: Tid, info: &SignalInfo) -> Result<
             process.0,
             tid.0,
             info.signal(),
-            &raw const info.0,
+            &raw const *info.0,
         )
     };
     match Errno::result(answer) {

@@ -41,7 +41,8 @@ pub(crate) enum Status {
 /// # Errors
 /// `ECHILD` when no traced thread is left.
 pub(crate) fn wait(only: Option<Tid>, block: bool) -> Result<Option<(Tid, Status)>, Errno> {
-    let flags = libc::__WALL | if block { 0 } else { libc::WNOHANG };
+    // What is traced belongs to the thread that traces it: another thread's reports are not ours to take.
+    let flags = libc::__WALL | libc::__WNOTHREAD | if block { 0 } else { libc::WNOHANG };
     let mut word = 0;
     loop {
         // SAFETY: the kernel writes one int.

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Range;
 
 use nix::errno::Errno;
 
@@ -18,8 +19,6 @@ use crate::sys::memory::Memory;
 #[derive(Default)]
 pub(crate) struct Breakpoints {
     traps: BTreeMap<u64, Trap>,
-    /// How often traps are planted for a step.
-    steps: u32,
     journal: Journal,
 }
 
@@ -63,7 +62,6 @@ impl Breakpoints {
         kind: usize,
     ) -> Result<(), Errno> {
         self.trap(memory, at, kind)?.steps += 1;
-        self.steps += 1;
         Ok(())
     }
 
@@ -193,7 +191,6 @@ impl Breakpoints {
             && trap.steps > 0
         {
             trap.steps -= 1;
-            self.steps -= 1;
             self.drop_unused(memory, at);
         }
     }
@@ -220,14 +217,12 @@ impl Breakpoints {
             }
         }
         self.journal.clear();
-        self.steps = 0;
     }
 
     /// Forgets all traps: the memory they were in is gone.
     pub(crate) fn forget(&mut self) {
         self.traps.clear();
         self.journal.clear();
-        self.steps = 0;
     }
 
     /// Whether the client planted a trap at exactly this address.
@@ -238,6 +233,12 @@ impl Breakpoints {
     /// Whether a tracepoint's trap is at exactly this address.
     pub(crate) fn probed(&self, at: u64) -> bool {
         self.traps.get(&at).is_some_and(|trap| trap.probed)
+    }
+
+    /// Whether of traps of this range there is at most a tracepoint's at its beginning.
+    pub(crate) fn only_probe_in(&self, range: Range<u64>) -> bool {
+        let mut traps = self.traps.range(range.clone());
+        traps.all(|(at, trap)| *at == range.start && !trap.planted && trap.steps == 0)
     }
 
     /// Whether there is any tracepoint's trap.
@@ -261,11 +262,6 @@ impl Breakpoints {
         self.traps.contains_key(&at)
     }
 
-    /// Whether there are traps that end steps.
-    pub(crate) fn has_steps(&self) -> bool {
-        self.steps > 0
-    }
-
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.traps.is_empty()
@@ -274,12 +270,6 @@ impl Breakpoints {
     /// The breakpoint kind of the trap at an address.
     pub(crate) fn kind(&self, at: u64) -> Option<usize> {
         self.traps.get(&at).map(|trap| trap.kind)
-    }
-
-    /// How many bytes the trap at an address takes.
-    pub(crate) fn size(&self, at: u64) -> usize {
-        let code = self.kind(at).and_then(arch::trap);
-        code.map_or(0, <[u8]>::len)
     }
 
     /// All traps, those too that are out for a while: a copy of the memory may have been made before.

@@ -20,6 +20,8 @@ pub(crate) struct Child {
     kind: Kind,
     /// At a trap in shared memory, to be taken past it.
     at_trap: Option<(Stopped, u64)>,
+    /// Where it last executed what was taken for an illegal instruction.
+    misread: Option<u64>,
 }
 
 enum Kind {
@@ -56,6 +58,7 @@ impl Process {
 
     fn adopt_child(&mut self, new: Tid, shared: bool) {
         let kind = if shared {
+            self.dismiss_all();
             Kind::Shared
         } else {
             Kind::Copy(self.patches())
@@ -63,6 +66,7 @@ impl Process {
         let child = Child {
             kind,
             at_trap: None,
+            misread: None,
         };
         self.children.insert(new, child);
         while let Some(status) = self.unclaimed.take(new) {
@@ -75,6 +79,7 @@ impl Process {
         let child = Child {
             kind: Kind::Shared,
             at_trap: None,
+            misread: None,
         };
         self.children.insert(tid, child);
         release(tid, thread);
@@ -83,6 +88,7 @@ impl Process {
     /// All that is planted in the memory now.
     pub(super) fn patches(&self) -> Vec<(u64, Patch)> {
         let all = self.breakpoints.patches().chain(self.slots.patches());
+        let all = all.chain(self.jumps.patches());
         all.map(|(at, patch)| (at, patch.clone())).collect()
     }
 
@@ -111,6 +117,7 @@ impl Process {
         }
         let _ = match status {
             Status::Signal(libc::SIGTRAP) => return self.child_trap(tid),
+            Status::Signal(libc::SIGILL) if self.is_misread(tid) => ptrace::cont(tid, 0),
             Status::Signal(signal) => ptrace::cont(tid, signal),
             Status::Held(signal) if signal != libc::SIGTRAP => ptrace::listen(tid),
             Status::Clone | Status::Fork | Status::VFork => {
@@ -136,6 +143,10 @@ impl Process {
     fn child_trap(&mut self, tid: Tid) {
         let mut stopped = Running::new(tid).stopped(At::Signal);
         let code = ptrace::signal_info(tid).map_or(0, |info| info.code());
+        if arch::is_trap_report(code) && self.child_in_collector(&mut stopped) {
+            let _ = ptrace::cont(tid, 0);
+            return;
+        }
         if arch::is_trap_report(code)
             && let Ok(pc) = stopped.pc()
         {
@@ -156,12 +167,40 @@ impl Process {
         let _ = ptrace::cont(tid, libc::SIGTRAP);
     }
 
+    /// Whether a child, which nobody halts when traps come and go, may have met one in that moment (see `arch::TEXT_MAY_CHANGE`). It
+    /// executes the instruction again: what is illegal is so the second time, too.
+    fn is_misread(&mut self, tid: Tid) -> bool {
+        let fault = ptrace::signal_info(tid).is_ok_and(|info| info.is_fault());
+        let pc = Running::new(tid).stopped(At::Signal).pc().ok();
+        let child = self.children.get_mut(&tid).filter(|_| fault);
+        child.is_some_and(|child| pc.is_some() && std::mem::replace(&mut child.misread, pc) != pc)
+    }
+
+    /// A child's hits are nobody's: it goes on where a collector would have let it.
+    fn child_in_collector(&self, stopped: &mut Stopped) -> bool {
+        let mut back = || {
+            let pc = stopped.pc().ok()?;
+            let mut general = stopped.general().ok()?.to_vec();
+            self.jumps.back(&self.memory, pc, &mut general)?;
+            let copy = self.jumps.copy_around(pc)?;
+            stopped.set_general(&general).ok()?;
+            stopped.set_pc(copy).ok()
+        };
+        !self.jumps.is_unused() && back().is_some()
+    }
+
     pub(super) fn is_trap(&self, at: u64) -> bool {
         let mut code = [0; 4];
         let known = self.memory.read(at, &mut code).unwrap_or(0);
         (1..=4)
             .filter_map(arch::trap)
             .any(|trap| code[..known].starts_with(trap))
+    }
+
+    /// Whether another process runs in this memory.
+    pub(super) fn shares_memory(&self) -> bool {
+        let mut kinds = self.children.values().map(|child| &child.kind);
+        kinds.any(|kind| matches!(kind, Kind::Shared))
     }
 
     /// Whether a child waits to be taken past a trap.

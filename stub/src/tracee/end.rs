@@ -39,7 +39,7 @@ impl Process {
         loop {
             let threads = self.threads.iter();
             let signals: BTreeMap<Tid, i32> = threads
-                .filter_map(|(tid, thread)| Some((*tid, thread.shown_signal?.signal())))
+                .filter_map(|(tid, thread)| Some((*tid, thread.shown_signal.as_ref()?.signal())))
                 .filter(|(_, signal)| *signal != libc::SIGTRAP)
                 .filter(|(_, signal)| allowed.is_none_or(|set| set.contains(*signal)))
                 .collect();
@@ -61,6 +61,7 @@ impl Process {
         if self.going {
             self.halt();
         }
+        self.remove_jumps();
         self.breakpoints.remove_all(&self.memory);
         self.slots.remove_all(&self.memory);
         self.unwatch_all();
@@ -69,7 +70,7 @@ impl Process {
         let allowed = self.wishes.deliver;
         for (tid, thread) in &mut self.threads {
             let mut signals = std::mem::take(&mut thread.deliver);
-            if let Some(shown) = thread.shown_signal
+            if let Some(shown) = thread.shown_signal.take()
                 && shown.signal() != libc::SIGTRAP
                 && allowed.is_none_or(|set| set.contains(shown.signal()))
             {
@@ -79,7 +80,7 @@ impl Process {
                 if let Pending::Signal(info) = pending
                     && info.signal() != libc::SIGTRAP
                 {
-                    signals.push_back(*info);
+                    signals.push_back(info.clone());
                 }
             }
             for info in &signals {

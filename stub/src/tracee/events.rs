@@ -44,6 +44,8 @@ impl Process {
             }
         }
         self.pass_strays();
+        self.pass_misplaced();
+        self.drain_if_due();
         self.keep_budget();
         self.retire_probes();
         self.release_overdue();
@@ -141,9 +143,12 @@ impl Process {
 
     /// Remembers what the client is about to see.
     pub(super) fn show(&mut self, stop: &Stop) {
-        if let Stop::Thread(tid, _) = stop {
+        if let Stop::Thread(tid, cause) = stop {
             self.shown = *tid;
-            if let Some(thread) = self.threads.get_mut(tid) {
+            // Who was interrupted in front of a trap has yet to execute it.
+            if *cause != Cause::Interrupt
+                && let Some(thread) = self.threads.get_mut(tid)
+            {
                 thread.shown_at = thread.stopped().and_then(|stopped| stopped.pc().ok());
             }
         }
@@ -158,6 +163,8 @@ impl Process {
                 running.interrupt();
             }
         }
+        let all: Vec<Tid> = self.threads.keys().copied().collect();
+        self.read_stops(&all);
         loop {
             if self.children_wait() && self.all_stopped(true) {
                 self.step_children();
@@ -179,6 +186,8 @@ impl Process {
         }
         self.halting = false;
         self.end_steps();
+        self.lift_misplaced();
+        self.drain_jumps();
     }
 
     fn all_stopped(&self, but_in_vfork: bool) -> bool {
@@ -232,6 +241,7 @@ impl Process {
                 // Never held: an exec elsewhere may wait for this very thread to be gone.
                 self.mark_stopped(tid, At::Event);
                 self.budget.ending();
+                self.dismiss(tid);
                 self.end_step(tid);
                 if let Some(thread) = self.threads.get_mut(&tid) {
                     thread.go(Motion::Continue, 0);
@@ -281,7 +291,7 @@ impl Process {
         };
         self.mark_stopped(tid, at);
         self.leave_slot(tid);
-        let can_trap = !self.breakpoints.is_empty();
+        let can_trap = !self.breakpoints.is_empty() || !self.jumps.is_unused();
         if self.halting
             && let Some(thread) = self.threads.get_mut(&tid)
             && (can_trap || thread.action.is_step())
@@ -291,6 +301,7 @@ impl Process {
             thread.go(Motion::Continue, 0);
             return;
         }
+        self.leave_collector(tid, true);
         if self.awaited_stop(tid) || self.wanted_stop(tid) {
             return;
         }
@@ -318,6 +329,11 @@ impl Process {
     fn signal_stop(&mut self, tid: Tid, signal: i32) {
         self.mark_stopped(tid, At::Signal);
         self.leave_slot(tid);
+        if let Some((at, standing)) = self.leave_collector(tid, false)
+            && self.collector_stop(tid, signal, at, standing)
+        {
+            return;
+        }
         if signal == libc::SIGTRAP && self.trap(tid) {
             return;
         }
@@ -335,7 +351,9 @@ impl Process {
             thread.returning.swap_remove(index);
         }
         let pass = returning.is_some() || (pass && motion == Motion::Continue);
-        if pass && self.going && !self.halting && thread.action != Action::Hold {
+        let misplaced = self.misplaced.iter().any(|(other, _)| *other == tid);
+        let goes = self.going && !self.halting && thread.action != Action::Hold;
+        if pass && goes && !misplaced {
             self.go(tid, motion, signal);
             return;
         }
@@ -388,7 +406,11 @@ impl Process {
                     if probed {
                         self.remember_hit(tid, at);
                     }
-                    self.report(tid, Pending::Breakpoint(at));
+                    let stop = match stops {
+                        true => Pending::Tracepoint(at),
+                        false => Pending::Breakpoint(at),
+                    };
+                    self.report(tid, stop);
                 } else if self.is_held(tid) {
                     self.remember_hit(tid, at);
                 } else {
@@ -450,8 +472,12 @@ impl Process {
         self.mark_stopped(tid, At::Event);
         self.leave_memory();
         self.breakpoints.forget();
+        self.steps_made.clear();
         self.stacks.clear();
         self.slots.forget();
+        self.jumps.forget();
+        self.introduced.clear();
+        self.misplaced.clear();
         self.watches.clear();
         if let Ok(memory) = Memory::open(tid) {
             self.memory = memory;

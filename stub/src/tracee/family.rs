@@ -225,7 +225,10 @@ impl Process {
         let (wanted, shared) = match how {
             Status::Fork => (self.wishes.forks, false),
             // Tracepoints' slots in a memory can belong to one process only.
-            Status::VFork => (self.wishes.vforks && !self.breakpoints.has_probes(), true),
+            Status::VFork => (
+                self.wishes.vforks && !self.breakpoints.has_probes() && self.jumps.is_empty(),
+                true,
+            ),
             _ => (false, false),
         };
         if !wanted {

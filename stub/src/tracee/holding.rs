@@ -3,7 +3,8 @@
 //! Some hits must not be passed before the observer has done something about them: it plants tracepoints in a library
 //! that has just been loaded, or reads a stack that is too long to be noted. No stop is reported for that, to
 //! nobody: the thread stands where it trapped until the observer lets it go or the time is over, for no client may hold up the
-//! program.
+//! program. An observer on a slow or busy machine gets seconds for it; one that let them pass gets moments until it is in
+//! time again.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,9 @@ use super::interest::Seat;
 use super::process::Process;
 
 /// No thread waits longer for a client.
-const LONGEST: Duration = Duration::from_millis(250);
+const LONGEST: Duration = Duration::from_secs(5);
+/// Nor longer than this for one that was late.
+const LONGEST_FOR_LATE: Duration = Duration::from_millis(250);
 
 /// Why a thread does not run.
 pub(crate) struct Hold {
@@ -28,14 +31,21 @@ impl Process {
     /// Has a thread, which is stopped, wait for this observer. `at`: the trap at which it stands.
     pub(super) fn hold(&mut self, tid: Tid, seat: Seat, at: Option<u64>) {
         let now = Instant::now();
+        let interest = self.interests.of(seat);
+        interest.held.push((tid, at.unwrap_or(0), now));
+        let until = now
+            + if interest.late {
+                LONGEST_FOR_LATE
+            } else {
+                LONGEST
+            };
         let hold = self.holds.entry(tid).or_insert(Hold {
             seats: Vec::new(),
-            until: now + LONGEST,
+            until,
             at,
         });
         hold.seats.push(seat);
-        let held = (tid, at.unwrap_or(0), now);
-        self.interests.of(seat).held.push(held);
+        hold.until = hold.until.max(until);
     }
 
     /// Whether a thread waits for an observer.
@@ -53,6 +63,9 @@ impl Process {
         let was = hold.seats.len() < before;
         if hold.seats.is_empty() {
             self.let_go(tid);
+        }
+        if was && let Some(interest) = self.interests.known(seat) {
+            interest.late = false;
         }
         was
     }
@@ -77,6 +90,12 @@ impl Process {
             .map(|(tid, _)| *tid)
             .collect();
         for tid in overdue {
+            let seats = self.holds.get(&tid).map(|hold| hold.seats.clone());
+            for seat in seats.unwrap_or_default() {
+                if let Some(interest) = self.interests.known(seat) {
+                    interest.late = true;
+                }
+            }
             self.let_go(tid);
         }
     }

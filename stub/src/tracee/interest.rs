@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use crate::probe::plan::Plan;
 use crate::probe::trace::{Ended, Trace};
 use crate::sys::Tid;
 
@@ -32,6 +33,8 @@ pub(crate) struct Interest {
     pub(crate) executed: Option<String>,
     /// Threads that are held for this client, since this was last told.
     pub(crate) held: Vec<(Tid, u64, Instant)>,
+    /// The last thread that was held for it was not let go in time.
+    pub(super) late: bool,
 }
 
 /// All of them.
@@ -47,6 +50,11 @@ impl Interests {
     /// One client's, if it ever had any.
     pub(crate) fn get(&self, seat: Seat) -> Option<&Interest> {
         self.0.get(&seat)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn known(&mut self, seat: Seat) -> Option<&mut Interest> {
+        self.0.get_mut(&seat)
     }
 
     /// All, with whose they are.
@@ -77,6 +85,52 @@ impl Interests {
         running
             .flat_map(|interest| interest.trace.places())
             .collect()
+    }
+
+    /// Whether anybody wants hits noted without a stop.
+    pub(super) fn want_fast(&self) -> bool {
+        let running = self.0.values().filter(|interest| interest.trace.running);
+        let mut all = running.flat_map(|interest| interest.trace.tracepoints.values());
+        all.any(|tracepoint| tracepoint.enabled && tracepoint.fast.is_some())
+    }
+
+    /// What all need that have a tracepoint at this place, and the instructions that may be moved for it; `None`: it must have a
+    /// trap.
+    pub(super) fn plan(
+        &self,
+        at: u64,
+        set_of: &dyn Fn(usize) -> Option<usize>,
+    ) -> Option<(Plan, Vec<u8>)> {
+        let mut plan = Plan::default();
+        let mut source: Option<Vec<u8>> = None;
+        for interest in self.0.values().filter(|interest| interest.trace.running) {
+            let trace = &interest.trace;
+            let here = trace.tracepoints.values();
+            for tracepoint in here.filter(|t| t.enabled && t.at == at) {
+                plan = plan.and(&Plan::of(tracepoint, &trace.variables, set_of)?)?;
+                source = source.or_else(|| tracepoint.fast.clone());
+            }
+        }
+        Some((plan, source?))
+    }
+
+    /// The instructions that were at a place when it was said that they may be moved.
+    pub(super) fn source(&self, at: u64) -> Option<&[u8]> {
+        let all = self.0.values();
+        let mut here = all.flat_map(|interest| interest.trace.tracepoints.values());
+        here.find_map(|tracepoint| tracepoint.fast.as_deref().filter(|_| tracepoint.at == at))
+    }
+
+    /// The size of the largest buffer.
+    pub(super) fn buffer_size(&self) -> usize {
+        let sizes = self.0.values().map(|interest| interest.trace.buffer.size());
+        sizes.max().unwrap_or(0)
+    }
+
+    /// Whether somebody drains a trace that runs.
+    pub(super) fn are_drained(&self) -> bool {
+        let mut all = self.0.values().map(|interest| &interest.trace);
+        all.any(|trace| trace.running && trace.drained)
     }
 
     /// Takes one client's out.

@@ -3,6 +3,7 @@
 use nix::errno::Errno;
 
 use crate::arch;
+use crate::probe::jumps::Jumps;
 use crate::probe::slots::Slots;
 use crate::sys::memory::Memory;
 
@@ -21,11 +22,13 @@ impl Process {
     fn hide(&self, address: u64, bytes: &mut [u8]) {
         self.breakpoints.hide(address, bytes);
         self.slots.hide(address, bytes);
+        self.jumps.hide(address, bytes);
     }
 
     /// Writes all of `bytes`.
     pub(crate) fn write_memory(&mut self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
         let mut bytes = bytes.to_vec();
+        self.make_way(address..address.saturating_add(bytes.len() as u64));
         self.breakpoints.absorb(address, &mut bytes);
         self.slots.absorb(address, &mut bytes);
         self.memory.write(address, &bytes)
@@ -56,12 +59,13 @@ impl Process {
                 thread.shown_at.take_if(|shown| *shown == at);
             }
         }
-        self.breakpoints.plant(&self.memory, at, kind)
+        self.make_way(at..at + 1);
+        self.changing_text(|process| process.breakpoints.plant(&process.memory, at, kind))
     }
 
     /// Removes a breakpoint.
     pub(crate) fn unplant(&mut self, at: u64) {
-        self.breakpoints.remove(&self.memory, at);
+        self.changing_text(|process| process.breakpoints.remove(&process.memory, at));
     }
 }
 
@@ -70,6 +74,7 @@ pub(super) struct Seen<'a> {
     pub(super) memory: &'a Memory,
     pub(super) breakpoints: &'a Breakpoints,
     pub(super) slots: &'a Slots,
+    pub(super) jumps: &'a Jumps,
 }
 
 impl Seen<'_> {
@@ -78,6 +83,7 @@ impl Seen<'_> {
         let known = self.memory.read(address, into).unwrap_or(0);
         self.breakpoints.hide(address, &mut into[..known]);
         self.slots.hide(address, &mut into[..known]);
+        self.jumps.hide(address, &mut into[..known]);
         known
     }
 }

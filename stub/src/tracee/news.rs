@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::probe::buffer::Frame;
 
-use super::interest::Interest;
+use super::interest::{Interest, Seat};
 use super::log::{Entry, Log};
+use super::process::Process;
 
 /// A frame is told of no later: until then more may come, and the client is woken once for all.
 const LATEST: Duration = Duration::from_millis(10);
@@ -76,5 +77,16 @@ impl Interest {
                 }
             }
         }
+    }
+}
+
+impl Process {
+    /// How much room is left, in hundredths of the buffer, if more than half of it waits for a client that drains it, and
+    /// nothing may be lost.
+    pub(crate) fn backed_up(&self, seat: Seat) -> Option<u32> {
+        let trace = &self.interests.get(seat)?.trace;
+        let left = trace.buffer.free() * 100 / trace.buffer.size().max(1);
+        let waits = trace.running && trace.waits;
+        (waits && left < 50).then_some(left as u32)
     }
 }

@@ -5,6 +5,7 @@
 //! [`take_stops`](Process::take_stops) and held from then on. What needs everybody's standstill, as a
 //! step over a trap does, halts all and starts again those that ran.
 
+use crate::arch;
 use crate::sys::Tid;
 
 use super::process::{Cause, Process, Stop};
@@ -16,6 +17,13 @@ impl Process {
     pub(crate) fn set_non_stop(&mut self, on: bool) {
         if on == self.non_stop || self.end.is_some() {
             return;
+        }
+        if on && !self.jumps.is_empty() {
+            // What is fast needs everybody's standstill now and then.
+            let _ = self.standing_still(|process| {
+                process.non_stop = true;
+                process.set_probes()
+            });
         }
         self.non_stop = on;
         if on {
@@ -82,6 +90,7 @@ impl Process {
             self.step_over_traps();
         }
         self.start_all();
+        self.pass_strays();
     }
 
     /// Asks one thread that runs to stop, as if by the terminal's interrupt key.
@@ -151,6 +160,15 @@ impl Process {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Traps come or go: everybody stands still, unless the architecture allows that others run.
+    pub(super) fn changing_text<T>(&mut self, change: impl FnOnce(&mut Process) -> T) -> T {
+        if arch::TEXT_MAY_CHANGE {
+            change(self)
+        } else {
+            self.standing_still(change)
         }
     }
 

@@ -33,7 +33,13 @@ impl Process {
             self.remember_hit(tid, at);
             return;
         }
-        if self.emulate(tid, at) {
+        if self.jumps.is_planted(at) {
+            if !self.displace(tid, at) {
+                // A handler comes first; when it returns the collector notes the same hit again, and that is dropped.
+                self.remember_hit(tid, at);
+            }
+            self.quiet(tid);
+        } else if self.emulate(tid, at) {
             self.stepped(tid);
             if !self.eventful {
                 self.quiet(tid);
@@ -68,6 +74,7 @@ impl Process {
             memory: &self.memory,
             breakpoints: &self.breakpoints,
             slots: &self.slots,
+            jumps: &self.jumps,
         };
         let stopped = self.threads.get_mut(&tid).and_then(Thread::stopped);
         stopped.is_some_and(|stopped| stopped.emulate(&code, &memory))
@@ -75,13 +82,12 @@ impl Process {
 
     /// Has a thread that stands at the trap at `at` go on by a slot, when it goes. `false`: it cannot.
     pub(super) fn displace(&mut self, tid: Tid, at: u64) -> bool {
-        let Some(kind) = self
-            .breakpoints
-            .kind(at)
-            .filter(|_| self.borrowed.is_none())
-        else {
+        let jump = self.jumps.copy(at);
+        let kind = self.breakpoints.kind(at);
+        let kind = kind.filter(|_| self.borrowed.is_none());
+        if kind.is_none() && jump.is_none() {
             return false;
-        };
+        }
         let code = self.code(at);
         let (process, memory) = (self.any_task(), &self.memory);
         let Some(thread) = self.threads.get_mut(&tid) else {
@@ -101,7 +107,10 @@ impl Process {
         if !goes || !may {
             return false;
         }
-        thread.through = self.slots.slot(process, memory, at, kind, &code);
+        thread.through = jump.or_else(|| {
+            let kind = kind?;
+            self.slots.slot(process, memory, at, kind, &code)
+        });
         thread.through.is_some()
     }
 
@@ -112,7 +121,8 @@ impl Process {
         }
         let stopped = self.threads.get_mut(&tid).and_then(Thread::stopped);
         let Some(stopped) = stopped else { return };
-        let left = stopped.pc().ok().and_then(|pc| self.slots.left(pc));
+        let pc = stopped.pc().ok();
+        let left = pc.and_then(|pc| self.slots.left(&self.memory, pc));
         let at = match left {
             Some(Left::Before(at) | Left::Behind(at)) => at,
             None => return,

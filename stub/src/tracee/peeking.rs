@@ -3,12 +3,11 @@
 use crate::sys::Tid;
 
 use super::process::Process;
-use super::thread::State;
+use super::thread::{Running, State};
 
 /// Threads that ran and were stopped for a look.
 #[must_use]
 pub(crate) struct Interrupted {
-    tids: Vec<Tid>,
     halting: bool,
 }
 
@@ -16,47 +15,56 @@ impl Process {
     /// Stops those of the threads that run. One that cannot be stopped now (it has ended, or waits in vfork(2) for its child)
     /// is not. [`looked`](Self::looked) is to follow.
     pub(crate) fn stop_for_a_look(&mut self, tids: &[Tid]) -> Interrupted {
-        let ran: Vec<Tid> = tids
-            .iter()
-            .copied()
-            .filter(|tid| self.ask_to_stop(*tid))
-            .collect();
+        let mut ran = tids.to_vec();
+        ran.retain(|tid| {
+            let running = self.stoppable(*tid);
+            if let Some(running) = running {
+                running.interrupt();
+            }
+            running.is_some()
+        });
         // What else is reported meanwhile must not set them going.
         let halting = std::mem::replace(&mut self.halting, true);
-        for tid in &ran {
-            while self.is_running(*tid) {
-                match self.report_of(*tid) {
-                    Some(status) => self.handle(*tid, status),
-                    None => break,
-                }
+        self.read_stops(&ran);
+        while ran.iter().any(|tid| self.stoppable(*tid).is_some()) {
+            match self.next_report(true) {
+                Some((tid, status)) => self.handle(tid, status),
+                None => break,
             }
         }
-        Interrupted { tids: ran, halting }
+        Interrupted { halting }
     }
 
     /// Lets those go on that ran; unless one of them had something to report, for which all are about to be halted.
     pub(crate) fn looked(&mut self, interrupted: Interrupted) {
         self.halting = interrupted.halting;
         if self.going && !self.halting && (self.non_stop || !self.eventful) {
-            for tid in interrupted.tids {
-                self.start_one(tid);
+            // Others may have reported something meanwhile.
+            self.start_all();
+        }
+    }
+
+    /// Takes the reports that there are now of threads that were asked to stop, of each by itself: to find any that has stopped, the
+    /// kernel looks at all that stopped before. Nobody can be waited for like that, for what another executes may
+    /// take it away without a word.
+    pub(super) fn read_stops(&mut self, tids: &[Tid]) {
+        for tid in tids {
+            if self.stoppable(*tid).is_some()
+                && let Some(status) = self.report_now(*tid)
+            {
+                self.handle(*tid, status);
             }
         }
     }
 
-    fn is_running(&self, tid: Tid) -> bool {
-        let thread = self.threads.get(&tid);
-        thread.is_some_and(|thread| matches!(thread.state, State::Running(_)))
-    }
-
-    fn ask_to_stop(&self, tid: Tid) -> bool {
-        let thread = self.threads.get(&tid);
-        match thread.map(|thread| (&thread.state, thread.vfork_child)) {
-            Some((State::Running(running), None)) => {
-                running.interrupt();
-                true
+    /// A thread that runs and can be stopped: not one that waits in vfork(2).
+    fn stoppable(&self, tid: Tid) -> Option<&Running> {
+        let thread = self.threads.get(&tid)?;
+        match &thread.state {
+            State::Running(running) if thread.vfork_child.is_none() && !thread.lends_memory => {
+                Some(running)
             }
-            _ => false,
+            _ => None,
         }
     }
 }

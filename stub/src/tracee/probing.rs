@@ -5,7 +5,6 @@
 //! opportunity with everybody held; until then they are passed by.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
@@ -13,7 +12,7 @@ use nix::errno::Errno;
 use crate::arch;
 use crate::probe::trace::{Ended, Moment};
 use crate::probe::variable::Sight;
-use crate::sys::{Tid, monotonic_ns};
+use crate::sys::{Tid, maps, monotonic_ns};
 
 use super::interest::Seat;
 use super::memory::Seen;
@@ -25,7 +24,7 @@ pub(super) type Stacks = HashMap<Tid, (u64, u64)>;
 
 impl Process {
     /// Where the trap of a tracepoint at `address` goes, and its breakpoint kind. On ARM an odd address means Thumb, and
-    /// an even one what the current thread executes.
+    /// of an even one the text tells, or what the current thread executes.
     pub(crate) fn place(&mut self, address: u64) -> (u64, usize) {
         let tid = self.current();
         let general = self.stopped(tid).and_then(|s| s.general().ok());
@@ -47,39 +46,101 @@ impl Process {
 
     /// Ends a client's trace, if it runs.
     pub(crate) fn stop_trace(&mut self, seat: Seat, why: Ended) {
+        self.drain_jumps();
         self.trace(seat).stop(why);
         self.retire_probes();
     }
 
     /// A client has changed one of its tracepoints.
     pub(crate) fn tracepoint_changed(&mut self, seat: Seat) -> Result<(), Errno> {
-        if self.trace(seat).running {
+        if !self.trace(seat).running {
+            Ok(())
+        } else if self.going {
             self.update_probes()
         } else {
-            Ok(())
+            self.set_traps()
         }
     }
 
-    /// Has the traps be what the tracepoints say.
-    fn update_probes(&mut self) -> Result<(), Errno> {
+    /// Has everything be as it will be when the program goes on. It stands still.
+    pub(crate) fn settle_probes(&mut self) {
+        if !self.going && self.end.is_none() && self.is_tracing() {
+            let _ = self.complete_probes();
+        }
+    }
+
+    /// Has the traps be what the tracepoints say, in a program that stands still: where jumps can be, which takes longer to find out, is
+    /// decided when it goes on.
+    fn set_traps(&mut self) -> Result<(), Errno> {
         let wanted = self.interests.places();
-        let probes = self.breakpoints.probes();
-        if probes.is_empty() && wanted.is_empty() {
+        for at in self.breakpoints.probes() {
+            if !wanted.contains_key(&at) {
+                self.breakpoints.remove_probe(&self.memory, at);
+            }
+        }
+        for (at, kind) in wanted {
+            let paused = self.budget.is_paused(at) && self.breakpoints.probed(at);
+            if !paused && self.jumps.overlapping(at..at + 1).is_empty() {
+                self.breakpoints.plant_probe(&self.memory, at, kind)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the traps and jumps be what the tracepoints say.
+    fn update_probes(&mut self) -> Result<(), Errno> {
+        let none = self.breakpoints.probes().is_empty() && self.jumps.is_empty();
+        if none && self.interests.places().is_empty() {
             return Ok(());
         }
-        self.standing_still(|process| {
-            for at in probes {
-                if !wanted.contains_key(&at) {
-                    process.breakpoints.remove_probe(&process.memory, at);
-                }
+        self.standing_still(Process::set_probes)
+    }
+
+    /// The same, everybody standing still.
+    pub(super) fn set_probes(&mut self) -> Result<(), Errno> {
+        self.place_probes(false)
+    }
+
+    /// Has jumps be where they can be, and traps where they cannot be any more. Where a trap or jump has gone by itself, the program has
+    /// put something else in its place, which may be data.
+    pub(super) fn complete_probes(&mut self) -> Result<(), Errno> {
+        self.place_probes(true)
+    }
+
+    fn place_probes(&mut self, only_new: bool) -> Result<(), Errno> {
+        let wanted = self.interests.places();
+        self.settle_jumps(&wanted);
+        for at in self.breakpoints.probes() {
+            if !wanted.contains_key(&at) || self.jumps.is_planted(at) {
+                self.breakpoints.remove_probe(&self.memory, at);
             }
-            for (at, kind) in wanted {
-                // One that is paused comes back by itself.
-                if !process.budget.is_paused(at) || !process.breakpoints.probed(at) {
-                    process.breakpoints.plant_probe(&process.memory, at, kind)?;
-                }
+        }
+        for (at, kind) in wanted {
+            let probed = self.breakpoints.probed(at);
+            // One that is paused comes back by itself.
+            let stays = match only_new {
+                true => probed || !self.is_as_defined(at),
+                false => probed && self.budget.is_paused(at),
+            };
+            if !stays && !self.jumps.is_planted(at) {
+                self.breakpoints.plant_probe(&self.memory, at, kind)?;
             }
-            Ok(())
+        }
+        let jumps = &self.jumps;
+        for trace in self.interests.traces() {
+            for tracepoint in trace.tracepoints.values_mut() {
+                tracepoint.has_jump = jumps.is_planted(tracepoint.at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the text at a tracepoint is what it was.
+    fn is_as_defined(&self, at: u64) -> bool {
+        let source = self.interests.source(at);
+        source.is_none_or(|source| {
+            let mut now = vec![0; source.len()];
+            self.read_memory(at, &mut now) == Ok(now.len()) && now == source
         })
     }
 
@@ -91,8 +152,8 @@ impl Process {
             return Some(range.end);
         }
         let maps = String::from_utf8(self.read_proc("maps")).ok()?;
-        let (range, rights) = mapping(&maps, address)?;
-        (!rights.contains('w')).then_some(range.end)
+        let mapping = maps::around(&maps, address)?;
+        (!mapping.writable).then_some(mapping.range.end)
     }
 
     /// Takes traps out that nobody wants any more, for a trace has ended.
@@ -113,6 +174,7 @@ impl Process {
     /// A thread stands at a tracepoint, for the first time with this execution of the instruction. Every trace that
     /// runs takes it. Whether it is to stop there for the client that controls it; it may also be held for an observer.
     pub(super) fn probe_hit(&mut self, tid: Tid, at: u64) -> bool {
+        self.drain_jumps();
         let process = self.any_task();
         self.hit_at = Some(at);
         let Some(stopped) = self.threads.get_mut(&tid).and_then(Thread::stopped) else {
@@ -126,6 +188,7 @@ impl Process {
                 memory: &self.memory,
                 breakpoints: &self.breakpoints,
                 slots: &self.slots,
+                jumps: &self.jumps,
             },
             stacks: &mut self.stacks,
         };
@@ -212,23 +275,10 @@ impl Now<'_> {
             *low = sp.min(*low);
             return Some(*end - sp);
         }
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.process)).ok()?;
-        let end = mapping(&maps, sp)?.0.end;
+        let end = maps::around(&maps::read(self.process), sp)?.range.end;
         self.stacks.insert(self.tid, (sp, end));
         Some(end - sp)
     }
-}
-
-/// The mapping around an address, and what may be done there (proc(5), `maps`).
-fn mapping(maps: &str, address: u64) -> Option<(Range<u64>, &str)> {
-    maps.lines().find_map(|line| {
-        let (start, rest) = line.split_once('-')?;
-        let (end, rest) = rest.split_once(' ')?;
-        let number = |digits| u64::from_str_radix(digits, 16).ok();
-        let range = number(start)?..number(end)?;
-        let rights = rest.split(' ').next()?;
-        range.contains(&address).then_some((range, rights))
-    })
 }
 
 /// The processor a thread ran on last: field 39 of its `stat` (proc(5)).

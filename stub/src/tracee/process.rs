@@ -7,6 +7,7 @@ use nix::errno::Errno;
 
 use crate::arch::watch::Watch;
 use crate::probe::budget::Budget;
+use crate::probe::jumps::Jumps;
 use crate::probe::slots::Slots;
 use crate::sys::Tid;
 use crate::sys::memory::Memory;
@@ -19,7 +20,7 @@ use super::interest::Interests;
 use super::probing::{Stacks, cpu};
 use super::resume::Action;
 use super::stepping::Stray;
-use super::thread::{State, Stopped, Thread};
+use super::thread::{Motion, State, Stopped, Thread};
 use super::unclaimed::Unclaimed;
 
 /// Why the program is halted, or gone.
@@ -155,8 +156,18 @@ pub(crate) struct Process {
     pub(crate) budget: Budget,
     /// The tracepoint of which a hit has been dealt with, and its costs not counted yet.
     pub(super) hit_at: Option<u64>,
+    /// The thread of the last report was held for hits that wait in the program.
+    pub(super) alarmed: bool,
     /// Where instructions under traps are executed.
     pub(super) slots: Slots,
+    /// What notes hits without a stop.
+    pub(super) jumps: Jumps,
+    /// The threads that collectors know, by what.
+    pub(super) introduced: HashMap<Tid, u64>,
+    /// Threads in the midst of what a jump has displaced, and where that is.
+    pub(super) misplaced: Vec<(Tid, u64)>,
+    /// Where jumps can be is to be decided anew.
+    pub(super) unsettled: bool,
     pub(super) threads: BTreeMap<Tid, Thread>,
     pub(super) children: HashMap<Tid, Child>,
     /// Reports that are somebody else's, or nobody's yet.
@@ -181,6 +192,12 @@ pub(crate) struct Process {
     pub(super) eventful: bool,
     /// Threads that ran into traps that are nobody's to report.
     pub(super) strays: Vec<Stray>,
+    /// Where traps stand that ended steps.
+    pub(super) steps_made: Vec<u64>,
+    /// A thread is to step that can only begin when all are halted.
+    pub(super) step_waits: bool,
+    /// Those that are to go at once, and how, while they are being collected.
+    pub(super) starting: Option<Vec<(Tid, Motion, i32)>>,
     /// How it ended.
     pub(super) end: Option<Stop>,
     /// The thread that was reported last.
@@ -203,7 +220,12 @@ impl Process {
             stacks: Stacks::default(),
             budget: Budget::default(),
             hit_at: None,
+            alarmed: false,
             slots: Slots::default(),
+            jumps: Jumps::default(),
+            introduced: HashMap::new(),
+            misplaced: Vec::new(),
+            unsettled: false,
             threads: BTreeMap::new(),
             children: HashMap::new(),
             unclaimed,
@@ -217,6 +239,9 @@ impl Process {
             halting: false,
             eventful: false,
             strays: Vec::new(),
+            steps_made: Vec::new(),
+            step_waits: false,
+            starting: None,
             end: None,
             shown: pid,
         }
@@ -272,7 +297,7 @@ impl Process {
 
     /// The signal the client was told this thread stopped with.
     pub(crate) fn shown_signal(&self, tid: Tid) -> Option<SignalInfo> {
-        self.threads.get(&tid)?.shown_signal
+        self.threads.get(&tid)?.shown_signal.clone()
     }
 
     /// Makes another signal, or another cause, of what this thread stopped with.

@@ -96,6 +96,10 @@ impl Process {
         if let Some(stop) = self.take_stop() {
             return Some(stop);
         }
+        if !self.jumps.is_empty() || self.interests.want_fast() {
+            // Where a trap cannot be, nothing can be executed.
+            let _ = self.complete_probes();
+        }
         self.step_over_traps();
         if let Some(stop) = self.take_stop() {
             return Some(stop);
@@ -122,15 +126,18 @@ impl Process {
                 continue;
             }
             let pc = match thread.pending.front() {
-                Some(Pending::Breakpoint(_)) => thread.stopped().and_then(|s| s.pc().ok()),
+                Some(Pending::Breakpoint(_) | Pending::Tracepoint(_)) => {
+                    thread.stopped().and_then(|s| s.pc().ok())
+                }
                 _ => None,
             };
             let stepping = thread.action.is_step();
-            let (traps, watches) = (&self.breakpoints, &self.watches);
+            let (traps, jumps, watches) = (&self.breakpoints, &self.jumps, &self.watches);
             thread.pending.retain(|pending| match pending {
                 Pending::Watch(watch) => watches.contains(watch),
-                Pending::Breakpoint(at) => {
-                    pc == Some(*at) && (traps.planted(*at) || traps.probed(*at))
+                Pending::Breakpoint(at) => pc == Some(*at) && traps.planted(*at),
+                Pending::Tracepoint(at) => {
+                    pc == Some(*at) && (traps.probed(*at) || jumps.is_planted(*at))
                 }
                 Pending::Step => stepping,
                 _ => true,
@@ -157,7 +164,7 @@ impl Process {
     }
 
     pub(super) fn step_over_traps(&mut self) {
-        if self.breakpoints.is_empty() {
+        if self.breakpoints.is_empty() && self.jumps.is_empty() {
             return;
         }
         let tids: Vec<Tid> = self.threads.keys().copied().collect();
@@ -166,7 +173,8 @@ impl Process {
                 continue;
             };
             // It may have come here by a step.
-            if !self.forget_hit(tid, at) && self.breakpoints.probed(at) {
+            let jump = self.jumps.is_planted(at);
+            if !self.forget_hit(tid, at) && (jump || self.breakpoints.probed(at)) {
                 self.probe_hit(tid, at);
                 if self.is_held(tid) {
                     self.remember_hit(tid, at);
@@ -175,6 +183,10 @@ impl Process {
             }
             if self.displace(tid, at) {
                 // It is where it was shown until it goes.
+                continue;
+            }
+            if jump {
+                self.remember_hit(tid, at);
                 continue;
             }
             match self.step_over(tid, at) {
@@ -202,8 +214,11 @@ impl Process {
         let first = |info: &SignalInfo| info.is_fault() || thread.action.is_step();
         let due = thread.action != Action::Hold
             && !thread.deliver.front().is_some_and(first)
-            && (self.breakpoints.planted(at) || self.breakpoints.probed(at))
-            && thread.stopped()?.pc() == Ok(at);
+            && (self.breakpoints.planted(at)
+                || self.breakpoints.probed(at)
+                || self.jumps.is_planted(at))
+            && thread.stopped()?.pc() == Ok(at)
+            && !arch::goes_back(thread.stopped()?.general().ok()?);
         due.then_some(at)
     }
 
@@ -269,7 +284,7 @@ impl Process {
         over
     }
 
-    fn execute(&mut self, tid: Tid, motion: Motion) -> Over {
+    pub(super) fn execute(&mut self, tid: Tid, motion: Motion) -> Over {
         loop {
             let Some(thread) = self.threads.get_mut(&tid) else {
                 return Over::Stuck;
@@ -320,16 +335,26 @@ impl Process {
         }
     }
 
-    /// Lets every thread that is to run run.
+    /// Lets every thread that is to run run: at once, if one is to step, as its traps must be planted before.
     pub(super) fn start_all(&mut self) {
+        let steps = self.threads.values().any(|thread| thread.action.is_step());
+        self.starting = steps.then(Vec::new);
         let tids: Vec<Tid> = self.threads.keys().copied().collect();
         for tid in tids {
             self.start_one(tid);
+        }
+        for (tid, motion, signal) in self.starting.take().into_iter().flatten() {
+            if let Some(thread) = self.threads.get_mut(&tid) {
+                thread.go(motion, signal);
+            }
         }
     }
 
     /// Lets one stopped thread do what it is to do, if it is to do anything.
     pub(super) fn start_one(&mut self, tid: Tid) {
+        if self.is_misplaced(tid) {
+            return;
+        }
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
@@ -352,6 +377,10 @@ impl Process {
         thread.shown_at = None;
         thread.shown_signal = None;
         let through = thread.through.take();
+        let through = through.or_else(|| self.through_collector(tid));
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
         if !thread.deliver.is_empty()
             && through.is_some()
             && let Some(Ok(pc)) = thread.stopped().map(|stopped| stopped.pc())

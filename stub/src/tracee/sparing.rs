@@ -1,15 +1,19 @@
 //! Keeping to the budget: what each hit has cost, and taking out and putting back the traps of probes that are paused.
 //!
-//! A trap is taken out and put back while the program runs, as far as the processor sees such a change all at once.
+//! A trap is taken out and put back while the program runs, where the architecture allows that.
 //! A thread that ran into it just before has hit it, and goes on as from any other hit.
 
 use std::time::{Duration, Instant};
 
 use crate::probe::budget::Missed;
+use crate::probe::buffer::Mark;
 use crate::sys::{monotonic_ns, processor_ns};
 
 use super::interest::Seat;
 use super::process::Process;
+
+/// A thread is not held for longer to drain what waits; if it seems so, the stub had to wait for a processor.
+const LONGEST_DRAIN: u64 = 1_000_000;
 
 impl Process {
     /// Tracing begins.
@@ -35,6 +39,8 @@ impl Process {
         self.budget.report();
         if let Some(at) = self.hit_at.take() {
             self.cost(now, at, held);
+        } else if std::mem::take(&mut self.alarmed) {
+            self.budget.held(now, held.min(LONGEST_DRAIN));
         }
     }
 
@@ -57,9 +63,23 @@ impl Process {
         self.budget.settle(now, processor_ns());
         while let Some(at) = self.budget.pause(now) {
             self.change_trap(at, true);
+            self.take_hits();
+            self.mark(at, Mark::Paused);
         }
-        for at in self.budget.resume(now) {
+        let back = self.budget.resume(now);
+        if !back.is_empty() {
+            // Whoever was in a collector when it was switched off.
+            self.take_hits();
+        }
+        for at in back {
+            self.mark(at, Mark::Resumed);
             self.change_trap(at, false);
+        }
+    }
+
+    fn mark(&mut self, at: u64, mark: Mark) {
+        for trace in self.interests.traces() {
+            trace.mark(at, mark);
         }
     }
 
@@ -73,20 +93,16 @@ impl Process {
     }
 
     fn change_trap(&mut self, at: u64, out: bool) {
-        // Words are written as wholes (`Memory::write_code`), the two halves of a T32 instruction may be in two.
-        let size = self.breakpoints.size(at) as u64;
-        let whole = at % 4 + size <= 4;
-        let stand = self.going && !self.halting && !whole;
-        if stand {
-            self.halt();
+        if self.jumps.is_planted(at) {
+            self.jumps.switch(&self.memory, at, !out);
+            return;
         }
-        if out {
-            self.breakpoints.pause_probe(&self.memory, at);
-        } else {
-            self.breakpoints.resume_probe(&self.memory, at);
-        }
-        if stand && (self.non_stop || !self.eventful) {
-            self.start_all();
-        }
+        self.changing_text(|process| {
+            if out {
+                process.breakpoints.pause_probe(&process.memory, at);
+            } else {
+                process.breakpoints.resume_probe(&process.memory, at);
+            }
+        });
     }
 }

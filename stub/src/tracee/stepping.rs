@@ -2,7 +2,8 @@
 //! all places where its next instruction can lead.
 //!
 //! While one thread steps in this way the others may run, and run into its traps; they are taken past
-//! them with everybody held. When all is halted no such trap is left.
+//! them with everybody held. Such traps come and go only while all are halted: ARM allows nothing else (`arch::TEXT_MAY_CHANGE`).
+//! So all that are to go are let go together, and the traps of steps that are made stand until the next halt.
 
 use std::sync::OnceLock;
 
@@ -11,7 +12,7 @@ use crate::sys::ptrace;
 use crate::sys::{Tid, monotonic_ns};
 
 use super::process::{Calls, Process};
-use super::thread::{At, Motion, Thread};
+use super::thread::{At, Motion, State, Thread};
 
 /// A stop that ends a step without a trap.
 pub(super) enum Awaited {
@@ -30,31 +31,38 @@ pub(super) struct Stray {
 }
 
 impl Process {
-    /// Lets a stopped thread go, delivering `signal` unless it is zero.
+    /// Lets a stopped thread go, delivering `signal` unless it is zero. One that is to step may have to wait until all are
+    /// halted.
     pub(super) fn go(&mut self, tid: Tid, motion: Motion, signal: i32) {
         let motion = match motion {
-            Motion::Step => self.step_motion(tid, signal),
+            Motion::Step => match self.step_motion(tid, signal) {
+                Some(motion) => motion,
+                None => return self.step_waits = true,
+            },
             Motion::Continue if self.wishes.calls != Calls::None => Motion::ToSystemCall,
             other => other,
         };
-        if let Some(thread) = self.threads.get_mut(&tid) {
+        if let Some(starting) = &mut self.starting {
+            starting.push((tid, motion, signal));
+        } else if let Some(thread) = self.threads.get_mut(&tid) {
             thread.go(motion, signal);
         }
     }
 
-    /// Prepares one step.
-    fn step_motion(&mut self, tid: Tid, signal: i32) -> Motion {
+    /// Prepares one step. `None`: it cannot be made before all are halted.
+    fn step_motion(&mut self, tid: Tid, signal: i32) -> Option<Motion> {
         self.end_step(tid);
         let places = self.next_places(tid);
         if arch::CAN_STEP && (places.is_empty() || signal != 0) {
-            return Motion::Step;
+            return Some(Motion::Step);
         }
+        let halted = self.nobody_runs();
         let Some(thread) = self.threads.get_mut(&tid) else {
-            return Motion::Continue;
+            return Some(Motion::Continue);
         };
         let in_call = thread.after_call.is_some();
         let Some(stopped) = thread.stopped() else {
-            return Motion::Continue;
+            return Some(Motion::Continue);
         };
         let pc = stopped.pc().unwrap_or(0);
         let delivers = signal != 0 && stopped.at() == At::Signal;
@@ -66,6 +74,8 @@ impl Process {
         } else if !in_call && places.iter().any(|(place, _)| *place == pc) {
             thread.awaited = Some(Awaited::Anything);
             let _ = ptrace::interrupt(tid);
+        } else if !halted && !places.is_empty() {
+            return None;
         } else {
             let planted = self.plant_all(&places);
             if let Some(thread) = self.threads.get_mut(&tid) {
@@ -73,7 +83,16 @@ impl Process {
                 thread.step_traps = planted;
             }
         }
-        Motion::Continue
+        Some(Motion::Continue)
+    }
+
+    /// Whether no thread executes anything now.
+    fn nobody_runs(&self) -> bool {
+        let runs = |thread: &Thread| {
+            let waits = thread.lends_memory || thread.vfork_child.is_some();
+            matches!(thread.state, State::Running(_)) && !waits
+        };
+        !self.threads.values().any(runs)
     }
 
     /// Where the thread's next instruction can lead; empty if the kernel's own step will do.
@@ -103,22 +122,21 @@ impl Process {
             .collect()
     }
 
-    /// Takes the traps of a thread's step out.
+    /// A thread's step is made: its traps are not its own any more.
     pub(super) fn end_step(&mut self, tid: Tid) {
         if let Some(thread) = self.threads.get_mut(&tid) {
-            for at in std::mem::take(&mut thread.step_traps) {
-                self.breakpoints.remove_step(&self.memory, at);
-            }
+            self.steps_made.append(&mut thread.step_traps);
         }
     }
 
     /// Takes the traps of all steps out; everybody must be stopped.
     pub(super) fn end_steps(&mut self) {
-        if self.breakpoints.has_steps() {
-            let tids: Vec<Tid> = self.threads.keys().copied().collect();
-            for tid in tids {
-                self.end_step(tid);
-            }
+        self.step_waits = false;
+        for thread in self.threads.values_mut() {
+            self.steps_made.append(&mut thread.step_traps);
+        }
+        for at in std::mem::take(&mut self.steps_made) {
+            self.breakpoints.remove_step(&self.memory, at);
         }
     }
 
@@ -182,9 +200,10 @@ impl Process {
         }
     }
 
-    /// Takes those who ran into others' traps past them. If nothing else has happened, all go on.
+    /// Takes those who ran into others' traps past them, and has those step that have waited for a halt. If nothing else has
+    /// happened, all go on.
     pub(super) fn pass_strays(&mut self) {
-        if self.strays.is_empty() {
+        if self.strays.is_empty() && !self.step_waits {
             return;
         }
         let since = monotonic_ns();

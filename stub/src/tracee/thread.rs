@@ -179,6 +179,12 @@ impl Stopped {
         Ok(u64::from_le_bytes(value))
     }
 
+    /// Replaces all general registers.
+    pub(crate) fn set_general(&mut self, values: &[u8]) -> Result<(), Errno> {
+        *self.set(0)? = values.to_vec();
+        self.store(0)
+    }
+
     /// Executes the instruction with these bytes, if it is one that needs no processor for it.
     pub(crate) fn emulate(&mut self, code: &[u8], memory: &dyn arch::Memory) -> bool {
         let Ok(set) = self.set(0) else { return false };
@@ -257,6 +263,8 @@ pub(crate) enum State {
 pub(crate) enum Pending {
     /// It executed the trap planted at this address.
     Breakpoint(u64),
+    /// It is at a tracepoint at this address, which is to stop it.
+    Tracepoint(u64),
     /// It is at the beginning of a system call, or (`false`) at its end.
     Call(u64, bool),
     /// It touched what is watched.
@@ -346,7 +354,7 @@ impl Thread {
     /// Takes the first thing that happened to it.
     pub(crate) fn take_cause(&mut self) -> Option<Cause> {
         Some(match self.pending.pop_front()? {
-            Pending::Breakpoint(_) => Cause::Breakpoint,
+            Pending::Breakpoint(_) | Pending::Tracepoint(_) => Cause::Breakpoint,
             Pending::Call(number, true) => Cause::CallEntry(number),
             Pending::Call(number, false) => Cause::CallReturn(number),
             Pending::Watch(watch) => Cause::Watch(watch),
@@ -355,8 +363,9 @@ impl Thread {
             Pending::Created => Cause::Created,
             Pending::Exec(path) => Cause::Exec(path),
             Pending::Signal(info) => {
+                let signal = info.signal();
                 self.shown_signal = Some(info);
-                Cause::Signal(info.signal())
+                Cause::Signal(signal)
             }
         })
     }

@@ -128,6 +128,13 @@ impl Process {
         })
     }
 
+    /// That, if there is one now.
+    pub(super) fn report_now(&self, tid: Tid) -> Option<Status> {
+        let read = self.unclaimed.take(tid);
+        let report = || wait(Some(tid), false).ok().flatten();
+        read.or_else(|| report().map(|(_, status)| status))
+    }
+
     /// Whether there are reports about it that it has not seen.
     pub(super) fn has_reports(&self) -> bool {
         let list = self.unclaimed.0.borrow();

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use super::client::{Client, stopped};
-use super::packets::text_byte;
+use super::packets::text;
 use super::programs::{address, build};
 use super::server::{Server, eventually};
+use super::target;
 
 /// A program that runs until it is told to end.
 pub struct Looping {
@@ -24,7 +25,7 @@ impl Looping {
             std::thread::current().id(),
             std::process::id()
         );
-        let end = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(unique);
+        let end = target::scratch().join(unique);
         let _ = std::fs::remove_file(&end);
         let child = Command::new(&program)
             .arg(&end)
@@ -95,13 +96,13 @@ fn attach_stop_detach() {
     let mut threads = client.threads();
     threads.sort_unstable();
     assert_eq!(threads, tasks(pid));
-    let original = text_byte(pid, looping.tick);
-    client.ask(&format!("Z0,{:x},1", looping.tick));
+    let original = text(pid, looping.tick);
+    client.plant(looping.tick);
     for _ in 0..20 {
         assert!(client.go().contains("swbreak:;"));
     }
     assert_eq!(client.ask("D"), "OK");
-    assert_eq!(text_byte(pid, looping.tick), original);
+    assert_eq!(text(pid, looping.tick), original);
     assert!(looping.untraced());
     assert!(server.wait().success());
     looping.finish();
@@ -113,14 +114,14 @@ fn vanishing_client_and_sigterm_leave_the_text_original() {
         let looping = Looping::start();
         let (mut server, mut client) = looping.server();
         let planted = [looping.tick, looping.main];
-        let bytes = || planted.map(|at| text_byte(looping.pid(), at));
+        let bytes = || planted.map(|at| text(looping.pid(), at));
         let original = bytes();
-        client.ask(&format!("Z0,{:x},1", looping.tick));
+        client.plant(looping.tick);
         assert!(client.go().contains("swbreak:;"));
         if how.ends_with("running") {
-            client.ask(&format!("z0,{:x},1", looping.tick));
+            client.lift(looping.tick);
             // Somewhere both threads never come.
-            client.ask(&format!("Z0,{:x},1", looping.main));
+            client.plant(looping.main);
             client.send(b"vCont;c");
         }
         if how.starts_with("sigterm") {

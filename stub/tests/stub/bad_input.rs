@@ -1,11 +1,11 @@
 //! What cannot work says so in one sentence, and how to mend it.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
 use super::client::Client;
 use super::programs::build;
 use super::server::{Server, command};
+use super::target;
 
 /// Runs it to its end, which must not be a success; its one line of complaint.
 fn complaint(arguments: &[&str]) -> String {
@@ -19,7 +19,7 @@ fn complaint(arguments: &[&str]) -> String {
 
 #[test]
 fn programs_that_cannot_be_started() {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bad");
+    let directory = target::scratch().join("bad");
     std::fs::create_dir_all(&directory).unwrap();
     let file = |name: &str, content: &[u8], mode: u32| {
         let path = directory.join(name);

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use super::client::{Client, stopped};
-use super::packets::text_byte;
+use super::packets::text;
 use super::programs::{address, build};
 use super::server::Server;
+use super::target::{PC, SP};
 
 /// Continues until the end, over a breakpoint on `hit`; hits by thread, and the exit.
 fn count_hits(client: &mut Client, hit: u64) -> (HashMap<u32, u32>, String) {
@@ -17,7 +18,7 @@ fn count_hits(client: &mut Client, hit: u64) -> (HashMap<u32, u32>, String) {
         }
         assert!(stop.starts_with("T05swbreak:;"), "{stop}");
         let (_, tid) = stopped(&stop);
-        assert_eq!(client.register(16), hit);
+        assert_eq!(client.register(PC), hit);
         *hits.entry(tid).or_default() += 1;
     }
 }
@@ -27,7 +28,7 @@ fn eight_threads_every_hit_counts() {
     let program = build("hits", &["-no-pie"]);
     let (mut server, mut client) = Server::run(&program, &["8", "1500"]);
     let hit = address(&program, "hit");
-    assert_eq!(client.ask(&format!("Z0,{hit:x},1")), "OK");
+    client.plant(hit);
     let (hits, end) = count_hits(&mut client, hit);
     assert!(end.starts_with("W00"), "{end}");
     assert_eq!(hits.len(), 8);
@@ -43,21 +44,21 @@ fn removed_stepped_inserted() {
     let program = build("hits", &["-no-pie"]);
     let (_server, mut client) = Server::run(&program, &["4", "400"]);
     let hit = address(&program, "hit");
-    client.ask(&format!("Z0,{hit:x},1"));
+    client.plant(hit);
     let mut hits = 0;
     let mut stop = client.go();
     while stop.starts_with('T') {
         assert!(stop.starts_with("T05swbreak:;"), "{stop}");
         hits += 1;
         let (pid, tid) = stopped(&stop);
-        client.ask(&format!("z0,{hit:x},1"));
+        client.lift(hit);
         let step = client.ask(&format!("vCont;s:p{pid:x}.{tid:x}"));
         assert!(
             step.starts_with("T05") && !step.contains("swbreak"),
             "{step}"
         );
         assert_eq!(stopped(&step).1, tid);
-        client.ask(&format!("Z0,{hit:x},1"));
+        client.plant(hit);
         stop = client.go();
     }
     assert!(stop.starts_with("W00"), "{stop}");
@@ -71,11 +72,11 @@ fn held_back_hits_vanish_with_their_trap() {
     for _ in 0..10 {
         let (mut server, mut client) = Server::run(&program, &["8", "300"]);
         let hit = address(&program, "hit");
-        client.ask(&format!("Z0,{hit:x},1"));
+        client.plant(hit);
         for _ in 0..20 {
             assert!(client.go().contains("swbreak:;"));
         }
-        client.ask(&format!("z0,{hit:x},1"));
+        client.lift(hit);
         let end = client.go();
         assert!(end.starts_with("W00"), "{end}");
         drop(client);
@@ -89,7 +90,7 @@ fn two_hundred_threads_at_one_breakpoint() {
     let program = build("hits", &["-no-pie"]);
     let (_server, mut client) = Server::run(&program, &["200", "20"]);
     let hit = address(&program, "hit");
-    client.ask(&format!("Z0,{hit:x},1"));
+    client.plant(hit);
     let (hits, end) = count_hits(&mut client, hit);
     assert!(end.starts_with("W00"), "{end}");
     assert_eq!(hits.values().sum::<u32>(), 4000);
@@ -102,7 +103,7 @@ fn breakpoint_on_a_system_call() {
     let program = build("many", &["-static", "-no-pie"]);
     let (mut server, mut client) = Server::run(&program, &["8"]);
     let ready = address(&program, "ready");
-    client.ask(&format!("Z0,{ready:x},1"));
+    client.plant(ready);
     // Every `syscall` in the functions that wait: eight threads wait at a barrier.
     let mut calls = Vec::new();
     for function in ["pthread_barrier_wait", "__futex_abstimed_wait_common"] {
@@ -119,7 +120,7 @@ fn breakpoint_on_a_system_call() {
     calls.dedup();
     assert!(!calls.is_empty());
     for call in &calls {
-        assert_eq!(client.ask(&format!("Z0,{call:x},1")), "OK");
+        client.plant(*call);
     }
     let (mut in_calls, mut in_ready) = (0, 0);
     loop {
@@ -129,7 +130,7 @@ fn breakpoint_on_a_system_call() {
             break;
         }
         assert!(stop.contains("swbreak:;"), "{stop}");
-        if client.register(16) == ready {
+        if client.register(PC) == ready {
             in_ready += 1;
         } else {
             in_calls += 1;
@@ -146,20 +147,20 @@ fn nothing_stays_planted_after_detach() {
     let program = build("hits", &["-no-pie"]);
     let (mut server, mut client) = Server::run(&program, &["8", "3000"]);
     let hit = address(&program, "hit");
-    let original = super::client::unhex(&client.ask(&format!("m{hit:x},1")))[0];
-    client.ask(&format!("Z0,{hit:x},1"));
-    let mut pid = 0;
+    let mut pid = stopped(&client.ask("?")).0;
+    let own = text(pid, hit);
+    client.plant(hit);
     for _ in 0..50 {
         pid = stopped(&client.go()).0;
     }
-    assert_eq!(text_byte(pid, hit), 0xcc);
+    assert_ne!(text(pid, hit), own);
     assert_eq!(client.ask(&format!("D;{pid:x}")), "OK");
     drop(client);
     if let Ok(memory) = std::fs::File::open(format!("/proc/{pid}/mem")) {
         use std::os::unix::fs::FileExt;
-        let mut byte = [0];
-        if memory.read_at(&mut byte, hit).is_ok_and(|n| n == 1) {
-            assert_eq!(byte[0], original);
+        let mut bytes = [0; 4];
+        if memory.read_at(&mut bytes, hit).is_ok_and(|n| n == 4) {
+            assert_eq!(bytes, own);
         }
     }
     server.wait();
@@ -174,10 +175,10 @@ fn planted_and_removed_under_fire() {
     let (_server, mut client) = Server::run(&program, &["6", "2000000000"]);
     let hit = address(&program, "hit");
     for round in 0..400 {
-        assert_eq!(client.ask(&format!("Z0,{hit:x},1")), "OK");
+        client.plant(hit);
         let stop = client.go();
         assert!(stop.starts_with("T05swbreak:;"), "round {round}: {stop}");
-        assert_eq!(client.ask(&format!("z0,{hit:x},1")), "OK");
+        client.lift(hit);
         client.send(b"vCont;c");
         client.write(b"\x03");
         let stop = client.text();
@@ -192,16 +193,16 @@ fn planted_and_removed_under_fire() {
 fn planted_where_a_thread_stands() {
     let program = build("loop", &["-no-pie"]);
     let (mut server, mut client) = Server::run(&program, &[]);
-    let pc = client.register(16);
-    assert_eq!(client.ask(&format!("Z0,{pc:x},1")), "OK");
+    let pc = client.register(PC);
+    client.plant(pc);
     let stop = client.go();
     assert!(stop.contains("swbreak:;"), "{stop}");
-    assert_eq!(client.register(16), pc);
+    assert_eq!(client.register(PC), pc);
     // Now it has; inserting it once more changes nothing.
-    assert_eq!(client.ask(&format!("Z0,{pc:x},1")), "OK");
+    client.plant(pc);
     let (pid, tid) = stopped(&stop);
     client.ask(&format!("vCont;s:p{pid:x}.{tid:x}"));
-    assert_ne!(client.register(16), pc);
+    assert_ne!(client.register(PC), pc);
     client.send(b"k");
     server.wait();
 }
@@ -214,25 +215,25 @@ fn over_a_breakpoint_as_without_one() {
     // Steps from `first` to `last`, with breakpoints at `places`; what is there at each step.
     let walk = |places: &[u64]| {
         let (mut server, mut client) = Server::run(&program, &[]);
-        client.ask(&format!("Z0,{first:x},1"));
+        client.plant(first);
         for place in places {
-            client.ask(&format!("Z0,{place:x},1"));
+            client.plant(*place);
         }
         let (pid, tid) = stopped(&client.go());
         if places.is_empty() {
-            client.ask(&format!("z0,{first:x},1"));
+            client.lift(first);
         }
         let mut states = Vec::new();
         let mut pc = first;
         while pc != last {
             let stop = client.ask(&format!("vCont;s:p{pid:x}.{tid:x}"));
             assert_eq!(stopped(&stop).1, tid);
-            pc = client.register(16);
-            let sp = client.register(7);
+            pc = client.register(PC);
+            let sp = client.register(SP);
             states.push((pc, client.ask("g"), client.ask(&format!("m{sp:x},40"))));
         }
         for place in places {
-            client.ask(&format!("z0,{place:x},1"));
+            client.lift(*place);
         }
         assert!(client.go().starts_with("W00"));
         drop(client);

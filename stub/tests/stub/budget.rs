@@ -3,6 +3,7 @@
 use super::client::{Client, unhex};
 use super::programs::{address, build};
 use super::server::Server;
+use super::target::PC;
 
 /// What the server says about a tracepoint, and the hundredths of a percent that the dearest second cost, and by how many
 /// microseconds a single hit cost more than was left.
@@ -50,16 +51,25 @@ fn trace(server: &Server, client: &mut Client, program: &std::path::Path) -> u64
     }
     assert_eq!(client.ask("QTStart"), "OK");
     let end = address(program, "the_end");
-    assert_eq!(client.ask(&format!("Z0,{end:x},1")), "OK");
+    client.plant(end);
     assert!(client.go().contains("swbreak:;"));
-    // Frames without blocks: number, length.
-    let frames = client.notified.iter().filter_map(|body| {
-        let rest = body.strip_prefix(b"UnspoolTrace:")?;
-        let start = rest.iter().position(|byte| *byte == b';')? + 1;
+    let mut frames = 0;
+    for body in &client.notified {
+        let Some(rest) = body.strip_prefix(b"UnspoolTrace:") else {
+            continue;
+        };
+        let start = rest.iter().position(|byte| *byte == b';').unwrap() + 1;
         let plain = super::client::unescape(&rest[start..]);
-        Some(plain.chunks(6).filter(|frame| frame[0] == 1).count() as u64)
-    });
-    frames.sum()
+        let mut rest = &plain[..];
+        // Number, length, blocks: hits have none here, marks have one.
+        while let [1 | 2, 0, a, b, c, d, blocks @ ..] = rest {
+            let length = u32::from_le_bytes([*a, *b, *c, *d]);
+            frames += u64::from(rest[0] == 1 && length == 0);
+            rest = &blocks[length as usize..];
+        }
+        assert!(rest.is_empty(), "{rest:x?}");
+    }
+    frames
 }
 
 /// What was told of a tracepoint last: pauses, nanoseconds, hits missed.
@@ -147,13 +157,13 @@ fn a_breakpoint_where_a_probe_is_paused() {
         client.write(b"\x03");
         assert!(client.text().starts_with("T02"));
         assert_eq!(client.ask(&format!("m{hit:x},4")), original);
-        assert_eq!(client.ask(&format!("Z0,{hit:x},1")), "OK");
+        client.plant(hit);
         for _ in 0..3 {
             let stop = client.go();
             assert!(stop.contains("swbreak:;"), "{stop}");
-            assert_eq!(client.register(16), hit);
+            assert_eq!(client.register(PC), hit);
         }
-        assert_eq!(client.ask(&format!("z0,{hit:x},1")), "OK");
+        client.lift(hit);
     }
     assert!(told(&mut client, 1).pauses > 0);
     assert_eq!(client.ask("D"), "OK");

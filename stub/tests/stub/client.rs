@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use super::target::{kind, patience};
+
 pub struct Client {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -55,9 +57,7 @@ impl Client {
     pub fn raw(port: u16) -> Client {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(30)))
-            .unwrap();
+        stream.set_read_timeout(Some(patience())).unwrap();
         Client {
             stream,
             buffer: Vec::new(),
@@ -153,6 +153,16 @@ impl Client {
         String::from_utf8_lossy(&self.receive()).into_owned()
     }
 
+    /// Inserts a breakpoint.
+    pub fn plant(&mut self, at: u64) {
+        assert_eq!(self.ask(&format!("Z0,{at:x},{}", kind())), "OK");
+    }
+
+    /// Takes it out.
+    pub fn lift(&mut self, at: u64) {
+        assert_eq!(self.ask(&format!("z0,{at:x},{}", kind())), "OK");
+    }
+
     /// Resumes everything; the stop that follows.
     pub fn go(&mut self) -> String {
         self.ask("vCont;c")
@@ -163,9 +173,7 @@ impl Client {
         let short = Some(Duration::from_millis(for_ms));
         self.stream.set_read_timeout(short).unwrap();
         let byte = self.byte();
-        self.stream
-            .set_read_timeout(Some(Duration::from_secs(30)))
-            .unwrap();
+        self.stream.set_read_timeout(Some(patience())).unwrap();
         if let Some(byte) = byte {
             self.buffer.push(byte);
         }

@@ -7,6 +7,7 @@ use super::client::{Client, field, stopped, tid, unescape};
 use super::gdb::{assert_order, gdb};
 use super::programs::{address, build};
 use super::server::{Server, eventually};
+use super::target::{self, PC, SP};
 use super::tracepoints::{define, frames, hits, status};
 
 /// A server that outlives its first client, with a program.
@@ -31,7 +32,9 @@ fn trace(client: &mut Client, at: u64) {
 fn an_observer_traces_and_the_controller_sees_nothing_of_it() {
     let program = build("hits", &["-no-pie"]);
     let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
-    let mut server = serve(&program, &["8", "1500"]);
+    let each = target::many(1500);
+    let all = u64::from(8 * each);
+    let mut server = serve(&program, &["8", &each.to_string()]);
     let mut control = Client::connect(server.port);
     let mut observer = Client::observe(server.port);
     assert_eq!(observer.told("UnspoolControl"), "taken");
@@ -44,20 +47,20 @@ fn an_observer_traces_and_the_controller_sees_nothing_of_it() {
     define(&mut control, 1, hit, &[]);
     assert_eq!(control.ask("QTBuffer:size:1000000"), "OK");
     assert_eq!(control.ask("QTStart"), "OK");
-    assert_eq!(control.ask(&format!("Z0,{end:x},1")), "OK");
+    control.plant(end);
     let stop = control.go();
     assert!(stop.contains("swbreak:;"), "{stop}");
-    assert_eq!(control.register(16), end);
-    assert_eq!(hits(&mut control, 1, hit), 12_000);
+    assert_eq!(control.register(PC), end);
+    assert_eq!(hits(&mut control, 1, hit), all);
     assert!(control.notifications.is_empty());
     eventually("all frames", || {
         observer.ask("qTStatus");
-        frames(&observer).len() == 12_000
+        frames(&observer).len() as u64 == all
     });
     // What one does with its tracepoints is nothing to the other.
     assert_eq!(control.ask("QTinit"), "OK");
     assert!(observer.ask("qTStatus").starts_with("T1;"));
-    assert_eq!(hits(&mut observer, 1, hit), 12_000);
+    assert_eq!(hits(&mut observer, 1, hit), all);
     assert!(control.go().starts_with("W00"));
     assert_eq!(
         observer.told("UnspoolEnd"),
@@ -65,7 +68,7 @@ fn an_observer_traces_and_the_controller_sees_nothing_of_it() {
     );
     drop((control, observer));
     assert!(server.wait().success());
-    assert_eq!(server.output(), "total 12000\n");
+    assert_eq!(server.output(), format!("total {all}\n"));
 }
 
 #[test]
@@ -79,14 +82,14 @@ fn an_observer_looks_at_running_threads() {
     eventually("threads", || observer.threads().len() > 1);
     for id in observer.threads() {
         assert_eq!(observer.ask(&format!("Hgp{pid:x}.{id:x}")), "OK");
-        let (pc, sp) = (observer.register(16), observer.register(7));
+        let (pc, sp) = (observer.register(PC), observer.register(SP));
         assert!(pc > 0x1000 && sp > 0x1000, "{pc:x} {sp:x}");
         assert!(observer.ask("g").len() > 200);
         let stacks = stacks(&mut observer, 64, &[id]);
         assert_eq!((stacks.len(), stacks[0].0), (1, id));
         assert!(stacks[0].2.len() == 64, "{}", stacks[0].2.len());
         let now = &stacks[0].1;
-        let sp = u64::from_le_bytes(*now[7 * 8..].first_chunk().unwrap());
+        let sp = target::register(now, SP);
         assert!(sp > 0x1000);
         assert_eq!(observer.ask(&format!("m{sp:x},8")).len(), 16);
     }
@@ -98,7 +101,7 @@ fn an_observer_looks_at_running_threads() {
     assert!(control.silent(50));
     for packet in [
         "vCont;c",
-        "Z0,401000,1",
+        "Z0,401000,4",
         "M401000,1:00",
         "P0=00",
         "k",
@@ -171,7 +174,9 @@ fn a_second_who_wants_control_is_told_who_has_it() {
 fn observed_the_program_goes_on_when_its_controller_detaches() {
     let program = build("hits", &["-no-pie"]);
     let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
-    let mut server = serve(&program, &["8", "2000"]);
+    let each = target::many(2000);
+    let all = 8 * each as usize;
+    let mut server = serve(&program, &["8", &each.to_string()]);
     let mut observer = Client::observe(server.port);
     assert_eq!(observer.told("UnspoolControl"), "halted");
     trace(&mut observer, hit);
@@ -182,21 +187,21 @@ fn observed_the_program_goes_on_when_its_controller_detaches() {
             .ask("QUnspoolGo")
             .starts_with("E.the client at 127.0.0.1")
     );
-    assert_eq!(control.ask(&format!("Z0,{end:x},1")), "OK");
+    control.plant(end);
     // In mid-run; what was planted for it goes, what the observer planted stays.
-    assert_eq!(control.ask(&format!("Z0,{hit:x},1")), "OK");
+    control.plant(hit);
     for _ in 0..3 {
         let stop = control.go();
         assert!(stop.contains("swbreak:;"), "{stop}");
-        assert_eq!(control.register(16), hit);
+        assert_eq!(control.register(PC), hit);
     }
     assert_eq!(control.ask("D"), "OK");
     assert_eq!(observer.told("UnspoolControl"), "free");
     assert!(observer.told("UnspoolEnd").starts_with("W00"));
-    assert_eq!(frames(&observer).len(), 16_000);
+    assert_eq!(frames(&observer).len(), all);
     drop((control, observer));
     assert!(server.wait().success());
-    assert_eq!(server.output(), "total 16000\n");
+    assert_eq!(server.output(), format!("total {all}\n"));
 }
 
 #[test]
@@ -269,7 +274,7 @@ fn the_controller_vanishes_and_another_comes() {
     drop(control);
     assert_eq!(observer.told("UnspoolControl"), "halted");
     let mut control = Client::connect(server.port);
-    assert_eq!(control.ask(&format!("Z0,{end:x},1")), "OK");
+    control.plant(end);
     assert!(control.go().contains("swbreak:;"));
     assert_eq!(control.ask("D"), "OK");
     assert!(observer.told("UnspoolEnd").starts_with("W00"));
@@ -289,17 +294,17 @@ fn who_does_not_read_holds_up_nobody() {
     assert_eq!(deaf.ask("QTinit"), "OK");
     assert_eq!(deaf.ask("QTBuffer:size:10000"), "OK");
     assert_eq!(deaf.ask("QUnspoolTrace:1"), "OK");
-    define(&mut deaf, 1, hit, &["R1M7,0,400"]);
+    define(&mut deaf, 1, hit, &[&format!("R1M{SP:x},0,400")]);
     assert_eq!(deaf.ask("QTStart"), "OK");
     let mut greedy = Client::observe(server.port);
     for _ in 0..2000 {
         greedy.send(format!("m{hit:x},1000").as_bytes());
     }
     let mut control = Client::connect(server.port);
-    assert_eq!(control.ask(&format!("Z0,{end:x},1")), "OK");
+    control.plant(end);
     let since = Instant::now();
     assert!(control.go().contains("swbreak:;"));
-    assert!(control.ask("m401000,40").len() > 4);
+    assert!(control.ask(&format!("m{hit:x},40")).len() > 4);
     assert!(since.elapsed() < Duration::from_secs(25));
     // Both get what they are owed once they read.
     for _ in 0..2000 {
@@ -323,7 +328,7 @@ fn a_thread_is_held_for_an_observer_a_moment_at_most() {
     define(&mut observer, 1, hit, &["X7,22012d00052927"]);
     assert_eq!(observer.ask("QTStart"), "OK");
     let mut control = Client::connect(server.port);
-    assert_eq!(control.ask(&format!("Z0,{end:x},1")), "OK");
+    control.plant(end);
     control.send(b"vCont;c");
     let since = Instant::now();
     let mut seen = Vec::new();
@@ -332,12 +337,8 @@ fn a_thread_is_held_for_an_observer_a_moment_at_most() {
             let (thread, at) = one.split_once(',').unwrap();
             assert_eq!(u64::from_str_radix(at, 16).unwrap(), hit);
             let list = [u32::from_str_radix(thread, 16).unwrap()];
-            let pc = u64::from_le_bytes(
-                *stacks(&mut observer, 0, &list)[0].1[16 * 8..]
-                    .first_chunk()
-                    .unwrap(),
-            );
-            assert_eq!(pc, hit);
+            let registers = &stacks(&mut observer, 0, &list)[0].1;
+            assert_eq!(target::register(registers, PC), hit);
             seen.push(thread.to_owned());
             // The last one is left to itself.
             if seen.len() < 6 {

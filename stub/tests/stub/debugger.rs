@@ -3,8 +3,7 @@
 use super::gdb::{assert_order, gdb};
 use super::programs::build;
 use super::server::Server;
-
-const STUB: &str = env!("CARGO_BIN_EXE_unspool-stub");
+use super::target::STUB;
 
 #[test]
 fn break_step_next_finish_watch() {

@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::target;
+
 /// Runs gdb on `program` with these commands and returns all it printed, in order.
 pub fn gdb(program: &Path, commands: &str) -> String {
-    let script = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
+    let script = target::scratch().join(format!(
         "{}-{:?}.gdb",
         std::process::id(),
         std::thread::current().id()

@@ -1,7 +1,7 @@
 //! The server dies without a word, and the program does not notice.
 
 use super::attaching::Looping;
-use super::packets::text_byte;
+use super::packets::text;
 use super::programs::{address, build};
 use super::server::{Server, eventually, send_signal};
 use super::spinning::Spinning;
@@ -30,13 +30,13 @@ fn an_attached_program_goes_on_with_its_own_text() {
     for victim in [Victim::Started, Victim::Tracer] {
         for state in ["halted", "at a breakpoint", "running", "between"] {
             let looping = Looping::start();
-            let original = [looping.tick, looping.main].map(|at| text_byte(looping.pid(), at));
+            let original = [looping.tick, looping.main].map(|at| text(looping.pid(), at));
             let (mut server, mut client) = looping.server();
             // Nobody comes there any more.
-            assert_eq!(client.ask(&format!("Z0,{:x},1", looping.main)), "OK");
+            client.plant(looping.main);
             match state {
                 "at a breakpoint" => {
-                    assert_eq!(client.ask(&format!("Z0,{:x},1", looping.tick)), "OK");
+                    client.plant(looping.tick);
                     assert!(client.go().contains("swbreak:;"));
                 }
                 "running" => client.send(b"vCont;c"),
@@ -59,7 +59,7 @@ fn an_attached_program_goes_on_with_its_own_text() {
             victim.kill(&server);
             server.wait();
             eventually(&format!("{name}: let go"), || looping.untraced());
-            let now = [looping.tick, looping.main].map(|at| text_byte(looping.pid(), at));
+            let now = [looping.tick, looping.main].map(|at| text(looping.pid(), at));
             assert_eq!(now, original, "{name}");
             looping.finish();
         }
@@ -97,7 +97,7 @@ fn a_started_program_outlives_the_server_once_it_has_run() {
         for resumed in [true, false] {
             let (mut server, mut client) = Server::run(&program, &["2", "100000000"]);
             let end = address(&program, "the_end");
-            assert_eq!(client.ask(&format!("Z0,{end:x},1")), "OK");
+            client.plant(end);
             if resumed {
                 client.send(b"vCont;c");
                 assert!(client.silent(20));
@@ -128,7 +128,7 @@ fn both_processes_look_like_one() {
     use std::os::unix::process::ExitStatusExt;
     assert_eq!(server.wait().signal(), Some(9));
     let failed = super::server::command()
-        .args(["--attach", ":0", "1"])
+        .args(["--attach", ":0", "4000000"])
         .output();
     assert!(!failed.unwrap().status.success());
 }

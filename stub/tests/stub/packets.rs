@@ -3,6 +3,7 @@
 use super::client::{Client, field, stopped, unescape, unhex};
 use super::programs::{address, build};
 use super::server::Server;
+use super::target::PC;
 
 #[test]
 fn greeting_and_acknowledgements() {
@@ -111,13 +112,15 @@ fn memory_hides_traps_and_ends_at_holes() {
     let main = address(&program, "main");
     let read = format!("m{main:x},8");
     let before = client.ask(&read);
-    assert_eq!(client.ask(&format!("Z0,{main:x},1")), "OK");
     let (pid, _) = stopped(&client.ask("?"));
-    assert_eq!(text_byte(pid, main), 0xcc);
+    let own = text(pid, main);
+    client.plant(main);
+    let trapped = text(pid, main);
+    assert_ne!(trapped, own);
     assert_eq!(client.ask(&read), before);
     // A write goes under the trap, which stays.
     assert_eq!(client.ask(&format!("M{main:x},1:90")), "OK");
-    assert_eq!(text_byte(pid, main), 0xcc);
+    assert_eq!(text(pid, main), trapped);
     assert_eq!(client.ask(&format!("m{main:x},1")), "90");
     let original = unhex(&before)[0];
     assert_eq!(client.ask(&format!("M{main:x},1:{original:02x}")), "OK");
@@ -125,8 +128,8 @@ fn memory_hides_traps_and_ends_at_holes() {
     let reply = client.receive();
     assert_eq!(reply[0], b'b');
     assert_eq!(unescape(&reply[1..]), unhex(&before));
-    assert_eq!(client.ask(&format!("z0,{main:x},1")), "OK");
-    assert_eq!(text_byte(pid, main), original);
+    client.lift(main);
+    assert_eq!(text(pid, main), own);
 
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let stack = maps.lines().find(|line| line.ends_with("[stack]")).unwrap();
@@ -137,12 +140,12 @@ fn memory_hides_traps_and_ends_at_holes() {
     assert!(client.ask("Z0,10,1").starts_with('E'));
 }
 
-pub fn text_byte(pid: u32, at: u64) -> u8 {
+pub fn text(pid: u32, at: u64) -> [u8; 4] {
     use std::os::unix::fs::FileExt;
-    let mut byte = [0];
+    let mut bytes = [0; 4];
     let memory = std::fs::File::open(format!("/proc/{pid}/mem")).unwrap();
-    memory.read_exact_at(&mut byte, at).unwrap();
-    byte[0]
+    memory.read_exact_at(&mut bytes, at).unwrap();
+    bytes
 }
 
 #[test]
@@ -169,7 +172,7 @@ fn objects() {
             0
         };
         let main = bias + address(&program, "main");
-        assert_eq!(client.ask(&format!("Z0,{main:x},1")), "OK");
+        client.plant(main);
         assert!(client.go().contains("swbreak:;"));
         let late = client.transfer("libraries-svr4", "");
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
@@ -225,25 +228,25 @@ fn single_steps_and_ranges() {
     let program = build("source", &["-no-pie"]);
     let (_server, mut client) = Server::run(&program, &[]);
     let main = address(&program, "main");
-    client.ask(&format!("Z0,{main:x},1"));
+    client.plant(main);
     let stop = client.go();
     let (pid, tid) = stopped(&stop);
     assert!(stop.starts_with("T05swbreak:;"), "{stop}");
-    assert_eq!(client.register(16), main);
+    assert_eq!(client.register(PC), main);
     // The trap under the program counter has been answered for: a step executes the instruction.
     let step = client.ask(&format!("vCont;s:p{pid:x}.{tid:x}"));
     assert!(
         step.starts_with("T05") && !step.contains("swbreak"),
         "{step}"
     );
-    let next = client.register(16);
+    let next = client.register(PC);
     assert!(next > main && next < main + 16);
     // All of main but its end, and what it calls is outside.
     let range = client.ask(&format!(
         "vCont;r{main:x},{:x}:p{pid:x}.{tid:x}",
         main + 0x200
     ));
-    let pc = client.register(16);
+    let pc = client.register(PC);
     assert!(range.starts_with("T05") && !(main..main + 0x200).contains(&pc));
     // Out of main by a jump: the breakpoint there has not been seen and is hit.
     let value: String = main
@@ -253,7 +256,7 @@ fn single_steps_and_ranges() {
         .collect();
     assert_eq!(client.ask(&format!("P10={value}")), "OK");
     assert!(client.go().contains("swbreak:;"));
-    assert_eq!(client.register(16), main);
+    assert_eq!(client.register(PC), main);
     client.send(b"k");
 }
 

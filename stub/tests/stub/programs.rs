@@ -5,22 +5,34 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{LazyLock, Mutex};
 
-/// Compiles `programs/NAME.c` with `flags`, and returns the executable.
+use object::{Object, ObjectSymbol};
+
+use super::target;
+
+/// Compiles `programs/NAME.c` with `flags`, unless that was done before, and returns the executable.
 pub fn build(name: &str, flags: &[&str]) -> PathBuf {
     static BUILT: LazyLock<Mutex<HashMap<String, PathBuf>>> = LazyLock::new(Mutex::default);
+    let file = format!("{name}{}", flags.concat());
+    if let Some(elsewhere) = target::programs() {
+        let program = elsewhere.join(&file);
+        assert!(
+            program.exists(),
+            "{file} has not been built for this machine"
+        );
+        return program;
+    }
     let mut built = BUILT
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
-    let key = format!("{name} {}", flags.join(" "));
-    if let Some(path) = built.get(&key) {
+    if let Some(path) = built.get(&file) {
         return path.clone();
     }
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/programs")
         .join(format!("{name}.c"));
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(std::process::id().to_string());
+    let directory = target::scratch().join(std::process::id().to_string());
     std::fs::create_dir_all(&directory).unwrap();
-    let output = directory.join(format!("{name}-{}", built.len()));
+    let output = directory.join(&file);
     let status = Command::new("cc")
         .args(["-g", "-O1", "-pthread", "-o"])
         .arg(&output)
@@ -29,19 +41,20 @@ pub fn build(name: &str, flags: &[&str]) -> PathBuf {
         .status()
         .unwrap();
     assert!(status.success(), "cannot compile {name}");
-    built.insert(key, output.clone());
+    built.insert(file, output.clone());
     output
 }
 
-/// The address of a symbol in a program linked at fixed addresses (`-no-pie`).
+/// The address of a symbol in a program linked at fixed addresses (`-no-pie`); without the bit that says T32.
 pub fn address(program: &Path, symbol: &str) -> u64 {
-    let output = Command::new("nm").arg(program).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    text.lines()
-        .find_map(|line| {
-            let mut words = line.split_whitespace();
-            let (address, _, name) = (words.next()?, words.next()?, words.next()?);
-            (name == symbol).then(|| u64::from_str_radix(address, 16).unwrap())
-        })
+    let bytes = std::fs::read(program).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let found = file.symbol_by_name(symbol);
+    let address = found
         .unwrap_or_else(|| panic!("no symbol {symbol}"))
+        .address();
+    match file.architecture() {
+        object::Architecture::Arm => address & !1,
+        _ => address,
+    }
 }

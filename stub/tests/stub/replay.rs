@@ -7,12 +7,13 @@ use std::process::Stdio;
 
 use super::programs::build;
 use super::server::command;
+use super::target;
 
 #[test]
 fn kept_inputs() {
     // One that ends by itself where a client lets it go.
     let program = build("traced", &["-static", "-no-pie"]);
-    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("replay");
+    let root = target::scratch().join("replay");
     std::fs::create_dir_all(&root).unwrap();
     let inputs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inputs/session");
     let errors = root.join("errors");

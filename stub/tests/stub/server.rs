@@ -5,6 +5,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use super::client::Client;
+use super::target;
 
 /// A server that listens.
 pub struct Server {
@@ -17,7 +18,7 @@ pub struct Server {
 
 /// The command line of the server under test.
 pub fn command() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_unspool-stub"))
+    Command::new(target::stub())
 }
 
 impl Server {
@@ -69,7 +70,7 @@ impl Server {
 
     /// Waits for its end.
     pub fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + target::patience();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
@@ -131,7 +132,7 @@ pub fn send_signal(pid: u32, signal: i32) {
 
 /// Waits until `condition` holds.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + target::patience();
     while !condition() {
         assert!(Instant::now() < deadline, "never: {what}");
         std::thread::sleep(Duration::from_millis(5));

@@ -3,13 +3,14 @@
 use super::client::{field, stopped};
 use super::programs::{address, build};
 use super::server::Server;
+use super::target::{PC, SP};
 
 #[test]
 fn a_thousand_threads_are_listed_and_released() {
     let program = build("many", &["-no-pie"]);
     let (mut server, mut client) = Server::run(&program, &["1000"]);
     let ready = address(&program, "ready");
-    client.ask(&format!("Z0,{ready:x},1"));
+    client.plant(ready);
     let (pid, _) = stopped(&client.go());
     let mut listed = client.threads();
     listed.sort_unstable();
@@ -31,7 +32,7 @@ fn a_thousand_threads_are_listed_and_released() {
     assert_eq!(xml.matches("<thread id=").count(), 1001);
     for tid in listed.iter().step_by(97) {
         assert_eq!(client.ask(&format!("Hgp{pid:x}.{tid:x}")), "OK");
-        assert!(client.register(16) > 0x1000);
+        assert!(client.register(PC) > 0x1000);
     }
     assert!(client.go().starts_with("W00"));
     drop(client);
@@ -52,7 +53,7 @@ fn hits_one_by_one() {
     let first = client.ask("?");
     assert!(first.starts_with("T05"), "{first}");
     assert_eq!(client.ask("vStopped"), "OK");
-    assert_eq!(client.ask(&format!("Z0,{hit:x},1")), "OK");
+    client.plant(hit);
     assert_eq!(client.ask("vCont;c"), "OK");
     let mut hits = 0;
     'run: loop {
@@ -99,7 +100,7 @@ fn one_is_held() {
         assert_eq!(client.ask("vStopped"), "OK");
         // This one's registers are there, those of the first thread are not.
         assert_eq!(client.ask(&format!("Hgp{pid:x}.{tid:x}")), "OK");
-        assert!(client.register(16) > 0x1000);
+        assert!(client.register(PC) > 0x1000);
         assert_eq!(client.ask(&format!("Hgp{pid:x}.{pid:x}")), "OK");
         assert!(client.ask("p10").starts_with('E'));
         let state = |tid: u32| {
@@ -120,7 +121,7 @@ fn names_are_told() {
     let program = build("hits", &["-no-pie"]);
     let (_server, mut client) = Server::run(&program, &["2", "100"]);
     let hit = address(&program, "hit");
-    client.ask(&format!("Z0,{hit:x},1"));
+    client.plant(hit);
     let (_, tid) = stopped(&client.go());
     let xml = client.transfer("threads", "");
     assert!(xml.contains("name=\"worker-"), "{xml}");
@@ -149,7 +150,7 @@ fn churn_with_stops() {
         for tid in &threads {
             // Whoever is listed is stopped and has registers.
             client.ask(&format!("Hgp{pid:x}.{tid:x}"));
-            assert!(client.register(16) > 0x1000);
+            assert!(client.register(PC) > 0x1000);
         }
         if stops > 400 {
             let end = client.go();
@@ -167,7 +168,7 @@ fn churn_with_a_breakpoint_in_every_thread() {
     let program = build("churn", &["-no-pie"]);
     let (mut server, mut client) = Server::run(&program, &["300"]);
     let life = address(&program, "short_life");
-    client.ask(&format!("Z0,{life:x},1"));
+    client.plant(life);
     let mut lives = std::collections::HashSet::new();
     let mut hits = 0;
     loop {
@@ -215,7 +216,7 @@ fn the_first_thread_may_go_first() {
     let program = build("leader", &["-no-pie"]);
     let (_server, mut client) = Server::run(&program, &[]);
     let alone = address(&program, "alone");
-    client.ask(&format!("Z0,{alone:x},1"));
+    client.plant(alone);
     let (pid, tid) = stopped(&client.go());
     assert_ne!(pid, tid);
     assert_eq!(client.threads(), [tid]);
@@ -229,7 +230,7 @@ fn held_threads_stay_held() {
     let program = build("hits", &["-no-pie"]);
     let (_server, mut client) = Server::run(&program, &["3", "200"]);
     let hit = address(&program, "hit");
-    client.ask(&format!("Z0,{hit:x},1"));
+    client.plant(hit);
     // Until all three are there.
     let mut stop = client.go();
     while client.threads().len() < 4 {
@@ -244,7 +245,7 @@ fn held_threads_stay_held() {
         }
         assert_eq!(stopped(&stop).1, tid, "{stop}");
     }
-    client.ask(&format!("z0,{hit:x},1"));
+    client.lift(hit);
     assert!(client.go().starts_with("W00"));
 }
 
@@ -318,7 +319,7 @@ fn stops_of_a_client_that_follows_threads() {
     let (_server, mut client) = Server::run(&program, &["4", "50"]);
     assert_eq!(client.ask("QUnspoolThreads:1,100"), "OK");
     let hit = address(&program, "hit");
-    client.ask(&format!("Z0,{hit:x},1"));
+    client.plant(hit);
     let mut hits = 0;
     loop {
         let stop = client.go();
@@ -342,7 +343,7 @@ fn stops_of_a_client_that_follows_threads() {
         }
         let (at, bytes) = field(&stop, "memory").unwrap().split_once('=').unwrap();
         let at = at.strip_prefix("0x").unwrap();
-        assert_eq!(u64::from_str_radix(at, 16).unwrap(), client.register(7));
+        assert_eq!(u64::from_str_radix(at, 16).unwrap(), client.register(SP));
         assert_eq!(bytes, client.ask(&format!("m{at},100")));
     }
     assert_eq!(hits, 200);

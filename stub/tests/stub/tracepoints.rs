@@ -7,22 +7,22 @@ use super::client::{Client, little_endian, unescape};
 use super::gdb::{assert_order, gdb};
 use super::programs::{address, build};
 use super::server::Server;
-
-const STUB: &str = env!("CARGO_BIN_EXE_unspool-stub");
+use super::target::{self, PC, RETURNS_BY_STACK, SP, STUB};
 
 /// Defines a tracepoint without conditions.
 pub fn define(client: &mut Client, number: u32, at: u64, actions: &[&str]) {
+    define_as(client, number, at, "", actions);
+}
+
+/// The same, with more words behind its pass count.
+pub fn define_as(client: &mut Client, number: u32, at: u64, words: &str, actions: &[&str]) {
     let more = if actions.is_empty() { "" } else { "-" };
-    assert_eq!(
-        client.ask(&format!("QTDP:{number:x}:{at:x}:E:0:0{more}")),
-        "OK"
-    );
+    let definition = format!("QTDP:{number:x}:{at:x}:E:0:0{words}{more}");
+    assert_eq!(client.ask(&definition), "OK");
     for (index, action) in actions.iter().enumerate() {
         let more = if index + 1 < actions.len() { "-" } else { "" };
-        assert_eq!(
-            client.ask(&format!("QTDP:-{number:x}:{at:x}:{action}{more}")),
-            "OK"
-        );
+        let packet = format!("QTDP:-{number:x}:{at:x}:{action}{more}");
+        assert_eq!(client.ask(&packet), "OK");
     }
 }
 
@@ -47,7 +47,7 @@ pub fn hits(client: &mut Client, number: u32, at: u64) -> u64 {
 
 /// Continues; the client halts the program so often, and never loses a hit by it.
 fn run_with_interrupts(client: &mut Client, exit: u64, interrupts: usize) {
-    assert_eq!(client.ask(&format!("Z0,{exit:x},1")), "OK");
+    client.plant(exit);
     let mut stop = String::new();
     for _ in 0..interrupts {
         client.send(b"vCont;c");
@@ -73,8 +73,8 @@ fn eight_threads_every_hit_is_noted() {
         let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
         assert_eq!(client.ask("QTinit"), "OK");
         assert_eq!(client.ask("QTBuffer:size:1000000"), "OK");
-        // rdi and 32 bytes of the stack.
-        define(&mut client, 1, hit, &["R20M7,0,20"]);
+        // A register and 32 bytes of the stack.
+        define(&mut client, 1, hit, &[&format!("R1M{SP:x},0,20")]);
         assert_eq!(client.ask("QTStart"), "OK");
         run_with_interrupts(&mut client, end, interrupts);
         assert_eq!(hits(&mut client, 1, hit), 12_000);
@@ -82,14 +82,17 @@ fn eight_threads_every_hit_is_noted() {
         assert_eq!(client.ask("QTStop"), "OK");
         // The last one: where it was, and the return address.
         assert_eq!(client.ask("QTFrame:2edf"), "F2edfT1");
-        assert_eq!(client.register(16), hit);
-        let sp = client.register(7);
-        let back = little_endian(&client.ask(&format!("m{sp:x},8")));
-        assert!(back > 0x40_0000 && back < 0x50_0000, "{back:x}");
+        assert_eq!(client.register(PC), hit);
+        let sp = client.register(SP);
+        let stack = client.ask(&format!("m{sp:x},8"));
+        assert_eq!(stack.len(), 16, "{stack}");
+        if RETURNS_BY_STACK {
+            assert!((0x40_0000..0x50_0000).contains(&little_endian(&stack)));
+        }
         assert!(client.ask("m10,8").starts_with('E'));
         assert_eq!(client.ask("QTFrame:2ee0"), "F-1");
         assert_eq!(client.ask("QTFrame:ffffffff"), "OK");
-        assert_eq!(client.register(16), end);
+        assert_eq!(client.register(PC), end);
         assert_eq!(client.ask("D"), "OK");
         assert!(server.wait().success());
         assert_eq!(server.output(), "total 12000\n");
@@ -228,7 +231,7 @@ fn disconnected_tracing_goes_on() {
         "OK"
     );
     assert_eq!(client.ask("QTStart"), "OK");
-    assert_eq!(client.ask(&format!("Z0,{end:x},1")), "OK");
+    client.plant(end);
     drop(client);
     let mut seen = 0;
     let mut client = loop {
@@ -326,7 +329,7 @@ fn a_full_drained_buffer_drops_and_counts() {
     assert_eq!(client.ask("QTBuffer:size:100"), "OK");
     assert_eq!(client.ask("QUnspoolTrace:1"), "OK");
     // More than fits.
-    define(&mut client, 1, hit, &["M7,0,200"]);
+    define(&mut client, 1, hit, &[&format!("M{SP:x},0,200")]);
     assert_eq!(client.ask("QTStart"), "OK");
     run_with_interrupts(&mut client, end, 0);
     assert!(client.ask("qTStatus").starts_with("T1;"));
@@ -351,13 +354,13 @@ fn a_hit_that_stops() {
     let action = format!("X{:x},{code}", code.len() / 2);
     define(&mut client, 1, hit, &[&action]);
     assert_eq!(client.ask("QTStart"), "OK");
-    assert_eq!(client.ask(&format!("Z0,{end:x},1")), "OK");
+    client.plant(end);
     let stop = client.go();
     assert!(stop.contains("swbreak:;"), "{stop}");
-    assert_eq!(client.register(16), hit);
+    assert_eq!(client.register(PC), hit);
     let stop = client.go();
     assert!(stop.contains("swbreak:;"), "{stop}");
-    assert_eq!(client.register(16), end);
+    assert_eq!(client.register(PC), end);
     assert_eq!(hits(&mut client, 1, hit), 1200);
     assert_eq!(status(&mut client, "tcreated"), 1199);
     assert_eq!(client.ask("D"), "OK");
@@ -375,7 +378,7 @@ fn nonsense_is_refused() {
         "QTDP:",
         "QTDP:1",
         "QTDP:-9:1:R1",
-        "QTDP:1:10:E:0:0:F5",
+        "QTDP:1:10:E:0:0:S",
         "QTDP:2:10:E:0:0:Xff,22",
         "QTDV:",
         "QTDV:1:1:0:zz",
@@ -405,7 +408,7 @@ fn nonsense_is_refused() {
 #[test]
 fn gdb_traces() {
     let program = build("traced", &["-O0"]);
-    let saved = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.tf", std::process::id()));
+    let saved = target::scratch().join(format!("{}.tf", std::process::id()));
     let text = gdb(
         &program,
         &format!(

@@ -6,12 +6,12 @@
 //! ```
 
 use super::super::{Displaced, Memory};
-use super::instruction::{Place, Size, When, decode};
+use super::assembler::jump;
+use super::instruction::{Place, Size, When, address, decode};
+use super::user_regs::{PC as PC_AT, STATE as FLAGS_AT, set_word, word};
 
 const LR: u8 = 30;
 const ZERO: u8 = 31;
-const PC_AT: usize = 32;
-const FLAGS_AT: usize = 33;
 
 /// Executes an instruction that depends on its place. `false`: it is none, or its memory is not there, and
 /// nothing has changed.
@@ -31,12 +31,7 @@ fn execute(code: &[u8], general: &mut [u8], memory: &dyn Memory) -> Option<()> {
             offset,
             page,
         } => {
-            let value = if page {
-                (pc & !0xfff).wrapping_add_signed(offset << 12)
-            } else {
-                pc.wrapping_add_signed(offset)
-            };
-            set_register(general, register, value);
+            set_register(general, register, address(pc, offset, page));
         }
         Place::Literal {
             register,
@@ -80,12 +75,7 @@ pub(crate) fn displace(code: &[u8], at: u64, slot: u64, _kind: usize) -> Option<
     if decode(u32::from_le_bytes(original)) != Place::Free {
         return None;
     }
-    let distance = at.wrapping_sub(slot).cast_signed() / 4;
-    // B: 0001 01ii iiii iiii iiii iiii iiii iiii
-    if !(-(1 << 25)..1 << 25).contains(&distance) {
-        return None;
-    }
-    let back = 0x1400_0000 | distance as u32 & 0x03ff_ffff;
+    let back = jump(slot.wrapping_add(4), at.wrapping_add(4))?;
     Some(Displaced {
         code: [original, back.to_le_bytes()].concat(),
         length: 4,
@@ -138,17 +128,6 @@ fn value(general: &[u8], register: u8) -> u64 {
 fn set_register(general: &mut [u8], register: u8, value: u64) {
     if register != ZERO {
         set_word(general, register.into(), value);
-    }
-}
-
-fn word(general: &[u8], index: usize) -> u64 {
-    let bytes = general.get(8 * index..).and_then(<[u8]>::first_chunk);
-    bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
-}
-
-fn set_word(general: &mut [u8], index: usize, value: u64) {
-    if let Some(bytes) = general.get_mut(8 * index..8 * index + 8) {
-        bytes.copy_from_slice(&value.to_le_bytes());
     }
 }
 

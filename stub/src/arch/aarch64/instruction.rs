@@ -56,6 +56,14 @@ pub(super) enum When {
     },
 }
 
+/// What `adr` or, of pages, `adrp` at `pc` gives.
+pub(super) fn address(pc: u64, offset: i64, page: bool) -> u64 {
+    match page {
+        true => (pc & !0xfff).wrapping_add_signed(offset << 12),
+        false => pc.wrapping_add_signed(offset),
+    }
+}
+
 /// Decodes one instruction.
 pub(super) fn decode(code: u32) -> Place {
     let register = (code & 31) as u8;

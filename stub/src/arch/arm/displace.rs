@@ -11,6 +11,7 @@
 use super::super::{Displaced, Memory};
 use super::flow::{Flow, Registers, target};
 use super::next_pcs::{advance, in_it_block};
+use super::relative::{self, Value};
 use super::{a32, registers, t32};
 
 /// Executes an instruction that goes somewhere or reads the program counter, or one whose condition fails. `false`: it
@@ -38,10 +39,7 @@ pub(crate) fn may_displace(general: &[u8]) -> bool {
 fn execute(code: &[u8], state: &mut Registers, memory: &dyn Memory) -> Option<()> {
     let thumb = state.thumb();
     let instruction = if thumb {
-        let first = u16::from_le_bytes(*code.first_chunk()?);
-        let second = code
-            .get(2..4)
-            .map_or(0, |b| u16::from_le_bytes([b[0], b[1]]));
+        let (first, second) = halves(code)?;
         t32::decode(first, second)
     } else {
         a32::decode(u32::from_le_bytes(*code.first_chunk()?))
@@ -67,12 +65,14 @@ fn execute(code: &[u8], state: &mut Registers, memory: &dyn Memory) -> Option<()
             return Some(());
         }
         Flow::Next => {
-            let (register, value) = if thumb {
-                t32_reads_pc(code, state, memory)?
+            let at = state.r[15];
+            let (register, found) = if thumb {
+                let (first, second) = halves(code)?;
+                relative::t32(first, second, at)?
             } else {
-                a32_reads_pc(code, state, memory)?
+                relative::a32(u32::from_le_bytes(*code.first_chunk()?), at)?
             };
-            state.r[usize::from(register)] = value;
+            state.r[usize::from(register)] = value(found, state, memory)?;
             state.set_it_state(after_it);
             state.r[15] = next;
             return Some(());
@@ -103,94 +103,26 @@ fn execute(code: &[u8], state: &mut Registers, memory: &dyn Memory) -> Option<()
     Some(())
 }
 
-/// The literal loads and additions of A32 that read the program counter: the register, and what it is set to.
-fn a32_reads_pc(code: &[u8], state: &Registers, memory: &dyn Memory) -> Option<(u8, u32)> {
-    let code = u32::from_le_bytes(*code.first_chunk()?);
-    let destination = (code >> 12 & 15) as u8;
-    let pc = state.r[15].wrapping_add(8);
-    if destination == 15 || code >> 28 == 15 {
-        return None;
-    }
-    let number = (code & 0xff).rotate_right(2 * (code >> 8 & 15));
-    let value = match code >> 16 & 0xfff {
-        // LDR (literal): cccc 0101 u001 1111 tttt iiii iiii iiii
-        0x51f => load(memory, pc.wrapping_sub(code & 0xfff))?,
-        0x59f => load(memory, pc.wrapping_add(code & 0xfff))?,
-        // ADR, or ADD and SUB: cccc 0010 1000 1111, cccc 0010 0100 1111
-        0x28f => pc.wrapping_add(number),
-        0x24f => pc.wrapping_sub(number),
-        // ADD, unshifted: cccc 0000 1000 1111 dddd 0000 0000 mmmm, or with the program counter as the second operand
-        0x08f if code & 0xff0 == 0 && code & 15 != 15 => {
-            pc.wrapping_add(state.r[(code & 15) as usize])
-        }
-        first if first & 0xff0 == 0x080 && code & 0xfff == 15 && first & 15 != 15 => {
-            pc.wrapping_add(state.r[(first & 15) as usize])
-        }
-        // MOV: cccc 0001 1010 0000 dddd 0000 0000 1111
-        0x1a0 if code & 0xfff == 15 => pc,
-        // LDR (register), from a table behind the code: cccc 0111 1001 1111 tttt iiii i000 mmmm
-        0x79f if code & 0x70 == 0 && code & 15 != 15 => {
-            let index = state.r[(code & 15) as usize] << (code >> 7 & 31);
-            load(memory, pc.wrapping_add(index))?
-        }
-        _ => return None,
-    };
-    Some((destination, value))
+/// The first halfword of a T32 instruction, and the second or, where there is none, zero.
+pub(super) fn halves(code: &[u8]) -> Option<(u16, u16)> {
+    let first = u16::from_le_bytes(*code.first_chunk()?);
+    let second = code
+        .get(2..4)
+        .map_or(0, |b| u16::from_le_bytes([b[0], b[1]]));
+    Some((first, second))
 }
 
-/// The same of T32.
-fn t32_reads_pc(code: &[u8], state: &Registers, memory: &dyn Memory) -> Option<(u8, u32)> {
-    let first = u32::from(u16::from_le_bytes(*code.first_chunk()?));
-    let pc = state.r[15].wrapping_add(4);
-    let aligned = pc & !3;
-    match first >> 8 {
-        // LDR T1: 0100 1ttt iiii iiii
-        0x48..=0x4f => {
-            let value = load(memory, aligned.wrapping_add(4 * (first & 0xff)))?;
-            return Some(((first >> 8 & 7) as u8, value));
+/// What an instruction that reads the program counter sets a register to.
+fn value(value: Value, state: &Registers, memory: &dyn Memory) -> Option<u32> {
+    let of = |register: u8| state.r[usize::from(register)];
+    Some(match value {
+        Value::Number(number) => number,
+        Value::Sum(register, number) => number.wrapping_add(of(register)),
+        Value::Word(address) => load(memory, address)?,
+        Value::Entry(address, register, shift) => {
+            load(memory, address.wrapping_add(of(register) << shift))?
         }
-        // ADR T1: 1010 0ddd iiii iiii
-        0xa0..=0xa7 => {
-            return Some((
-                (first >> 8 & 7) as u8,
-                aligned.wrapping_add(4 * (first & 0xff)),
-            ));
-        }
-        // ADD, MOV: 0100 0100 d111 1ddd, 0100 0110 d111 1ddd
-        0x44 | 0x46 if first >> 3 & 15 == 15 => {
-            let register = (first & 7 | first >> 4 & 8) as u8;
-            if register == 15 {
-                return None;
-            }
-            let old = if first >> 8 == 0x44 {
-                state.r[usize::from(register)]
-            } else {
-                0
-            };
-            return Some((register, pc.wrapping_add(old)));
-        }
-        _ => {}
-    }
-    let second = u32::from(u16::from_le_bytes([*code.get(2)?, *code.get(3)?]));
-    let register = (second >> 8 & 15) as u8;
-    let number = (first >> 10 & 1) << 11 | (second >> 12 & 7) << 8 | second & 0xff;
-    match first {
-        // LDR T2: 1111 1000 u101 1111 tttt iiii iiii iiii
-        0xf85f | 0xf8df => {
-            let register = (second >> 12) as u8;
-            let offset = second & 0xfff;
-            let at = if first == 0xf8df {
-                aligned.wrapping_add(offset)
-            } else {
-                aligned.wrapping_sub(offset)
-            };
-            (register != 15).then_some((register, load(memory, at)?))
-        }
-        // ADR T3, T2: 1111 0i10 0000 1111 0iii dddd iiii iiii, 1111 0i10 1010 1111
-        0xf20f | 0xf60f if second & 0x8000 == 0 => Some((register, aligned.wrapping_add(number))),
-        0xf2af | 0xf6af if second & 0x8000 == 0 => Some((register, aligned.wrapping_sub(number))),
-        _ => None,
-    }
+    })
 }
 
 fn load(memory: &dyn Memory, address: u32) -> Option<u32> {
@@ -218,11 +150,9 @@ pub(crate) fn displace(code: &[u8], at: u64, slot: u64, kind: usize) -> Option<D
             length: 4,
         });
     }
-    let first = u16::from_le_bytes(*code.first_chunk()?);
+    let (first, second) = halves(code)?;
     let length = if t32::is_wide(first) { 4 } else { 2 };
     let original = code.get(..length)?;
-    let second = original.get(2..).filter(|rest| !rest.is_empty());
-    let second = second.map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
     if !t32_is_free(first, second) {
         return None;
     }
@@ -240,7 +170,7 @@ pub(crate) fn displace(code: &[u8], at: u64, slot: u64, kind: usize) -> Option<D
 
 /// Whether a copy of an A32 instruction does the same elsewhere: it does not read the program counter, and what it
 /// writes to it, if anything, is a whole address.
-fn a32_is_free(code: u32) -> bool {
+pub(super) fn a32_is_free(code: u32) -> bool {
     let is_pc = |low: u32| code >> low & 15 == 15;
     match a32::decode(code).flow {
         Flow::Next | Flow::Load { .. } | Flow::LoadExclusive | Flow::StoreExclusive => {}
@@ -282,7 +212,7 @@ fn is_store(code: u32) -> bool {
 }
 
 /// The same for T32, outside IT blocks.
-fn t32_is_free(first: u16, second: u16) -> bool {
+pub(super) fn t32_is_free(first: u16, second: u16) -> bool {
     match t32::decode(first, second).flow {
         Flow::Next | Flow::Load { .. } | Flow::LoadExclusive | Flow::StoreExclusive => {}
         _ => return false,
@@ -299,15 +229,22 @@ fn t32_is_free(first: u16, second: u16) -> bool {
         };
     }
     let base_is_pc = first & 15 == 15;
+    // UNPREDICTABLE with the program counter as what is stored.
+    let stores = first & 0x10 == 0;
+    let pc_is_stored =
+        stores && (second >> 12 == 15 || first & 0x40 != 0 && second >> 8 & 15 == 15);
     match first >> 9 & 0xf {
         // Multiple; dual, exclusive.
-        0b0100 => !base_is_pc,
+        0b0100 if first & 0x40 == 0 => !(base_is_pc || stores && second >> 15 != 0),
+        0b0100 => !base_is_pc && !pc_is_stored,
+        // Data processing with a modified number: MOV and MVN have no first operand, for others the pc is UNPREDICTABLE.
+        0b1000 | 0b1010 if second & 0x8000 == 0 => !base_is_pc || matches!(first >> 5 & 15, 2 | 3),
         // Data processing with a plain number: ADR is among them.
         0b1001 | 0b1011 if second & 0x8000 == 0 => !base_is_pc || first & 0x40 != 0,
         // UDF: 1111 0111 1111 .... 1010
         0b1011 => !(first & 0x1f0 == 0x1f0 && second >> 12 == 0b1010),
         // Single loads and stores; SIMD element loads.
-        0b1100 => !base_is_pc,
+        0b1100 => !(base_is_pc || stores && second >> 12 == 15),
         // Coprocessors and floating point: 111x 110.
         0b0110 | 0b1110 => !base_is_pc,
         _ => true,

@@ -203,6 +203,27 @@ impl Registers {
     }
 }
 
+/// Where an instruction goes whose condition holds, and where a trap can meet it: the kernel's own page is passed by, as it holds
+/// none. Else as [`target`].
+pub(super) fn next_place(
+    instruction: &Instruction,
+    registers: &Registers,
+    read: Read<'_>,
+) -> Option<u32> {
+    let to = target(instruction, registers, read)?;
+    if to < KERNEL_HELPERS {
+        return Some(to);
+    }
+    // One call, which comes back.
+    let link = matches!(
+        instruction.flow,
+        Flow::Jump { link: true, .. } | Flow::Register { link: true, .. }
+    );
+    let same = u32::from(registers.thumb());
+    let back = registers.r[15].wrapping_add(instruction.size) | same;
+    Some(if link { back } else { registers.r[14] })
+}
+
 /// Where an instruction goes whose condition holds, with the instruction set in the lowest bit; `None`:
 /// to its successor, or memory cannot be read and it will fault.
 pub(super) fn target(
@@ -212,18 +233,15 @@ pub(super) fn target(
 ) -> Option<u32> {
     let same = u32::from(registers.thumb());
     let pc = registers.value(15);
-    let (to, link) = match instruction.flow {
+    let to = match instruction.flow {
         Flow::Jump {
-            offset,
-            exchange,
-            link,
+            offset, exchange, ..
         } => {
-            let to = if exchange {
+            if exchange {
                 (pc & !3).wrapping_add_signed(offset) | (same ^ 1)
             } else {
                 pc.wrapping_add_signed(offset) | same
-            };
-            (to, link)
+            }
         }
         Flow::JumpIfZero {
             register,
@@ -233,11 +251,11 @@ pub(super) fn target(
             let jumps = (registers.value(register) == 0) == zero;
             return jumps.then_some(pc.wrapping_add(offset) | 1);
         }
-        Flow::Register { register, link } => (registers.value(register), link),
+        Flow::Register { register, .. } => registers.value(register),
         Flow::Plain { register, add } => {
             let value = registers.value(register);
             let to = if add { pc.wrapping_add(value) } else { value };
-            (to | same, false)
+            to | same
         }
         Flow::Load { base, offset } => {
             let base = match base {
@@ -250,7 +268,7 @@ pub(super) fn target(
             if !read(at.into(), &mut word) {
                 return None;
             }
-            (u32::from_le_bytes(word), false)
+            u32::from_le_bytes(word)
         }
         Flow::Table { base, index, wide } => {
             let (base, index) = (registers.value(base), registers.value(index));
@@ -264,7 +282,7 @@ pub(super) fn target(
                 return None;
             }
             let entry = u32::from(u16::from_le_bytes(entry));
-            (pc.wrapping_add(2 * entry) | 1, false)
+            pc.wrapping_add(2 * entry) | 1
         }
         Flow::Compute {
             operation,
@@ -273,7 +291,7 @@ pub(super) fn target(
         } => {
             let second = registers.operand(second);
             let first = registers.value(first);
-            (registers.compute(operation, first, second), false)
+            registers.compute(operation, first, second)
         }
         Flow::Next
         | Flow::Kernel(_)
@@ -281,11 +299,6 @@ pub(super) fn target(
         | Flow::StoreExclusive
         | Flow::IfThen(_) => return None,
     };
-    // The kernel's own page, where no trap can stand: one call, which comes back.
-    if to >= KERNEL_HELPERS {
-        let back = registers.r[15].wrapping_add(instruction.size) | same;
-        return Some(if link { back } else { registers.r[14] });
-    }
     Some(to)
 }
 

@@ -5,7 +5,7 @@
 //! would fail and the sequence begin anew, for ever. In an IT block, an instruction whose condition
 //! fails is passed over, as a trap there might be, too.
 
-use super::flow::{ALWAYS, Flow, Instruction, KERNEL_HELPERS, Read, Registers, target};
+use super::flow::{ALWAYS, Flow, Instruction, KERNEL_HELPERS, Read, Registers, next_place};
 use super::{a32, t32};
 
 /// A place to trap at: address and breakpoint kind.
@@ -39,8 +39,8 @@ pub(super) fn next_pcs(registers: &Registers, read: Read<'_>) -> Vec<Place> {
         {
             return ends;
         }
-        if let Some(to) =
-            returns(&instruction, registers, read).or_else(|| target(&instruction, registers, read))
+        if let Some(to) = returns(&instruction, registers, read)
+            .or_else(|| next_place(&instruction, registers, read))
         {
             return vec![place(to)];
         }

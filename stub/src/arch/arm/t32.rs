@@ -156,6 +156,8 @@ fn branch(first: u32, second: u32) -> (u8, Flow) {
         }
         // B T4
         (0, _) => jump(far),
+        // BLX T2 of half a word: UNDEFINED
+        (_, 0) if second & 1 != 0 => Flow::Next,
         // BLX T2
         (_, 0) => Flow::Jump {
             offset: far,

@@ -2,17 +2,15 @@
 //! the kernel's, and then the other way; registers, flags, vector state, memory and signal must be the same. And the
 //! lengths of instructions against objdump's.
 
-use std::collections::BTreeMap;
 use std::process::Command;
 
-use nix::sys::signal::SigSet;
-
+use super::patient::{self, Words};
+use super::words::{set_word, word};
 use super::x86_64::{displace, emulate, instruction};
 use crate::sys::memory::Memory;
 use crate::sys::wait::{Status, wait};
 use crate::sys::{Tid, ptrace};
-use crate::tracee::unclaimed::Unclaimed;
-use crate::tracee::{Process, Program};
+use crate::tracee::Process;
 
 const RAX: usize = 10;
 const RCX: usize = 11;
@@ -68,30 +66,9 @@ impl Outcome {
     }
 }
 
-struct Words<'a>(&'a Memory);
-
-impl super::Memory for Words<'_> {
-    fn load(&self, address: u64, into: &mut [u8]) -> bool {
-        self.0.read(address, into) == Ok(into.len())
-    }
-
-    fn store(&self, address: u64, bytes: &[u8]) -> bool {
-        self.0.store(address, bytes)
-    }
-}
-
 impl Patient {
     fn new() -> Patient {
-        let program = Program {
-            words: vec!["/bin/true".into()],
-            wrapper: Vec::new(),
-            environment: BTreeMap::default(),
-            directory: None,
-            fixed_addresses: true,
-            detached_stdio: true,
-            mask: SigSet::empty(),
-        };
-        let mut process = Process::start(&program, Unclaimed::default()).expect("a program");
+        let mut process = patient::start("/bin/true");
         let tid = process.pid();
         let stopped = process.stopped(tid).expect("it stands");
         let (pc, sp) = (stopped.pc().unwrap(), stopped.sp().unwrap());
@@ -110,11 +87,11 @@ impl Patient {
     fn set(&self, words: &[u64], pc: u64, data: &[u8]) {
         let mut general = self.general.clone();
         for (index, word) in words.iter().enumerate() {
-            put(&mut general, index, *word);
+            set_word(&mut general, index, *word);
         }
-        put(&mut general, RIP, pc);
+        set_word(&mut general, RIP, pc);
         // Not at a system call that might be begun again.
-        put(&mut general, 15, u64::MAX);
+        set_word(&mut general, 15, u64::MAX);
         self.memory.write(self.data, data).unwrap();
         ptrace::set_register_set(self.tid, 1, &general).unwrap();
         ptrace::set_register_set(self.tid, 0x202, &self.extended).unwrap();
@@ -129,7 +106,7 @@ impl Patient {
     }
 
     fn pc(&self) -> u64 {
-        get(&ptrace::register_set(self.tid, 1, 27 * 8).unwrap(), RIP)
+        word(&ptrace::register_set(self.tid, 1, 27 * 8).unwrap(), RIP)
     }
 
     fn outcome(&self, signal: i32) -> Outcome {
@@ -143,7 +120,7 @@ impl Patient {
         extended[512..520].fill(0);
         Outcome {
             signal,
-            general: (0..27).map(|index| get(&general, index)).collect(),
+            general: (0..27).map(|index| word(&general, index)).collect(),
             extended,
             data,
         }
@@ -199,14 +176,6 @@ impl Patient {
     }
 }
 
-fn get(set: &[u8], index: usize) -> u64 {
-    u64::from_le_bytes(*set[8 * index..].first_chunk().unwrap())
-}
-
-fn put(set: &mut [u8], index: usize, word: u64) {
-    set[8 * index..8 * index + 8].copy_from_slice(&word.to_le_bytes());
-}
-
 /// xorshift64*.
 struct Random(u64);
 
@@ -230,7 +199,7 @@ impl Random {
 impl Patient {
     /// Registers that mostly point into the data, counters that are small, any flags.
     fn random_state(&self, random: &mut Random) -> (Vec<u64>, Vec<u8>) {
-        let mut words: Vec<u64> = (0..27).map(|index| get(&self.general, index)).collect();
+        let mut words: Vec<u64> = (0..27).map(|index| word(&self.general, index)).collect();
         for index in FREE {
             words[index] = match random.below(4) {
                 0 => random.next(),
@@ -447,7 +416,7 @@ fn lengths_are_objdumps() {
 fn registers_of_the_kernels_set() {
     // What the tests above take for granted: rax is word 10, as `struct user_regs_struct` has it.
     let patient = Patient::new();
-    let words: Vec<u64> = (0..27).map(|index| get(&patient.general, index)).collect();
+    let words: Vec<u64> = (0..27).map(|index| word(&patient.general, index)).collect();
     let outcome = patient.compare(&[0xb8, 0x2a, 0, 0, 0], &words, &[0; DATA]);
     assert_eq!(outcome.map(|outcome| outcome.general[RAX]), Some(0x2a));
 }

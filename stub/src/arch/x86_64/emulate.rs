@@ -5,15 +5,10 @@
 
 use super::super::Memory;
 use super::instruction::{Place, Prefixes, When, decode};
+use super::user_regs::{FLAGS, FS_BASE, GS_BASE, RCX, RIP, RSP, set_word, word};
 
 /// Where the kernel's set has rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15, in words.
 const GENERAL_ORDER: [usize; 16] = [10, 11, 12, 5, RSP, 4, 13, 14, 9, 8, 7, 6, 3, 2, 1, 0];
-const RSP: usize = 19;
-const RIP: usize = 16;
-const RCX: usize = 11;
-const FLAGS: usize = 18;
-const FS_BASE: usize = 21;
-const GS_BASE: usize = 22;
 
 /// Executes the first instruction of `code`. `false`: it is not one of these, or its memory is not
 /// there, and nothing has changed.
@@ -210,15 +205,4 @@ fn holds(condition: u8, flags: u64) -> bool {
         _ => zero || sign != overflow,
     };
     holds == (condition & 1 == 0)
-}
-
-fn word(general: &[u8], index: usize) -> u64 {
-    let bytes = general.get(8 * index..).and_then(<[u8]>::first_chunk);
-    bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
-}
-
-fn set_word(general: &mut [u8], index: usize, value: u64) {
-    if let Some(bytes) = general.get_mut(8 * index..8 * index + 8) {
-        bytes.copy_from_slice(&value.to_le_bytes());
-    }
 }

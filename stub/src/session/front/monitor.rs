@@ -64,6 +64,7 @@ fn budget(debuggee: &mut Debuggee) -> String {
     let Some(process) = debuggee.family.current.as_mut() else {
         return "There is no program.\n".to_owned();
     };
+    process.drain_jumps();
     let now = monotonic_ns();
     let budget = &mut process.budget;
     let limit = match budget.share {

@@ -9,7 +9,7 @@ const OURS: &[u8] =
 qXfer:libraries-svr4:read+;augmented-libraries-svr4-read+;QCatchSyscalls+;QThreadEvents+;QUnspoolThreads+;QUnspoolTrace+;qUnspoolStacks+;QPassSignals+;\
 QProgramSignals+;hwbreak+;QNonStop+;fork-events+;vfork-events+;exec-events+;no-resumed+;binary-upload+;\
 ConditionalTracepoints+;TracepointSource+;DisconnectedTracing+;EnableDisableTracepoints+;InstallInTrace+;\
-QTBuffer:size+;tracenz+;qXfer:traceframe-info:read+";
+QTBuffer:size+;tracenz+;qXfer:traceframe-info:read+;FastTracepoints+";
 
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let list = rest.strip_prefix(b":").unwrap_or_default();

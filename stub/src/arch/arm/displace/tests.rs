@@ -192,3 +192,12 @@ fn copies_of_t32() {
         assert_eq!(free(halves).is_some(), copied, "{halves:x?}");
     }
 }
+
+/// The kernel's helpers are called, not passed by (`Documentation/arm/kernel_user_helpers.rst`).
+#[test]
+fn calls_of_the_kernels_page_go_there() {
+    let mut state = general(A32);
+    state[12..16].copy_from_slice(&0xffff_0fc0_u32.to_le_bytes());
+    assert!(emulate(&0xe12f_ff33_u32.to_le_bytes(), &mut state, &Words)); // blx r3
+    assert_eq!((word(&state, 15), word(&state, 14)), (0xffff_0fc0, PC + 4));
+}

@@ -11,6 +11,8 @@ use crate::session::framing::number;
 
 /// No client has more; each may be hit.
 const MOST: usize = 10_000;
+/// More bytes than a jump ever displaces.
+const MOST_MOVABLE: usize = 32;
 
 /// `n:addr:ena:step:pass[:Fflen][:S][:Xlen,bytes][-]`, or `-n:addr:[S]action...[-]` with more actions.
 pub(in super::super) fn tracepoint(
@@ -46,9 +48,13 @@ pub(in super::super) fn tracepoint(
         return Answer::error(Errno::EINVAL);
     };
     let (at, kind) = process.place(address);
-    let Some((mut tracepoint, complete)) = definition(rest) else {
-        return refused("fast and static tracepoints are not supported; use 'trace'");
+    let Some((mut tracepoint, complete, movable)) = definition(rest) else {
+        return refused("static tracepoints are not supported; use 'trace'");
     };
+    tracepoint.fast = movable.and_then(|length| {
+        let mut code = vec![0; length.min(MOST_MOVABLE)];
+        (process.read_memory(at, &mut code) == Ok(code.len())).then_some(code)
+    });
     (tracepoint.number, tracepoint.address) = (number as u32, address);
     (tracepoint.at, tracepoint.kind) = (at, kind);
     if process.trace(seat).tracepoints.len() >= MOST {
@@ -67,8 +73,9 @@ pub(in super::super) fn tracepoint(
     }
 }
 
-/// `:ena:step:pass` and what may follow. `None` also for what we have not: fast and static tracepoints.
-fn definition(text: &[u8]) -> Option<(Tracepoint, bool)> {
+/// `:ena:step:pass` and what may follow; whether that is all; how many bytes may be moved to have it fast. `None` also for static
+/// tracepoints, which we have not.
+fn definition(text: &[u8]) -> Option<(Tracepoint, bool, Option<usize>)> {
     let mut parts = text.strip_prefix(b":")?.split(|byte| *byte == b':');
     let enabled = parts.next()? == b"E";
     let _steps = number(parts.next()?)?;
@@ -79,13 +86,15 @@ fn definition(text: &[u8]) -> Option<(Tracepoint, bool)> {
         passes,
         ..Tracepoint::default()
     };
+    let mut movable = None;
     for part in parts {
         match part.strip_suffix(b"-").unwrap_or(part) {
             [b'X', rest @ ..] => tracepoint.condition = Some(expression(rest)?.0),
+            [b'F', rest @ ..] => movable = usize::try_from(self::number(rest)?).ok(),
             _ => return None,
         }
     }
-    Some((tracepoint, !text.ends_with(b"-")))
+    Some((tracepoint, !text.ends_with(b"-"), movable))
 }
 
 /// `len,bytes`, and what follows.
@@ -183,11 +192,12 @@ mod tests {
 
     #[test]
     fn definitions() {
-        let (tracepoint, complete) = definition(b":E:0:3:X3,220127-").unwrap();
+        let (tracepoint, complete, _) = definition(b":E:0:3:X3,220127-").unwrap();
         assert!(tracepoint.enabled && tracepoint.passes == 3 && !complete);
         assert_eq!(tracepoint.condition.as_deref(), Some(&[0x22, 1, 0x27][..]));
-        assert!(definition(b":D:0:0").is_some_and(|(t, complete)| !t.enabled && complete));
-        assert!(definition(b":E:0:0:F5").is_none());
+        assert!(definition(b":D:0:0").is_some_and(|(t, complete, _)| !t.enabled && complete));
+        assert!(definition(b":E:0:0:Fa").is_some_and(|(_, _, movable)| movable == Some(10)));
+        assert!(definition(b":E:0:0:S").is_none());
         assert!(definition(b":E:0:0:X9,22").is_none());
     }
 

@@ -2,6 +2,7 @@
 
 use super::super::Answer;
 use super::{digits, numbers};
+use crate::arch::collector::JUMP;
 use crate::probe::trace::Ended;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
@@ -60,7 +61,19 @@ pub(in super::super) fn tracepoint(
     }
 }
 
-/// There are no fast tracepoints.
+/// `qUnspoolPlaces`: how many tracepoints have a jump, and the numbers of those that have a trap (docs/protocol.md).
+pub(in super::super) fn places(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+    let seat = session.seat();
+    let Some(process) = debuggee.live() else {
+        return Answer::error(nix::errno::Errno::ESRCH);
+    };
+    process.settle_probes();
+    let (jumps, traps) = process.trace(seat).kinds();
+    let traps: Vec<String> = traps.iter().map(|number| format!("{number:x}")).collect();
+    Answer::Reply(format!("{jumps:x};{}", traps.join(",")).into_bytes())
+}
+
+/// How long an instruction must be that gdb has a fast tracepoint at: as the jump that takes its place.
 pub(in super::super) fn shortest_fast(_: &mut Session, _: &mut Debuggee, _: &[u8]) -> Answer {
-    Answer::Reply(Vec::new())
+    Answer::Reply(format!("{JUMP:x}").into_bytes())
 }

@@ -1,0 +1,59 @@
+//! A system call that a thread of the program makes for us (Linux: `svc #0`, the number in x8, arguments in x0 to x5).
+
+use super::user_regs::{COUNT, PC, set_word, word};
+
+/// The instruction.
+pub(crate) const INSTRUCTION: &[u8] = &[0x01, 0x00, 0x00, 0xd4];
+/// Its length.
+pub(crate) const LENGTH: u64 = INSTRUCTION.len() as u64;
+pub(crate) const MMAP: u64 = 222;
+pub(crate) const MUNMAP: u64 = 215;
+
+/// Where the number is.
+const NUMBER: usize = 8;
+/// The state's bit that says 32-bit code.
+const NARROW: u64 = 1 << 4;
+
+const FUTEX: u64 = 98;
+const NANOSLEEP: u64 = 101;
+const CLOCK_NANOSLEEP: u64 = 115;
+
+/// Whether a thread that is about to execute `code` may make another call first. The kernel remembers how long a sleep has still
+/// to last only as long as nothing else is executed.
+pub(crate) fn may_precede(code: &[u8], general: &[u8]) -> bool {
+    let argument = |index| word(general, index);
+    !code.starts_with(INSTRUCTION)
+        || match argument(NUMBER) {
+            NANOSLEEP => false,
+            // TIMER_ABSTIME
+            CLOCK_NANOSLEEP => argument(1) & 1 == 1,
+            // FUTEX_WAIT, with an end
+            FUTEX => argument(1) & 0x7f != 0 || argument(3) == 0,
+            _ => true,
+        }
+}
+
+/// The registers of a thread that is about to make it, the instruction being at `at`. `None`: it does not execute 64-bit code.
+pub(crate) fn prepare(
+    general: &[u8],
+    at: u64,
+    number: u64,
+    arguments: [u64; 6],
+) -> Option<Vec<u8>> {
+    if general.len() < 8 * COUNT || word(general, super::user_regs::STATE) & NARROW != 0 {
+        return None;
+    }
+    let mut general = general.to_vec();
+    set_word(&mut general, PC, at);
+    set_word(&mut general, NUMBER, number);
+    for (index, value) in arguments.into_iter().enumerate() {
+        set_word(&mut general, index, value);
+    }
+    Some(general)
+}
+
+/// What it has returned, once the thread is behind it. An error is a small negative number.
+pub(crate) fn result(general: &[u8]) -> Option<u64> {
+    let value = word(general, 0);
+    (general.len() >= 8 * COUNT && value < u64::MAX - 4095).then_some(value)
+}

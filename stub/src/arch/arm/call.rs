@@ -1,0 +1,61 @@
+//! A system call that a thread of the program makes for us (Linux EABI: `svc #0`, the number in r7, arguments in r0 to r5).
+
+use super::user_regs::{COUNT, ORIG_R0, PC, STATE, set_word, word};
+
+/// The instruction, and a trap behind it: no kernel steps here. Both are A32.
+pub(crate) const INSTRUCTION: &[u8] = &[0x00, 0x00, 0x00, 0xef, 0xf0, 0x01, 0xf0, 0xe7];
+/// The first one's length.
+pub(crate) const LENGTH: u64 = 4;
+/// `mmap2`, whose offset is in pages.
+pub(crate) const MMAP: u64 = 192;
+pub(crate) const MUNMAP: u64 = 91;
+
+const NUMBER: usize = 7;
+/// IT state, T32: bits 26 and 25, 15 to 10, 5 (B1.3.3).
+const NOT_A32: u32 = 0x0600_fc20;
+
+const NANOSLEEP: u32 = 162;
+const FUTEX: [u32; 2] = [240, 422];
+const CLOCK_NANOSLEEP: [u32; 2] = [265, 407];
+
+/// Whether a thread that is about to execute `code` may make another call first. The kernel remembers how long a sleep has still
+/// to last only as long as nothing else is executed.
+pub(crate) fn may_precede(code: &[u8], general: &[u8]) -> bool {
+    let argument = |index| word(general, index);
+    let number = argument(NUMBER);
+    !super::is_system_call(code, general)
+        || !(number == NANOSLEEP
+            // TIMER_ABSTIME
+            || CLOCK_NANOSLEEP.contains(&number) && argument(1) & 1 == 0
+            // FUTEX_WAIT, with an end
+            || FUTEX.contains(&number) && argument(1) & 0x7f == 0 && argument(3) != 0)
+}
+
+/// The registers of a thread that is about to make it, the instruction being at `at`.
+pub(crate) fn prepare(
+    general: &[u8],
+    at: u64,
+    number: u64,
+    arguments: [u64; 6],
+) -> Option<Vec<u8>> {
+    if general.len() < 4 * COUNT {
+        return None;
+    }
+    let mut general = general.to_vec();
+    set_word(&mut general, PC, at as u32);
+    set_word(&mut general, NUMBER, number as u32);
+    let state = word(&general, STATE) & !NOT_A32;
+    set_word(&mut general, STATE, state);
+    // No call that was interrupted is made again in its place.
+    set_word(&mut general, ORIG_R0, u32::MAX);
+    for (index, value) in arguments.into_iter().enumerate() {
+        set_word(&mut general, index, value as u32);
+    }
+    Some(general)
+}
+
+/// What it has returned, once the thread is behind it. An error is a small negative number.
+pub(crate) fn result(general: &[u8]) -> Option<u64> {
+    let value = word(general, 0);
+    (general.len() >= 4 * COUNT && value < u32::MAX - 4095).then_some(value.into())
+}

@@ -1,0 +1,249 @@
+//! Code that does elsewhere what instructions do in their place: those that a jump to a collector displaces.
+//!
+//! What depends on its place takes several instructions. Whoever has begun them is put behind them: each says what is left to be done.
+
+use super::super::fast::{Order, Standing};
+use super::assembler::{Assembler, LR, PC, R};
+use super::collector::{JUMP, is_t32};
+use super::displace::{a32_is_free, halves, t32_is_free};
+use super::flow::{ALWAYS, Flow};
+use super::relative::{self, Value};
+use super::user_regs::{set_word, word};
+use super::{a32, t32};
+
+/// How an instruction is moved.
+enum Moved {
+    /// As it is.
+    Copied,
+    Set(u8, Value),
+    /// To an address whose lowest bit is the instruction set.
+    Goes {
+        to: u32,
+        when: When,
+        /// It calls.
+        links: bool,
+    },
+}
+
+#[derive(PartialEq, Eq)]
+enum When {
+    Always,
+    Flags(u8),
+    /// The instruction itself, CBZ or CBNZ.
+    Zero(u16),
+}
+
+/// Where a thread may stand in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    /// From the collector's start.
+    pub(super) offset: usize,
+    pub(super) standing: Standing,
+    /// Where it would be in the program, with the instruction set.
+    pub(super) goes_to: u32,
+    rest: Rest,
+}
+
+/// What is left to be done of an instruction that has begun.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rest {
+    Nothing,
+    Set(u8, u32),
+    Add(u8, u32),
+    Load(u8, u32),
+}
+
+impl Place {
+    /// Does what is left. `None`: memory cannot be read.
+    pub(super) fn finish(
+        &self,
+        general: &mut [u8],
+        read: &dyn Fn(u64, &mut [u8]) -> bool,
+    ) -> Option<()> {
+        let (register, value) = match self.rest {
+            Rest::Nothing => return Some(()),
+            Rest::Set(register, value) => (register, value),
+            Rest::Add(register, value) => {
+                (register, word(general, register.into()).wrapping_add(value))
+            }
+            Rest::Load(register, address) => {
+                let mut value = [0; 4];
+                if !read(address.into(), &mut value) {
+                    return None;
+                }
+                (register, u32::from_le_bytes(value))
+            }
+        };
+        set_word(general, register.into(), value);
+        Some(())
+    }
+}
+
+/// The bytes of the first instructions, as many as a jump takes the place of, if all can be moved.
+pub(super) fn length(kind: usize, code: &[u8], at: u64) -> Option<usize> {
+    let mut done = 0;
+    while done < JUMP {
+        let (length, moved) = decode(kind, code.get(done..)?, at.wrapping_add(done as u64) as u32)?;
+        done += length;
+        if matches!(moved, Moved::Goes { .. }) && done < JUMP {
+            return None;
+        }
+    }
+    Some(done)
+}
+
+/// The first instruction's length, and how it is moved.
+fn decode(kind: usize, code: &[u8], at: u32) -> Option<(usize, Moved)> {
+    let thumb = is_t32(kind);
+    let (instruction, free, set) = if thumb {
+        let (first, second) = halves(code)?;
+        let set = relative::t32(first, second, at);
+        (t32::decode(first, second), t32_is_free(first, second), set)
+    } else {
+        let code = u32::from_le_bytes(*code.first_chunk()?);
+        let set = relative::a32(code, at).filter(|_| code >> 28 == u32::from(ALWAYS));
+        (a32::decode(code), a32_is_free(code), set)
+    };
+    let length = instruction.size as usize;
+    if code.len() < length {
+        return None;
+    }
+    let pc = at.wrapping_add(if thumb { 4 } else { 8 });
+    let goes = |to: u32, when, links| Moved::Goes { to, when, links };
+    let moved = match instruction.flow {
+        _ if free => Moved::Copied,
+        Flow::Register {
+            register,
+            link: false,
+        }
+        | Flow::Plain {
+            register,
+            add: false,
+        } if register != PC as u8 => Moved::Copied,
+        Flow::Next => match set? {
+            // Signals come to where the stack pointer is.
+            (13, _) | (_, Value::Entry(..)) => return None,
+            // The jump will be there.
+            (_, Value::Word(address)) if address.wrapping_sub(at).wrapping_add(8) < 16 => {
+                return None;
+            }
+            (register, value) => Moved::Set(register, value),
+        },
+        Flow::Jump {
+            offset,
+            exchange,
+            link,
+        } => {
+            let when = match instruction.condition {
+                condition if condition >= ALWAYS => When::Always,
+                condition => When::Flags(condition),
+            };
+            if link && when != When::Always {
+                return None;
+            }
+            let from = if exchange { pc & !3 } else { pc };
+            goes(
+                from.wrapping_add_signed(offset) | u32::from(thumb != exchange),
+                when,
+                link,
+            )
+        }
+        Flow::JumpIfZero { offset, .. } => {
+            let (first, _) = halves(code)?;
+            goes(pc.wrapping_add(offset) | 1, When::Zero(first), false)
+        }
+        _ => return None,
+    };
+    Some((length, moved))
+}
+
+/// Assembles it, in the instruction set of what is displaced, and the way back; where a thread may stand in it.
+pub(super) fn assemble(a: &mut Assembler, order: &Order) -> Option<Vec<Place>> {
+    let thumb = is_t32(order.kind);
+    let at = u32::try_from(order.at).ok()?;
+    let all = order.displaced.len();
+    let in_set = |address: u32| address | u32::from(thumb);
+    let standing = |done: usize| match done {
+        0 => Standing::Dealt,
+        done if done == all => Standing::Behind,
+        _ => Standing::Inside,
+    };
+    let mut places = Vec::new();
+    let mut stands = |a: &Assembler, standing, goes_to, rest| {
+        places.push(Place {
+            offset: a.at(),
+            standing,
+            goes_to,
+            rest,
+        });
+    };
+    let mut done = 0;
+    while done < all {
+        let here = at.wrapping_add(done as u32);
+        let code = order.displaced.get(done..)?;
+        let (length, moved) = decode(order.kind, code, here)?;
+        stands(a, standing(done), in_set(here), Rest::Nothing);
+        done += length;
+        let (standing, next) = (standing(done), in_set(here.wrapping_add(length as u32)));
+        match moved {
+            Moved::Copied => a.code.extend_from_slice(&code[..length]),
+            Moved::Set(register, value) => {
+                let r = R::from(register);
+                match value {
+                    Value::Number(number) => a.ldr_number(thumb, r, number),
+                    Value::Word(address) => {
+                        a.ldr_number(thumb, r, address);
+                        stands(a, standing, next, Rest::Load(register, address));
+                        a.ldr_in(thumb, r, r);
+                    }
+                    // No other register is free.
+                    Value::Sum(base, number) => {
+                        let (mut base, mut left) = (R::from(base), number);
+                        let parts = [0, 8, 16, 24].map(|shift| number & 0xff << shift);
+                        for part in parts.into_iter().filter(|part| *part != 0) {
+                            if left != number {
+                                stands(a, standing, next, Rest::Add(register, left));
+                            }
+                            a.add_in(thumb, r, base, part);
+                            base = r;
+                            left -= part;
+                        }
+                    }
+                    Value::Entry(..) => return None,
+                }
+            }
+            Moved::Goes { to, when, links } => {
+                if links {
+                    a.ldr_number(thumb, LR, next);
+                    stands(a, Standing::Behind, to, Rest::Set(LR as u8, next));
+                }
+                match when {
+                    When::Flags(condition) if !thumb => {
+                        a.ldr_number_if(condition, PC, to);
+                    }
+                    When::Flags(_) | When::Zero(_) => {
+                        // Over the way back.
+                        a.put_half(match when {
+                            When::Zero(code) => code & !0x02f8 | 1 << 3,
+                            When::Flags(condition) => 0xd001 | u16::from(condition) << 8,
+                            When::Always => return None,
+                        });
+                        stands(a, Standing::Behind, next, Rest::Nothing);
+                        a.ldr_number(thumb, PC, next);
+                        stands(a, Standing::Behind, to, Rest::Nothing);
+                        a.ldr_number(thumb, PC, to);
+                        return Some(places);
+                    }
+                    When::Always => {
+                        a.ldr_number(thumb, PC, to);
+                        return Some(places);
+                    }
+                }
+            }
+        }
+    }
+    let behind = in_set(at.wrapping_add(all as u32));
+    stands(a, Standing::Behind, behind, Rest::Nothing);
+    a.ldr_number(thumb, PC, behind);
+    Some(places)
+}

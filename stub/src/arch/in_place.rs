@@ -1,0 +1,332 @@
+//! Displaced and emulated instructions of A32, T32 and A64 against the processor: each is executed in its place and then the
+//! other way; registers, flags, vector registers, memory and the signal that ends it must be the same.
+//!
+//! The processor is not asked to step, as ARMv7's cannot: all text of the patient is filled with what is undefined, and it runs
+//! until it meets that. These run where the stub runs, on the boards (`tests/tests/board/instructions.rs`). x86-64's are in
+//! `x86_64/against_processor.rs`.
+
+use std::time::{Duration, Instant};
+
+use super::machine::{displace, emulate, is_system_call, may_displace};
+use super::patient::{self, Words};
+use crate::sys::memory::Memory;
+use crate::sys::wait::{Status, wait};
+use crate::sys::{Tid, ptrace};
+use crate::tracee::Process;
+
+use super::cases::{self, FLAGS, GENERAL, Instruction, PC, VECTOR, WORD};
+
+/// How much memory instructions may use, and in its middle they find it.
+const DATA: usize = 3 * 4096;
+/// Which random instructions: `UNSPOOL_SEED` has others.
+const SEED: u64 = 0x2545_f491_4f6c_dd1d;
+
+/// An instruction may lead back to itself; then it runs so long.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Instead of the signal that ended it.
+const ENDLESS: i32 = 0;
+
+/// A program that stands at its first instruction, and lends itself.
+struct Patient {
+    tid: Tid,
+    memory: Memory,
+    /// Where instructions stand.
+    at: u64,
+    slot: u64,
+    data: u64,
+    general: Vec<u8>,
+    vector: Vec<u8>,
+    _process: Process,
+}
+
+/// Where an instruction begins.
+#[derive(Clone)]
+struct State {
+    general: Vec<u8>,
+    data: Vec<u8>,
+}
+
+/// All that an instruction can change.
+#[derive(PartialEq, Eq, Debug, Clone)]
+struct Outcome {
+    signal: i32,
+    general: Vec<u8>,
+    vector: Vec<u8>,
+    data: Vec<u8>,
+}
+
+/// How an instruction was executed without its place.
+#[derive(Default, Debug)]
+struct Tally {
+    emulated: u32,
+    displaced: u32,
+    /// What must be executed in its place.
+    fixed: u32,
+    /// What leads back to itself.
+    endless: u32,
+    /// Where the outcomes differ.
+    wrong: Vec<String>,
+}
+
+impl Patient {
+    fn new() -> Patient {
+        let mut process = patient::start("/bin/busybox");
+        let tid = process.pid();
+        let stopped = process.stopped(tid).expect("it stands");
+        let (pc, sp) = (stopped.pc().unwrap(), stopped.sp().unwrap());
+        let memory = Memory::open(tid).unwrap();
+        // Wherever it goes in its own text, it does not get far.
+        let maps = std::fs::read_to_string(format!("/proc/{tid}/maps")).unwrap();
+        for line in maps.lines().filter(|line| line.contains(" r-xp ")) {
+            let (start, rest) = line.split_once('-').unwrap();
+            let end = rest.split(' ').next().unwrap();
+            let number = |digits| u64::from_str_radix(digits, 16).unwrap();
+            let length = (number(end) - number(start)) as usize;
+            let fill = cases::FILL.to_le_bytes().repeat(length / 4);
+            // The kernel's pages cannot be written.
+            let _ = memory.write(number(start), &fill);
+        }
+        Patient {
+            tid,
+            memory,
+            at: (pc & !0xfff) + 0x100,
+            slot: (pc & !0xfff) + 0x800,
+            data: (sp & !0xfff) - 2 * DATA as u64,
+            general: ptrace::register_set(tid, GENERAL.0, GENERAL.1).unwrap(),
+            vector: ptrace::register_set(tid, VECTOR.0, VECTOR.1).unwrap(),
+            _process: process,
+        }
+    }
+
+    fn set(&self, state: &State, pc: u64) {
+        let mut general = state.general.clone();
+        put(&mut general, PC, pc);
+        cases::not_in_a_call(&mut general);
+        self.memory.write(self.data, &state.data).unwrap();
+        ptrace::set_register_set(self.tid, GENERAL.0, &general).unwrap();
+        ptrace::set_register_set(self.tid, VECTOR.0, &self.vector).unwrap();
+    }
+
+    /// Runs until it meets what is undefined, or a fault.
+    fn run(&self) -> Outcome {
+        ptrace::cont(self.tid, 0).unwrap();
+        let begin = Instant::now();
+        let signal = loop {
+            match wait(Some(self.tid), false) {
+                Ok(Some((_, Status::Signal(signal)))) => break signal,
+                Ok(Some((_, Status::Held(_)))) => break ENDLESS,
+                Ok(None) if begin.elapsed() < PATIENCE => std::thread::yield_now(),
+                Ok(None) => ptrace::interrupt(self.tid).unwrap(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let mut data = vec![0; DATA];
+        self.memory.read(self.data, &mut data).unwrap();
+        let mut general = ptrace::register_set(self.tid, GENERAL.0, GENERAL.1).unwrap();
+        let flags = get(&general, FLAGS) & !cases::KERNELS;
+        put(&mut general, FLAGS, flags);
+        Outcome {
+            signal,
+            general,
+            vector: ptrace::register_set(self.tid, VECTOR.0, VECTOR.1).unwrap(),
+            data,
+        }
+    }
+
+    /// Executes an instruction both ways, and compares.
+    fn compare(&self, instruction: &Instruction, state: &State, tally: &mut Tally) {
+        let at = self.at + instruction.offset;
+        let mut place = instruction.code.clone();
+        place.extend(instruction.behind());
+        let before = {
+            let mut general = state.general.clone();
+            put(&mut general, PC, at);
+            general
+        };
+        let mut seen = place.clone();
+        seen.resize(16, 0);
+        let mut emulated = before.clone();
+        self.memory.write(self.data, &state.data).unwrap();
+        self.memory.write(at, &place).unwrap();
+        let emulates = emulate(&seen, &mut emulated, &Words(&self.memory));
+        let displaced = displace(&seen, at, self.slot, instruction.kind)
+            .filter(|_| may_displace(&before) && !is_system_call(&seen, &before));
+        if !emulates && displaced.is_none() {
+            tally.fixed += 1;
+            return;
+        }
+        self.set(state, at);
+        let expected = self.run();
+        if expected.signal == ENDLESS {
+            tally.endless += 1;
+            return;
+        }
+        let text = format!("{instruction:x?} with {}", cases::shown(&before));
+        if emulates {
+            tally.emulated += 1;
+            let after = State {
+                general: emulated.clone(),
+                data: state.data.clone(),
+            };
+            let pc = get(&emulated, PC);
+            // Where it stands still, the processor would for ever.
+            assert_ne!(pc, at, "{text}");
+            self.set(&after, pc);
+            let wrong = differ(&self.run(), &expected);
+            tally
+                .wrong
+                .extend(wrong.map(|how| format!("{how}: emulated {text}")));
+        }
+        if let Some(displaced) = displaced {
+            tally.displaced += 1;
+            assert_eq!(displaced.length, instruction.code.len(), "{text}");
+            self.memory.write(self.slot, &displaced.code).unwrap();
+            self.set(state, self.slot);
+            let mut found = self.run();
+            // As a thread is shown that stops in a slot. (Linux on ARM leaves it behind what it does not align.)
+            match get(&found.general, PC).checked_sub(self.slot) {
+                Some(0) => put(&mut found.general, PC, at),
+                Some(1..32) => put(&mut found.general, PC, at + displaced.length as u64),
+                _ => {}
+            }
+            let filled = cases::FILL.to_le_bytes().repeat(8);
+            self.memory.write(self.slot, &filled).unwrap();
+            let wrong = differ(&found, &expected);
+            tally
+                .wrong
+                .extend(wrong.map(|how| format!("{how}: displaced {text}")));
+        }
+    }
+}
+
+impl Tally {
+    fn show(&self, class: &str) {
+        println!(
+            "{class}: {} emulated, {} displaced, {} to be executed in their places, {} endless, {} wrong",
+            self.emulated,
+            self.displaced,
+            self.fixed,
+            self.endless,
+            self.wrong.len()
+        );
+        for wrong in self.wrong.iter().take(20) {
+            println!("  {wrong}");
+        }
+    }
+}
+
+/// What is not as it should be.
+fn differ(found: &Outcome, expected: &Outcome) -> Option<String> {
+    let count = expected.general.len() / WORD;
+    let word = |outcome: &Outcome, index| get(&outcome.general, index);
+    let other = (0..count).find(|index| word(found, *index) != word(expected, *index));
+    if found.signal != expected.signal {
+        Some(format!("signal {}, not {}", found.signal, expected.signal))
+    } else if let Some(index) = other {
+        let (found, expected) = (word(found, index), word(expected, index));
+        Some(format!("register {index} is {found:x}, not {expected:x}"))
+    } else if found.vector != expected.vector {
+        Some("vector registers".to_owned())
+    } else {
+        (found.data != expected.data).then(|| "memory".to_owned())
+    }
+}
+
+pub(super) fn get(set: &[u8], index: usize) -> u64 {
+    let mut word = [0; 8];
+    word[..WORD].copy_from_slice(&set[WORD * index..WORD * (index + 1)]);
+    u64::from_le_bytes(word)
+}
+
+pub(super) fn put(set: &mut [u8], index: usize, word: u64) {
+    set[WORD * index..WORD * (index + 1)].copy_from_slice(&word.to_le_bytes()[..WORD]);
+}
+
+/// xorshift64*.
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub(super) fn word(&mut self) -> u32 {
+        (self.next() >> 32) as u32
+    }
+
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
+        (self.next() >> 16) % limit
+    }
+}
+
+/// Neither A32 nor T32 is to be found at half a word.
+fn whole(word: u64) -> u64 {
+    if word & 3 == 2 { word & !3 } else { word }
+}
+
+impl Patient {
+    /// Registers that mostly point into the data, any flags.
+    fn random_state(&self, random: &mut Random, instruction: &Instruction) -> State {
+        let mut general = self.general.clone();
+        for index in cases::FREE {
+            let word = match random.below(8) {
+                0 => whole(random.next()),
+                1 => whole(random.below(64)),
+                _ => self.data + 4096 + 8 * random.below(512),
+            };
+            put(&mut general, index, word);
+        }
+        put(
+            &mut general,
+            cases::SP,
+            self.data + 4096 + 16 * random.below(128),
+        );
+        let flags = get(&general, FLAGS) & !cases::STATUS | random.next() & cases::STATUS;
+        put(&mut general, FLAGS, instruction.mode(flags, random));
+        let data = (0..DATA).map(|_| random.next() as u8).collect();
+        State { general, data }
+    }
+}
+
+#[test]
+fn every_class_of_instruction() {
+    let patient = Patient::new();
+    let mut random = Random(SEED);
+    let mut wrong = 0;
+    for (class, instructions) in cases::classes() {
+        let mut tally = Tally::default();
+        for instruction in instructions {
+            for _ in 0..6 {
+                let state = patient.random_state(&mut random, &instruction);
+                patient.compare(&instruction, &state, &mut tally);
+            }
+        }
+        tally.show(&class);
+        assert!(tally.emulated + tally.displaced > 0, "{class}: {tally:?}");
+        wrong += tally.wrong.len();
+    }
+    assert_eq!(wrong, 0);
+}
+
+#[test]
+fn random_instructions() {
+    let seed = std::env::var("UNSPOOL_SEED").ok();
+    let seed = seed.and_then(|digits| digits.parse().ok()).unwrap_or(SEED);
+    println!("seed {seed}: repeat with UNSPOOL_SEED={seed}");
+    let patient = Patient::new();
+    let mut random = Random(seed | 1);
+    let mut tally = Tally::default();
+    for _ in 0..3000 {
+        let Some(instruction) = cases::random(&mut random) else {
+            continue;
+        };
+        let state = patient.random_state(&mut random, &instruction);
+        patient.compare(&instruction, &state, &mut tally);
+    }
+    tally.show("random");
+    assert!(tally.wrong.is_empty(), "seed {seed}");
+    assert!(tally.emulated > 50 && tally.displaced > 1000, "{tally:?}");
+}

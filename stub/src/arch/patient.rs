@@ -1,0 +1,36 @@
+//! What trials on real processors share: a program that stands at its first instruction and lends itself, and its memory.
+
+use std::collections::BTreeMap;
+
+use nix::sys::signal::SigSet;
+
+use crate::sys::memory::Memory;
+use crate::tracee::unclaimed::Unclaimed;
+use crate::tracee::{Process, Program};
+
+/// Starts a program; it stands at its first instruction.
+pub(crate) fn start(path: &str) -> Process {
+    let program = Program {
+        words: vec![path.into()],
+        wrapper: Vec::new(),
+        environment: BTreeMap::default(),
+        directory: None,
+        fixed_addresses: true,
+        detached_stdio: true,
+        mask: SigSet::empty(),
+    };
+    Process::start(&program, Unclaimed::default()).expect("a program")
+}
+
+/// Its memory, as its instructions see it.
+pub(super) struct Words<'a>(pub(super) &'a Memory);
+
+impl super::Memory for Words<'_> {
+    fn load(&self, address: u64, into: &mut [u8]) -> bool {
+        self.0.read(address, into) == Ok(into.len())
+    }
+
+    fn store(&self, address: u64, bytes: &[u8]) -> bool {
+        self.0.store(address, bytes)
+    }
+}

@@ -1,0 +1,13 @@
+//! A set of general registers as the kernel has it where they are of 64 bits: an array of words.
+
+/// A word; 0 where there is none.
+pub(super) fn word(set: &[u8], index: usize) -> u64 {
+    let bytes = set.get(8 * index..).and_then(<[u8]>::first_chunk);
+    bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+pub(super) fn set_word(set: &mut [u8], index: usize, value: u64) {
+    if let Some(bytes) = set.get_mut(8 * index..8 * index + 8) {
+        bytes.copy_from_slice(&value.to_le_bytes());
+    }
+}

@@ -1,0 +1,46 @@
+//! A system call that a thread of the program makes for us (System V ABI for AMD64, A.2.1).
+
+use super::user_regs::{COUNT, CS, ORIG_RAX, RAX, RIP, USER_CS, set_word, word};
+
+/// The instruction.
+pub(crate) const INSTRUCTION: &[u8] = &[0x0f, 0x05];
+/// Its length.
+pub(crate) const LENGTH: u64 = INSTRUCTION.len() as u64;
+pub(crate) const MMAP: u64 = 9;
+pub(crate) const MUNMAP: u64 = 11;
+
+/// rdi, rsi, rdx, r10, r8, r9
+const ARGUMENTS: [usize; 6] = [14, 13, 12, 7, 9, 8];
+
+/// Whether a thread that is about to execute `code` may make another call first: how a call goes on that was interrupted is in its
+/// registers.
+pub(crate) fn may_precede(_code: &[u8], _general: &[u8]) -> bool {
+    true
+}
+
+/// The registers of a thread that is about to make it, the instruction being at `at`. `None`: it does not execute 64-bit code.
+pub(crate) fn prepare(
+    general: &[u8],
+    at: u64,
+    number: u64,
+    arguments: [u64; 6],
+) -> Option<Vec<u8>> {
+    if word(general, CS) != USER_CS {
+        return None;
+    }
+    let mut general = general.to_vec();
+    set_word(&mut general, RIP, at);
+    set_word(&mut general, RAX, number);
+    // No call that was interrupted is made again in its place.
+    set_word(&mut general, ORIG_RAX, u64::MAX);
+    for (index, value) in ARGUMENTS.into_iter().zip(arguments) {
+        set_word(&mut general, index, value);
+    }
+    Some(general)
+}
+
+/// What it has returned, once the thread is behind it. An error is a small negative number.
+pub(crate) fn result(general: &[u8]) -> Option<u64> {
+    let value = word(general, RAX);
+    (general.len() >= 8 * COUNT && value < u64::MAX - 4095).then_some(value)
+}

@@ -1,0 +1,94 @@
+//! x86-64 for the trial that steps a thread through a collector (`tracee/jumping/tests.rs`).
+
+use super::user_regs::{COUNT, FLAGS, FS_BASE, ORIG_RAX, set_word};
+use crate::sys::Tid;
+
+/// NT_PRSTATUS, and its size.
+pub(crate) const GENERAL: (u32, usize) = (1, 8 * COUNT);
+pub(crate) const PC: usize = super::user_regs::RIP;
+/// The register that points to nothing, by its number in the `g` packet: rbx.
+pub(crate) const POINTER_TO_NOTHING: usize = 3;
+/// The system call that sets the thread pointer, if [`fill`] does not.
+pub(crate) const SET_THREAD_POINTER: Option<u64> = None;
+/// Instructions that a jump displaces, with what follows, and the breakpoint kind.
+pub(crate) const CASES: &[(usize, &[u8])] = &[
+    // push rbp; mov ebp, esp; lea rax, [rip + 0x1234]; nop
+    (
+        1,
+        &[
+            0x55, 0x89, 0xe5, 0x48, 0x8d, 0x05, 0x34, 0x12, 0, 0, 0x90, 0x90,
+        ],
+    ),
+    // test rdi, rdi; je +0x3b, which is not taken
+    (1, &[0x48, 0x85, 0xff, 0x74, 0x3b, 0x90, 0x90]),
+];
+
+/// Steps and resumes are seen here (Intel SDM vol. 3, 17.3.1): TF, RF.
+const STEPPING: u64 = 1 << 8 | 1 << 16;
+
+/// Values that are told from each other, and what it needs to be told apart by, as every thread has once the C library has begun.
+pub(crate) fn fill(general: &mut [u8], _tid: Tid, _kind: usize) {
+    for index in (0..15).filter(|index| ![4].contains(index)) {
+        let value = 0x1111_1111_1111_1111_u64.wrapping_mul(index as u64 + 1) >> 4;
+        set_word(general, index, value);
+    }
+    set_word(general, 12, 0x10);
+    set_word(general, FS_BASE, 0x0012_3400);
+    // The direction flag, and the carry flag.
+    general[8 * FLAGS + 1] |= 4;
+    general[8 * FLAGS] |= 1;
+}
+
+/// Without what the kernel and steps change.
+pub(crate) fn settle(words: &mut [u64]) {
+    words[FLAGS] &= !STEPPING;
+    words[ORIG_RAX] = u64::MAX;
+}
+
+/// Nothing keeps a step from doing all that the instruction does.
+pub(crate) fn store_by_hand(_code: &[u8], _general: &mut [u8]) -> Option<(u64, Vec<u8>)> {
+    None
+}
+
+/// A jump that is displaced last goes where it went.
+#[test]
+fn jumps_are_displaced_last_only() {
+    use crate::arch::collector::{displaceable, generate};
+    use crate::arch::fast::{Order, Site};
+    // test rdi, rdi; je +0x3b
+    let code = [0x48, 0x85, 0xff, 0x74, 0x3b];
+    let displaceable = |code: &[u8]| {
+        displaceable(&Site {
+            at: 0x10_0000,
+            kind: 1,
+            code,
+            capabilities: [0; 2],
+            read: &|_, _| false,
+        })
+    };
+    assert_eq!(displaceable(&code), Some(5));
+    // je +0x3b; test rdi, rdi
+    assert_eq!(displaceable(&[0x74, 0x3b, 0x48, 0x85, 0xff]), None);
+    let order = Order {
+        id: 0,
+        start: 0x20_0000,
+        pool: 0x30_0000,
+        slots: 16,
+        slot_size: 256,
+        at: 0x10_0000,
+        kind: 1,
+        displaced: &code,
+        blocks: &[],
+        stack_left: None,
+    };
+    let collector = generate(&order).expect("a collector");
+    let copy = collector.copy() as usize;
+    assert_eq!(
+        collector.code[copy..copy + 5],
+        [0x48, 0x85, 0xff, 0x0f, 0x84]
+    );
+    let field = collector.code[copy + 5..copy + 9].try_into().unwrap();
+    let behind = order.start + copy as u64 + 9;
+    let target = behind.wrapping_add_signed(i32::from_le_bytes(field).into());
+    assert_eq!(target, order.at + 5 + 0x3b);
+}

@@ -1,0 +1,283 @@
+//! Where hits wait that were noted without a stop: memory of the program's, which collectors fill and we drain.
+//!
+//! A slot is free, being filled, or filled. Collectors take free ones and say when they are filled, we free them; the state
+//! of each is one word, in an array of all. Tickets say in which order hits came.
+
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+use crate::arch::fast::{
+    ALARM, DRAINED, MOST_SLOTS, Noted, SLOTS, STATES, TABLE, THREAD_SIZE, THREADS, TICKET, entries,
+};
+use crate::sys::memory::Memory;
+use crate::sys::{monotonic_ns, ticks};
+
+/// Fewer slots are not worth it.
+const FEWEST: u64 = 16;
+/// More memory is never used.
+const LARGEST: u64 = 2 << 20;
+/// So many slots are read at once.
+const AT_ONCE: usize = 32;
+/// A client that drains is told of hits no later than this.
+const OFTEN: Duration = Duration::from_millis(10);
+/// So long after the last hit nobody looks any more; the next one says so.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// The memory, and how we stand with it.
+pub(crate) struct Pool {
+    pub(crate) start: u64,
+    pub(crate) slots: u64,
+    pub(crate) slot_size: u64,
+    /// The clocks, when it was made.
+    first: Clocks,
+    looked: Instant,
+    last_hit: Instant,
+    /// The next hit will tell us.
+    armed: bool,
+}
+
+/// The processor's clock, the kernel's, and that one as the standard library has it, at one moment.
+struct Clocks {
+    ticks: u64,
+    ns: u64,
+    instant: Instant,
+}
+
+impl Clocks {
+    /// Read as close together as the kernel lets us.
+    fn now() -> Clocks {
+        let mut best: Option<(u64, Clocks)> = None;
+        for _ in 0..3 {
+            let (before, ns, instant, after) = (ticks(), monotonic_ns(), Instant::now(), ticks());
+            let took = after.saturating_sub(before);
+            if best.as_ref().is_none_or(|(least, _)| took < *least) {
+                let ticks = before + took / 2;
+                best = Some((took, Clocks { ticks, ns, instant }));
+            }
+        }
+        match best {
+            Some((_, clocks)) => clocks,
+            None => unreachable!("it was read three times"),
+        }
+    }
+}
+
+/// A hit.
+pub(crate) struct Hit {
+    /// A slot's bytes; [`Noted`] reads them.
+    pub(crate) bytes: Vec<u8>,
+    /// When it began, by the monotonic clock.
+    pub(crate) time_ns: u64,
+    pub(crate) time: Instant,
+    /// How long it took.
+    pub(crate) cost_ns: u64,
+}
+
+impl Pool {
+    /// How many slots of this size there may be; `None`: too few. They take no more than the trace buffer does.
+    pub(crate) fn shape(slot_size: u64, buffer: u64) -> Option<u64> {
+        let room = buffer.clamp(64 << 10, LARGEST);
+        let most = (room / slot_size).min(MOST_SLOTS);
+        (most >= FEWEST).then(|| 1 << most.ilog2())
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn size(slots: u64, slot_size: u64) -> u64 {
+        (SLOTS + slots * slot_size).next_multiple_of(4096)
+    }
+
+    /// Over memory full of zeroes.
+    pub(crate) fn new(start: u64, slots: u64, slot_size: u64) -> Pool {
+        let now = Instant::now();
+        Pool {
+            start,
+            slots,
+            slot_size,
+            first: Clocks::now(),
+            looked: now,
+            last_hit: now,
+            armed: false,
+        }
+    }
+
+    /// Takes out what has been filled, in the order of the tickets. `told`: the next hit after a quiet time is to tell us.
+    pub(crate) fn drain(&mut self, memory: &Memory, told: bool) -> Vec<Hit> {
+        let now = Instant::now();
+        self.looked = now;
+        let mut hits = Vec::new();
+        let Some((mut states, ticket)) = self.states(memory) else {
+            return hits;
+        };
+        if states.iter().any(|state| *state != 0 && state % 2 == 0) {
+            // What somebody has seen the effects of whose slot is filled, is filled by now.
+            let before = states.clone();
+            if let Some((later, _)) = self.states(memory) {
+                for (state, (before, later)) in states.iter_mut().zip(before.into_iter().zip(later))
+                {
+                    if before != 0 && before % 2 == 0 && later == before + 1 {
+                        *state = later;
+                    }
+                }
+            }
+        }
+        let mut filled: Vec<(u64, u64)> = states
+            .iter()
+            .enumerate()
+            .filter(|(_, state)| *state % 2 == 1)
+            .map(|(index, state)| (*state, index as u64))
+            .collect();
+        filled.sort_unstable();
+        let clock = Clocks::now();
+        for part in filled.chunks(AT_ONCE) {
+            let size = self.slot_size as usize;
+            let places: Vec<u64> = part
+                .iter()
+                .map(|(_, index)| self.start + SLOTS + index * self.slot_size)
+                .collect();
+            let mut bytes = vec![0; size * places.len()];
+            if !memory.read_many(&places, size, &mut bytes) {
+                break;
+            }
+            let states: Vec<u64> = part
+                .iter()
+                .map(|(_, index)| self.start + STATES + 8 * index)
+                .collect();
+            memory.write_words(&states, 0);
+            for bytes in bytes.chunks(size) {
+                let (begin, end) = Noted(bytes).ticks();
+                let time_ns = self.ns(&clock, begin);
+                let since = Duration::from_nanos(time_ns.saturating_sub(self.first.ns));
+                hits.push(Hit {
+                    bytes: bytes.to_vec(),
+                    time_ns,
+                    time: self.first.instant + since,
+                    cost_ns: self.ns(&clock, end).saturating_sub(time_ns),
+                });
+            }
+        }
+        if !hits.is_empty() {
+            self.last_hit = now;
+            self.armed = false;
+        }
+        let arm = told && hits.is_empty() && now - self.last_hit > QUIET;
+        let drained = if arm {
+            ticket.wrapping_sub(self.slots)
+        } else {
+            ticket
+        };
+        memory.write_words(&[self.start + DRAINED], drained);
+        memory.write_words(&[self.start + ALARM], 0);
+        if arm && !self.armed {
+            // A hit that came meanwhile has told nobody.
+            let quiet = self
+                .states(memory)
+                .is_some_and(|(states, _)| states == [0].repeat(states.len()));
+            self.armed = quiet;
+        }
+        hits
+    }
+
+    /// The first hit is to tell us.
+    pub(crate) fn arm(&mut self, memory: &Memory) {
+        let drained = 0_u64.wrapping_sub(self.slots);
+        memory.write_words(&[self.start + DRAINED], drained);
+        // A slot that is being filled for ticket 0 would look free.
+        memory.write_words(&[self.start + TICKET], 1);
+        self.armed = true;
+    }
+
+    /// When it is to be drained for a client that waits for hits.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        (!self.armed).then(|| self.looked + OFTEN)
+    }
+
+    fn states(&self, memory: &Memory) -> Option<(Vec<u64>, u64)> {
+        let mut bytes = vec![0; (STATES + 8 * self.slots) as usize];
+        if memory.read(self.start + TICKET, &mut bytes) != Ok(bytes.len()) {
+            return None;
+        }
+        let mut words = bytes
+            .chunks_exact(8)
+            .map(|word| word.first_chunk().copied().map_or(0, u64::from_le_bytes));
+        let ticket = words.next()?;
+        // What a state says of a slot is true of what is read of the slot from now on.
+        fence(Ordering::Acquire);
+        Some((words.skip(STATES as usize / 8 - 1).collect(), ticket))
+    }
+
+    /// The clock's time at a tick.
+    fn ns(&self, now: &Clocks, tick: u64) -> u64 {
+        let since = u128::from(now.ns.saturating_sub(self.first.ns));
+        let elapsed = u128::from(now.ticks.saturating_sub(self.first.ticks)).max(1);
+        let ago = u128::from(now.ticks.saturating_sub(tick)) * since / elapsed;
+        now.ns.saturating_sub(ago as u64)
+    }
+
+    /// The two places where a thread with this thread pointer may be entered.
+    fn places(&self, pointer: u64) -> [u64; 2] {
+        entries(pointer).map(|entry| self.start + entry)
+    }
+
+    /// Enters a thread, so that collectors know it; `processor`: where the kernel keeps the number of its processor.
+    pub(crate) fn enter(
+        &self,
+        memory: &Memory,
+        pointer: u64,
+        thread: i32,
+        processor: Option<u64>,
+        stack: (u64, u64),
+    ) {
+        let taken = |place: &&u64| {
+            let mut key = [0; 8];
+            memory.read(**place, &mut key) != Ok(8)
+                || ![0, pointer].contains(&u64::from_le_bytes(key))
+        };
+        let places = self.places(pointer);
+        self.leave(memory, pointer);
+        let place = places
+            .iter()
+            .find(|place| !taken(place))
+            .unwrap_or(&places[0]);
+        // Whoever reads it while it is written finds it without its key before or after.
+        memory.write_words(&[*place], 0);
+        let distance = processor.map(|at| at.wrapping_sub(pointer).cast_signed());
+        let distance = distance
+            .and_then(|far| i32::try_from(far).ok())
+            .unwrap_or(0);
+        let identity =
+            u64::from(distance.cast_unsigned()) << 32 | u64::from(thread.cast_unsigned());
+        memory.write_words(&[place + 8], identity);
+        memory.write_words(&[place + 16], stack.0);
+        memory.write_words(&[place + 24], stack.1);
+        memory.write_words(&[*place], pointer);
+    }
+
+    /// Forgets a thread.
+    pub(crate) fn leave(&self, memory: &Memory, pointer: u64) {
+        for place in self.places(pointer) {
+            let mut key = [0; 8];
+            if memory.read(place, &mut key) == Ok(8) && u64::from_le_bytes(key) == pointer {
+                memory.write_words(&[place], 0);
+            }
+        }
+    }
+
+    /// Forgets all threads.
+    pub(crate) fn leave_all(&self, memory: &Memory) {
+        let table = vec![0; (THREADS * THREAD_SIZE) as usize];
+        let _ = memory.write(self.start + TABLE, &table);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes() {
+        assert_eq!(Pool::shape(256, 1 << 20), Some(1024));
+        assert_eq!(Pool::shape(2304, 1 << 20), Some(256));
+        assert_eq!(Pool::shape(17 << 10, 128 << 20), Some(64));
+        assert_eq!(Pool::shape(17 << 10, 4096), None);
+    }
+}

@@ -1,0 +1,66 @@
+//! What is mapped in a process, as `/proc/PID/maps` tells (proc(5)).
+
+use std::ops::Range;
+
+use super::Tid;
+
+/// A line of it.
+#[derive(Debug)]
+pub(crate) struct Mapping<'a> {
+    pub(crate) range: Range<u64>,
+    pub(crate) writable: bool,
+    pub(crate) executable: bool,
+    /// Where in the file it begins.
+    pub(crate) offset: u64,
+    /// Empty, a name in brackets, or the file's.
+    pub(crate) path: &'a str,
+}
+
+/// The text. Empty if there is none: the process or its first thread has ended.
+pub(crate) fn read(process: Tid) -> String {
+    // Names of files may be anything.
+    let bytes = std::fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// All mappings, by address.
+pub(crate) fn mappings(text: &str) -> impl Iterator<Item = Mapping<'_>> {
+    text.lines().filter_map(mapping)
+}
+
+/// The mapping around an address.
+pub(crate) fn around(text: &str, address: u64) -> Option<Mapping<'_>> {
+    mappings(text).find(|mapping| mapping.range.contains(&address))
+}
+
+fn mapping(line: &str) -> Option<Mapping<'_>> {
+    let mut words = line.splitn(6, ' ');
+    let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
+    let (start, end) = range.split_once('-')?;
+    let number = |digits| u64::from_str_radix(digits, 16).ok();
+    Some(Mapping {
+        range: number(start)?..number(end)?,
+        writable: rights.contains('w'),
+        executable: rights.contains('x'),
+        offset: number(offset)?,
+        path: words.nth(2).unwrap_or_default().trim(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines() {
+        let text = "7f00-8f00 r-xp 00001000 fe:00 1234                     /usr/lib/a b.so\n\
+                    9000-a000 rw-p 00000000 00:00 0 \n";
+        let mapping = around(text, 0x8eff).expect("a mapping");
+        assert_eq!(mapping.path, "/usr/lib/a b.so");
+        assert_eq!((mapping.range, mapping.offset), (0x7f00..0x8f00, 0x1000));
+        assert!(mapping.executable && !mapping.writable);
+        let data = around(text, 0x9000).expect("a mapping");
+        assert!(data.path.is_empty() && data.writable && !data.executable);
+        assert!(around(text, 0x8f00).is_none());
+    }
+}

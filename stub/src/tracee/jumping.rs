@@ -1,0 +1,506 @@
+//! Tracepoints whose hits are noted without a stop: where that can be, and threads that stop all the same.
+//!
+//! A place has a jump to a collector instead of a trap if a client asked for it and if everything that is to be done there can be done
+//! later with what the collector notes. That is decided anew whenever everybody stands still and something has changed: nothing is
+//! fast while somebody steps, watches, catches system calls, or halts threads one by one. Else there is a trap, and nobody
+//! but the clock can tell.
+//!
+//! A thread that stops in a collector is put where it would be without it. If that is in the midst of the jump, the jump must be gone
+//! before it goes on (`misplaced`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use crate::arch;
+use crate::arch::collector;
+use crate::arch::fast::{self, Site, Standing};
+use crate::probe::plan::Plan;
+use crate::sys::ptrace;
+use crate::sys::{Tid, maps};
+
+use super::process::{Calls, Process};
+use super::resume::Action;
+use super::thread::{At, State, Thread};
+
+/// `AT_HWCAP`, `AT_HWCAP2`
+const CAPABILITIES: [u64; 2] = [16, 26];
+/// So far around a place exclusive sequences and IT blocks are looked for, and more.
+const NEAR: u64 = 256;
+/// So much of stacks is looked through, of all threads together.
+const MOST_STACK: u64 = 64 << 20;
+
+/// What can have a jump: what a collector does there, and the instructions that are displaced.
+#[derive(Clone)]
+struct Fit {
+    at: u64,
+    kind: usize,
+    plan: Plan,
+    source: Vec<u8>,
+}
+
+impl Process {
+    /// Has jumps be where they can be, and nowhere else. Everybody stands still. Where one is taken out nothing is planted.
+    pub(super) fn settle_jumps(&mut self, wanted: &BTreeMap<u64, usize>) {
+        if self.jumps.is_empty() && !self.interests.want_fast() {
+            return;
+        }
+        self.drain_jumps();
+        self.lift_misplaced();
+        let fit = if self.may_jump() {
+            self.fit(wanted)
+        } else {
+            Vec::new()
+        };
+        for at in self.jumps.places() {
+            let known = fit.iter().find(|fit| fit.at == at);
+            let stays =
+                known.is_some_and(|fit| self.jumps.does(&self.memory, at, &fit.plan, &fit.source));
+            if !stays {
+                self.jumps.lift(&self.memory, at);
+            }
+        }
+        let mut new = fit.clone();
+        new.retain(|fit| !self.jumps.is_planted(fit.at));
+        if new.is_empty() || !self.jumps_can_be_made() {
+            return;
+        }
+        let sizes = fit.iter().map(|fit| fast::slot_size(&fit.plan.blocks));
+        let size = sizes.max();
+        let size = size.unwrap_or(0);
+        if !self.jumps.has_room(size) {
+            for at in self.jumps.places() {
+                self.jumps.lift(&self.memory, at);
+            }
+            new = fit;
+        }
+        let ranges = new.iter().map(|fit| (fit.at, fit.source.len() as u64));
+        let busy = self.busy(&ranges.collect::<Vec<_>>());
+        new.retain(|fit| !busy.contains(&fit.at));
+        let Some(near) = new.first().map(|fit| fit.at) else {
+            return;
+        };
+        if self
+            .with_jumps(|jumps, process| {
+                if jumps.has_room(size) {
+                    return Some(());
+                }
+                let former = jumps.pool_mapping();
+                // Not where the program's own mappings come next: they stay where they would be.
+                let buffer = process.interests.buffer_size() as u64;
+                let memory = &process.memory_again()?;
+                jumps.renew(memory, (near, size), buffer, process)?;
+                process.introduced.clear();
+                if let Some((start, size)) = former {
+                    process.unmap(start, size);
+                }
+                Some(())
+            })
+            .is_none()
+        {
+            return;
+        }
+        for Fit {
+            at,
+            kind,
+            plan,
+            source,
+        } in new
+        {
+            // The trap of the same tracepoint.
+            self.breakpoints.remove_probe(&self.memory, at);
+            self.with_jumps(|jumps, process| {
+                let memory = &process.memory_again()?;
+                jumps.plant(memory, (at, kind), &plan, &source, process)
+            });
+            if self.budget.is_paused(at) {
+                self.jumps.switch(&self.memory, at, false);
+            }
+        }
+    }
+
+    /// Mapping memory is a thread's doing, and planting maps memory.
+    fn with_jumps<T>(
+        &mut self,
+        change: impl FnOnce(&mut crate::probe::jumps::Jumps, &mut Process) -> T,
+    ) -> T {
+        let mut jumps = std::mem::take(&mut self.jumps);
+        let done = change(&mut jumps, self);
+        self.jumps = jumps;
+        done
+    }
+
+    fn memory_again(&self) -> Option<crate::sys::memory::Memory> {
+        crate::sys::memory::Memory::open(self.any_task()).ok()
+    }
+
+    fn jumps_can_be_made(&mut self) -> bool {
+        if !self.jumps.is_unused() {
+            return true;
+        }
+        self.calls_freely() && collector::can_collect(self.capabilities())
+    }
+
+    /// What the processor can, as the program was told.
+    fn capabilities(&self) -> [u64; 2] {
+        CAPABILITIES.map(|kind| self.auxv_entry(kind).unwrap_or(0))
+    }
+
+    /// Whether nothing forbids jumps at all.
+    fn may_jump(&self) -> bool {
+        let still = |thread: &Thread| {
+            matches!(thread.state, State::Stopped(_) | State::Exiting)
+                && !thread.action.is_step()
+                && thread.vfork_child.is_none()
+                && !thread.lends_memory
+        };
+        self.end.is_none()
+            && !self.non_stop
+            && self.watches.is_empty()
+            && self.wishes.calls == Calls::None
+            && self.borrowed.is_none()
+            && !self.shares_memory()
+            && self.threads.values().all(still)
+    }
+
+    /// Where there can be jumps.
+    fn fit(&mut self, wanted: &BTreeMap<u64, usize>) -> Vec<Fit> {
+        let maps = maps::read(self.any_task());
+        let capabilities = self.capabilities();
+        let mut fit = Vec::new();
+        let mut end = 0;
+        for (at, kind) in wanted.iter().map(|(at, kind)| (*at, *kind)) {
+            let Some((plan, source)) = self.interests.plan(at, &|number| {
+                let register = arch::layout().register(number);
+                register.map(|register| register.place.set)
+            }) else {
+                continue;
+            };
+            // What is near is looked at in many places, and there are many of these: it is read at once.
+            let near = at.saturating_sub(NEAR);
+            let mut around = vec![0; 2 * NEAR as usize];
+            let known = self.read_memory(near, &mut around).unwrap_or(0);
+            around.truncate(known);
+            let read = |at: u64, into: &mut [u8]| {
+                let from = usize::try_from(at.wrapping_sub(near)).unwrap_or(usize::MAX);
+                let known = around.get(from..).and_then(|rest| rest.get(..into.len()));
+                known.map(|known| into.copy_from_slice(known)).is_some()
+                    || self.read_memory(at, into) == Ok(into.len())
+            };
+            let site = Site {
+                at,
+                kind,
+                code: &source,
+                capabilities,
+                read: &read,
+            };
+            let Some(length) = collector::displaceable(&site) else {
+                continue;
+            };
+            let range = at..at + length as u64;
+            let text = maps::around(&maps, at).is_some_and(|mapping| {
+                mapping.executable
+                    && !mapping.writable
+                    && mapping.path.starts_with('/')
+                    && mapping.range.end >= range.end
+            });
+            let alone = at >= end
+                && wanted.range(at + 1..range.end).next().is_none()
+                && self.breakpoints.only_probe_in(range.clone());
+            let mut now = vec![0; length];
+            let same = read(at, &mut now) && now == source[..length];
+            if text && alone && same && !self.jumps.is_shunned(at) && !self.is_awaited_at(at) {
+                end = range.end;
+                fit.push(Fit {
+                    at,
+                    kind,
+                    plan,
+                    source: now,
+                });
+            }
+        }
+        fit
+    }
+
+    /// Whether a thread stands there that must not run into a jump: a handler is to come first.
+    fn is_awaited_at(&mut self, at: u64) -> bool {
+        self.threads.values_mut().any(|thread| {
+            let waits = !thread.deliver.is_empty();
+            let stopped = thread.stopped();
+            stopped.is_some_and(|stopped| {
+                (waits || stopped.at() == At::GroupStop) && stopped.pc() == Ok(at)
+            })
+        })
+    }
+
+    /// Those of these instructions (where and how many bytes) that some thread is in the midst of, or will return into.
+    fn busy(&mut self, places: &[(u64, u64)]) -> BTreeSet<u64> {
+        if collector::IN_PLACE_OF_ONE {
+            return BTreeSet::new();
+        }
+        let inside = |address: u64| {
+            let index = places.partition_point(|(at, _)| *at < address);
+            let (at, length) = *places.get(index.checked_sub(1)?)?;
+            (address < at + length).then_some(at)
+        };
+        let mut busy = BTreeSet::new();
+        let maps = maps::read(self.any_task());
+        let mut left = MOST_STACK;
+        let mut buffer = vec![0; 64 << 10];
+        for thread in self.threads.values_mut() {
+            let Some(stopped) = thread.stopped() else {
+                continue;
+            };
+            let (Ok(pc), Ok(sp)) = (stopped.pc(), stopped.sp()) else {
+                continue;
+            };
+            busy.extend(inside(pc));
+            let Some(stack) = maps::around(&maps, sp) else {
+                continue;
+            };
+            // Only a frame of the kernel's for a handler returns there.
+            const WORD: usize = size_of::<arch::Word>();
+            let mut at = sp & !(WORD as u64 - 1);
+            while at < stack.range.end {
+                let length = (stack.range.end - at).min(buffer.len() as u64);
+                let Some(rest) = left.checked_sub(length) else {
+                    return places.iter().map(|(at, _)| *at).collect();
+                };
+                left = rest;
+                let part = &mut buffer[..length as usize];
+                let known = self.memory.read(at, part).unwrap_or(0);
+                for word in part[..known].chunks_exact(WORD) {
+                    let word = word.first_chunk().copied();
+                    let word = word.map_or(0, arch::Word::from_le_bytes);
+                    busy.extend(inside(collector::instruction_at(arch::wide(word))));
+                }
+                at += length;
+            }
+        }
+        busy
+    }
+
+    /// Somebody wants these bytes of the program as they are: no jump is there any more, but a trap.
+    pub(super) fn make_way(&mut self, range: Range<u64>) {
+        if self.jumps.is_empty() || self.jumps.overlapping(range.clone()).is_empty() {
+            return;
+        }
+        self.standing_still(|process| {
+            for at in process.jumps.overlapping(range) {
+                process.jumps.lift(&process.memory, at);
+                process.trap_instead(at);
+            }
+        });
+    }
+
+    fn trap_instead(&mut self, at: u64) {
+        let (_, kind) = self.place(at);
+        // Where that fails, there is nothing to be executed.
+        let _ = self.breakpoints.plant_probe(&self.memory, at, kind);
+    }
+
+    /// Puts a thread that has stopped in a collector where it would be without it. `None`: it has not.
+    pub(super) fn leave_collector(&mut self, tid: Tid, held: bool) -> Option<(u64, Standing)> {
+        if self.jumps.is_unused() {
+            return None;
+        }
+        let stopped = self.threads.get_mut(&tid).and_then(Thread::stopped)?;
+        let pc = stopped.pc().ok()?;
+        let mut general = stopped.general().ok()?.to_vec();
+        let (at, position) = self.jumps.back(&self.memory, pc, &mut general)?;
+        let mut standing = position.standing;
+        if held && matches!(standing, Standing::Slow | Standing::Alarmed) {
+            if ptrace::trap_is_pending(tid) {
+                // That is reported next, and dealt with then.
+                return None;
+            }
+            // The trap has been reported; or it has not been executed.
+            standing = match standing {
+                Standing::Slow if arch::TRAP_ADVANCE == 0 => Standing::Before,
+                _ => Standing::Dealt,
+            };
+        }
+        stopped.set_general(&general).ok()?;
+        if let Some(state) = position.claimed {
+            self.memory.write_words(&[state], 0);
+        }
+        match standing {
+            Standing::Dealt | Standing::Alarmed => {
+                // This hit is to be told from the one that is noted if it comes there again for the same execution.
+                self.drain_jumps();
+                self.remember_hit(tid, at);
+            }
+            Standing::Inside if self.jumps.is_planted(at) => self.misplaced.push((tid, at)),
+            _ => {}
+        }
+        Some((at, standing))
+    }
+
+    /// A thread has stopped in a collector by a signal, and has left it. Whether that was the collector's affair.
+    pub(super) fn collector_stop(
+        &mut self,
+        tid: Tid,
+        signal: i32,
+        at: u64,
+        standing: Standing,
+    ) -> bool {
+        let Ok(info) = ptrace::signal_info(tid) else {
+            return true;
+        };
+        let by_itself = info.is_fault();
+        match (signal, standing) {
+            (libc::SIGTRAP, Standing::Alarmed) if by_itself => {
+                self.alarmed = true;
+                self.drain_jumps();
+                self.quiet(tid);
+                true
+            }
+            (libc::SIGTRAP, Standing::Slow) if by_itself => {
+                self.introduce(tid);
+                self.slow_hit(tid, at);
+                true
+            }
+            (_, Standing::Before) if by_itself => {
+                self.unsettled |= self.jumps.faulted(at);
+                self.slow_hit(tid, at);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A hit that a collector has left to us.
+    fn slow_hit(&mut self, tid: Tid, at: u64) {
+        let again = self.forget_hit(tid, at);
+        let stops = !again && self.probe_hit(tid, at);
+        if stops {
+            self.remember_hit(tid, at);
+            self.report(tid, super::thread::Pending::Tracepoint(at));
+        } else if self.is_held(tid) {
+            self.remember_hit(tid, at);
+        } else {
+            self.pass(tid, at);
+        }
+    }
+
+    /// Tells the collectors of a thread.
+    fn introduce(&mut self, tid: Tid) {
+        if self.shares_memory() || self.jumps.is_empty() {
+            return;
+        }
+        let Some(stopped) = self.threads.get_mut(&tid).and_then(Thread::stopped) else {
+            return;
+        };
+        let (Ok(pointer), Ok(sp)) = (stopped.thread_pointer(), stopped.sp()) else {
+            return;
+        };
+        if pointer == 0 {
+            return;
+        }
+        let maps = maps::read(self.any_task());
+        let Some(stack) = maps::around(&maps, sp) else {
+            return;
+        };
+        // The first thread's grows.
+        let grows = stack.path == "[stack]";
+        let low = if grows {
+            stack.range.end.saturating_sub(1 << 30)
+        } else {
+            stack.range.start
+        };
+        if let Some(former) = self.introduced.insert(tid, pointer)
+            && let Some(pool) = self.jumps.pool()
+        {
+            pool.leave(&self.memory, former);
+        }
+        if let Some(pool) = self.jumps.pool() {
+            let processor = ptrace::processor_word(tid);
+            let bounds = (low, stack.range.end);
+            pool.enter(&self.memory, pointer, tid.0, processor, bounds);
+        }
+    }
+
+    /// A thread is about to end, or is not what it was.
+    pub(super) fn dismiss(&mut self, tid: Tid) {
+        if self.jumps.is_unused() {
+            return;
+        }
+        self.drain_jumps();
+        self.leave_collector(tid, true);
+        if let (Some(pointer), Some(pool)) = (self.introduced.remove(&tid), self.jumps.pool()) {
+            pool.leave(&self.memory, pointer);
+        }
+    }
+
+    /// Another process runs in this memory: what a thread is told by its pointer to its own data is two.
+    pub(super) fn dismiss_all(&mut self) {
+        self.introduced.clear();
+        if let Some(pool) = self.jumps.pool() {
+            pool.leave_all(&self.memory);
+        }
+    }
+
+    /// Takes jumps out in the midst of which threads stand, and those that have gone wrong, with everybody held.
+    pub(super) fn pass_misplaced(&mut self) {
+        if self.misplaced.is_empty() && !self.unsettled {
+            return;
+        }
+        let unsettled = std::mem::take(&mut self.unsettled);
+        self.standing_still(|process| {
+            process.lift_misplaced();
+            if unsettled {
+                let _ = process.set_probes();
+            }
+        });
+    }
+
+    /// The same, once everybody is held.
+    pub(super) fn lift_misplaced(&mut self) {
+        for (_, at) in std::mem::take(&mut self.misplaced) {
+            if self.jumps.is_planted(at) {
+                self.jumps.lift(&self.memory, at);
+                self.trap_instead(at);
+            }
+        }
+    }
+
+    /// Whether a thread must not go on yet.
+    pub(super) fn is_misplaced(&self, tid: Tid) -> bool {
+        self.misplaced.iter().any(|(other, _)| *other == tid)
+    }
+
+    /// Where a thread goes on that stands at a jump and whose hit has been dealt with.
+    pub(super) fn through_collector(&mut self, tid: Tid) -> Option<u64> {
+        if self.jumps.is_empty() {
+            return None;
+        }
+        let thread = self.threads.get_mut(&tid)?;
+        if thread.dealt_with.is_empty()
+            || !thread.deliver.is_empty()
+            || !matches!(thread.action, Action::Continue(_))
+        {
+            return None;
+        }
+        let stopped = thread.stopped().filter(|s| s.at() != At::GroupStop)?;
+        let pc = stopped.pc().ok()?;
+        let copy = self.jumps.copy(pc)?;
+        self.forget_hit(tid, pc).then_some(copy)
+    }
+
+    /// All that is in the program for jumps goes. Everybody stands still.
+    pub(super) fn remove_jumps(&mut self) {
+        for at in self.jumps.places() {
+            self.jumps.lift(&self.memory, at);
+        }
+        self.jumps.remove_veneers(&self.memory);
+        // Somebody may still be in a collector.
+        if self.end.is_none() && !self.shares_memory() {
+            for (start, size) in self.jumps.mappings() {
+                self.unmap(start, size);
+            }
+        }
+        self.jumps.forget();
+    }
+}
+
+#[cfg(test)]
+mod tests;
