@@ -26,7 +26,8 @@ case ${1:-} in
 arm)
     debian=armhf flavour=armmp triple=armv7-unknown-linux-gnueabihf cross=arm-linux-gnueabihf
     loader=ld-linux-armhf.so.3
-    machine=(qemu-system-arm -M virt -cpu cortex-a15)
+    # PCI, which the second serial port is on, below 4 GiB: this kernel knows no other addresses.
+    machine=(qemu-system-arm -M virt,highmem=off -cpu cortex-a15)
     builds=(a32=-marm t32=-mthumb)
     ;;
 arm64)
@@ -56,9 +57,7 @@ boot=$("$here/packages.sh" --only './boot/vmlinuz-*' --only ./bin/busybox "${glo
     "$target/boot-$debian" "$debian" "$kernel_package" busybox-static)
 sysroot=$("$here/sysroot.sh" "$target/sysroot-$debian" "$debian")
 say "building the stub"
-(cd "$root" && RUSTFLAGS='-C target-feature=+crt-static' \
-    cargo build --quiet -p unspool-stub --profile on-target --target "$triple" --target-dir "$target")
-stub=$target/$triple/on-target/unspool-stub
+stub=$(CARGO_TARGET_DIR=$target "$root/stub/build" "$triple")
 
 # The initramfs, made anew when one of its parts is.
 image=$target/board-$debian.cpio
@@ -95,8 +94,10 @@ fi
 # Booting.
 work=$(mktemp -d "${TMPDIR:-/tmp}/unspool-board.XXXXXX")
 pid=
+input=
 cleanup() {
     [ -z "$pid" ] || kill "$pid" 2>/dev/null || true
+    [ -z "$input" ] || kill "$input" 2>/dev/null || true
     rm -rf "$work"
 }
 trap cleanup EXIT
@@ -141,13 +142,26 @@ PYTHON
     echo "monitor $work/monitor"
 }
 
+# Whatever happens to us, no machine is left.
+machine=(setpriv --pdeathsig KILL "${machine[@]}")
+
+fallen() {
+    echo "board.sh: the board $1; its console, then what qemu says:" >&2
+    tail -n 40 "$work/console" "$work/errors" >&2 || true
+    exit 1
+}
+
 if [ "$mode" = --headless ]; then
-    "${machine[@]}" -serial "file:$work/console" </dev/null &
+    "${machine[@]}" -serial "file:$work/console" </dev/null 2>"$work/errors" &
     pid=$!
-    ports
+    ports || fallen "does not start"
     echo "console $work/console"
     # Until whoever started us is done, or gone.
-    cat >/dev/null
+    exec 3<&0
+    cat <&3 >/dev/null &
+    input=$!
+    wait -n "$pid" "$input" || true
+    kill -0 "$pid" 2>/dev/null || fallen "has ended"
 else
     (sleep 0.5; ports | sed 's/^/board.sh: /' >&2) &
     say "Ctrl-A X switches it off; on the board: unspool-stub 0.0.0.0:1234 /opt/${builds[0]%%=*}/pool"

@@ -21,9 +21,14 @@ if [[ $'\n'$(dpkg --print-foreign-architectures)$'\n' != *$'\n'"$arch"$'\n'* ]];
     exit 1
 fi
 
+# One call for all: for each, apt reads all its lists.
+declare -A candidates
+while read -r name version; do
+    candidates[$name]=$version
+done < <(apt-cache policy "${@/%/:$arch}" | awk '/^[^ ]/ { name = substr($1, 1, length($1) - 1) } $1 == "Candidate:" { print name, $2 }')
 wanted=$(
     for package; do
-        version=$(apt-cache policy "$package:$arch" | sed -n 's/^  Candidate: //p')
+        version=${candidates[$package:$arch]-}
         if [ -z "$version" ] || [ "$version" = "(none)" ]; then
             echo "packages.sh: apt has no $package:$arch: run: sudo apt-get update" >&2
             exit 1

@@ -22,7 +22,7 @@ const ROUNDS: usize = 5;
 const IDLE: Duration = Duration::from_secs(3);
 
 fn main() -> Result<()> {
-    let servers = [crowd::release("unspool-stub")?, "/usr/bin/gdbserver".into()];
+    let servers = [crowd::stub_for_targets()?, "/usr/bin/gdbserver".into()];
     let crowd = Crowd::start(THREADS, 10, MEGABYTES, true)?;
     let pid = crowd.pid().to_string();
 

@@ -135,18 +135,29 @@ def breakpoints():
     expect("all hits, then the end", go("continue"), r"exited with 0")
 
 
+keys = []
+
+
 def interrupt_soon(_):
-    """Ctrl-C for gdb, when it has let the program go."""
-    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    """Ctrl-C for gdb, when it has let the program go: again, if it was not waiting for the program yet."""
+    for delay in (0.3, 20, 60, 120):
+        keys.append(threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        keys[-1].start()
+
+
+def no_more_keys(_):
+    while keys:
+        keys.pop().cancel()
 
 
 def interrupt():
     """A program that sleeps: Ctrl-C stops it, continue goes on, and again."""
     connect()
-    do("break clock_nanosleep")
-    expect("asleep", go("continue"), r"by breakpoint clock_nanosleep")
+    do("break sleep")
+    expect("about to sleep", go("continue"), r"by breakpoint sleep")
     do("delete")
     gdb.events.cont.connect(interrupt_soon)
+    gdb.events.stop.connect(no_more_keys)
     for time in ("first", "second"):
         expect(f"{time} Ctrl-C", go("continue"), r"stopped by signal SIGINT")
         expect(f"{time} bt", do("bt"), r"nanosleep|sleep")

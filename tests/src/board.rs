@@ -4,13 +4,14 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
+use crate::memo::Memo;
 use crate::process;
 use crate::workspace;
 
@@ -18,12 +19,65 @@ use crate::workspace;
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// A machine to boot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Machine {
     /// Cortex-A15, Debian armhf.
     Arm,
     /// Cortex-A72, Debian arm64.
     Arm64,
+}
+
+impl Machine {
+    /// Both.
+    pub const ALL: [Machine; 2] = [Machine::Arm, Machine::Arm64];
+
+    /// What `qemu/board.sh` calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Machine::Arm => "arm",
+            Machine::Arm64 => "arm64",
+        }
+    }
+
+    /// A cross tool for it: `gcc`, `nm`, `objdump`.
+    pub fn tool(self, name: &str) -> String {
+        match self {
+            Machine::Arm => format!("arm-linux-gnueabihf-{name}"),
+            Machine::Arm64 => format!("aarch64-linux-gnu-{name}"),
+        }
+    }
+
+    /// Rust's name for it.
+    pub fn triple(self) -> &'static str {
+        match self {
+            Machine::Arm => "armv7-unknown-linux-gnueabihf",
+            Machine::Arm64 => "aarch64-unknown-linux-gnu",
+        }
+    }
+
+    /// The register number of the program counter, in gdb's numbering.
+    pub fn pc(self) -> u32 {
+        match self {
+            Machine::Arm => 15,
+            Machine::Arm64 => 32,
+        }
+    }
+
+    /// The Debian libraries that its programs need, as on the board.
+    pub fn sysroot(self) -> Result<Arc<PathBuf>> {
+        static SYSROOTS: Memo<Machine, PathBuf> = Memo::new();
+        let debian = match self {
+            Machine::Arm => "armhf",
+            Machine::Arm64 => "arm64",
+        };
+        SYSROOTS.get(self, || {
+            let directory = workspace::target_directory().join(format!("sysroot-{debian}"));
+            let mut script = Command::new(workspace::root().join("qemu/sysroot.sh"));
+            script.arg(&directory).arg(debian);
+            process::run(&mut script, Duration::from_secs(600))?.success()?;
+            Ok(directory)
+        })
+    }
 }
 
 /// A booted board.
@@ -35,7 +89,7 @@ pub struct Board {
     /// The other end of its second serial port.
     pub serial: String,
     /// Its end is the board's: the script waits for its standard input to close.
-    _script: Child,
+    script: Mutex<Child>,
 }
 
 /// A stub (or another server) that listens on the board.
@@ -52,9 +106,10 @@ pub struct Server {
 pub fn get(machine: Machine) -> Result<&'static Board> {
     static ARM: OnceLock<Result<Board, String>> = OnceLock::new();
     static ARM64: OnceLock<Result<Board, String>> = OnceLock::new();
-    let (cell, name) = match machine {
-        Machine::Arm => (&ARM, "arm"),
-        Machine::Arm64 => (&ARM64, "arm64"),
+    let name = machine.name();
+    let cell = match machine {
+        Machine::Arm => &ARM,
+        Machine::Arm64 => &ARM64,
     };
     cell.get_or_init(|| boot(name).map_err(|error| format!("{error:#}")))
         .as_ref()
@@ -97,22 +152,34 @@ fn boot(name: &str) -> Result<Board> {
         put,
         monitor: Mutex::new(monitor),
         serial,
-        _script: child,
+        script: Mutex::new(child),
     };
     let deadline = Instant::now() + LIMIT;
     while !board.answers() {
         let console = || std::fs::read_to_string(&console).unwrap_or_default();
         ensure!(
             Instant::now() < deadline,
-            "does not boot; its console says:\n{}",
+            "does not boot in {LIMIT:?}; its console says:\n{}",
             console()
         );
+        board.is_up()?;
         std::thread::sleep(Duration::from_millis(200));
     }
     Ok(board)
 }
 
 impl Board {
+    /// An error if it has ended by itself; what it said last stands among the messages of the script.
+    fn is_up(&self) -> Result<()> {
+        let mut script = self.script.lock().unwrap_or_else(|held| held.into_inner());
+        let ended = script.try_wait()?;
+        ensure!(
+            ended.is_none(),
+            "the board has ended; see above for its last words"
+        );
+        Ok(())
+    }
+
     /// Whether the shell's port is served yet.
     fn answers(&self) -> bool {
         let attempt = || -> Result<String> {
@@ -139,6 +206,7 @@ impl Board {
     }
 
     fn open_shell(&self, script: &str) -> Result<TcpStream> {
+        self.is_up()?;
         let mut stream = TcpStream::connect(("127.0.0.1", self.shell))?;
         stream.set_read_timeout(Some(LIMIT))?;
         stream.write_all(format!("{script}\n").as_bytes())?;
@@ -152,12 +220,22 @@ impl Board {
             .context("a file")?
             .to_string_lossy()
             .into_owned();
+        self.unpack(file.parent().unwrap_or(Path::new(".")), &name, directory)?;
+        Ok(format!("{directory}/{name}"))
+    }
+
+    /// Copies all of a directory to one of the board.
+    pub fn put_all(&self, from: &Path, directory: &str) -> Result<()> {
+        self.unpack(from, ".", directory)
+    }
+
+    fn unpack(&self, from: &Path, what: &str, directory: &str) -> Result<()> {
         let inside = directory.trim_start_matches('/');
         let mut tar = Command::new("tar");
         tar.args(["-c", "--dereference", "-C"])
-            .arg(file.parent().unwrap_or(Path::new(".")))
+            .arg(from)
             .arg(format!("--transform=s,^,{inside}/,"))
-            .arg(&name);
+            .arg(what);
         let archive = process::run(&mut tar, LIMIT)?.success()?.stdout;
         let mut stream = TcpStream::connect(("127.0.0.1", self.put))?;
         stream.set_read_timeout(Some(LIMIT))?;
@@ -167,9 +245,10 @@ impl Board {
         stream.read_to_string(&mut answer)?;
         ensure!(
             answer == "done\n",
-            "putting {name} on the board: {answer:?}"
+            "putting {what} of {} on the board: {answer:?}",
+            from.display()
         );
-        Ok(format!("{directory}/{name}"))
+        Ok(())
     }
 
     /// Starts a server by this command line, in which port 0 is any, and waits until it listens.
@@ -234,6 +313,11 @@ impl Server {
     /// Where clients connect to.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Its process id on the board.
+    pub fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// Waits for its end; what it and the program wrote.

@@ -49,6 +49,8 @@ pub enum Target {
     A32,
     /// ARMv7 in T32 (Thumb-2) state.
     T32,
+    /// ARMv8 in AArch64 state.
+    A64,
 }
 
 /// How a program is linked.
@@ -90,6 +92,7 @@ impl Build {
             (Compiler::Clang, _) => "clang",
             (Compiler::Gcc, Target::A32) => "a32",
             (Compiler::Gcc, Target::T32) => "t32",
+            (Compiler::Gcc, Target::A64) => "a64",
         };
         let link = match self.link {
             Link::Pie => "pie",
@@ -174,6 +177,7 @@ impl Build {
         match self.target {
             Target::X86_64 => "strip",
             Target::A32 | Target::T32 => "arm-linux-gnueabihf-strip",
+            Target::A64 => "aarch64-linux-gnu-strip",
         }
     }
 
@@ -221,6 +225,8 @@ impl Build {
             (Compiler::Clang, _, true) => "clang++",
             (Compiler::Gcc, Target::A32 | Target::T32, false) => "arm-linux-gnueabihf-gcc",
             (Compiler::Gcc, Target::A32 | Target::T32, true) => "arm-linux-gnueabihf-g++",
+            (Compiler::Gcc, Target::A64, false) => "aarch64-linux-gnu-gcc",
+            (Compiler::Gcc, Target::A64, true) => "aarch64-linux-gnu-g++",
         };
         let source = workspace::file("programs")
             .join(source)
@@ -233,7 +239,7 @@ impl Build {
         .map(str::to_owned)
         .into();
         let state: &[&str] = match self.target {
-            Target::X86_64 => &[],
+            Target::X86_64 | Target::A64 => &[],
             Target::A32 => &["-marm"],
             Target::T32 => &["-mthumb"],
         };
@@ -253,9 +259,16 @@ impl Build {
         if self.link == Link::Static {
             command.push("-Ctarget-feature=+crt-static".into());
         }
-        if self.target != Target::X86_64 {
-            command.push("--target=armv7-unknown-linux-gnueabihf".into());
-            command.push("-Clinker=arm-linux-gnueabihf-gcc".into());
+        let foreign = match self.target {
+            Target::X86_64 => None,
+            Target::A32 | Target::T32 => {
+                Some(("armv7-unknown-linux-gnueabihf", "arm-linux-gnueabihf-gcc"))
+            }
+            Target::A64 => Some(("aarch64-unknown-linux-gnu", "aarch64-linux-gnu-gcc")),
+        };
+        if let Some((target, linker)) = foreign {
+            command.push(format!("--target={target}"));
+            command.push(format!("-Clinker={linker}"));
         }
         command.extend([
             "-o".into(),

@@ -1,4 +1,4 @@
-//! What the benchmarks of many threads share: the program, a server of it, the release build, medians.
+//! What the benchmarks share: a program of many threads, a server of it, what is compiled for them, medians.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -21,14 +21,9 @@ pub struct Crowd {
 impl Crowd {
     /// Starts it and waits until all threads wait.
     pub fn start(threads: usize, depth: usize, megabytes: usize, busy: bool) -> Result<Crowd> {
-        let program = workspace::target_directory().join("crowd");
-        let mut compiler = Command::new("cc");
         // A frame for each call.
-        compiler.args(["-g", "-O1", "-fno-optimize-sibling-calls", "-pthread", "-o"]);
-        compiler
-            .arg(&program)
-            .arg(workspace::file("benches/crowd.c"));
-        process::run(&mut compiler, Duration::from_secs(60))?.success()?;
+        let flags = ["-g", "-O1", "-fno-optimize-sibling-calls", "-pthread"];
+        let program = compile("cc", &flags, "crowd.c", "crowd")?;
         let mut command = Command::new(&program);
         command
             .args([threads, depth, megabytes, usize::from(busy)].map(|number| number.to_string()));
@@ -90,6 +85,19 @@ pub fn serve(server: &Path, options: &[&str], words: &[&str]) -> Result<Served> 
     Ok(Served { server, port })
 }
 
+/// Compiles a program of the benchmarks; `name` tells apart what one source is compiled to.
+///
+/// # Errors
+/// What the compiler says.
+pub fn compile(compiler: &str, flags: &[&str], source: &str, name: &str) -> Result<PathBuf> {
+    let program = workspace::target_directory().join(name);
+    let mut command = Command::new(compiler);
+    command.args(flags).arg("-o").arg(&program);
+    command.arg(workspace::file("benches").join(source));
+    process::run(&mut command, Duration::from_secs(60))?.success()?;
+    Ok(program)
+}
+
 /// A command as users run it: the release build.
 pub fn release(name: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -101,6 +109,21 @@ pub fn release(name: &str) -> Result<PathBuf> {
     let path = workspace::target_directory().join("release").join(name);
     ensure!(path.is_file(), "cargo built no {}", path.display());
     path.canonicalize().context("the command under test")
+}
+
+/// The stub for this machine, built as for a board.
+///
+/// # Errors
+/// It cannot be built.
+pub fn stub_for_targets() -> Result<PathBuf> {
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut build = Command::new(workspace::root().join("stub/build"));
+    build.args(["--dynamic", &triple]);
+    build.env("CARGO_TARGET_DIR", workspace::target_directory());
+    let built = process::run(&mut build, Duration::from_secs(1800))?;
+    let path = PathBuf::from(built.success()?.text().trim());
+    ensure!(path.is_file(), "stub/build built no {}", path.display());
+    Ok(path)
 }
 
 /// Least, median and most.

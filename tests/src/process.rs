@@ -6,7 +6,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail, ensure};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -143,6 +143,19 @@ pub fn kill_group(child: &Child) {
 /// A started program that is killed, with its group, when dropped.
 pub struct Background(pub Child);
 
+impl Background {
+    /// Waits until it has ended, well, of itself; an error naming `what` after `limit`.
+    pub fn ends_well(mut self, what: &str, limit: Duration) -> Result<()> {
+        let mut status = None;
+        wait_until(&format!("{what} ends"), limit, || {
+            status = self.0.try_wait().ok().flatten();
+            status.is_some()
+        })?;
+        ensure!(status.is_some_and(|status| status.success()), "{status:?}");
+        Ok(())
+    }
+}
+
 impl Drop for Background {
     fn drop(&mut self) {
         kill_group(&self.0);
@@ -197,6 +210,7 @@ fn package_of(program: &str) -> Option<&'static str> {
         "/usr/bin/python3" => "python3",
         "script" => "bsdutils",
         "pgrep" => "procps",
+        "valgrind" => "valgrind",
         "setpriv" => "util-linux",
         _ => return None,
     })

@@ -1,11 +1,14 @@
-//! ARM programs under qemu-arm, waiting for a debugger.
+//! ARM programs under qemu-arm and qemu-aarch64, waiting for a debugger, or stopped in the middle.
 
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::process::{self, Background};
 use crate::workspace;
@@ -39,17 +42,28 @@ pub struct Waiting {
 
 /// Starts `program` under qemu-arm with the armhf sysroot. Output is discarded or goes to `stdout`.
 pub fn start(program: &Path, arguments: &[&str], stdout: Stdio) -> Result<Waiting> {
+    start_with("qemu-arm", sysroot()?, program, arguments, stdout)
+}
+
+/// The same under an emulator and with a sysroot of choice.
+pub fn start_with(
+    emulator: &str,
+    sysroot: &Path,
+    program: &Path,
+    arguments: &[&str],
+    stdout: Stdio,
+) -> Result<Waiting> {
     let folder = tempfile::Builder::new().prefix("unspool-qemu").tempdir()?;
     let socket = folder.path().join("gdb");
-    let mut emulator = Command::new("qemu-arm");
+    let mut emulator = Command::new(emulator);
     emulator
         .arg("-L")
-        .arg(sysroot()?)
+        .arg(sysroot)
         .arg("-g")
         .arg(&socket)
         .arg(program)
         .args(arguments)
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(stdout)
         .stderr(Stdio::null());
     let emulator = Background(process::start(&mut emulator)?);
@@ -59,6 +73,59 @@ pub fn start(program: &Path, arguments: &[&str], stdout: Stdio) -> Result<Waitin
         socket,
         _folder: folder,
     })
+}
+
+/// A session with an emulator that is begun here and left to somebody else in the middle: QEMU takes one connection,
+/// and does not listen to it while the program runs.
+pub struct Session {
+    server: UnixStream,
+    /// Where the session can be taken over, once the program is stopped.
+    pub socket: PathBuf,
+}
+
+impl Session {
+    /// Connects and lets the program go.
+    pub fn go(waiting: &Waiting) -> Result<Session> {
+        let mut server = UnixStream::connect(&waiting.socket)?;
+        server.write_all(b"+$c#63")?;
+        let socket = waiting.socket.with_extension("relay");
+        Ok(Session { server, socket })
+    }
+
+    /// Waits until the program has stopped by a signal, which QEMU reports before the program has it, and passes the
+    /// session on to whoever connects first.
+    pub fn stopped(mut self) -> Result<PathBuf> {
+        let mut seen = Vec::new();
+        self.server
+            .set_read_timeout(Some(Duration::from_secs(60)))?;
+        // $T02thread:...;#cs
+        while seen.iter().rev().nth(2) != Some(&b'#') {
+            let mut byte = [0];
+            ensure!(
+                self.server.read(&mut byte)? == 1,
+                "QEMU has closed: {seen:?}"
+            );
+            seen.extend(byte);
+        }
+        let text = String::from_utf8_lossy(&seen);
+        ensure!(text.contains("$T02"), "no stop by signal 2: {text}");
+        self.server.write_all(b"+")?;
+        self.server.set_read_timeout(None)?;
+        let listener = UnixListener::bind(&self.socket)?;
+        let server = self.server;
+        std::thread::spawn(move || -> std::io::Result<()> {
+            let (mut client, _) = listener.accept()?;
+            let (mut back, mut replies) = (client.try_clone()?, server.try_clone()?);
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut replies, &mut back);
+                back.shutdown(Shutdown::Both)
+            });
+            let mut server = server;
+            std::io::copy(&mut client, &mut server)?;
+            server.shutdown(Shutdown::Both)
+        });
+        Ok(self.socket)
+    }
 }
 
 /// Waits until an emulator takes connections at `socket`.

@@ -131,3 +131,16 @@ pub fn report(capture: &Path, options: &[&str]) -> Result<Report> {
     );
     Ok(report)
 }
+
+/// Whether a recording that is under way has such a note. The report of one says that it is not whole.
+pub fn noted(capture: &Path, sign: &str) -> bool {
+    let shown = || -> Result<Report> {
+        let mut command = unspool()?;
+        command.arg("report").arg(capture);
+        command.args(["--format", "json"]);
+        let run = process::run(&mut command, Duration::from_secs(60))?;
+        Ok(serde_json::from_slice(&run.stdout)?)
+    };
+    let has = |note: &serde_json::Value| note.to_string().contains(sign);
+    sign.is_empty() || shown().is_ok_and(|report| report.notes.iter().any(has))
+}

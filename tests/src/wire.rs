@@ -34,6 +34,12 @@ impl Wire<TcpStream> {
         Self::hello(stream)
     }
 
+    /// As [`go`](Self::go), of a program that takes its time.
+    pub fn go_patiently(&mut self, packet: &str, limit: Duration) -> Result<Result<Stop, String>> {
+        self.stream.set_read_timeout(Some(limit))?;
+        self.go(packet)
+    }
+
     /// Connects as an observer.
     pub fn observe(port: u16) -> Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
@@ -156,10 +162,12 @@ impl<S: Read + Write> Wire<S> {
 }
 
 impl Stop {
-    /// A 32-bit register that was sent along.
-    pub fn register(&self, number: u32) -> Option<u32> {
+    /// A register that was sent along.
+    pub fn register(&self, number: u32) -> Option<u64> {
         let digits = field(&self.text, &format!("{number:02x}"))?;
-        u32::from_str_radix(digits, 16).ok().map(u32::swap_bytes)
+        let unused = 64_usize.checked_sub(4 * digits.len())?;
+        let value = u64::from_str_radix(digits, 16).ok()?;
+        Some((value << unused).swap_bytes())
     }
 
     /// Whether it is a breakpoint.

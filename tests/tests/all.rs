@@ -5,12 +5,14 @@
 mod bad_input;
 mod beside;
 mod creation;
+mod findings;
 mod gdb_session;
 mod identity;
 mod inspect;
 mod real;
 mod record;
 mod tidy;
+mod waits;
 
 use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -25,6 +27,8 @@ fn main() {
         record::trials(),
         identity::trials(),
         inspect::trials(),
+        waits::trials(),
+        findings::trials(),
         real::trials(),
         creation::trials(),
     ]

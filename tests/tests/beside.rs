@@ -10,7 +10,6 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::Value;
 
 use unspool_tests::process::{self, Background};
 use unspool_tests::{report, workspace};
@@ -169,24 +168,8 @@ fn record(capture: &Path, served: &Served, sign: &str) -> Result<Background> {
     command.args(["record", "-q", "-o"]).arg(capture);
     command.args(["--connect", &served.address()]);
     let child = Background(process::start(&mut command)?);
-    process::wait_until("the recording runs", LIMIT, || noted(capture, sign))?;
+    process::wait_until("the recording runs", LIMIT, || report::noted(capture, sign))?;
     Ok(child)
-}
-
-/// Whether a recording that is under way has such a note. The report of one says that it is not whole.
-fn noted(capture: &Path, sign: &str) -> bool {
-    let shown = || -> Result<Value> {
-        let mut command = report::unspool()?;
-        command
-            .arg("report")
-            .arg(capture)
-            .args(["--format", "json"]);
-        let run = process::run(&mut command, LIMIT)?;
-        Ok(serde_json::from_slice(&run.stdout)?)
-    };
-    let notes = shown().map(|value| value["notes"].clone());
-    let text = notes.map(|notes| notes.to_string()).unwrap_or_default();
-    text.contains(sign)
 }
 
 /// The recording is whole: each line made a thread, with a stack of Python's that ends where stacks end.
@@ -208,16 +191,6 @@ fn check(capture: &Path, threads: u32) -> Result<()> {
         );
         ensure!(thread.tid.is_some(), "no thread: {:?}", report.notes);
     }
-    Ok(())
-}
-
-fn ended_well(mut recording: Background) -> Result<()> {
-    let mut status = None;
-    process::wait_until("the recording ends", LIMIT, || {
-        status = recording.0.try_wait().ok().flatten();
-        status.is_some()
-    })?;
-    ensure!(status.is_some_and(|status| status.success()), "{status:?}");
     Ok(())
 }
 
@@ -256,7 +229,7 @@ fn gdb_second() -> Result<()> {
         "Remote debugging",
     )?;
     process::wait_until("gdb is noticed", LIMIT, || {
-        noted(&capture, "another client took control")
+        report::noted(&capture, "another client took control")
     })?;
     session(&mut gdb, &mut served)?;
     // It comes once more, and vanishes; a third one lets the program go on.
@@ -269,7 +242,7 @@ fn gdb_second() -> Result<()> {
         Signal::SIGKILL,
     )?;
     process::wait_until("that is noticed", LIMIT, || {
-        noted(&capture, "nobody controls it")
+        report::noted(&capture, "nobody controls it")
     })?;
     let mut gdb = Gdb::start()?;
     gdb.expect(
@@ -280,7 +253,7 @@ fn gdb_second() -> Result<()> {
     served.ask()?;
     served.made()?;
     drop(served.input.take());
-    ended_well(recording)?;
+    recording.ends_well("the recording", LIMIT)?;
     served.finish()?;
     check(&capture, 5)
 }
@@ -308,7 +281,7 @@ fn gdb_first() -> Result<()> {
     served.ask()?;
     served.made()?;
     drop(served.input.take());
-    ended_well(recording)?;
+    recording.ends_well("the recording", LIMIT)?;
     served.finish()?;
     check(&capture, 4)
 }

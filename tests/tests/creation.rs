@@ -152,7 +152,7 @@ fn check(program: &'static Program, build: Build, stripped: bool) -> Result<()> 
     let capture = folder.path().join("capture");
     let (run, report) = match build.target {
         Target::X86_64 => record_native(file, &capture)?,
-        Target::A32 | Target::T32 => record_arm(file, &capture)?,
+        _ => record_arm(file, &capture)?,
     };
     let depth = if stripped {
         Depth::Addresses
@@ -248,7 +248,7 @@ fn truth_of(program: &'static Program, build: Build) -> Result<Arc<Truth>> {
         let file = build.built(program)?;
         match build.target {
             Target::X86_64 => truth::native(&file.program, &[]),
-            Target::A32 | Target::T32 => truth::arm(&file.program, &[]),
+            _ => truth::arm(&file.program, &[]),
         }
     })?;
     ensure!(

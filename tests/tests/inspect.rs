@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::Trial;
 use nix::pty::openpty;
 use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
@@ -40,7 +40,7 @@ const PYTHON: &str = "\
 import sys, threading, time
 event = threading.Event()
 threads = [threading.Thread(target=event.wait) for n in range(3)]
-threads.append(threading.Thread(target=time.sleep, args=(300,), daemon=True))
+threads.append(threading.Thread(target=time.sleep, args=(3600,), daemon=True))
 for thread in threads: thread.start()
 print('ready', flush=True)
 sys.stdin.readline()
@@ -104,6 +104,23 @@ fn attached(options: &[&str]) -> Result<BTreeMap<u64, Backtrace>> {
 
 /// The same through a server: another program's, and our own as it runs on a target.
 fn through(server: &Path, pid: u32) -> Result<BTreeMap<u64, Backtrace>> {
+    let (mut server, address) = serve(server, pid)?;
+    let folder = tempfile::tempdir()?;
+    let log = folder.path().join("log");
+    let log_to = log.to_str().context("a plain path")?;
+    let stacks = attached(&["--connect", &address, "--rsp-log", log_to])?;
+    // It ends when we have gone, and lets the process go.
+    let status = server.0.wait()?;
+    ensure!(status.success(), "the server: {status}");
+    let session = std::fs::read_to_string(log)?;
+    // A list has all threads: once for each of them would be their number squared.
+    let lists = session.matches("qXfer:threads:read::0,").count();
+    ensure!((1..=2).contains(&lists), "{lists} lists of threads");
+    Ok(stacks)
+}
+
+/// A server that has attached to a process, and its address.
+pub(crate) fn serve(server: &Path, pid: u32) -> Result<(Background, String)> {
     let mut command = Command::new(server);
     command.args(["--once", "--attach", "127.0.0.1:0", &pid.to_string()]);
     command
@@ -112,19 +129,12 @@ fn through(server: &Path, pid: u32) -> Result<BTreeMap<u64, Backtrace>> {
         .stderr(Stdio::piped());
     let mut server = Background(process::start(&mut command)?);
     let lines = BufReader::new(server.0.stderr.take().context("piped")?).lines();
-    let mut port = None;
     for line in lines {
         if let Some(number) = line?.strip_prefix("Listening on port ") {
-            port = Some(number.to_owned());
-            break;
+            return Ok((server, format!("127.0.0.1:{number}")));
         }
     }
-    let address = format!("127.0.0.1:{}", port.context("the server does not listen")?);
-    let stacks = attached(&["--connect", &address])?;
-    // It ends when we have gone, and lets the process go.
-    let status = server.0.wait()?;
-    ensure!(status.success(), "the server: {status}");
-    Ok(stacks)
+    bail!("the server does not listen")
 }
 
 /// Both ends at serial lines: two pseudoterminals, and what is written to one comes out of the other.

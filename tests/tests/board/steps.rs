@@ -11,20 +11,25 @@ use libtest_mimic::Trial;
 use unspool_tests::process;
 use unspool_tests::wire::Wire;
 
-use super::{address, arm, compile};
+use super::{ISAS, Isa, address, arm, compile};
+use unspool_tests::board::Machine;
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![
+    let mut trials = vec![
         super::trial("steps::every_branch", every_branch),
         super::trial("steps::over_every_instruction", over_every_instruction),
-        super::trial("steps::a_range", a_range),
-    ]
+    ];
+    for isa in ISAS {
+        let name = format!("steps::a_range-{}", isa.name);
+        trials.push(super::trial(&name, move || a_range(isa)));
+    }
+    trials
 }
 
 const OPTIONS: &[&str] = &["-nostdlib", "-static", "-Wl,-z,noexecstack"];
 
 /// The addresses that `qemu-arm` executes, one by one.
-fn emulated(program: &std::path::Path) -> Result<Vec<u32>> {
+fn emulated(program: &std::path::Path) -> Result<Vec<u64>> {
     let folder = tempfile::tempdir()?;
     let log = folder.path().join("log");
     let mut emulator = Command::new("qemu-arm");
@@ -37,33 +42,33 @@ fn emulated(program: &std::path::Path) -> Result<Vec<u32>> {
     std::fs::read_to_string(&log)?
         .lines()
         .filter_map(|line| line.split('/').nth(1))
-        .map(|digits| u32::from_str_radix(digits, 16).context("an address"))
+        .map(|digits| u64::from_str_radix(digits, 16).context("an address"))
         .collect()
 }
 
 /// Whether an address is none that a step stops at: in an exclusive sequence, which may be repeated; in the
 /// kernel's page; or passed over in an IT block.
 struct Silent {
-    ranges: Vec<(u32, u32)>,
+    ranges: Vec<(u64, u64)>,
 }
 
 impl Silent {
     fn new(program: &std::path::Path) -> Result<Self> {
-        let mut ranges = vec![(0xffff_0000, u32::MAX)];
+        let mut ranges = vec![(0xffff_0000, u64::MAX)];
         for set in ["a32", "t32"] {
             ranges.push((
-                address(program, &format!("{set}_exclusive"))?,
-                address(program, &format!("{set}_exclusive_end"))?,
+                address(Machine::Arm, program, &format!("{set}_exclusive"))?,
+                address(Machine::Arm, program, &format!("{set}_exclusive_end"))?,
             ));
         }
         for label in ["passed_1", "passed_2", "passed_3"] {
-            let at = address(program, label)?;
+            let at = address(Machine::Arm, program, label)?;
             ranges.push((at, at + 1));
         }
         Ok(Self { ranges })
     }
 
-    fn covers(&self, pc: u32) -> bool {
+    fn covers(&self, pc: u64) -> bool {
         self.ranges
             .iter()
             .any(|(start, end)| (*start..*end).contains(&pc))
@@ -71,9 +76,9 @@ impl Silent {
 }
 
 fn every_branch() -> Result<()> {
-    let (program, _folder) = compile("tests/programs/branches.S", OPTIONS)?;
+    let (program, _folder) = compile(Machine::Arm, "tests/programs/branches.S", OPTIONS)?;
     let silent = Silent::new(&program)?;
-    let expected: Vec<u32> = emulated(&program)?
+    let expected: Vec<u64> = emulated(&program)?
         .into_iter()
         .filter(|pc| !silent.covers(*pc))
         .collect();
@@ -120,9 +125,9 @@ fn every_branch() -> Result<()> {
 /// A breakpoint at every instruction that is executed, and `vCont;c` from each to the next: each is
 /// stepped over where it stands.
 fn over_every_instruction() -> Result<()> {
-    let (program, _folder) = compile("tests/programs/branches.S", OPTIONS)?;
+    let (program, _folder) = compile(Machine::Arm, "tests/programs/branches.S", OPTIONS)?;
     let silent = Silent::new(&program)?;
-    let executed: Vec<u32> = emulated(&program)?
+    let executed: Vec<u64> = emulated(&program)?
         .into_iter()
         .filter(|pc| !silent.covers(*pc))
         .collect();
@@ -136,14 +141,18 @@ fn over_every_instruction() -> Result<()> {
             ensure!(answer == "OK", "Z0 at {at:x}: {answer}");
         }
     }
-    // It stands at the first, which counts as a hit of it.
+    // It stands at the first already, and has a hit there when it goes.
     let mut seen = Vec::new();
     let mut told = 0;
     let mut packet = "?".to_owned();
     let end = loop {
         match wire.go(&packet)? {
             Ok(stop) => {
+                let begins = packet == "?";
                 packet = "vCont;c".to_owned();
+                if begins {
+                    continue;
+                }
                 let pc = stop.register(15).context("no pc")? & !1;
                 if stop.text.starts_with("T1e") {
                     // Seen there, it executes the instruction before the handler: no hit of its own.
@@ -152,14 +161,14 @@ fn over_every_instruction() -> Result<()> {
                         .replace("p1.-1", &format!("p{:x}.{:x}", stop.pid, stop.tid));
                     continue;
                 }
-                ensure!(seen.is_empty() || stop.is_breakpoint(), "{}", stop.text);
+                ensure!(stop.is_breakpoint(), "{}", stop.text);
                 seen.push(pc);
             }
             Err(end) => break end,
         }
     };
     ensure!(end.starts_with("W00"), "it ends with {end}");
-    let executed: Vec<u32> = executed.into_iter().filter(|pc| *pc != told).collect();
+    let executed: Vec<u64> = executed.into_iter().filter(|pc| *pc != told).collect();
     ensure!(
         seen == executed,
         "{} hits, {} instructions executed; they part at {:x?}",
@@ -171,7 +180,7 @@ fn over_every_instruction() -> Result<()> {
 }
 
 /// Breakpoint kinds by address, from the disassembly: `10430:\te3a00001 \tmov`, `105a8:\t3101      \tadds`.
-fn kinds(program: &std::path::Path) -> Result<BTreeMap<u32, u32>> {
+fn kinds(program: &std::path::Path) -> Result<BTreeMap<u64, u64>> {
     let mut objdump = Command::new("arm-linux-gnueabihf-objdump");
     objdump.arg("-d").arg(program);
     let text = process::run(&mut objdump, Duration::from_secs(20))?
@@ -187,32 +196,50 @@ fn kinds(program: &std::path::Path) -> Result<BTreeMap<u32, u32>> {
                 code if code.len() == 4 => 2,
                 _ => 4,
             };
-            Some((u32::from_str_radix(at, 16).ok()?, kind))
+            Some((u64::from_str_radix(at, 16).ok()?, kind))
         })
         .collect())
 }
 
 /// `vCont;r`: out of the range only when the program leaves it, other threads running beside.
-fn a_range() -> Result<()> {
-    let (program, _folder) = compile("stub/tests/programs/hits.c", &["-no-pie", "-mthumb"])?;
-    let (hit, main) = (address(&program, "hit")?, address(&program, "main")?);
-    let there = arm()?.put(&program, "/tmp/range")?;
-    let server = arm()?.serve(&format!("unspool-stub --once 0.0.0.0:0 {there} 3 300"))?;
+fn a_range(isa: Isa) -> Result<()> {
+    let (program, _folder) = isa.compile("stub/tests/programs/hits.c")?;
+    let (hit, main) = (
+        address(isa.machine, &program, "hit")?,
+        address(isa.machine, &program, "main")?,
+    );
+    let there = isa
+        .board()?
+        .put(&program, &format!("/tmp/range{}", isa.name))?;
+    let server = isa
+        .board()?
+        .serve(&format!("unspool-stub --once 0.0.0.0:0 {there} 3 300"))?;
     let mut wire = Wire::connect(server.port)?;
-    wire.ask(&format!("Z0,{hit:x},2"))?;
+    wire.ask(&format!("Z0,{hit:x},{}", isa.kind))?;
     let Ok(stop) = wire.go("vCont;c")? else {
         anyhow::bail!("it ends before it begins");
     };
-    ensure!(stop.register(15) == Some(hit), "{}", stop.text);
-    wire.ask(&format!("z0,{hit:x},2"))?;
-    let lr = stop.register(14).context("lr")? & !1;
+    ensure!(
+        stop.register(isa.machine.pc()) == Some(hit),
+        "{}",
+        stop.text
+    );
+    wire.ask(&format!("z0,{hit:x},{}", isa.kind))?;
+    let link = match isa.machine {
+        Machine::Arm => 14,
+        Machine::Arm64 => 30,
+    };
+    let lr = stop.register(link).context("lr")? & !1;
     let thread = format!("p{:x}.{:x}", stop.pid, stop.tid);
     // To the end of the function, wherever it is: back at the caller.
-    let range = format!("vCont;r{hit:x},{:x}:{thread};c", hit + 8);
+    let range = format!(
+        "vCont;r{hit:x},{:x}:{thread};c",
+        hit + 4 * u64::from(isa.kind)
+    );
     let Ok(stop) = wire.go(&range)? else {
         anyhow::bail!("it ends while a thread is in a range");
     };
-    let pc = stop.register(15).context("pc")?;
+    let pc = stop.register(isa.machine.pc()).context("pc")?;
     ensure!(
         pc == lr,
         "{pc:x}, expected the caller {lr:x} (main is at {main:x}): {}",

@@ -6,45 +6,44 @@ use libtest_mimic::Trial;
 
 use unspool_tests::wire::Wire;
 
-use super::{address, arm, compile};
+use super::{Check, ISAS, Isa, address};
 
 pub(super) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for (name, flag, kind) in [("a32", "-marm", 4), ("t32", "-mthumb", 2)] {
-        trials.push(super::trial(
-            &format!("threads::one_function-{name}"),
-            move || one_function(flag, kind),
-        ));
-        trials.push(super::trial(
-            &format!("threads::that_come_and_go-{name}"),
-            move || that_come_and_go(flag, kind),
-        ));
-        trials.push(super::trial(
-            &format!("threads::step_beside_others-{name}"),
-            move || step_beside_others(flag, kind),
-        ));
-        trials.push(super::trial(&format!("detach-{name}"), move || {
-            detach(flag, kind)
-        }));
+    for isa in ISAS {
+        let cases: [(&str, Check<Isa>); 5] = [
+            ("threads::one_function", one_function),
+            ("threads::that_come_and_go", that_come_and_go),
+            ("threads::step_beside_others", step_beside_others),
+            ("detach", detach),
+            ("interrupt_and_kill", interrupt_and_kill),
+        ];
+        for (name, check) in cases {
+            let name = format!("{name}-{}", isa.name);
+            trials.push(super::trial(&name, move || check(isa)));
+        }
     }
-    trials.push(super::trial("interrupt_and_kill", interrupt_and_kill));
     trials
 }
 
 /// Eight threads through one breakpoint, in a tight loop.
-fn one_function(flag: &str, kind: u32) -> Result<()> {
-    let (program, _folder) = compile("stub/tests/programs/hits.c", &["-no-pie", flag])?;
-    let hit = address(&program, "hit")?;
-    let there = arm()?.put(&program, &format!("/tmp/hits{flag}"))?;
-    let server = arm()?.serve(&format!("unspool-stub --once 0.0.0.0:0 {there} 8 60"))?;
+fn one_function(isa: Isa) -> Result<()> {
+    let (program, _folder) = isa.compile("stub/tests/programs/hits.c")?;
+    let hit = address(isa.machine, &program, "hit")?;
+    let there = isa
+        .board()?
+        .put(&program, &format!("/tmp/hits{}", isa.name))?;
+    let server = isa
+        .board()?
+        .serve(&format!("unspool-stub --once 0.0.0.0:0 {there} 8 60"))?;
     let mut wire = Wire::connect(server.port)?;
-    wire.ask(&format!("Z0,{hit:x},{kind}"))?;
+    wire.ask(&format!("Z0,{hit:x},{}", isa.kind))?;
     let mut hits = 0;
     let end = loop {
         match wire.go("vCont;c")? {
             Ok(stop) => {
                 ensure!(
-                    stop.is_breakpoint() && stop.register(15) == Some(hit),
+                    stop.is_breakpoint() && stop.register(isa.machine.pc()) == Some(hit),
                     "{}",
                     stop.text
                 );
@@ -64,13 +63,17 @@ fn one_function(flag: &str, kind: u32) -> Result<()> {
 }
 
 /// Every thread hits a breakpoint as its first act and is gone after it.
-fn that_come_and_go(flag: &str, kind: u32) -> Result<()> {
-    let (program, _folder) = compile("stub/tests/programs/churn.c", &["-no-pie", flag])?;
-    let life = address(&program, "short_life")?;
-    let there = arm()?.put(&program, &format!("/tmp/churn{flag}"))?;
-    let server = arm()?.serve(&format!("unspool-stub --once 0.0.0.0:0 {there} 60"))?;
+fn that_come_and_go(isa: Isa) -> Result<()> {
+    let (program, _folder) = isa.compile("stub/tests/programs/churn.c")?;
+    let life = address(isa.machine, &program, "short_life")?;
+    let there = isa
+        .board()?
+        .put(&program, &format!("/tmp/churn{}", isa.name))?;
+    let server = isa
+        .board()?
+        .serve(&format!("unspool-stub --once 0.0.0.0:0 {there} 60"))?;
     let mut wire = Wire::connect(server.port)?;
-    wire.ask(&format!("Z0,{life:x},{kind}"))?;
+    wire.ask(&format!("Z0,{life:x},{}", isa.kind))?;
     let mut hits = 0;
     let end = loop {
         match wire.go("vCont;c")? {
@@ -93,17 +96,21 @@ fn that_come_and_go(flag: &str, kind: u32) -> Result<()> {
 
 /// One thread is stepped while the others run through the same instructions, and so into the traps that end
 /// its steps.
-fn step_beside_others(flag: &str, kind: u32) -> Result<()> {
-    let (program, _folder) = compile("stub/tests/programs/hits.c", &["-no-pie", flag])?;
-    let hit = address(&program, "hit")?;
-    let there = arm()?.put(&program, &format!("/tmp/beside{flag}"))?;
-    let server = arm()?.serve(&format!("unspool-stub --once 0.0.0.0:0 {there} 4 3000000"))?;
+fn step_beside_others(isa: Isa) -> Result<()> {
+    let (program, _folder) = isa.compile("stub/tests/programs/hits.c")?;
+    let hit = address(isa.machine, &program, "hit")?;
+    let there = isa
+        .board()?
+        .put(&program, &format!("/tmp/beside{}", isa.name))?;
+    let server = isa
+        .board()?
+        .serve(&format!("unspool-stub --once 0.0.0.0:0 {there} 4 3000000"))?;
     let mut wire = Wire::connect(server.port)?;
-    wire.ask(&format!("Z0,{hit:x},{kind}"))?;
+    wire.ask(&format!("Z0,{hit:x},{}", isa.kind))?;
     let Ok(first) = wire.go("vCont;c")? else {
         bail!("it ends before it begins");
     };
-    wire.ask(&format!("z0,{hit:x},{kind}"))?;
+    wire.ask(&format!("z0,{hit:x},{}", isa.kind))?;
     let thread = format!("p{:x}.{:x}", first.pid, first.tid);
     let mut pcs = Vec::new();
     for _ in 0..200 {
@@ -114,7 +121,7 @@ fn step_beside_others(flag: &str, kind: u32) -> Result<()> {
                     "{}",
                     stop.text
                 );
-                pcs.push(stop.register(15).context("pc")?);
+                pcs.push(stop.register(isa.machine.pc()).context("pc")?);
             }
             Err(end) => bail!("while it is stepped: {end}"),
         }
@@ -132,16 +139,21 @@ fn step_beside_others(flag: &str, kind: u32) -> Result<()> {
 }
 
 /// Attached, stopped at breakpoints, let go: the text in memory is the file's, the sum the program's own.
-fn detach(flag: &str, kind: u32) -> Result<()> {
-    let (program, _folder) = compile("stub/tests/programs/hits.c", &["-no-pie", flag])?;
-    let (hit, work) = (address(&program, "hit")?, address(&program, "work")?);
-    let there = arm()?.put(&program, &format!("/tmp/detach{flag}"))?;
-    let target = arm()?.shell(&format!(
+fn detach(isa: Isa) -> Result<()> {
+    let (program, _folder) = isa.compile("stub/tests/programs/hits.c")?;
+    let (hit, work) = (
+        address(isa.machine, &program, "hit")?,
+        address(isa.machine, &program, "work")?,
+    );
+    let there = isa
+        .board()?
+        .put(&program, &format!("/tmp/detach{}", isa.name))?;
+    let target = isa.board()?.shell(&format!(
         "{there} 4 20000000 </dev/null >{there}.out 2>&1 & echo $!"
     ))?;
     let target: u32 = target.trim().parse().with_context(|| target.clone())?;
     let text = |_: ()| {
-        arm()?.shell(&format!(
+        isa.board()?.shell(&format!(
             "dd if=/proc/{target}/mem bs=16 skip={} count=16 2>/dev/null | xxd",
             work >> 4
         ))
@@ -149,10 +161,12 @@ fn detach(flag: &str, kind: u32) -> Result<()> {
     let before = text(())?;
     ensure!(before.lines().count() == 16, "{before}");
 
-    let server = arm()?.serve(&format!("unspool-stub --once --attach 0.0.0.0:0 {target}"))?;
+    let server = isa
+        .board()?
+        .serve(&format!("unspool-stub --once --attach 0.0.0.0:0 {target}"))?;
     let mut wire = Wire::connect(server.port)?;
     for at in [hit, work] {
-        let answer = wire.ask(&format!("Z0,{at:x},{kind}"))?;
+        let answer = wire.ask(&format!("Z0,{at:x},{}", isa.kind))?;
         ensure!(answer == "OK", "{answer}");
     }
     for _ in 0..20 {
@@ -167,17 +181,19 @@ fn detach(flag: &str, kind: u32) -> Result<()> {
     let after = text(())?;
     ensure!(after == before, "before:\n{before}\nafter:\n{after}");
     server.finish()?;
-    let done = arm()?.shell(&format!(
+    let done = isa.board()?.shell(&format!(
         "while kill -0 {target} 2>/dev/null; do sleep 0.1; done; cat {there}.out"
     ))?;
     ensure!(done == "total 80000000\n", "after the detach: {done:?}");
     Ok(())
 }
 
-fn interrupt_and_kill() -> Result<()> {
-    let (program, _folder) = compile("stub/tests/programs/hits.c", &["-no-pie"])?;
-    let there = arm()?.put(&program, "/tmp/interrupt")?;
-    let server = arm()?.serve(&format!(
+fn interrupt_and_kill(isa: Isa) -> Result<()> {
+    let (program, _folder) = isa.compile("stub/tests/programs/hits.c")?;
+    let there = isa
+        .board()?
+        .put(&program, &format!("/tmp/interrupt{}", isa.name))?;
+    let server = isa.board()?.serve(&format!(
         "unspool-stub --once 0.0.0.0:0 {there} 4 2000000000"
     ))?;
     let mut wire = Wire::connect(server.port)?;
@@ -195,7 +211,9 @@ fn interrupt_and_kill() -> Result<()> {
     let answer = wire.ask(&format!("vKill;{pid:x}"))?;
     ensure!(answer == "OK", "{answer}");
     server.finish()?;
-    let gone = arm()?.shell(&format!("[ -e /proc/{pid} ] || echo gone"))?;
+    let gone = isa
+        .board()?
+        .shell(&format!("[ -e /proc/{pid} ] || echo gone"))?;
     ensure!(gone == "gone\n", "it is still there");
     Ok(())
 }

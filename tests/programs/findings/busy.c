@@ -1,0 +1,43 @@
+/* Threads that do little but lock and unlock, far more often than can be recorded within a budget. No hold is long, no order
+ * is wrong; whoever says so has invented it from events that are missing. */
+#include "told.h"
+
+#define THREADS 4
+
+MUTEX(first);
+MUTEX(second);
+static pthread_rwlock_t table = PTHREAD_RWLOCK_INITIALIZER;
+static volatile int over;
+static volatile long value;
+
+static void *work(void *argument)
+{
+    while (!over) {
+        TAKE(first);
+        value++;
+        TAKE(second);
+        value++;
+        GIVE(second);
+        GIVE(first);
+        pthread_rwlock_rdlock(&table);
+        value++;
+        pthread_rwlock_unlock(&table);
+        TAKE(second);
+        GIVE(second);
+    }
+    return argument;
+}
+
+int main(void)
+{
+    pthread_t threads[THREADS];
+    for (int n = 0; n < THREADS; n++)
+        threads[n] = start(work, NULL);
+    sleep_us(2000000);
+    over = 1;
+    for (int n = 0; n < THREADS; n++)
+        pthread_join(threads[n], NULL);
+    TELL(first);
+    TELL(second);
+    return 0;
+}

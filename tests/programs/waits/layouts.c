@@ -1,0 +1,28 @@
+/* Where this C library's own headers say that its objects have what inspect reads of them (bits/struct_mutex.h,
+ * bits/struct_rwlock.h, bits/thread-shared-types.h): compared with the table in model/look/layouts.rs. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <pthread.h>
+#include <semaphore.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#define at(type, field) (int)offsetof(type, __data.field)
+
+int main(void)
+{
+    printf("mutex.word %d\n", at(pthread_mutex_t, __lock));
+    printf("mutex.owner %d\n", at(pthread_mutex_t, __owner));
+    printf("mutex.kind %d\n", at(pthread_mutex_t, __kind));
+    printf("mutex.count %d\n", at(pthread_mutex_t, __count));
+    printf("mutex.users %d\n", at(pthread_mutex_t, __nusers));
+    printf("rwlock.readers %d\n", at(pthread_rwlock_t, __readers));
+    printf("rwlock.read_word %d\n", at(pthread_rwlock_t, __wrphase_futex));
+    printf("rwlock.write_word %d\n", at(pthread_rwlock_t, __writers_futex));
+    printf("rwlock.writer %d\n", at(pthread_rwlock_t, __cur_writer));
+    printf("rwlock.size %d\n", (int)sizeof(pthread_rwlock_t));
+    printf("cond.words %d %d\n", at(pthread_cond_t, __g_signals[0]), at(pthread_cond_t, __g_signals[1]));
+    printf("cond.size %d\n", (int)sizeof(pthread_cond_t));
+    return 0;
+}

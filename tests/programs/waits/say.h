@@ -1,0 +1,59 @@
+/* How these programs tell what they are about to do, so that it can be compared with what is seen from outside. One
+ * line each: "wait TID KIND ADDRESS HOLDER", "mutex TID ADDRESS" of a wait at a condition variable, "finding KIND
+ * proved|inferred TID...", "waits N" where lines of waits may come later than "ready", "pid N" of a child to be looked at. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static inline int self(void) { return (int)syscall(SYS_gettid); }
+
+static inline void say_wait(const char *kind, const volatile void *object, int holder)
+{
+    if (holder)
+        dprintf(1, "wait %d %s %#lx %d\n", self(), kind, (unsigned long)(uintptr_t)object, holder);
+    else
+        dprintf(1, "wait %d %s %#lx\n", self(), kind, (unsigned long)(uintptr_t)object);
+}
+
+/* Makes a mutex robust with -DROBUST: musl records who holds one, and not who holds an ordinary one. */
+static inline void prepare(pthread_mutex_t *mutex)
+{
+    (void)mutex;
+#ifdef ROBUST
+    pthread_mutexattr_t attr;
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+    if (pthread_mutex_init(mutex, &attr) != 0)
+        exit(2);
+#endif
+}
+
+static inline pthread_t start(void *(*function)(void *), void *argument)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, function, argument) != 0)
+        exit(2);
+    return thread;
+}
+
+#ifdef BYSTANDER
+#include <signal.h>
+
+/* With -DBYSTANDER one more thread stops the program for its debugger when it is given a byte: whoever QEMU's user mode
+ * stops leaves its system call, and what it waited at is lost. */
+static void *stand_by(void *argument)
+{
+    char byte;
+    while (read(0, &byte, 1) == 1)
+        raise(SIGINT);
+    return argument;
+}
+
+__attribute__((constructor)) static void bystander(void) { start(stand_by, NULL); }
+#endif

@@ -1,0 +1,206 @@
+//! `unspool inspect --format json`, as far as waits go, and how it compares with what a program says of itself.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use crate::process::{self, Run};
+use crate::report;
+use crate::waiting::{Waiting, Wrong};
+
+/// What `inspect` writes (docs/report-json.md).
+#[derive(Debug, Deserialize)]
+pub struct Inspection {
+    /// All threads.
+    pub threads: Vec<Thread>,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+    /// What is missing or doubtful.
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "docs/report-json.md has them")]
+pub struct Thread {
+    pub tid: u64,
+    pub function: Option<String>,
+    pub state: Option<String>,
+    pub wait: Option<Wait>,
+}
+
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "docs/report-json.md has them")]
+pub struct Wait {
+    pub kind: String,
+    pub address: u64,
+    pub object: Option<String>,
+    pub flavor: Vec<String>,
+    pub holders: Vec<u64>,
+    pub readers: Option<u32>,
+    pub mutex: Option<Object>,
+    pub timed: bool,
+    pub shared: bool,
+    pub proved: bool,
+    pub unknown: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "docs/report-json.md has them")]
+pub struct Object {
+    pub address: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "docs/report-json.md has them")]
+pub struct Finding {
+    pub kind: String,
+    pub proved: bool,
+    pub threads: Vec<u64>,
+    pub text: String,
+}
+
+/// What a program was built with and how it is looked at: so what can be known.
+#[derive(Debug, Clone, Copy)]
+pub struct Sight {
+    /// Whose primitives they are.
+    pub library: Library,
+    /// It has symbols.
+    pub named: bool,
+    /// State of all threads that wait.
+    pub state: &'static str,
+    /// Variables of the program itself are below.
+    pub low: u64,
+    /// It stood still while it was looked at; otherwise only what is wrong is looked at twice.
+    pub stands: bool,
+}
+
+/// Whose primitives they are, and so what can be known of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Library {
+    /// glibc says who holds a lock, readers excepted.
+    Glibc,
+    /// musl says so only of the less usual kinds of mutexes.
+    Musl,
+    /// Rust's `std::sync` never does.
+    Rust,
+    /// Nothing is known of its layouts.
+    Unknown,
+}
+
+impl Library {
+    /// Whether locks like this one record who holds them.
+    fn records_holder(self, wait: &Wait) -> bool {
+        let lock = ["mutex", "rwlock"].contains(&wait.kind.as_str());
+        match self {
+            Library::Glibc => wait.readers.is_none(),
+            Library::Musl => !lock || wait.kind == "mutex" && !wait.flavor.is_empty(),
+            Library::Rust => !lock,
+            // The kernel knows.
+            Library::Unknown => wait.flavor == ["priority-inheriting"],
+        }
+    }
+}
+
+impl Inspection {
+    /// A look at a process of this machine; and the run, to be shown.
+    pub fn attach(pid: u32) -> Result<(Inspection, Run)> {
+        Inspection::of(&["--attach", &pid.to_string()])
+    }
+
+    /// A look with these options.
+    pub fn of(options: &[&str]) -> Result<(Inspection, Run)> {
+        let run = inspect(options, "json")?;
+        let inspection = serde_json::from_slice(&run.stdout).with_context(|| run.to_string())?;
+        Ok((inspection, run))
+    }
+
+    /// The program's own words against what is seen.
+    pub fn compare(&self, waiting: &Waiting, sight: Sight) -> Result<()> {
+        let threads: BTreeMap<u64, &Thread> = self.threads.iter().map(|t| (t.tid, t)).collect();
+        for (tid, told) in &waiting.waits {
+            let thread = threads
+                .get(tid)
+                .with_context(|| format!("no thread {tid}"))?;
+            ensure!(
+                thread.state.as_deref() == Some(sight.state),
+                "{told:x?}: {thread:x?}"
+            );
+            // Behind whatever the C library starts threads with.
+            let main = *tid == u64::from(waiting.pid);
+            let known = main || !sight.named || thread.function.is_some();
+            ensure!(known, "of unknown function: {thread:?}");
+            let wait = thread.wait.as_ref().context("no wait")?;
+            let recorded = sight.library.records_holder(wait);
+            let holders: Vec<u64> = told.holder.filter(|_| recorded).into_iter().collect();
+            ensure!(
+                wait.kind == told.kind && wait.holders == holders,
+                "told {told:x?}, seen {thread:x?}"
+            );
+            ensure!(
+                told.address == 0 || wait.address == told.address,
+                "told {told:x?}, seen {thread:x?}"
+            );
+            let concerned = self.findings.iter().any(|f| f.threads.contains(tid));
+            let at_once = sight.stands || holders.is_empty() || concerned;
+            ensure!(wait.proved == (recorded && at_once), "{thread:x?}");
+            let variable = sight.named && told.address != 0 && wait.kind != "join";
+            let in_program = !variable || wait.address > sight.low || wait.object.is_some();
+            ensure!(in_program, "no name: {thread:x?}");
+            // musl does not keep the mutex where it could be told from anything else.
+            if let Some(mutex) = waiting
+                .mutexes
+                .get(tid)
+                .filter(|_| sight.library == Library::Glibc)
+            {
+                let seen = wait.mutex.as_ref().map(|mutex| mutex.address);
+                ensure!(
+                    seen == Some(*mutex),
+                    "told mutex {mutex:#x}, seen {thread:x?}"
+                );
+            }
+            ensure!(
+                !wait.timed || ["mutex", "cond"].contains(&wait.kind.as_str()),
+                "{thread:x?}"
+            );
+        }
+        let findings = self.wrongs(waiting);
+        let mut told = waiting.findings.clone();
+        for wrong in &mut told {
+            // That nobody at all does anything takes one moment.
+            let circle = wrong.kind.ends_with("deadlock") && !wrong.tids.is_empty();
+            wrong.proved &= sight.stands || circle;
+        }
+        ensure!(findings == told, "told {told:?}, seen {findings:?}");
+        Ok(())
+    }
+
+    /// The findings in the program's own words.
+    fn wrongs(&self, waiting: &Waiting) -> Vec<Wrong> {
+        let wrong = |finding: &Finding| {
+            let mut tids = finding.threads.clone();
+            tids.sort_unstable();
+            let mut told = waiting.findings.iter();
+            if told.any(|told| told.kind == finding.kind && told.tids.is_empty()) {
+                tids.clear();
+            }
+            Wrong {
+                kind: finding.kind.clone(),
+                proved: finding.proved,
+                tids,
+            }
+        };
+        self.findings.iter().map(wrong).collect()
+    }
+}
+
+/// `unspool inspect` with these options.
+pub fn inspect(options: &[&str], format: &str) -> Result<Run> {
+    let mut command = report::unspool()?;
+    command
+        .arg("inspect")
+        .args(options)
+        .args(["--format", format]);
+    process::run(&mut command, Duration::from_secs(300))?.success()
+}

@@ -1,0 +1,131 @@
+//! The stub's own trials (`stub/tests/stub`) on the boards: built here for a board, with the programs they debug, and run there. What
+//! they hold natively, they hold on kernels and processors of other kinds: however a session ends, and whatever the program does
+//! meanwhile, it goes on with its own instructions and its results are right.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+
+use unspool_tests::board::Machine;
+use unspool_tests::memo::Memo;
+use unspool_tests::process;
+use unspool_tests::workspace;
+
+use super::{ISAS, Isa};
+
+/// Their modules.
+const MODULES: [&str; 8] = [
+    "attaching",
+    "changing_text",
+    "children",
+    "clients",
+    "crowds",
+    "doors",
+    "killed",
+    "signals",
+];
+
+/// What needs x86-64's instructions or its way out of an interrupted system call, a debugger on the machine itself, or a fast machine.
+const LEFT_OUT: [&str; 6] = [
+    "in_the_midst_of_a_system_call",
+    "an_instruction_that_is_changed_behind_its_trap",
+    "a_second_who_wants_control_is_told_who_has_it",
+    "a_socket_file_is_its_owners_and_goes_with_the_server",
+    "gdb_comes_and_goes_beside_an_observer",
+    "who_does_not_read_holds_up_nobody",
+];
+
+/// The programs they debug, and how each is built.
+const PROGRAMS: [(&str, &[&[&str]]); 12] = [
+    ("bomb", &[&["-no-pie"]]),
+    ("children", &[&["-no-pie"]]),
+    ("churn", &[&["-no-pie"]]),
+    ("exec", &[&["-no-pie"]]),
+    ("hits", &[&["-no-pie"], &[]]),
+    ("loop", &[&["-no-pie"]]),
+    ("many", &[&["-no-pie"]]),
+    ("signals", &[&["-no-pie"], &[]]),
+    ("source", &[&["-no-pie"], &[], &["-O0"]]),
+    ("spin", &[&["-no-pie"]]),
+    ("text", &[&["-no-pie", "-ldl"]]),
+    ("there", &[&["-shared", "-fPIC"]]),
+];
+
+pub(super) fn trials() -> Vec<Trial> {
+    let of = |isa: Isa| {
+        MODULES.map(|module| {
+            let name = format!("stub::{module}-{}", isa.name);
+            super::trial(&name, move || run(isa, module))
+        })
+    };
+    ISAS.into_iter().flat_map(of).collect()
+}
+
+fn run(isa: Isa, module: &str) -> Result<()> {
+    static PLACED: Memo<&'static str, String> = Memo::new();
+    let there = PLACED.get(isa.name, || place(isa))?;
+    let left_out: String = LEFT_OUT.map(|name| format!(" --skip {name}")).concat();
+    let text = isa.board()?.shell(&format!(
+        "cd {there}; export UNSPOOL_STUB=/usr/bin/unspool-stub UNSPOOL_PROGRAMS={there} UNSPOOL_TRAP_KIND={}; \
+         ./trials --test-threads=1 stub::{module}::{left_out} 2>&1",
+        isa.kind
+    ))?;
+    let passed = text.contains("test result: ok.") && !text.contains(" 0 passed");
+    ensure!(passed, "on the board:\n{text}");
+    Ok(())
+}
+
+/// Puts the trials and their programs on the board; the directory.
+fn place(isa: Isa) -> Result<String> {
+    let folder = tempfile::tempdir()?;
+    built(
+        isa.machine,
+        &["--test", "stub"],
+        &folder.path().join("trials"),
+    )?;
+    for (name, ways) in PROGRAMS {
+        for way in ways {
+            let program = folder.path().join(format!("{name}{}", way.concat()));
+            let source = format!("stub/tests/programs/{name}.c");
+            let mut compiler = Command::new(isa.machine.tool("gcc"));
+            compiler
+                .args(["-g", "-O1", "-pthread", isa.flag, "-o"])
+                .arg(&program)
+                .arg(workspace::root().join(source))
+                .args(*way);
+            process::run(&mut compiler, Duration::from_secs(60))?.success()?;
+        }
+    }
+    let there = format!("/tmp/trials-{}", isa.name);
+    isa.board()?.put_all(folder.path(), &there)?;
+    Ok(there)
+}
+
+/// Builds trials of the stub for a machine, statically, to run there; `which` as cargo says it.
+pub(super) fn built(machine: Machine, which: &[&str], to: &Path) -> Result<()> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .current_dir(workspace::root())
+        .env("CARGO_TARGET_DIR", workspace::target_directory())
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .args(["test", "-p", "unspool-stub", "--no-run"])
+        .args(which)
+        .args(["--target", machine.triple()]);
+    let run = process::run(&mut cargo, Duration::from_secs(1200))?.success()?;
+    // Executable unittests src/lib.rs (/.../deps/unspool_stub-0123456789abcdef)
+    let built = run.stderr.lines().find_map(|line| {
+        let (_, path) = line.trim().strip_prefix("Executable ")?.split_once('(')?;
+        path.strip_suffix(')')
+    });
+    let built: PathBuf = built
+        .with_context(|| format!("cargo names no executable\n{run}"))?
+        .into();
+    let mut strip = Command::new(machine.tool("strip"));
+    // Cargo names what is below its directory without it.
+    strip.arg("-o").arg(to).arg(workspace::root().join(built));
+    process::run(&mut strip, Duration::from_secs(60))?.success()?;
+    Ok(())
+}

@@ -1,0 +1,272 @@
+//! Who waits for whom in a running process: what `inspect` says is what the program itself says, what the kernel says of
+//! its threads, and what gdb reads of its locks by hand; and nothing is found where nothing is wrong.
+
+mod emulated;
+mod hostile;
+mod load;
+mod recorded;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+
+use unspool_tests::looking::{self, Inspection, Library, Sight, Wait};
+use unspool_tests::process;
+use unspool_tests::waiting::{self, HERE, Settling, Waiting};
+
+/// Builds of one source; the last word of a name says what is taken away.
+const BUILDS: &[(&str, &[&str])] = &[
+    ("gcc-O0", &["gcc", "-std=gnu11", "-g", "-O0", "-pthread"]),
+    (
+        "gcc-O2-stripped",
+        &["gcc", "-std=gnu11", "-O2", "-s", "-pthread"],
+    ),
+    (
+        "clang-O2",
+        &["clang", "-std=gnu11", "-g", "-O2", "-pthread"],
+    ),
+];
+
+/// Programs with something to be seen, each of which says what.
+const PROGRAMS: &[&str] = &[
+    "abba", "again", "exited", "forked", "joins", "kinds", "lost", "ring", "shared", "timed",
+    "upgrade",
+];
+
+/// Other languages, and another C library, which does not say who holds an ordinary lock of its own.
+const OTHERS: &[(&str, &str, &[&str])] = &[
+    (
+        "cxx.cpp",
+        "g++-O0",
+        &["g++", "-std=c++20", "-g", "-O0", "-pthread"],
+    ),
+    (
+        "cxx.cpp",
+        "g++-O2",
+        &["g++", "-std=c++20", "-g", "-O2", "-pthread"],
+    ),
+    (
+        "rust.rs",
+        "rustc-O",
+        &["rustc", "-g", "-O", "--edition=2021"],
+    ),
+    (
+        "kinds.c",
+        "static",
+        &["gcc", "-std=gnu11", "-g", "-O2", "-static", "-pthread"],
+    ),
+    (
+        "abba.c",
+        "robust",
+        &["gcc", "-std=gnu11", "-g", "-O1", "-pthread", "-DROBUST"],
+    ),
+    (
+        "abba.c",
+        "musl-static",
+        &[
+            "musl-gcc",
+            "-std=gnu11",
+            "-g",
+            "-O1",
+            "-pthread",
+            "-static",
+            "-DROBUST",
+        ],
+    ),
+    (
+        "kinds.c",
+        "musl",
+        &["musl-gcc", "-std=gnu11", "-g", "-O1", "-pthread"],
+    ),
+    (
+        "kinds.c",
+        "musl-stripped",
+        &["musl-gcc", "-std=gnu11", "-s", "-O2", "-pthread"],
+    ),
+];
+
+/// With musl. Ordinary mutexes of its own have no holder, so some are made robust.
+const MUSL_PROGRAMS: &[(&str, &[&str])] = &[
+    ("abba.c", &[]),
+    ("abba.c", &["-DROBUST"]),
+    ("again.c", &["-DROBUST"]),
+    ("ring.c", &["-DROBUST"]),
+    ("timed.c", &["-DROBUST"]),
+    ("joins.c", &[]),
+    ("lost.c", &[]),
+    ("shared.c", &[]),
+    ("upgrade.c", &[]),
+];
+
+/// Programs that are busy, or idle by design: whatever the moment, nothing is wrong.
+const HEALTHY: &[&str] = &["busy", "consumers", "philosophers", "phases"];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for program in PROGRAMS {
+        for (name, command) in BUILDS {
+            trials.push(crate::trial(
+                format!("waits::{program}::{name}"),
+                move || as_told(&format!("{program}.c"), command),
+            ));
+        }
+    }
+    for (source, name, command) in OTHERS {
+        trials.push(crate::trial(format!("waits::{source}::{name}"), || {
+            as_told(source, command)
+        }));
+    }
+    for (source, options) in MUSL_PROGRAMS {
+        let name = format!("waits::{source}::musl{}", options.concat());
+        let command = ["musl-gcc", "-std=gnu11", "-g", "-O1", "-pthread"];
+        let command: Vec<&str> = command.into_iter().chain(options.iter().copied()).collect();
+        trials.push(crate::trial(name, move || as_told(source, &command)));
+    }
+    for program in HEALTHY {
+        trials.push(crate::trial(
+            format!("waits::healthy::{program}"),
+            move || {
+                let (folder, file) = waiting::compile(&format!("{program}.c"), BUILDS[0].1)?;
+                let waiting = Waiting::start(&mut Command::new(file), folder)?;
+                stays_healthy(waiting.pid, 12)
+            },
+        ));
+    }
+    trials.push(crate::trial(
+        "waits::gdb-reads-the-same-owners",
+        owners_as_gdb_has_them,
+    ));
+    trials.push(crate::trial("waits::text", text));
+    trials.extend(emulated::trials());
+    trials.extend(hostile::trials());
+    trials.extend(load::trials());
+    trials.extend(recorded::trials());
+    trials
+}
+
+/// The program's own words, and the kernel's, against what is seen.
+fn as_told(source: &str, command: &[&str]) -> Result<()> {
+    let (folder, file) = waiting::compile(source, command)?;
+    let waiting = Waiting::start(&mut Command::new(file), folder)?;
+    let (library, settling) = match command[0] {
+        "musl-gcc" => (Library::Musl, MUSL),
+        "rustc" => (Library::Rust, HERE),
+        _ => (Library::Glibc, HERE),
+    };
+    waiting.settle(settling)?;
+    let (seen, run) = Inspection::attach(waiting.pid)?;
+    seen.compare(&waiting, sight(library, !command.contains(&"-s")))
+        .with_context(|| run.to_string())?;
+    if source == "kinds.c" {
+        waiting.end()?;
+    }
+    Ok(())
+}
+
+/// musl's waits at condition variables and barriers are at words of the threads' own.
+const MUSL: Settling = Settling {
+    own_words: true,
+    ..HERE
+};
+
+/// A look at a process of this machine.
+fn sight(library: Library, named: bool) -> Sight {
+    Sight {
+        library,
+        named,
+        state: "waiting",
+        low: 0x7000_0000_0000,
+        stands: true,
+    }
+}
+
+/// gdb 13 with the C library's debug information, `p ((pthread_mutex_t *) ADDRESS)->__data.__owner`.
+fn owners_as_gdb_has_them() -> Result<()> {
+    let (folder, file) = waiting::compile("kinds.c", BUILDS[0].1)?;
+    let waiting = Waiting::start(&mut Command::new(file), folder)?;
+    waiting.settle(HERE)?;
+    let (seen, shown) = Inspection::attach(waiting.pid)?;
+    let mutexes: BTreeMap<u64, &Wait> = seen
+        .threads
+        .iter()
+        .filter_map(|thread| thread.wait.as_ref())
+        .filter(|wait| wait.kind == "mutex")
+        .map(|wait| (wait.address, wait))
+        .collect();
+    ensure!(mutexes.len() == 6, "{} mutexes\n{shown}", mutexes.len());
+    let addresses: Vec<u64> = mutexes.keys().copied().collect();
+    let owners = owners(waiting.pid, &addresses)?;
+    let ours: Vec<u64> = mutexes
+        .values()
+        .flat_map(|wait| wait.holders.clone())
+        .collect();
+    ensure!(
+        owners == ours,
+        "gdb has {owners:?}, we have {ours:?}\n{shown}"
+    );
+    waiting.end()
+}
+
+/// Whom gdb calls the owners of glibc's mutexes at these addresses.
+fn owners(pid: u32, addresses: &[u64]) -> Result<Vec<u64>> {
+    let mut gdb = Command::new("gdb");
+    gdb.args([
+        "-nx",
+        "-batch",
+        "-ex",
+        "set debuginfod enabled off",
+        "-p",
+        &pid.to_string(),
+    ]);
+    for address in addresses {
+        gdb.args([
+            "-ex",
+            &format!("printf \"owner %d\\n\", ((pthread_mutex_t *) {address})->__data.__owner"),
+        ]);
+    }
+    let run = process::run(&mut gdb, Duration::from_secs(120))?.success()?;
+    let text = run.text();
+    let owners = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("owner ")?.parse().ok())
+        .collect();
+    Ok(owners)
+}
+
+/// Looks again and again; nothing may be found.
+fn stays_healthy(pid: u32, times: usize) -> Result<()> {
+    for _ in 0..times {
+        let (seen, shown) = Inspection::attach(pid)?;
+        ensure!(seen.findings.is_empty(), "{:?}\n{shown}", seen.findings);
+        ensure!(seen.threads.len() > 1, "one thread\n{shown}");
+    }
+    Ok(())
+}
+
+/// What a person reads first.
+fn text() -> Result<()> {
+    let (folder, file) = waiting::compile("abba.c", BUILDS[0].1)?;
+    let waiting = Waiting::start(&mut Command::new(file), folder)?;
+    waiting.settle(HERE)?;
+    let run = looking::inspect(&["--attach", &waiting.pid.to_string()], "text")?;
+    let text = run.text();
+    for words in [
+        "Deadlock (proved)",
+        "2 threads wait for each other",
+        "(transfer) holds mutex accounts and waits for mutex journal",
+        "(audit) holds mutex journal and waits for mutex accounts",
+        "waiting for the end of thread",
+    ] {
+        ensure!(text.replace("\n  ", " ").contains(words), "{words}\n{run}");
+    }
+    for line in text.lines() {
+        ensure!(
+            line.chars().count() <= 100,
+            "longer than 100 columns: {line:?}"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! The same programs on ARM and AArch64, under QEMU's user mode: its own debugger server, no `/proc` of the
+//! program, no standstill. And what each architecture's own C library says of its layouts.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+
+use unspool_tests::board::Machine;
+use unspool_tests::looking::{Inspection, Library, Sight};
+use unspool_tests::waiting::{self, HERE, Settling, Waiting};
+use unspool_tests::{process, qemu, workspace};
+
+/// An instruction set: compiler, option, emulator, machine with its libraries.
+struct Isa {
+    name: &'static str,
+    compiler: &'static str,
+    option: &'static str,
+    emulator: &'static str,
+    machine: Machine,
+    programs: &'static [&'static str],
+    /// Its pointers' size, which decides its layouts.
+    layouts: &'static str,
+}
+
+const ALL: &[&str] = &[
+    "abba", "again", "joins", "kinds", "lost", "ring", "timed", "upgrade",
+];
+
+const ISAS: [Isa; 3] = [
+    Isa {
+        name: "a32",
+        compiler: "arm-linux-gnueabihf-gcc",
+        option: "-marm",
+        emulator: "qemu-arm",
+        machine: Machine::Arm,
+        programs: &["abba", "kinds"],
+        layouts: "glibc-32.txt",
+    },
+    Isa {
+        name: "t32",
+        compiler: "arm-linux-gnueabihf-gcc",
+        option: "-mthumb",
+        emulator: "qemu-arm",
+        machine: Machine::Arm,
+        programs: ALL,
+        layouts: "glibc-32.txt",
+    },
+    Isa {
+        name: "a64",
+        compiler: "aarch64-linux-gnu-gcc",
+        option: "-march=armv8-a",
+        emulator: "qemu-aarch64",
+        machine: Machine::Arm64,
+        programs: ALL,
+        layouts: "glibc-64.txt",
+    },
+];
+
+pub(super) fn trials() -> Vec<Trial> {
+    let mut trials = vec![crate::trial("waits::layouts::x86_64", || {
+        let (_folder, file) = waiting::compile("layouts.c", &["gcc"])?;
+        layouts(&mut Command::new(file), "glibc-64.txt")
+    })];
+    for isa in &ISAS {
+        for program in isa.programs {
+            let name = format!("waits::{program}::qemu-{}", isa.name);
+            trials.push(crate::trial(name, move || as_told(program, isa)));
+        }
+        let name = format!("waits::layouts::{}", isa.name);
+        trials.push(crate::trial(name, || {
+            let (_folder, file) = waiting::compile("layouts.c", &[isa.compiler, isa.option])?;
+            let mut emulator = Command::new(isa.emulator);
+            emulator.arg("-L").arg(&*isa.machine.sysroot()?).arg(file);
+            layouts(&mut emulator, isa.layouts)
+        }));
+    }
+    trials
+}
+
+/// The table of layouts is held against these files by a test beside it.
+fn layouts(command: &mut Command, file: &str) -> Result<()> {
+    let run = process::run(command, Duration::from_secs(60))?.success()?;
+    let file = Path::new("analyzer/unspool/src/model/look/layouts").join(file);
+    let ours = std::fs::read_to_string(workspace::root().join(file))?;
+    ensure!(run.text() == ours, "{run}\nour table has\n{ours}");
+    Ok(())
+}
+
+fn as_told(program: &str, isa: &Isa) -> Result<()> {
+    let command = [
+        isa.compiler,
+        "-std=gnu11",
+        "-g",
+        "-O1",
+        "-pthread",
+        "-DBYSTANDER",
+        isa.option,
+    ];
+    let (folder, file) = waiting::compile(&format!("{program}.c"), &command)?;
+    let sysroot = isa.machine.sysroot()?;
+    // The emulator has no priority inheritance and notices no owner's death: any argument does without.
+    let arguments: &[&str] = if program == "kinds" {
+        &["emulated"]
+    } else {
+        &[]
+    };
+    let started = qemu::start_with(isa.emulator, &sysroot, &file, arguments, Stdio::piped())?;
+    let session = qemu::Session::go(&started)?;
+    let qemu::Waiting {
+        emulator,
+        socket: _,
+        ..
+    } = started;
+    let mut waiting = Waiting::listen_to(emulator, Some(folder))?;
+    // Threads of the program are the emulator's, and wait where it has the program's memory.
+    waiting.settle(Settling {
+        moved: true,
+        ..HERE
+    })?;
+    waiting.give()?;
+    let socket = session.stopped()?;
+    // One thread does not wait.
+    waiting
+        .findings
+        .retain(|wrong| !wrong.tids.is_empty() && wrong.kind != "lost-wakeup");
+    let (seen, run) = Inspection::of(&[
+        "--connect",
+        &format!("unix:{}", socket.display()),
+        "--sysroot",
+        &sysroot.display().to_string(),
+    ])?;
+    let sight = Sight {
+        library: Library::Glibc,
+        named: true,
+        state: "waiting",
+        low: 0,
+        stands: false,
+    };
+    seen.compare(&waiting, sight)
+        .with_context(|| run.to_string())?;
+    let said = seen.notes.iter().any(|note| note.contains("/proc"));
+    ensure!(said, "nothing is said of what is not known: {run}");
+    Ok(())
+}

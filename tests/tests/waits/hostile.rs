@@ -1,0 +1,258 @@
+//! What must not be believed, and what cannot be known: libraries of other layouts, damaged and reused memory, other
+//! processes' threads, locks that record nobody; and looks from elsewhere, which must say the same.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use unspool_tests::looking::{self, Inspection, Library, Sight};
+use unspool_tests::process;
+use unspool_tests::waiting::{self, HERE, Waiting};
+use unspool_tests::workspace;
+
+use super::{BUILDS, sight};
+use crate::inspect::serve;
+
+type Check = fn() -> Result<()>;
+
+pub(super) fn trials() -> Vec<Trial> {
+    let cases: &[(&str, Check)] = &[
+        ("put-before-the-library", put_before_the_library),
+        ("another-version", || {
+            library_with(b"release version 2.36", b"release version 2.99")
+        }),
+        ("another-library", || {
+            library_with(b"GNU C Library (", b"ANU C Library (")
+        }),
+        ("static-stripped", || {
+            unnamed(&["gcc", "-O2", "-s", "-static", "-pthread"])
+        }),
+        ("static-stripped-musl", || {
+            unnamed(&["musl-gcc", "-O2", "-s", "-static", "-pthread", "-DROBUST"])
+        }),
+        ("damaged", damaged),
+        ("stdio", stdio),
+        ("arena", arena),
+        ("shared", shared),
+        ("pid-namespace", pid_namespace),
+        ("stopped", stopped),
+        ("stub-over-network", || {
+            over_network("unspool-stub", "abba.c")
+        }),
+        ("stub-over-network-kinds", || {
+            over_network("unspool-stub", "kinds.c")
+        }),
+        ("gdbserver-over-network", || {
+            over_network("gdbserver", "kinds.c")
+        }),
+    ];
+    let trial = |(name, check): &(&str, Check)| {
+        let check = *check;
+        crate::trial(format!("waits::hostile::{name}"), check)
+    };
+    cases.iter().map(trial).collect()
+}
+
+/// A ring of threads that wait for each other, under these circumstances.
+fn ring(command: &[&str], start: impl FnOnce(&std::path::Path) -> Command) -> Result<Waiting> {
+    let (folder, file) = waiting::compile("ring.c", command)?;
+    let waiting = Waiting::start(&mut start(&file), folder)?;
+    waiting.settle(HERE)?;
+    Ok(waiting)
+}
+
+/// It is said what is not known, and nothing is found.
+fn says_unknown(waiting: &Waiting, kind: &str, why: &str) -> Result<()> {
+    let (seen, run) = Inspection::attach(waiting.pid)?;
+    for thread in seen
+        .threads
+        .iter()
+        .filter(|thread| waiting.waits.contains_key(&thread.tid))
+    {
+        let wait = thread.wait.as_ref().with_context(|| run.to_string())?;
+        ensure!(
+            wait.kind == kind && wait.holders.is_empty() && !wait.proved,
+            "{thread:x?}"
+        );
+        let said = wait.unknown.as_deref().unwrap_or_default();
+        ensure!(said.contains(why), "{said:?} is not {why:?}");
+    }
+    ensure!(seen.findings.is_empty(), "{:?}", seen.findings);
+    Ok(())
+}
+
+fn put_before_the_library() -> Result<()> {
+    let (_folder, library) =
+        waiting::compile("own_mutex.c", &["gcc", "-O1", "-g", "-shared", "-fPIC"])?;
+    let waiting = ring(BUILDS[0].1, |file| {
+        let mut command = Command::new(file);
+        command.env("LD_PRELOAD", &library);
+        command
+    })?;
+    says_unknown(&waiting, "mutex", "not the C library's")
+}
+
+/// The C library with some of its bytes changed, beside the program.
+fn library_with(from: &[u8], to: &[u8]) -> Result<()> {
+    let mut ldd = Command::new("ldconfig");
+    ldd.arg("-p");
+    let text = process::run(&mut ldd, Duration::from_secs(20))?
+        .success()?
+        .text();
+    let path = text
+        .lines()
+        .find(|line| line.contains("libc.so.6 ") && line.contains("x86-64"))
+        .and_then(|line| line.split(" => ").nth(1))
+        .context("no libc.so.6")?;
+    let mut bytes = fs::read(path)?;
+    let at = bytes.windows(from.len()).position(|bytes| bytes == from);
+    let at = at.context("the C library says nothing of the kind")?;
+    bytes[at..at + to.len()].copy_from_slice(to);
+    let folder = tempfile::tempdir()?;
+    fs::write(folder.path().join("libc.so.6"), bytes)?;
+    let waiting = ring(BUILDS[0].1, |file| {
+        let mut command = Command::new(file);
+        command.env("LD_LIBRARY_PATH", folder.path());
+        command
+    })?;
+    says_unknown(&waiting, "mutex", "layouts")
+}
+
+/// Without names nothing tells what a word belongs to.
+fn unnamed(command: &[&str]) -> Result<()> {
+    let waiting = ring(command, |file| Command::new(file))?;
+    says_unknown(&waiting, "futex", "could not be told")
+}
+
+fn damaged() -> Result<()> {
+    let (folder, file) = waiting::compile("damaged.c", BUILDS[0].1)?;
+    let waiting = Waiting::start(&mut Command::new(file), folder)?;
+    let (seen, run) = Inspection::attach(waiting.pid)?;
+    for (tid, told) in &waiting.waits {
+        let thread = seen.threads.iter().find(|thread| thread.tid == *tid);
+        let wait = thread.and_then(|thread| thread.wait.as_ref());
+        let wait = wait.with_context(|| format!("no wait of {tid}: {run}"))?;
+        let holders: Vec<u64> = told.holder.into_iter().collect();
+        ensure!(
+            wait.kind == "mutex" && wait.holders == holders && wait.proved == told.holder.is_some(),
+            "{tid}, told {told:x?}: {wait:x?}"
+        );
+        let said = wait.unknown.is_some() != told.holder.is_some();
+        ensure!(said, "not said why: {wait:x?}");
+    }
+    // The number of no thread is what it is; what follows from it is a conclusion.
+    let found = &seen.findings[..];
+    let [one] = found else {
+        anyhow::bail!("{found:?}\n{run}");
+    };
+    ensure!(one.kind == "abandoned-lock" && !one.proved, "{one:?}");
+    Ok(())
+}
+
+fn stdio() -> Result<()> {
+    for (_, command) in BUILDS {
+        let (folder, file) = waiting::compile("stdio.c", command)?;
+        let waiting = Waiting::start(&mut Command::new(file), folder)?;
+        waiting.settle(HERE)?;
+        let (seen, run) = Inspection::attach(waiting.pid)?;
+        seen.compare(&waiting, sight(Library::Glibc, false))
+            .with_context(|| run.to_string())?;
+    }
+    Ok(())
+}
+
+fn arena() -> Result<()> {
+    let (folder, file) = waiting::compile("arena.c", BUILDS[0].1)?;
+    let waiting = Waiting::start(&mut Command::new(file), folder)?;
+    says_unknown(&waiting, "futex", "lock of the C library's own, in")
+}
+
+fn shared() -> Result<()> {
+    let (folder, file) = waiting::compile("shared.c", BUILDS[0].1)?;
+    let waiting = Waiting::start(&mut Command::new(file), folder)?;
+    waiting.settle(HERE)?;
+    let (seen, run) = Inspection::attach(waiting.pid)?;
+    let shared = seen
+        .threads
+        .iter()
+        .filter_map(|thread| thread.wait.as_ref());
+    ensure!(shared.clone().count() == 1, "{run}");
+    ensure!(shared.clone().all(|wait| wait.shared), "{run}");
+    let run = looking::inspect(&["--attach", &waiting.pid.to_string()], "text")?;
+    let text = run.text().replace("\n  ", " ");
+    ensure!(
+        text.contains("of another process: processes share it"),
+        "{run}"
+    );
+    Ok(())
+}
+
+/// Threads know each other by other ids than we do.
+fn pid_namespace() -> Result<()> {
+    let (folder, file) = waiting::compile("abba.c", BUILDS[0].1)?;
+    let mut command = Command::new("unshare");
+    if !nix::unistd::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--pid", "--fork", "--kill-child"]).arg(file);
+    let mut waiting = Waiting::start(&mut command, folder)?;
+    let unshare = waiting.pid;
+    let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children"))?;
+    waiting.pid = children.trim().parse().with_context(|| children.clone())?;
+    waiting.seen_from_outside()?;
+    waiting.settle(HERE)?;
+    let (seen, run) = Inspection::attach(waiting.pid)?;
+    seen.compare(&waiting, sight(Library::Glibc, true))
+        .with_context(|| run.to_string())
+}
+
+/// The program has been stopped by a signal: what its threads wait for is told, and it stays stopped.
+fn stopped() -> Result<()> {
+    for source in ["abba.c", "kinds.c"] {
+        let (folder, file) = waiting::compile(source, BUILDS[0].1)?;
+        let waiting = Waiting::start(&mut Command::new(file), folder)?;
+        waiting.settle(HERE)?;
+        let pid = waiting.pid;
+        kill(Pid::from_raw(pid.cast_signed()), Signal::SIGSTOP)?;
+        let stopped = || {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+            stat.is_ok_and(|stat| stat.contains(") T "))
+        };
+        process::wait_until("the program stops", Duration::from_secs(10), stopped)?;
+        let (seen, run) = Inspection::attach(pid)?;
+        let sight = Sight {
+            state: "stopped",
+            ..sight(Library::Glibc, true)
+        };
+        seen.compare(&waiting, sight)
+            .with_context(|| run.to_string())?;
+        process::wait_until("it stays stopped", Duration::from_secs(10), stopped)?;
+    }
+    Ok(())
+}
+
+fn over_network(server: &str, source: &str) -> Result<()> {
+    let (folder, file) = waiting::compile(source, BUILDS[0].1)?;
+    let waiting = Waiting::start(&mut Command::new(file), folder)?;
+    waiting.settle(HERE)?;
+    // Our own stub lets the program run while its memory is read for somebody else.
+    let (server, stands) = match server {
+        "unspool-stub" => (workspace::stub()?, false),
+        other => (other.into(), true),
+    };
+    let (mut server, address) = serve(&server, waiting.pid)?;
+    let (seen, run) = Inspection::of(&["--connect", &address])?;
+    let own = server.0.wait()?;
+    ensure!(own.success(), "the server: {own}");
+    let sight = Sight {
+        stands,
+        ..sight(Library::Glibc, true)
+    };
+    seen.compare(&waiting, sight)
+        .with_context(|| run.to_string())
+}
