@@ -1,7 +1,7 @@
 //! Where hits wait that were noted without a stop: memory of the program's, which collectors fill and we drain.
 //!
 //! A slot is free, being filled, or filled. Collectors take free ones and say when they are filled, we free them; the state
-//! of each is one word, in an array of all. Tickets say in which order hits came.
+//! of each is one word, in an array of all. Tickets say in which order they were taken.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -100,7 +100,8 @@ impl Pool {
         }
     }
 
-    /// Takes out what has been filled, in the order of the tickets. `told`: the next hit after a quiet time is to tell us.
+    /// Takes out what has been filled, in the order of the clock: a thread may lose its processor between its ticket and
+    /// its look at the clock. `told`: the next hit after a quiet time is to tell us.
     pub(crate) fn drain(&mut self, memory: &Memory, told: bool) -> Vec<Hit> {
         let now = Instant::now();
         self.looked = now;
@@ -155,6 +156,7 @@ impl Pool {
                 });
             }
         }
+        hits.sort_by_key(|hit| hit.time_ns);
         if !hits.is_empty() {
             self.last_hit = now;
             self.armed = false;
@@ -271,7 +273,36 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use crate::arch::fast::BEGIN;
+    use crate::sys::Tid;
+
     use super::*;
+
+    #[test]
+    fn hits_come_in_the_order_of_the_clock() {
+        const SLOT: u64 = 128;
+        let mut bytes = vec![0_u8; Pool::size(FEWEST, SLOT) as usize];
+        let mut pool = Pool::new(bytes.as_ptr() as u64, FEWEST, SLOT);
+        let mut put = |at: u64, word: u64| {
+            bytes[at as usize..][..8].copy_from_slice(&word.to_le_bytes());
+        };
+        let now = ticks();
+        // The threads with the tickets 1, 2 and 3 have looked at the clock as second, third and first.
+        for (ticket, ago) in [(1, 2000), (2, 1000), (3, 3000)] {
+            put(STATES + 8 * ticket, 2 * ticket + 1);
+            put(SLOTS + ticket * SLOT + u64::from(BEGIN), now - ago);
+        }
+        let process = Tid(std::process::id().cast_signed());
+        let memory = Memory::open(process).expect("own memory");
+        let begun = |hit: &Hit| now - Noted(&hit.bytes).ticks().0;
+        let hits = pool.drain(&memory, false);
+        assert_eq!(
+            hits.iter().map(begun).collect::<Vec<_>>(),
+            [3000, 2000, 1000]
+        );
+        assert!(hits.is_sorted_by_key(|hit| hit.time));
+        assert!(pool.drain(&memory, false).is_empty());
+    }
 
     #[test]
     fn shapes() {

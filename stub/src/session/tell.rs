@@ -54,19 +54,17 @@ impl Session {
         };
         if let Some(process) = process {
             let all = all || ended.is_some();
+            // Asked once: what becomes due from here on waits, for nothing was drained for it.
             if news_are_due(process.interests.of(seat), all) {
                 // A thread's creation is not told of before the call that made it.
                 process.drain_jumps();
-            }
-            let missed = match news_are_due(process.interests.of(seat), all) {
-                true => process.newly_missed(seat, all),
-                false => Vec::new(),
-            };
-            // Before the frames, for a pause that is over; behind them, for one that began among them.
-            self.tell_missed(&missed);
-            if self.tell_news(process.interests.of(seat), all) {
+                let missed = process.newly_missed(seat, all);
+                // Before the frames, for a pause that is over; behind them, for one that began among them.
+                self.tell_missed(&missed);
+                self.tell_news(process.interests.of(seat), all);
                 self.tell_missed(&missed);
             }
+            self.tell_log(process.interests.of(seat));
             self.tell_of_threads(process.interests.of(seat));
         }
         if let Some(end) = ended {
@@ -87,19 +85,18 @@ impl Session {
         }
     }
 
-    /// Whether the trace buffer was drained.
-    fn tell_news(&mut self, interest: &mut Interest, all: bool) -> bool {
-        if !interest.trace.drained {
-            if let Some(log) = &mut interest.log
-                && let Some(body) = self.dialect.thread_log(&log.take())
-            {
-                self.framing.notify(&body);
-            }
-            return false;
+    /// What threads did, to a client that does not drain the trace buffer.
+    fn tell_log(&mut self, interest: &mut Interest) {
+        if !interest.trace.drained
+            && let Some(log) = &mut interest.log
+            && let Some(body) = self.dialect.thread_log(&log.take())
+        {
+            self.framing.notify(&body);
         }
-        if !news_are_due(interest, all) {
-            return false;
-        }
+    }
+
+    /// Frames, and what threads did, in the order in which it happened.
+    fn tell_news(&mut self, interest: &mut Interest, all: bool) {
         for news in interest.take_news(all) {
             match news {
                 News::Threads(entries) => {
@@ -118,7 +115,6 @@ impl Session {
         if !dropped.is_empty() {
             self.framing.notify(&trace_notice::dropped(&dropped));
         }
-        true
     }
 
     fn tell_missed(&mut self, missed: &[(u32, Missed)]) {
