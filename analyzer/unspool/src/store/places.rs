@@ -2,10 +2,11 @@
 //!
 //! Apart from the locator because it reads and writes files: whoever looks at the same program again asks for the same
 //! few addresses, and the debug information of a C library alone takes longer to read than all stacks do. What is kept
-//! is not believed unless it belongs to the very files that are there (same build-ids, same lengths) and was found by this very program.
+//! is not believed unless it belongs to the very files that are there (same bytes: a damaged copy has the build-id of the good one)
+//! and was found by this very program.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
@@ -21,8 +22,11 @@ const SIZE_LIMIT: u64 = 64 << 20;
 #[derive(Debug)]
 pub struct Places {
     locator: Locator,
-    /// Where answers are kept, and under what name. Without a build-id nothing proves what they belong to.
-    kept: Option<(Cache, String)>,
+    image: Image,
+    /// Where answers are kept.
+    cache: Option<Cache>,
+    /// Under what name; none without a build-id.
+    name: OnceLock<Option<String>>,
     known: Mutex<Known>,
 }
 
@@ -72,7 +76,9 @@ impl Places {
     pub(super) fn new(image: &Image, cache: Option<Cache>) -> Places {
         Places {
             locator: Locator::new(image),
-            kept: cache.zip(file_name(image)),
+            image: image.clone(),
+            cache,
+            name: OnceLock::new(),
             known: Mutex::default(),
         }
     }
@@ -115,7 +121,7 @@ impl Places {
     /// The file cannot be written.
     pub fn keep(&self) -> std::io::Result<()> {
         let mut known = self.known();
-        let (Some((cache, name)), true) = (&self.kept, known.news) else {
+        let (Some((cache, name)), true) = (self.kept(), known.news) else {
             return Ok(());
         };
         let information = self.of_locator(&mut known);
@@ -135,6 +141,13 @@ impl Places {
         Ok(())
     }
 
+    /// Where answers are kept, and under what name.
+    fn kept(&self) -> Option<(&Cache, &str)> {
+        let cache = self.cache.as_ref()?;
+        let name = self.name.get_or_init(|| file_name(&self.image));
+        Some((cache, name.as_deref()?))
+    }
+
     fn information(&self) -> Information {
         self.of_locator(&mut self.known())
     }
@@ -152,8 +165,8 @@ impl Places {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.read {
             known.read = true;
-            let bytes = self.kept.as_ref();
-            let bytes = bytes.and_then(|(cache, name)| cache.read(name, SIZE_LIMIT));
+            let kept = self.kept();
+            let bytes = kept.and_then(|(cache, name)| cache.read(name, SIZE_LIMIT));
             if let Some(kept) = bytes.as_deref().and_then(parse) {
                 known.information = Some(kept.information);
                 known.places = kept
@@ -173,9 +186,9 @@ fn file_name(image: &Image) -> Option<String> {
     let others = [image.debug_image(), image.supplementary_image()];
     let mut identity = Vec::new();
     for file in [Some(image)].into_iter().chain(others) {
-        let (length, id) = file.map_or((0, None), |file| (file.bytes().len(), file.build_id()));
-        identity.extend((length as u64).to_le_bytes());
-        identity.extend(id.map_or(&[][..], |id| id.as_bytes()));
+        let bytes = file.map_or(&[][..], Image::bytes);
+        identity.extend((bytes.len() as u64).to_le_bytes());
+        identity.extend(crc32c::crc32c(bytes).to_le_bytes());
     }
     Some(format!("{id}-{:08x}.places", crc32c::crc32c(&identity)))
 }
@@ -313,5 +326,22 @@ mod tests {
         let image = own();
         let with = own().with_debug_file(own());
         assert_ne!(file_name(&image), file_name(&with));
+    }
+
+    #[test]
+    fn a_damaged_copy_does_not_answer_for_the_good_one() {
+        let (image, directory) = (own(), tempfile::tempdir().expect("a directory"));
+        let mut bytes = image.bytes().to_vec();
+        // e_shoff: no section is found any more (ELF specification, "ELF Header").
+        bytes[0x28..0x30].fill(0);
+        let damaged = Image::parse("damaged", bytes).expect("its segments are there");
+        assert_eq!(damaged.build_id(), image.build_id());
+        let svma = image.text_ranges()[0].start;
+        let of_damaged = places(&damaged, directory.path());
+        of_damaged.locate(svma);
+        of_damaged.keep().expect("kept");
+        let truth = Locator::new(&image).locate(svma);
+        assert_ne!(of_damaged.locate(svma), truth);
+        assert_eq!(places(&image, directory.path()).locate(svma), truth);
     }
 }
