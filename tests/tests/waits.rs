@@ -14,8 +14,8 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 
 use unspool_tests::looking::{self, Inspection, Library, Sight, Wait};
-use unspool_tests::process;
 use unspool_tests::waiting::{self, HERE, Settling, Waiting};
+use unspool_tests::{process, report};
 
 /// Builds of one source; the last word of a name says what is taken away.
 const BUILDS: &[(&str, &[&str])] = &[
@@ -140,6 +140,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         owners_as_gdb_has_them,
     ));
     trials.push(crate::trial("waits::text", text));
+    trials.push(crate::trial("waits::fail-on", fail_on));
     trials.extend(emulated::trials());
     trials.extend(hostile::trials());
     trials.extend(load::trials());
@@ -247,26 +248,84 @@ fn stays_healthy(pid: u32, times: usize) -> Result<()> {
 }
 
 /// What a person reads first.
+/// At any width the same is said, in lines that fit; wide ones are used.
 fn text() -> Result<()> {
     let (folder, file) = waiting::compile("abba.c", BUILDS[0].1)?;
     let waiting = Waiting::start(&mut Command::new(file), folder)?;
     waiting.settle(HERE)?;
-    let run = looking::inspect(&["--attach", &waiting.pid.to_string()], "text")?;
-    let text = run.text();
-    for words in [
-        "Deadlock (proved)",
-        "2 threads wait for each other",
-        "(transfer) holds mutex accounts and waits for mutex journal",
-        "(audit) holds mutex journal and waits for mutex accounts",
-        "waiting for the end of thread",
-    ] {
-        ensure!(text.replace("\n  ", " ").contains(words), "{words}\n{run}");
-    }
-    for line in text.lines() {
+    let pid = waiting.pid.to_string();
+    // Where no terminal says how wide it is, lines have 100 columns.
+    let widths = [("", 100), ("40", 40), ("80", 80), ("120", 120)];
+    let mut longest = Vec::new();
+    for (width, columns) in widths {
+        let mut options = vec!["--attach", &pid];
+        if !width.is_empty() {
+            options.extend(["--width", width]);
+        }
+        let run = looking::inspect(&options, "text")?;
+        let text = run.text();
+        let said: Vec<&str> = text.split_whitespace().collect();
+        let said = said.join(" ");
+        for words in [
+            "Deadlock (proved)",
+            "2 threads wait for each other",
+            "(transfer) holds mutex accounts and waits for mutex journal",
+            "(audit) holds mutex journal and waits for mutex accounts",
+            "waiting for the end of thread",
+        ] {
+            ensure!(said.contains(words), "{words}\n{run}");
+        }
+        let lengths = text.lines().map(|line| line.chars().count());
+        longest.push(lengths.max().unwrap_or(0));
         ensure!(
-            line.chars().count() <= 100,
-            "longer than 100 columns: {line:?}"
+            longest.last() <= Some(&columns),
+            "longer than {columns} columns: {run}"
         );
     }
+    ensure!(longest[3] > longest[0], "{longest:?} of {widths:?}");
+    Ok(())
+}
+
+/// What scripts see: the exit code tells whether there is such a finding, and all is written nevertheless.
+fn fail_on() -> Result<()> {
+    let deadlock: &[(&str, i32)] = &[
+        ("deadlock", 3),
+        ("deadlock:proved", 3),
+        ("lost-wakeup,deadlock", 3),
+        ("any", 3),
+        ("lost-wakeup", 0),
+        ("self-deadlock,abandoned-lock", 0),
+    ];
+    // These give up after an hour: nothing of it is proved.
+    let limited: &[(&str, i32)] = &[
+        ("deadlock", 3),
+        ("any", 3),
+        ("deadlock:proved", 0),
+        ("any:proved", 0),
+    ];
+    for (source, expected) in [("abba.c", deadlock), ("timed.c", limited)] {
+        let (folder, file) = waiting::compile(source, BUILDS[0].1)?;
+        let waiting = Waiting::start(&mut Command::new(file), folder)?;
+        waiting.settle(HERE)?;
+        let pid = waiting.pid.to_string();
+        for (kinds, code) in expected {
+            let mut command = report::unspool()?;
+            command.args(["inspect", "--attach", &pid, "--format", "json"]);
+            command.args(["--fail-on", kinds]);
+            let run = process::run(&mut command, Duration::from_secs(60))?;
+            ensure!(run.code()? == *code, "--fail-on {kinds} of {source}: {run}");
+            let said = run.stderr.contains("failing on a finding: deadlock");
+            ensure!(said == (*code == 3), "{kinds}: {run}");
+            let seen: Inspection = serde_json::from_slice(&run.stdout)?;
+            seen.compare(&waiting, sight(Library::Glibc, true))?;
+        }
+    }
+    let mut command = report::unspool()?;
+    command.args(["inspect", "--attach", "1", "--fail-on", "deadlok"]);
+    let run = process::run(&mut command, Duration::from_secs(60))?;
+    ensure!(
+        run.code()? == 2 && run.stderr.contains("self-deadlock"),
+        "{run}"
+    );
     Ok(())
 }

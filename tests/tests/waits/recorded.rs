@@ -1,9 +1,9 @@
 //! A look with a recording of the same process beside it: the proof says where its threads were created, as the recording does, and as
-//! the source has it; a recording of another process is not believed.
+//! the source has it, whether the recording has ended or is being written; a recording of another process is not believed.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -16,13 +16,14 @@ use serde_json::Value;
 
 use unspool_tests::process::{self, Background};
 use unspool_tests::waiting::{self, HERE, Waiting};
-use unspool_tests::{looking, report};
+use unspool_tests::{looking, report, workspace};
 
 use super::BUILDS;
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         crate::trial("waits::recorded::same-process", same_process),
+        crate::trial("waits::recorded::being-written", being_written),
         crate::trial("waits::recorded::another-process", another_process),
     ]
 }
@@ -60,49 +61,45 @@ fn json(command: &mut Command) -> Result<Value> {
     serde_json::from_slice(&run.stdout).with_context(|| run.to_string())
 }
 
-fn look(pid: u32, capture: &Path) -> Result<Value> {
+fn told(capture: &Path) -> Result<Value> {
     let mut command = report::unspool()?;
-    command.args(["inspect", "--format", "json", "--attach", &pid.to_string()]);
+    command.arg("report").arg(capture);
+    json(command.args(["--format", "json"]))
+}
+
+/// What a look with this recording shows.
+fn look(whom: &[&str], capture: &Path) -> Result<Value> {
+    let mut command = report::unspool()?;
+    command.args(["inspect", "--format", "json"]).args(whom);
     json(command.arg("--recording").arg(capture))
 }
 
-fn same_process() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let capture = folder.path().join("capture");
-    let waiting = recorded(&capture)?;
-    let mut command = report::unspool()?;
-    command.arg("report").arg(&capture);
-    let told = json(command.args(["--format", "json"]))?;
-    let seen = look(waiting.pid, &capture)?;
-    // abba.c: `start` of say.h is called in main, for `transfer` first.
-    let threads = |of: &Value| -> Result<BTreeMap<u64, Value>> {
-        let threads = of["threads"].as_array().context("threads")?.iter();
-        let created = threads.filter(|thread| thread["tid"] != waiting.pid);
-        let tid = |thread: &Value| thread["tid"].as_u64().context("a thread id");
-        created
-            .map(|thread| Ok((tid(thread)?, thread.clone())))
-            .collect()
-    };
-    let (told, found) = (threads(&told)?, threads(&seen)?);
-    ensure!(found.len() == 2, "{seen:#}");
+/// The threads of abba.c's that are not its main thread.
+fn created(of: &Value, pid: u32) -> Result<BTreeMap<u64, Value>> {
+    let threads = of["threads"].as_array().context("threads")?.iter();
+    let created = threads.filter(|thread| thread["tid"] != pid);
+    let tid = |thread: &Value| thread["tid"].as_u64().context("a thread id");
+    created
+        .map(|thread| Ok((tid(thread)?, thread.clone())))
+        .collect()
+}
+
+/// What was seen of abba.c says where its threads were created, as its source does.
+fn as_in_the_source(seen: &Value, pid: u32) -> Result<()> {
     let mut lines = Vec::new();
-    for (tid, thread) in &found {
-        let known = told.get(tid).with_context(|| format!("{tid}: {told:#?}"))?;
-        ensure!(
-            thread["key"] == known["key"] && thread["creation"] == known["creation"],
-            "{thread:#}\nrecorded {known:#}"
-        );
+    for thread in created(seen, pid)?.values() {
         let frames = thread["creation"].as_array().context("creation")?;
         let functions: Vec<&str> = frames
             .iter()
             .filter_map(|f| f["function"].as_str())
             .collect();
+        // `start` of say.h is called in main, for `transfer` first.
         ensure!(functions.starts_with(&["start", "main"]), "{functions:?}");
         let by = thread["created_by"].as_str().unwrap_or_default();
-        ensure!(by == format!("the main thread {}", waiting.pid), "{by:?}");
+        ensure!(by == format!("the main thread {pid}"), "{by:?}");
         lines.push(frames[1]["line"].as_u64());
     }
-    let source = fs::read_to_string(unspool_tests::workspace::file("programs/waits/abba.c"))?;
+    let source = fs::read_to_string(workspace::file("programs/waits/abba.c"))?;
     let source = source.lines().zip(1u64..);
     let calls: Vec<Option<u64>> = source
         .filter(|(text, _)| text.contains("start(transfer") || text.contains("start(audit"))
@@ -112,14 +109,82 @@ fn same_process() -> Result<()> {
         lines == calls,
         "created at {lines:?}, in the source {calls:?}"
     );
+    Ok(())
+}
+
+/// What was seen says of the created threads what the recording does.
+fn as_recorded(seen: &Value, told: &Value, pid: u32) -> Result<()> {
+    let (told, seen) = (created(told, pid)?, created(seen, pid)?);
+    ensure!(told.keys().eq(seen.keys()), "{seen:#?}\n{told:#?}");
+    for (tid, thread) in &seen {
+        let known = &told[tid];
+        ensure!(
+            thread["key"] == known["key"] && thread["creation"] == known["creation"],
+            "{thread:#}\nrecorded {known:#}"
+        );
+    }
+    Ok(())
+}
+
+fn same_process() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let capture = folder.path().join("capture");
+    let waiting = recorded(&capture)?;
+    let pid = waiting.pid.to_string();
+    let seen = look(&["--attach", &pid], &capture)?;
+    as_in_the_source(&seen, waiting.pid)?;
+    as_recorded(&seen, &told(&capture)?, waiting.pid)?;
     let capture = capture.to_str().context("a path")?;
-    let options = ["--attach", &waiting.pid.to_string(), "--recording", capture];
+    let options = ["--attach", &pid, "--recording", capture];
     let text = looking::inspect(&options, "text")?.text();
     for name in ["transfer", "audit"] {
-        let words = format!("({name}) was created by the main thread {}", waiting.pid);
+        let words = format!("({name}) was created by the main thread {pid}");
         ensure!(text.contains(&words), "{words}\n{text}");
     }
     Ok(())
+}
+
+/// A stub serves both, the recorder and those who look; the recording goes on beside them, and ends well.
+fn being_written() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let capture = folder.path().join("capture");
+    let (program, file) = waiting::compile("abba.c", BUILDS[0].1)?;
+    let mut stub = Command::new(workspace::stub()?);
+    stub.arg("127.0.0.1:0").arg(file);
+    stub.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut stub = Background(process::start(&mut stub)?);
+    let mut says = BufReader::new(stub.0.stderr.take().context("piped")?).lines();
+    let mut number = |before: &str| -> Result<u32> {
+        let line = says.next().transpose()?.unwrap_or_default();
+        let (_, number) = line.split_once(before).with_context(|| line.clone())?;
+        Ok(number.parse()?)
+    };
+    let pid = number("pid = ")?;
+    let address = format!("127.0.0.1:{}", number("Listening on port ")?);
+    let mut record = report::unspool()?;
+    record.args(["record", "-q", "--connect", &address, "-o"]);
+    let mut record = Background(process::start(record.arg(&capture))?);
+    let mut waiting = Waiting::listen_to(stub, Some(program))?;
+    waiting.pid = pid;
+    waiting.settle(HERE)?;
+
+    let whom = ["--connect", address.as_str()];
+    let mut seen = Value::Null;
+    process::wait_until("the file has both creations", LIMIT, || {
+        seen = look(&whom, &capture).unwrap_or_default();
+        let by = |thread: &Value| thread["created_by"].is_string();
+        created(&seen, pid).is_ok_and(|threads| threads.values().filter(|t| by(t)).count() == 2)
+    })?;
+    as_in_the_source(&seen, pid)?;
+    let proof = &seen["findings"][0];
+    ensure!(
+        proof["kind"] == "deadlock" && proof["proved"] == true,
+        "{seen:#}"
+    );
+    ensure!(record.0.try_wait()?.is_none(), "the recording has ended");
+    kill(Pid::from_raw(record.0.id().cast_signed()), Signal::SIGINT)?;
+    record.ends_well("the recording", LIMIT)?;
+    as_recorded(&seen, &told(&capture)?, pid)
 }
 
 fn another_process() -> Result<()> {
@@ -129,7 +194,7 @@ fn another_process() -> Result<()> {
     let (program, file) = waiting::compile("abba.c", BUILDS[0].1)?;
     let waiting = Waiting::start(&mut Command::new(file), program)?;
     waiting.settle(HERE)?;
-    let seen = look(waiting.pid, &capture)?;
+    let seen = look(&["--attach", &waiting.pid.to_string()], &capture)?;
     let threads = seen["threads"].as_array().context("threads")?;
     let none = |thread: &&Value| thread["creation"].as_array().is_some_and(Vec::is_empty);
     ensure!(threads.iter().filter(none).count() == 3, "{seen:#}");
