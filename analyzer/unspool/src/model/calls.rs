@@ -74,9 +74,17 @@ pub enum Moment<'a> {
     Entered(&'a Call),
     /// It ends; `left_ns` and, if it was recorded, `result` are there.
     Left(&'a Call),
-    /// It ended without anybody seeing when: left by an exception, a `longjmp` or the thread's exit, or its end
-    /// was not recorded. When this comes says nothing.
+    /// It ended without anybody seeing when: left by an exception or a `longjmp`, or its end was not recorded. When this comes
+    /// says nothing.
     Lost(&'a Call),
+    /// Its thread ended first, by the end of the program or within the call. `sure`: otherwise ends of its function were lost
+    /// meanwhile, its own perhaps among them.
+    CutShort {
+        /// The call.
+        call: &'a Call,
+        /// No end of its function was lost.
+        sure: bool,
+    },
     /// The recording ended first. `sure`: otherwise events were lost meanwhile, its end perhaps among them.
     Unfinished {
         /// The call.
@@ -343,10 +351,15 @@ impl<'a> Reading<'a> {
 
     /// Calls that a thread leaves by its end.
     fn exited(&mut self, tid: u64) {
-        if let Some(here) = self.under_way.remove(&tid) {
-            for (call, _) in here.into_calls() {
+        let here = self.under_way.remove(&tid).into_iter();
+        for (call, left) in here.flat_map(UnderWay::into_calls) {
+            if left == Left::Likely {
                 self.lost(&call);
+                continue;
             }
+            self.calls.lost += 1;
+            let (call, sure) = (&call, left == Left::No);
+            (self.visit)(&self.calls, Moment::CutShort { call, sure });
         }
     }
 

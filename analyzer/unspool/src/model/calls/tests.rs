@@ -27,7 +27,8 @@ fn stage() -> Stage {
     stage
 }
 
-/// What happened, as text: `+` entered, `-` left, `?` lost, `.` and `:` unfinished (`:` not for sure).
+/// What happened, as text: `+` entered, `-` left, `?` lost, `!` and `|` cut short, `.` and `:` unfinished
+/// (`|` and `:` not for sure).
 fn told(stage: &mut Stage) -> (Vec<String>, Calls, Vec<Call>) {
     let capture = Capture::from_records(stage.records.clone());
     let model = stage.model_of(&capture);
@@ -38,6 +39,8 @@ fn told(stage: &mut Stage) -> (Vec<String>, Calls, Vec<Call>) {
             Moment::Entered(call) => ("+", call),
             Moment::Left(call) => ("-", call),
             Moment::Lost(call) => ("?", call),
+            Moment::CutShort { call, sure: true } => ("!", call),
+            Moment::CutShort { call, sure: false } => ("|", call),
             Moment::Unfinished { call, sure: true } => (".", call),
             Moment::Unfinished { call, sure: false } => (":", call),
         };
@@ -221,7 +224,7 @@ fn threads_end_their_calls_and_a_tid_is_used_again() {
     stage.enter(7, 4_000_000, LOCK, 0x7000, &[], STACK);
     stage.leave(7, 4_000_100, LOCK_END, 0x7000, 0);
     let (story, _, ended) = told(&mut stage);
-    assert_eq!(story, ["+lock0", "?lock0", "+lock1", "-lock1"]);
+    assert_eq!(story, ["+lock0", "!lock0", "+lock1", "-lock1"]);
     assert_eq!([ended[0].thread.0, ended[1].thread.0], [1, 2]);
 }
 

@@ -50,8 +50,8 @@ pub(super) struct Replay<'a> {
     pub(super) slots: Slots,
     pub(super) usage: Usage,
     pub(super) noticed: Noticed,
-    /// Per thread, calls that were lost since it was last seen to do anything.
-    lost: Vec<Vec<Pending>>,
+    /// Per thread, the calls in which it seems to have ended, and whether no end of theirs was lost.
+    cut_short: Vec<Vec<(Pending, bool)>>,
     /// The mutexes that waits at a condition gave up.
     pub(super) mutex_of: HashMap<ObjectIndex, ObjectIndex>,
     /// Calls whose end should have been seen and was not.
@@ -87,7 +87,7 @@ impl<'a> Replay<'a> {
             slots,
             usage: Usage::new(model.threads.len()),
             noticed: Noticed::default(),
-            lost: model.threads.iter().map(|_| Vec::new()).collect(),
+            cut_short: model.threads.iter().map(|_| Vec::new()).collect(),
             mutex_of: HashMap::new(),
             unseen_ends: 0,
             latest_ns: 0,
@@ -101,7 +101,17 @@ impl<'a> Replay<'a> {
             Moment::Left(call) => self.left(call),
             Moment::Lost(call) => {
                 self.unseen_ends += u64::from(calls.function(call.function).has_end);
-                self.lost(call);
+                if let Some(pending) = self.ended_unseen(call) {
+                    self.doubt(&pending);
+                }
+            }
+            Moment::CutShort { call, sure } => {
+                self.unseen_ends += u64::from(calls.function(call.function).has_end);
+                if let Some(pending) = self.ended_unseen(call)
+                    && let Some(cut_short) = self.cut_short.get_mut(pending.thread.0)
+                {
+                    cut_short.push((pending, sure));
+                }
             }
             Moment::Unfinished { call, sure } => self.unfinished(call, sure),
             Moment::Missing {
@@ -386,25 +396,20 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// A call is lost: left by a jump, or its thread came to its end in it. Which of these, is told
-    /// by whether the thread is heard of again.
-    fn lost(&mut self, call: &Call) {
+    fn ended_unseen(&mut self, call: &Call) -> Option<Pending> {
         self.usage.lost(call);
-        let Some(pending) = self.under_way.end(call.number) else {
-            return;
-        };
+        let pending = self.under_way.end(call.number)?;
         if pending.queued {
             unqueue(&mut self.queues, pending.object);
         }
-        if let Some(lost) = self.lost.get_mut(pending.thread.0) {
-            lost.push(*pending);
-        }
+        Some(*pending)
     }
 
-    /// A thread goes on: of the calls it has left, nobody knows whether they took or gave up anything.
+    /// A thread goes on, which was heard to have ended: the news came late, and of its calls nobody knows whether they took or gave
+    /// up anything.
     fn goes_on(&mut self, thread: ThreadIndex) {
-        let lost = self.lost.get_mut(thread.0).map(std::mem::take);
-        for pending in lost.into_iter().flatten() {
+        let cut_short = self.cut_short.get_mut(thread.0).map(std::mem::take);
+        for (pending, _) in cut_short.into_iter().flatten() {
             self.doubt(&pending);
         }
     }
@@ -433,23 +438,23 @@ impl<'a> Replay<'a> {
                 }
             }
         }
-        self.slots.finish();
-        self.blames.lay(&mut self.objects);
         let end_ns = self.model.recording.duration_ns;
         let slack = self.model.recording.slack_ns();
-        for thread in 0..self.lost.len() {
+        for thread in 0..self.cut_short.len() {
             // A program that ends takes its threads with it, in the middle of what they do.
             let ended_ns = self.model.threads[thread].ended_ns;
             let with_program = ended_ns.is_none_or(|ended| ended.saturating_add(slack) >= end_ns);
-            for pending in std::mem::take(&mut self.lost[thread]) {
+            for (pending, sure) in std::mem::take(&mut self.cut_short[thread]) {
                 if with_program {
-                    self.unseen_ends = self.unseen_ends.saturating_sub(1);
-                    self.waits_still(&pending, true);
+                    self.unseen_ends = self.unseen_ends.saturating_sub(u64::from(sure));
+                    self.waits_still(&pending, sure);
                 } else {
                     self.doubt(&pending);
                 }
             }
         }
+        self.slots.finish();
+        self.blames.lay(&mut self.objects);
     }
 
     fn unfinished(&mut self, call: &Call, sure: bool) {
@@ -476,7 +481,8 @@ impl<'a> Replay<'a> {
             .ended_ns
             .unwrap_or(self.model.recording.duration_ns);
         let ns = end_ns.saturating_sub(pending.entered_ns);
-        if pending.queued || self.has_waited(pending, ns) {
+        // What may have ended unseen has no length.
+        if sure && (pending.queued || self.has_waited(pending, ns)) {
             self.waited(pending, end_ns);
         }
     }

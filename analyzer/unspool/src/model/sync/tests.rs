@@ -361,3 +361,31 @@ fn a_wait_at_a_condition_that_calls_unlock_and_lock_itself_is_one_wait() {
     assert_eq!(mutex.holds.count, 2, "before the wait and after it");
     assert_eq!(object(&model.sync, COND).waits.count, 1);
 }
+
+/// A thread that ends with the program, in a call: it waited until then, unless the call's end may be missing.
+#[test]
+fn what_may_have_ended_unseen_has_no_length() {
+    let lock_end = 101;
+    for (paused, waits) in [(false, 1), (true, 0)] {
+        let mut acting = two_threads();
+        acting.lock(ONE, 2000, A);
+        acting.enter(TWO, 2100, "pthread_mutex_lock", &[A]);
+        for kind in [GapKind::Paused, GapKind::Resumed] {
+            if paused {
+                acting.stage.add(Gap {
+                    probe: lock_end,
+                    kind: kind.into(),
+                    time_ns: 3_000_000,
+                });
+            }
+        }
+        acting.stage.exit(TWO, 90);
+        acting.stage.end(91);
+        let model = acting.stage.model();
+        let sync = &model.sync;
+        assert_eq!(object(sync, A).waits.count, waits, "{paused}");
+        assert_eq!(sync.threads[2].held_ns > 0, waits > 0, "{paused}");
+        let drawn = sync.slots.threads[2].iter().any(|slot| slot.used.is_some());
+        assert_eq!(drawn, waits > 0, "{paused}");
+    }
+}
