@@ -129,6 +129,7 @@ const CASES: &[Case] = &[
         &[("unjoined", &[], &["main"])],
         &[("unjoined", &[], &["main"])],
     ),
+    case("left.c", &[], &[]),
     case(
         "churn.c",
         &[("churn", &[], &["main"])],
@@ -160,6 +161,7 @@ const MUSL_SOURCES: &[&str] = &[
     "stranger.c",
     "destroyed.c",
     "unjoined.c",
+    "left.c",
 ];
 
 /// The same, of what others say of it: kinds that they know.

@@ -22,6 +22,6 @@ int main(void)
         start(forgotten, NULL);
     pthread_detach(start(detached, NULL));
     pthread_barrier_wait(&all);
-    sleep_us(100000);
+    sleep_us(400000); // they have ended by themselves, not with the program
     return 0;
 }

@@ -14,6 +14,7 @@ mod meaning;
 mod noticed;
 mod objects;
 mod order;
+mod queues;
 mod replay;
 mod slots;
 mod spread;

@@ -230,7 +230,7 @@ impl History<'_> {
             };
             if kind.is_some_and(ProbeKind::is_of_calls) {
                 calls.add(&paused);
-            } else {
+            } else if !paused.exact || paused.missed > 0 {
                 notes.push(Note::warning(sentence(&paused, kind)));
             }
             self.recording.paused.push(paused);
@@ -305,15 +305,20 @@ fn sentence(paused: &Paused, kind: Option<ProbeKind>) -> String {
         }
         _ => "",
     };
-    format!(
-        "{about}{} of {} calls of {} were not recorded: watching them was paused {} for {:.3} s altogether, so that the \
-         program pays no more than the budget allows.{consequence} With '--budget none' all are recorded.",
-        paused.missed,
-        paused.missed + paused.recorded,
-        paused.function,
+    let pause = format!(
+        "watching them was paused {} for {:.3} s altogether, so that the program pays no more than the budget \
+         allows.{consequence} With '--budget none' all are recorded.",
         count(paused.pauses, "time", "times"),
         paused.paused_ns as f64 / 1e9,
-    )
+    );
+    let function = &paused.function;
+    match paused.missed {
+        0 => format!("Some calls of {function} may not have been recorded: {pause}"),
+        missed => format!(
+            "{about}{missed} of {} calls of {function} were not recorded: {pause}",
+            missed + paused.recorded
+        ),
+    }
 }
 
 fn count(number: u64, one: &str, many: &str) -> String {

@@ -13,6 +13,7 @@ use super::meaning::{in_path, returns_errors, waits, word};
 use super::noticed::{Mistake, MistakeKind, Noticed, StillWaiting};
 use super::objects::{ObjectIndex, Objects, UseIndex};
 use super::order::Order;
+use super::queues::Queues;
 use super::slots::Slots;
 use super::spread::Spread;
 use super::under_way::{Pending, Under, UnderWay};
@@ -42,8 +43,7 @@ pub(super) struct Replay<'a> {
     events: Vec<u64>,
     /// How long it took to take locks that nobody held.
     pub(super) unhindered: Spread,
-    /// Per object, how many wait.
-    queues: HashMap<ObjectIndex, usize>,
+    queues: Queues,
     blames: Blames,
     pub(super) objects: Objects,
     pub(super) order: Order,
@@ -80,7 +80,7 @@ impl<'a> Replay<'a> {
             gaps: Gaps::default(),
             events: vec![0; model.threads.len()],
             unhindered: Spread::default(),
-            queues: HashMap::new(),
+            queues: Queues::default(),
             blames: Blames::default(),
             objects: Objects::default(),
             order: Order::default(),
@@ -118,7 +118,12 @@ impl<'a> Replay<'a> {
                 functions,
                 ends,
                 gap,
-            } => self.gaps.change(calls, functions, ends, gap),
+            } => {
+                if ends {
+                    self.queues.change(gap);
+                }
+                self.gaps.change(calls, functions, ends, gap);
+            }
         }
     }
 
@@ -220,7 +225,7 @@ impl<'a> Replay<'a> {
         if !pending.queued {
             pending.queued = true;
             let object = pending.object;
-            queue(&mut self.queues, &mut self.objects, object);
+            pending.place = self.queues.join(&mut self.objects, object);
         }
     }
 
@@ -261,6 +266,7 @@ impl<'a> Replay<'a> {
             owner: None,
             alone: futex,
             queued: false,
+            place: None,
             slept: futex,
             given_up: None,
         };
@@ -284,7 +290,6 @@ impl<'a> Replay<'a> {
                 };
                 if pending.holder.is_some() || futex {
                     pending.queued = true;
-                    queue(&mut self.queues, &mut self.objects, object);
                 }
                 if let Some((holder, _)) = pending.holder
                     && let Some(held) = self.holds.held_mut(holder, object)
@@ -302,7 +307,6 @@ impl<'a> Replay<'a> {
             Operation::Unlock => pending.given_up = self.given_up(thread, object, used, now),
             Operation::Wait if kind == Kind::Cond => {
                 pending.queued = true;
-                queue(&mut self.queues, &mut self.objects, object);
                 let mutex = primitive
                     .mutex
                     .and_then(|at| call.args.get(usize::from(at)));
@@ -314,7 +318,6 @@ impl<'a> Replay<'a> {
             }
             Operation::Wait | Operation::Arrive | Operation::Once | Operation::Join => {
                 pending.queued = true;
-                queue(&mut self.queues, &mut self.objects, object);
             }
             Operation::Signal | Operation::Broadcast => {
                 let held = self.holds.of(thread).iter().map(|held| held.object);
@@ -330,6 +333,9 @@ impl<'a> Replay<'a> {
                 }
             }
             _ => {}
+        }
+        if pending.queued {
+            pending.place = self.queues.join(&mut self.objects, object);
         }
         if pending.queued && operation.may_wait() {
             let others = self.holds.of(thread).iter().any(|h| h.object != object);
@@ -348,8 +354,8 @@ impl<'a> Replay<'a> {
         };
         let operation = pending.primitive.operation;
         let waited = left_ns.saturating_sub(pending.entered_ns);
-        if pending.queued {
-            unqueue(&mut self.queues, pending.object);
+        if let Some(place) = pending.place {
+            self.queues.leave(pending.object, place);
         }
         if operation.may_wait() && self.has_waited(&pending, waited) {
             self.waited(&pending, left_ns);
@@ -399,8 +405,8 @@ impl<'a> Replay<'a> {
     fn ended_unseen(&mut self, call: &Call) -> Option<Pending> {
         self.usage.lost(call);
         let pending = self.under_way.end(call.number)?;
-        if pending.queued {
-            unqueue(&mut self.queues, pending.object);
+        if let Some(place) = pending.place {
+            self.queues.leave(pending.object, place);
         }
         Some(*pending)
     }
@@ -503,7 +509,9 @@ impl<'a> Replay<'a> {
         let used = &mut self.objects.uses[pending.used.0];
         used.waits.add(ns);
         used.of_created |= self.model.threads[pending.thread.0].creation != Creation::Main;
-        self.objects.objects[pending.object.0].waits.add(ns);
+        let object = &mut self.objects.objects[pending.object.0];
+        object.waits.add(ns);
+        object.queued += u64::from(pending.place.is_some_and(|place| place.behind));
         self.usage.waited(pending.thread, pending.used, ns);
         self.slots
             .waited(pending.thread, pending.used, pending.entered_ns, to_ns);
@@ -638,19 +646,5 @@ impl<'a> Replay<'a> {
     /// Times of functions, in the order of [`Calls::functions`].
     pub(super) fn take_functions(&mut self, calls: &Calls) -> Vec<FunctionTimes> {
         self.usage.take_functions(calls)
-    }
-}
-
-fn queue(queues: &mut HashMap<ObjectIndex, usize>, objects: &mut Objects, object: ObjectIndex) {
-    let length = queues.entry(object).or_default();
-    let known = &mut objects.objects[object.0];
-    known.queued += u64::from(*length >= 1);
-    *length += 1;
-    known.longest_queue = known.longest_queue.max(*length);
-}
-
-fn unqueue(queues: &mut HashMap<ObjectIndex, usize>, object: ObjectIndex) {
-    if let Some(length) = queues.get_mut(&object) {
-        *length = length.saturating_sub(1);
     }
 }

@@ -389,3 +389,35 @@ fn what_may_have_ended_unseen_has_no_length() {
         assert_eq!(drawn, waits > 0, "{paused}");
     }
 }
+
+/// Who waits for the same lock later: whether another did then is not known if the end of that one's wait may be missing.
+#[test]
+fn nobody_queues_behind_a_wait_that_may_be_over() {
+    let lock_end = 101;
+    for (paused, longest, behind) in [(false, 2, 1), (true, 1, 0)] {
+        let mut acting = two_threads();
+        acting.lock(ONE, 2000, A);
+        acting.enter(TWO, 2100, "pthread_mutex_lock", &[A]);
+        for kind in [GapKind::Paused, GapKind::Resumed] {
+            if paused {
+                acting.stage.add(Gap {
+                    probe: lock_end,
+                    kind: kind.into(),
+                    time_ns: 3_000_000,
+                });
+            }
+        }
+        acting
+            .enter(PID, 4000, "pthread_mutex_lock", &[A])
+            .unlock(ONE, 5000, A)
+            .leave(TWO, 5100, "pthread_mutex_lock", 0)
+            .unlock(TWO, 5200, A)
+            .leave(PID, 5300, "pthread_mutex_lock", 0)
+            .stage
+            .end(10);
+        let model = acting.stage.model();
+        let lock = object(&model.sync, A);
+        let seen = (lock.longest_queue, lock.queued, lock.waits.count);
+        assert_eq!(seen, (longest, behind, 2), "{paused}");
+    }
+}

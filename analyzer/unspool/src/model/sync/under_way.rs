@@ -4,6 +4,7 @@ use foldhash::HashMap;
 
 use super::holds::Held;
 use super::objects::{ObjectIndex, UseIndex};
+use super::queues::Place;
 use crate::model::ThreadIndex;
 use crate::primitives::Primitive;
 
@@ -23,6 +24,8 @@ pub(super) struct Pending {
     pub(super) alone: bool,
     /// It counts as waiting for its object.
     pub(super) queued: bool,
+    /// Its place in the queue for it.
+    pub(super) place: Option<Place>,
     /// It made a futex system call.
     pub(super) slept: bool,
     /// The mutex that a wait gave up, or what an unlock gave up.

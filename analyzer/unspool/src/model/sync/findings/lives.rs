@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Words, length, place};
 use crate::model::backtrace::Backtrace;
 use crate::model::finding::{Evidence, Finding, FindingKind};
-use crate::model::{Ending, Key, ProgramEnd, Thread, ThreadIndex};
+use crate::model::{Ending, Key, Model, ProgramEnd, Thread, ThreadIndex};
 
 /// So many short lives from one path are worth a pool.
 const MANY: usize = 30;
@@ -26,34 +26,53 @@ pub(super) fn find(words: &Words<'_>, joins_are_seen: bool, findings: &mut Vec<F
     groups.sort_by_key(|members| members.first().copied());
     // A join that was not recorded is a join.
     let joins_are_seen = joins_are_seen && !words.model.recording.joins_are_missing;
+    let ending_since = ending_since(words.model);
     for members in &groups {
         if joins_are_seen {
-            findings.extend(unjoined(words, members));
+            findings.extend(unjoined(words, members, ending_since));
         }
         findings.extend(churn(words, members));
     }
 }
 
+/// Since when a program that has ended was about to: the kernel ends the threads that are left, one after another, and these ends
+/// are heard of at last. Threads are not made any more then.
+fn ending_since(model: &Model) -> Option<u64> {
+    model.recording.program_end?;
+    let mut ends: Vec<u64> = model.threads.iter().filter_map(|t| t.ended_ns).collect();
+    ends.sort_unstable();
+    let mut since = *ends.last()?;
+    for end in ends.into_iter().rev() {
+        if end.saturating_add(model.recording.slack_ns()) < since {
+            break;
+        }
+        since = end;
+    }
+    let made = model.threads.iter();
+    let made = made.filter_map(|t| t.started_ns.max(t.created_ns)).max();
+    Some(since.max(made.unwrap_or(0)))
+}
+
 /// Threads that ended, that nobody joined, and that were not detached: what is left of them is never
 /// freed (POSIX, `pthread_join`).
-fn unjoined(words: &Words<'_>, members: &[ThreadIndex]) -> Option<Finding> {
-    let left: Vec<ThreadIndex> = members
-        .iter()
-        .copied()
-        .filter(|index| {
-            let recording = &words.model.recording;
-            let killed = matches!(recording.program_end, Some(ProgramEnd::Signal(_)));
-            // What a signal ends has not ended by itself.
-            let by_itself = |thread: &Thread| {
-                let ended = thread.ended_ns.unwrap_or(recording.duration_ns);
-                !killed || ended.saturating_add(recording.slack_ns()) < recording.duration_ns
-            };
-            let thread = words.model.threads.get(index.0);
-            thread.is_some_and(|thread| {
-                thread.ending == Ending::Exited && !thread.detached && by_itself(thread)
-            })
+fn unjoined(
+    words: &Words<'_>,
+    members: &[ThreadIndex],
+    ending_since: Option<u64>,
+) -> Option<Finding> {
+    // What ends with the program has not ended by itself.
+    let by_itself = |thread: &Thread| match (thread.ended_ns, ending_since) {
+        (Some(ended), Some(since)) => ended < since,
+        (None, Some(_)) => false,
+        (_, None) => true,
+    };
+    let is_left = |index: &ThreadIndex| {
+        let thread = words.model.threads.get(index.0);
+        thread.is_some_and(|thread| {
+            thread.ending == Ending::Exited && !thread.detached && by_itself(thread)
         })
-        .collect();
+    };
+    let left: Vec<ThreadIndex> = members.iter().copied().filter(is_left).collect();
     let first = *left.first()?;
     let ended = matches!(
         words.model.recording.program_end,

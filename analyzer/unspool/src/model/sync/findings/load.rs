@@ -87,12 +87,15 @@ fn convoy(words: &Words<'_>, index: ObjectIndex) -> Finding {
             length(object.holds.mean_ns())
         ),
     };
+    // Where only waits are seen, nobody knows how often it was taken.
+    let (behind, all) = (object.queued, object.taken.max(object.waits.count));
+    let queued = match object.taken {
+        0 => format!("{behind} of {all} waits for it began when others waited already"),
+        _ => format!("{behind} of {all} times it was taken, others waited already"),
+    };
     finding.text = format!(
-        "Threads queue up at {name}, up to {} at a time: {} of {} times it was taken, others waited already. It is \
-         {held}waited for {} on average, {} altogether.",
+        "Threads queue up at {name}, up to {} at a time: {queued}. It is {held}waited for {} on average, {} altogether.",
         object.longest_queue,
-        object.queued,
-        object.taken.max(object.waits.count),
         length(object.waits.mean_ns()),
         length(object.waits.total_ns),
     );

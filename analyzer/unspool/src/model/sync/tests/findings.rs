@@ -439,3 +439,25 @@ fn contention_long_holds_and_convoys() {
         model.findings[0].text
     );
 }
+
+/// The kernel ends what threads are left when a program ends, one after another.
+#[test]
+fn what_ends_with_the_program_need_not_be_joined() {
+    let main = ["orders!main@orders.c:9"];
+    for (first_ms, unjoined) in [(800, 0), (500, 1)] {
+        let mut acting = Acting::new();
+        for tid in [ONE, TWO] {
+            let function = "orders!serve@orders.c:20";
+            acting.stage.spawn(PID, tid, 0, function, &main);
+        }
+        acting.lock(PID, 100_000, A);
+        acting.stage.exit(ONE, first_ms);
+        acting.stage.exit(TWO, 860);
+        acting.stage.exit(PID, 930);
+        acting.stage.end(940);
+        let model = acting.stage.model();
+        let found = of_kind(&model, FindingKind::Unjoined);
+        let threads: usize = found.iter().map(|f| f.threads.len()).sum();
+        assert_eq!(threads, unjoined, "{first_ms}: {:?}", kinds(&model));
+    }
+}
