@@ -1,4 +1,4 @@
-/* Three threads that nobody joins, and one that is detached, which is right. */
+/* Three threads that nobody joins, one that is detached, and one that is joined, which is right. */
 #include "told.h"
 
 static pthread_barrier_t all;
@@ -15,6 +15,8 @@ static void *detached(void *argument)
     return argument;
 }
 
+static void *joined(void *argument) { return argument; }
+
 int main(void)
 {
     pthread_barrier_init(&all, NULL, 5);
@@ -22,6 +24,7 @@ int main(void)
         start(forgotten, NULL);
     pthread_detach(start(detached, NULL));
     pthread_barrier_wait(&all);
-    sleep_us(400000); // they have ended by themselves, not with the program
+    sleep_us(400000);
+    run(joined, NULL); // the others have ended by themselves, not with the program
     return 0;
 }

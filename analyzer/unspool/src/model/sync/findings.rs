@@ -56,7 +56,7 @@ impl Words<'_> {
         load::find(self, &mut loads);
         loads.retain(|load| !load.objects.iter().any(|object| stuck.contains(object)));
         findings.extend(loads);
-        lives::find(self, joins_are_seen, &mut findings);
+        lives::find(self, joins_are_seen, replay.latest_ns, &mut findings);
         let rank = |kind: FindingKind| FindingKind::ALL.iter().position(|k| *k == kind);
         findings.sort_by_key(|finding| (rank(finding.kind), !finding.proved));
         let mut kept = Vec::new();

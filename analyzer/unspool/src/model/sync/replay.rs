@@ -57,7 +57,7 @@ pub(super) struct Replay<'a> {
     /// Calls whose end should have been seen and was not.
     pub(super) unseen_ends: u64,
     /// The time of the latest event.
-    latest_ns: u64,
+    pub(super) latest_ns: u64,
     /// How far times went back, at most.
     pub(super) jump_ns: u64,
 }

@@ -12,7 +12,16 @@ const MANY: usize = 30;
 /// A life that is short.
 const SHORT_NS: u64 = 100_000_000;
 
-pub(super) fn find(words: &Words<'_>, joins_are_seen: bool, findings: &mut Vec<Finding>) {
+/// Nothing takes so long to end.
+const ENDING_NS: u64 = 10_000_000_000;
+
+/// `latest_ns` is the time of the last call that was recorded.
+pub(super) fn find(
+    words: &Words<'_>,
+    joins_are_seen: bool,
+    latest_ns: u64,
+    findings: &mut Vec<Finding>,
+) {
     let mut groups: BTreeMap<Key, Vec<ThreadIndex>> = BTreeMap::new();
     for (index, thread) in words.model.threads.iter().enumerate() {
         if thread.creator().is_some() {
@@ -26,7 +35,7 @@ pub(super) fn find(words: &Words<'_>, joins_are_seen: bool, findings: &mut Vec<F
     groups.sort_by_key(|members| members.first().copied());
     // A join that was not recorded is a join.
     let joins_are_seen = joins_are_seen && !words.model.recording.joins_are_missing;
-    let ending_since = ending_since(words.model);
+    let ending_since = ending_since(words.model, latest_ns);
     for members in &groups {
         if joins_are_seen {
             findings.extend(unjoined(words, members, ending_since));
@@ -35,22 +44,16 @@ pub(super) fn find(words: &Words<'_>, joins_are_seen: bool, findings: &mut Vec<F
     }
 }
 
-/// Since when a program that has ended was about to: the kernel ends the threads that are left, one after another, and these ends
-/// are heard of at last. Threads are not made any more then.
-fn ending_since(model: &Model) -> Option<u64> {
+/// Since when a program that has ended may have been about to: the kernel ends the threads that are left, one after another, and on a
+/// busy machine a second passes between the first and the last. While anything else happens, none of them ends by that.
+fn ending_since(model: &Model, latest_ns: u64) -> Option<u64> {
     model.recording.program_end?;
-    let mut ends: Vec<u64> = model.threads.iter().filter_map(|t| t.ended_ns).collect();
-    ends.sort_unstable();
-    let mut since = *ends.last()?;
-    for end in ends.into_iter().rev() {
-        if end.saturating_add(model.recording.slack_ns()) < since {
-            break;
-        }
-        since = end;
-    }
     let made = model.threads.iter();
     let made = made.filter_map(|t| t.started_ns.max(t.created_ns)).max();
-    Some(since.max(made.unwrap_or(0)))
+    // Ends and calls are not told by the same clock.
+    let busy = latest_ns.max(made.unwrap_or(0));
+    let busy = busy.saturating_sub(model.recording.slack_ns());
+    Some(busy.max(model.recording.duration_ns.saturating_sub(ENDING_NS)))
 }
 
 /// Threads that ended, that nobody joined, and that were not detached: what is left of them is never

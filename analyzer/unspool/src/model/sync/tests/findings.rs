@@ -440,21 +440,21 @@ fn contention_long_holds_and_convoys() {
     );
 }
 
-/// The kernel ends what threads are left when a program ends, one after another.
+/// The kernel ends what threads are left when a program ends, one after another. Who ended while the program went on was not ended by that.
 #[test]
 fn what_ends_with_the_program_need_not_be_joined() {
     let main = ["orders!main@orders.c:9"];
-    for (first_ms, unjoined) in [(800, 0), (500, 1)] {
+    for (first_ms, end_ms, unjoined) in [(800, 3000, 0), (300, 3000, 1), (800, 20_000, 1)] {
         let mut acting = Acting::new();
         for tid in [ONE, TWO] {
             let function = "orders!serve@orders.c:20";
             acting.stage.spawn(PID, tid, 0, function, &main);
         }
-        acting.lock(PID, 100_000, A);
+        acting.lock(PID, 500_000, A);
         acting.stage.exit(ONE, first_ms);
-        acting.stage.exit(TWO, 860);
-        acting.stage.exit(PID, 930);
-        acting.stage.end(940);
+        acting.stage.exit(TWO, end_ms - 100);
+        acting.stage.exit(PID, end_ms - 20);
+        acting.stage.end(end_ms);
         let model = acting.stage.model();
         let found = of_kind(&model, FindingKind::Unjoined);
         let threads: usize = found.iter().map(|f| f.threads.len()).sum();
