@@ -1,5 +1,5 @@
-//! What recording locks costs a program that does little else, beside Helgrind, DRD, `strace -f -k -e futex`, `perf trace` and
-//! gdb with breakpoints at lock and unlock; in turn, in the same run.
+//! What recording locks costs a program that does little else, beside Helgrind, DRD, `strace -f -k -e futex`, `perf trace`,
+//! bpftrace and gdb with breakpoints at lock and unlock; in turn, in the same run. What does not run here is said to.
 //!
 //! `cargo bench -p unspool-tests --bench locks` prints the table that docs/performance.md holds.
 
@@ -76,11 +76,24 @@ const TOOLS: &[Tool] = &[
         pairs: 1_000_000,
     },
     Tool {
+        name: "bpftrace, futex calls by thread and stack",
+        words: &[
+            "bpftrace",
+            "-e",
+            "tracepoint:syscalls:sys_enter_futex { @[tid, ustack] = count(); }",
+            AS_ONE_WORD,
+        ],
+        pairs: 1_000_000,
+    },
+    Tool {
         name: "gdb, two breakpoints with bt",
         words: &["gdb", "-q", "-batch", "-nx", "-x", "gdb.commands", "--args"],
         pairs: 300,
     },
 ];
+
+/// What follows this option is a command line in one word.
+const AS_ONE_WORD: &str = "-c";
 
 const GDB_COMMANDS: &str = "\
 set pagination off
@@ -131,27 +144,42 @@ fn main() -> Result<()> {
     for tool in TOOLS {
         let mut line = format!("{:42}", tool.name);
         for how in ["own", "shared"] {
-            let mut times = Vec::new();
-            for _ in 0..ROUNDS {
-                let first = if tool.words[0] == "unspool" {
-                    unspool.as_path()
-                } else {
-                    Path::new(tool.words[0])
-                };
-                let mut command = Command::new(first);
-                command.args(&tool.words[1..]).arg(&program);
-                times.push(pair(
-                    command.args([how, THREADS, &tool.pairs.to_string()]),
-                    folder.path(),
-                    how == "own",
-                )?);
+            let runs = (0..ROUNDS).map(|_| {
+                let mut command = called(tool, &unspool, &program, how);
+                pair(&mut command, folder.path(), how == "own")
+            });
+            match runs.collect::<Result<Vec<f64>>>() {
+                Ok(times) => {
+                    let (took, alone) = (median(times), alone(how, 20_000_000)?);
+                    line.push_str(&format!(" {took:12.0} {:8.2}", took / alone));
+                }
+                Err(error) if tool.words[0] == "unspool" => return Err(error),
+                Err(error) => {
+                    line.push_str(&format!(" does not run here: {error:#}"));
+                    break;
+                }
             }
-            let (took, alone) = (median(times), alone(how, 20_000_000)?);
-            line.push_str(&format!(" {took:12.0} {:8.2}", took / alone));
         }
         println!("{line}");
     }
     Ok(())
+}
+
+/// The program under a tool, or as it is called there.
+fn called(tool: &Tool, unspool: &Path, program: &Path, how: &str) -> Command {
+    let (first, options) = (tool.words[0], &tool.words[1..]);
+    let mut command = match first {
+        "unspool" => Command::new(unspool),
+        _ => Command::new(first),
+    };
+    let pairs = tool.pairs.to_string();
+    command.args(options);
+    if options.last() == Some(&AS_ONE_WORD) {
+        command.arg(format!("{} {how} {THREADS} {pairs}", program.display()));
+    } else {
+        command.arg(program).args([how, THREADS, &pairs]);
+    }
+    command
 }
 
 /// What the program says a pair took; `own`: there is a mutex for each thread.
