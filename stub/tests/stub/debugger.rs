@@ -207,20 +207,23 @@ fn conditional_breakpoint_counts_are_exact() {
 #[test]
 fn interrupt_detach_and_the_program_goes_on() {
     let program = build("hits", &[]);
-    let mut server = Server::start(&["--once", ":0", program.to_str().unwrap(), "4", "60000000"]);
+    let mut server = Server::start(&["--once", ":0", program.to_str().unwrap(), "4", "400000000"]);
+    // Once the program goes on, seconds before its end.
     let text = gdb(
         &program,
         &format!(
-            "target remote :{}\npython\nimport threading, time\n\
-             def later():\n  time.sleep(0.3)\n  gdb.post_event(lambda: gdb.execute('interrupt'))\n\
+            "target remote :{}\npython\nimport threading\n\
+             def later(_):\n  gdb.events.cont.disconnect(later)\n\
+             \x20 interrupt = lambda: gdb.post_event(lambda: gdb.execute('interrupt'))\n\
+             \x20 threading.Timer(0.1, interrupt).start()\n\
              end\nbreak hit if count == &counts[3]\ncontinue\ndelete\n\
-             python threading.Thread(target=later).start()\ncontinue\ninfo threads\ndetach\n",
+             python gdb.events.cont.connect(later)\ncontinue\ninfo threads\ndetach\n",
             server.port
         ),
     );
     assert_order(&text, &["SIGINT", "worker-", "detached"]);
     server.wait();
-    assert_eq!(server.output(), "total 240000000\n");
+    assert_eq!(server.output(), "total 1600000000\n");
 }
 
 #[test]
