@@ -2,7 +2,7 @@
 //! and the process goes on.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -48,6 +48,15 @@ event.set()
 print('done', flush=True)
 ";
 
+/// The system calls that all threads of a process are in (proc(5), `/proc/PID/task/TID/syscall`); `None` if one is in none.
+fn calls(pid: u32) -> Option<Vec<String>> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+    let calls: Vec<String> = tasks
+        .map(|task| fs::read_to_string(task.path().join("syscall")).ok())
+        .collect::<Option<_>>()?;
+    (!calls.iter().any(|call| call.starts_with("running"))).then_some(calls)
+}
+
 /// Starts Python, gives its pid to `look`, which must see what gdb sees; then Python must end well.
 fn with_python(look: impl FnOnce(u32) -> Result<BTreeMap<u64, Backtrace>>) -> Result<()> {
     let mut python = Command::new("/usr/bin/python3");
@@ -62,9 +71,12 @@ fn with_python(look: impl FnOnce(u32) -> Result<BTreeMap<u64, Backtrace>>) -> Re
         lines.next().transpose()?.as_deref() == Some("ready"),
         "Python did not start"
     );
-    std::thread::sleep(Duration::from_millis(100)); // until all of them wait
-
     let pid = python.0.id();
+    process::wait_until("all threads wait", Duration::from_secs(60), || {
+        let before = calls(pid);
+        std::thread::sleep(Duration::from_millis(100));
+        before.is_some() && before == calls(pid)
+    })?;
     let seen = look(pid)?;
     let expected = truth::stacks(pid)?;
     ensure!(

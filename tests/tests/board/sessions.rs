@@ -107,11 +107,11 @@ fn registers_as_gdbserver(machine: Machine) -> Result<()> {
     let (program, _folder) = compile(machine, "tests/programs/sleep.c", options)?;
     let placed = place(machine, &program)?;
     let target = board::get(machine)?.shell(&format!(
-        "{} </dev/null >/dev/null 2>&1 & echo $!",
+        "{} </dev/null >/dev/null 2>&1 & sleep 0.5
+        until grep -q '^State:.S' /proc/$!/status; do sleep 0.1; done; echo $!",
         placed.there
     ))?;
     let target = target.trim();
-    std::thread::sleep(Duration::from_millis(500));
     let mut shown = Vec::new();
     for server in ["unspool-stub --once --attach", "gdbserver --once --attach"] {
         let server = board::get(machine)?.serve(&format!("{server} 0.0.0.0:0 {target}"))?;
