@@ -25,6 +25,7 @@ mod peeking;
 mod probing;
 pub(crate) mod process;
 mod resume;
+mod settling;
 mod sparing;
 pub(crate) mod start;
 mod stepping;

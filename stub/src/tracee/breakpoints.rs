@@ -68,8 +68,8 @@ impl Breakpoints {
     fn trap(&mut self, memory: &Memory, at: u64, kind: usize) -> Result<&mut Trap, Errno> {
         let code = arch::trap(kind).ok_or(Errno::EINVAL)?;
         // The text may have been unmapped since, and another be here now.
-        let stale = |trap: &Trap| trap.steps == 0 && !trap.paused && !trap.patch.stands(memory, at);
-        if self.traps.get(&at).is_some_and(stale) {
+        let stale = |trap: &Trap| trap.steps == 0 && !trap.paused;
+        if self.traps.get(&at).is_some_and(stale) && !self.is_whole(memory, at) {
             self.traps.remove(&at);
             self.journal.erase(at);
         }
@@ -255,6 +255,12 @@ impl Breakpoints {
     /// Whether there is a trap at exactly this address that is not out for a while.
     pub(crate) fn stands(&self, at: u64) -> bool {
         self.traps.get(&at).is_some_and(|trap| !trap.paused)
+    }
+
+    /// Whether the trap at this address is still in the program's memory.
+    pub(crate) fn is_whole(&self, memory: &Memory, at: u64) -> bool {
+        let trap = self.traps.get(&at);
+        trap.is_some_and(|trap| !trap.paused && trap.patch.stands(memory, at))
     }
 
     /// Whether there is a trap at exactly this address, whoever planted it.

@@ -45,6 +45,7 @@ impl Process {
         }
         self.pass_strays();
         self.pass_misplaced();
+        self.settle_if_due();
         self.drain_if_due();
         self.keep_budget();
         self.retire_probes();

@@ -81,10 +81,18 @@ impl Interests {
 
     /// Where traps are wanted, and their breakpoint kinds.
     pub(super) fn places(&self) -> BTreeMap<u64, usize> {
+        self.wanted().collect()
+    }
+
+    /// The breakpoint kind of the trap at a place, if one is wanted there.
+    pub(super) fn kind(&self, at: u64) -> Option<usize> {
+        self.wanted()
+            .find_map(|(place, kind)| (place == at).then_some(kind))
+    }
+
+    fn wanted(&self) -> impl Iterator<Item = (u64, usize)> {
         let running = self.0.values().filter(|interest| interest.trace.running);
-        running
-            .flat_map(|interest| interest.trace.places())
-            .collect()
+        running.flat_map(|interest| interest.trace.places())
     }
 
     /// Whether anybody wants hits noted without a stop.

@@ -76,6 +76,9 @@ impl Process {
         let ranges = new.iter().map(|fit| (fit.at, fit.source.len() as u64));
         let busy = self.busy(&ranges.collect::<Vec<_>>());
         new.retain(|fit| !busy.contains(&fit.at));
+        if !busy.is_empty() {
+            self.settling.try_again();
+        }
         let Some(near) = new.first().map(|fit| fit.at) else {
             return;
         };
@@ -293,9 +296,10 @@ impl Process {
     }
 
     fn trap_instead(&mut self, at: u64) {
-        let (_, kind) = self.place(at);
-        // Where that fails, there is nothing to be executed.
-        let _ = self.breakpoints.plant_probe(&self.memory, at, kind);
+        if let Some(kind) = self.interests.kind(at) {
+            // Where that fails, there is nothing to be executed.
+            let _ = self.breakpoints.plant_probe(&self.memory, at, kind);
+        }
     }
 
     /// Puts a thread that has stopped in a collector where it would be without it. `None`: it has not.
@@ -360,7 +364,9 @@ impl Process {
                 true
             }
             (_, Standing::Before) if by_itself => {
-                self.unsettled |= self.jumps.faulted(at);
+                if self.jumps.faulted(at) {
+                    self.unsettle();
+                }
                 self.slow_hit(tid, at);
                 true
             }
@@ -439,18 +445,11 @@ impl Process {
         }
     }
 
-    /// Takes jumps out in the midst of which threads stand, and those that have gone wrong, with everybody held.
+    /// Takes jumps out in the midst of which threads stand, with everybody held.
     pub(super) fn pass_misplaced(&mut self) {
-        if self.misplaced.is_empty() && !self.unsettled {
-            return;
+        if !self.misplaced.is_empty() {
+            self.standing_still(Process::lift_misplaced);
         }
-        let unsettled = std::mem::take(&mut self.unsettled);
-        self.standing_still(|process| {
-            process.lift_misplaced();
-            if unsettled {
-                let _ = process.set_probes();
-            }
-        });
     }
 
     /// The same, once everybody is held.

@@ -51,40 +51,34 @@ impl Process {
         self.retire_probes();
     }
 
-    /// A client has changed one of its tracepoints.
-    pub(crate) fn tracepoint_changed(&mut self, seat: Seat) -> Result<(), Errno> {
+    /// A client has changed one of its tracepoints at a place: it has a trap, or none any more. Whether it gets a jump is decided when the
+    /// program goes on, or when it has gone on for a moment (`settling`).
+    pub(crate) fn tracepoint_changed(&mut self, seat: Seat, at: u64) -> Result<(), Errno> {
         if !self.trace(seat).running {
-            Ok(())
-        } else if self.going {
-            self.update_probes()
-        } else {
-            self.set_traps()
+            return Ok(());
         }
-    }
-
-    /// Has everything be as it will be when the program goes on. It stands still.
-    pub(crate) fn settle_probes(&mut self) {
-        if !self.going && self.end.is_none() && self.is_tracing() {
-            let _ = self.complete_probes();
+        self.unsettle();
+        let here = at..at + 1;
+        if !self.going && !self.jumps.overlapping(here.clone()).is_empty() {
+            return Ok(());
         }
-    }
-
-    /// Has the traps be what the tracepoints say, in a program that stands still: where jumps can be, which takes longer to find out, is
-    /// decided when it goes on.
-    fn set_traps(&mut self) -> Result<(), Errno> {
-        let wanted = self.interests.places();
-        for at in self.breakpoints.probes() {
-            if !wanted.contains_key(&at) {
-                self.breakpoints.remove_probe(&self.memory, at);
+        self.make_way(here);
+        let probed = self.breakpoints.probed(at);
+        match self.interests.kind(at) {
+            // It comes back by itself.
+            Some(_) if probed && self.budget.is_paused(at) => Ok(()),
+            Some(_) if probed && self.breakpoints.is_whole(&self.memory, at) => Ok(()),
+            Some(kind) => self.changing_text(|process| {
+                process.breakpoints.plant_probe(&process.memory, at, kind)
+            }),
+            None if probed => {
+                self.standing_still(|process| {
+                    process.breakpoints.remove_probe(&process.memory, at);
+                });
+                Ok(())
             }
+            None => Ok(()),
         }
-        for (at, kind) in wanted {
-            let paused = self.budget.is_paused(at) && self.breakpoints.probed(at);
-            if !paused && self.jumps.overlapping(at..at + 1).is_empty() {
-                self.breakpoints.plant_probe(&self.memory, at, kind)?;
-            }
-        }
-        Ok(())
     }
 
     /// Has the traps and jumps be what the tracepoints say.
@@ -108,6 +102,7 @@ impl Process {
     }
 
     fn place_probes(&mut self, only_new: bool) -> Result<(), Errno> {
+        self.settling.done();
         let wanted = self.interests.places();
         self.settle_jumps(&wanted);
         for at in self.breakpoints.probes() {
@@ -201,6 +196,10 @@ impl Process {
             if interest.trace.hit(at, set_of, &mut now) {
                 stops.push(seat);
             }
+        }
+        if !stops.is_empty() {
+            // It is to wait for a client, and is no hit that a recorder could do without: a pause might be all it misses.
+            self.hit_at = None;
         }
         let for_control = stops.contains(&Seat::Control);
         for seat in stops {

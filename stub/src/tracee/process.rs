@@ -19,6 +19,7 @@ use super::holding::Hold;
 use super::interest::Interests;
 use super::probing::{Stacks, cpu};
 use super::resume::Action;
+use super::settling::Settling;
 use super::stepping::Stray;
 use super::thread::{Motion, State, Stopped, Thread};
 use super::unclaimed::Unclaimed;
@@ -166,8 +167,8 @@ pub(crate) struct Process {
     pub(super) introduced: HashMap<Tid, u64>,
     /// Threads in the midst of what a jump has displaced, and where that is.
     pub(super) misplaced: Vec<(Tid, u64)>,
-    /// Where jumps can be is to be decided anew.
-    pub(super) unsettled: bool,
+    /// Whether it is to be decided anew where jumps can be.
+    pub(super) settling: Settling,
     pub(super) threads: BTreeMap<Tid, Thread>,
     pub(super) children: HashMap<Tid, Child>,
     /// Reports that are somebody else's, or nobody's yet.
@@ -225,7 +226,7 @@ impl Process {
             jumps: Jumps::default(),
             introduced: HashMap::new(),
             misplaced: Vec::new(),
-            unsettled: false,
+            settling: Settling::default(),
             threads: BTreeMap::new(),
             children: HashMap::new(),
             unclaimed,

@@ -315,12 +315,13 @@ fn who_does_not_read_holds_up_nobody() {
     assert_eq!(control.ask("D"), "OK");
 }
 
-/// A thread that sets `trace_stop` waits for its observer, and nobody else.
+/// A thread that sets `trace_stop` waits for its observer, and nobody else; however little tracing may cost, each does.
 #[test]
 fn a_thread_is_held_for_an_observer_a_moment_at_most() {
     let program = build("hits", &["-no-pie"]);
     let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
-    let mut server = serve(&program, &["2", "3"]);
+    let path = program.to_str().unwrap();
+    let mut server = Server::start(&["--budget", "0.0001%", ":0", path, "2", "3"]);
     let mut observer = Client::observe(server.port);
     assert_eq!(observer.ask("QTinit"), "OK");
     assert_eq!(observer.ask("QTDV:5:0:0:74726163655f73746f70"), "OK");

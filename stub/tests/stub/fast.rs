@@ -372,6 +372,69 @@ fn beside_breakpoints_and_steps() {
     assert_eq!(server.output(), "total 80000\n");
 }
 
+/// What an observer changes while the program goes counts at once, by a trap; a jump comes when it has done.
+#[test]
+fn changed_while_the_program_goes() {
+    let spinning = Spinning::start("");
+    let original = spinning.text();
+    let mut server = spinning.server_with("none");
+    let mut client = Client::observe(server.port);
+    assert_eq!(client.ask("QTBuffer:circular:1"), "OK");
+    assert_eq!(client.ask("QTStart"), "OK");
+    assert_eq!(client.ask("QUnspoolGo"), "OK");
+    let (hit, never) = (spinning.hit, spinning.never);
+    let first = || (spinning.text()[0], spinning.text()[8]);
+    for (number, at, fast) in [(1, hit, ":F5"), (2, never, "")] {
+        let disabled = format!("QTDP:{number:x}:{at:x}:D:0:0{fast}-");
+        assert_eq!(client.ask(&disabled), "OK");
+        assert_eq!(client.ask(&format!("QTDP:-{number:x}:{at:x}:R1")), "OK");
+    }
+    assert_eq!(spinning.text(), original);
+    let (enable, disable) = (
+        format!("QTEnable:1:{hit:x}"),
+        format!("QTDisable:1:{hit:x}"),
+    );
+    assert_eq!(client.ask(&format!("QTEnable:2:{never:x}")), "OK");
+    for _ in 0..20 {
+        assert_eq!(first(), (original[0], 0xcc));
+        let before = hits(&mut client, 1, hit);
+        assert_eq!(client.ask(&enable), "OK");
+        assert!([0xcc, 0xe9].contains(&first().0), "{:?}", first());
+        eventually("hits", || hits(&mut client, 1, hit) > before);
+        assert_eq!(client.ask(&disable), "OK");
+    }
+    // Threads are in the way again and again.
+    eventually("a jump", || {
+        assert_eq!(client.ask(&disable), "OK");
+        assert_eq!(first(), (original[0], 0xcc));
+        assert_eq!(client.ask(&enable), "OK");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        first().0 == 0xe9
+    });
+    assert_eq!(client.ask("qUnspoolPlaces"), "1;2");
+    let before = hits(&mut client, 1, hit);
+    eventually("hits", || hits(&mut client, 1, hit) > before + 1000);
+    assert_eq!(hits(&mut client, 2, never), 0);
+    // What another action collects is collected from then on, whichever way a hit is noted.
+    assert_eq!(client.ask(&format!("QTDP:-1:{hit:x}:M7,0,10")), "OK");
+    let before = hits(&mut client, 1, hit);
+    eventually("hits", || hits(&mut client, 1, hit) > before + 1000);
+    assert_eq!(client.ask("QTStop"), "OK");
+    assert_eq!(spinning.text(), original);
+    let last = status(&mut client, "tframes") - 1;
+    assert_eq!(
+        client.ask(&format!("QTFrame:{last:x}")),
+        format!("F{last:x}T1")
+    );
+    let sp = client.register(7);
+    assert_eq!(client.ask(&format!("m{sp:x},10")).len(), 0x20);
+    assert_eq!(client.ask("QTFrame:ffffffff"), "OK");
+    assert_eq!(client.ask("D"), "OK");
+    drop(client);
+    server.wait();
+    spinning.finish();
+}
+
 /// A collector is switched off and on again, and what is missed is counted.
 #[test]
 fn within_the_budget() {

@@ -5,6 +5,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::hex;
 use crate::notice::Notice;
+use crate::reply::Reply;
 use crate::trace::TraceAction;
 
 impl Client {
@@ -61,17 +62,22 @@ impl Client {
             1.. if self.features.has("FastTracepoints") => format!(":F{movable:x}"),
             _ => String::new(),
         };
-        self.request(format!(
+        let mut packets = vec![format!(
             "QTDP:{number:x}:{address:x}:D:0:0{fast}{condition}-"
-        ))?
-        .ok()?;
+        )];
         for (index, action) in actions.iter().enumerate() {
             let more = if index + 1 < actions.len() { "-" } else { "" };
-            let packet = format!("QTDP:-{number:x}:{address:x}:{action}{more}");
-            self.request(packet)?.ok()?;
+            packets.push(format!("QTDP:-{number:x}:{address:x}:{action}{more}"));
         }
-        self.request(format!("QTEnable:{number:x}:{address:x}"))?
-            .ok()
+        packets.push(format!("QTEnable:{number:x}:{address:x}"));
+        let packets: Vec<Vec<u8>> = packets.into_iter().map(String::into_bytes).collect();
+        let replies = self.requests(&packets)?;
+        let done = replies.iter().try_for_each(Reply::ok);
+        if done.is_err() {
+            // It may be enabled without all of its actions.
+            let _ = self.remove_tracepoint(number, address);
+        }
+        done
     }
 
     /// How many tracepoints hits are noted of without a stop, and the numbers of the others. `None`: the server does not tell.

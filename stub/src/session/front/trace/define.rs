@@ -42,13 +42,18 @@ pub(in super::super) fn tracepoint(
         };
         tracepoint.actions.extend(actions);
         tracepoint.action_texts.push(text.to_vec());
-        return Answer::ok();
+        // One that is enabled already counts as it is now.
+        let at = tracepoint.enabled.then_some(tracepoint.at);
+        return match at.map_or(Ok(()), |at| process.tracepoint_changed(seat, at)) {
+            Ok(()) => Answer::ok(),
+            Err(errno) => Answer::error(errno),
+        };
     }
     let Some(([number, address], rest)) = numbers::<2>(rest, b':') else {
         return Answer::error(Errno::EINVAL);
     };
     let (at, kind) = process.place(address);
-    let Some((mut tracepoint, complete, movable)) = definition(rest) else {
+    let Some((mut tracepoint, movable)) = definition(rest) else {
         return refused("static tracepoints are not supported; use 'trace'");
     };
     tracepoint.fast = movable.and_then(|length| {
@@ -61,10 +66,12 @@ pub(in super::super) fn tracepoint(
         return Answer::error(Errno::ENOSPC);
     }
     let key = (tracepoint.number, address);
-    process.trace(seat).tracepoints.insert(key, tracepoint);
-    // Without actions nothing follows: in a running trace it counts from now on.
-    let _ = complete;
-    match process.tracepoint_changed(seat) {
+    let enabled = tracepoint.enabled;
+    let former = process.trace(seat).tracepoints.insert(key, tracepoint);
+    if !enabled && former.is_none_or(|former| !former.enabled) {
+        return Answer::ok();
+    }
+    match process.tracepoint_changed(seat, at) {
         Ok(()) => Answer::ok(),
         Err(errno) => {
             process.trace(seat).tracepoints.remove(&key);
@@ -73,9 +80,9 @@ pub(in super::super) fn tracepoint(
     }
 }
 
-/// `:ena:step:pass` and what may follow; whether that is all; how many bytes may be moved to have it fast. `None` also for static
+/// `:ena:step:pass` and what may follow; how many bytes may be moved to have it fast. `None` also for static
 /// tracepoints, which we have not.
-fn definition(text: &[u8]) -> Option<(Tracepoint, bool, Option<usize>)> {
+fn definition(text: &[u8]) -> Option<(Tracepoint, Option<usize>)> {
     let mut parts = text.strip_prefix(b":")?.split(|byte| *byte == b':');
     let enabled = parts.next()? == b"E";
     let _steps = number(parts.next()?)?;
@@ -94,7 +101,7 @@ fn definition(text: &[u8]) -> Option<(Tracepoint, bool, Option<usize>)> {
             _ => return None,
         }
     }
-    Some((tracepoint, !text.ends_with(b"-"), movable))
+    Some((tracepoint, movable))
 }
 
 /// `len,bytes`, and what follows.
@@ -192,11 +199,11 @@ mod tests {
 
     #[test]
     fn definitions() {
-        let (tracepoint, complete, _) = definition(b":E:0:3:X3,220127-").unwrap();
-        assert!(tracepoint.enabled && tracepoint.passes == 3 && !complete);
+        let (tracepoint, _) = definition(b":E:0:3:X3,220127-").unwrap();
+        assert!(tracepoint.enabled && tracepoint.passes == 3);
         assert_eq!(tracepoint.condition.as_deref(), Some(&[0x22, 1, 0x27][..]));
-        assert!(definition(b":D:0:0").is_some_and(|(t, complete, _)| !t.enabled && complete));
-        assert!(definition(b":E:0:0:Fa").is_some_and(|(_, _, movable)| movable == Some(10)));
+        assert!(definition(b":D:0:0").is_some_and(|(t, _)| !t.enabled));
+        assert!(definition(b":E:0:0:Fa").is_some_and(|(_, movable)| movable == Some(10)));
         assert!(definition(b":E:0:0:S").is_none());
         assert!(definition(b":E:0:0:X9,22").is_none());
     }

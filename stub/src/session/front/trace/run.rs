@@ -53,15 +53,13 @@ fn switch(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8], on: bool)
     else {
         return Answer::error(Errno::EINVAL);
     };
-    match process
-        .trace(seat)
-        .tracepoints
-        .get_mut(&(number as u32, address))
-    {
-        Some(tracepoint) => tracepoint.enabled = on,
-        None => return Answer::error(Errno::ENOENT),
-    }
-    match process.tracepoint_changed(seat) {
+    let key = (number as u32, address);
+    let Some(tracepoint) = process.trace(seat).tracepoints.get_mut(&key) else {
+        return Answer::error(Errno::ENOENT);
+    };
+    tracepoint.enabled = on;
+    let at = tracepoint.at;
+    match process.tracepoint_changed(seat, at) {
         Ok(()) => Answer::ok(),
         Err(errno) => Answer::error(errno),
     }
