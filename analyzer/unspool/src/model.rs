@@ -113,6 +113,12 @@ impl Recording {
         self.dropped == 0 && !self.paused.iter().any(|paused| sync(&paused.function))
     }
 
+    /// The program may have waited for its recorder (`record --lossless`): how long things took is not its own doing alone.
+    fn is_waited_for(&self) -> bool {
+        let mut options = self.command.iter().take_while(|word| *word != "--");
+        options.any(|word| word == "--lossless")
+    }
+
     /// What was seen without a gap is certain.
     fn is_certain_between_gaps(&self) -> bool {
         self.is_lossless() || self.gaps_are_placed

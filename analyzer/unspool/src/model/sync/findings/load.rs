@@ -1,5 +1,7 @@
 //! Objects that cost time: contention, convoys, long holds. What matters is measured against the recording.
 
+use std::collections::BTreeSet;
+
 use super::{Words, length, times};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::sync::objects::{Object, ObjectIndex};
@@ -21,7 +23,7 @@ pub(super) fn find(words: &Words<'_>, findings: &mut Vec<Finding>) {
         matches!(kind, Kind::Mutex | Kind::Rwlock)
     });
     indices.sort_by_key(|index| std::cmp::Reverse(words.objects[index.0].waits.total_ns));
-    for index in indices {
+    for &index in &indices {
         let object = &words.objects[index.0];
         let much = (words.model.recording.duration_ns / PART).max(LITTLE_NS);
         if object.waits.total_ns >= much && !is_by_recording(words, object) {
@@ -30,35 +32,63 @@ pub(super) fn find(words: &Words<'_>, findings: &mut Vec<Finding>) {
                 false => contention(words, index),
             });
         }
-        if let Some(hold) = &object.longest_hold
-            && hold.ns.saturating_sub(hold.events.saturating_mul(words.event_ns)) >= LONG_NS
-            // Where nobody knows which events are missing, its end may be.
-            && words.model.recording.is_certain_between_gaps()
+    }
+    indices.sort_by_key(|index| {
+        let longest = &words.objects[index.0].longest_hold;
+        std::cmp::Reverse(longest.as_ref().map_or(0, |hold| hold.ns))
+    });
+    let mut told = BTreeSet::new();
+    for index in indices {
+        // One of many locks that are made in the same place says it for all of them.
+        if let Some(finding) = long_hold(words, index)
+            && told.insert(words.objects[index.0].key)
         {
-            let name = words.object(index);
-            findings.push(Finding {
-                kind: FindingKind::LongHold,
-                proved: words.lossless() && !object.doubtful,
-                threads: vec![hold.thread, hold.waiting],
-                objects: vec![words.named(index)],
-                text: format!(
-                    "{} held {name} for {}, taken{}, while {} waited for it{}.",
-                    words.thread(hold.thread),
-                    length(hold.ns),
-                    words.at(hold.taken),
-                    words.thread(hold.waiting),
-                    words.at(hold.waiter),
-                ),
-                evidence: vec![
-                    words.evidence(
-                        hold.thread,
-                        hold.taken,
-                        format!("took {name} and held it for {}", length(hold.ns)),
-                    ),
-                    words.evidence(hold.waiting, hold.waiter, format!("waited for {name}")),
-                ],
-            });
+            findings.push(finding);
         }
+    }
+}
+
+fn long_hold(words: &Words<'_>, index: ObjectIndex) -> Option<Finding> {
+    let object = &words.objects[index.0];
+    let hold = object.longest_hold.as_ref()?;
+    let by_recording = hold.events.saturating_mul(words.event_ns);
+    // Where nobody knows which events are missing, its end may be.
+    if hold.ns.saturating_sub(by_recording) < LONG_NS
+        || !words.model.recording.is_certain_between_gaps()
+    {
+        return None;
+    }
+    let name = words.object(index);
+    Some(Finding {
+        kind: FindingKind::LongHold,
+        proved: words.lossless() && !object.doubtful && !words.model.recording.is_waited_for(),
+        threads: vec![hold.thread, hold.waiting],
+        objects: vec![words.named(index)],
+        text: format!(
+            "{} held {name} for {}, taken{}, while {} waited for it{}.{}",
+            words.thread(hold.thread),
+            length(hold.ns),
+            words.at(hold.taken),
+            words.thread(hold.waiting),
+            words.at(hold.waiter),
+            doubt(words),
+        ),
+        evidence: vec![
+            words.evidence(
+                hold.thread,
+                hold.taken,
+                format!("took {name} and held it for {}", length(hold.ns)),
+            ),
+            words.evidence(hold.waiting, hold.waiter, format!("waited for {name}")),
+        ],
+    })
+}
+
+/// What may have taken long only because the program waited for its recorder.
+fn doubt(words: &Words<'_>) -> &'static str {
+    match words.model.recording.is_waited_for() {
+        true => " Recorded with --lossless, the program may have waited for its recorder meanwhile.",
+        false => "",
     }
 }
 
@@ -94,10 +124,11 @@ fn convoy(words: &Words<'_>, index: ObjectIndex) -> Finding {
         _ => format!("{behind} of {all} times it was taken, others waited already"),
     };
     finding.text = format!(
-        "Threads queue up at {name}, up to {} at a time: {queued}. It is {held}waited for {} on average, {} altogether.",
+        "Threads queue up at {name}, up to {} at a time: {queued}. It is {held}waited for {} on average, {} altogether.{}",
         object.longest_queue,
         length(object.waits.mean_ns()),
         length(object.waits.total_ns),
+        doubt(words),
     );
     finding
 }
@@ -135,10 +166,11 @@ fn contention(words: &Words<'_>, index: ObjectIndex) -> Finding {
         threads = vec![thread];
         evidence.push(words.evidence(thread, used, format!("waited for {name}")));
     }
+    text.push_str(doubt(words));
     Finding {
         kind: FindingKind::Contention,
         // It was seen; how much of it matters is for the reader.
-        proved: words.clock_is_sound,
+        proved: words.clock_is_sound && !words.model.recording.is_waited_for(),
         threads,
         objects: vec![words.named(index)],
         text,

@@ -386,18 +386,42 @@ fn everybody_waits() {
     assert_eq!(model.findings[0].threads.len(), 2);
 }
 
-#[test]
-fn contention_long_holds_and_convoys() {
+/// One thread holds a lock for 50 ms, and another waits for it.
+fn long_hold(lossless: bool) -> Model {
     let mut acting = two_threads();
+    if lossless && let Some(Record::Header(header)) = acting.stage.records.first_mut() {
+        header.command.insert(2, "--lossless".into());
+    }
     acting
         .lock(ONE, 2000, A)
-        .enter(TWO, 2100, "pthread_mutex_lock", &[A]);
-    acting
+        .enter(TWO, 2100, "pthread_mutex_lock", &[A])
         .unlock(ONE, 52_000, A)
-        .leave(TWO, 52_010, "pthread_mutex_lock", 0);
-    acting.unlock(TWO, 52_020, A).stage.end(100);
-    let model = acting.stage.model();
-    assert_eq!(kinds(&model), [("long-hold", true), ("contention", true)]);
+        .leave(TWO, 52_010, "pthread_mutex_lock", 0)
+        .unlock(TWO, 52_020, A)
+        .stage
+        .end(100);
+    acting.stage.model()
+}
+
+#[test]
+fn how_long_things_take_when_the_recorder_is_waited_for_proves_nothing() {
+    for lossless in [false, true] {
+        let model = long_hold(lossless);
+        let proved = !lossless;
+        assert_eq!(
+            kinds(&model),
+            [("long-hold", proved), ("contention", proved)]
+        );
+        for finding in &model.findings {
+            let said = finding.text.contains("--lossless");
+            assert_eq!(said, lossless, "{}", finding.text);
+        }
+    }
+}
+
+#[test]
+fn contention_long_holds_and_convoys() {
+    let model = long_hold(false);
     assert!(
         model.findings[0].text.contains("50.0 ms"),
         "{}",
