@@ -115,8 +115,19 @@ impl Recording {
 
     /// The program may have waited for its recorder (`record --lossless`): how long things took is not its own doing alone.
     fn is_waited_for(&self) -> bool {
-        let mut options = self.command.iter().take_while(|word| *word != "--");
-        options.any(|word| word == "--lossless")
+        self.options().any(|word| word == "--lossless")
+    }
+
+    /// Functions were to be recorded by name (`record --trace`).
+    pub(crate) fn traces_functions(&self) -> bool {
+        let trace = |word: &str| word == "--trace" || word.starts_with("--trace=");
+        self.options().any(trace)
+    }
+
+    /// The recorder's own options.
+    fn options(&self) -> impl Iterator<Item = &str> {
+        let words = self.command.iter().map(String::as_str);
+        words.take_while(|word| *word != "--")
     }
 
     /// What was seen without a gap is certain.

@@ -301,8 +301,11 @@ impl Recorder {
         planted.is_none_or(|planted| !matches!(planted.purpose, Purpose::Exec | Purpose::Linker))
     }
 
-    /// Says how hits were noted: at a trap the program stops for each.
+    /// Says how hits were noted: at a trap the program stops for each. Only calls are so many that it matters.
     pub(super) fn note_places(&mut self) {
+        if !self.calls.are_wanted() {
+            return;
+        }
         let (jumps, traps) = &self.places;
         let traps: Vec<u32> = traps
             .iter()

@@ -1,16 +1,16 @@
 //! Threads and the objects they use, as a graph: an edge is a use, the wider the more was waited there.
 //!
-//! Threads and objects of one identity are one node each, and so are the many elements of an array. Where there are more than a page holds, the
-//! objects that were waited for least are left out, and the picture says so.
+//! Threads and objects of one identity are one node each, and so are the many elements of an array. What one thread alone used says nothing of others
+//! and is left out, and, where there are more than a page holds, the objects that were waited for least; the picture says so.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::{begin, label, quoted};
 use crate::model::Model;
-use crate::model::sync::Waiting;
+use crate::model::sync::{Sync, Waiting};
 use crate::primitives::Kind;
-use crate::views::kin;
+use crate::views::kin::{self, Kin};
 use crate::views::{phrase, tree};
 
 /// Objects in one picture.
@@ -19,14 +19,18 @@ const MOST_OBJECTS: usize = 40;
 /// Writes which threads use which objects.
 pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     let sync = &model.sync;
-    let kins = kin::of_variables(sync);
+    let mut kins = kin::of_variables(sync);
+    let all = kins.len();
+    kins.retain(|kin| !is_private(sync, kin));
     let shown = kins.len().min(MOST_OBJECTS);
     let mut title = format!("{}threads and what they wait at", tree::about(model));
-    if shown < kins.len() {
-        title.push_str(&format!(
-            "\n{} objects that were waited for less are left out",
-            kins.len() - shown
-        ));
+    let left_out = [
+        (all - kins.len(), "used by one thread alone"),
+        (kins.len() - shown, "waited for less"),
+    ];
+    for (count, why) in left_out.into_iter().filter(|left| left.0 > 0) {
+        let objects = phrase::count(count, "object");
+        title.push_str(&format!("\nnot drawn: {objects} {why}"));
     }
     begin(out, &title)?;
     let mut edges: BTreeMap<(usize, usize), (u64, u64, Waiting)> = BTreeMap::new();
@@ -110,4 +114,62 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
         )?;
     }
     writeln!(out, "}}")
+}
+
+/// One thread alone used them, and did not wait.
+fn is_private(sync: &Sync, kin: &Kin) -> bool {
+    let mut by: Vec<usize> = kin
+        .uses
+        .iter()
+        .flat_map(|used| used.identities.iter().copied())
+        .collect();
+    by.dedup();
+    let alone = |identity: &usize| {
+        sync.identities
+            .get(*identity)
+            .is_some_and(|(.., n)| *n == 1)
+    };
+    kin.waits.count == 0 && by.len() == 1 && by.iter().all(alone)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model::staged::PID;
+    use crate::model::staged::sync::Acting;
+
+    #[test]
+    fn what_one_thread_alone_uses_is_not_drawn() {
+        const OTHER: u64 = 11;
+        for (shared, title) in [
+            (false, "not drawn: 1 object used by one thread alone"),
+            (true, ""),
+        ] {
+            let mut acting = Acting::new();
+            acting.stage.data.insert(0xa000, "queue");
+            acting.stage.data.insert(0xb000, "config");
+            let main = ["orders!main@orders.c:9"];
+            let run = ["orders!run@orders.c:20"];
+            acting.stage.spawn(PID, OTHER, 0, run[0], &main);
+            acting.on(PID, &main).on(OTHER, &run);
+            for (tid, us, mutex) in [
+                (PID, 2000, 0xa000),
+                (OTHER, 3000, 0xa000),
+                (PID, 4000, 0xb000),
+            ] {
+                acting.lock(tid, us, mutex).unlock(tid, us + 10, mutex);
+            }
+            if shared {
+                acting.lock(OTHER, 5000, 0xb000).unlock(OTHER, 5010, 0xb000);
+            }
+            acting.stage.end(10);
+            let mut out = Vec::new();
+            super::write(&acting.stage.model(), &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            assert!(
+                text.contains("mutex queue") && text.contains(title),
+                "{text}"
+            );
+            assert_eq!(text.contains("mutex config"), shared, "{text}");
+        }
+    }
 }

@@ -87,7 +87,9 @@ fn long_hold(words: &Words<'_>, index: ObjectIndex) -> Option<Finding> {
 /// What may have taken long only because the program waited for its recorder.
 fn doubt(words: &Words<'_>) -> &'static str {
     match words.model.recording.is_waited_for() {
-        true => " Recorded with --lossless, the program may have waited for its recorder meanwhile.",
+        true => {
+            " Recorded with --lossless, the program may have waited for its recorder meanwhile."
+        }
         false => "",
     }
 }
