@@ -25,7 +25,7 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     let shown = kins.len().min(MOST_OBJECTS);
     let mut title = format!("{}threads and what they wait at", tree::about(model));
     let left_out = [
-        (all - kins.len(), "used by one thread alone"),
+        (all - kins.len(), "that no two threads use"),
         (kins.len() - shown, "waited for less"),
     ];
     for (count, why) in left_out.into_iter().filter(|left| left.0 > 0) {
@@ -116,7 +116,7 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "}}")
 }
 
-/// One thread alone used them, and did not wait.
+/// One thread at most used them, and did not wait.
 fn is_private(sync: &Sync, kin: &Kin) -> bool {
     let mut by: Vec<usize> = kin
         .uses
@@ -129,7 +129,7 @@ fn is_private(sync: &Sync, kin: &Kin) -> bool {
             .get(*identity)
             .is_some_and(|(.., n)| *n == 1)
     };
-    kin.waits.count == 0 && by.len() == 1 && by.iter().all(alone)
+    kin.waits.count == 0 && by.len() <= 1 && by.iter().all(alone)
 }
 
 #[cfg(test)]
@@ -141,7 +141,7 @@ mod tests {
     fn what_one_thread_alone_uses_is_not_drawn() {
         const OTHER: u64 = 11;
         for (shared, title) in [
-            (false, "not drawn: 1 object used by one thread alone"),
+            (false, "not drawn: 1 object that no two threads use"),
             (true, ""),
         ] {
             let mut acting = Acting::new();
