@@ -21,6 +21,8 @@ mod arch;
 #[cfg(feature = "std")]
 mod build_id;
 #[cfg(feature = "std")]
+mod choices;
+#[cfg(feature = "std")]
 mod demangle;
 #[cfg(feature = "std")]
 mod dynamic;
@@ -38,6 +40,8 @@ mod symbols;
 pub use arch::Arch;
 #[cfg(feature = "std")]
 pub use build_id::{BuildId, ParseBuildIdError};
+#[cfg(feature = "std")]
+pub use choices::Choice;
 #[cfg(feature = "std")]
 pub use demangle::{demangle, function_name};
 #[cfg(feature = "std")]

@@ -46,28 +46,47 @@ pub(crate) fn symbols(
     }
 }
 
-/// `(offset, symbol index)` of the relocations in a `SHT_REL` or `SHT_RELA` section.
+/// One relocation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Relocation {
+    pub(crate) offset: u64,
+    /// The symbol's index; 0 is none.
+    pub(crate) symbol: u32,
+    pub(crate) kind: u32,
+    /// `None`: it is what is at `offset`.
+    pub(crate) addend: Option<u64>,
+}
+
+/// The relocations in a `SHT_REL` or `SHT_RELA` section.
 pub(crate) fn relocations(
     bytes: &[u8],
     is_64: bool,
     endian: Endianness,
     addends: bool,
-) -> Vec<(u64, u32)> {
+) -> Vec<Relocation> {
     fn read<Elf: FileHeader<Endian = Endianness>>(
         bytes: &[u8],
         endian: Endianness,
         addends: bool,
-    ) -> Vec<(u64, u32)> {
+    ) -> Vec<Relocation> {
         if addends {
-            entries::<Elf::Rela>(bytes)
-                .iter()
-                .map(|rela| (rela.r_offset(endian).into(), rela.r_sym(endian, false)))
-                .collect()
+            let all = entries::<Elf::Rela>(bytes).iter();
+            all.map(|rela| Relocation {
+                offset: rela.r_offset(endian).into(),
+                symbol: rela.r_sym(endian, false),
+                kind: rela.r_type(endian, false).0,
+                addend: Some(rela.r_addend(endian).into().cast_unsigned()),
+            })
+            .collect()
         } else {
-            entries::<Elf::Rel>(bytes)
-                .iter()
-                .map(|rel| (rel.r_offset(endian).into(), rel.r_sym(endian)))
-                .collect()
+            let all = entries::<Elf::Rel>(bytes).iter();
+            all.map(|rel| Relocation {
+                offset: rel.r_offset(endian).into(),
+                symbol: rel.r_sym(endian),
+                kind: rel.r_type(endian).0,
+                addend: None,
+            })
+            .collect()
         }
     }
     if is_64 {

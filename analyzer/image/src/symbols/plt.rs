@@ -92,10 +92,9 @@ fn slots(image: &Image) -> HashMap<u64, String> {
         let Some(content) = image.own_section(section) else {
             continue;
         };
-        for (slot, symbol) in
-            tables::relocations(&content.data, headers.is_64, headers.endian, addends)
+        for relocation in tables::relocations(&content.data, headers.is_64, headers.endian, addends)
         {
-            let name = usize::try_from(symbol)
+            let name = usize::try_from(relocation.symbol)
                 .ok()
                 .filter(|&symbol| symbol != 0)
                 .and_then(|symbol| names.get(symbol))
@@ -103,7 +102,7 @@ fn slots(image: &Image) -> HashMap<u64, String> {
                 .filter(|name| !name.is_empty() && name.len() < 4096)
                 .and_then(|name| std::str::from_utf8(name).ok());
             if let Some(name) = name {
-                slots.insert(slot, name.to_owned());
+                slots.insert(relocation.offset, name.to_owned());
             }
         }
     }

@@ -316,3 +316,51 @@ fn thumb_and_mapping_symbols() {
     assert!(create.thumb);
     assert_eq!(libc.thumb_at(create.svma), Some(true));
 }
+
+#[test]
+fn what_is_chosen_is_where_readelf_says() {
+    let directory = directory("choices");
+    let mut files = debian_binaries();
+    for (name, compiler) in [
+        ("dynamic", "gcc -O1"),
+        ("static", "gcc -O1 -static"),
+        ("arm", "arm-linux-gnueabihf-gcc -O1 -mthumb"),
+        ("aarch64", "aarch64-linux-gnu-gcc -O1"),
+    ] {
+        files.push(compile(&directory, name, compiler, "chosen.c"));
+    }
+    let mut all = 0;
+    for path in files {
+        let image = Image::open(&path).expect("an image");
+        let mut expected: Vec<(u64, u64)> = Vec::new();
+        for line in run(&format!("readelf -rW {}", path.display())).lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if let [slot, _, kind, ref resolver @ ..] = words[..]
+                && kind.contains("IRELATIV")
+            {
+                let slot = hex(slot);
+                // ARM's relocations have no addends: it is in the slot.
+                let in_slot = || {
+                    let bytes = image.bytes_at(slot, 4).expect("a slot");
+                    u64::from(u32::from_le_bytes(bytes.try_into().expect("four bytes"))) & !1
+                };
+                expected.push((resolver.first().map_or_else(in_slot, |r| hex(r)), slot));
+            }
+        }
+        expected.sort_unstable();
+        expected.dedup_by_key(|(resolver, _)| *resolver);
+        let ours: Vec<(u64, u64)> = image
+            .choices()
+            .iter()
+            .map(|choice| (choice.resolver_svma, choice.slot_svma))
+            .collect();
+        assert_eq!(ours, expected, "{}", path.display());
+        if path.starts_with(&directory) {
+            let named = image.symbols().named("more")[0];
+            let known = |(resolver, _): &(u64, u64)| *resolver == named.svma;
+            assert!(ours.iter().any(known), "{}", path.display());
+        }
+        all += ours.len();
+    }
+    assert!(all > 50, "{all}");
+}

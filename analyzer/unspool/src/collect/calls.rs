@@ -16,6 +16,7 @@ use super::recorder::Recorder;
 use crate::c_library::{has_musl_inside, has_threads, is_musl};
 use plan::Fast;
 
+mod chosen;
 mod condition;
 mod pattern;
 mod plan;
@@ -152,7 +153,16 @@ impl Recorder {
             waits: self.probes.fast,
             calls: self.probes.fast && self.at_any_cost,
         };
-        let mut plan = plan::make(mapped, abi.arch, sync, &self.calls.wanted.functions, fast);
+        let image = mapped.image.as_ref();
+        let image = image.filter(|_| !self.calls.wanted.functions.is_empty());
+        let client = &mut self.session.client;
+        let chosen = image.map(|image| chosen::of(client, abi, image, mapped.bias));
+        let chosen = chosen.unwrap_or_default();
+        let functions = plan::Named {
+            patterns: &self.calls.wanted.functions,
+            chosen: &chosen,
+        };
+        let mut plan = plan::make(mapped, abi.arch, sync, functions, fast);
         let (bias, path) = (mapped.bias, mapped.path.clone());
         let here: usize = plan.named.iter().sum();
         if here + self.calls.named.iter().sum::<usize>() > MOST_FUNCTIONS {
@@ -162,7 +172,11 @@ impl Recorder {
                  them is recorded. Name fewer, for example those of one file with FILE:NAME."
             );
             self.sink.note(Severity::Error, text);
-            plan = plan::make(mapped, abi.arch, sync, &[], fast);
+            let none = plan::Named {
+                patterns: &[],
+                ..functions
+            };
+            plan = plan::make(mapped, abi.arch, sync, none, fast);
         }
         for (count, more) in self.calls.named.iter_mut().zip(&plan.named) {
             *count += more;

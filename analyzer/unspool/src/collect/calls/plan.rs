@@ -8,6 +8,7 @@ use unspool_unwind::code::passages::{Given, Passages, Return, SystemCall};
 
 use super::super::modules::Mapped;
 use super::super::movable::Movable;
+use super::chosen::Start;
 use super::site::{self, Site};
 use super::{Pattern, Sync};
 use crate::primitives::{Kind, Operation, PRIMITIVES, Primitive};
@@ -68,6 +69,14 @@ struct Wanted {
     ends: bool,
 }
 
+/// Functions by name.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Named<'a> {
+    pub(super) patterns: &'a [Pattern],
+    /// What stands for functions that choose what is used in their place.
+    pub(super) chosen: &'a BTreeMap<u64, Start>,
+}
+
 /// Where the server may note hits without a stop.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fast {
@@ -102,11 +111,11 @@ pub(super) fn make(
     mapped: &Mapped,
     arch: Arch,
     sync: Option<Watched>,
-    patterns: &[Pattern],
+    functions: Named<'_>,
     fast: Fast,
 ) -> Plan {
     let mut plan = Plan {
-        named: vec![0; patterns.len()],
+        named: vec![0; functions.patterns.len()],
         ..Plan::default()
     };
     let Some(image) = mapped.image.as_ref().filter(|_| mapped.path != "[vdso]") else {
@@ -116,7 +125,7 @@ pub(super) fn make(
     if let Some(watched) = sync {
         add_primitives(image, watched, &mut wanted);
     }
-    add_named(image, &mapped.path, patterns, &mut wanted, &mut plan.named);
+    add_named(image, &mapped.path, functions, &mut wanted, &mut plan.named);
     if wanted.is_empty() && sync.is_none() {
         return plan;
     }
@@ -183,18 +192,22 @@ fn add_primitives(image: &Image, watched: Watched, wanted: &mut BTreeMap<u64, Wa
 /// How many functions each pattern names in a file.
 pub(super) fn count_named(image: &Image, path: &str, patterns: &[Pattern]) -> Vec<usize> {
     let mut named = vec![0; patterns.len()];
-    add_named(image, path, patterns, &mut BTreeMap::new(), &mut named);
+    let functions = Named {
+        patterns,
+        chosen: &BTreeMap::new(),
+    };
+    add_named(image, path, functions, &mut BTreeMap::new(), &mut named);
     named
 }
 
 fn add_named(
     image: &Image,
     path: &str,
-    patterns: &[Pattern],
+    functions: Named<'_>,
     wanted: &mut BTreeMap<u64, Wanted>,
     named: &mut [usize],
 ) {
-    for (pattern, count) in patterns.iter().zip(named) {
+    for (pattern, count) in functions.patterns.iter().zip(named) {
         if !pattern.is_in(path) {
             continue;
         }
@@ -205,11 +218,13 @@ fn add_named(
             if part || !pattern.names(symbol.name) {
                 continue;
             }
-            if counted.insert(symbol.svma) {
+            let chosen = functions.chosen.get(&symbol.svma).copied();
+            let (svma, thumb) = chosen.unwrap_or((symbol.svma, symbol.thumb));
+            if counted.insert(svma) {
                 *count += 1;
             }
-            let found = wanted.entry(symbol.svma).or_insert_with(|| Wanted {
-                thumb: symbol.thumb,
+            let found = wanted.entry(svma).or_insert_with(|| Wanted {
+                thumb,
                 name: symbol.name.to_owned(),
                 object: None,
                 ends: true,

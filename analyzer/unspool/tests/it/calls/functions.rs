@@ -265,6 +265,58 @@ fn functions_of_a_library_that_is_loaded_later() {
     );
 }
 
+/// What is traced by the name of a function that is chosen when the program starts is what was chosen: in the program, and in the C library.
+#[test]
+fn what_was_chosen_is_what_is_traced() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("chosen.c");
+    std::fs::write(
+        &source,
+        r#"
+#include <stddef.h>
+#include <string.h>
+static int one_more(int n) { return n + 1; }
+static int two_more(int n) { return n + 2; }
+static int (*choose(int wanted))(int) { return wanted == 1 ? one_more : two_more; }
+static int (*chooser(void))(int) { return choose(2); }
+int more(int n) __attribute__((ifunc("chooser")));
+size_t (*volatile length)(const char *) = strlen;
+int main(void)
+{
+    int total = 0;
+    for (int n = 0; n < 20; n++)
+        total += more(n) + (int)length("twenty-one characters" + n);
+    return total == 190 + 40 + 230 ? 0 : 1;
+}
+"#,
+    )
+    .unwrap();
+    for (linking, options) in [("dynamic", &["-O1"][..]), ("now", &["-O1", "-Wl,-z,now"])] {
+        let program = dir.path().join(linking);
+        let mut compiler = Command::new("cc");
+        compiler.args(options).arg("-o").args([&program, &source]);
+        assert!(compiler.status().unwrap().success());
+        let named = ["--trace", "more", "--trace", "strlen", "--budget", "none"];
+        let recorded = Recorded::of(&dir, &named, &[&program], &[]);
+        for (function, result) in [
+            ("more", (|n| n + 2) as fn(u64) -> u64),
+            ("strlen", |n| 21 - n),
+        ] {
+            let from_main = |told: &&Told| {
+                told.function == function && told.path.get(1).is_some_and(|name| name == "main")
+            };
+            let results: Vec<u64> = recorded
+                .calls
+                .iter()
+                .filter(from_main)
+                .filter_map(|told| told.call.result)
+                .collect();
+            let expected: Vec<u64> = (0..20).map(result).collect();
+            assert_eq!(results, expected, "{linking} {function}");
+        }
+    }
+}
+
 #[test]
 fn too_many_functions_are_refused_before_anything_runs() {
     let dir = tempfile::tempdir().unwrap();
