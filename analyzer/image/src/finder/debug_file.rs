@@ -124,7 +124,8 @@ impl Finder {
             .filter(|place| place.is_file())
             .filter_map(|place| Image::open(place).ok())
             .find(|file| file.build_id() == Some(&build_id));
-        if found.is_none() {
+        // Stripping leaves the reference behind, and nothing that needs it.
+        if found.is_none() && image.section(".debug_info").is_some() {
             notes.push(format!(
                 "the supplementary debug file {name} (build-id {build_id}) of {} was not found: \
                  some names are missing",

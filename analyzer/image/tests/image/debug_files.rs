@@ -306,4 +306,9 @@ fn supplementary_files_of_dwz() {
     let (image, notes) = find(&Finder::default(), &one);
     assert!(notes[0].contains("sup.debug"), "{notes:?}");
     assert!(!Locator::new(&image).notes().is_empty());
+    // Stripped files keep the reference, and need nothing of it.
+    run(&format!("strip {}", one.display()));
+    let (image, notes) = find(&Finder::default(), &one);
+    assert!(image.section(".gnu_debugaltlink").is_some());
+    assert_eq!(notes, Vec::<String>::new());
 }

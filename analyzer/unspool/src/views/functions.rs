@@ -48,10 +48,10 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     page.line(&Line::new().with(Ink::Faint, head))?;
     for function in functions {
         let own = function.times.total_ns.saturating_sub(function.inner_ns);
-        // Of some only the beginning is seen: nobody waits in them.
-        let taken = |ns: u64| match function.times.count {
+        // Of some only the beginning is seen: nobody waits in them. Nothing takes no time.
+        let taken = |ns: u64| match ns {
             0 => "–".to_owned(),
-            _ => phrase::duration(ns),
+            ns => phrase::duration(ns),
         };
         let mut line = Line::new().with(
             Ink::Plain,
