@@ -28,7 +28,8 @@ pub(crate) enum Verdict {
     /// `_start` has no caller. A peer takes what lies on the stack at its first instructions, the number of arguments, for a
     /// return address; or, where the call frame information says that there is none, what the last call left in x30.
     BehindStart,
-    /// x86-64's framehop ends a stack where the CFA is not by rsp or rbp: `_dl_runtime_resolve_xsavec` has it by rbx.
+    /// x86-64's framehop ends a stack where the CFA is not by rsp or rbp: `_dl_runtime_resolve_xsavec` has it by rbx. Or it goes by rbp
+    /// instead, to an address in no module.
     OtherRegister,
     /// x86-64's `vfork` has its return address in rdi. framehop takes what the child has written over its place on the stack
     /// for the caller, and is right from the next frame on.
@@ -51,7 +52,7 @@ impl fmt::Display for Verdict {
             }
             Verdict::BehindStart => "finds a caller of _start, which has none",
             Verdict::OtherRegister => {
-                "stops where the CFA is by a register that it does not follow"
+                "stops or goes astray where the CFA is by a register that it does not follow"
             }
             Verdict::InRegister => {
                 "takes an overwritten word of the stack for a return address that is in a register"
@@ -100,12 +101,14 @@ pub(crate) fn judge(modules: &ModuleMap, ours: &Stack, peer: &Found) -> Option<V
         }
         let next = ours.frames.get(peer.pcs.len());
         let stopped = pcs.starts_with(&peer.pcs) && ours.end.is_complete();
-        let last = peer
-            .pcs
-            .len()
-            .checked_sub(1)
-            .and_then(|at| ours.frames.get(at));
-        if stopped && last.is_some_and(|last| is_by_another(modules, last)) {
+        let same = pcs.iter().zip(&peer.pcs).take_while(|(a, b)| a == b);
+        let same = same.count();
+        let last = same.checked_sub(1).and_then(|at| ours.frames.get(at));
+        let astray = peer.pcs[same..].iter();
+        if ours.end.is_complete()
+            && last.is_some_and(|last| is_by_another(modules, last))
+            && astray.copied().all(|pc| modules.find(pc).is_none())
+        {
             return Some(Verdict::OtherRegister);
         }
         let known = next.is_some_and(|frame| frame.provenance == Provenance::Code);
