@@ -22,6 +22,8 @@ use crate::framehop_module::for_framehop;
 pub(crate) struct Found {
     pub(crate) pcs: Vec<u64>,
     pub(crate) end: String,
+    /// It follows every register that call frame information names: x86-64's framehop has rip, rsp and rbp only.
+    pub(crate) all_registers: bool,
 }
 
 enum Framehop {
@@ -100,6 +102,7 @@ impl Unwinders {
                 Found {
                     pcs,
                     end: String::new(),
+                    all_registers: true,
                 },
             ));
         }
@@ -128,7 +131,11 @@ impl Unwinders {
                         Err(error) => break error.to_string(),
                     }
                 };
-                Found { pcs, end }
+                Found {
+                    pcs,
+                    end,
+                    all_registers: false,
+                }
             }};
         }
         match &mut self.framehop {

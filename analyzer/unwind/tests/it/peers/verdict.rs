@@ -29,7 +29,7 @@ pub(crate) enum Verdict {
     /// return address; or, where the call frame information says that there is none, what the last call left in x30.
     BehindStart,
     /// x86-64's framehop ends a stack where the CFA is not by rsp or rbp: `_dl_runtime_resolve_xsavec` has it by rbx. Or it goes by rbp
-    /// instead, to an address in no module.
+    /// instead, and finds whatever lies there.
     OtherRegister,
     /// x86-64's `vfork` has its return address in rdi. framehop takes what the child has written over its place on the stack
     /// for the caller, and is right from the next frame on.
@@ -102,12 +102,11 @@ pub(crate) fn judge(modules: &ModuleMap, ours: &Stack, peer: &Found) -> Option<V
         let next = ours.frames.get(peer.pcs.len());
         let stopped = pcs.starts_with(&peer.pcs) && ours.end.is_complete();
         let same = pcs.iter().zip(&peer.pcs).take_while(|(a, b)| a == b);
-        let same = same.count();
-        let last = same.checked_sub(1).and_then(|at| ours.frames.get(at));
-        let astray = peer.pcs[same..].iter();
-        if ours.end.is_complete()
+        let last = same.count().checked_sub(1);
+        let last = last.and_then(|at| ours.frames.get(at));
+        if !peer.all_registers
+            && ours.end.is_complete()
             && last.is_some_and(|last| is_by_another(modules, last))
-            && astray.copied().all(|pc| modules.find(pc).is_none())
         {
             return Some(Verdict::OtherRegister);
         }
