@@ -509,17 +509,24 @@ fn within_a_budget() -> Result<()> {
     let case = case("busy.c", &[], &[]);
     for mode in ["--sync=all", "--sync=contended"] {
         let recorded = Recorded::of(&case, &[mode])?;
+        let told = recorded.told()?;
         for finding in &recorded.report.findings {
+            let name = finding.objects.first().and_then(|o| o.name.as_deref());
+            let told = told.get(name.unwrap_or_default());
+            let seen = told.is_some_and(|told| told.confirms(finding));
             // How much is waited there is for the reader to judge.
             let load = ["contention", "convoy"].contains(&finding.kind.as_str());
-            ensure!(load, "{mode}: invented: {finding:#?}");
+            ensure!(load || seen, "{mode}: invented: {finding:#?}");
         }
+        // On a machine with much to do, holds are as long as the program itself says; what pauses add is more.
+        let longest_told = told.values().map(|told| told.longest).max();
+        let most = longest_told.unwrap_or_default() + Duration::from_millis(500);
         for object in &recorded.report.objects {
             let name = object.name.as_deref().unwrap_or_default();
             let longest = Duration::from_nanos(object.holds.max_ns);
             ensure!(
-                longest < Duration::from_millis(500),
-                "{mode}: {name} held for {longest:?}"
+                longest < most,
+                "{mode}: {name} held for {longest:?}, by its own word {longest_told:?} at most"
             );
         }
     }

@@ -19,7 +19,7 @@ use super::spread::Spread;
 use super::under_way::{Pending, Under, UnderWay};
 use super::usage::{FunctionTimes, Usage};
 use crate::model::calls::{Call, Calls, FunctionId, Moment};
-use crate::model::{Creation, Model, ThreadIndex};
+use crate::model::{Creation, Model, ProgramEnd, ThreadIndex};
 use crate::primitives::{self, Kind, Operation, Primitive};
 
 /// Without a view of the system calls, a call that took at least this long has waited.
@@ -450,8 +450,13 @@ impl<'a> Replay<'a> {
             // A program that ends takes its threads with it, in the middle of what they do.
             let ended_ns = self.model.threads[thread].ended_ns;
             let with_program = ended_ns.is_none_or(|ended| ended.saturating_add(slack) >= end_ns);
+            // One that ends by itself may have let its threads end first; one that is killed may have been stuck.
+            let killed = matches!(
+                self.model.recording.program_end,
+                Some(ProgramEnd::Signal(_))
+            );
             for (pending, sure) in std::mem::take(&mut self.cut_short[thread]) {
-                if with_program {
+                if with_program && (sure || killed) {
                     self.unseen_ends = self.unseen_ends.saturating_sub(u64::from(sure));
                     self.waits_still(&pending, sure);
                 } else {

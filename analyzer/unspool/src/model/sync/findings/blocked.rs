@@ -44,7 +44,8 @@ pub(super) fn find(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<Fi
         .flat_map(|waiting| edges(words, replay, waiting))
         .filter(|edge| edge.sure || lasted(words, &edge.waiting, LASTING))
         .collect();
-    let circles = circles(&edges);
+    let mut circles = circles(&edges);
+    circles.retain(|circle| is_possible(words, circle));
     for circle in &circles {
         findings.push(deadlock(words, circle));
     }
@@ -146,6 +147,19 @@ fn circles(edges: &[Edge]) -> Vec<Vec<Edge>> {
         .into_iter()
         .map(of_circle)
         .collect()
+}
+
+/// What was read at different moments may contradict itself: in a circle each thread has another holder, and a mutex has one.
+fn is_possible(words: &Words<'_>, circle: &[Edge]) -> bool {
+    let mut mutexes: Vec<ObjectIndex> = circle
+        .iter()
+        .map(|edge| edge.waiting.object)
+        .filter(|object| words.objects[object.0].kind == Kind::Mutex)
+        .collect();
+    let all = mutexes.len();
+    mutexes.sort_unstable();
+    mutexes.dedup();
+    mutexes.len() == all
 }
 
 fn deadlock(words: &Words<'_>, circle: &[Edge]) -> Finding {

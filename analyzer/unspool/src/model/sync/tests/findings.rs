@@ -485,3 +485,33 @@ fn what_ends_with_the_program_need_not_be_joined() {
         assert_eq!(threads, unjoined, "{first_ms}: {:?}", kinds(&model));
     }
 }
+
+/// Calls whose ends may be missing: threads that are killed may have been stuck in them, those of a program that ends by itself were not.
+#[test]
+fn a_program_that_ends_by_itself_was_not_stuck() {
+    for (signal, deadlocks) in [(None, 0), (Some(2), 1)] {
+        let mut acting = two_threads();
+        acting.lock(ONE, 2000, A).lock(TWO, 2010, B);
+        acting.enter(ONE, 3000, "pthread_mutex_lock", &[B]);
+        acting.enter(TWO, 3010, "pthread_mutex_lock", &[A]);
+        for kind in [GapKind::Paused, GapKind::Resumed] {
+            acting.stage.add(Gap {
+                probe: 101,
+                kind: kind.into(),
+                time_ns: 4_000_000,
+            });
+        }
+        for tid in [ONE, TWO, PID] {
+            acting.stage.exit(tid, 900);
+        }
+        acting.stage.add(ProcessEnded {
+            time_ns: 900_000_000,
+            exit_code: signal.is_none().then_some(0),
+            signal,
+        });
+        let model = acting.stage.model();
+        let found = of_kind(&model, FindingKind::Deadlock);
+        assert_eq!(found.len(), deadlocks, "{signal:?}: {:?}", kinds(&model));
+        assert!(found.iter().all(|finding| !finding.proved));
+    }
+}
