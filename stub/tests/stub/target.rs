@@ -34,6 +34,16 @@ pub const EXIT_GROUP: u32 = if cfg!(target_arch = "arm") {
     231
 };
 
+/// The register that tells by bit 5 whether a thread executes T32 (CPSR), where there is that.
+pub const STATE: Option<u32> = if cfg!(target_arch = "arm") {
+    Some(25)
+} else {
+    None
+};
+
+/// A thread makes the system call that it was interrupted in by its instruction again; others go on in the kernel.
+pub const CALLS_AGAIN: bool = cfg!(target_arch = "aarch64");
+
 /// The return address is at the stack pointer when a function begins.
 pub const RETURNS_BY_STACK: bool = cfg!(target_arch = "x86_64");
 

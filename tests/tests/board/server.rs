@@ -28,9 +28,8 @@ const MODULES: [&str; 8] = [
     "signals",
 ];
 
-/// What needs x86-64's instructions or its way out of an interrupted system call, a debugger on the machine itself, or a fast machine.
-const LEFT_OUT: [&str; 6] = [
-    "in_the_midst_of_a_system_call",
+/// What needs x86-64's instructions, a debugger on the machine itself, or a fast machine.
+const LEFT_OUT: [&str; 5] = [
     "an_instruction_that_is_changed_behind_its_trap",
     "a_second_who_wants_control_is_told_who_has_it",
     "a_socket_file_is_its_owners_and_goes_with_the_server",
