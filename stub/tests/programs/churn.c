@@ -1,7 +1,8 @@
-/* Thousands of short threads. */
+/* Thousands of short threads, as soon as the file exists that a second argument names. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static long done;
 __attribute__((noinline)) void *short_life(void *arg) { __atomic_add_fetch(&done, 1, __ATOMIC_SEQ_CST); return arg; }
@@ -17,6 +18,7 @@ static void *parent(void *arg) {
 
 int main(int argc, char **argv) {
     long each = atol(argv[1]);
+    while (argc > 2 && access(argv[2], F_OK) != 0) usleep(1000);
     pthread_t ids[4];
     for (int i = 0; i < 4; i++) pthread_create(&ids[i], NULL, parent, (void *)each);
     for (int i = 0; i < 4; i++) pthread_join(ids[i], NULL);

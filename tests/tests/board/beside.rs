@@ -1,5 +1,5 @@
 //! `unspool record --connect` beside a gdb that controls the program: gdb halts, steps and resumes as ever, and nothing is
-//! missing in the recording.
+//! missing in the recording; whichever of the two comes first.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,10 +17,15 @@ const LIMIT: Duration = Duration::from_secs(200);
 
 pub(super) fn trials() -> Vec<Trial> {
     let of = |isa: Isa| {
-        let name = format!("beside::a_recording_comes_to_gdb-{}", isa.name);
-        super::trial(&name, move || gdb_first(isa))
+        [
+            ("a_recording_comes_to_gdb", gdb_first as fn(Isa) -> _),
+            ("gdb_comes_to_a_recording", gdb_second),
+        ]
+        .map(|(name, check)| {
+            super::trial(&format!("beside::{name}-{}", isa.name), move || check(isa))
+        })
     };
-    ISAS.map(of).into()
+    ISAS.into_iter().flat_map(of).collect()
 }
 
 /// What gdb does in between: stops where threads begin, steps, and goes.
@@ -56,6 +61,47 @@ fn gdb_first(isa: Isa) -> Result<()> {
         report::noted(&capture, "controls the program")
     })?;
     std::fs::write(&recorded, "")?;
+    stopped_often(gdb)?;
+    recording.ends_well("the recording", LIMIT)?;
+    let said = server.finish()?;
+    ensure!(said.contains("lived 40\n"), "{said}");
+    check(&capture, placed.sysroot.path(), 44)
+}
+
+fn gdb_second(isa: Isa) -> Result<()> {
+    let (program, _folder) = isa.compile("stub/tests/programs/churn.c")?;
+    let placed = place(isa.machine, &program)?;
+    let there = &placed.there;
+    // The program waits for a file.
+    let stub = format!("unspool-stub --budget none 0.0.0.0:0 {there} 10 {there}.go");
+    let server = isa.board()?.serve(&stub)?;
+    let folder = tempfile::tempdir()?;
+    let capture = folder.path().join("capture");
+    let recording = record(&capture, placed.sysroot.path(), server.port)?;
+    let states = format!(
+        "for p in /proc/[0-9]*; do [ \"$(readlink $p/exe)\" = {there} ] && grep State: $p/status; done"
+    );
+    let mut asleep = Ok(String::new());
+    process::wait_until("the program waits", LIMIT, || {
+        asleep = isa.board().and_then(|board| board.shell(&states));
+        asleep
+            .as_ref()
+            .map_or(true, |text| text.contains("S (sleeping)"))
+    })?;
+    asleep?;
+    let (came, goes) = (folder.path().join("came"), folder.path().join("goes"));
+    let wait = format!(
+        "shell touch {}; while [ ! -e {} ]; do sleep 0.1; done",
+        came.display(),
+        goes.display()
+    );
+    let gdb = gdb(&placed.here, placed.sysroot.path(), server.port, &wait)?;
+    process::wait_until("gdb has connected", LIMIT, || came.exists())?;
+    process::wait_until("that is noticed", LIMIT, || {
+        report::noted(&capture, "another client took control")
+    })?;
+    isa.board()?.shell(&format!("touch {there}.go"))?;
+    std::fs::write(&goes, "")?;
     stopped_often(gdb)?;
     recording.ends_well("the recording", LIMIT)?;
     let said = server.finish()?;

@@ -25,6 +25,8 @@ pub(super) fn trials() -> Vec<Trial> {
         ("shortlived", Target::T32, Tables::None),
         ("detached", Target::A32, Tables::Unwind),
         ("detached", Target::T32, Tables::None),
+        ("pool", Target::A64, Tables::Unwind),
+        ("nest", Target::A64, Tables::Unwind),
     ] {
         let build = Build {
             program: name,
