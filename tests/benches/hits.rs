@@ -115,6 +115,10 @@ fn trace(
         let answer = wire.ask(&packet)?;
         ensure!(answer == "OK", "{packet}: {answer}");
     }
+    if !fast.is_empty() {
+        let places = wire.ask("qUnspoolPlaces")?;
+        ensure!(places == "1;", "there is no jump: {places}");
+    }
     if let Err(end) = wire.go_patiently("vCont;c", LIMIT)? {
         anyhow::bail!("it ends too early: {end}");
     }
