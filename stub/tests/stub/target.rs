@@ -101,7 +101,8 @@ pub fn many(count: u32) -> u32 {
     }
 }
 
-/// How long to wait for what ought to come; a machine that is emulated takes longer.
+/// How long to wait for what ought to come: ten thousand threads, on a machine with much else to do; one that is emulated takes
+/// longer.
 pub fn patience() -> Duration {
-    Duration::from_secs(if programs().is_some() { 200 } else { 20 })
+    Duration::from_secs(if programs().is_some() { 200 } else { 100 })
 }
