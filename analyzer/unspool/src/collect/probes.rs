@@ -128,39 +128,16 @@ impl Probes {
             .any(|planted| matches!(planted.purpose, Purpose::Probe { kind: k, .. } if k == kind))
     }
 
-    /// Plants the breakpoint that the dynamic linker's notifications are caught by.
-    pub(super) fn plant_linker(
+    /// Plants what is no probe of the capture: what only the recording itself needs.
+    pub(super) fn plant_own(
         &mut self,
         client: &mut Client,
         abi: &Abi,
+        purpose: Purpose,
         place: &Place,
     ) -> Result<(), Error> {
-        let tracing = || (tracing::actions(abi, Purpose::Linker), None);
-        self.insert(client, abi, place, |_| Purpose::Linker, tracing)
-            .map(drop)
-    }
-
-    /// Plants where threads are given names.
-    pub(super) fn plant_name(
-        &mut self,
-        client: &mut Client,
-        abi: &Abi,
-        place: &Place,
-    ) -> Result<(), Error> {
-        let tracing = || (tracing::actions(abi, Purpose::Name), None);
-        self.insert(client, abi, place, |_| Purpose::Name, tracing)
-            .map(drop)
-    }
-
-    /// Plants a trap where hits that wait in the program's memory must be taken out.
-    pub(super) fn plant_exec(
-        &mut self,
-        client: &mut Client,
-        abi: &Abi,
-        place: &Place,
-    ) -> Result<(), Error> {
-        let tracing = || (tracing::actions(abi, Purpose::Exec), None);
-        self.insert(client, abi, place, |_| Purpose::Exec, tracing)
+        let tracing = || (tracing::actions(abi, purpose), None);
+        self.insert(client, abi, place, |_| purpose, tracing)
             .map(drop)
     }
 

@@ -12,7 +12,7 @@ use super::auxv::Auxv;
 use super::memory::{self, PT_INTERP, PT_LOAD, PT_PHDR, ProgramHeader};
 use super::modules::{Adding, Mapped};
 use super::movable;
-use super::probes::{FUNCTIONS, Place};
+use super::probes::{FUNCTIONS, Place, Purpose};
 use super::recorder::Recorder;
 use super::rendezvous::{self, Listed, Rendezvous};
 use crate::c_library::has_threads;
@@ -244,7 +244,7 @@ impl Recorder {
             })
         });
         match place {
-            Some(place) => self.probes.plant_linker(client, abi, &place),
+            Some(place) => self.probes.plant_own(client, abi, Purpose::Linker, &place),
             None if self.program.auxv.interpreter != 0 => {
                 let problem = self
                     .modules
@@ -293,13 +293,11 @@ impl Recorder {
                 movable::tell(mapped, &mut names.chain(others).collect::<Vec<_>>());
             }
         }
-        for place in naming {
+        let naming = naming.into_iter().map(|place| (Purpose::Name, place));
+        let leaving = leaving.into_iter().map(|place| (Purpose::Exec, place));
+        for (purpose, place) in naming.chain(leaving) {
             let (client, abi) = (&mut self.session.client, &self.session.abi);
-            self.probes.plant_name(client, abi, &place)?;
-        }
-        for place in leaving {
-            let (client, abi) = (&mut self.session.client, &self.session.abi);
-            self.probes.plant_exec(client, abi, &place)?;
+            self.probes.plant_own(client, abi, purpose, &place)?;
         }
         for (kind, place) in wanted {
             self.probes.plant(
