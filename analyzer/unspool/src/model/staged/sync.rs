@@ -95,4 +95,12 @@ impl Acting {
     pub(crate) fn unlock(&mut self, tid: u64, us: u64, mutex: u64) -> &mut Acting {
         self.call(tid, us, "pthread_mutex_unlock", &[mutex])
     }
+
+    /// Takes one mutex and in it another, and gives up both, ten microseconds from one to the next.
+    pub(crate) fn nested(&mut self, tid: u64, us: u64, outer: u64, inner: u64) -> &mut Acting {
+        self.lock(tid, us, outer)
+            .lock(tid, us + 10, inner)
+            .unlock(tid, us + 20, inner)
+            .unlock(tid, us + 30, outer)
+    }
 }

@@ -140,16 +140,8 @@ fn a_thread_that_waits_for_itself() {
 #[test]
 fn both_orders_are_an_inversion() {
     let mut acting = two_threads();
-    acting
-        .lock(ONE, 2000, A)
-        .lock(ONE, 2010, B)
-        .unlock(ONE, 2020, B)
-        .unlock(ONE, 2030, A);
-    acting
-        .lock(TWO, 2100, B)
-        .lock(TWO, 2110, A)
-        .unlock(TWO, 2120, A)
-        .unlock(TWO, 2130, B);
+    acting.nested(ONE, 2000, A, B);
+    acting.nested(TWO, 2100, B, A);
     acting.stage.end(5);
     let model = acting.stage.model();
     assert_eq!(kinds(&model), [("lock-order", true)]);
@@ -186,26 +178,14 @@ fn orders_that_cannot_meet_are_not_proved() {
     assert_eq!(kinds(&acting.stage.model()), []);
     // One thread does both.
     let mut acting = two_threads();
-    acting
-        .lock(ONE, 2000, A)
-        .lock(ONE, 2010, B)
-        .unlock(ONE, 2020, B)
-        .unlock(ONE, 2030, A);
-    acting
-        .lock(ONE, 2100, B)
-        .lock(ONE, 2110, A)
-        .unlock(ONE, 2120, A)
-        .unlock(ONE, 2130, B);
+    acting.nested(ONE, 2000, A, B);
+    acting.nested(ONE, 2100, B, A);
     acting.stage.end(5);
     assert_eq!(kinds(&acting.stage.model()), [("lock-order", false)]);
     // The first is gone before the second is created.
     let mut acting = Acting::new();
     acting.on(PID, &["orders!main@orders.c:9"]);
-    acting
-        .lock(PID, 100, A)
-        .lock(PID, 110, B)
-        .unlock(PID, 120, B)
-        .unlock(PID, 130, A);
+    acting.nested(PID, 100, A, B);
     acting.stage.spawn(
         PID,
         ONE,
@@ -214,11 +194,7 @@ fn orders_that_cannot_meet_are_not_proved() {
         &["orders!main@orders.c:9"],
     );
     acting.on(ONE, &["orders!one@orders.c:21", END[0]]);
-    acting
-        .lock(ONE, 4000, B)
-        .lock(ONE, 4010, A)
-        .unlock(ONE, 4020, A)
-        .unlock(ONE, 4030, B);
+    acting.nested(ONE, 4000, B, A);
     acting.stage.end(9);
     assert_eq!(kinds(&acting.stage.model()), [("lock-order", false)]);
     // That the first had ended when the second began is chance; that it had been joined is not.
@@ -241,11 +217,7 @@ fn orders_that_cannot_meet_are_not_proved() {
     }
     // A lock that is tried waits for nobody.
     let mut acting = two_threads();
-    acting
-        .lock(ONE, 2000, A)
-        .lock(ONE, 2010, B)
-        .unlock(ONE, 2020, B)
-        .unlock(ONE, 2030, A);
+    acting.nested(ONE, 2000, A, B);
     acting
         .lock(TWO, 2100, B)
         .call(TWO, 2110, "pthread_mutex_trylock", &[A]);
