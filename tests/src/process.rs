@@ -1,6 +1,8 @@
 //! Running a program to its end, or to a time limit: a test that hangs must fail and say where.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs::DirEntry;
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -173,6 +175,22 @@ pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bo
         std::thread::sleep(Duration::from_millis(2));
     }
     Ok(())
+}
+
+/// What the kernel says of the system call that each thread of a process is in (proc(5), `/proc/PID/task/TID/syscall`).
+pub fn calls(pid: u32) -> BTreeMap<u64, String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let call = |task: DirEntry| {
+        let tid = task.file_name().to_str()?.parse().ok()?;
+        let call = std::fs::read_to_string(task.path().join("syscall"));
+        Some((tid, call.ok()?))
+    };
+    tasks
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(call)
+        .collect()
 }
 
 fn drain(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8>> {

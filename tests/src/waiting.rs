@@ -186,7 +186,7 @@ impl Waiting {
     pub fn settle(&self, settling: Settling) -> Result<()> {
         self.settle_by(settling, || {
             let call = |tid: &u64| {
-                let path = format!("/proc/{}/task/{tid}/syscall", self.pid);
+                let path = format!("/proc/{tid}/syscall");
                 (*tid, fs::read_to_string(path).unwrap_or_default())
             };
             Ok(self.waits.keys().map(call).collect())

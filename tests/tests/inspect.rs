@@ -2,7 +2,7 @@
 //! and the process goes on.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -48,15 +48,6 @@ event.set()
 print('done', flush=True)
 ";
 
-/// The system calls that all threads of a process are in (proc(5), `/proc/PID/task/TID/syscall`); `None` if one is in none.
-fn calls(pid: u32) -> Option<Vec<String>> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
-    let calls: Vec<String> = tasks
-        .map(|task| fs::read_to_string(task.path().join("syscall")).ok())
-        .collect::<Option<_>>()?;
-    (!calls.iter().any(|call| call.starts_with("running"))).then_some(calls)
-}
-
 /// Starts Python, gives its pid to `look`, which must see what gdb sees; then Python must end well.
 fn with_python(look: impl FnOnce(u32) -> Result<BTreeMap<u64, Backtrace>>) -> Result<()> {
     let mut python = Command::new("/usr/bin/python3");
@@ -73,9 +64,10 @@ fn with_python(look: impl FnOnce(u32) -> Result<BTreeMap<u64, Backtrace>>) -> Re
     );
     let pid = python.0.id();
     process::wait_until("all threads wait", Duration::from_secs(60), || {
-        let before = calls(pid);
+        let before = process::calls(pid);
         std::thread::sleep(Duration::from_millis(100));
-        before.is_some() && before == calls(pid)
+        let running = before.values().any(|call| call.starts_with("running"));
+        !before.is_empty() && !running && before == process::calls(pid)
     })?;
     let seen = look(pid)?;
     let expected = truth::stacks(pid)?;

@@ -1,7 +1,6 @@
 //! Programs that hang, recorded until they do: what `programs/waits` says is wrong is found in the recording, in the same threads,
 //! proved where every operation was recorded; and nothing else of that kind.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
@@ -60,13 +59,7 @@ fn hangs(source: &str, mode: &str, proved: Option<bool>) -> Result<()> {
     let recorder = Background(process::start(&mut command)?);
     let pid = Pid::from_raw(recorder.0.id().cast_signed());
     let waiting = Waiting::listen_to(recorder, Some(folder))?;
-    waiting.settle_by(HERE, || {
-        let call = |tid: &u64| {
-            let path = format!("/proc/{tid}/syscall");
-            (*tid, fs::read_to_string(path).unwrap_or_default())
-        };
-        Ok(waiting.waits.keys().map(call).collect::<BTreeMap<_, _>>())
-    })?;
+    waiting.settle(HERE)?;
     // What has lasted is told where it is not certain; threads that ended have done so long before the program.
     std::thread::sleep(Duration::from_millis(1500));
     // As by Ctrl-C: the program is asked to end, which it does.

@@ -207,12 +207,7 @@ fn stopped(pid: u32, compared: &mut Compared) -> Result<()> {
                 .is_none_or(|(_, rest)| rest.starts_with('T'))
         })
     })?;
-    let calls: BTreeMap<u64, String> = each()
-        .filter_map(|task| {
-            let tid = task.file_name().to_str()?.parse().ok()?;
-            Some((tid, fs::read_to_string(task.path().join("syscall")).ok()?))
-        })
-        .collect();
+    let calls = process::calls(pid);
     let (seen, run) = Inspection::attach(pid)?;
     ensure!(seen.findings.is_empty(), "{:?}\n{run}", seen.findings);
     let mut mutexes = BTreeMap::new();
