@@ -33,7 +33,7 @@ Options:
   --allow-write                   clients may write, make and remove files
   --may-attach PID[,PID...]       clients may attach to these processes only
   --budget SHARE                  what tracepoints may cost of one processor in any second, 5% if not said: those
-                                  hit most are paused to keep to it, and what they miss is told; or none
+                                  cost most are paused to keep to it, and what they miss is told; or none
   --disable-packet=NAME[,NAME...] do not use vCont, T (stop replies that say more than a signal), Tthread
                                   (their thread), qC, qfThreadInfo, or all four by 'threads'; for testing clients
   --version, --help

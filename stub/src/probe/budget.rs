@@ -3,9 +3,12 @@
 //! A hit costs what the stub can measure: the time for which the thread was held, and the processor time that the stub used
 //! for it. What is spent is taken from a bucket that fills with four fifths of the budget and holds the
 //! remaining fifth of one second: no second can then cost more than the budget. When the bucket is empty, the
-//! probe that is hit most is *paused*: its trap comes out. When it is half full again, the paused
+//! probe that has cost most of late is *paused*: its trap comes out. When it is half full again, the paused
 //! probes come back. Hits during a pause are not seen; how many they were is told from how much processor time the
 //! program used in the pause, and how much it used from hit to hit before.
+//!
+//! A client may say of probes that it *needs* them: what is hit rarely, and cannot be guessed from what comes later. The lower half of the
+//! bucket is for these alone, they are paused only for what they cost themselves, and come back first.
 
 use std::collections::BTreeMap;
 
@@ -57,6 +60,11 @@ impl Share {
         self.per_second() / 5
     }
 
+    /// What a single hit counts at most when the dearest probe is looked for: in a dearer one the stub had to wait.
+    fn one_hit(self) -> u64 {
+        self.capacity() as u64 / 8
+    }
+
     /// What flows in, in so many nanoseconds.
     fn refill(self, elapsed: u64) -> i64 {
         let elapsed = elapsed.min(10 * SECOND) as i64;
@@ -85,7 +93,10 @@ struct Account {
     since: (u64, u64),
     hits: u64,
     /// The same, and half of what it was before, and so on.
+    recent: u64,
+    /// What these have cost.
     heat: u64,
+    needed: bool,
     paused: Option<Pause>,
     missed: Missed,
 }
@@ -104,7 +115,15 @@ struct Pause {
 impl Account {
     fn restart(&mut self, now: u64, program: u64) {
         (self.since, self.hits) = ((now, program), 0);
+        self.recent /= 2;
         self.heat /= 2;
+    }
+
+    fn need(&self) -> Need {
+        match self.needed {
+            true => Need::Needed,
+            false => Need::Usual,
+        }
     }
 
     fn missed(&self, now: u64, program: u64) -> Missed {
@@ -136,6 +155,22 @@ impl ProgramTime {
     }
 }
 
+/// Whether the client needs a probe.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// It can do without for a while.
+    Usual,
+    /// Not if that can be helped.
+    Needed,
+}
+
+/// How often some probes were hit, and what that cost.
+#[derive(Clone, Copy, Default)]
+struct Others {
+    hits: u64,
+    cost: u64,
+}
+
 /// The budget of one trace.
 #[derive(Default)]
 pub(crate) struct Budget {
@@ -143,8 +178,8 @@ pub(crate) struct Budget {
     pub(crate) share: Option<Share>,
     pub(crate) program: ProgramTime,
     left: i64,
-    /// How often the others were hit since one was paused, and what that cost: another is, when that is a cause of its own.
-    others: (u64, u64),
+    /// Of those that go on, by [`Need`], since one was paused: another is, when that is a cause of its own.
+    others: [Others; 2],
     filled: u64,
     /// The stub's processor time when it was last counted.
     cpu: u64,
@@ -182,6 +217,11 @@ impl Budget {
         self.reports += 1;
     }
 
+    /// The client needs the probe at `at`.
+    pub(crate) fn need(&mut self, at: u64) {
+        self.accounts.entry(at).or_default().needed = true;
+    }
+
     /// A thread was held for so long because of the probe at `at`. Whether that was too much.
     pub(crate) fn hit(&mut self, now: u64, at: u64, held: u64) -> bool {
         let account = self.accounts.entry(at).or_default();
@@ -192,14 +232,16 @@ impl Budget {
             account.restart(now, before);
         }
         account.hits += 1;
-        account.heat += 1;
+        account.recent += 1;
+        account.heat += held.min(self.share.map_or(u64::MAX, Share::one_hit));
         if account.paused.is_none() {
-            self.others.0 += 1;
-            self.others.1 += held;
+            let others = &mut self.others[account.need() as usize];
+            others.hits += 1;
+            others.cost += held;
         }
         self.hits.push(at);
         self.spend(now, held);
-        self.is_over()
+        self.is_over(Need::Usual) || self.is_over(Need::Needed)
     }
 
     /// A thread was held for so long to take out what it and others had noted.
@@ -218,9 +260,12 @@ impl Budget {
         }
         let each = used / reports;
         for at in &hits {
-            let account = self.accounts.get(at);
-            if account.is_some_and(|account| account.paused.is_none()) {
-                self.others.1 += each;
+            let Some(account) = self.accounts.get_mut(at) else {
+                continue;
+            };
+            account.heat += each;
+            if account.paused.is_none() {
+                self.others[account.need() as usize].cost += each;
             }
         }
         self.spend(now, each * hits.len() as u64);
@@ -242,24 +287,46 @@ impl Budget {
         self.overrun = self.overrun.max(-self.left);
     }
 
-    /// Whether a probe is to be paused.
-    fn is_over(&self) -> bool {
-        let (hits, cost) = self.others;
+    /// Whether one of these probes is to be paused.
+    fn is_over(&self, need: Need) -> bool {
+        let others = self.others[need as usize];
         self.share.is_some_and(|share| {
-            let cause = hits > FEW && cost as i64 > share.capacity() / 8;
-            self.left < 0 && (!self.is_pausing() || cause)
+            let cause = others.hits > FEW && others.cost > share.one_hit();
+            let first = need == Need::Usual && !self.is_pausing(need);
+            self.left < self.reserved(share, need) && (first || cause)
         })
     }
 
-    /// The probe to be paused now, if one is to be: the one that is hit most.
-    pub(crate) fn pause(&mut self, now: u64) -> Option<u64> {
-        if !self.is_over() {
-            return None;
+    /// What these must leave to others.
+    fn reserved(&self, share: Share, need: Need) -> i64 {
+        let needed = || self.accounts.values().any(|account| account.needed);
+        match need {
+            Need::Usual if needed() => share.capacity() / 2,
+            _ => 0,
         }
-        let active = self.accounts.iter_mut();
-        let active = active.filter(|(_, account)| account.paused.is_none());
-        let (at, account) = active.max_by_key(|(_, account)| account.heat)?;
+    }
+
+    /// What must be there for these to come back.
+    fn enough(&self, share: Share, need: Need) -> i64 {
+        match need {
+            Need::Usual => i64::midpoint(self.reserved(share, need), share.capacity()),
+            Need::Needed => share.capacity() / 4,
+        }
+    }
+
+    /// The probe to be paused now, if one is to be: the one that costs most of those that are needed least.
+    pub(crate) fn pause(&mut self, now: u64) -> Option<u64> {
+        let over = [Need::Usual, Need::Needed];
+        let mut over = over.into_iter().filter(|need| self.is_over(*need));
+        let at = over.find_map(|need| {
+            let active = self.accounts.iter();
+            let active = active.filter(|(_, a)| a.paused.is_none() && a.need() == need);
+            // In a few hits it may have been the stub that had to wait.
+            let dearest = active.max_by_key(|(_, account)| (account.recent > FEW, account.heat));
+            dearest.map(|(at, _)| *at)
+        })?;
         let program = self.program.now();
+        let account = self.accounts.get_mut(&at)?;
         account.paused = Some(Pause {
             since: now,
             program,
@@ -267,22 +334,29 @@ impl Budget {
             hits: account.hits,
         });
         account.missed.pauses += 1;
-        self.others = (0, 0);
-        Some(*at)
+        self.others = Default::default();
+        Some(at)
     }
 
     /// The probes that may come back now.
     pub(crate) fn resume(&mut self, now: u64) -> Vec<u64> {
-        let Some(share) = self.share.filter(|_| self.is_pausing()) else {
+        let Some(share) = self.share else {
             return Vec::new();
         };
-        if self.left < share.capacity() / 2 {
+        let needs: Vec<Need> = [Need::Usual, Need::Needed]
+            .into_iter()
+            .filter(|need| self.is_pausing(*need) && self.left >= self.enough(share, *need))
+            .collect();
+        if needs.is_empty() {
             return Vec::new();
         }
         let program = self.program.now();
         let mut back = Vec::new();
         for (at, account) in &mut self.accounts {
             if account.paused.is_some() {
+                if !needs.contains(&account.need()) {
+                    continue;
+                }
                 account.missed = account.missed(now, program);
                 account.paused = None;
                 back.push(*at);
@@ -294,14 +368,17 @@ impl Budget {
 
     /// How long until [`resume`](Self::resume) has something to say, if it will have.
     pub(crate) fn wait(&self, now: u64) -> Option<u64> {
-        let share = self.share.filter(|_| self.is_pausing())?;
-        let due = self.filled + share.time_for(share.capacity() / 2 - self.left);
+        let share = self.share?;
+        let needs = [Need::Usual, Need::Needed].into_iter();
+        let paused = needs.filter(|need| self.is_pausing(*need));
+        let enough = paused.map(|need| self.enough(share, need)).min()?;
+        let due = self.filled + share.time_for(enough - self.left);
         Some(due.saturating_sub(now))
     }
 
     /// Some of the program, or all, is about to end.
     pub(crate) fn ending(&mut self) {
-        if self.is_pausing() {
+        if self.accounts.values().any(|a| a.paused.is_some()) {
             self.program.now();
         }
     }
@@ -312,9 +389,9 @@ impl Budget {
         account.is_some_and(|account| account.paused.is_some())
     }
 
-    fn is_pausing(&self) -> bool {
+    fn is_pausing(&self, need: Need) -> bool {
         let mut accounts = self.accounts.values();
-        accounts.any(|account| account.paused.is_some())
+        accounts.any(|account| account.paused.is_some() && account.need() == need)
     }
 
     /// What has been missed at `at` by now.
@@ -367,68 +444,154 @@ mod tests {
         }
     }
 
-    /// A program that would come by `HOT` 100,000 times a second and by `COLD` ten times, for ten seconds.
-    /// The hits seen at each, and the true number at `HOT`.
-    fn simulate(budget: &mut Budget) -> (u64, u64, u64) {
+    /// A place that the program comes by.
+    struct Place {
+        at: u64,
+        /// Once in so long.
+        every: u64,
+        held: u64,
+        cpu: u64,
+        needed: bool,
+    }
+
+    /// What comes rarely is not made to pay for what comes often.
+    const EQUALLY_DEAR: [Place; 2] = [
+        Place {
+            at: HOT,
+            every: 10 * US,
+            held: 5 * US,
+            cpu: 8 * US,
+            needed: false,
+        },
+        Place {
+            at: COLD,
+            every: SECOND / 10,
+            held: 5 * US,
+            cpu: 8 * US,
+            needed: false,
+        },
+    ];
+
+    /// How often the program came by a place in ten seconds, and how often that was seen.
+    #[derive(Clone, Copy, Default, Debug)]
+    struct Came {
+        by: u64,
+        seen: u64,
+    }
+
+    fn simulate<const N: usize>(budget: &mut Budget, places: &[Place; N]) -> [Came; N] {
         let (mut now, mut cpu, mut paused) = (SECOND, 0, Vec::new());
-        let (mut seen, mut cold, mut passed, mut next_cold) = (0, 0, 0, now);
+        let mut came = [Came::default(); N];
         while now < 11 * SECOND {
             now += 10 * US;
             budget.program.last += 10 * US;
-            passed += 1;
             if budget.wait(now) == Some(0) {
                 budget.settle(now, cpu);
                 for at in budget.resume(now) {
                     paused.retain(|other| *other != at);
                 }
             }
-            let mut here = vec![HOT];
-            if now >= next_cold {
-                next_cold += SECOND / 10;
-                here.push(COLD);
-            }
-            here.retain(|at| !paused.contains(at));
-            for at in here {
-                (now, cpu) = (now + 13 * US, cpu + 8 * US);
+            for (place, came) in places.iter().zip(&mut came) {
+                // By the program's own time: it does not come by when it is held.
+                if came.by * place.every > budget.program.last {
+                    continue;
+                }
+                came.by += 1;
+                if paused.contains(&place.at) {
+                    continue;
+                }
+                came.seen += 1;
+                (now, cpu) = (now + place.held + place.cpu, cpu + place.cpu);
                 budget.report();
-                budget.hit(now, at, 5 * US);
+                if place.needed {
+                    budget.need(place.at);
+                }
+                budget.hit(now, place.at, place.held);
                 budget.settle(now, cpu);
-                paused.extend(budget.pause(now));
-                (seen, cold) = if at == HOT {
-                    (seen + 1, cold)
-                } else {
-                    (seen, cold + 1)
-                };
+                while let Some(at) = budget.pause(now) {
+                    paused.push(at);
+                }
             }
         }
         budget.end(now);
-        (seen, cold, passed)
+        came
     }
 
     #[test]
     fn no_second_costs_more_and_the_hottest_pays() {
         let mut budget = budget(Some(Share::USUAL));
-        let (seen, cold, passed) = simulate(&mut budget);
+        let [hot, cold] = simulate(&mut budget, &EQUALLY_DEAR);
         assert!(budget.worst <= SECOND / 20, "{}", budget.worst);
         assert!(budget.spent > SECOND / 20 * 10 / 2, "{}", budget.spent);
         // 95 % of its speed.
-        assert!(passed > 950_000, "{passed}");
-        assert_eq!(cold, 100);
+        assert!(hot.by > 950_000, "{hot:?}");
+        assert_eq!(cold.seen, cold.by);
         assert_eq!(budget.missed(11 * SECOND, COLD), Missed::default());
         let missed = budget.missed(11 * SECOND, HOT);
         assert!(
             missed.pauses > 10 && missed.paused_ns > 9 * SECOND,
             "{missed:?}"
         );
-        let told = seen + missed.hits;
-        assert!(told.abs_diff(passed) < passed / 10, "{told} of {passed}");
+        let told = hot.seen + missed.hits;
+        assert!(told.abs_diff(hot.by) < hot.by / 10, "{told} of {hot:?}");
+    }
+
+    /// Few dear hits cost more than many cheap ones, and it is the cost that is to be lowered.
+    #[test]
+    fn the_dearest_pays_and_not_what_is_hit_most() {
+        let mut budget = budget(Some(Share::USUAL));
+        let cheap = Place {
+            at: HOT,
+            every: 50 * US,
+            held: US / 2,
+            cpu: US / 2,
+            needed: false,
+        };
+        let dear = Place {
+            at: COLD,
+            every: 2000 * US,
+            held: 300 * US,
+            cpu: 20 * US,
+            needed: false,
+        };
+        let [cheap, dear] = simulate(&mut budget, &[cheap, dear]);
+        assert!(budget.worst <= SECOND / 20, "{}", budget.worst);
+        assert_eq!(cheap.seen, cheap.by);
+        assert!(dear.seen < dear.by / 2, "{dear:?}");
+    }
+
+    /// What is needed goes on while there is anything else that could be paused, however dear it is.
+    #[test]
+    fn what_is_needed_is_paused_last() {
+        let needed = |every| Place {
+            at: COLD,
+            every,
+            held: 200 * US,
+            cpu: 100 * US,
+            needed: true,
+        };
+        let hot = || {
+            let [hot, _] = EQUALLY_DEAR;
+            hot
+        };
+        let mut busy = budget(Some(Share::USUAL));
+        let [hot_came, rare] = simulate(&mut busy, &[hot(), needed(SECOND / 100)]);
+        assert!(busy.worst <= SECOND / 20, "{}", busy.worst);
+        assert_eq!(rare.seen, rare.by);
+        assert!(hot_came.seen > 0 && busy.missed(11 * SECOND, HOT).pauses > 0);
+        // Nor more than the budget for its sake.
+        let mut flooded = budget(Some(Share::USUAL));
+        let [hot_came, often] = simulate(&mut flooded, &[hot(), needed(SECOND / 1000)]);
+        assert!(flooded.worst <= SECOND / 20, "{}", flooded.worst);
+        assert!(often.seen < often.by, "{often:?}");
+        assert!(hot_came.seen < hot_came.by / 100, "{hot_came:?}");
     }
 
     #[test]
     fn without_a_limit_nothing_is_paused() {
         let mut budget = budget(None);
-        let (seen, _, passed) = simulate(&mut budget);
-        assert_eq!(seen, passed);
+        let [hot, _] = simulate(&mut budget, &EQUALLY_DEAR);
+        assert_eq!(hot.seen, hot.by);
         assert_eq!(budget.missed(11 * SECOND, HOT), Missed::default());
         assert!(budget.worst > SECOND / 3);
     }

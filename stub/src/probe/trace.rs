@@ -32,6 +32,15 @@ pub(crate) trait Moment {
     fn see(&mut self, sight: Sight) -> i64;
 }
 
+/// What is asked for at a hit, beside being noted.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Asked {
+    /// The thread is to stop for the client.
+    pub(crate) stop: bool,
+    /// It is to be the last that is paused.
+    pub(crate) needed: bool,
+}
+
 /// Why an experiment does not run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
@@ -216,17 +225,17 @@ impl Trace {
         news
     }
 
-    /// A thread has come by `pc`. What every tracepoint there wants is done; `true`: one wants the thread to stop.
+    /// A thread has come by `pc`. What every tracepoint there wants is done.
     pub(crate) fn hit(
         &mut self,
         pc: u64,
         set_of: impl Fn(usize) -> Option<usize>,
         moment: &mut dyn Moment,
-    ) -> bool {
+    ) -> Asked {
+        let mut asked = Asked::default();
         if !self.running {
-            return false;
+            return asked;
         }
-        let mut stops = false;
         let here: Vec<(u32, u64)> = self
             .tracepoints
             .iter()
@@ -237,10 +246,12 @@ impl Trace {
             let Some(mut tracepoint) = self.tracepoints.remove(&key) else {
                 continue;
             };
-            stops |= self.take(&mut tracepoint, &set_of, moment);
+            let here = self.take(&mut tracepoint, &set_of, moment);
+            asked.stop |= here.stop;
+            asked.needed |= here.needed;
             self.tracepoints.insert(key, tracepoint);
         }
-        stops
+        asked
     }
 
     fn take(
@@ -248,23 +259,28 @@ impl Trace {
         tracepoint: &mut Tracepoint,
         set_of: &dyn Fn(usize) -> Option<usize>,
         moment: &mut dyn Moment,
-    ) -> bool {
+    ) -> Asked {
         let mut frame = Frame::new(tracepoint.number, tracepoint.at);
         frame.time = moment.time();
         let mut taking = Taking {
-            stops: false,
+            asked: Asked::default(),
             frame,
             variables: &mut self.variables,
             moment,
         };
         if let Some(condition) = &tracepoint.condition {
             match agent::evaluate(condition, &mut taking) {
-                Ok(0) => return false,
+                Ok(0) => {
+                    return Asked {
+                        stop: false,
+                        ..taking.asked
+                    };
+                }
                 Ok(_) => {}
                 Err(fault) => {
                     let why = Ended::Error(tracepoint.number, fault.to_string());
                     self.stop(why);
-                    return false;
+                    return Asked::default();
                 }
             }
         }
@@ -293,10 +309,10 @@ impl Trace {
                 break;
             }
         }
-        if taking.stops {
-            return true;
+        let Taking { asked, frame, .. } = taking;
+        if asked.stop {
+            return asked;
         }
-        let frame = taking.frame;
         let size = frame.size();
         if self.keep(frame) {
             tracepoint.usage += size as u64;
@@ -305,14 +321,14 @@ impl Trace {
             self.is_unmarked(tracepoint.number, tracepoint.at);
         } else {
             self.stop(Ended::Full);
-            return false;
+            return asked;
         }
         if let Some(fault) = error {
             self.stop(Ended::Error(tracepoint.number, fault.to_string()));
         } else if tracepoint.passes != 0 && tracepoint.hits >= tracepoint.passes {
             self.stop(Ended::Passes(tracepoint.number));
         }
-        false
+        asked
     }
 }
 
@@ -327,8 +343,7 @@ struct Taking<'a> {
     frame: Frame,
     variables: &'a mut Variables,
     moment: &'a mut dyn Moment,
-    /// The thread is to stop.
-    stops: bool,
+    asked: Asked,
 }
 
 impl World for Taking<'_> {
@@ -366,8 +381,10 @@ impl World for Taking<'_> {
     }
 
     fn set_variable(&mut self, number: u32, value: i64) {
-        if self.variables.sight(number) == Some(Sight::Stop) {
-            self.stops = value != 0;
+        match self.variables.sight(number) {
+            Some(Sight::Stop) => self.asked.stop = value != 0,
+            Some(Sight::Needed) => self.asked.needed = value != 0,
+            _ => {}
         }
         self.variables.set(number, value);
     }
@@ -468,12 +485,29 @@ mod tests {
             passes: 2,
             ..tracepoint(Vec::new())
         });
-        (0..9).for_each(|_| assert!(!counted.hit(0x400, |_| None, &mut Still)));
+        (0..9).for_each(|_| assert!(!counted.hit(0x400, |_| None, &mut Still).stop));
         assert_eq!(counted.buffer.created, 2);
         assert_eq!(counted.ended, Ended::Passes(1));
         let mut faulty = trace(tracepoint(vec![Action::Expression(vec![0x17, 0x27])]));
         faulty.hit(0x400, |_| None, &mut Still);
         assert!(matches!(faulty.ended, Ended::Error(1, _)) && !faulty.running);
+    }
+
+    #[test]
+    fn what_variables_ask_for() {
+        // $v5 = 1
+        let set = Action::Expression(vec![0x22, 1, 0x2d, 0, 5, 0x27]);
+        for (name, asked) in [
+            (&b"trace_stop"[..], (true, false)),
+            (b"trace_needed", (false, true)),
+            (b"another", (false, false)),
+        ] {
+            let mut trace = trace(tracepoint(vec![set.clone()]));
+            trace.variables.define(5, name, 0);
+            let Asked { stop, needed } = trace.hit(0x400, |_| None, &mut Still);
+            assert_eq!((stop, needed), asked);
+            assert_eq!(trace.buffer.created, u64::from(!stop));
+        }
     }
 
     #[test]
@@ -485,7 +519,7 @@ mod tests {
         }]));
         full.buffer.resize(Some(40));
         full.drained = true;
-        (0..3).for_each(|_| assert!(!full.hit(0x400, |_| None, &mut Still)));
+        (0..3).for_each(|_| assert!(!full.hit(0x400, |_| None, &mut Still).stop));
         assert!(full.running);
         assert_eq!(full.tracepoints[&(1, 0x400)].dropped, 2);
         full.drained = false;

@@ -18,16 +18,19 @@ pub(crate) enum Sight {
     /// `trace_stop`: set by an expression to something else than zero, the hit is not noted but reported to the client
     /// as a breakpoint's.
     Stop,
+    /// `trace_needed`: set by an expression to something else than zero, the tracepoint is the last that is paused for the budget.
+    Needed,
     /// `trace_stack_left`: bytes from the stack pointer to the stack's end, where it began.
     StackLeft,
 }
 
-const SIGHTS: [(&[u8], Sight); 6] = [
+const SIGHTS: [(&[u8], Sight); 7] = [
     (b"trace_timestamp", Sight::Timestamp),
     (b"trace_time", Sight::Time),
     (b"trace_thread", Sight::Thread),
     (b"trace_cpu", Sight::Cpu),
     (b"trace_stop", Sight::Stop),
+    (b"trace_needed", Sight::Needed),
     (b"trace_stack_left", Sight::StackLeft),
 ];
 

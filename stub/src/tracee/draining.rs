@@ -73,7 +73,9 @@ impl Process {
             register.map(|register| register.place.set)
         };
         for (_, interest) in self.interests.each() {
-            interest.trace.hit(at, set_of, &mut then);
+            if interest.trace.hit(at, set_of, &mut then).needed {
+                self.budget.need(at);
+            }
         }
         let cost = hit.cost_ns.min(DEAREST) + AROUND;
         self.is_tracing() && self.budget.hit(monotonic_ns(), at, cost)
@@ -175,7 +177,7 @@ impl Moment for Then<'_> {
                 })
             }
             Sight::Time => self.time_ns.cast_signed(),
-            Sight::Stop => 0,
+            Sight::Stop | Sight::Needed => 0,
             Sight::Thread => self.noted.thread().into(),
             Sight::Cpu => self.noted.processor().into(),
             Sight::StackLeft => self.noted.stack_left().cast_signed(),

@@ -17,6 +17,7 @@ use crate::sys::{Tid, maps, monotonic_ns};
 use super::interest::Seat;
 use super::memory::Seen;
 use super::process::Process;
+use super::sparing::Uncounted;
 use super::thread::{Stopped, Thread};
 
 /// Where stacks end, by thread: lowest address seen, end.
@@ -169,9 +170,13 @@ impl Process {
     /// A thread stands at a tracepoint, for the first time with this execution of the instruction. Every trace that
     /// runs takes it. Whether it is to stop there for the client that controls it; it may also be held for an observer.
     pub(super) fn probe_hit(&mut self, tid: Tid, at: u64) -> bool {
+        let since = monotonic_ns();
         self.drain_jumps();
+        self.uncounted = Some(Uncounted {
+            at,
+            draining: monotonic_ns().saturating_sub(since),
+        });
         let process = self.any_task();
-        self.hit_at = Some(at);
         let Some(stopped) = self.threads.get_mut(&tid).and_then(Thread::stopped) else {
             return false;
         };
@@ -193,13 +198,17 @@ impl Process {
         };
         let mut stops = Vec::new();
         for (seat, interest) in self.interests.each() {
-            if interest.trace.hit(at, set_of, &mut now) {
+            let asked = interest.trace.hit(at, set_of, &mut now);
+            if asked.needed {
+                self.budget.need(at);
+            }
+            if asked.stop {
                 stops.push(seat);
             }
         }
         if !stops.is_empty() {
             // It is to wait for a client, and is no hit that a recorder could do without: a pause might be all it misses.
-            self.hit_at = None;
+            self.uncounted = None;
         }
         let for_control = stops.contains(&Seat::Control);
         for seat in stops {
@@ -254,7 +263,7 @@ impl Moment for Now<'_> {
                 since.map_or(0, |since| since.as_micros() as i64)
             }
             Sight::Time => monotonic_ns().cast_signed(),
-            Sight::Stop => 0,
+            Sight::Stop | Sight::Needed => 0,
             Sight::Thread => self.tid.0.into(),
             Sight::Cpu => cpu(self.process, self.tid).map_or(-1, i64::from),
             Sight::StackLeft => self.stack_left().map_or(-1, u64::cast_signed),

@@ -20,6 +20,7 @@ use super::interest::Interests;
 use super::probing::{Stacks, cpu};
 use super::resume::Action;
 use super::settling::Settling;
+use super::sparing::Uncounted;
 use super::stepping::Stray;
 use super::thread::{Motion, State, Stopped, Thread};
 use super::unclaimed::Unclaimed;
@@ -155,8 +156,8 @@ pub(crate) struct Process {
     pub(super) stacks: Stacks,
     /// What tracing may cost.
     pub(crate) budget: Budget,
-    /// The tracepoint of which a hit has been dealt with, and its costs not counted yet.
-    pub(super) hit_at: Option<u64>,
+    /// A hit that has been dealt with, and its costs not counted yet.
+    pub(super) uncounted: Option<Uncounted>,
     /// The thread of the last report was held for hits that wait in the program.
     pub(super) alarmed: bool,
     /// Where instructions under traps are executed.
@@ -220,7 +221,7 @@ impl Process {
             holds: BTreeMap::new(),
             stacks: Stacks::default(),
             budget: Budget::default(),
-            hit_at: None,
+            uncounted: None,
             alarmed: false,
             slots: Slots::default(),
             jumps: Jumps::default(),

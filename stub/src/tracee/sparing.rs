@@ -15,10 +15,17 @@ use super::process::Process;
 /// A thread is not held for longer to drain what waits; if it seems so, the stub had to wait for a processor.
 const LONGEST_DRAIN: u64 = 1_000_000;
 
+/// A hit whose costs are not counted yet.
+pub(super) struct Uncounted {
+    pub(super) at: u64,
+    /// So long its thread was held to drain what others had noted.
+    pub(super) draining: u64,
+}
+
 impl Process {
     /// Tracing begins.
     pub(super) fn begin_budget(&mut self) {
-        self.hit_at = None;
+        self.uncounted = None;
         self.budget.program.of = Some(self.pid());
         self.budget.begin(monotonic_ns(), processor_ns());
     }
@@ -37,8 +44,11 @@ impl Process {
         let now = monotonic_ns();
         let held = now.saturating_sub(std::mem::replace(since, now));
         self.budget.report();
-        if let Some(at) = self.hit_at.take() {
-            self.cost(now, at, held);
+        if let Some(Uncounted { at, draining }) = self.uncounted.take() {
+            // What was drained then are others' hits.
+            let draining = draining.min(held);
+            self.budget.held(now, draining);
+            self.cost(now, at, held - draining);
         } else if std::mem::take(&mut self.alarmed) {
             self.budget.held(now, held.min(LONGEST_DRAIN));
         }

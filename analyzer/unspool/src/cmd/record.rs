@@ -88,7 +88,7 @@ pub(super) struct Cmd {
 
     /// What the recording may cost the program: a share of one processor (5% if not said), or none for no limit
     ///
-    /// Over it, the probes that are hit most are paused for moments, and the report says what they missed.
+    /// Over it, the probes that cost most are paused for moments, creations of threads last, and the report says what they missed.
     /// With --connect, the server's own --budget counts.
     #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with = "connect")]
     budget: Option<String>,

@@ -28,8 +28,8 @@ const BUFFER_ELSEWHERE: u32 = 4 << 20;
 const NAME: u8 = 16;
 
 /// What our stub sees at a hit (docs/protocol.md, "Tracepoints"), in the order of their numbers.
-/// The last three are ours: what is collected at the end of a call.
-const VARIABLES: [&str; 7] = [
+/// Those without `trace_` are ours: what is collected at the end of a call.
+const VARIABLES: [&str; 8] = [
     "trace_time",
     "trace_thread",
     "trace_stack_left",
@@ -37,6 +37,7 @@ const VARIABLES: [&str; 7] = [
     "result",
     "stack_pointer",
     "flags",
+    "trace_needed",
 ];
 pub(super) const TIME: usize = 0;
 pub(super) const THREAD: usize = 1;
@@ -45,6 +46,7 @@ const STOP: usize = 3;
 pub(super) const RESULT: usize = 4;
 pub(super) const SP: usize = 5;
 pub(super) const FLAGS: usize = 6;
+const NEEDED: usize = 7;
 
 /// What is collected at a place.
 pub(super) fn actions(abi: &Abi, purpose: Purpose) -> Vec<TraceAction> {
@@ -69,6 +71,8 @@ pub(super) fn actions(abi: &Abi, purpose: Purpose) -> Vec<TraceAction> {
             let [high, low] = abi.argument_number(1).to_be_bytes();
             let attr = vec![REG, high, low, CONST8, ATTR as u8, TRACE, END];
             actions.push(TraceAction::Expression(attr));
+            // Nothing else tells where a thread came from.
+            actions.push(TraceAction::Expression(set(NEEDED)));
         }
         Purpose::Name => {
             let [high, low] = abi.argument_number(1).to_be_bytes();
@@ -78,14 +82,7 @@ pub(super) fn actions(abi: &Abi, purpose: Purpose) -> Vec<TraceAction> {
         }
         // Only an observer traces it: the thread waits until it has been followed (`observing`).
         Purpose::Linker => {
-            actions.push(TraceAction::Expression(vec![
-                CONST8,
-                1,
-                SETV,
-                0,
-                number(STOP),
-                END,
-            ]));
+            actions.push(TraceAction::Expression(set(STOP)));
         }
         Purpose::Exec | Purpose::Probe { .. } => {}
     }
@@ -104,8 +101,13 @@ fn stack(sp: u16) -> Vec<u8> {
     code.extend(left);
     code.extend([TRACE, END]);
     code[jump + 3] = code.len() as u8;
-    code.extend([CONST8, 1, SETV, 0, number(STOP), END]);
+    code.extend(set(STOP));
     code
+}
+
+/// Sets a variable to one.
+fn set(index: usize) -> Vec<u8> {
+    vec![CONST8, 1, SETV, 0, number(index), END]
 }
 
 pub(super) fn number(index: usize) -> u8 {
