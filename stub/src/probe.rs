@@ -5,7 +5,7 @@
 //! gdb calls an experiment: [`tracepoint`]s, [`variable`]s, the [`buffer`] that hits are noted in, with [`agent`]
 //! expressions to say what and when, and a [`budget`] of what it may cost. Nothing here knows of threads or clients.
 
-mod agent;
+pub(crate) mod agent;
 pub(crate) mod budget;
 pub(crate) mod buffer;
 mod caves;

@@ -7,6 +7,7 @@
 pub(crate) mod auxv;
 pub(crate) mod breakpoints;
 mod children;
+mod conditions;
 mod draining;
 mod end;
 mod events;

@@ -3,7 +3,6 @@
 
 mod auxv;
 mod base;
-mod breakpoints;
 mod description;
 mod exec_file;
 mod extended_mode;
@@ -17,7 +16,6 @@ use std::time::Instant;
 
 use gdbstub::target::ext::auxv::AuxvOps;
 use gdbstub::target::ext::base::BaseOps;
-use gdbstub::target::ext::breakpoints::BreakpointsOps;
 use gdbstub::target::ext::exec_file::ExecFileOps;
 use gdbstub::target::ext::extended_mode::ExtendedModeOps;
 use gdbstub::target::ext::host_io::HostIoOps;
@@ -360,8 +358,9 @@ impl Target for Debuggee {
         false
     }
 
-    fn support_breakpoints(&mut self) -> Option<BreakpointsOps<'_, Self>> {
-        Some(self)
+    fn guard_rail_implicit_sw_breakpoints(&self) -> bool {
+        // They are answered in front.
+        true
     }
 
     fn support_extended_mode(&mut self) -> Option<ExtendedModeOps<'_, Self>> {

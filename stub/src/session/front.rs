@@ -29,6 +29,7 @@ mod run;
 mod search;
 mod select_thread;
 mod siginfo;
+mod software;
 mod stacks;
 mod supported;
 mod symbol;
@@ -102,6 +103,7 @@ const PACKETS: &[(&str, Handler)] = &[
     ("QUnspoolThreads:", thread_log::answer),
     ("QUnspoolTrace:", drain::answer),
     ("R", restart::answer),
+    ("Z0,", software::insert),
     ("Z1,", hardware::insert_breakpoint),
     ("Z2,", hardware::insert_write),
     ("Z3,", hardware::insert_read),
@@ -148,6 +150,7 @@ const PACKETS: &[(&str, Handler)] = &[
     ("vRun;", run::run),
     ("vStopped", non_stop::next_stop),
     ("x", read_memory::as_binary),
+    ("z0,", software::remove),
     ("z1,", hardware::remove_breakpoint),
     ("z2,", hardware::remove_write),
     ("z3,", hardware::remove_read),

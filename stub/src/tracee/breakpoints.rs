@@ -26,8 +26,8 @@ struct Trap {
     patch: Patch,
     /// The breakpoint kind of the GDB protocol: on ARM it tells the instruction set.
     kind: usize,
-    /// By the client.
-    planted: bool,
+    /// By the client, and on which of these conditions a hit is to be reported; always, if there are none.
+    planted: Option<Vec<Vec<u8>>>,
     /// By a tracepoint.
     probed: bool,
     /// By this many threads that step.
@@ -37,9 +37,15 @@ struct Trap {
 }
 
 impl Breakpoints {
-    /// Plants a trap. Planting it twice is planting it once (GDB manual, `Z0` is idempotent).
-    pub(crate) fn plant(&mut self, memory: &Memory, at: u64, kind: usize) -> Result<(), Errno> {
-        self.trap(memory, at, kind)?.planted = true;
+    /// Plants a trap. Planting it twice is planting it once (GDB manual, `Z0` is idempotent), with the conditions that came last.
+    pub(crate) fn plant(
+        &mut self,
+        memory: &Memory,
+        at: u64,
+        kind: usize,
+        conditions: Vec<Vec<u8>>,
+    ) -> Result<(), Errno> {
+        self.trap(memory, at, kind)?.planted = Some(conditions);
         Ok(())
     }
 
@@ -88,7 +94,7 @@ impl Breakpoints {
         Ok(entry.insert(Trap {
             patch,
             kind,
-            planted: false,
+            planted: None,
             probed: false,
             steps: 0,
             paused: false,
@@ -97,12 +103,12 @@ impl Breakpoints {
 
     /// The client's traps, for another process that runs in the same memory.
     pub(crate) fn of_the_client(&self) -> Breakpoints {
-        let planted = self.traps.iter().filter(|(_, trap)| trap.planted);
+        let planted = self.traps.iter().filter(|(_, trap)| trap.planted.is_some());
         let copy = |(at, trap): (&u64, &Trap)| {
             let trap = Trap {
                 patch: trap.patch.clone(),
                 kind: trap.kind,
-                planted: true,
+                planted: trap.planted.clone(),
                 probed: false,
                 steps: 0,
                 paused: false,
@@ -118,23 +124,24 @@ impl Breakpoints {
     /// Takes the client's traps to be those that another process has left in this memory.
     pub(crate) fn inherit(&mut self, left: Breakpoints, memory: &Memory) {
         for trap in self.traps.values_mut() {
-            trap.planted = false;
+            trap.planted = None;
         }
-        for (at, trap) in left.traps {
+        for (at, mut trap) in left.traps {
             self.journal.note(memory.process(), at, &trap.patch);
-            self.traps.entry(at).or_insert(trap).planted = true;
+            let planted = trap.planted.take();
+            self.traps.entry(at).or_insert(trap).planted = planted;
         }
         self.traps
-            .retain(|_, trap| trap.planted || trap.probed || trap.steps > 0);
+            .retain(|_, trap| trap.planted.is_some() || trap.probed || trap.steps > 0);
     }
 
     /// The client's traps, planted in another memory, a copy of this one without its traps.
     pub(crate) fn planted_anew(&self, memory: &Memory) -> Breakpoints {
         let mut copy = Breakpoints::default();
         for (at, trap) in &self.traps {
-            if trap.planted {
+            if let Some(conditions) = &trap.planted {
                 // Where that fails, there is nothing to be executed.
-                let _ = copy.plant(memory, *at, trap.kind);
+                let _ = copy.plant(memory, *at, trap.kind, conditions.clone());
             }
         }
         copy
@@ -143,14 +150,14 @@ impl Breakpoints {
     /// Removes a trap. Removing what is not there is no error.
     pub(crate) fn remove(&mut self, memory: &Memory, at: u64) {
         if let Some(trap) = self.traps.get_mut(&at) {
-            trap.planted = false;
+            trap.planted = None;
             self.drop_unused(memory, at);
         }
     }
 
     /// Removes all traps of the client.
     pub(crate) fn remove_planted(&mut self, memory: &Memory) {
-        let planted = self.traps.iter().filter(|(_, trap)| trap.planted);
+        let planted = self.traps.iter().filter(|(_, trap)| trap.planted.is_some());
         let places: Vec<u64> = planted.map(|(at, _)| *at).collect();
         for at in places {
             self.remove(memory, at);
@@ -168,7 +175,7 @@ impl Breakpoints {
     /// Takes out the trap of a tracepoint for a while, unless others want it. A thread may have run into it just before.
     pub(crate) fn pause_probe(&mut self, memory: &Memory, at: u64) {
         if let Some(trap) = self.traps.get_mut(&at)
-            && !trap.planted
+            && trap.planted.is_none()
             && !trap.paused
             && trap.steps == 0
         {
@@ -197,7 +204,7 @@ impl Breakpoints {
 
     fn drop_unused(&mut self, memory: &Memory, at: u64) {
         if let Entry::Occupied(entry) = self.traps.entry(at)
-            && !entry.get().planted
+            && entry.get().planted.is_none()
             && !entry.get().probed
             && entry.get().steps == 0
         {
@@ -227,7 +234,12 @@ impl Breakpoints {
 
     /// Whether the client planted a trap at exactly this address.
     pub(crate) fn planted(&self, at: u64) -> bool {
-        self.traps.get(&at).is_some_and(|trap| trap.planted)
+        self.conditions(at).is_some()
+    }
+
+    /// The conditions of a trap that the client planted at exactly this address.
+    pub(crate) fn conditions(&self, at: u64) -> Option<&[Vec<u8>]> {
+        self.traps.get(&at)?.planted.as_deref()
     }
 
     /// Whether a tracepoint's trap is at exactly this address.
@@ -238,7 +250,7 @@ impl Breakpoints {
     /// Whether of traps of this range there is at most a tracepoint's at its beginning.
     pub(crate) fn only_probe_in(&self, range: Range<u64>) -> bool {
         let mut traps = self.traps.range(range.clone());
-        traps.all(|(at, trap)| *at == range.start && !trap.planted && trap.steps == 0)
+        traps.all(|(at, trap)| *at == range.start && trap.planted.is_none() && trap.steps == 0)
     }
 
     /// Whether there is any tracepoint's trap.
@@ -347,7 +359,7 @@ mod tests {
         let trap = Trap {
             patch: Patch::over(&[0x55], &[0xcc]),
             kind: 1,
-            planted: true,
+            planted: Some(Vec::new()),
             probed: false,
             steps: 0,
             paused: false,

@@ -403,7 +403,8 @@ impl Process {
                 let _ = arch::TRAP_ADVANCE == 0 || stopped.set_pc(at).is_ok();
                 let again = self.forget_hit(tid, at);
                 let stops = probed && !again && self.probe_hit(tid, at);
-                if (planted || stops) && !again {
+                let breaks = planted && !again && self.breaks(tid, at);
+                if breaks || stops {
                     if probed {
                         self.remember_hit(tid, at);
                     }

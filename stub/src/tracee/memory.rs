@@ -51,8 +51,13 @@ impl Process {
         Some(bytes)
     }
 
-    /// Plants a breakpoint.
-    pub(crate) fn plant(&mut self, at: u64, kind: usize) -> Result<(), Errno> {
+    /// Plants a breakpoint; see [`Breakpoints::plant`].
+    pub(crate) fn plant(
+        &mut self,
+        at: u64,
+        kind: usize,
+        conditions: Vec<Vec<u8>>,
+    ) -> Result<(), Errno> {
         if !self.breakpoints.planted(at) {
             // Who was shown there has not been shown this one.
             for thread in self.threads.values_mut() {
@@ -60,7 +65,10 @@ impl Process {
             }
         }
         self.make_way(at..at + 1);
-        self.changing_text(|process| process.breakpoints.plant(&process.memory, at, kind))
+        self.changing_text(|process| {
+            let memory = &process.memory;
+            process.breakpoints.plant(memory, at, kind, conditions)
+        })
     }
 
     /// Removes a breakpoint.

@@ -220,13 +220,13 @@ impl Process {
     }
 }
 
-/// A thread at a tracepoint.
-struct Now<'a> {
-    tid: Tid,
-    process: Tid,
-    stopped: &'a mut Stopped,
-    memory: Seen<'a>,
-    stacks: &'a mut Stacks,
+/// A thread at a tracepoint, or at a breakpoint.
+pub(super) struct Now<'a> {
+    pub(super) tid: Tid,
+    pub(super) process: Tid,
+    pub(super) stopped: &'a mut Stopped,
+    pub(super) memory: Seen<'a>,
+    pub(super) stacks: &'a mut Stacks,
 }
 
 impl Moment for Now<'_> {

@@ -1,0 +1,79 @@
+//! Breakpoints with conditions: whether a hit of one is to be reported.
+//!
+//! The client sends conditions as agent expressions (GDB manual, `Z0`). A hit for which all are false is nobody's business: the
+//! thread goes on past the trap while all others run, as from a tracepoint's.
+
+use crate::probe::agent::{self, World};
+use crate::probe::trace::Moment;
+use crate::probe::variable::Variables;
+use crate::sys::Tid;
+
+use super::interest::Seat;
+use super::memory::Seen;
+use super::probing::Now;
+use super::process::Process;
+use super::thread::Thread;
+
+impl Process {
+    /// Whether the client's breakpoint at `at`, where the thread stands, is to be reported. So it is where a condition
+    /// cannot be evaluated: the client can do that better.
+    pub(super) fn breaks(&mut self, tid: Tid, at: u64) -> bool {
+        let process = self.any_task();
+        let Some(conditions) = self.breakpoints.conditions(at) else {
+            return false;
+        };
+        let Some(stopped) = self.threads.get_mut(&tid).and_then(Thread::stopped) else {
+            return true;
+        };
+        let mut here = Here {
+            now: Now {
+                tid,
+                process,
+                stopped,
+                memory: Seen {
+                    memory: &self.memory,
+                    breakpoints: &self.breakpoints,
+                    slots: &self.slots,
+                    jumps: &self.jumps,
+                },
+                stacks: &mut self.stacks,
+            },
+            variables: &mut self.interests.of(Seat::Control).trace.variables,
+        };
+        let mut holds = |condition: &Vec<u8>| agent::evaluate(condition, &mut here) != Ok(0);
+        conditions.is_empty() || conditions.iter().any(&mut holds)
+    }
+}
+
+/// A thread at a breakpoint, and the client's variables. There is nothing to collect into.
+struct Here<'a> {
+    now: Now<'a>,
+    variables: &'a mut Variables,
+}
+
+impl World for Here<'_> {
+    fn register(&mut self, number: usize) -> Option<u64> {
+        self.now.register(number)
+    }
+
+    fn read(&mut self, address: u64, into: &mut [u8]) -> bool {
+        self.now.read(address, into) == into.len()
+    }
+
+    fn collect(&mut self, _: u64, _: u64) {}
+
+    fn collect_string(&mut self, _: u64, _: u64) {}
+
+    fn variable(&mut self, number: u32) -> i64 {
+        match self.variables.sight(number) {
+            Some(sight) => self.now.see(sight),
+            None => self.variables.value(number).unwrap_or(0),
+        }
+    }
+
+    fn set_variable(&mut self, number: u32, value: i64) {
+        self.variables.set(number, value);
+    }
+
+    fn collect_variable(&mut self, _: u32) {}
+}
