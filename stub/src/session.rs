@@ -263,6 +263,12 @@ impl Session {
         if let Some(former) = former {
             debuggee.family.select(former);
         }
+        if !self.controls()
+            && let Some(process) = debuggee.live()
+        {
+            // After the answer: what that took is not the observer's.
+            process.heard(self.seat());
+        }
         // What a packet brought about is told after its reply.
         self.tell_of_stops(debuggee);
         if debuggee.exit_requested {

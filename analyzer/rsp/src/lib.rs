@@ -47,4 +47,4 @@ pub use registers::Registers;
 pub use stop::{StopReason, StopReply, WatchKind};
 pub use stream::{Duplex, Stream};
 pub use thread::{ThreadEntry, ThreadId};
-pub use trace::{TraceAction, TraceFrame};
+pub use trace::{TraceAction, TraceFrame, Tracepoint};

@@ -34,6 +34,51 @@ impl fmt::Display for TraceAction {
     }
 }
 
+/// A place where hits are noted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tracepoint {
+    /// Its number.
+    pub number: u32,
+    /// Where it is. On ARM an odd address means Thumb.
+    pub address: u64,
+    /// So many bytes from there on may be moved, whole instructions into the midst of which nothing jumps: a server may then note
+    /// hits without a stop.
+    pub movable: u8,
+    /// A hit counts only if this agent expression is not zero.
+    pub condition: Option<Vec<u8>>,
+    /// What is collected.
+    pub actions: Vec<TraceAction>,
+}
+
+impl Tracepoint {
+    /// The packets that define it. It is enabled once it is complete: it would be hit in between.
+    pub(crate) fn packets(&self, fast: bool) -> Vec<Vec<u8>> {
+        let Tracepoint {
+            number,
+            address,
+            movable,
+            condition,
+            actions,
+        } = self;
+        let condition = condition.as_ref().map_or(String::new(), |code| {
+            format!(":X{:x},{}", code.len(), hex::encode(code))
+        });
+        let fast = match movable {
+            1.. if fast => format!(":F{movable:x}"),
+            _ => String::new(),
+        };
+        let mut packets = vec![format!(
+            "QTDP:{number:x}:{address:x}:D:0:0{fast}{condition}-"
+        )];
+        for (index, action) in actions.iter().enumerate() {
+            let more = if index + 1 < actions.len() { "-" } else { "" };
+            packets.push(format!("QTDP:-{number:x}:{address:x}:{action}{more}"));
+        }
+        packets.push(format!("QTEnable:{number:x}:{address:x}"));
+        packets.into_iter().map(String::into_bytes).collect()
+    }
+}
+
 /// What was collected at one hit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -137,6 +182,34 @@ mod tests {
         assert_eq!(
             TraceAction::Expression(vec![0x22, 0x27]).to_string(),
             "X2,2227"
+        );
+    }
+
+    #[test]
+    fn tracepoints_as_packets() {
+        let tracepoint = Tracepoint {
+            number: 10,
+            address: 0x401,
+            movable: 6,
+            condition: Some(vec![0x22, 1, 0x27]),
+            actions: vec![
+                TraceAction::Registers(vec![0]),
+                TraceAction::Expression(vec![0x27]),
+            ],
+        };
+        let packets = |fast| {
+            let packets = tracepoint.packets(fast).into_iter();
+            packets.map(|packet| String::from_utf8(packet).unwrap())
+        };
+        assert!(packets(true).eq([
+            "QTDP:a:401:D:0:0:F6:X3,220127-",
+            "QTDP:-a:401:R01-",
+            "QTDP:-a:401:X1,27",
+            "QTEnable:a:401",
+        ]));
+        assert_eq!(
+            packets(false).next().unwrap(),
+            "QTDP:a:401:D:0:0:X3,220127-"
         );
     }
 

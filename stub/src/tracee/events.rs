@@ -23,6 +23,8 @@ const AT_ONCE: u32 = 128;
 impl Process {
     /// Takes the reports that have come. If one of them is for the client, halts and returns it.
     pub(crate) fn poll(&mut self) -> Option<Stop> {
+        // First: while what follows is done no observer is heard.
+        self.release_overdue();
         let mut since = monotonic_ns();
         let mut reports = 0;
         while let Some((tid, status)) = self.next_report(false) {
@@ -49,7 +51,6 @@ impl Process {
         self.drain_if_due();
         self.keep_budget();
         self.retire_probes();
-        self.release_overdue();
         if !self.going || self.non_stop {
             return None;
         }

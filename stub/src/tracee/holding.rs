@@ -3,8 +3,8 @@
 //! Some hits must not be passed before the observer has done something about them: it plants tracepoints in a library
 //! that has just been loaded, or reads a stack that is too long to be noted. No stop is reported for that, to
 //! nobody: the thread stands where it trapped until the observer lets it go or the time is over, for no client may hold up the
-//! program. An observer on a slow or busy machine gets seconds for it; one that let them pass gets moments until it is in
-//! time again.
+//! program. An observer on a slow or busy machine gets seconds for it, anew with everything that it says, for it may have much to plant; one
+//! that let them pass in silence gets moments until it is in time again.
 
 use std::time::{Duration, Instant};
 
@@ -13,15 +13,18 @@ use crate::sys::Tid;
 use super::interest::Seat;
 use super::process::Process;
 
-/// No thread waits longer for a client.
-const LONGEST: Duration = Duration::from_secs(5);
+/// No thread waits longer for a client that is silent.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Nor longer than this for one that was late.
-const LONGEST_FOR_LATE: Duration = Duration::from_millis(250);
+const PATIENCE_WITH_LATE: Duration = Duration::from_millis(250);
+/// Nor longer than this for anybody.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// Why a thread does not run.
 pub(crate) struct Hold {
     /// For whom it waits.
     seats: Vec<Seat>,
+    since: Instant,
     until: Instant,
     /// The trap at which it stands, which it is still to be taken past.
     at: Option<u64>,
@@ -33,19 +36,28 @@ impl Process {
         let now = Instant::now();
         let interest = self.interests.of(seat);
         interest.held.push((tid, at.unwrap_or(0), now));
-        let until = now
-            + if interest.late {
-                LONGEST_FOR_LATE
-            } else {
-                LONGEST
-            };
         let hold = self.holds.entry(tid).or_insert(Hold {
             seats: Vec::new(),
-            until,
+            since: now,
+            until: now,
             at,
         });
         hold.seats.push(seat);
-        hold.until = hold.until.max(until);
+        self.heard(seat);
+    }
+
+    /// An observer has said something: it is at work.
+    pub(crate) fn heard(&mut self, seat: Seat) {
+        if self.holds.is_empty() {
+            return;
+        }
+        let late = self.interests.get(seat).is_some_and(|i| i.late);
+        let patience = if late { PATIENCE_WITH_LATE } else { PATIENCE };
+        let until = Instant::now() + patience;
+        let holds = self.holds.values_mut();
+        for hold in holds.filter(|hold| hold.seats.contains(&seat)) {
+            hold.until = hold.until.max(until.min(hold.since + LONGEST));
+        }
     }
 
     /// Whether a thread waits for an observer.

@@ -357,6 +357,40 @@ fn a_thread_is_held_for_an_observer_a_moment_at_most() {
     assert_eq!(server.output(), "total 6\n");
 }
 
+/// What an observer says while a thread waits for it shows that it is at work: the thread waits on.
+#[test]
+fn a_thread_waits_for_an_observer_at_work() {
+    let program = build("hits", &["-no-pie"]);
+    let hit = address(&program, "hit");
+    let path = program.to_str().unwrap();
+    let mut server = Server::start(&[":0", path, "1", "1"]);
+    let mut observer = Client::observe(server.port);
+    assert_eq!(observer.ask("QTinit"), "OK");
+    assert_eq!(observer.ask("QTDV:5:0:0:74726163655f73746f70"), "OK");
+    assert_eq!(observer.ask("QUnspoolTrace:1"), "OK");
+    define(&mut observer, 1, hit, &["X7,22012d00052927"]);
+    assert_eq!(observer.ask("QTStart"), "OK");
+    assert_eq!(observer.ask("QUnspoolGo"), "OK");
+    let held = observer.told("UnspoolHeld");
+    let (thread, _) = held.split_once(',').unwrap();
+    let (since, mut said) = (Instant::now(), Instant::now());
+    // Silent for less than the five seconds each time, unless this machine has too much else to do.
+    while since.elapsed() < Duration::from_secs(7) {
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(observer.ask("qTStatus").starts_with("T1;"));
+        if said.elapsed() > Duration::from_secs(4) {
+            return;
+        }
+        said = Instant::now();
+    }
+    // An error would say that it has gone on by itself.
+    assert_eq!(observer.ask(&format!("QUnspoolRelease:{thread}")), "OK");
+    assert!(observer.told("UnspoolEnd").starts_with("W00"));
+    drop(observer);
+    assert!(server.wait().success());
+    assert_eq!(server.output(), "total 1\n");
+}
+
 /// An observer begins anew when the process executes something, before that does.
 #[test]
 fn an_observer_is_told_of_an_exec() {

@@ -22,6 +22,7 @@ use crate::error::Error;
 use crate::registers::Registers;
 use crate::reply::Reply;
 use crate::thread::ThreadId;
+use crate::trace::Tracepoint;
 
 /// Requests to be sent together. Without acknowledgements (`QStartNoAckMode`) they go out in one
 /// write before the first reply is read; with them, one by one. Either way in the order given, and
@@ -64,7 +65,7 @@ pub enum Answer {
 enum Question {
     Registers { thread: ThreadId, packets: usize },
     Memory { address: u64, pieces: Vec<Piece> },
-    Plain,
+    Plain { packets: usize },
 }
 
 impl Client {
@@ -105,13 +106,24 @@ impl Batch<'_> {
     /// As [`Client::insert_breakpoint`].
     pub fn insert_breakpoint(&mut self, breakpoint: Breakpoint) -> Ticket<()> {
         self.packets.push(format!("Z{breakpoint}").into_bytes());
-        self.ask(Question::Plain)
+        self.ask(Question::Plain { packets: 1 })
     }
 
     /// As [`Client::remove_breakpoint`].
     pub fn remove_breakpoint(&mut self, breakpoint: Breakpoint) -> Ticket<()> {
         self.packets.push(format!("z{breakpoint}").into_bytes());
-        self.ask(Question::Plain)
+        self.ask(Question::Plain { packets: 1 })
+    }
+
+    /// Defines and enables a tracepoint; see [`Client::trace`]. If that fails it may be enabled without all of its actions.
+    pub fn insert_tracepoint(&mut self, tracepoint: &Tracepoint) -> Ticket<()> {
+        let fast = self.client.features.has("FastTracepoints");
+        let packets = tracepoint.packets(fast);
+        let question = Question::Plain {
+            packets: packets.len(),
+        };
+        self.packets.extend(packets);
+        self.ask(question)
     }
 
     /// Sends all requests and reads all answers. An error here is one of the connection; those of
@@ -184,10 +196,10 @@ fn answers(client: &mut Client, questions: Vec<Question>, replies: &[Reply]) -> 
                     let replies = take(pieces.len());
                     memory(client, address, &pieces, replies).map(Answer::Memory)
                 }
-                Question::Plain => match take(1).first() {
-                    Some(reply) => reply.ok().map(|()| Answer::Done),
-                    None => Err(Error::Ticket),
-                },
+                Question::Plain { packets } => {
+                    let done = take(packets).iter().try_for_each(Reply::ok);
+                    done.map(|()| Answer::Done)
+                }
             })
         })
         .collect();

@@ -6,7 +6,6 @@ use crate::error::Error;
 use crate::hex;
 use crate::notice::Notice;
 use crate::reply::Reply;
-use crate::trace::TraceAction;
 
 impl Client {
     /// Begins a trace whose frames the server sends as they come. Tracepoints defined from now on count at once.
@@ -23,61 +22,25 @@ impl Client {
         if !self.features.has("QUnspoolTrace") || !self.features.has("InstallInTrace") {
             return Ok(false);
         }
-        self.request("QTinit")?.ok()?;
+        let mut packets = vec!["QTinit".to_owned()];
         for (index, name) in variables.iter().enumerate() {
             let number = FIRST_VARIABLE + index;
             let name = hex::encode(name.as_bytes());
-            self.request(format!("QTDV:{number:x}:0:0:{name}"))?.ok()?;
+            packets.push(format!("QTDV:{number:x}:0:0:{name}"));
         }
-        if let Some(bytes) = buffer {
-            self.request(format!("QTBuffer:size:{bytes:x}"))?.ok()?;
-        }
+        packets.extend(buffer.map(|bytes| format!("QTBuffer:size:{bytes:x}")));
         let drained = if lossless { 2 } else { 1 };
-        self.request(format!("QUnspoolTrace:{drained}"))?.ok()?;
-        self.request("QTStart")?.ok()?;
+        packets.push(format!("QUnspoolTrace:{drained}"));
+        packets.push("QTStart".to_owned());
+        let packets: Vec<Vec<u8>> = packets.into_iter().map(String::into_bytes).collect();
+        let replies = self.requests(&packets)?;
+        replies.iter().try_for_each(Reply::ok)?;
         Ok(true)
     }
 
     /// The number of a variable of [`Client::trace`], by its place there.
     pub fn trace_variable(index: usize) -> u32 {
         u32::try_from(FIRST_VARIABLE + index).unwrap_or(u32::MAX)
-    }
-
-    /// Defines a tracepoint. On ARM an odd address means Thumb. A hit counts only if the agent expression `condition` is not
-    /// zero. So many bytes from there on are `movable`, whole instructions into the midst of which nothing jumps: a server may then note hits
-    /// without a stop.
-    pub fn insert_tracepoint(
-        &mut self,
-        number: u32,
-        address: u64,
-        movable: u8,
-        condition: Option<&[u8]>,
-        actions: &[TraceAction],
-    ) -> Result<(), Error> {
-        // Enabled once it is complete: it would be hit in between.
-        let condition = condition.map_or(String::new(), |code| {
-            format!(":X{:x},{}", code.len(), hex::encode(code))
-        });
-        let fast = match movable {
-            1.. if self.features.has("FastTracepoints") => format!(":F{movable:x}"),
-            _ => String::new(),
-        };
-        let mut packets = vec![format!(
-            "QTDP:{number:x}:{address:x}:D:0:0{fast}{condition}-"
-        )];
-        for (index, action) in actions.iter().enumerate() {
-            let more = if index + 1 < actions.len() { "-" } else { "" };
-            packets.push(format!("QTDP:-{number:x}:{address:x}:{action}{more}"));
-        }
-        packets.push(format!("QTEnable:{number:x}:{address:x}"));
-        let packets: Vec<Vec<u8>> = packets.into_iter().map(String::into_bytes).collect();
-        let replies = self.requests(&packets)?;
-        let done = replies.iter().try_for_each(Reply::ok);
-        if done.is_err() {
-            // It may be enabled without all of its actions.
-            let _ = self.remove_tracepoint(number, address);
-        }
-        done
     }
 
     /// How many tracepoints hits are noted of without a stop, and the numbers of the others. `None`: the server does not tell.

@@ -11,7 +11,7 @@ use unspool_capture::Severity;
 use unspool_image::Image;
 
 use super::Error;
-use super::probes::Place;
+use super::probes::{Place, Refused};
 use super::recorder::Recorder;
 use crate::c_library::{has_musl_inside, has_threads, is_musl};
 use plan::Fast;
@@ -196,10 +196,17 @@ impl Recorder {
         let (client, sink) = (&mut self.session.client, &mut self.sink);
         for begin in &plan.begins {
             let place = place(begin.svma, begin.thumb, &begin.function, begin.movable);
-            let planted =
-                self.probes
-                    .plant_call(client, abi, sink, begin.kind, &place, begin.site, &[]);
-            begun.push(taken(planted, &place, &path, sink)?);
+            let planted = self
+                .probes
+                .plant_call(client, abi, begin.kind, &place, begin.site, &[]);
+            begun.push(planted);
+        }
+        // One place that cannot be probed is no reason to give up the rest.
+        for refused in self.probes.send(client, sink)? {
+            note_refused(sink, &refused, &path);
+            for id in begun.iter_mut().filter(|id| **id == refused.id) {
+                *id = None;
+            }
         }
         for end in &plan.ends {
             let of: Vec<u32> = end.of.iter().filter_map(|at| *begun.get(*at)?).collect();
@@ -209,10 +216,14 @@ impl Recorder {
             let place = place(end.svma, end.thumb, &end.function, end.movable);
             let planted = self
                 .probes
-                .plant_call(client, abi, sink, end.kind, &place, end.site, &of);
-            if let Some(probe) = taken(planted, &place, &path, sink)? {
+                .plant_call(client, abi, end.kind, &place, end.site, &of);
+            if let Some(probe) = planted {
                 self.calls.sites.insert(probe, end.site);
             }
+        }
+        for refused in self.probes.send(client, sink)? {
+            note_refused(sink, &refused, &path);
+            self.calls.sites.retain(|id, _| Some(*id) != refused.id);
         }
         for (probe, begin) in begun.iter().zip(plan.begins) {
             if let Some(probe) = probe {
@@ -263,22 +274,11 @@ impl Recorder {
     }
 }
 
-/// The probe's id. One place that cannot be probed is no reason to give up the rest.
-fn taken(
-    planted: Result<Option<u32>, Error>,
-    place: &Place,
-    path: &str,
-    sink: &mut super::sink::Sink,
-) -> Result<Option<u32>, Error> {
-    match planted {
-        Err(Error::Rsp(error)) if !error.is_fatal() => {
-            let text = format!(
-                "cannot record calls of {} at {:#x} in {path}: {error}",
-                place.function, place.address
-            );
-            sink.note(Severity::Warning, text);
-            Ok(None)
-        }
-        other => other,
-    }
+fn note_refused(sink: &mut super::sink::Sink, refused: &Refused, path: &str) {
+    let Refused { place, error, .. } = refused;
+    let text = format!(
+        "cannot record calls of {} at {:#x} in {path}: {error}",
+        place.function, place.address
+    );
+    sink.note(Severity::Warning, text);
 }

@@ -188,10 +188,8 @@ impl Recorder {
             module: self.modules.at(address).map(|mapped| mapped.id),
         };
         let (client, abi) = (&mut self.session.client, &self.session.abi);
-        match self
-            .probes
-            .plant(client, abi, &mut self.sink, ProbeKind::Start, &place)
-        {
+        self.probes.plant(client, abi, ProbeKind::Start, &place);
+        match self.probes.send_all(client, &mut self.sink) {
             // A wild pointer is the program's own misfortune, to come in a moment.
             Err(Error::Rsp(error)) if !error.is_fatal() => {
                 let text = format!("cannot watch the start routine at {address:#x}: {error}");

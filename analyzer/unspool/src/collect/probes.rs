@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use unspool_capture::{Probe, ProbeKind};
-use unspool_rsp::{Breakpoint, Client, TraceAction};
+use unspool_rsp::{Breakpoint, Client, TraceAction, Tracepoint};
 
 use super::Error;
 use super::abi::Abi;
@@ -58,7 +58,7 @@ impl Purpose {
 }
 
 /// One planted breakpoint.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Planted {
     pub(super) breakpoint: Breakpoint,
     pub(super) purpose: Purpose,
@@ -77,10 +77,38 @@ pub(super) struct Place {
     pub(super) module: Option<u32>,
 }
 
+/// What the server has not been asked for yet.
+#[derive(Debug)]
+struct Unsent {
+    place: Place,
+    planted: Planted,
+    request: Request,
+    probe: Option<Probe>,
+}
+
+#[derive(Debug)]
+enum Request {
+    Tracepoint(Tracepoint),
+    Breakpoint,
+    /// A breakpoint stands there already.
+    Nothing,
+}
+
+/// A place where the server cannot plant anything.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// The probe that is not there.
+    pub(super) id: Option<u32>,
+    pub(super) place: Place,
+    pub(super) error: unspool_rsp::Error,
+}
+
 /// All planted breakpoints, by address; there may be several purposes at one.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
     planted: BTreeMap<u64, Vec<Planted>>,
+    /// Asked for all together: each by itself would be a round trip, and threads may wait until all are there.
+    unsent: Vec<Unsent>,
     /// Where tracepoints are, by their numbers, and in which function.
     tracepoints: HashMap<u32, (u64, String)>,
     last_id: u32,
@@ -128,69 +156,44 @@ impl Probes {
             .any(|planted| matches!(planted.purpose, Purpose::Probe { kind: k, .. } if k == kind))
     }
 
-    /// Plants what is no probe of the capture: what only the recording itself needs.
+    /// Has something planted by the next [`send`](Self::send) that is no probe of the capture: what only the recording itself needs.
     pub(super) fn plant_own(
         &mut self,
         client: &mut Client,
         abi: &Abi,
         purpose: Purpose,
         place: &Place,
-    ) -> Result<(), Error> {
+    ) {
         let tracing = || (tracing::actions(abi, purpose), None);
-        self.insert(client, abi, place, |_| purpose, tracing)
-            .map(drop)
+        self.insert(client, abi, place, purpose, &[], tracing);
     }
 
-    /// Plants a probe, unless there is one at that place already.
-    pub(super) fn plant(
-        &mut self,
-        client: &mut Client,
-        abi: &Abi,
-        sink: &mut Sink,
-        kind: ProbeKind,
-        place: &Place,
-    ) -> Result<(), Error> {
-        let purpose = |id| Purpose::Probe { id, kind };
-        let tracing = || (tracing::actions(abi, purpose(0)), None);
-        if self.insert(client, abi, place, purpose, tracing)? {
-            self.describe(sink, kind, place, &[]);
-        }
-        Ok(())
+    /// Has a probe planted by the next [`send`](Self::send), unless there is one at that place already.
+    pub(super) fn plant(&mut self, client: &mut Client, abi: &Abi, kind: ProbeKind, place: &Place) {
+        let purpose = self.next_probe(kind);
+        let tracing = || (tracing::actions(abi, purpose), None);
+        self.insert(client, abi, place, purpose, &[], tracing);
     }
 
-    /// Plants a probe of calls: `site` says what is done there, `ends` which calls may end there. Gives its id.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "where, what and what for, and the three things that are changed by it"
-    )]
+    /// The same with a probe of calls: `site` says what is done there, `ends` which calls may end there. Gives its id.
     pub(super) fn plant_call(
         &mut self,
         client: &mut Client,
         abi: &Abi,
-        sink: &mut Sink,
         kind: ProbeKind,
         place: &Place,
         site: Site,
         ends: &[u32],
-    ) -> Result<Option<u32>, Error> {
+    ) -> Option<u32> {
+        let purpose = self.next_probe(kind);
         let tracing = || (site.trace_actions(abi), site.trace_condition(abi));
-        let purpose = |id| Purpose::Probe { id, kind };
-        if !self.insert(client, abi, place, purpose, tracing)? {
-            return Ok(None);
-        }
-        self.describe(sink, kind, place, ends);
-        Ok(Some(self.last_id))
+        let is_new = self.insert(client, abi, place, purpose, ends, tracing);
+        is_new.then_some(self.last_id)
     }
 
-    fn describe(&self, sink: &mut Sink, kind: ProbeKind, place: &Place, ends: &[u32]) {
-        sink.record(Probe {
-            id: self.last_id,
-            function: place.function.clone(),
-            avma: place.address,
-            module: place.module,
-            kind: kind.into(),
-            ends: ends.to_vec(),
-        });
+    fn next_probe(&self, kind: ProbeKind) -> Purpose {
+        let id = self.last_id + 1;
+        Purpose::Probe { id, kind }
     }
 
     fn insert(
@@ -198,50 +201,136 @@ impl Probes {
         client: &mut Client,
         abi: &Abi,
         place: &Place,
-        purpose: impl FnOnce(u32) -> Purpose,
+        purpose: Purpose,
+        ends: &[u32],
         tracing: impl FnOnce() -> (Vec<TraceAction>, Option<Vec<u8>>),
-    ) -> Result<bool, Error> {
-        let purpose = purpose(self.last_id + 1);
+    ) -> bool {
         let here = self.at(place.address);
         if here.iter().any(|planted| planted.purpose.is_like(purpose)) {
-            return Ok(false);
+            return false;
         }
-        let stops = here.iter().any(|planted| planted.tracepoint.is_none());
-        let halfword = if place.thumb {
-            memory::read(client, place.address, 2)
-                .map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
-        } else {
-            None
-        };
-        // Code that cannot be read cannot be patched either; the server will say so.
-        let thumb = place.thumb.then(|| halfword.unwrap_or(0));
-        let breakpoint = match here.first() {
-            Some(planted) => planted.breakpoint,
-            None => abi.breakpoint(place.address, thumb),
-        };
-        let mut tracepoint = None;
-        if self.tracing && (purpose != Purpose::Linker || self.observing) {
-            self.last_tracepoint += 1;
-            let number = self.last_tracepoint;
-            let at = place.address | u64::from(place.thumb);
-            let (actions, condition) = tracing();
-            client.insert_tracepoint(number, at, place.movable, condition.as_deref(), &actions)?;
-            tracepoint = Some((number, at));
-            let function = place.function.clone();
-            self.tracepoints.insert(number, (place.address, function));
-        } else if !stops {
-            client.insert_breakpoint(breakpoint)?;
-        }
-        self.last_id += u32::from(matches!(purpose, Purpose::Probe { .. }));
-        self.planted
-            .entry(place.address)
-            .or_default()
-            .push(Planted {
-                breakpoint,
-                purpose,
-                tracepoint,
+        let stops = here.iter().find(|planted| planted.tracepoint.is_none());
+        let stops = stops.map(|planted| planted.breakpoint);
+        let traced = self.tracing && (purpose != Purpose::Linker || self.observing);
+        let breakpoint = stops.unwrap_or_else(|| {
+            // Of a tracepoint the server finds that out. Code that cannot be read cannot be patched either; the server will say so.
+            let read = place.thumb && !traced;
+            let halfword = read.then(|| memory::read(client, place.address, 2));
+            let halfword = halfword.flatten().map_or(0, |bytes| {
+                bytes
+                    .first_chunk()
+                    .map_or(0, |two| u16::from_le_bytes(*two))
             });
-        Ok(true)
+            abi.breakpoint(place.address, place.thumb.then_some(halfword))
+        });
+        let tracepoint = traced.then(|| {
+            self.last_tracepoint += 1;
+            let (actions, condition) = tracing();
+            Tracepoint {
+                number: self.last_tracepoint,
+                address: place.address | u64::from(place.thumb),
+                movable: place.movable,
+                condition,
+                actions,
+            }
+        });
+        let probe = match purpose {
+            Purpose::Probe { id, kind } => Some(Probe {
+                id,
+                function: place.function.clone(),
+                avma: place.address,
+                module: place.module,
+                kind: kind.into(),
+                ends: ends.to_vec(),
+            }),
+            _ => None,
+        };
+        self.last_id += u32::from(probe.is_some());
+        let planted = Planted {
+            breakpoint,
+            purpose,
+            tracepoint: tracepoint.as_ref().map(|t| (t.number, t.address)),
+        };
+        if let Some(tracepoint) = &tracepoint {
+            let function = place.function.clone();
+            self.tracepoints
+                .insert(tracepoint.number, (place.address, function));
+        }
+        let here = self.planted.entry(place.address).or_default();
+        // What stops the program comes first: it is stepped over as it was planted.
+        let index = if traced { here.len() } else { 0 };
+        here.insert(index, planted);
+        self.unsent.push(Unsent {
+            place: place.clone(),
+            planted,
+            request: match tracepoint {
+                Some(tracepoint) => Request::Tracepoint(tracepoint),
+                None if stops.is_none() => Request::Breakpoint,
+                None => Request::Nothing,
+            },
+            probe,
+        });
+        true
+    }
+
+    /// Has the server plant what is to be planted. Gives what it refused; that is as if it had never been asked for.
+    pub(super) fn send(
+        &mut self,
+        client: &mut Client,
+        sink: &mut Sink,
+    ) -> Result<Vec<Refused>, Error> {
+        let unsent = std::mem::take(&mut self.unsent);
+        let mut batch = client.batch();
+        let tickets: Vec<_> = unsent
+            .iter()
+            .map(|unsent| match &unsent.request {
+                Request::Tracepoint(tracepoint) => Some(batch.insert_tracepoint(tracepoint)),
+                Request::Breakpoint => Some(batch.insert_breakpoint(unsent.planted.breakpoint)),
+                Request::Nothing => None,
+            })
+            .collect();
+        let mut answers = batch.send()?;
+        let mut refused = Vec::new();
+        for (unsent, ticket) in unsent.into_iter().zip(tickets) {
+            match ticket.map_or(Ok(()), |ticket| answers.take(ticket)) {
+                Ok(()) => {
+                    if let Some(probe) = unsent.probe {
+                        sink.record(probe);
+                    }
+                }
+                Err(error) if error.is_fatal() => return Err(error.into()),
+                Err(error) => {
+                    self.forget(client, &unsent);
+                    refused.push(Refused {
+                        id: unsent.probe.map(|probe| probe.id),
+                        place: unsent.place,
+                        error,
+                    });
+                }
+            }
+        }
+        Ok(refused)
+    }
+
+    /// The same; what is refused is an error.
+    pub(super) fn send_all(&mut self, client: &mut Client, sink: &mut Sink) -> Result<(), Error> {
+        match self.send(client, sink)?.into_iter().next() {
+            Some(refused) => Err(refused.error.into()),
+            None => Ok(()),
+        }
+    }
+
+    fn forget(&mut self, client: &mut Client, unsent: &Unsent) {
+        if let Some((number, at)) = unsent.planted.tracepoint {
+            // It may be enabled without all of its actions.
+            let _ = client.remove_tracepoint(number, at);
+            self.tracepoints.remove(&number);
+        }
+        let here = self.planted.entry(unsent.place.address).or_default();
+        here.retain(|planted| *planted != unsent.planted);
+        if here.is_empty() {
+            self.planted.remove(&unsent.place.address);
+        }
     }
 
     /// Forgets what was planted in memory that is unmapped, and has the server forget it.
@@ -304,5 +393,6 @@ impl Probes {
     pub(super) fn clear(&mut self) {
         self.tracepoints.clear();
         self.planted.clear();
+        self.unsent.clear();
     }
 }

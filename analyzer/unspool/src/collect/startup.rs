@@ -244,7 +244,10 @@ impl Recorder {
             })
         });
         match place {
-            Some(place) => self.probes.plant_own(client, abi, Purpose::Linker, &place),
+            Some(place) => {
+                self.probes.plant_own(client, abi, Purpose::Linker, &place);
+                self.probes.send_all(client, &mut self.sink)
+            }
             None if self.program.auxv.interpreter != 0 => {
                 let problem = self
                     .modules
@@ -295,19 +298,14 @@ impl Recorder {
         }
         let naming = naming.into_iter().map(|place| (Purpose::Name, place));
         let leaving = leaving.into_iter().map(|place| (Purpose::Exec, place));
+        let (client, abi) = (&mut self.session.client, &self.session.abi);
         for (purpose, place) in naming.chain(leaving) {
-            let (client, abi) = (&mut self.session.client, &self.session.abi);
-            self.probes.plant_own(client, abi, purpose, &place)?;
+            self.probes.plant_own(client, abi, purpose, &place);
         }
         for (kind, place) in wanted {
-            self.probes.plant(
-                &mut self.session.client,
-                &self.session.abi,
-                &mut self.sink,
-                kind,
-                &place,
-            )?;
+            self.probes.plant(client, abi, kind, &place);
         }
+        self.probes.send_all(client, &mut self.sink)?;
         self.plant_calls(ids)?;
         if self.probes.fast
             && let Some(places) = self.session.client.trace_places()?
@@ -375,15 +373,11 @@ impl Recorder {
                 })
             })
             .collect();
+        let (client, abi) = (&mut self.session.client, &self.session.abi);
         for (kind, place) in own {
-            self.probes.plant(
-                &mut self.session.client,
-                &self.session.abi,
-                &mut self.sink,
-                kind,
-                &place,
-            )?;
+            self.probes.plant(client, abi, kind, &place);
         }
+        self.probes.send_all(client, &mut self.sink)?;
         if !self.probes.has(ProbeKind::Create) {
             self.sink.note(
                 Severity::Info,
