@@ -44,6 +44,13 @@ pub enum Effect {
         /// The upper half.
         value: u16,
     },
+    /// `to` = the lower half of `from`; its own upper half becomes zero.
+    Half {
+        /// Destination.
+        to: u8,
+        /// Source.
+        from: u8,
+    },
     /// The lowest byte of `to` is set to `value`.
     Low {
         /// Destination.
@@ -132,6 +139,7 @@ impl Effect {
             | Effect::AddRegister { to, .. }
             | Effect::Constant { to, .. }
             | Effect::High { to, .. }
+            | Effect::Half { to, .. }
             | Effect::Low { to, .. }
             | Effect::Literal { to, .. }
             | Effect::Align { to, .. }

@@ -167,18 +167,19 @@ impl<'i> Passages<'i> {
 
     /// Adds functions that only calls tell of: a stripped library of musl's names what it exports, and describes nothing.
     fn add_called(&mut self) {
-        let mut open = starts::called(&self.text, 1).targets;
-        open.retain(|svma| !self.is_inside(*svma));
-        self.starts.extend(open.iter().map(|svma| (*svma, false)));
-        // What they jump to instead of calling it.
-        while let Some(svma) = open.pop() {
-            let target = Target { svma, thumb: false };
+        let mut called = starts::called(&self.text, 1).targets;
+        called.retain(|svma| !self.is_inside(*svma));
+        self.starts.extend(called.iter().map(|svma| (*svma, false)));
+        // What all of them jump to instead of calling it.
+        let all = self.starts.iter();
+        let mut open: Vec<Target> = all.map(|(&svma, &thumb)| Target { svma, thumb }).collect();
+        while let Some(target) = open.pop() {
             let (function, _) = self.follow_one(target, &State::entry(self.text.machine));
             for (target, state) in function.exits {
                 let known = self.starts.contains_key(&target.svma);
                 if !state.has_frame() && !known && !self.is_inside(target.svma) {
                     self.starts.insert(target.svma, target.thumb);
-                    open.push(target.svma);
+                    open.push(target);
                 }
             }
         }

@@ -126,12 +126,12 @@ fn constant(made: Made<'_>, to: u8, value: i64) -> Made<'_> {
     }
 }
 
-/// A copy of 64 bits from `from` to `to`.
+/// A copy from `from` to `to`.
 fn copy<'m>(form: &Form, made: Made<'m>, to: u8, from: u8) -> Made<'m> {
-    if form.wide {
-        made.effect(add(to, from, 0))
-    } else {
-        writes(made, to)
+    match form.wide {
+        true => made.effect(add(to, from, 0)),
+        false if form.half => writes(made, to),
+        false => made.effect(Effect::Half { to, from }),
     }
 }
 

@@ -48,12 +48,27 @@ fn check(tool: &str, file: &str, returns: &[&str], call: &str, futex: &[u32]) {
     let mut all = 0;
     let mut whole = 0;
     let (mut seen, mut missing) = (0, 0);
+    let mut barriers = 0;
     for symbol in image.symbols().functions() {
         let range = symbol.svma..symbol.svma + symbol.size;
         if symbol.size == 0 || symbol.name.contains("@plt") {
             continue;
         }
         let ways = passages.follow(symbol.svma, symbol.thumb);
+        // Which call it is, is known of all that wait or wake.
+        let locks = [
+            "pthread_mutex",
+            "pthread_cond",
+            "pthread_barrier",
+            "pthread_rwlock",
+            "sem_",
+        ];
+        if locks.iter().any(|lock| symbol.name.starts_with(lock)) {
+            let mut calls = ways.system_calls.iter();
+            assert!(calls.all(|call| call.number.is_some()), "{}", symbol.name);
+            barriers +=
+                usize::from(symbol.name == "pthread_barrier_wait" && !ways.system_calls.is_empty());
+        }
         all += 1;
         whole += usize::from(ways.whole);
         for back in &ways.returns {
@@ -71,6 +86,7 @@ fn check(tool: &str, file: &str, returns: &[&str], call: &str, futex: &[u32]) {
             }
         }
     }
+    assert!(barriers > 0);
     // Behind what does not return, and in functions within functions.
     assert!(missing * 200 < seen.max(1), "{missing} of {seen}");
     assert!(whole * 100 > all * 80, "{whole} of {all}");

@@ -121,6 +121,14 @@ impl State {
                 };
                 self.set(to, value);
             }
+            Effect::Half { to, from } => {
+                // A constant is known by its lower half alone.
+                let value = match self.register(from) {
+                    value @ Value::Constant(_) => value,
+                    _ => Value::Unknown,
+                };
+                self.set(to, value);
+            }
             Effect::Low { to, value } => {
                 let value = match self.register(to) {
                     Value::Constant(rest) => Value::Constant(rest & !0xff | u32::from(value)),
