@@ -12,7 +12,14 @@ use crate::trace::TraceFrame;
 #[non_exhaustive]
 pub enum Notice {
     /// A thread came or went.
-    Thread(ThreadNotice),
+    Thread {
+        /// Which, and when.
+        notice: ThreadNotice,
+        /// The server's monotonic clock when it sent this, in nanoseconds, if it says so.
+        sent_ns: Option<u64>,
+        /// How long ago it came.
+        since: Duration,
+    },
     /// A tracepoint was hit.
     Frame(TraceFrame),
     /// Behind what was told before, and before what comes, hits of a tracepoint are missing, or no longer.
@@ -138,8 +145,13 @@ impl Notice {
         } else if let Some(notice) = Notice::of_observers(payload, notices) {
             notices.push(notice);
         } else {
+            let sent_ns = ThreadNotice::sent(payload);
             let threads = ThreadNotice::decode(payload).into_iter();
-            notices.extend(threads.map(|notice| Notice::Thread(notice.older_by(since))));
+            notices.extend(threads.map(|notice| Notice::Thread {
+                notice,
+                sent_ns,
+                since,
+            }));
         }
     }
 
@@ -205,7 +217,7 @@ pub enum ThreadNotice {
         creator: u64,
         /// Where its own data is, where the server's kernel shows it.
         thread_pointer: Option<u64>,
-        /// How long ago; how long the notification was on its way is not counted.
+        /// How long ago; before it was sent.
         age: Duration,
     },
     /// A thread has ended.
@@ -220,12 +232,14 @@ pub enum ThreadNotice {
 }
 
 impl ThreadNotice {
-    /// The same, looked at some time later.
-    pub(crate) fn older_by(mut self, time: Duration) -> ThreadNotice {
-        match &mut self {
-            ThreadNotice::Created { age, .. } | ThreadNotice::Exited { age, .. } => *age += time,
-        }
-        self
+    /// When a notification was sent, by the server's monotonic clock: `tNOW`.
+    pub(crate) fn sent(notification: &[u8]) -> Option<u64> {
+        let text = std::str::from_utf8(notification).ok()?;
+        let entries = text.strip_prefix("UnspoolThreads:")?;
+        let mut clocks = entries
+            .split(';')
+            .filter_map(|entry| entry.strip_prefix('t'));
+        u64::from_str_radix(clocks.next()?, 16).ok()
     }
 
     /// The notices of one notification; entries that are not understood are left out.
@@ -266,7 +280,7 @@ mod tests {
     fn notices() {
         let ns = Duration::from_nanos;
         assert_eq!(
-            ThreadNotice::decode(b"UnspoolThreads:c1f,10,7f00,3e8;xa,ffffffff,1;c20,1f,,2"),
+            ThreadNotice::decode(b"UnspoolThreads:t5f5;c1f,10,7f00,3e8;xa,ffffffff,1;c20,1f,,2"),
             [
                 ThreadNotice::Created {
                     tid: 0x1f,
@@ -287,6 +301,16 @@ mod tests {
                 },
             ]
         );
+    }
+
+    #[test]
+    fn when_it_was_sent() {
+        assert_eq!(
+            ThreadNotice::sent(b"UnspoolThreads:t5f5;xa,0,1"),
+            Some(0x5f5)
+        );
+        assert_eq!(ThreadNotice::sent(b"UnspoolThreads:xa,0,1"), None);
+        assert_eq!(ThreadNotice::sent(b"UnspoolThreads:t"), None);
     }
 
     #[test]

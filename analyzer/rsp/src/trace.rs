@@ -93,7 +93,7 @@ pub struct TraceFrame {
     pub variables: Vec<(u32, i64)>,
     /// The server's monotonic clock when it sent the frame, in nanoseconds.
     pub sent_ns: u64,
-    /// How long ago that was.
+    /// How long ago it came.
     pub since: Duration,
 }
 
@@ -102,12 +102,6 @@ impl TraceFrame {
     pub fn variable(&self, number: u32) -> Option<i64> {
         let found = self.variables.iter().find(|(other, _)| *other == number);
         found.map(|(_, value)| *value)
-    }
-
-    /// How long ago something happened that a variable tells the time of, in the server's clock.
-    pub fn age(&self, time_ns: i64) -> Duration {
-        let before = self.sent_ns.saturating_sub(time_ns.cast_unsigned());
-        Duration::from_nanos(before) + self.since
     }
 
     /// Decodes frames that follow each other; `registers` is the size of a `g` packet. What is cut off is left out.

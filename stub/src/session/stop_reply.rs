@@ -7,6 +7,7 @@ use crate::arch;
 use crate::arch::watch::Access;
 use crate::cli::Without;
 use crate::sys::Tid;
+use crate::sys::monotonic_ns;
 use crate::tracee::log::{Entry, What};
 use crate::tracee::{Cause, Process, Stop};
 
@@ -56,9 +57,9 @@ impl Dialect {
         if entries.is_empty() {
             return None;
         }
-        let mut text = String::new();
+        let mut text = format!("t{:x}", monotonic_ns());
         for entry in entries {
-            text.push(if text.is_empty() { ':' } else { ';' });
+            text.push(';');
             let _ = match entry.what {
                 What::Created {
                     tid,
@@ -72,7 +73,7 @@ impl Dialect {
             };
             let _ = write!(text, ",{:x}", entry.at.elapsed().as_nanos());
         }
-        Some(format!("UnspoolThreads{text}").into_bytes())
+        Some(format!("UnspoolThreads:{text}").into_bytes())
     }
 
     /// The stop reply for `stop`.

@@ -290,6 +290,8 @@ fn a_log_of_threads() {
             .collect();
         let tid = fields[0] as u32;
         match (&entry[..1], &fields[1..]) {
+            // The clock of when it was sent.
+            ("t", []) => assert!(fields[0] > 0),
             ("c", [creator, pointer, _age]) => {
                 assert!(alive.contains(&(*creator as u32)), "{entry}");
                 assert!(!alive.contains(&tid), "{entry}");

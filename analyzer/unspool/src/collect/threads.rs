@@ -59,12 +59,13 @@ impl Threads {
         );
     }
 
-    /// Notes what the server tells of a thread.
+    /// Notes what the server tells of a thread, and has sent then.
     pub(super) fn heard(
         &mut self,
         sink: &mut Sink,
         pid: Option<u64>,
         notice: ThreadNotice,
+        sent_ns: u64,
         hearing: &mut Hearing,
     ) {
         match notice {
@@ -80,7 +81,7 @@ impl Threads {
                 sink.record(ThreadSeen {
                     tid,
                     name: name.clone(),
-                    time_ns: hearing.time(age),
+                    time_ns: hearing.time(sent_ns, age),
                     existed_before: false,
                     creator_tid: Some(creator),
                     thread_pointer,
@@ -93,7 +94,7 @@ impl Threads {
                 self.live.insert(tid, thread);
             }
             ThreadNotice::Exited { tid, code, age } => {
-                let time_ns = hearing.time(age);
+                let time_ns = hearing.time(sent_ns, age);
                 self.exited_at(sink, tid, time_ns, Some(code), true);
             }
             _ => {}

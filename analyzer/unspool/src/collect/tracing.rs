@@ -3,6 +3,8 @@
 //! A frame holds what a stop would have brought: registers, the whole stack, what the arguments point to. Where
 //! the stack is too long for that, the thread stops after all, and is looked at as at a breakpoint.
 
+use std::time::Duration;
+
 use unspool_capture::{
     Chunk, Dropped, Event, Gap, GapKind, Missed, ProbeKind, Read, ReadRole, Severity, Snapshot,
 };
@@ -137,13 +139,28 @@ impl Recorder {
         if !self.session.tells_creators {
             return;
         }
-        self.hearing.now_ns = self.sink.now_ns();
-        for notice in self.session.client.take_notices() {
+        let notices = self.session.client.take_notices();
+        let heard = notices.iter().filter_map(|notice| match notice {
+            Notice::Frame(frame) => Some((frame.sent_ns, frame.since)),
+            Notice::Thread {
+                sent_ns: Some(sent_ns),
+                since,
+                ..
+            } => Some((*sent_ns, *since)),
+            _ => None,
+        });
+        self.hearing.begin(self.sink.now_ns(), heard);
+        for notice in notices {
             match notice {
-                Notice::Thread(notice) => {
+                Notice::Thread {
+                    notice,
+                    sent_ns,
+                    since,
+                } => {
+                    let sent_ns = self.hearing.sent(sent_ns, since);
                     let pid = self.session.pid;
                     self.threads
-                        .heard(&mut self.sink, pid, notice, &mut self.hearing);
+                        .heard(&mut self.sink, pid, notice, sent_ns, &mut self.hearing);
                 }
                 Notice::Frame(frame) => self.on_frame(frame),
                 Notice::Mark { tracepoint, mark } => self.on_mark(tracepoint, mark),
@@ -178,7 +195,8 @@ impl Recorder {
         let (Some(time), Some(tid)) = (value(TIME), value(THREAD)) else {
             return;
         };
-        let time_ns = self.hearing.time(frame.age(time));
+        let sent_ns = self.hearing.sent(Some(time.cast_unsigned()), frame.since);
+        let time_ns = self.hearing.time(sent_ns, Duration::ZERO);
         let thread = ThreadId {
             pid: self.session.pid,
             tid: tid.cast_unsigned(),
