@@ -2,6 +2,7 @@
 //! truth is the program's own: what it was written to do, how often it says it took each lock; and what Helgrind and DRD say of
 //! the same binaries.
 
+mod ended;
 mod hangs;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,7 +77,7 @@ const CASES: &[Case] = &[
     case(
         "convoy.c",
         &[("convoy", &["door"], &["pass", "pass"])],
-        &[("convoy", &["door"], &["pass"])],
+        &[("convoy", &["door"], &["pass", "pass"])],
     ),
     case(
         "hold.c",
@@ -84,7 +85,7 @@ const CASES: &[Case] = &[
             ("long-hold", &["settings"], &["save", "look"]),
             ("contention", &["settings"], &["look", "save"]),
         ],
-        &[("contention", &["settings"], &["look"])],
+        &[("contention", &["settings"], &["look", "save"])],
     ),
     case("consumers.c", &[], &[]),
     case("phases.c", &[], &[]),
@@ -143,14 +144,21 @@ const CASES: &[Case] = &[
         command: RUST,
         ..case(
             "rust.rs",
-            &[("contention", &["rust::SETTINGS"], &["rust::look"])],
-            &[("contention", &["rust::SETTINGS"], &["rust::look"])],
+            &[(
+                "contention",
+                &["rust::SETTINGS"],
+                &["rust::look", "rust::main::{closure#0}"],
+            )],
+            &[(
+                "contention",
+                &["rust::SETTINGS"],
+                &["rust::look", "rust::main::{closure#0}"],
+            )],
         )
     },
 ];
 
-/// What musl's programs are found to do as well, dynamic and static. Where only waits are recorded, nobody is known to hold its
-/// mutexes.
+/// What musl's programs are found to do as well, dynamic and static.
 const MUSL_SOURCES: &[&str] = &[
     "inversion.c",
     "convoy.c",
@@ -212,6 +220,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ));
     trials.push(crate::trial("findings::exit-codes", exit_codes));
     trials.push(crate::trial("findings::lossless", nothing_is_lost));
+    trials.extend(ended::trials());
     trials.extend(hangs::trials());
     trials
 }

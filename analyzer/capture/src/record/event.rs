@@ -26,10 +26,13 @@ pub enum ProbeKind {
     Enter = 7,
     /// A return instruction of instrumented functions; args = the result.
     Leave = 8,
-    /// The instruction of a futex system call, or the one before it; args = those of the call.
+    /// The instruction of a futex system call that waits, or may wait or wake, as its args say; or the one before it. args =
+    /// those of the call.
     FutexWait = 9,
     /// The instruction after it; args = the result.
     FutexReturn = 10,
+    /// The instruction of a futex system call that wakes, or the one before it; args = those of the call.
+    FutexWake = 11,
 }
 
 impl ProbeKind {
@@ -37,7 +40,11 @@ impl ProbeKind {
     pub fn is_of_calls(self) -> bool {
         matches!(
             self,
-            ProbeKind::Enter | ProbeKind::Leave | ProbeKind::FutexWait | ProbeKind::FutexReturn
+            ProbeKind::Enter
+                | ProbeKind::Leave
+                | ProbeKind::FutexWait
+                | ProbeKind::FutexReturn
+                | ProbeKind::FutexWake
         )
     }
 }

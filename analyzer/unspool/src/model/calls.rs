@@ -15,6 +15,7 @@ use unspool_capture::{Capture, Event, Gap, GapKind, Probe, ProbeKind, ReadRole, 
 use super::backtrace::{Backtrace, Frames};
 use super::{Model, Symbolizer, ThreadIndex};
 
+pub(super) mod futex;
 mod lives;
 mod under_way;
 
@@ -38,7 +39,7 @@ pub struct Function {
     pub futex: bool,
     /// The probe at its beginning.
     pub probe: u32,
-    /// Some probe sees its end. Otherwise nothing follows [`Moment::Entered`].
+    /// Some probe sees its end. Otherwise nothing follows [`Moment::Entered`]; nor does it for system calls that wake.
     pub has_end: bool,
 }
 
@@ -220,11 +221,11 @@ impl<'a> Reading<'a> {
 
     fn probe(&mut self, probe: &Probe) {
         let role = match probe.kind() {
-            kind @ (ProbeKind::Enter | ProbeKind::FutexWait) => {
+            kind @ (ProbeKind::Enter | ProbeKind::FutexWait | ProbeKind::FutexWake) => {
                 let id = FunctionId(self.calls.functions.len());
                 self.calls.functions.push(Function {
                     name: probe.function.clone(),
-                    futex: kind == ProbeKind::FutexWait,
+                    futex: kind != ProbeKind::Enter,
                     probe: probe.id,
                     has_end: false,
                 });
@@ -294,13 +295,18 @@ impl<'a> Reading<'a> {
             })
         };
         let here = under_way.entry(event.tid).or_default();
+        if self.calls.functions[function.0].futex && here.goes_on(frame, function, &event.args) {
+            return;
+        }
         let over = here.make_room(frame, &mut jumped);
         call.within = here.innermost();
         for lost in over {
             self.lost(&lost);
         }
         (self.visit)(&self.calls, Moment::Entered(&call));
-        if !self.calls.functions[function.0].has_end {
+        // What wakes others is over when it begins, also where another call may wait.
+        let wakes = self.calls.functions[function.0].futex && !futex::waits(&call.args);
+        if wakes || !self.calls.functions[function.0].has_end {
             return;
         }
         let missed = match self.paused.is_empty() {

@@ -421,8 +421,11 @@ impl<'a> History<'a> {
             }
             ProbeKind::Exit | ProbeKind::Start | ProbeKind::Unspecified => {}
             // What `calls` is about.
-            ProbeKind::Enter | ProbeKind::Leave | ProbeKind::FutexWait | ProbeKind::FutexReturn => {
-            }
+            ProbeKind::Enter
+            | ProbeKind::Leave
+            | ProbeKind::FutexWait
+            | ProbeKind::FutexReturn
+            | ProbeKind::FutexWake => {}
         }
     }
 

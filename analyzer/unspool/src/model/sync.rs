@@ -22,6 +22,7 @@ mod spread;
 mod tests;
 mod under_way;
 mod usage;
+mod wakes;
 
 pub use concurrency::{Concurrency, Slice};
 pub(crate) use findings::{caller, length};
@@ -189,7 +190,10 @@ fn instruments(record: &Record) -> bool {
     let Record::Probe(probe) = record else {
         return false;
     };
-    matches!(probe.kind(), ProbeKind::Enter | ProbeKind::FutexWait)
+    matches!(
+        probe.kind(),
+        ProbeKind::Enter | ProbeKind::FutexWait | ProbeKind::FutexWake
+    )
 }
 
 fn joins_are_seen(records: &[Record]) -> bool {

@@ -8,7 +8,7 @@ use super::line::{Ink, Line, Page};
 use super::objects::place;
 use super::{Style, findings, notes, phrase, tree};
 use crate::model::Model;
-use crate::model::sync::{Sync, Waiting};
+use crate::model::sync::{Blame, Sync, Waiting};
 
 /// Who made whom wait for one object, at most.
 const MOST: usize = 6;
@@ -48,8 +48,14 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
             line.push(Ink::Name, kin.title(&model.sync, room));
             line.push(Ink::Plain, sum);
             page.line(&line)?;
-            if waiting == Waiting::Held && !kin.blames.is_empty() {
-                blames(page, model, kin, &sources)?;
+            let blamed: Vec<&Blame> = kin
+                .blames
+                .iter()
+                .filter(|blame| model.sync.used(blame.waiter).waiting == waiting)
+                .collect();
+            // Who gives work is of no interest to whoever looks for lost time.
+            if waiting != Waiting::Idle && !blamed.is_empty() {
+                blames(page, model, &blamed, total, &sources)?;
                 continue;
             }
             for used in kin.uses.iter().filter(here).take(MOST) {
@@ -106,16 +112,21 @@ pub fn write_stacks(model: &Model, out: &mut dyn Write, style: &Style) -> io::Re
             let text = format!(
                 "{} waited for {}: {}, {}",
                 phrase::identity(model, blame.waiting, page.width / 3),
-                phrase::identity(model, blame.holding, page.width / 3),
+                blamed(model, blame, page.width / 3),
                 phrase::duration(blame.total_ns),
                 phrase::times(blame.count),
             );
             page.paragraph(&lead, &lead, Ink::Plain, &text)?;
             let waiter = sync.path(sync.used(blame.waiter));
-            frames::write(page, &lead, "waited at  ", waiter, &sources, false)?;
-            if let Some(holder) = blame.holder {
-                let holder = sync.path(sync.used(holder));
-                frames::write(page, &lead, "taken at   ", holder, &sources, false)?;
+            let holder = blame.holder.map(|holder| sync.path(sync.used(holder)));
+            let ended = blame.ended.map(|ended| &sync.paths[ended.0]);
+            let (waited, held) = match (holder, ended) {
+                (None, Some(_)) => ("waited at    ", "given up at  "),
+                _ => ("waited at  ", "taken at   "),
+            };
+            frames::write(page, &lead, waited, waiter, &sources, false)?;
+            if let Some(stack) = holder.or(ended) {
+                frames::write(page, &lead, held, stack, &sources, false)?;
             }
         }
     }
@@ -135,9 +146,31 @@ fn held_ns(kin: &Kin) -> u64 {
     held.map(|used| used.waits.total_ns).sum()
 }
 
-fn blames(page: &mut Page<'_>, model: &Model, kin: &Kin, sources: &Sources) -> io::Result<()> {
+/// `3 × work`, or the one of them that it always was: `work 4711`.
+fn blamed(model: &Model, blame: &Blame, room: usize) -> String {
+    let one = model.thread(blame.longest.1).filter(|_| blame.for_one);
+    let several = model.sync.identities.get(blame.holding);
+    match (one, several) {
+        (Some(thread), Some((.., 2..))) => match thread.tid {
+            Some(tid) => format!("{} {tid}", phrase::title(model, thread, room)),
+            None => phrase::title(model, thread, room),
+        },
+        _ => phrase::identity(model, blame.holding, room),
+    }
+}
+
+/// Of waits that took `total_ns`, those of which it is known who ended them.
+fn blames(
+    page: &mut Page<'_>,
+    model: &Model,
+    blames: &[&Blame],
+    total_ns: u64,
+    sources: &Sources,
+) -> io::Result<()> {
     let sync: &Sync = &model.sync;
-    for blame in kin.blames.iter().take(MOST) {
+    for blame in blames.iter().take(MOST) {
+        let used = sync.used(blame.waiter);
+        let held = used.waiting == Waiting::Held;
         let mut line = Line::new().with(Ink::Plain, "    ");
         let figures = figures(blame.count, blame.total_ns);
         line.push(Ink::Plain, format!("{figures}  "));
@@ -147,43 +180,41 @@ fn blames(page: &mut Page<'_>, model: &Model, kin: &Kin, sources: &Sources) -> i
         );
         line.push(Ink::Faint, " in ");
         let room = page.width.saturating_sub(line.width());
-        line.push(
-            Ink::Function,
-            place(model, sync.used(blame.waiter).path.0, sources, room),
-        );
+        line.push(Ink::Function, place(model, used.path.0, sources, room));
         page.line(&line)?;
         let mut line = Line::new();
         line.pad(4 + super::line::width(&figures) + 2);
-        line.push(Ink::Faint, "for ");
-        line.push(
-            Ink::Plain,
-            phrase::identity(model, blame.holding, page.width / 3),
-        );
-        if let Some(holder) = blame.holder {
-            line.push(Ink::Faint, ", taken in ");
+        line.push(Ink::Faint, if held { "for " } else { "ended by " });
+        let room = page.width / 3;
+        line.push(Ink::Plain, blamed(model, blame, room));
+        let taken = blame.holder.map(|holder| sync.used(holder).path);
+        let verb = match (taken, held) {
+            (Some(_), _) => ", taken in ",
+            (None, true) => ", given up in ",
+            (None, false) => " in ",
+        };
+        if let Some(path) = taken.or(blame.ended) {
+            line.push(Ink::Faint, verb);
             let room = page.width.saturating_sub(line.width());
-            line.push(
-                Ink::Function,
-                place(model, sync.used(holder).path.0, sources, room),
-            );
+            line.push(Ink::Function, place(model, path.0, sources, room));
         }
         page.line(&line)?;
     }
-    let blamed: u64 = kin.blames.iter().map(|blame| blame.total_ns).sum();
-    let held = held_ns(kin);
-    if held > blamed {
+    let blamed: u64 = blames.iter().map(|blame| blame.total_ns).sum();
+    let rest = total_ns.saturating_sub(blamed);
+    if rest > 0 {
         let text = format!(
-            "    {:>8} for holders that were not seen",
-            phrase::duration(held - blamed)
+            "    {:>8} for threads that were not seen",
+            phrase::duration(rest)
         );
         page.line(&Line::new().with(Ink::Faint, text))?;
     }
-    if kin.blames.len() > MOST {
-        let rest: u64 = kin.blames.iter().skip(MOST).map(|b| b.total_ns).sum();
+    if blames.len() > MOST {
+        let rest: u64 = blames.iter().skip(MOST).map(|b| b.total_ns).sum();
         let text = format!(
             "    {} in {} more ways",
             phrase::duration(rest),
-            kin.blames.len() - MOST
+            blames.len() - MOST
         );
         page.line(&Line::new().with(Ink::Faint, text))?;
     }

@@ -6,6 +6,7 @@ use super::line::clean;
 use super::names::middle;
 use super::phrase;
 use crate::model::Key;
+use crate::model::calls::PathId;
 use crate::model::sync::{Blame, Object, ObjectIndex, Spread, Sync, Use, Waiting};
 use crate::primitives::{Kind, Operation};
 
@@ -182,15 +183,19 @@ fn uses(sync: &Sync, members: &[ObjectIndex]) -> Vec<KinUse> {
     all
 }
 
+/// Paths of the wait, of the taking and of the end; identities of who waited and who held.
+type Alike = (usize, Option<usize>, Option<PathId>, usize, usize);
+
 /// Blames of the same paths and identities as one.
 fn blames(sync: &Sync, blames: Vec<Blame>) -> Vec<Blame> {
     let mut sums: Vec<Blame> = Vec::new();
-    let mut known: HashMap<(usize, Option<usize>, usize, usize), usize> = HashMap::new();
+    let mut known: HashMap<Alike, usize> = HashMap::new();
     for blame in blames {
         let path = |used| sync.used(used).path.0;
         let same = (
             path(blame.waiter),
             blame.holder.map(path),
+            blame.ended,
             blame.waiting,
             blame.holding,
         );
@@ -198,6 +203,7 @@ fn blames(sync: &Sync, blames: Vec<Blame>) -> Vec<Blame> {
         match sums.get_mut(at) {
             Some(sum) => {
                 sum.count += blame.count;
+                sum.for_one &= blame.for_one && sum.longest.1 == blame.longest.1;
                 sum.total_ns = sum.total_ns.saturating_add(blame.total_ns);
                 if blame.max_ns > sum.max_ns {
                     sum.max_ns = blame.max_ns;

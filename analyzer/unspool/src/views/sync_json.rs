@@ -117,11 +117,13 @@ struct SyncBlame {
     waiter_path: usize,
     holder_key: String,
     holder_path: Option<usize>,
+    ended_path: Option<usize>,
     count: u64,
     total_ns: u64,
     max_ns: u64,
     longest_waiter: usize,
     longest_holder: usize,
+    for_one: bool,
 }
 
 impl SyncBlame {
@@ -131,11 +133,13 @@ impl SyncBlame {
             waiter_path: sync.used(blame.waiter).path.0,
             holder_key: key(sync, blame.holding),
             holder_path: blame.holder.map(|holder| sync.used(holder).path.0),
+            ended_path: blame.ended.map(|path| path.0),
             count: blame.count,
             total_ns: blame.total_ns,
             max_ns: blame.max_ns,
             longest_waiter: blame.longest.0.0,
             longest_holder: blame.longest.1.0,
+            for_one: blame.for_one,
         }
     }
 }

@@ -9,7 +9,7 @@ use unspool_unwind::code::passages::{Given, Passages, Return, SystemCall};
 use super::super::modules::Mapped;
 use super::super::movable::Movable;
 use super::chosen::Start;
-use super::site::{self, Site};
+use super::site::{self, Does, Site};
 use super::{Pattern, Sync};
 use crate::primitives::{Kind, Operation, PRIMITIVES, Primitive};
 
@@ -80,7 +80,7 @@ pub(super) struct Named<'a> {
 /// Where the server may note hits without a stop.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fast {
-    /// At system calls that wait.
+    /// At system calls that wait or wake.
     pub(super) waits: bool,
     /// Where functions begin and end.
     pub(super) calls: bool,
@@ -140,7 +140,7 @@ pub(super) fn make(
     let candidates = |plan: &Plan| {
         let begins = plan.begins.iter().map(|begin| (begin.svma, begin.movable));
         let early = returns.iter().filter_map(|(back, _, _)| back.early);
-        let calls = calls.iter().flat_map(|(call, _)| {
+        let calls = calls.iter().flat_map(|(call, ..)| {
             let before = call.before.map(|before| (before.svma, before.movable));
             before.into_iter().chain([(call.next, call.movable)])
         });
@@ -157,7 +157,7 @@ pub(super) fn make(
         begin.movable = of(fast.calls).at(begin.svma, begin.movable);
     }
     add_ends(&mut plan, returns, of(fast.calls));
-    add_waits(&mut plan, calls, of(fast.waits));
+    add_futexes(&mut plan, calls, of(fast.waits));
     plan
 }
 
@@ -291,9 +291,9 @@ fn futex_calls(
     arch: Arch,
     musl: bool,
     passages: &mut Passages<'_>,
-) -> Vec<(SystemCall, String)> {
+) -> Vec<(SystemCall, String, Does)> {
     let mut followed = BTreeSet::new();
-    let mut calls: Vec<(SystemCall, String)> = Vec::new();
+    let mut calls: Vec<(SystemCall, String, Does)> = Vec::new();
     for svma in passages.likely_system_calls() {
         let Some((start, thumb)) = passages.function_at(svma) else {
             continue;
@@ -310,12 +310,10 @@ fn futex_calls(
                 None => any,
             };
             let given = call.before.and_then(|before| before.sets);
-            let wakes = match given {
+            let does = match given {
                 // Flags are flipped of an operation whose number is 0, so that what they make of it tells which it is.
-                Some((1, Given::Flipped(bits))) => !site::is_wait(bits),
-                _ => call
-                    .second
-                    .is_some_and(|operation| !site::is_wait(operation)),
+                Some((1, Given::Flipped(bits))) => Does::of(bits),
+                _ => call.second.map_or(Some(Does::Either), Does::of),
             };
             // What the instruction before computes cannot be asked about there.
             let computed = matches!(given, Some((1, Given::Register(_, by))) if by != 0);
@@ -324,18 +322,18 @@ fn futex_calls(
                 before: call.before.filter(|_| !unclear),
                 ..call
             };
-            if futex && !wakes {
-                calls.push((call, name.unwrap_or("futex").to_owned()));
+            if let Some(does) = does.filter(|_| futex) {
+                calls.push((call, name.unwrap_or("futex").to_owned(), does));
             }
         }
     }
     calls.sort_unstable();
-    calls.dedup_by_key(|(call, _)| call.svma);
+    calls.dedup_by_key(|(call, ..)| call.svma);
     calls
 }
 
-fn add_waits(plan: &mut Plan, calls: Vec<(SystemCall, String)>, free: &Movable) {
-    for (call, function) in calls {
+fn add_futexes(plan: &mut Plan, calls: Vec<(SystemCall, String, Does)>, free: &Movable) {
+    for (call, function, does) in calls {
         let at = plan.begins.len();
         let before = call.before.map(|before| (before.svma, before.movable));
         let (begin, movable) = before.unwrap_or((call.svma, 0));
@@ -343,10 +341,16 @@ fn add_waits(plan: &mut Plan, calls: Vec<(SystemCall, String)>, free: &Movable) 
             svma: begin,
             thumb: call.thumb,
             function: function.clone(),
-            kind: ProbeKind::FutexWait,
-            site: Site::wait(&call),
+            kind: match does {
+                Does::Wake => ProbeKind::FutexWake,
+                Does::Wait | Does::Either => ProbeKind::FutexWait,
+            },
+            site: Site::futex(&call, does),
             movable: free.at(begin, movable),
         });
+        if does == Does::Wake {
+            continue;
+        }
         plan.ends.push(End {
             svma: call.next,
             thumb: call.thumb,

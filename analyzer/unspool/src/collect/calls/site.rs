@@ -17,6 +17,9 @@ const STACK: u16 = 4096;
 
 /// Bits 0, 6, 9, 11 and 13: `FUTEX_WAIT`, `_LOCK_PI`, `_WAIT_BITSET`, `_WAIT_REQUEUE_PI`, `_LOCK_PI2` (linux/futex.h).
 const WAITS: u16 = 1 | 1 << 6 | 1 << 9 | 1 << 11 | 1 << 13;
+/// Bits 1, 3, 4, 5, 7, 10 and 12: `FUTEX_WAKE`, `_REQUEUE`, `_CMP_REQUEUE`, `_WAKE_OP`, `_UNLOCK_PI`, `_WAKE_BITSET`,
+/// `_CMP_REQUEUE_PI`.
+const WAKES: u16 = 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 10 | 1 << 12;
 /// What is not `FUTEX_PRIVATE_FLAG` or `FUTEX_CLOCK_REALTIME`.
 const COMMAND: u8 = 0x7f;
 
@@ -29,10 +32,35 @@ pub(super) fn futex_numbers(arch: Arch) -> &'static [u32] {
     }
 }
 
-/// Whether a futex operation waits.
-pub(super) fn is_wait(operation: u32) -> bool {
-    let command = operation & u32::from(COMMAND);
-    command < 16 && WAITS >> command & 1 == 1
+/// What a futex system call may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::collect) enum Does {
+    Wait,
+    Wake,
+    /// One or the other: its operation tells.
+    Either,
+}
+
+impl Does {
+    /// What an operation does; `None`: neither.
+    pub(super) fn of(operation: u32) -> Option<Does> {
+        let both = [Does::Wait, Does::Wake];
+        both.into_iter().find(|does| does.includes(operation))
+    }
+
+    fn includes(self, operation: u32) -> bool {
+        let command = operation & u32::from(COMMAND);
+        command < 16 && self.operations() >> command & 1 == 1
+    }
+
+    /// One bit for each operation.
+    fn operations(self) -> u16 {
+        match self {
+            Does::Wait => WAITS,
+            Does::Wake => WAKES,
+            Does::Either => WAITS | WAKES,
+        }
+    }
 }
 
 /// What is done at one probe.
@@ -49,14 +77,15 @@ pub(in crate::collect) enum Site {
         /// What it always returns there, where that is not in its register yet.
         result: Option<u32>,
     },
-    /// A system call that may wait is about to be made.
-    Wait {
-        /// It may also be another one.
+    /// A futex system call is about to be made.
+    Futex {
+        does: Does,
+        /// It may also be another system call.
         any: bool,
         /// What the instruction sets one of the arguments to, counted from 0.
         sets: Option<(u8, Given)>,
     },
-    /// It returns.
+    /// One that waits returns.
     Returned,
 }
 
@@ -74,8 +103,9 @@ impl Site {
         }
     }
 
-    pub(super) fn wait(call: &SystemCall) -> Site {
-        Site::Wait {
+    pub(super) fn futex(call: &SystemCall, does: Does) -> Site {
+        Site::Futex {
+            does,
             any: call.number.is_none(),
             sets: call.before.and_then(|before| before.sets),
         }
@@ -87,7 +117,7 @@ impl Site {
 
     /// The beginning of a call, with a stack, rather than an end.
     pub(super) fn begins(self) -> bool {
-        matches!(self, Site::Enter { .. } | Site::Wait { .. })
+        matches!(self, Site::Enter { .. } | Site::Futex { .. })
     }
 
     /// Whether a hit counts, told from registers that were read.
@@ -97,31 +127,24 @@ impl Site {
             Site::Leave { condition, .. } => abi
                 .flags(registers)
                 .is_none_or(|flags| condition::holds(flags, condition)),
-            Site::Wait { any, sets } => {
+            Site::Futex { does, any, .. } => {
                 let called = abi.call_number(registers);
                 let futex = |number| {
                     let mut numbers = futex_numbers(abi.arch).iter();
                     numbers.any(|futex| u64::from(*futex) == number)
                 };
-                (!any || called.is_some_and(futex)) && (tells(sets) || self.waits(abi, registers))
+                (!any || called.is_some_and(futex)) && does_it(does, &self.args(abi, registers))
             }
-            Site::Returned => self.waits(abi, registers),
+            Site::Returned => {
+                let args = abi.call_arguments(registers, 2).unwrap_or_default();
+                does_it(Does::Wait, &args)
+            }
         }
-    }
-
-    /// Whether the operation is one that waits. What is not known is not left out.
-    fn waits(self, abi: &Abi, registers: &Registers) -> bool {
-        let args = match self {
-            Site::Wait { .. } => self.args(abi, registers),
-            _ => abi.call_arguments(registers, 2).unwrap_or_default(),
-        };
-        args.get(1)
-            .is_none_or(|operation| is_wait(*operation as u32))
     }
 
     /// The arguments that a call is made with.
     pub(super) fn args(self, abi: &Abi, registers: &Registers) -> Vec<u64> {
-        let Site::Wait { sets, .. } = self else {
+        let Site::Futex { sets, .. } = self else {
             return abi.args(registers, 4).unwrap_or_default();
         };
         let mut args = abi.call_arguments(registers, 4).unwrap_or_default();
@@ -156,7 +179,8 @@ impl Site {
     pub(super) fn object(self, args: &[u64]) -> Option<u64> {
         let at = match self {
             Site::Enter { object } => usize::from(object?),
-            Site::Wait { .. } => 0,
+            // Who wakes others has no use for what is there.
+            Site::Futex { does, .. } if does != Does::Wake => 0,
             _ => return None,
         };
         // The first page is never mapped.
@@ -166,17 +190,19 @@ impl Site {
     /// The condition under which a server with tracepoints notes a hit.
     pub(in crate::collect) fn trace_condition(self, abi: &Abi) -> Option<Vec<u8>> {
         let own = abi.call_argument_number(1);
-        let operation = match self {
+        let (does, any, sets) = match self {
+            Site::Enter { .. } | Site::Leave { .. } => return None,
+            Site::Futex { does, any, sets } => (does, any, sets),
+            Site::Returned => (Does::Wait, false, None),
+        };
+        let operation = match sets {
             // What it will be set to.
-            Site::Wait {
-                sets: Some((1, Given::Register(from, 0))),
-                ..
-            } => abi.dwarf_number(from).unwrap_or(own),
+            Some((1, Given::Register(from, 0))) => abi.dwarf_number(from).unwrap_or(own),
             _ => own,
         };
         let [operation_high, operation_low] = operation.to_be_bytes();
-        let [high, low] = WAITS.to_be_bytes();
-        let waits = [
+        let [high, low] = does.operations().to_be_bytes();
+        let code = [
             CONST16,
             high,
             low,
@@ -191,23 +217,26 @@ impl Site {
             1,
             BIT_AND,
         ];
-        let mut code = waits.to_vec();
-        match self {
-            Site::Enter { .. } | Site::Leave { .. } => return None,
-            // A call of which only the number is not known before has its other arguments set already.
-            Site::Wait { sets, .. } if tells(sets) => return None,
-            Site::Wait { any: true, .. } => {
-                let [high, low] = abi.call_number_number().to_be_bytes();
-                for (index, futex) in futex_numbers(abi.arch).iter().enumerate() {
-                    let [wanted_high, wanted_low] = (*futex as u16).to_be_bytes();
-                    code.extend([REG, high, low, CONST16, wanted_high, wanted_low, EQUAL]);
-                    if index > 0 {
-                        code.push(BIT_OR);
-                    }
+        // What the instruction itself gives is known.
+        let mut code = match tells(sets) {
+            true => Vec::new(),
+            false => code.to_vec(),
+        };
+        if any {
+            let [high, low] = abi.call_number_number().to_be_bytes();
+            for (index, futex) in futex_numbers(abi.arch).iter().enumerate() {
+                let [wanted_high, wanted_low] = (*futex as u16).to_be_bytes();
+                code.extend([REG, high, low, CONST16, wanted_high, wanted_low, EQUAL]);
+                if index > 0 {
+                    code.push(BIT_OR);
                 }
+            }
+            if !tells(sets) {
                 code.push(BIT_AND);
             }
-            Site::Wait { any: false, .. } | Site::Returned => {}
+        }
+        if code.is_empty() {
+            return None;
         }
         code.push(END);
         Some(code)
@@ -223,7 +252,10 @@ impl Site {
             if let Some(argument) = match self {
                 Site::Enter { object } => object.map(|index| abi.argument_number(index.into())),
                 // Not yet in its register: it is read from where it comes from, or not at all.
-                Site::Wait {
+                Site::Futex {
+                    does: Does::Wake, ..
+                } => None,
+                Site::Futex {
                     sets: Some((0, given)),
                     ..
                 } => match given {
@@ -270,9 +302,15 @@ impl Site {
     }
 }
 
-/// Whether the instruction itself says that the operation is one that waits; others are not watched.
+/// Whether the instruction itself says what the operation is: what is not watched was left out before.
 fn tells(sets: Option<(u8, Given)>) -> bool {
-    matches!(sets, Some((1, Given::Constant(_))))
+    matches!(sets, Some((1, Given::Constant(_) | Given::Flipped(_))))
+}
+
+/// What is not known is not left out.
+fn does_it(does: Does, args: &[u64]) -> bool {
+    args.get(1)
+        .is_none_or(|operation| does.includes(*operation as u32))
 }
 
 /// The stack, or the first [`STACK`] bytes of it.

@@ -88,6 +88,17 @@ impl UnderWay {
         over
     }
 
+    /// A system call begins that has begun and not ended: the kernel makes it once more after an interruption.
+    pub(super) fn goes_on(&self, frame: u64, function: FunctionId, args: &[u64]) -> bool {
+        let mut open = self.open.iter();
+        open.any(|open| {
+            let call = &open.call;
+            (open.frame, call.function) == (frame, function)
+                && call.args == args
+                && !open.missed.ends
+        })
+    }
+
     /// The call that a new one is made in.
     pub(super) fn innermost(&self) -> Option<u64> {
         let mut sure = self.open.iter().rev();

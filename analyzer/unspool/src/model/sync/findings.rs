@@ -15,6 +15,7 @@ use super::is_main;
 use super::objects::{Object, ObjectIndex, Use, UseIndex};
 use super::replay::Replay;
 use crate::model::backtrace::{Backtrace, NamedFrame, base_name};
+use crate::model::calls::PathId;
 use crate::model::finding::{Evidence, Finding, FindingKind, ObjectName};
 use crate::model::{Model, ThreadIndex};
 use crate::primitives;
@@ -116,13 +117,21 @@ impl Words<'_> {
 
     /// `in push (queue.c:31)`; nothing if the path is not known.
     fn at(&self, used: UseIndex) -> String {
-        let path = self.paths.get(self.uses[used.0].path.0);
+        self.at_path(self.uses[used.0].path)
+    }
+
+    fn at_path(&self, path: PathId) -> String {
+        let path = self.paths.get(path.0);
         path.and_then(|path| caller(path))
             .map_or(String::new(), |frame| format!(" in {}", place(frame)))
     }
 
     fn evidence(&self, thread: ThreadIndex, used: UseIndex, what: String) -> Evidence {
-        let path = self.paths.get(self.uses[used.0].path.0);
+        self.evidence_at(thread, self.uses[used.0].path, what)
+    }
+
+    fn evidence_at(&self, thread: ThreadIndex, path: PathId, what: String) -> Evidence {
+        let path = self.paths.get(path.0);
         Evidence {
             thread,
             what,

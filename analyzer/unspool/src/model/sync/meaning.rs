@@ -1,6 +1,6 @@
 //! What recorded calls mean for synchronization: which primitive a system call belongs to, and what its numbers say.
 
-use crate::model::calls::{Call, Calls, PathId};
+use crate::model::calls::{Calls, PathId};
 use crate::primitives::{self, Kind, Operation, Primitive};
 
 /// The address by which an object is called of which only a futex word is seen: a condition variable has
@@ -10,13 +10,6 @@ pub(super) fn word(kind: Kind, address: u64, futex: bool) -> u64 {
         Kind::Cond if futex => address & !7,
         _ => address,
     }
-}
-
-/// The first argument's low bits (linux/futex.h): `FUTEX_WAIT` 0, `FUTEX_LOCK_PI` 6, `FUTEX_WAIT_BITSET` 9,
-/// `FUTEX_WAIT_REQUEUE_PI` 11, `FUTEX_LOCK_PI2` 13; `FUTEX_PRIVATE_FLAG` 128 and `FUTEX_CLOCK_REALTIME` 256 aside.
-pub(super) fn waits(call: &Call) -> bool {
-    let operation = call.args.get(1).map(|operation| operation & 0x7f);
-    matches!(operation, None | Some(0 | 6 | 9 | 11 | 13))
 }
 
 /// The innermost primitive on a path, or a lock of the C library's own; a futex if there is none.

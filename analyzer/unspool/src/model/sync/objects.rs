@@ -124,9 +124,11 @@ pub struct Blame {
     pub waiter: UseIndex,
     /// Where the holder had taken it, if that was seen.
     pub holder: Option<UseIndex>,
+    /// Otherwise, where it ended the wait: gave the object up, signalled, came as the last.
+    pub ended: Option<PathId>,
     /// Identity of the waiting thread, in [`Sync::identities`](super::Sync::identities).
     pub waiting: usize,
-    /// Identity of the holder.
+    /// Identity of the holder; of what is not held, of who ended the wait.
     pub holding: usize,
     /// How often.
     pub count: u64,
@@ -136,6 +138,8 @@ pub struct Blame {
     pub max_ns: u64,
     /// Who waited longest, and for whom.
     pub longest: (ThreadIndex, ThreadIndex),
+    /// All waits were for the same thread.
+    pub for_one: bool,
 }
 
 /// A hold while others waited.

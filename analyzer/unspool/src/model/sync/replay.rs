@@ -9,8 +9,8 @@ use foldhash::{HashMap, HashMapExt};
 use super::blames::{Blamed, Blames};
 use super::gaps::Gaps;
 use super::holds::{Held, Holds};
-use super::meaning::{in_path, returns_errors, waits, word};
-use super::noticed::{Mistake, MistakeKind, Noticed, StillWaiting};
+use super::meaning::{in_path, returns_errors, word};
+use super::noticed::{Mistake, MistakeKind, Noticed};
 use super::objects::{ObjectIndex, Objects, UseIndex};
 use super::order::Order;
 use super::queues::Queues;
@@ -18,9 +18,13 @@ use super::slots::Slots;
 use super::spread::Spread;
 use super::under_way::{Pending, Under, UnderWay};
 use super::usage::{FunctionTimes, Usage};
-use crate::model::calls::{Call, Calls, FunctionId, Moment};
-use crate::model::{Creation, Model, ProgramEnd, ThreadIndex};
+use super::wakes::{Ended, Wakes};
+use crate::model::calls::{Call, Calls, FunctionId, Moment, futex};
+use crate::model::{Creation, Model, ThreadIndex};
 use crate::primitives::{self, Kind, Operation, Primitive};
+
+mod ending;
+mod waking;
 
 /// Without a view of the system calls, a call that took at least this long has waited.
 const WAITED_NS: u64 = 100_000;
@@ -44,6 +48,7 @@ pub(super) struct Replay<'a> {
     /// How long it took to take locks that nobody held.
     pub(super) unhindered: Spread,
     queues: Queues,
+    wakes: Wakes,
     blames: Blames,
     pub(super) objects: Objects,
     pub(super) order: Order,
@@ -81,6 +86,7 @@ impl<'a> Replay<'a> {
             events: vec![0; model.threads.len()],
             unhindered: Spread::default(),
             queues: Queues::default(),
+            wakes: Wakes::default(),
             blames: Blames::default(),
             objects: Objects::default(),
             order: Order::default(),
@@ -98,16 +104,16 @@ impl<'a> Replay<'a> {
     pub(super) fn moment(&mut self, calls: &Calls, moment: Moment<'_>) {
         match moment {
             Moment::Entered(call) => self.entered(calls, call),
-            Moment::Left(call) => self.left(call),
+            Moment::Left(call) => self.left(calls, call),
             Moment::Lost(call) => {
                 self.unseen_ends += u64::from(calls.function(call.function).has_end);
-                if let Some(pending) = self.ended_unseen(call) {
+                if let Some(pending) = self.ended_unseen(calls, call) {
                     self.doubt(&pending);
                 }
             }
             Moment::CutShort { call, sure } => {
                 self.unseen_ends += u64::from(calls.function(call.function).has_end);
-                if let Some(pending) = self.ended_unseen(call)
+                if let Some(pending) = self.ended_unseen(calls, call)
                     && let Some(cut_short) = self.cut_short.get_mut(pending.thread.0)
                 {
                     cut_short.push((pending, sure));
@@ -121,6 +127,9 @@ impl<'a> Replay<'a> {
             } => {
                 if ends {
                     self.queues.change(gap);
+                }
+                if functions.iter().any(|id| calls.function(*id).futex) {
+                    self.wakes.change(gap, self.latest_ns);
                 }
                 self.gaps.change(calls, functions, ends, gap);
             }
@@ -155,9 +164,12 @@ impl<'a> Replay<'a> {
         }
         let outer = self.under_way.outer(call.within);
         let own = if futex {
-            if !waits(call) {
-                self.under_way.insert(call.number, Under::Plain);
+            if !futex::waits(&call.args) {
+                self.wakes_others(call);
                 return;
+            }
+            if let Some(word) = call.args.first() {
+                self.wakes.wait(*word);
             }
             if let Some(outer) = outer {
                 self.sleeps(outer);
@@ -268,6 +280,7 @@ impl<'a> Replay<'a> {
             queued: false,
             place: None,
             slept: futex,
+            ended: None,
             given_up: None,
         };
         match operation {
@@ -344,11 +357,14 @@ impl<'a> Replay<'a> {
         pending
     }
 
-    fn left(&mut self, call: &Call) {
+    fn left(&mut self, calls: &Calls, call: &Call) {
         let left_ns = call.left_ns.unwrap_or(call.entered_ns);
         self.count_event(call.thread);
         self.clock(left_ns);
         self.usage.left(call, left_ns);
+        if calls.function(call.function).futex {
+            self.woken(call);
+        }
         let Some(mut pending) = self.under_way.end(call.number) else {
             return;
         };
@@ -402,8 +418,15 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn ended_unseen(&mut self, call: &Call) -> Option<Pending> {
+    fn ended_unseen(&mut self, calls: &Calls, call: &Call) -> Option<Pending> {
         self.usage.lost(call);
+        if let Some(word) = call
+            .args
+            .first()
+            .filter(|_| calls.function(call.function).futex)
+        {
+            self.wakes.answer(*word, call.entered_ns, Ended::Itself);
+        }
         let pending = self.under_way.end(call.number)?;
         if let Some(place) = pending.place {
             self.queues.leave(pending.object, place);
@@ -431,73 +454,6 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// All calls have been shown.
-    pub(super) fn finish(&mut self) {
-        if self.model.recording.is_certain_between_gaps() {
-            // What is held at the end was held.
-            for thread in (0..self.model.threads.len()).map(ThreadIndex) {
-                for held in self.holds.of(thread) {
-                    let kind = self.objects.objects[held.object.0].kind;
-                    if !self.gaps.may_be_free(kind, held.stamp) {
-                        self.order.confirm(thread, held.object);
-                    }
-                }
-            }
-        }
-        let end_ns = self.model.recording.duration_ns;
-        let slack = self.model.recording.slack_ns();
-        for thread in 0..self.cut_short.len() {
-            // A program that ends takes its threads with it, in the middle of what they do.
-            let ended_ns = self.model.threads[thread].ended_ns;
-            let with_program = ended_ns.is_none_or(|ended| ended.saturating_add(slack) >= end_ns);
-            // One that ends by itself may have let its threads end first; one that is killed may have been stuck.
-            let killed = matches!(
-                self.model.recording.program_end,
-                Some(ProgramEnd::Signal(_))
-            );
-            for (pending, sure) in std::mem::take(&mut self.cut_short[thread]) {
-                if with_program && (sure || killed) {
-                    self.unseen_ends = self.unseen_ends.saturating_sub(u64::from(sure));
-                    self.waits_still(&pending, sure);
-                } else {
-                    self.doubt(&pending);
-                }
-            }
-        }
-        self.slots.finish();
-        self.blames.lay(&mut self.objects);
-    }
-
-    fn unfinished(&mut self, call: &Call, sure: bool) {
-        if let Some(pending) = self.under_way.end(call.number) {
-            self.waits_still(&pending, sure);
-        }
-    }
-
-    fn waits_still(&mut self, pending: &Pending, sure: bool) {
-        if !pending.primitive.operation.may_wait() {
-            return;
-        }
-        self.noticed.still.push(StillWaiting {
-            thread: pending.thread,
-            object: pending.object,
-            used: pending.used,
-            operation: pending.primitive.operation,
-            since_ns: pending.entered_ns,
-            timed: pending.primitive.timed,
-            sure,
-            owner: pending.owner.filter(|_| pending.alone),
-        });
-        let end_ns = self.model.threads[pending.thread.0]
-            .ended_ns
-            .unwrap_or(self.model.recording.duration_ns);
-        let ns = end_ns.saturating_sub(pending.entered_ns);
-        // What may have ended unseen has no length.
-        if sure && (pending.queued || self.has_waited(pending, ns)) {
-            self.waited(pending, end_ns);
-        }
-    }
-
     fn has_waited(&self, pending: &Pending, ns: u64) -> bool {
         match pending.primitive.operation {
             Operation::Lock | Operation::ReadLock | Operation::WriteLock => {
@@ -520,13 +476,18 @@ impl<'a> Replay<'a> {
         self.usage.waited(pending.thread, pending.used, ns);
         self.slots
             .waited(pending.thread, pending.used, pending.entered_ns, to_ns);
-        let Some((holder, taken)) = pending.holder else {
+        // Who gave it up had it to the end; who had it when the wait began need not have.
+        let ended = pending.ended.map(|ended| (ended.thread, None));
+        let taken = pending.holder.filter(|(_, taken)| taken.is_some());
+        let Some((holder, taken)) = taken.or(ended).or(pending.holder) else {
             return;
         };
+        let ended = pending.ended.filter(|_| taken.is_none());
         let identity = |thread: ThreadIndex| self.identities.get(thread.0).copied().unwrap_or(0);
         self.blames.add(&Blamed {
             waiter: pending.used,
             holder: taken,
+            ended: ended.and_then(|ended| ended.path),
             identities: (identity(pending.thread), identity(holder)),
             threads: (pending.thread, holder),
             ns,
@@ -640,12 +601,16 @@ impl<'a> Replay<'a> {
         let (_, bytes) = call.object.as_ref().filter(|_| kind == Kind::Mutex)?;
         // glibc (struct __pthread_mutex_s): the lock word, a count, the owner's thread id.
         let owner = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?);
-        // A later thread may have the same id.
+        let owner = self.known(owner.into(), call.entered_ns)?;
+        self.glibc.then_some(owner)
+    }
+
+    /// The thread that had this id at that time: a later one may have it, too.
+    fn known(&self, tid: u64, ns: u64) -> Option<ThreadIndex> {
         let known = |t: &crate::model::Thread| {
-            t.tid == Some(u64::from(owner)) && t.first_ns().is_none_or(|ns| ns <= call.entered_ns)
+            t.tid == Some(tid) && t.first_ns().is_none_or(|first| first <= ns)
         };
-        let owner = self.model.threads.iter().rposition(known)?;
-        self.glibc.then_some(ThreadIndex(owner))
+        self.model.threads.iter().rposition(known).map(ThreadIndex)
     }
 
     /// Times of functions, in the order of [`Calls::functions`].

@@ -5,6 +5,7 @@ use foldhash::HashMap;
 use super::holds::Held;
 use super::objects::{ObjectIndex, UseIndex};
 use super::queues::Place;
+use super::wakes::Ender;
 use crate::model::ThreadIndex;
 use crate::primitives::Primitive;
 
@@ -28,6 +29,8 @@ pub(super) struct Pending {
     pub(super) place: Option<Place>,
     /// It made a futex system call.
     pub(super) slept: bool,
+    /// Who ended the wait.
+    pub(super) ended: Option<Ender>,
     /// The mutex that a wait gave up, or what an unlock gave up.
     pub(super) given_up: Option<Held>,
 }

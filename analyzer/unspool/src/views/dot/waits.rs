@@ -1,4 +1,5 @@
-//! Who made whom wait, as a graph: an edge leads from who waited to who held, through what object.
+//! Who made whom wait, as a graph: an edge leads from who waited to who held the object in between, or ended the wait. Waiting for
+//! work is left out.
 //!
 //! Threads of one identity are one node, and elements of one array one object. Deadlocks at the end of the recording are drawn
 //! thread by thread, in red; of a circle that fills more than a page, the beginning.
@@ -7,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::{begin, label, quoted};
+use crate::model::sync::{Blame, Waiting};
 use crate::model::{FindingKind, Model, ThreadIndex};
 use crate::views::kin;
 use crate::views::{phrase, tree};
@@ -22,7 +24,8 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     let kins = kin::of_variables(sync);
     let mut edges: BTreeMap<(usize, usize, usize), (u64, u64)> = BTreeMap::new();
     for (at, kin) in kins.iter().enumerate() {
-        for blame in &kin.blames {
+        let idle = |blame: &&Blame| sync.used(blame.waiter).waiting == Waiting::Idle;
+        for blame in kin.blames.iter().filter(|blame| !idle(blame)) {
             let edge = edges.entry((blame.waiting, blame.holding, at)).or_default();
             edge.0 += blame.count;
             edge.1 += blame.total_ns;
@@ -37,7 +40,7 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
         title.push_str(&format!("\n{left} smaller edges are left out"));
     }
     if edges.is_empty() {
-        title.push_str("\nnobody was seen to wait for what another thread held");
+        title.push_str("\nnobody was seen to wait for another thread");
     }
     begin(out, &title)?;
     let mut threads: Vec<usize> = edges.iter().flat_map(|((w, h, _), _)| [*w, *h]).collect();

@@ -148,9 +148,11 @@ fn contention(words: &Words<'_>, index: ObjectIndex) -> Finding {
     );
     if let Some(blame) = object.blames.first() {
         let (waiting, holding) = blame.longest;
-        let seen = blame.holder.map_or(String::new(), |holder| {
-            format!(", which had taken it{}", words.at(holder))
-        });
+        let seen = match (blame.holder, blame.ended) {
+            (Some(holder), _) => format!(", which had taken it{}", words.at(holder)),
+            (None, Some(ended)) => format!(", which gave it up{}", words.at_path(ended)),
+            (None, None) => String::new(),
+        };
         text.push_str(&format!(
             " Most of it, {}: {} waited{} for {}{seen}.",
             length(blame.total_ns),
@@ -162,6 +164,8 @@ fn contention(words: &Words<'_>, index: ObjectIndex) -> Finding {
         evidence.push(words.evidence(waiting, blame.waiter, format!("waited for {name}")));
         if let Some(holder) = blame.holder {
             evidence.push(words.evidence(holding, holder, format!("had taken {name}")));
+        } else if let Some(ended) = blame.ended {
+            evidence.push(words.evidence_at(holding, ended, format!("gave up {name}")));
         }
     } else if let Some(used) = longest_wait(words, object) {
         let thread = words.uses[used.0].thread;

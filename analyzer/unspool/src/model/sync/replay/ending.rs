@@ -1,0 +1,76 @@
+//! What the end of the recording makes of calls that have not ended: who still waits, and what cannot be known of it.
+
+use super::Replay;
+use crate::model::calls::Call;
+use crate::model::sync::noticed::StillWaiting;
+use crate::model::sync::under_way::Pending;
+use crate::model::{ProgramEnd, ThreadIndex};
+
+impl Replay<'_> {
+    /// All calls have been shown.
+    pub(in crate::model::sync) fn finish(&mut self) {
+        if self.model.recording.is_certain_between_gaps() {
+            // What is held at the end was held.
+            for thread in (0..self.model.threads.len()).map(ThreadIndex) {
+                for held in self.holds.of(thread) {
+                    let kind = self.objects.objects[held.object.0].kind;
+                    if !self.gaps.may_be_free(kind, held.stamp) {
+                        self.order.confirm(thread, held.object);
+                    }
+                }
+            }
+        }
+        let end_ns = self.model.recording.duration_ns;
+        let slack = self.model.recording.slack_ns();
+        for thread in 0..self.cut_short.len() {
+            // A program that ends takes its threads with it, in the middle of what they do.
+            let ended_ns = self.model.threads[thread].ended_ns;
+            let with_program = ended_ns.is_none_or(|ended| ended.saturating_add(slack) >= end_ns);
+            // One that ends by itself may have let its threads end first; one that is killed may have been stuck.
+            let killed = matches!(
+                self.model.recording.program_end,
+                Some(ProgramEnd::Signal(_))
+            );
+            for (pending, sure) in std::mem::take(&mut self.cut_short[thread]) {
+                if with_program && (sure || killed) {
+                    self.unseen_ends = self.unseen_ends.saturating_sub(u64::from(sure));
+                    self.waits_still(&pending, sure);
+                } else {
+                    self.doubt(&pending);
+                }
+            }
+        }
+        self.slots.finish();
+        self.blames.lay(&mut self.objects);
+    }
+
+    pub(super) fn unfinished(&mut self, call: &Call, sure: bool) {
+        if let Some(pending) = self.under_way.end(call.number) {
+            self.waits_still(&pending, sure);
+        }
+    }
+
+    fn waits_still(&mut self, pending: &Pending, sure: bool) {
+        if !pending.primitive.operation.may_wait() {
+            return;
+        }
+        self.noticed.still.push(StillWaiting {
+            thread: pending.thread,
+            object: pending.object,
+            used: pending.used,
+            operation: pending.primitive.operation,
+            since_ns: pending.entered_ns,
+            timed: pending.primitive.timed,
+            sure,
+            owner: pending.owner.filter(|_| pending.alone),
+        });
+        let end_ns = self.model.threads[pending.thread.0]
+            .ended_ns
+            .unwrap_or(self.model.recording.duration_ns);
+        let ns = end_ns.saturating_sub(pending.entered_ns);
+        // What may have ended unseen has no length.
+        if sure && (pending.queued || self.has_waited(pending, ns)) {
+            self.waited(pending, end_ns);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Who ends whose wait, as system calls tell: those that wake, and those that return.
+
+use super::Replay;
+use crate::model::calls::{Call, futex};
+use crate::model::sync::wakes::{Ended, Ender};
+use crate::primitives::Kind;
+
+/// What the kernel says if the word has another value than the one for which the thread would wait (`EAGAIN`).
+const EAGAIN: i32 = -11;
+
+/// A thread's own data, from its handle on, in which is what tells of its end.
+const THREAD: u64 = 512;
+
+impl Replay<'_> {
+    /// Within a call that another thread ended it may only pass on what that one did: who leaves a barrier of musl's last wakes the
+    /// first.
+    pub(super) fn wakes_others(&mut self, call: &Call) {
+        let (Some(word), Some(count)) = (call.args.first(), futex::wakes(&call.args)) else {
+            return;
+        };
+        let outer = self.under_way.outer(call.within);
+        let outer = outer.and_then(|outer| self.under_way.own(outer));
+        let by = outer.and_then(|outer| outer.ended).unwrap_or(Ender {
+            thread: call.thread,
+            path: Some(call.path),
+        });
+        self.wakes.wake(*word, by, call.entered_ns, count);
+    }
+
+    /// A system call that waited is over: who ended it ended the wait that it is part of, too.
+    pub(super) fn woken(&mut self, call: &Call) {
+        let Some(&word) = call.args.first() else {
+            return;
+        };
+        let how = match call.result.map(|result| result as i32) {
+            Some(0) => Ended::Woken,
+            Some(EAGAIN) => Ended::Changed,
+            _ => Ended::Itself,
+        };
+        let by = self.wakes.answer(word, call.entered_ns, how);
+        let Some(number) = self.under_way.outer(Some(call.number)) else {
+            return;
+        };
+        let own = self.under_way.own(number);
+        let joins = own.is_some_and(|own| own.primitive.kind == Kind::Join);
+        // glibc waits until the kernel has taken the thread's id away (pthread_join_common.c).
+        let tid = call.args.get(2).filter(|_| joins && self.glibc);
+        let joined = tid.and_then(|tid| self.known(tid & 0xffff_ffff, call.entered_ns));
+        let joined = joined
+            .or(by.map(|by| by.thread))
+            .map(|thread| Ender { thread, path: None });
+        let Some(pending) = self.under_way.own_mut(number) else {
+            return;
+        };
+        let object = self.objects.objects[pending.object.0].address;
+        let mutex = self.mutex_of.get(&pending.object);
+        let mutex = mutex.map(|mutex| self.objects.objects[mutex.0].address);
+        pending.ended = match pending.primitive.kind {
+            // musl's threads then have to get out of the list of threads, whose lock is not in them.
+            Kind::Join if !self.glibc && word.wrapping_sub(object) >= THREAD => return,
+            Kind::Join => joined.filter(|_| how != Ended::Itself),
+            // Signalled, it still has to take the mutex again, whose word is at its beginning.
+            Kind::Cond if mutex.is_some_and(|mutex| word.wrapping_sub(mutex) < 8) => return,
+            _ => by,
+        };
+    }
+}

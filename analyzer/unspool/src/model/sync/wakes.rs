@@ -1,0 +1,194 @@
+//! Who ended whose wait: the wakes at each futex word that no waiting thread has answered yet.
+//!
+//! A thread whose system call returned 0 was woken by a call that began while it waited; of several, by the earliest that has
+//! others left to wake. One that found another value in the word, as after an interruption, has who changed it: whoever was the last to
+//! wake others there. Where hits are missing that order tells nothing, so that only one thread's wakes may be there.
+
+use std::collections::VecDeque;
+
+use foldhash::HashMap;
+use unspool_capture::GapKind;
+
+use crate::model::ThreadIndex;
+use crate::model::calls::PathId;
+
+/// Wakes of one word that are remembered.
+const MOST: usize = 64;
+
+/// Who ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ender {
+    pub(super) thread: ThreadIndex,
+    /// From where; `None`: by its own end.
+    pub(super) path: Option<PathId>,
+}
+
+/// How a wait in the kernel ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Woken,
+    /// The word has changed before anybody woke the thread.
+    Changed,
+    /// After a time, by a signal; or nobody knows.
+    Itself,
+}
+
+/// All words at which threads wait.
+#[derive(Debug, Default)]
+pub(super) struct Wakes {
+    words: HashMap<u64, Word>,
+    /// Of how many probes of futex calls hits are missing at the moment.
+    paused: usize,
+    /// When some were missing last.
+    missing_ns: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Word {
+    waiting: usize,
+    wakes: VecDeque<Wake>,
+}
+
+#[derive(Debug)]
+struct Wake {
+    by: Ender,
+    ns: u64,
+    left: u64,
+}
+
+impl Wakes {
+    /// Hits of some probe are missing, or no longer.
+    pub(super) fn change(&mut self, gap: GapKind, now: u64) {
+        match gap {
+            GapKind::Resumed => self.paused = self.paused.saturating_sub(1),
+            GapKind::Paused => self.paused += 1,
+            GapKind::Dropped | GapKind::Unspecified => {}
+        }
+        self.missing_ns = Some(now);
+    }
+
+    /// A thread is about to wait at a word.
+    pub(super) fn wait(&mut self, word: u64) {
+        self.words.entry(word).or_default().waiting += 1;
+    }
+
+    /// So many threads that wait at a word are woken.
+    pub(super) fn wake(&mut self, word: u64, by: Ender, ns: u64, count: u64) {
+        let Some(known) = self.words.get_mut(&word) else {
+            return;
+        };
+        if known.wakes.len() >= MOST {
+            known.wakes.pop_front();
+        }
+        let left = count;
+        known.wakes.push_back(Wake { by, ns, left });
+    }
+
+    /// A thread waits no longer: by whom, if that was seen.
+    pub(super) fn answer(&mut self, word: u64, since_ns: u64, how: Ended) -> Option<Ender> {
+        let sound = self.missing_ns.is_none();
+        let certain = self.paused == 0 && self.missing_ns.is_none_or(|missing| missing < since_ns);
+        let known = self.words.get_mut(&word)?;
+        let here = |wake: &&mut Wake| wake.ns >= since_ns;
+        let by = match how {
+            Ended::Itself => None,
+            Ended::Woken => {
+                let mut candidates = known.wakes.iter_mut().filter(here);
+                let first = candidates.find(|wake| wake.left > 0);
+                first.and_then(|first| {
+                    first.left -= 1;
+                    let mut others = candidates.filter(|wake| wake.left > 0);
+                    let alone = sound || others.all(|wake| wake.by.thread == first.by.thread);
+                    Some(first.by).filter(|_| alone)
+                })
+            }
+            Ended::Changed => {
+                let last = known.wakes.iter_mut().rfind(here);
+                last.map(|wake| wake.by)
+            }
+        };
+        known.waiting = known.waiting.saturating_sub(1);
+        if known.waiting == 0 {
+            self.words.remove(&word);
+        }
+        by.filter(|_| certain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORD: u64 = 0xa000;
+
+    fn by(thread: usize) -> Ender {
+        Ender {
+            thread: ThreadIndex(thread),
+            path: Some(PathId(thread)),
+        }
+    }
+
+    #[test]
+    fn each_wake_ends_as_many_waits_as_it_says() {
+        let mut wakes = Wakes::default();
+        for _ in 0..3 {
+            wakes.wait(WORD);
+        }
+        wakes.wake(WORD, by(1), 10, 1);
+        wakes.wake(WORD, by(2), 20, 2);
+        assert_eq!(wakes.answer(WORD, 5, Ended::Woken), Some(by(1)));
+        assert_eq!(wakes.answer(WORD, 15, Ended::Woken), Some(by(2)));
+        assert_eq!(wakes.answer(WORD, 5, Ended::Woken), Some(by(2)));
+        wakes.wait(WORD);
+        assert_eq!(wakes.answer(WORD, 5, Ended::Woken), None);
+    }
+
+    #[test]
+    fn what_ends_by_itself_or_before_anybody_woke_it_was_ended_by_nobody() {
+        let mut wakes = Wakes::default();
+        wakes.wake(WORD, by(1), 10, 1);
+        wakes.wait(WORD);
+        assert_eq!(wakes.answer(WORD, 15, Ended::Woken), None);
+        wakes.wait(WORD);
+        wakes.wait(WORD);
+        wakes.wake(WORD, by(2), 30, 1);
+        assert_eq!(wakes.answer(WORD, 20, Ended::Itself), None, "a time limit");
+        assert_eq!(wakes.answer(WORD, 20, Ended::Woken), Some(by(2)));
+    }
+
+    #[test]
+    fn who_finds_another_value_owes_it_to_the_last() {
+        let mut wakes = Wakes::default();
+        wakes.wait(WORD);
+        wakes.wait(WORD);
+        wakes.wake(WORD, by(1), 10, 1);
+        wakes.wake(WORD, by(2), 20, 1);
+        assert_eq!(wakes.answer(WORD, 5, Ended::Changed), Some(by(2)));
+        assert_eq!(wakes.answer(WORD, 25, Ended::Changed), None);
+    }
+
+    /// A wait of which the beginning is missing may have been ended by the earlier one.
+    #[test]
+    fn where_hits_are_missing_the_order_tells_nothing() {
+        let mut wakes = Wakes::default();
+        wakes.change(GapKind::Paused, 5);
+        wakes.wait(WORD);
+        wakes.wake(WORD, by(1), 15, 1);
+        assert_eq!(wakes.answer(WORD, 10, Ended::Woken), None, "paused");
+        wakes.change(GapKind::Resumed, 20);
+        wakes.wait(WORD);
+        wakes.wake(WORD, by(1), 25, 1);
+        assert_eq!(
+            wakes.answer(WORD, 18, Ended::Woken),
+            None,
+            "began in the gap"
+        );
+        wakes.wait(WORD);
+        wakes.wake(WORD, by(1), 35, 1);
+        wakes.wake(WORD, by(2), 36, 1);
+        assert_eq!(wakes.answer(WORD, 30, Ended::Woken), None);
+        wakes.wait(WORD);
+        wakes.wake(WORD, by(2), 45, 1);
+        assert_eq!(wakes.answer(WORD, 40, Ended::Woken), Some(by(2)));
+    }
+}

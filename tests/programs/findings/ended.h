@@ -1,0 +1,48 @@
+/* One thread waits at an object of each kind, until another one ends the wait; each wait is told, so that a recording can be
+ * compared: "ended KIND ADDRESS WAITER ENDER LEAST MOST", the times in nanoseconds: for so long the kernel says that the thread
+ * waited, and so long it was on its way by its own clock. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static inline int self(void) { return (int)syscall(SYS_gettid); }
+
+static inline long now_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static inline void sleep_ms(long ms)
+{
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&time, NULL);
+}
+
+/* Until the kernel has it wait at a futex. */
+static inline void until_it_waits(volatile int *tid)
+{
+    char path[64], call[32];
+    do {
+        sleep_ms(1);
+        snprintf(path, sizeof path, "/proc/self/task/%d/syscall", *tid);
+        int file = open(path, O_RDONLY);
+        ssize_t size = file < 0 ? 0 : read(file, call, sizeof call - 1);
+        if (file >= 0)
+            close(file);
+        call[size > 0 ? size : 0] = 0;
+    } while (atoi(call) != SYS_futex);
+}
+
+static inline void tell(const char *kind, const volatile void *object, int waiter, int ender, long least, long most)
+{
+    printf("ended %s %lu %d %d %ld %ld\n", kind, (unsigned long)object, waiter, ender, least, most);
+}
