@@ -9,20 +9,19 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::arch::Word;
+use crate::sys::maps;
 use crate::sys::memory::Memory;
-use crate::sys::{Tid, maps};
 
 const PT_LOAD: u32 = 1;
 const PF_X: u32 = 1;
 /// More segments than any image has.
 const MOST_SEGMENTS: u64 = 64;
 
-/// All unused bytes behind mapped text.
-pub(super) fn find(process: Tid, memory: &Memory) -> Vec<Range<u64>> {
-    let maps = maps::read(process);
+/// All unused bytes behind text that is mapped as `maps` says.
+pub(super) fn find(maps: &str, memory: &Memory) -> Vec<Range<u64>> {
     let mut heads = HashMap::new();
     let mut caves = Vec::new();
-    for mapping in maps::mappings(&maps).filter(|mapping| mapping.path.starts_with('/')) {
+    for mapping in maps::mappings(maps).filter(|mapping| mapping.path.starts_with('/')) {
         if mapping.offset == 0 {
             heads.insert(mapping.path, mapping.range.start);
         }
@@ -85,13 +84,14 @@ fn text_ends(memory: &Memory, head: u64) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::Tid;
 
     #[test]
     fn own_text_has_a_cave() {
         let process = Tid(std::process::id() as i32);
         let memory = Memory::open(process).expect("own memory");
         let here = own_text_has_a_cave as *const () as u64;
-        let caves = find(process, &memory);
+        let caves = find(&maps::read(process), &memory);
         let near = caves
             .iter()
             .find(|cave| cave.start.abs_diff(here) < 1 << 30);

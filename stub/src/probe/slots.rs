@@ -6,11 +6,12 @@
 //! in a slot is never changed while anybody might be in it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
 use crate::arch;
-use crate::sys::Tid;
 use crate::sys::memory::Memory;
+use crate::sys::{Tid, maps};
 
 use super::caves;
 use super::patch::Patch;
@@ -23,6 +24,8 @@ const SIZE: u64 = 32;
 pub(crate) struct Slots {
     /// Unused room, and up to where it is taken.
     caves: Vec<(Range<u64>, u64)>,
+    /// A hash of what was mapped when they were looked for.
+    mapped: Option<u64>,
     /// By address.
     slots: BTreeMap<u64, Slot>,
     /// The slot of each trap; `None`: its instruction can have none.
@@ -99,7 +102,7 @@ impl Slots {
     ) -> Option<u64> {
         // Whether there is any use in looking for room.
         arch::displace(code, at, at & !15, kind)?;
-        self.look_for_caves(process, memory);
+        self.look_for_caves(&maps::read(process), memory);
         let slot = self.room(at)?;
         let displaced = arch::displace(code, at, slot, kind)?;
         let patch = Patch::place(memory, slot, displaced.code).ok()?;
@@ -116,14 +119,14 @@ impl Slots {
 
     /// Room that nobody uses, for a moment.
     pub(crate) fn spare(&mut self, process: Tid, memory: &Memory) -> Option<u64> {
-        self.look_for_caves(process, memory);
+        self.look_for_caves(&maps::read(process), memory);
         let free = |(cave, taken): &&(Range<u64>, u64)| cave.end - taken >= SIZE;
         self.caves.iter().find(free).map(|(_, taken)| *taken)
     }
 
-    /// Room for something else that stays, behind this text.
-    pub(crate) fn lend(&mut self, process: Tid, memory: &Memory, text: &Range<u64>) -> Option<u64> {
-        self.look_for_caves(process, memory);
+    /// Room for something else that stays, behind this text, in what is mapped as `maps` says.
+    pub(crate) fn lend(&mut self, maps: &str, memory: &Memory, text: &Range<u64>) -> Option<u64> {
+        self.look_for_caves(maps, memory);
         let mut free = self.caves.iter();
         let (_, room) =
             *free.find(|(cave, taken)| cave.end - taken >= SIZE && text.contains(taken))?;
@@ -151,9 +154,16 @@ impl Slots {
     }
 
     /// What is known of room may be unmapped, and be text of something else now.
-    fn look_for_caves(&mut self, process: Tid, memory: &Memory) {
+    fn look_for_caves(&mut self, maps: &str, memory: &Memory) {
+        // Many places want room while nothing changes, and to look takes hundreds of system calls.
+        let mut hasher = DefaultHasher::new();
+        maps.hash(&mut hasher);
+        let mapped = hasher.finish();
+        if self.mapped.replace(mapped) == Some(mapped) {
+            return;
+        }
         let known = std::mem::take(&mut self.caves);
-        for cave in caves::find(process, memory) {
+        for cave in caves::find(maps, memory) {
             let start = cave.start.next_multiple_of(SIZE);
             if start + SIZE <= cave.end {
                 let known = known.iter().find(|(known, _)| *known == (start..cave.end));

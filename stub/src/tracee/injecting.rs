@@ -108,10 +108,9 @@ impl Process {
 
 impl Mapper for Process {
     fn spare(&mut self, near: u64, reach: u64) -> Option<u64> {
-        let process = self.any_task();
-        let maps = maps::read(process);
+        let maps = maps::read(self.any_task());
         let text = maps::around(&maps, near)?.range;
-        let room = self.slots.lend(process, &self.memory, &text)?;
+        let room = self.slots.lend(&maps, &self.memory, &text)?;
         (room.abs_diff(near) < reach).then_some(room)
     }
 
