@@ -7,6 +7,7 @@ mod gaps;
 mod likely;
 mod parts;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
@@ -381,8 +382,15 @@ impl<'i> Survey<'i> {
 
     fn keep(&mut self, function: Found) {
         self.reached.insert_all(&function.spans);
-        let before = self.done.insert(function.start, function);
-        self.stale |= before.is_some();
+        match self.done.entry(function.start) {
+            Entry::Vacant(place) => {
+                place.insert(function);
+            }
+            Entry::Occupied(mut place) => {
+                self.stale |= place.get().spans != function.spans;
+                place.insert(function);
+            }
+        }
     }
 
     fn keep_part(&mut self, part: Found) {

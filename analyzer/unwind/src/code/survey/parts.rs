@@ -82,9 +82,8 @@ impl Survey<'_> {
                 let calls = self.done.values().flat_map(|function| &function.calls);
                 called.get_or_init(|| Cover::of(&self.text, calls.map(|call| &call.svma)))
             };
-            let mut wanted: BTreeMap<u64, (Target, State)> = BTreeMap::new();
-            // All that a table leads to has the same.
-            let mut last: Option<(&Arc<Kept>, State)> = None;
+            let mut wanted: BTreeMap<u64, (Target, Brought)> = BTreeMap::new();
+            let mut last = None;
             let functions = self.done.values().filter(|_| fragments == 0);
             let functions = functions.chain(&self.fragments[fragments..]);
             for (target, state) in functions.flat_map(|function| &function.exits) {
@@ -99,16 +98,10 @@ impl Survey<'_> {
                 if reached.contains(target.svma) && !part() || !self.text.is_text(target.svma) {
                     continue;
                 }
-                let state = match last {
-                    Some((kept, ref made)) if Arc::ptr_eq(kept, state) => made,
-                    _ => &last.insert((state, state.state())).1,
-                };
                 wanted
                     .entry(target.svma)
-                    .and_modify(|(_, known)| {
-                        known.meet(state);
-                    })
-                    .or_insert_with(|| (*target, state.clone()));
+                    .and_modify(|(_, brought)| brought.meet(state, &mut last))
+                    .or_insert_with(|| (*target, Brought::One(Arc::clone(state))));
             }
             if wanted.is_empty() {
                 return;
@@ -118,13 +111,12 @@ impl Survey<'_> {
             fragments = self.fragments.len();
             let parts: Vec<u64> = wanted.keys().copied().collect();
             self.land(&parts, false);
-            let mut wanted: Vec<(Target, State)> = wanted.into_values().collect();
-            for (_, state) in &mut wanted {
-                state.after = NO_CALL;
-            }
-            let found = crew.each(self, &wanted, |survey, (target, state), means| {
+            let wanted: Vec<(Target, Brought)> = wanted.into_values().collect();
+            let found = crew.each(self, &wanted, |survey, (target, brought), means| {
                 let end = survey.end_of(target.svma);
-                [survey.follow_from(*target, end, state, false, means)]
+                let mut state = brought.state();
+                state.after = NO_CALL;
+                [survey.follow_from(*target, end, &state, false, means)]
             });
             for function in found.into_iter().flatten() {
                 reached.insert_all(&function.spans);
@@ -132,6 +124,37 @@ impl Survey<'_> {
                 self.stale |= self.done.remove(&function.start).is_some();
                 self.keep_part(function);
             }
+        }
+    }
+}
+
+/// What the jumps to one place bring along. Most places have one, or a table's, all of which bring the same.
+enum Brought {
+    One(Arc<Kept>),
+    Met(Box<State>),
+}
+
+impl Brought {
+    /// `last`: what was unpacked before; all that a table leads to brings the same.
+    fn meet<'k>(&mut self, other: &'k Arc<Kept>, last: &mut Option<(&'k Arc<Kept>, State)>) {
+        if let Brought::One(one) = self {
+            if Arc::ptr_eq(one, other) {
+                return;
+            }
+            *self = Brought::Met(Box::new(one.state()));
+        }
+        if let Brought::Met(state) = self {
+            match last {
+                Some((kept, other_state)) if Arc::ptr_eq(kept, other) => state.meet(other_state),
+                _ => state.meet(&last.insert((other, other.state())).1),
+            };
+        }
+    }
+
+    fn state(&self) -> State {
+        match self {
+            Brought::One(one) => one.state(),
+            Brought::Met(state) => (**state).clone(),
         }
     }
 }
