@@ -1,10 +1,10 @@
 #!/bin/bash
-# Downloads Debian packages of another architecture with apt and unpacks them into one directory.
+# Downloads Debian packages of any architecture with apt and unpacks them into one directory.
 #
 #   qemu/packages.sh [--only GLOB]... DIR ARCH PACKAGE...
 #
 # --only: no files but those; the globs are tar's (`./boot/vmlinuz-*`).
-# Needs apt with ARCH as a foreign architecture (tests/run adds it), no root. Prints DIR.
+# Needs apt that knows ARCH (tests/run adds foreign ones), no root. Prints DIR.
 # Done once: the list of packages and versions is kept in DIR/.packages.
 set -euo pipefail
 
@@ -16,7 +16,8 @@ done
 directory=$1 arch=$2
 shift 2
 
-if [[ $'\n'$(dpkg --print-foreign-architectures)$'\n' != *$'\n'"$arch"$'\n'* ]]; then
+known=$(dpkg --print-architecture && dpkg --print-foreign-architectures)
+if ! grep -qx "$arch" <<<"$known"; then
     echo "packages.sh: apt does not know $arch: run: sudo dpkg --add-architecture $arch && sudo apt-get update" >&2
     exit 1
 fi
@@ -25,7 +26,10 @@ fi
 declare -A candidates
 while read -r name version; do
     candidates[$name]=$version
-done < <(apt-cache policy "${@/%/:$arch}" | awk '/^[^ ]/ { name = substr($1, 1, length($1) - 1) } $1 == "Candidate:" { print name, $2 }')
+done < <(apt-cache policy "${@/%/:$arch}" | awk -v arch="$arch" '
+    # Those of the machine itself are named without it.
+    /^[^ ]/ { sub(/:$/, "", $1); name = $1 ~ /:/ ? $1 : $1 ":" arch }
+    $1 == "Candidate:" { print name, $2 }')
 wanted=$(
     for package; do
         version=${candidates[$package:$arch]-}
