@@ -40,7 +40,7 @@ pub(crate) enum CommError {
     Bind(String, u16),
     /// The host has no address.
     #[error(
-        "cannot find the address of '{0}' in /etc/hosts; give one of this machine's addresses, or none for loopback"
+        "{0}: cannot resolve name: it is not in /etc/hosts; give one of this machine's addresses, or none for loopback"
     )]
     Host(String),
     /// The socket file cannot be had.

@@ -87,3 +87,13 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
+
+/// A time in seconds since 1970 as people here write it.
+pub(crate) fn local_time(seconds: libc::time_t) -> String {
+    // ctime_r(3): 26 bytes.
+    let mut text = [0u8; 32];
+    // SAFETY: there is room for what it writes.
+    unsafe { libc::ctime_r(&raw const seconds, text.as_mut_ptr().cast()) };
+    let text = text.split(|byte| matches!(byte, 0 | b'\n')).next();
+    String::from_utf8_lossy(text.unwrap_or_default()).into_owned()
+}

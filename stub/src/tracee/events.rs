@@ -339,7 +339,7 @@ impl Process {
         if signal == libc::SIGTRAP && self.trap(tid) {
             return;
         }
-        let pass = self.wishes.pass.contains(signal);
+        let pass = self.wishes.pass.contains(signal) && !self.is_breakpoint_fault(tid, signal);
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
@@ -368,6 +368,16 @@ impl Process {
         } else {
             self.report(tid, Pending::Signal(info));
         }
+    }
+
+    /// Whether a thread came to a breakpoint in memory that cannot be executed: debuggers have the functions that they call
+    /// return to one on the stack.
+    fn is_breakpoint_fault(&mut self, tid: Tid, signal: i32) -> bool {
+        matches!(signal, libc::SIGSEGV | libc::SIGILL | libc::SIGBUS)
+            && self
+                .stopped(tid)
+                .and_then(|stopped| stopped.pc().ok())
+                .is_some_and(|pc| self.breakpoints.planted(pc))
     }
 
     /// A `SIGTRAP`: one of our traps, the end of a step, or, `false`, the program's own affair.

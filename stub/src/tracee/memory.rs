@@ -71,9 +71,15 @@ impl Process {
         })
     }
 
-    /// Removes a breakpoint.
-    pub(crate) fn unplant(&mut self, at: u64) {
+    /// Removes a breakpoint. An error: it is gone already, with the memory that it was in, which the client may want to know.
+    pub(crate) fn unplant(&mut self, at: u64) -> Result<(), Errno> {
+        let planted = self.breakpoints.planted(at);
         self.changing_text(|process| process.breakpoints.remove(&process.memory, at));
+        match self.memory.read(at, &mut [0]) {
+            Ok(0) if planted => Err(Errno::EFAULT),
+            Err(error) if planted => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 

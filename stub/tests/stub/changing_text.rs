@@ -143,3 +143,34 @@ fn a_library_that_comes_and_goes() {
         program.finish();
     }
 }
+
+/// Who takes a breakpoint back is told that it is not there any more.
+#[test]
+fn a_breakpoint_in_a_library_that_is_gone() {
+    let library = build("there", &["-shared", "-fPIC"]);
+    let mut program = Changing::run(&["u", library.to_str().unwrap()]);
+    let kind = target::kind();
+    let mut at = 0;
+    loop {
+        match program.next().0 {
+            0 => {
+                at = program.function();
+                program.client.plant(at);
+                let stop = program.client.go();
+                assert!(field(&stop, "swbreak").is_some(), "{stop}");
+                assert_eq!(program.client.register(PC), at);
+                for _ in 1..10 {
+                    program.client.go();
+                }
+            }
+            1 => {
+                let answer = program.client.ask(&format!("z0,{at:x},{kind:x}"));
+                assert!(answer.starts_with('E'), "{answer}");
+                assert_eq!(program.client.ask(&format!("z0,{at:x},{kind:x}")), "OK");
+            }
+            2 => {}
+            _ => break,
+        }
+    }
+    program.finish();
+}

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use super::target::{kind, patience};
+use super::target::{POINTER, kind, patience};
 
 pub struct Client {
     stream: TcpStream,
@@ -208,6 +208,13 @@ impl Client {
     pub fn register(&mut self, number: u32) -> u64 {
         let reply = self.ask(&format!("p{number:x}"));
         little_endian(&reply)
+    }
+
+    /// Sets a register of a pointer's size.
+    pub fn set_register(&mut self, number: u32, value: u64) {
+        let bytes = &value.to_le_bytes()[..POINTER];
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(self.ask(&format!("P{number:x}={digits}")), "OK");
     }
 }
 

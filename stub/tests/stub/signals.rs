@@ -133,6 +133,27 @@ fn a_fault_is_told_with_its_cause_and_then_kills() {
     assert_eq!(end, format!("X0b;process:{pid:x}"));
 }
 
+/// Where gdb has functions return to that it calls.
+#[test]
+fn a_breakpoint_where_nothing_can_be_executed() {
+    let program = build("signals", &["-no-pie"]);
+    let (_server, mut client) = Server::run(&program, &["n"]);
+    assert_eq!(client.ask("QPassSignals:4;7;b;1e;1f;31"), "OK");
+    let main = address(&program, "main");
+    client.plant(main);
+    client.go();
+    let stack = (client.register(target::SP) - 0x400) & !0xf;
+    client.plant(stack);
+    client.set_register(PC, stack);
+    let stop = client.go();
+    assert!(stop.starts_with("T0b"), "{stop}");
+    assert_eq!(client.register(PC), stack);
+    client.set_register(PC, target::code(main));
+    client.lift(stack);
+    client.lift(main);
+    assert!(client.go().starts_with("W00"));
+}
+
 #[test]
 fn kill_ends_the_program() {
     let program = build("hits", &["-no-pie"]);

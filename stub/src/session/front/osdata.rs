@@ -1,8 +1,12 @@
 //! `qXfer:osdata:read`: what runs on this system (`info os`), from `/proc`.
 
+mod ipc;
+mod machine;
+mod programs;
+mod sockets;
+
 use std::fmt::Write;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 
 use super::{Answer, range, transfer};
 use crate::session::Session;
@@ -14,25 +18,85 @@ type Columns = Vec<(&'static str, String)>;
 struct Table {
     name: &'static str,
     about: &'static str,
+    title: &'static str,
     rows: fn() -> Vec<Columns>,
 }
 
+const fn entry(
+    name: &'static str,
+    about: &'static str,
+    title: &'static str,
+    rows: fn() -> Vec<Columns>,
+) -> Table {
+    Table {
+        name,
+        about,
+        title,
+        rows,
+    }
+}
+
 const TABLES: &[Table] = &[
-    Table {
-        name: "processes",
-        about: "Listing of all processes",
-        rows: processes,
-    },
-    Table {
-        name: "threads",
-        about: "Listing of all threads",
-        rows: threads,
-    },
-    Table {
-        name: "cpus",
-        about: "Listing of all cpus/cores on the system",
-        rows: cpus,
-    },
+    entry(
+        "cpus",
+        "Listing of all cpus/cores on the system",
+        "CPUs",
+        machine::cpus,
+    ),
+    entry(
+        "files",
+        "Listing of all file descriptors",
+        "File descriptors",
+        programs::files,
+    ),
+    entry(
+        "modules",
+        "Listing of all loaded kernel modules",
+        "Kernel modules",
+        machine::modules,
+    ),
+    entry(
+        "msg",
+        "Listing of all message queues",
+        "Message queues",
+        ipc::queues,
+    ),
+    entry(
+        "processes",
+        "Listing of all processes",
+        "Processes",
+        programs::processes,
+    ),
+    entry(
+        "procgroups",
+        "Listing of all process groups",
+        "Process groups",
+        programs::groups,
+    ),
+    entry(
+        "semaphores",
+        "Listing of all semaphores",
+        "Semaphores",
+        ipc::semaphores,
+    ),
+    entry(
+        "shm",
+        "Listing of all shared-memory regions",
+        "Shared-memory regions",
+        ipc::regions,
+    ),
+    entry(
+        "sockets",
+        "Listing of all internet-domain sockets",
+        "Internet-domain sockets",
+        sockets::all,
+    ),
+    entry(
+        "threads",
+        "Listing of all threads",
+        "Threads",
+        programs::threads,
+    ),
 ];
 
 pub(super) fn answer(session: &mut Session, _: &mut Debuggee, rest: &[u8]) -> Answer {
@@ -41,10 +105,8 @@ pub(super) fn answer(session: &mut Session, _: &mut Debuggee, rest: &[u8]) -> An
     let part = parts.next().unwrap_or_default();
     // Read in parts, it is still one table.
     if range(part).is_some_and(|(offset, _)| offset == 0) {
-        let Some(table) = table(name) else {
-            return Answer::Reply(b"E00".to_vec());
-        };
-        session.os_table = table.into_bytes();
+        // Of what there is no table, there is nothing: gdb says so in words.
+        session.os_table = table(name).unwrap_or_default().into_bytes();
     }
     transfer(&session.os_table, part)
 }
@@ -52,11 +114,10 @@ pub(super) fn answer(session: &mut Session, _: &mut Debuggee, rest: &[u8]) -> An
 fn table(name: &[u8]) -> Option<String> {
     let (kind, rows) = if name.is_empty() {
         let row = |table: &Table| {
-            let (first, others) = table.name.split_at(1);
             vec![
                 ("Type", table.name.to_owned()),
                 ("Description", table.about.to_owned()),
-                ("Title", first.to_uppercase() + others),
+                ("Title", table.title.to_owned()),
             ]
         };
         ("types", TABLES.iter().map(row).collect())
@@ -86,93 +147,33 @@ fn numbers(directory: &str) -> Vec<u32> {
     numbers
 }
 
-fn processes() -> Vec<Columns> {
-    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let row = |pid: u32| {
-        let owner = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
-        let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        let words = words.strip_suffix(b"\0").unwrap_or(&words);
-        let command = if words.is_empty() {
-            // A kernel thread.
-            format!("[{}]", name(pid, pid))
-        } else {
-            String::from_utf8_lossy(words).replace('\0', " ")
-        };
-        let mut cores: Vec<u32> = numbers(&format!("/proc/{pid}/task"))
-            .into_iter()
-            .filter_map(|tid| core(pid, tid))
-            .collect();
-        cores.sort_unstable();
-        cores.dedup();
-        let cores: Vec<String> = cores.iter().map(u32::to_string).collect();
-        Some(vec![
-            ("pid", pid.to_string()),
-            ("user", user(&users, owner)),
-            ("command", command),
-            ("cores", cores.join(",")),
-        ])
-    };
-    numbers("/proc").into_iter().filter_map(row).collect()
-}
-
-fn threads() -> Vec<Columns> {
-    let mut rows = Vec::new();
-    for pid in numbers("/proc") {
-        for tid in numbers(&format!("/proc/{pid}/task")) {
-            rows.push(vec![
-                ("pid", pid.to_string()),
-                ("command", name(pid, pid)),
-                ("tid", tid.to_string()),
-                (
-                    "core",
-                    core(pid, tid).map_or(String::new(), |core| core.to_string()),
-                ),
-            ]);
-        }
-    }
-    rows
-}
-
-fn cpus() -> Vec<Columns> {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let paragraphs = text
-        .split("\n\n")
-        .filter(|text| text.starts_with("processor"));
-    let value = |paragraph: &str, keys: &[&str]| {
-        let mut lines = paragraph.lines().filter_map(|line| line.split_once(':'));
-        let found = lines.find(|(key, _)| keys.contains(&key.trim()));
-        found.map_or(String::new(), |(_, value)| value.trim().to_owned())
-    };
-    paragraphs
-        .map(|paragraph| {
-            vec![
-                ("processor", value(paragraph, &["processor"])),
-                ("model", value(paragraph, &["model name", "CPU part"])),
-            ]
-        })
-        .collect()
-}
-
+/// The name of a process, or of a thread of it.
 fn name(pid: u32, tid: u32) -> String {
     let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
     String::from_utf8_lossy(&name).trim_end().to_owned()
 }
 
-fn core(pid: u32, tid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    // Field 39, counted behind the name, which may contain anything (proc(5)).
-    let after = stat.rsplit_once(") ")?.1;
-    after.split(' ').nth(39 - 3)?.parse().ok()
-}
+/// Who there is: `/etc/passwd`, `/etc/group`. A static binary has no name service.
+struct Names(String);
 
-/// Names in `/etc/passwd` are enough: a static binary has no name service.
-fn user(users: &str, owner: u32) -> String {
-    let line = users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(owner)).then_some(name)
-    });
-    line.map_or_else(|| owner.to_string(), str::to_owned)
+impl Names {
+    fn of_users() -> Names {
+        Names(fs::read_to_string("/etc/passwd").unwrap_or_default())
+    }
+
+    fn of_groups() -> Names {
+        Names(fs::read_to_string("/etc/group").unwrap_or_default())
+    }
+
+    /// The name of this number, else the number.
+    fn of(&self, number: u32) -> String {
+        let line = self.0.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            let name = fields.next()?;
+            (fields.nth(1)?.parse() == Ok(number)).then_some(name)
+        });
+        line.map_or_else(|| number.to_string(), str::to_owned)
+    }
 }
 
 #[cfg(test)]

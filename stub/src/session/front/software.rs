@@ -26,10 +26,10 @@ pub(super) fn remove(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> A
     let Some(((at, _), _)) = breakpoint(rest) else {
         return Answer::error(Errno::EINVAL);
     };
-    if let Some(process) = debuggee.live() {
-        process.unplant(at);
+    match debuggee.live().map(|process| process.unplant(at)) {
+        Some(Err(errno)) => Answer::error(errno),
+        _ => Answer::ok(),
     }
-    Answer::ok()
 }
 
 /// Address and kind, and conditions.
