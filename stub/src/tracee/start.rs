@@ -227,8 +227,8 @@ impl Process {
             let found = process.seize_new_threads();
             process.halt();
             match found {
-                Found::None => break,
-                Found::Some => {}
+                Found::None if process.has_all_threads() || Instant::now() > patience => break,
+                Found::None | Found::Some => {}
                 // Another tracer may be about to let go, one thread after the other.
                 Found::Foreign(_) if Instant::now() < patience => {
                     std::thread::sleep(Duration::from_millis(1));
@@ -246,6 +246,18 @@ impl Process {
                 Ok(process)
             }
         }
+    }
+
+    /// Whether the kernel counts as many threads as are known: while some end, a directory that is being read leaves others out.
+    fn has_all_threads(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
+        let count = status.ok().and_then(|status| {
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("Threads:"))?;
+            line.trim().parse().ok()
+        });
+        count.is_none_or(|count: usize| count <= self.threads.len())
     }
 
     fn seize_new_threads(&mut self) -> Found {

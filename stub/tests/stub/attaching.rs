@@ -19,7 +19,14 @@ pub struct Looping {
 
 impl Looping {
     pub fn start() -> Looping {
-        let program = build("loop", &["-no-pie"]);
+        let looping = Looping::run("loop");
+        let pid = looping.pid();
+        eventually("two threads", || tasks(pid).len() == 2);
+        looping
+    }
+
+    fn run(program: &str) -> Looping {
+        let program = build(program, &["-no-pie"]);
         let unique = format!(
             "end-{:?}-{}",
             std::thread::current().id(),
@@ -32,8 +39,6 @@ impl Looping {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let pid = child.id();
-        eventually("two threads", || tasks(pid).len() == 2);
         Looping {
             child,
             end,
@@ -164,6 +169,23 @@ fn many_rounds_of_attaching() {
     for _ in 0..30 {
         let (mut server, mut client) = looping.server();
         assert_eq!(client.threads().len(), 2);
+        assert_eq!(client.ask("D"), "OK");
+        server.wait();
+    }
+    looping.finish();
+}
+
+/// A thread that was overlooked would run into the breakpoint with nobody to catch it.
+#[test]
+fn no_thread_is_overlooked() {
+    let looping = Looping::run("relay");
+    for round in 0..target::many(40) {
+        let (mut server, mut client) = looping.server();
+        client.plant(looping.tick);
+        for _ in 0..5 {
+            let stop = client.go();
+            assert!(stop.contains("swbreak:;"), "{round}: {stop}");
+        }
         assert_eq!(client.ask("D"), "OK");
         server.wait();
     }

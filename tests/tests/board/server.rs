@@ -38,7 +38,7 @@ const LEFT_OUT: [&str; 5] = [
 ];
 
 /// The programs they debug, and how each is built.
-const PROGRAMS: [(&str, &[&[&str]]); 12] = [
+const PROGRAMS: [(&str, &[&[&str]]); 13] = [
     ("bomb", &[&["-no-pie"]]),
     ("children", &[&["-no-pie"]]),
     ("churn", &[&["-no-pie"]]),
@@ -46,6 +46,7 @@ const PROGRAMS: [(&str, &[&[&str]]); 12] = [
     ("hits", &[&["-no-pie"], &[]]),
     ("loop", &[&["-no-pie"]]),
     ("many", &[&["-no-pie"]]),
+    ("relay", &[&["-no-pie"]]),
     ("signals", &[&["-no-pie"], &[]]),
     ("source", &[&["-no-pie"], &[], &["-O0"]]),
     ("spin", &[&["-no-pie"]]),
