@@ -20,6 +20,8 @@ pub(crate) struct Family {
     /// The one that packets are about; it may have ended.
     pub(crate) current: Option<Process>,
     others: Vec<Process>,
+    /// The one that the client asked for last.
+    asked_for: Option<Tid>,
     unclaimed: Unclaimed,
 }
 
@@ -29,8 +31,13 @@ impl Family {
         self.unclaimed.clone()
     }
 
-    /// One more, the current one from now on.
+    /// One more that the client asks for, the current one from now on.
     pub(crate) fn add(&mut self, process: Process) {
+        self.asked_for = Some(process.pid());
+        self.make_current(process);
+    }
+
+    fn make_current(&mut self, process: Process) {
         let former = self.current.replace(process);
         self.others.extend(former.filter(|p| p.end().is_none()));
     }
@@ -54,7 +61,7 @@ impl Family {
             return false;
         };
         let chosen = self.others.swap_remove(index);
-        self.add(chosen);
+        self.make_current(chosen);
         true
     }
 
@@ -103,8 +110,12 @@ impl Family {
         found
     }
 
-    /// Stops what goes, for the client's sake.
+    /// Stops what goes, for the client's sake. It is shown the process that it asked for last, not whichever had something to
+    /// report that the client's user may not have been told.
     pub(crate) fn interrupt(&mut self) -> Option<Stop> {
+        if let Some(pid) = self.asked_for {
+            self.select(pid);
+        }
         let (pid, stop) = self.first(|p| p.interrupt().map(|stop| (p.pid(), stop)))?;
         self.hold_all_but(pid);
         Some(stop)
