@@ -43,7 +43,8 @@ Accepted and without effect: --debug..., --remote-debug, --startup-with-shell,
 When the connection is lost, a program stays halted and the next client finds it so. With --once,
 or if there can be no next client, it goes on untouched; a program that was started and never
 resumed is killed. SIGTERM does the same. PROG shares this program's terminal and
-process group: the interrupt key reaches PROG, not the server.";
+process group: the interrupt key reaches PROG, not the server, and when all clients have let PROG go,
+the server waits for its end.";
 
 /// What to do.
 #[derive(Debug)]

@@ -14,6 +14,7 @@ use crate::probe::trace::Ended;
 use crate::session::debuggee::Debuggee;
 use crate::session::{Outcome, Session};
 use crate::sys::signals::{Signals, Told};
+use crate::sys::wait;
 use crate::tracee::{Action, Error, Process, Program, Seat};
 
 /// The shortest sleep of poll(2), which counts milliseconds.
@@ -157,6 +158,31 @@ impl Server {
             }
         }
         self.end();
+        if !self.quiet && !self.multi {
+            self.outlast()?;
+        }
+        Ok(())
+    }
+
+    /// A program that was started here and let go still has the terminal that this was started from, and whoever started this may
+    /// take its end for the program's. So it waits, as gdbserver does, until it is told to end.
+    fn outlast(&mut self) -> Result<(), Errno> {
+        while !self.terminated {
+            match wait::wait(None, false) {
+                Ok(Some(_)) => continue,
+                Ok(None) => {}
+                Err(Errno::ECHILD) => break,
+                Err(errno) => return Err(errno),
+            }
+            let mut signals = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut signals, PollTimeout::NONE) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+            while let Some(told) = self.signals.take() {
+                self.terminated |= matches!(told, Told::End);
+            }
+        }
         Ok(())
     }
 
