@@ -241,6 +241,40 @@ impl Process {
         }
     }
 
+    /// Takes those back into their system calls that a halt has interrupted there, if a trap is at the call: each would execute that
+    /// again, and whoever is taken past it interrupts all others. Everybody must be stopped.
+    fn enter_again(&mut self) {
+        let mut found = Vec::new();
+        for (tid, thread) in &mut self.threads {
+            let goes = matches!(thread.action, Action::Continue(_));
+            if !goes || !thread.deliver.is_empty() || !thread.pending.is_empty() {
+                continue;
+            }
+            let Some((at, before)) = thread.entered.take() else {
+                continue;
+            };
+            let stopped = thread
+                .stopped()
+                .filter(|stopped| stopped.at() != At::GroupStop);
+            let interrupted = stopped.is_some_and(|stopped| {
+                // At the instruction, or right behind it.
+                let near = stopped.pc().is_ok_and(|pc| pc.wrapping_sub(at) <= 2);
+                let now = stopped.general();
+                near && now.is_ok_and(|now| arch::goes_back(now) || now == before)
+            });
+            if interrupted {
+                found.push((*tid, at));
+            } else {
+                thread.entered = Some((at, before));
+            }
+        }
+        for (tid, at) in found {
+            if self.breakpoints.stands(at) && self.step_over(tid, at) == Over::Stuck {
+                self.eventful = true;
+            }
+        }
+    }
+
     /// Executes the instruction under the trap at `at` in its place. Every other thread must be stopped.
     pub(super) fn step_over(&mut self, tid: Tid, at: u64) -> Over {
         if self.emulate(tid, at) {
@@ -250,7 +284,8 @@ impl Process {
         let code = &code[..];
         let places = self.next_places(tid);
         let general = self.stopped(tid).and_then(|s| s.general().ok());
-        let enters_kernel = general.is_some_and(|general| arch::is_system_call(code, general));
+        let before = general.map(<[u8]>::to_vec).unwrap_or_default();
+        let enters_kernel = arch::is_system_call(code, &before);
         let kernel_steps = arch::CAN_STEP && places.is_empty();
         let by_traps = !(enters_kernel || kernel_steps);
         if by_traps && places.iter().any(|(place, _)| *place == at) {
@@ -275,6 +310,7 @@ impl Process {
             && let Some(thread) = self.threads.get_mut(&tid)
         {
             thread.after_call = Some(places);
+            thread.entered = Some((at, before));
         }
         for place in planted {
             self.breakpoints.remove_step(&self.memory, place);
@@ -337,6 +373,9 @@ impl Process {
 
     /// Lets every thread that is to run run: at once, if one is to step, as its traps must be planted before.
     pub(super) fn start_all(&mut self) {
+        if self.nobody_runs() {
+            self.enter_again();
+        }
         let steps = self.threads.values().any(|thread| thread.action.is_step());
         self.starting = steps.then(Vec::new);
         let tids: Vec<Tid> = self.threads.keys().copied().collect();

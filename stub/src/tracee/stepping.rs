@@ -87,7 +87,7 @@ impl Process {
     }
 
     /// Whether no thread executes anything now.
-    fn nobody_runs(&self) -> bool {
+    pub(super) fn nobody_runs(&self) -> bool {
         let runs = |thread: &Thread| {
             let waits = thread.lends_memory || thread.vfork_child.is_some();
             matches!(thread.state, State::Running(_)) && !waits

@@ -290,6 +290,8 @@ pub(crate) struct Thread {
     pub(crate) action: Action,
     /// Where the client saw it stop last: a trap there has been answered for and is stepped over.
     pub(crate) shown_at: Option<u64>,
+    /// The system call under a trap that it was taken into last, and its registers before.
+    pub(crate) entered: Option<(u64, Vec<u8>)>,
     pub(crate) pending: VecDeque<Pending>,
     /// Signals that go to the program without the client being asked.
     pub(crate) deliver: VecDeque<SignalInfo>,
@@ -326,6 +328,7 @@ impl Thread {
             state: State::Running(Running::new(tid)),
             action,
             shown_at: None,
+            entered: None,
             pending: VecDeque::new(),
             deliver: VecDeque::new(),
             returning: Vec::new(),

@@ -47,6 +47,13 @@ fn a_thousand_threads_at_one_probe() {
     assert_eq!((hits, output.as_str()), (1000, "all gone\n"));
 }
 
+/// Who is taken past the trap at such a call halts all others, which interrupts their calls: each is the same call still.
+#[test]
+fn threads_that_wait_in_a_probed_system_call() {
+    let (hits, output) = traced("waiters", &["20"], "call");
+    assert_eq!(output, format!("calls {hits}\n"));
+}
+
 #[test]
 fn processes_that_fork_processes() {
     // The first of each tree is the program itself, which alone is traced.

@@ -38,7 +38,7 @@ const LEFT_OUT: [&str; 5] = [
 ];
 
 /// The programs they debug, and how each is built.
-const PROGRAMS: [(&str, &[&[&str]]); 13] = [
+const PROGRAMS: [(&str, &[&[&str]]); 14] = [
     ("bomb", &[&["-no-pie"]]),
     ("children", &[&["-no-pie"]]),
     ("churn", &[&["-no-pie"]]),
@@ -52,6 +52,7 @@ const PROGRAMS: [(&str, &[&[&str]]); 13] = [
     ("spin", &[&["-no-pie"]]),
     ("text", &[&["-no-pie", "-ldl"]]),
     ("there", &[&["-shared", "-fPIC"]]),
+    ("waiters", &[&["-no-pie"]]),
 ];
 
 pub(super) fn trials() -> Vec<Trial> {
