@@ -53,7 +53,7 @@ pub(crate) use machine::{
     CAN_STEP, EXPEDITED, NAME, PC, SETS, SLOT_REACH, SP, TEXT_MAY_CHANGE, THREAD_POINTER,
     TLS_BELOW_POINTER, TRAP_ADVANCE, Word, before_write, call, can_watch, collector, displace,
     emulate, goes_back, is_system_call, is_trap_report, may_displace, next_places, place,
-    system_call, trap, triggered, watch,
+    system_call, trap, triggered, was_interrupted, watch,
 };
 pub(crate) use table::{Place, Register, layout};
 

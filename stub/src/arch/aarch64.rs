@@ -72,6 +72,15 @@ pub(crate) fn goes_back(_general: &[u8]) -> bool {
     false
 }
 
+/// Whether a system call, behind which the thread is, has been interrupted and will be gone back to. (`ERESTARTSYS`, `ERESTARTNOINTR`,
+/// `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK` in x0.)
+pub(crate) fn was_interrupted(general: &[u8]) -> bool {
+    let result = general
+        .first_chunk()
+        .map(|bytes| i64::from_le_bytes(*bytes));
+    result.is_some_and(|result| matches!(result, -514..=-512 | -516))
+}
+
 /// The number of the system call that a thread is in: x8.
 pub(crate) fn system_call(general: &[u8]) -> Option<u64> {
     general

@@ -85,6 +85,11 @@ pub(crate) fn goes_back(general: &[u8]) -> bool {
     in_call && word(10).is_some_and(|rax| matches!(rax, -514..=-512 | -516))
 }
 
+/// The same of a thread that is known to be behind a system call.
+pub(crate) fn was_interrupted(general: &[u8]) -> bool {
+    goes_back(general)
+}
+
 /// Where a tracepoint's trap goes, and its breakpoint kind.
 pub(crate) fn place(
     address: u64,

@@ -257,10 +257,13 @@ impl Process {
                 .stopped()
                 .filter(|stopped| stopped.at() != At::GroupStop);
             let interrupted = stopped.is_some_and(|stopped| {
-                // At the instruction, or right behind it.
-                let near = stopped.pc().is_ok_and(|pc| pc.wrapping_sub(at) <= 2);
+                let behind = stopped.pc().map_or(u64::MAX, |pc| pc.wrapping_sub(at));
                 let now = stopped.general();
-                near && now.is_ok_and(|now| arch::goes_back(now) || now == before)
+                now.is_ok_and(|now| match behind {
+                    0 => now == before,
+                    2 | 4 => arch::was_interrupted(now),
+                    _ => false,
+                })
             });
             if interrupted {
                 found.push((*tid, at));
