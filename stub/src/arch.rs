@@ -57,6 +57,12 @@ pub(crate) use machine::{
 };
 pub(crate) use table::{Place, Register, layout};
 
+/// Whether the kernel goes back to a system call that has this result, which no program ever sees: `ERESTARTSYS`, `ERESTARTNOINTR`,
+/// `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`.
+fn will_be_gone_back_to(result: i64) -> bool {
+    matches!(result, -514..=-512 | -516)
+}
+
 /// An address as the wide type used above this layer.
 #[allow(
     clippy::useless_conversion,

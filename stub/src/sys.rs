@@ -88,6 +88,12 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// A field of what `/proc/PID/status` says, if it is of this kind.
+pub(crate) fn status_field<T: std::str::FromStr>(status: &str, name: &str) -> Option<T> {
+    let values = status.lines().find_map(|line| line.strip_prefix(name));
+    values?.strip_prefix(':')?.trim().parse().ok()
+}
+
 /// A time in seconds since 1970 as people here write it.
 pub(crate) fn local_time(seconds: libc::time_t) -> String {
     // ctime_r(3): 26 bytes.

@@ -72,13 +72,12 @@ pub(crate) fn goes_back(_general: &[u8]) -> bool {
     false
 }
 
-/// Whether a system call, behind which the thread is, has been interrupted and will be gone back to. (`ERESTARTSYS`, `ERESTARTNOINTR`,
-/// `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK` in x0.)
+/// Whether a system call, behind which the thread is, has been interrupted and will be gone back to; its result is in x0.
 pub(crate) fn was_interrupted(general: &[u8]) -> bool {
     let result = general
         .first_chunk()
         .map(|bytes| i64::from_le_bytes(*bytes));
-    result.is_some_and(|result| matches!(result, -514..=-512 | -516))
+    result.is_some_and(super::will_be_gone_back_to)
 }
 
 /// The number of the system call that a thread is in: x8.

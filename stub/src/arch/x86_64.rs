@@ -75,14 +75,14 @@ pub(crate) fn system_call(general: &[u8]) -> Option<u64> {
 }
 
 /// Whether the thread is in a system call that has been interrupted and that the kernel will go back to: it is behind
-/// the instruction only to look at. (`ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK` in rax.)
+/// the instruction only to look at; its result is in rax.
 pub(crate) fn goes_back(general: &[u8]) -> bool {
     let word = |index: usize| {
         let bytes = general.get(8 * index..)?.first_chunk()?;
         Some(i64::from_le_bytes(*bytes))
     };
     let in_call = word(15).is_some_and(|orig_rax| orig_rax >= 0);
-    in_call && word(10).is_some_and(|rax| matches!(rax, -514..=-512 | -516))
+    in_call && word(10).is_some_and(super::will_be_gone_back_to)
 }
 
 /// The same of a thread that is known to be behind a system call.

@@ -7,7 +7,7 @@ use crate::arch::collector::HAS_VENEERS;
 use crate::arch::{self, call};
 use crate::probe::jumps::Mapper;
 use crate::probe::patch::Patch;
-use crate::sys::{Tid, maps, ptrace};
+use crate::sys::{Tid, maps, ptrace, status_field};
 
 use super::process::Process;
 use super::resume::Over;
@@ -29,11 +29,8 @@ impl Process {
     /// Whether the kernel lets the program call what it likes.
     pub(super) fn calls_freely(&self) -> bool {
         let status = self.read_proc("status");
-        let status = String::from_utf8_lossy(&status);
-        let filter = status
-            .lines()
-            .find_map(|line| line.strip_prefix("Seccomp:"));
-        filter.is_none_or(|mode| mode.trim() == "0")
+        let filter = status_field(&String::from_utf8_lossy(&status), "Seccomp");
+        filter.is_none_or(|mode: String| mode == "0")
     }
 
     pub(super) fn call(&mut self, number: u64, arguments: [u64; 6]) -> Option<u64> {

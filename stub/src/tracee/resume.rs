@@ -287,8 +287,9 @@ impl Process {
         let code = &code[..];
         let places = self.next_places(tid);
         let general = self.stopped(tid).and_then(|s| s.general().ok());
-        let before = general.map(<[u8]>::to_vec).unwrap_or_default();
-        let enters_kernel = arch::is_system_call(code, &before);
+        let calls = general.filter(|general| arch::is_system_call(code, general));
+        let before = calls.map(<[u8]>::to_vec);
+        let enters_kernel = before.is_some();
         let kernel_steps = arch::CAN_STEP && places.is_empty();
         let by_traps = !(enters_kernel || kernel_steps);
         if by_traps && places.iter().any(|(place, _)| *place == at) {
@@ -313,7 +314,7 @@ impl Process {
             && let Some(thread) = self.threads.get_mut(&tid)
         {
             thread.after_call = Some(places);
-            thread.entered = Some((at, before));
+            thread.entered = before.map(|before| (at, before));
         }
         for place in planted {
             self.breakpoints.remove_step(&self.memory, place);

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::signal::SigSet;
 
-use crate::sys::Tid;
 use crate::sys::launch::{Failure, Launch, launch};
 use crate::sys::memory::Memory;
 use crate::sys::ptrace;
+use crate::sys::{Tid, status_field};
 
 use super::process::Process;
 use super::resume::Action;
@@ -195,20 +195,18 @@ impl Process {
     pub(crate) fn attach(pid: i32, unclaimed: Unclaimed) -> Result<Process, Error> {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
             .map_err(|_| Error::NoSuchProcess(pid))?;
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            line.map(str::trim).unwrap_or_default()
-        };
-        match field("Tgid:").parse() {
-            Ok(leader) if leader != pid => return Err(Error::IsThread(pid, leader)),
-            _ => {}
+        if let Some(leader) = status_field(&status, "Tgid")
+            && leader != pid
+        {
+            return Err(Error::IsThread(pid, leader));
         }
+        let state: Option<String> = status_field(&status, "State");
         let tid = Tid(pid);
         ptrace::seize(tid, ptrace::OPTIONS).map_err(|errno| match errno {
             Errno::ESRCH => Error::NoSuchProcess(pid),
-            Errno::EPERM => match field("TracerPid:").parse() {
-                Ok(tracer) if tracer != 0 => Error::AlreadyTraced(pid, tracer),
-                _ if field("State:").starts_with('Z') => Error::IsZombie(pid),
+            Errno::EPERM => match status_field(&status, "TracerPid") {
+                Some(tracer) if tracer != 0 => Error::AlreadyTraced(pid, tracer),
+                _ if state.is_some_and(|state| state.starts_with('Z')) => Error::IsZombie(pid),
                 _ => Error::NotPermitted(pid),
             },
             errno => Error::Attach(pid, errno.desc()),
@@ -251,12 +249,9 @@ impl Process {
     /// Whether the kernel counts as many threads as are known: while some end, a directory that is being read leaves others out.
     fn has_all_threads(&self) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
-        let count = status.ok().and_then(|status| {
-            let line = status
-                .lines()
-                .find_map(|line| line.strip_prefix("Threads:"))?;
-            line.trim().parse().ok()
-        });
+        let count = status
+            .ok()
+            .and_then(|status| status_field(&status, "Threads"));
         count.is_none_or(|count: usize| count <= self.threads.len())
     }
 
@@ -306,10 +301,7 @@ enum Found {
 /// The process that traces a thread, if it is not this one.
 fn foreign_tracer(process: Tid, tid: Tid) -> Option<i32> {
     let status = std::fs::read_to_string(format!("/proc/{process}/task/{tid}/status")).ok()?;
-    let tracer = status
-        .lines()
-        .find_map(|line| line.strip_prefix("TracerPid:"));
-    let tracer: i32 = tracer?.trim().parse().ok()?;
+    let tracer: i32 = status_field(&status, "TracerPid")?;
     (tracer != 0 && tracer.cast_unsigned() != std::process::id()).then_some(tracer)
 }
 

@@ -318,6 +318,15 @@ fn who_does_not_read_holds_up_nobody() {
     assert_eq!(control.ask("D"), "OK");
 }
 
+/// Has threads that come to `hit` wait for the observer, by `trace_stop`.
+fn wait_at(observer: &mut Client, hit: u64) {
+    assert_eq!(observer.ask("QTinit"), "OK");
+    assert_eq!(observer.ask("QTDV:5:0:0:74726163655f73746f70"), "OK");
+    assert_eq!(observer.ask("QUnspoolTrace:1"), "OK");
+    define(observer, 1, hit, &["X7,22012d00052927"]);
+    assert_eq!(observer.ask("QTStart"), "OK");
+}
+
 /// A thread that sets `trace_stop` waits for its observer, and nobody else; however little tracing may cost, each does.
 #[test]
 fn a_thread_is_held_for_an_observer_a_moment_at_most() {
@@ -326,11 +335,7 @@ fn a_thread_is_held_for_an_observer_a_moment_at_most() {
     let path = program.to_str().unwrap();
     let mut server = Server::start(&["--budget", "0.0001%", ":0", path, "2", "3"]);
     let mut observer = Client::observe(server.port);
-    assert_eq!(observer.ask("QTinit"), "OK");
-    assert_eq!(observer.ask("QTDV:5:0:0:74726163655f73746f70"), "OK");
-    assert_eq!(observer.ask("QUnspoolTrace:1"), "OK");
-    define(&mut observer, 1, hit, &["X7,22012d00052927"]);
-    assert_eq!(observer.ask("QTStart"), "OK");
+    wait_at(&mut observer, hit);
     let mut control = Client::connect(server.port);
     control.plant(end);
     control.send(b"vCont;c");
@@ -368,11 +373,7 @@ fn a_thread_waits_for_an_observer_at_work() {
     let path = program.to_str().unwrap();
     let mut server = Server::start(&[":0", path, "1", "1"]);
     let mut observer = Client::observe(server.port);
-    assert_eq!(observer.ask("QTinit"), "OK");
-    assert_eq!(observer.ask("QTDV:5:0:0:74726163655f73746f70"), "OK");
-    assert_eq!(observer.ask("QUnspoolTrace:1"), "OK");
-    define(&mut observer, 1, hit, &["X7,22012d00052927"]);
-    assert_eq!(observer.ask("QTStart"), "OK");
+    wait_at(&mut observer, hit);
     assert_eq!(observer.ask("QUnspoolGo"), "OK");
     let held = observer.told("UnspoolHeld");
     let (thread, _) = held.split_once(',').unwrap();
