@@ -103,19 +103,32 @@ impl Process {
     }
 }
 
-impl Mapper for Process {
+/// A process in which memory is got for jumps. Everybody stands still, so that what is mapped is known until we map something.
+pub(super) struct Room<'a> {
+    pub(super) process: &'a mut Process,
+    maps: String,
+}
+
+impl Room<'_> {
+    /// Of this process.
+    pub(super) fn of(process: &mut Process) -> Room<'_> {
+        let maps = maps::read(process.any_task());
+        Room { process, maps }
+    }
+}
+
+impl Mapper for Room<'_> {
     fn spare(&mut self, near: u64, reach: u64) -> Option<u64> {
-        let maps = maps::read(self.any_task());
-        let text = maps::around(&maps, near)?.range;
-        let room = self.slots.lend(&maps, &self.memory, &text)?;
+        let text = maps::around(&self.maps, near)?.range;
+        let process = &mut *self.process;
+        let room = process.slots.lend(&self.maps, &process.memory, &text)?;
         (room.abs_diff(near) < reach).then_some(room)
     }
 
     fn map(&mut self, near: u64, size: u64, code: bool) -> Option<u64> {
-        let text = maps::read(self.any_task());
         let mut gaps = Vec::new();
         let mut end = 64 << 10;
-        for mapping in maps::mappings(&text) {
+        for mapping in maps::mappings(&self.maps) {
             let room = mapping.range.start.saturating_sub(end);
             // Stacks grow.
             if room >= size + 2 * MARGIN && mapping.path != "[stack]" {
@@ -134,12 +147,12 @@ impl Mapper for Process {
         let start = start & !(MARGIN - 1);
         let rights = if code { READ_EXECUTE } else { READ_WRITE };
         let arguments = [start, size, rights, PRIVATE | EXACTLY, u64::MAX, 0];
-        let answer = self.call(call::MMAP, arguments)?;
-        if answer == start {
-            return Some(start);
+        let answer = self.process.call(call::MMAP, arguments)?;
+        if answer != start {
+            // A kernel before 4.17 takes the address for a wish.
+            self.process.unmap(answer, size);
         }
-        // A kernel before 4.17 takes the address for a wish.
-        self.unmap(answer, size);
-        None
+        self.maps = maps::read(self.process.any_task());
+        (answer == start).then_some(start)
     }
 }

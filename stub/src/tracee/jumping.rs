@@ -14,10 +14,13 @@ use std::ops::Range;
 use crate::arch;
 use crate::arch::collector;
 use crate::arch::fast::{self, Site, Standing};
+use crate::probe::jumps::Jumps;
 use crate::probe::plan::Plan;
+use crate::sys::memory::Memory;
 use crate::sys::ptrace;
 use crate::sys::{Tid, maps};
 
+use super::injecting::Room;
 use super::process::{Calls, Process};
 use super::resume::Action;
 use super::thread::{At, State, Thread};
@@ -82,58 +85,46 @@ impl Process {
         let Some(near) = new.first().map(|fit| fit.at) else {
             return;
         };
-        if self
-            .with_jumps(|jumps, process| {
-                if jumps.has_room(size) {
-                    return Some(());
-                }
-                let former = jumps.pool_mapping();
-                // Not where the program's own mappings come next: they stay where they would be.
-                let buffer = process.interests.buffer_size() as u64;
-                let memory = &process.memory_again()?;
-                jumps.renew(memory, (near, size), buffer, process)?;
-                process.introduced.clear();
-                if let Some((start, size)) = former {
-                    process.unmap(start, size);
-                }
-                Some(())
-            })
-            .is_none()
-        {
+        // Mapping memory is a thread's doing, and planting maps memory.
+        let mut jumps = std::mem::take(&mut self.jumps);
+        self.make_jumps(&mut jumps, new, (near, size));
+        self.jumps = jumps;
+    }
+
+    /// Plants jumps; slots of this size are needed, and the pool is to be near to that address if there is to be another.
+    fn make_jumps(&mut self, jumps: &mut Jumps, new: Vec<Fit>, (near, size): (u64, u64)) {
+        let Ok(memory) = Memory::open(self.any_task()) else {
             return;
-        }
-        for Fit {
-            at,
-            kind,
-            plan,
-            source,
-        } in new
-        {
-            // The trap of the same tracepoint.
-            self.breakpoints.remove_probe(&self.memory, at);
-            self.with_jumps(|jumps, process| {
-                let memory = &process.memory_again()?;
-                jumps.plant(memory, (at, kind), &plan, &source, process)
-            });
-            if self.budget.is_paused(at) {
-                self.jumps.switch(&self.memory, at, false);
+        };
+        let buffer = self.interests.buffer_size() as u64;
+        let mut room = Room::of(self);
+        if !jumps.has_room(size) {
+            let former = jumps.pool_mapping();
+            // Not where the program's own mappings come next: they stay where they would be.
+            let renewed = jumps.renew(&memory, (near, size), buffer, &mut room);
+            if renewed.is_none() {
+                return;
+            }
+            room.process.introduced.clear();
+            if let Some((start, size)) = former {
+                room.process.unmap(start, size);
             }
         }
-    }
-
-    /// Mapping memory is a thread's doing, and planting maps memory.
-    fn with_jumps<T>(
-        &mut self,
-        change: impl FnOnce(&mut crate::probe::jumps::Jumps, &mut Process) -> T,
-    ) -> T {
-        let mut jumps = std::mem::take(&mut self.jumps);
-        let done = change(&mut jumps, self);
-        self.jumps = jumps;
-        done
-    }
-
-    fn memory_again(&self) -> Option<crate::sys::memory::Memory> {
-        crate::sys::memory::Memory::open(self.any_task()).ok()
+        for fit in new {
+            let process = &mut *room.process;
+            // The trap of the same tracepoint.
+            process.breakpoints.remove_probe(&process.memory, fit.at);
+            jumps.plant(
+                &memory,
+                (fit.at, fit.kind),
+                &fit.plan,
+                &fit.source,
+                &mut room,
+            );
+            if room.process.budget.is_paused(fit.at) {
+                jumps.switch(&memory, fit.at, false);
+            }
+        }
     }
 
     fn jumps_can_be_made(&mut self) -> bool {

@@ -48,8 +48,13 @@ impl Client {
         if !self.features.has("FastTracepoints") || !self.features.has("QUnspoolTrace") {
             return Ok(None);
         }
+        // It is answered when everything has been planted.
+        let patience = self.connection.timeout();
+        self.connection.set_timeout(patience * PLANTING);
+        let reply = self.request("qUnspoolPlaces");
+        self.connection.set_timeout(patience);
         // One that has other things to say of it is no worse for that.
-        let Ok(text) = self.request("qUnspoolPlaces")?.text() else {
+        let Ok(text) = reply?.text() else {
             return Ok(None);
         };
         let number = |text: &str| u32::from_str_radix(text, 16).ok();
@@ -84,5 +89,7 @@ impl Client {
     }
 }
 
+/// So many times as long as for another answer it is waited for one that tells that hundreds of places have been planted.
+const PLANTING: u32 = 12;
 /// gdb numbers its variables from 1; 1 is gdbserver's own.
 const FIRST_VARIABLE: usize = 2;

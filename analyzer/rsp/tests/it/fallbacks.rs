@@ -213,6 +213,30 @@ fn packets_with_values() {
     assert_eq!(taken(&seen).len(), 10);
 }
 
+/// On a slow machine the answer that says where jumps are takes longer than others.
+#[test]
+fn planting_takes_its_time() {
+    let (stream, _) = peer(|peer| {
+        peer.answer(true, |packet| {
+            Some(match packet.split(':').next() {
+                Some("qSupported") => {
+                    b"qXfer:features:read+;FastTracepoints+;QUnspoolTrace+".to_vec()
+                }
+                Some("qXfer") => format!("l{XML}").into_bytes(),
+                Some("qUnspoolPlaces") => {
+                    std::thread::sleep(options().timeout * 2);
+                    b"2;3,a".to_vec()
+                }
+                _ => Vec::new(),
+            })
+        });
+    });
+    let mut client = Client::over(stream, options()).unwrap();
+    assert_eq!(client.trace_places().unwrap(), Some((2, vec![3, 10])));
+    // Others do not.
+    assert_eq!(client.connection().timeout(), options().timeout);
+}
+
 /// Reads `count` packets before it answers any.
 fn all_at_once(peer: &mut Peer, replies: &[&[u8]]) {
     let packets: Vec<_> = replies.iter().map(|_| peer.packet().unwrap()).collect();
