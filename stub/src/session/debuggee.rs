@@ -168,6 +168,7 @@ impl Debuggee {
     /// The client in control has left: what it wished for goes with it.
     pub(crate) fn controller_left(&mut self) {
         self.controller = None;
+        self.stop_all();
         self.follow_threads(Seat::Control, false);
         if !self.free {
             self.wish(|wishes| *wishes = Wishes::default());
@@ -195,7 +196,7 @@ impl Debuggee {
 
     /// The client in control lets all go. A program that is observed stays traced.
     pub(crate) fn let_go(&mut self) {
-        self.stop_all();
+        self.stop_members();
         let observed = |process: &Process| process.is_observed();
         let watched = self.family.processes().find(|process| observed(process));
         let Some(pid) = watched.map(Process::pid) else {
@@ -256,9 +257,14 @@ impl Debuggee {
     /// Ends non-stop mode: all threads are halted.
     pub(crate) fn stop_all(&mut self) {
         if std::mem::take(&mut self.non_stop) {
-            for process in self.family.members() {
-                process.set_non_stop(false);
-            }
+            self.stop_members();
+        }
+    }
+
+    /// The same for those that there are; what the client debugs later is stopped as it asked for.
+    fn stop_members(&mut self) {
+        for process in self.family.members() {
+            process.set_non_stop(false);
         }
     }
 

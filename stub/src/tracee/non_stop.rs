@@ -38,16 +38,6 @@ impl Process {
         }
     }
 
-    /// Has every thread reported that is held.
-    pub(crate) fn announce_all(&mut self) {
-        for thread in self.threads.values_mut() {
-            if thread.action == Action::Hold && thread.stopped().is_some() {
-                thread.action = Action::Continue(0);
-                thread.pending.push_back(Pending::Wanted(Cause::Halted));
-            }
-        }
-    }
-
     /// Does to each thread what `action` says, unless that is nothing. Only threads that are held can be
     /// resumed, and only those that are not can be held; `others` is what new threads do.
     pub(crate) fn resume_some(

@@ -277,6 +277,38 @@ fn attach_by_number_and_errors_of_run() {
     sleep.wait().unwrap();
 }
 
+/// In non-stop mode a process runs on when gdb attaches to it, until gdb stops it: before it has read which registers there are, it cannot
+/// read a stop. The mode is the connection's: what is run when all has been let go is in it, too.
+#[test]
+fn targets_that_are_always_non_stop() {
+    let program = build("source", &["-O0"]);
+    let server = Server::start(&["--multi", ":0"]);
+    let mut sleep = std::process::Command::new("sleep")
+        .arg("50")
+        .spawn()
+        .unwrap();
+    let text = gdb(
+        &program,
+        &format!(
+            "maint set target-non-stop on\ntarget extended-remote :{0}\nset remote exec-file {1}\n\
+             add-inferior\ninferior 2\nattach {2}\ninfo inferiors\nprint $pc != 0\ndetach\n\
+             inferior 1\nbreak add\nrun\nprint a + 30\nkill\n",
+            server.port,
+            program.display(),
+            sleep.id(),
+        ),
+    );
+    let pid = format!("process {}", sleep.id());
+    assert_order(
+        &text,
+        &[&pid, "$1 = 1", "detached", "Breakpoint 1, add", "$2 = 30"],
+    );
+    assert!(!text.contains("badly formatted"), "{text}");
+    assert!(sleep.try_wait().unwrap().is_none());
+    sleep.kill().unwrap();
+    sleep.wait().unwrap();
+}
+
 #[test]
 fn signals_and_exec() {
     let program = build("signals", &[]);

@@ -9,6 +9,7 @@ use super::{Answer, halt_reason};
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::unhex;
+use crate::tracee::Action;
 
 /// `;file;argument;...` in hexadecimal; no file: the same program as before.
 pub(super) fn run(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
@@ -52,10 +53,12 @@ pub(super) fn attach(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
         crate::say!("{}: {failure}", crate::NAME);
     }
     if debuggee.non_stop
+        && debuggee.failure.is_none()
         && let Some(process) = debuggee.live()
     {
-        // Each thread's stop is told for itself.
-        process.announce_all();
+        // Not stopped, as gdbserver has it: gdb can read a stop only when it knows the registers, and asks for it then.
+        let go = Action::Continue(0);
+        process.resume_some(|_| Some(go), Some(go));
         return Answer::ok();
     }
     match replies.into_iter().next_back() {
