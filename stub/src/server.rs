@@ -179,9 +179,7 @@ impl Server {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno),
             }
-            while let Some(told) = self.signals.take() {
-                self.terminated |= matches!(told, Told::End);
-            }
+            self.terminated |= self.signals.take().contains(&Told::End);
         }
         Ok(())
     }
@@ -360,7 +358,7 @@ impl Server {
 
     /// Reads the signals that came.
     fn signals_came(&mut self) {
-        while let Some(told) = self.signals.take() {
+        for told in self.signals.take() {
             match told {
                 Told::Child => {}
                 Told::End => self.terminated = true,

@@ -62,6 +62,14 @@ impl Clocks {
     }
 }
 
+/// What is in front of the slots.
+struct Words {
+    ticket: u64,
+    drained: u64,
+    alarm: u64,
+    states: Vec<u64>,
+}
+
 /// A hit.
 pub(crate) struct Hit {
     /// A slot's bytes; [`Noted`] reads them.
@@ -106,13 +114,19 @@ impl Pool {
         let now = Instant::now();
         self.looked = now;
         let mut hits = Vec::new();
-        let Some((mut states, ticket)) = self.states(memory) else {
+        let Some(Words {
+            ticket,
+            drained: known,
+            alarm,
+            mut states,
+        }) = self.words(memory)
+        else {
             return hits;
         };
         if states.iter().any(|state| *state != 0 && state % 2 == 0) {
             // What somebody has seen the effects of whose slot is filled, is filled by now.
             let before = states.clone();
-            if let Some((later, _)) = self.states(memory) {
+            if let Some(Words { states: later, .. }) = self.words(memory) {
                 for (state, (before, later)) in states.iter_mut().zip(before.into_iter().zip(later))
                 {
                     if before != 0 && before % 2 == 0 && later == before + 1 {
@@ -167,14 +181,17 @@ impl Pool {
         } else {
             ticket
         };
-        memory.write_words(&[self.start + DRAINED], drained);
-        memory.write_words(&[self.start + ALARM], 0);
+        if drained != known {
+            memory.write_words(&[self.start + DRAINED], drained);
+        }
+        // One that is given from now on stops its thread, for which we drain again.
+        if alarm != 0 {
+            memory.write_words(&[self.start + ALARM], 0);
+        }
         if arm && !self.armed {
             // A hit that came meanwhile has told nobody.
-            let quiet = self
-                .states(memory)
-                .is_some_and(|(states, _)| states == [0].repeat(states.len()));
-            self.armed = quiet;
+            let now = self.words(memory);
+            self.armed = now.is_some_and(|now| now.states.iter().all(|state| *state == 0));
         }
         hits
     }
@@ -193,18 +210,22 @@ impl Pool {
         (!self.armed).then(|| self.looked + OFTEN)
     }
 
-    fn states(&self, memory: &Memory) -> Option<(Vec<u64>, u64)> {
+    fn words(&self, memory: &Memory) -> Option<Words> {
         let mut bytes = vec![0; (STATES + 8 * self.slots) as usize];
-        if memory.read(self.start + TICKET, &mut bytes) != Ok(bytes.len()) {
+        if memory.read(self.start, &mut bytes) != Ok(bytes.len()) {
             return None;
         }
-        let mut words = bytes
-            .chunks_exact(8)
-            .map(|word| word.first_chunk().copied().map_or(0, u64::from_le_bytes));
-        let ticket = words.next()?;
         // What a state says of a slot is true of what is read of the slot from now on.
         fence(Ordering::Acquire);
-        Some((words.skip(STATES as usize / 8 - 1).collect(), ticket))
+        let (head, states) = bytes.split_at_checked(STATES as usize)?;
+        let word = |bytes: &[u8]| bytes.first_chunk().copied().map_or(0, u64::from_le_bytes);
+        let at = |place: u64| head.get(place as usize..).map_or(0, word);
+        Some(Words {
+            ticket: at(TICKET),
+            drained: at(DRAINED),
+            alarm: at(ALARM),
+            states: states.chunks_exact(8).map(word).collect(),
+        })
     }
 
     /// The clock's time at a tick.

@@ -343,6 +343,12 @@ pub(crate) fn send_signal(process: Tid, tid: Tid, signal: i32) -> Result<(), Err
     Errno::result(unsafe { libc::syscall(libc::SYS_tgkill, process.0, tid.0, signal) }).map(drop)
 }
 
+/// Whether this is a thread of that process, one that has ended and has not been waited for among them.
+pub(crate) fn is_thread_of(process: Tid, tid: Tid) -> bool {
+    // Signal 0 is not sent, but the kernel looks who would get it, and whether that may be.
+    send_signal(process, tid, 0) != Err(Errno::ESRCH)
+}
+
 /// kill(2) with `SIGKILL`.
 pub(crate) fn kill(process: Tid) -> Result<(), Errno> {
     // SAFETY: integers only.

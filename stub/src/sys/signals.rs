@@ -10,6 +10,15 @@ use nix::errno::Errno;
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
+const SIGNALS: [Signal; 5] = [
+    Signal::SIGCHLD,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+];
+const SIZE: usize = size_of::<libc::signalfd_siginfo>();
+
 /// What the server was told by signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Told {
@@ -30,16 +39,7 @@ pub(crate) struct Signals {
 impl Signals {
     /// Blocks the signals and opens the descriptor.
     pub(crate) fn new() -> Result<Signals, Errno> {
-        let mut set = SigSet::empty();
-        for one in [
-            Signal::SIGCHLD,
-            Signal::SIGTERM,
-            Signal::SIGHUP,
-            Signal::SIGINT,
-            Signal::SIGQUIT,
-        ] {
-            set.add(one);
-        }
+        let set: SigSet = SIGNALS.into_iter().collect();
         let mut original = SigSet::empty();
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), Some(&mut original))?;
         // A child whose SIGCHLD is ignored leaves nothing to wait for.
@@ -58,14 +58,20 @@ impl Signals {
         self.original
     }
 
-    /// Takes one signal, if there is one.
-    pub(crate) fn take(&self) -> Option<Told> {
-        let info = self.descriptor.read_signal().ok().flatten()?;
-        Some(match info.ssi_signo as i32 {
+    /// Takes all that have come.
+    pub(crate) fn take(&self) -> Vec<Told> {
+        // Of each there is one at most, and all are read at once: most of the time it is `SIGCHLD` alone.
+        let mut bytes = [0; SIGNALS.len() * SIZE];
+        let got = nix::unistd::read(&self.descriptor, &mut bytes).unwrap_or(0);
+        let signals = bytes[..got].chunks_exact(SIZE);
+        // `ssi_signo` is the first word of a `struct signalfd_siginfo`.
+        let signals = signals.filter_map(|info| info.first_chunk().copied());
+        let told = signals.map(|word| match i32::from_ne_bytes(word) {
             libc::SIGCHLD => Told::Child,
             libc::SIGTERM | libc::SIGHUP => Told::End,
             _ => Told::Key,
-        })
+        });
+        told.collect()
     }
 }
 

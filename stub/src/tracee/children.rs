@@ -34,8 +34,7 @@ enum Kind {
 impl Process {
     /// A thread reported that it made `new`.
     pub(super) fn adopt(&mut self, parent: Tid, new: Tid, how: Status) {
-        let task = format!("/proc/{}/task/{new}", self.pid());
-        if how == Status::Clone && std::fs::exists(task).unwrap_or(false) {
+        if how == Status::Clone && ptrace::is_thread_of(self.pid(), new) {
             for log in self.interests.logs() {
                 log.created(new, parent);
             }

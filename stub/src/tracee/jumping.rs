@@ -421,11 +421,22 @@ impl Process {
         if self.jumps.is_unused() {
             return;
         }
-        self.drain_jumps();
+        // Of others collectors have noted nothing; but who ends the process may be the last of whose end we hear in time.
+        if self.introduced.contains_key(&tid) || !self.ends_alone(tid) {
+            self.drain_jumps();
+        }
         self.leave_collector(tid, true);
         if let (Some(pointer), Some(pool)) = (self.introduced.remove(&tid), self.jumps.pool()) {
             pool.leave(&self.memory, pointer);
         }
+    }
+
+    /// Whether a thread that is about to end does so by its own call for that, and is not the first.
+    fn ends_alone(&mut self, tid: Tid) -> bool {
+        let stopped = self.threads.get_mut(&tid).and_then(Thread::stopped);
+        let general = stopped.and_then(|stopped| stopped.general().ok());
+        let call = general.and_then(arch::system_call);
+        tid != self.pid() && call == Some(libc::SYS_exit as u64)
     }
 
     /// Another process runs in this memory: what a thread is told by its pointer to its own data is two.

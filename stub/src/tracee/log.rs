@@ -71,16 +71,22 @@ impl Log {
 
     /// What can be told now, in the order in which it happened.
     pub(crate) fn take(&mut self) -> Vec<Entry> {
+        self.entries.drain(..self.ready()).collect()
+    }
+
+    /// Since when something waits for a thread's first stop.
+    pub(crate) fn held_up_since(&self) -> Option<Instant> {
+        self.entries.get(self.ready()).map(|entry| entry.at)
+    }
+
+    /// How many entries can be told now.
+    fn ready(&self) -> usize {
         let unborn = |entry: &Entry| match entry.what {
             What::Created { tid, .. } => self.unborn.contains(&tid),
             What::Exited { .. } => false,
         };
-        let ready = self
-            .entries
-            .iter()
-            .position(unborn)
-            .unwrap_or(self.entries.len());
-        self.entries.drain(..ready).collect()
+        let first = self.entries.iter().position(unborn);
+        first.unwrap_or(self.entries.len())
     }
 
     /// Takes back what was handed out too early.

@@ -23,6 +23,9 @@ pub(crate) enum News {
 impl Interest {
     /// When something is to be told, if there is anything.
     pub(crate) fn news_due(&self) -> Option<Instant> {
+        // What waits for a thread's first stop is told when that has come.
+        let until = self.log.as_ref().and_then(Log::held_up_since);
+        let ready = |at: &Instant| until.is_none_or(|until| *at < until);
         let first = self.trace.buffer.frames().front();
         let others = self.held.first().map(|(_, _, at)| *at);
         let since = self
@@ -31,6 +34,7 @@ impl Interest {
             .and_then(Log::since)
             .into_iter()
             .chain(first.map(|f| f.time))
+            .filter(ready)
             .chain(others)
             .min()?;
         let buffer = &self.trace.buffer;
@@ -88,5 +92,31 @@ impl Process {
         let left = trace.buffer.free() * 100 / trace.buffer.size().max(1);
         let waits = trace.running && trace.waits;
         (waits && left < 50).then_some(left as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::sys::Tid;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_due_that_cannot_be_told() {
+        let mut interest = Interest::default();
+        let log = interest.log.insert(Log::default());
+        log.created(Tid(2), Tid(1));
+        log.exited(Tid(3), 0);
+        assert_eq!(interest.news_due(), None);
+        let log = interest.log.insert(Log::default());
+        log.exited(Tid(3), 0);
+        let since = log.since();
+        log.created(Tid(2), Tid(1));
+        assert_eq!(interest.news_due(), since.map(|since| since + LATEST));
+        interest.take_news(false);
+        assert_eq!(interest.news_due(), None);
+        let log = interest.log.get_or_insert_default();
+        log.born(Tid(2), None);
+        assert!(interest.news_due().is_some());
     }
 }

@@ -103,10 +103,7 @@ impl Process {
     /// A thread that is killed before its maker has reported it stands at its end until it is told to go on; its process
     /// cannot end before.
     fn let_strangers_end(&self) {
-        let stranger = |tid: Tid| {
-            let task = format!("/proc/{}/task/{tid}", self.pid());
-            !self.knows(tid) && std::fs::exists(task).unwrap_or(false)
-        };
+        let stranger = |tid: Tid| !self.knows(tid) && ptrace::is_thread_of(self.pid(), tid);
         let mut list = self.unclaimed.0.borrow_mut();
         list.reports.retain(|(tid, status)| {
             let ends = *status == Status::Exiting && stranger(*tid);
