@@ -77,6 +77,9 @@ impl Share {
     }
 }
 
+/// How often a place is hit is known from so much of the program's processor time.
+const LEAST_USED: u64 = 1_000_000;
+
 /// What has been missed at one place.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Missed {
@@ -131,8 +134,11 @@ impl Account {
         if let Some(pause) = self.paused {
             missed.paused_ns += now.saturating_sub(pause.since);
             let used = u128::from(program.saturating_sub(pause.program));
-            let hits = used * u128::from(pause.hits) / u128::from(pause.used.max(1));
-            missed.hits += hits as u64;
+            // Hits that were taken all at once tell no rate.
+            if pause.used >= LEAST_USED {
+                let hits = used * u128::from(pause.hits) / u128::from(pause.used);
+                missed.hits += hits as u64;
+            }
         }
         missed
     }
@@ -534,6 +540,21 @@ mod tests {
         );
         let told = hot.seen + missed.hits;
         assert!(told.abs_diff(hot.by) < hot.by / 10, "{told} of {hot:?}");
+    }
+
+    /// A batch of hits that is taken at once, in which time the program has not run, says nothing of how many will come.
+    #[test]
+    fn a_batch_tells_no_rate() {
+        let mut budget = budget(Some(Share::USUAL));
+        budget.report();
+        for _ in 0..100 {
+            budget.hit(SECOND + US, HOT, SECOND / 10);
+        }
+        budget.settle(SECOND + US, 0);
+        assert_eq!(budget.pause(SECOND + US), Some(HOT));
+        budget.program.last += 60 * SECOND;
+        let missed = budget.missed(61 * SECOND, HOT);
+        assert_eq!((missed.pauses, missed.hits), (1, 0));
     }
 
     /// Few dear hits cost more than many cheap ones, and it is the cost that is to be lowered.
