@@ -44,6 +44,9 @@ pub(super) fn trials() -> Vec<Trial> {
         ("stub-over-network", || {
             over_network("unspool-stub", "abba.c")
         }),
+        ("stub-over-network-lost", || {
+            over_network("unspool-stub", "lost.c")
+        }),
         ("stub-over-network-kinds", || {
             over_network("unspool-stub", "kinds.c")
         }),

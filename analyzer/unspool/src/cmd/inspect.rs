@@ -1,5 +1,6 @@
 //! `unspool inspect`: one look at all threads of a running program.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -111,11 +112,15 @@ const ROUNDS: usize = 4;
 /// Reads what the model wants to know; whether there was anything.
 fn come_closer(inspection: &mut collect::Inspection, model: &Model) -> bool {
     let look = &model.look;
-    // Only what would be said to be wrong is worth another stop.
+    // Only what would be said to be wrong is worth another stop; if that is that all wait, of all.
     let concerned = model.findings.iter().flat_map(|finding| &finding.threads);
-    let concerned = concerned.filter_map(|thread| model.thread(*thread)?.tid);
-    let doubtful: Vec<u64> = concerned
-        .filter(|tid| look.doubtful.contains(tid))
+    let concerned: HashSet<u64> = concerned
+        .filter_map(|thread| model.thread(*thread)?.tid)
+        .collect();
+    let all = look.all_wait && !concerned.is_empty();
+    let doubtful = look.doubtful.iter().copied();
+    let doubtful: Vec<u64> = doubtful
+        .filter(|tid| all || concerned.contains(tid))
         .collect();
     if !doubtful.is_empty() {
         inspection.look_again(&doubtful);

@@ -219,9 +219,26 @@ impl Session {
         user_mode && answer.starts_with(b"ENABLE=")
     }
 
-    /// What the kernel says of a thread, in the words of `/proc/PID/task/TID/status` (proc(5)).
-    pub(super) fn kernel_status(&mut self, tid: u64) -> Option<String> {
-        let path = format!("/proc/{}/task/{tid}/status", self.pid?);
+    /// The file that a process of this machine has mapped at an address. Where the dynamic linker has a relative path, nothing else
+    /// tells relative to what.
+    pub(super) fn mapped_file(&self, avma: u64) -> Option<String> {
+        if !self.local {
+            return None;
+        }
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid?)).ok()?;
+        // proc(5): `55d7-55d9 r-xp 00002000 08:01 1234   /bin/sh`
+        maps.lines().find_map(|line| {
+            let (start, rest) = line.split_once('-')?;
+            let (end, rest) = rest.split_once(' ')?;
+            let [start, end] = [start, end].map(|word| u64::from_str_radix(word, 16).ok());
+            let path = rest.find('/').map(|at| rest[at..].to_owned())?;
+            (start?..end?).contains(&avma).then_some(path)
+        })
+    }
+
+    /// What the kernel says of a thread, in the words of `/proc/PID/task/TID/NAME` (proc(5)).
+    pub(super) fn kernels_word(&mut self, tid: u64, name: &str) -> Option<String> {
+        let path = format!("/proc/{}/task/{tid}/{name}", self.pid?);
         let bytes = if self.local {
             fs::read(path).ok()?
         } else {

@@ -5,6 +5,7 @@
 //! servers the program stands until all has been read.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use unspool_capture::{
     Capture, Chunk, Event, Memory, SNAPSHOT_PROBE, Severity, Snapshot, Standstill, ThreadState,
@@ -29,6 +30,10 @@ const PAGE: u64 = 4096;
 const MOST_READ: u64 = 4096;
 /// How much of those is noted that are longer.
 const LONG: usize = 64 * 1024;
+
+/// How often threads are asked whether they sleep, and for how long they have to.
+const ASLEEP_TRIES: usize = 20;
+const ASLEEP_FOR: Duration = Duration::from_millis(5);
 
 /// A look at a running program, which can be taken closer as long as it is not finished.
 pub struct Inspection {
@@ -74,13 +79,14 @@ impl Inspection {
 
     /// Takes another look at these threads.
     pub fn look_again(&mut self, tids: &[u64]) {
-        let threads = self.recorder.threads.ids();
-        let wanted: Vec<ThreadId> = threads
-            .into_iter()
-            .filter(|id| tids.contains(&id.tid))
-            .collect();
+        let mut wanted = self.recorder.threads.ids();
+        let all = wanted.len();
+        wanted.retain(|id| tids.contains(&id.tid));
         // What was noted before is good without.
-        let _ = self.recorder.look_at(&wanted);
+        let _ = match self.recorder.session.observes && wanted.len() == all {
+            true => self.recorder.look_at_all_asleep(&wanted),
+            false => self.recorder.look_at(&wanted),
+        };
     }
 
     /// Lets the program go. A server that we started for it may still be at that when this returns; dropping waits for it.
@@ -89,6 +95,40 @@ impl Inspection {
     /// When the server does not.
     pub fn finish(&mut self) -> Result<(), Error> {
         Ok(self.recorder.session.client.detach()?)
+    }
+}
+
+/// A thread that the kernel has put to sleep in a system call.
+#[derive(Debug, PartialEq, Eq)]
+struct Asleep {
+    /// How often it was given a processor and lost it.
+    switches: [u64; 2],
+    /// The call's first argument: of a futex, the word.
+    word: u64,
+    sp: u64,
+}
+
+impl Asleep {
+    /// By its `status` and `syscall` (proc(5)): `202 0x7f30 0x80 0x2 0x0 0x0 0x0 0x7ffd 0x7f31`, number, arguments, sp and pc; or
+    /// `running`, also of a thread that was woken and waits for a processor.
+    fn read(status: &str, call: &str) -> Option<Asleep> {
+        field(status, "State:\tS")?;
+        let switches = ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"];
+        let [Some(own), Some(forced)] =
+            switches.map(|name| field(status, name)?.trim().parse().ok())
+        else {
+            return None;
+        };
+        let words: Vec<&str> = call.split_whitespace().collect();
+        let [_, word, .., sp, _] = words[..] else {
+            return None;
+        };
+        let hexadecimal = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+        Some(Asleep {
+            switches: [own, forced],
+            word: hexadecimal(word)?,
+            sp: hexadecimal(sp)?,
+        })
     }
 }
 
@@ -148,13 +188,56 @@ impl Recorder {
         Ok(())
     }
 
+    /// Looks once more at all threads of a program that we cannot stop. Each alone may be seen in a wait though at any moment
+    /// one of them runs: the kernel tells whether they slept at the same time.
+    fn look_at_all_asleep(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
+        let mut slept = None;
+        // Those that the first look has woken need a processor to fall asleep again.
+        for _ in 0..ASLEEP_TRIES {
+            let before = self.asleep(threads);
+            let from_ns = self.sink.now_ns();
+            std::thread::sleep(ASLEEP_FOR);
+            let to_ns = self.sink.now_ns();
+            if before.is_some() && before == self.asleep(threads) {
+                slept = before.map(|calls| (calls, from_ns, to_ns));
+                break;
+            }
+        }
+        let same = self.session.client.thread_ids()?.len() == threads.len();
+        let Some((calls, from_ns, to_ns)) = slept.filter(|_| same) else {
+            return self.look_at(threads);
+        };
+        let taken = self.session.client.stacks(threads, NOTED)?;
+        let abi = &self.session.abi;
+        let asleep = taken.iter().zip(&calls).all(|(one, call)| {
+            let registers = one.registers.as_ref().map(|all| abi.looked(all));
+            registers.is_some_and(|registers| {
+                (abi.waits_at(&registers), abi.sp(&registers)) == (Some(call.word), Some(call.sp))
+            })
+        });
+        if asleep {
+            self.sink.record(Standstill { from_ns, to_ns });
+        }
+        self.note_taken(taken, Some(to_ns).filter(|_| asleep))
+    }
+
+    /// The system call that each thread sleeps in; nothing if one does not sleep.
+    fn asleep(&mut self, threads: &[ThreadId]) -> Option<Vec<Asleep>> {
+        let one = |id: &ThreadId| {
+            let status = self.session.kernels_word(id.tid, "status")?;
+            let call = self.session.kernels_word(id.tid, "syscall")?;
+            Asleep::read(&status, &call)
+        };
+        threads.iter().map(one).collect()
+    }
+
     /// Notes what only the kernel knows: whether a signal has stopped the program, which signals it handles, and by which
     /// numbers its threads know each other.
     fn note_kernels_view(&mut self, before: Option<char>) {
         let Some(pid) = self.session.pid else {
             return;
         };
-        let status = self.session.kernel_status(pid).unwrap_or_default();
+        let status = self.session.kernels_word(pid, "status").unwrap_or_default();
         let own = own_tid(&status);
         self.sink.record(ThreadState {
             tid: pid,
@@ -168,7 +251,10 @@ impl Recorder {
             return;
         }
         for id in self.threads.ids() {
-            let status = self.session.kernel_status(id.tid).unwrap_or_default();
+            let status = self
+                .session
+                .kernels_word(id.tid, "status")
+                .unwrap_or_default();
             self.sink.record(ThreadState {
                 tid: id.tid,
                 time_ns: self.sink.now_ns(),

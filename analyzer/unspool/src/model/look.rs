@@ -125,6 +125,8 @@ pub struct Look {
     pub ids_known: bool,
     /// No thread moved while the threads were looked at.
     pub stood: bool,
+    /// All threads wait, each at its own moment if the program did not stand.
+    pub all_wait: bool,
 }
 
 impl Look {

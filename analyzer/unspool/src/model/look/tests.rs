@@ -178,6 +178,38 @@ fn without_a_standstill_nothing_is_proved_by_one_look() {
     assert!(!findings[0].proved && look.doubtful.len() == 3);
 }
 
+/// Threads that take turns: whenever one is looked at it waits, for another works.
+#[test]
+fn that_each_thread_waits_at_its_own_moment_says_nothing() {
+    let mut records = ring(3);
+    records.retain(|record| !matches!(record, Record::Standstill(_)));
+    let mut again = Vec::new();
+    for record in &mut records {
+        match record {
+            // Nobody is named as an owner.
+            Record::Memory(memory) => memory.bytes[8..12].fill(0),
+            Record::Event(event) => again.push(Record::Event(Event {
+                time_ns: 20,
+                ..event.clone()
+            })),
+            _ => {}
+        }
+    }
+    let (once, findings) = look(records.clone(), Files::new());
+    assert!(once.all_wait && once.doubtful.len() == 3);
+    assert_eq!(findings.len(), 1);
+    records.extend(again);
+    let (_, findings) = look(records.clone(), Files::new());
+    assert!(findings.is_empty(), "{findings:?}");
+    // All three slept when they were looked at again.
+    records.push(Record::Standstill(Standstill {
+        from_ns: 19,
+        to_ns: 20,
+    }));
+    let (_, findings) = look(records, Files::new());
+    assert_eq!(findings.len(), 1);
+}
+
 #[test]
 fn others_functions_and_libraries_have_no_holders() {
     let mut foreign = Files::new();

@@ -242,7 +242,9 @@ impl Verdict<'_> {
             .waits()
             .filter(|(thread, wait)| wait.holders.is_empty() && !concerned.contains(thread))
             .collect();
-        if !all || rest.is_empty() {
+        // Where threads were looked at twice, and may have taken turns nevertheless, that each waits says nothing.
+        let took_turns = !self.look.stood && self.look.doubtful.is_empty();
+        if !all || rest.is_empty() || took_turns {
             return None;
         }
         let threads: Vec<ThreadIndex> = rest.iter().map(|(thread, _)| *thread).collect();

@@ -46,12 +46,18 @@ pub(in crate::model) fn look(capture: &Capture, model: &Model, program: &mut dyn
         let state = looking.state(ThreadIndex(index));
         looking.look.states.push(state);
     }
-    let at_once = |(from, to): &(u64, u64)| {
+    let at_once = |stood: &(u64, u64)| {
         let mut events = looking.events.values();
-        events.all(|(first, _)| (*from..=*to).contains(&first.time_ns))
+        events.all(|(first, last)| looking.is_in(stood, first, last))
     };
     looking.look.stood = looking.standstills.iter().any(at_once);
     let mut look = looking.look;
+    look.all_wait = look.states.iter().all(|state| state.wait().is_some());
+    if look.all_wait && !look.stood {
+        let once = looking.events.iter();
+        let once = once.filter(|(_, (first, last))| std::ptr::eq(*first, *last));
+        look.doubtful = once.map(|(tid, _)| *tid).collect();
+    }
     look.wanted.sort_by_key(|range| (range.start, range.end));
     look.wanted.dedup();
     look
@@ -366,18 +372,28 @@ impl<'a> Looking<'a> {
         let Some(read) = self.memory.time_ns(address, len) else {
             return false;
         };
-        let stood = |(from, to): &(u64, u64)| {
-            (*from..=*to).contains(&waiter.event.time_ns) && (*from..=*to).contains(&read)
+        let (first, last) = (waiter.event, waiter.last);
+        let stood = |stood: &(u64, u64)| {
+            (stood.0..=stood.1).contains(&read) && self.is_in(stood, first, last)
         };
         if self.standstills.iter().any(stood) {
             return true;
         }
         // It waited before and after: the same registers, the same words.
-        let (first, last) = (waiter.event, waiter.last);
-        let registers = |event: &Event| event.snapshot.as_ref().map(|s| self.standing(s));
         last.time_ns > read
-            && registers(first) == registers(last)
+            && self.is_same(first, last)
             && self.memory.is_confirmed(address, len, last.time_ns)
+    }
+
+    /// Whether a thread was in a standstill what it was at first.
+    fn is_in(&self, (from, to): &(u64, u64), first: &Event, last: &Event) -> bool {
+        let inside = |event: &Event| (*from..=*to).contains(&event.time_ns);
+        inside(first) || inside(last) && self.is_same(first, last)
+    }
+
+    fn is_same(&self, first: &Event, last: &Event) -> bool {
+        let registers = |event: &Event| event.snapshot.as_ref().map(|s| self.standing(s));
+        registers(first) == registers(last)
     }
 
     /// What a wait that goes on does not change; of an interrupted call number and result do.
