@@ -219,6 +219,10 @@ pub struct ModuleLoaded {
     /// This is the program's executable.
     #[prost(bool, tag = "8")]
     pub executable: bool,
+    /// The path by which the executable was started (`AT_EXECFN`): a link to it, a script that it interprets, or its own; empty
+    /// if not known.
+    #[prost(string, tag = "9")]
+    pub started_as: String,
 }
 
 /// A mapped image went away.

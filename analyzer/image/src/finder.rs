@@ -142,7 +142,7 @@ impl Finder {
     }
 
     /// Finds an image and its debug file: in the sysroot, then on this machine if the target runs
-    /// here or the build-id proves the file right, then through `fetch` from the target itself, and
+    /// here or the build-id proves the file right (a relative path is tried in the current directory), then through `fetch` from the target itself, and
     /// in the debug directories by build-id. Last, for a remote target, a local file of the same
     /// path, with a note that nothing proves it right.
     pub fn find(&self, wanted: &Wanted<'_>, fetch: Option<Fetch<'_>>) -> Result<Found, FindError> {
@@ -212,7 +212,9 @@ impl Finder {
             }
         }
         if wanted.local || wanted.build_id.is_some() {
-            for candidate in sysroot::candidates(path) {
+            // QEMU's user mode tells a program's path as it was given to it: relative to where it was started, mostly here.
+            let here = (!path.starts_with('/')).then(|| path.to_owned());
+            for candidate in here.into_iter().chain(sysroot::candidates(path)) {
                 let file = PathBuf::from(candidate);
                 if !file.is_file() {
                     if wanted.local {
@@ -243,7 +245,7 @@ impl Finder {
                     return from(image, file);
                 }
             }
-        } else if !wanted.local && path.starts_with('/') {
+        } else if !wanted.local {
             let file = PathBuf::from(path);
             if let Some(image) = search.open(&file) {
                 let note = format!(

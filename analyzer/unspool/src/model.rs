@@ -65,6 +65,8 @@ pub struct Target {
     pub arch: String,
     /// Path of the executable on the target; empty if not known.
     pub executable: String,
+    /// What the user calls the program: the name by which it was started, else its file's; empty if not known.
+    pub name: String,
     /// Process id; 0 if not known.
     pub pid: u64,
 }

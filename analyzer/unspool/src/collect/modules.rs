@@ -54,6 +54,8 @@ pub(super) struct Adding {
     /// Where its ELF header is mapped, if not at the bias.
     pub(super) header: Option<u64>,
     pub(super) executable: bool,
+    /// The path by which the executable was started.
+    pub(super) started_as: String,
     /// The file on this machine, where the user named it.
     pub(super) file: Option<PathBuf>,
 }
@@ -99,19 +101,25 @@ impl Modules {
     }
 
     /// Adds a module: finds its file, checks it against what is mapped, compiles its rules.
-    pub(super) fn add(&mut self, session: &mut Session, sink: &mut Sink, adding: Adding) -> u32 {
-        let Adding {
-            path,
-            bias,
-            header,
-            executable,
-            file,
-        } = adding;
+    pub(super) fn add(
+        &mut self,
+        session: &mut Session,
+        sink: &mut Sink,
+        mut adding: Adding,
+    ) -> u32 {
+        let (bias, header) = (adding.bias, adding.header.unwrap_or(adding.bias));
         let headers =
-            memory::headers_of_image(&mut session.client, &session.abi, header.unwrap_or(bias))
-                .unwrap_or_default();
+            memory::headers_of_image(&mut session.client, &session.abi, header).unwrap_or_default();
         let mapped_id = memory::build_id(&mut session.client, &headers, bias);
-        let found = self.find(session, &path, file.as_deref(), mapped_id.as_ref());
+        if !adding.path.starts_with('/') {
+            adding.path = session.mapped_file(header).unwrap_or(adding.path);
+        }
+        let found = self.find(
+            session,
+            &adding.path,
+            adding.file.as_deref(),
+            mapped_id.as_ref(),
+        );
         let (file, problem) = match found {
             Ok(file) => (Some(file), None),
             Err(error) => (None, Some(error.to_string())),
@@ -120,6 +128,14 @@ impl Modules {
             sink.note(Severity::Warning, note.clone());
         }
         let image = file.as_ref().map(|file| file.image.clone());
+        // Relative to our own directory, as a server that runs on this machine may mean it: a report is made anywhere.
+        if image
+            .as_ref()
+            .is_some_and(|image| image.name() == adding.path)
+            && let Ok(path) = std::path::absolute(&adding.path)
+        {
+            adding.path = path.to_string_lossy().into_owned();
+        }
         let loads: Vec<(u64, u64)> = match &image {
             Some(image) => image
                 .segments()
@@ -133,9 +149,7 @@ impl Modules {
                 .collect(),
         };
         let build_id = mapped_id.or_else(|| image.as_ref()?.build_id().cloned());
-        let id = self.insert(
-            session, sink, path, bias, executable, image, problem, build_id, &loads,
-        );
+        let id = self.insert(session, sink, adding, image, problem, build_id, &loads);
         if let Some(mapped) = self.mapped.last_mut() {
             mapped.file = file;
         }
@@ -178,17 +192,12 @@ impl Modules {
         };
         let loads = [(load.svma, load.mem_size)];
         let build_id = image.build_id().cloned();
-        self.insert(
-            session,
-            sink,
-            "[vdso]".to_owned(),
+        let adding = Adding {
+            path: "[vdso]".to_owned(),
             bias,
-            false,
-            Some(image),
-            None,
-            build_id,
-            &loads,
-        );
+            ..Adding::default()
+        };
+        self.insert(session, sink, adding, Some(image), None, build_id, &loads);
     }
 
     #[allow(
@@ -199,14 +208,19 @@ impl Modules {
         &mut self,
         session: &Session,
         sink: &mut Sink,
-        path: String,
-        bias: u64,
-        executable: bool,
+        adding: Adding,
         image: Option<Image>,
         problem: Option<String>,
         build_id: Option<BuildId>,
         loads: &[(u64, u64)],
     ) -> u32 {
+        let Adding {
+            path,
+            bias,
+            executable,
+            started_as,
+            ..
+        } = adding;
         let mask = if session.abi.pointer == 4 {
             0xffff_ffff
         } else {
@@ -237,6 +251,7 @@ impl Modules {
                 .unwrap_or_default(),
             time_ns: sink.now_ns(),
             executable,
+            started_as,
         });
         let table = image.as_ref().map(|image| self.store.table(image));
         let mapped = Mapped {

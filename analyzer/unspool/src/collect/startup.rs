@@ -26,6 +26,8 @@ pub(super) struct Program {
     pub(super) auxv: Auxv,
     /// Path of the executable on the target.
     pub(super) path: String,
+    /// The path it was started by, where that is known.
+    started_as: String,
     executable: u32,
     /// Modules that no list of the dynamic linker has, or not from the beginning.
     kept: Vec<u32>,
@@ -46,18 +48,19 @@ impl Recorder {
         let client = &mut self.session.client;
         let auxv = Auxv::read(client);
         let named = client.exec_file(self.session.pid).ok().flatten();
-        let started_as = || memory::string(client, auxv.file_name).filter(|path| !path.is_empty());
+        let started_as = memory::string(client, auxv.file_name).filter(|path| !path.is_empty());
         let given = self
             .exec
             .as_ref()
             .map(|exec| exec.to_string_lossy().into_owned());
         let path = named
-            .or_else(started_as)
+            .or_else(|| started_as.clone())
             .or(given)
             .ok_or(Error::UnknownProgram)?;
         Ok(Program {
             auxv,
             path,
+            started_as: started_as.unwrap_or_default(),
             ..Program::default()
         })
     }
@@ -125,6 +128,7 @@ impl Recorder {
             bias,
             header: Some(auxv.headers & !0xfff),
             executable: true,
+            started_as: self.program.started_as.clone(),
             file: self.exec.clone(),
         };
         let executable = self.modules.add(&mut self.session, &mut self.sink, adding);

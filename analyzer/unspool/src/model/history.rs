@@ -10,7 +10,7 @@ use unspool_capture::{
     Capture, EndReason, Event, Probe, ProbeKind, Record, SNAPSHOT_PROBE, Severity, Source,
 };
 
-use super::backtrace::Frames;
+use super::backtrace::{Frames, base_name};
 use super::thread::{Creation, Ending, Thread};
 use super::{Model, Note, ProgramEnd, Recording, Target, origin};
 
@@ -76,6 +76,7 @@ struct History<'a> {
     pointer_is_handle: bool,
     musl: bool,
     executable: String,
+    started_as: String,
     threads: Vec<Thread>,
     /// Per thread, what only matters while records are read.
     traces: Vec<Trace>,
@@ -122,6 +123,7 @@ impl<'a> History<'a> {
             pointer_is_handle: arch == Some(unspool_image::Arch::X86_64),
             musl,
             executable: capture.target.executable.clone(),
+            started_as: String::new(),
             threads: Vec::new(),
             traces: Vec::new(),
             current: HashMap::new(),
@@ -160,6 +162,7 @@ impl<'a> History<'a> {
                 // A program that executes another has its modules after its own.
                 if module.executable && !module.path.is_empty() {
                     self.executable.clone_from(&module.path);
+                    self.started_as.clone_from(&module.started_as);
                 }
             }
             Record::ThreadSeen(seen) => {
@@ -461,6 +464,7 @@ impl<'a> History<'a> {
         Model {
             target: Target {
                 arch: arch.map_or(target.arch.clone(), |arch| arch.name().to_owned()),
+                name: program_name(&self.started_as, &self.executable),
                 executable: self.executable,
                 pid: target.pid,
             },
@@ -473,6 +477,13 @@ impl<'a> History<'a> {
             notes: self.notes,
         }
     }
+}
+
+/// As the kernel names a process: by the path it was started by, which may be a link or a script. `/dev/fd/7` stands there for a
+/// program that was started without a path (fexecve(3)).
+fn program_name(started_as: &str, executable: &str) -> String {
+    let by_path = !started_as.is_empty() && !started_as.starts_with("/dev/fd/");
+    base_name(if by_path { started_as } else { executable }).to_owned()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub(super) const SCHEMA_VERSION: u32 = 1;
 pub(super) struct Target<'a> {
     pub(super) arch: &'a str,
     pub(super) executable: &'a str,
+    pub(super) name: &'a str,
     pub(super) pid: Option<u64>,
 }
 
@@ -24,6 +25,7 @@ impl<'a> Target<'a> {
         Target {
             arch: &model.target.arch,
             executable: &model.target.executable,
+            name: &model.target.name,
             pid: Some(model.target.pid).filter(|pid| *pid != 0),
         }
     }

@@ -9,7 +9,7 @@ use super::frames::{self, Sources};
 use super::groups::Forest;
 use super::line::{Ink, Line, Page, clean, width};
 use super::{Style, findings, names, notes, phrase};
-use crate::model::{Creation, Model, ProgramEnd, Thread, base_name};
+use crate::model::{Creation, Model, ProgramEnd, Thread};
 
 /// Writes the tree as text.
 pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
@@ -83,7 +83,7 @@ fn summary(model: &Model, forest: &Forest) -> String {
 /// `orders (pid 7, x86-64): `
 pub(super) fn about(model: &Model) -> String {
     let target = &model.target;
-    let name = match base_name(&target.executable) {
+    let name = match target.name.as_str() {
         "" => "The program".to_owned(),
         name => clean(name),
     };
@@ -182,7 +182,7 @@ impl Tree<'_> {
         }
         let room = page.saturating_sub(line.width());
         if first.creation == Creation::Main {
-            let name = match base_name(&self.model.target.executable) {
+            let name = match self.model.target.name.as_str() {
                 "" => clean(&first.name),
                 name => clean(name),
             };

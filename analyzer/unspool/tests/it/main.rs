@@ -10,6 +10,7 @@ mod command_line;
 mod damaged;
 mod ending;
 mod failing_output;
+mod files;
 mod launched;
 mod peers;
 mod running;

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use crate::model::{Backtrace, Creation, Model, Thread, ThreadIndex, base_name, start_code};
+use crate::model::{Backtrace, Creation, Model, Thread, ThreadIndex, start_code};
 use crate::views::findings;
 use crate::views::frames::{self, Sources};
 use crate::views::groups::Forest;
@@ -88,7 +88,7 @@ impl Node {
             count => format!("{count} × "),
         };
         text.push_str(&match &first.creation {
-            Creation::Main => format!("main thread of {}", base_name(&model.target.executable)),
+            Creation::Main => format!("main thread of {}", model.target.name),
             _ => label(&phrase::title(model, first, usize::MAX)),
         });
         let main = model.main().and_then(|main| model.thread(main));
