@@ -101,7 +101,9 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Within this time of the program's end its threads end with it. One that is killed takes longer: it is stopped for each of them.
+    /// Within this time of the program's end its threads end with it. The kernel tells them all to end at once, but each is reported
+    /// when it has had a processor for the last time, which on a busy machine takes some time slices. One that is killed takes longer:
+    /// it is stopped for each of them.
     fn slack_ns(&self) -> u64 {
         match self.program_end {
             Some(ProgramEnd::Signal(_)) => 1_000_000_000,

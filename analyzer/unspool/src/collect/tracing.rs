@@ -321,7 +321,7 @@ impl Recorder {
         planted.is_none_or(|planted| !matches!(planted.purpose, Purpose::Exec | Purpose::Linker))
     }
 
-    /// Says how hits were noted: at a trap the program stops for each. Only calls are so many that it matters.
+    /// Says which calls the recording made slower: at a trap their thread stops. Only calls are so many that it matters.
     pub(super) fn note_places(&mut self) {
         if !self.calls.are_wanted() {
             return;
@@ -336,20 +336,7 @@ impl Recorder {
         if *jumps == 0 && (traps.is_empty() || !self.probes.fast) {
             return;
         }
-        let mut text = format!(
-            "hits were noted without a stop at {jumps} of {} places",
-            jumps + traps.len()
-        );
-        if let [first, others @ ..] = &functions[..] {
-            let more = match others {
-                [] => String::new(),
-                [second] => format!(" and {second}"),
-                more => format!(" and {} other functions", more.len()),
-            };
-            text += &format!(
-                "; the others have traps, which stop a thread at each hit: places in {first}{more}"
-            );
-        }
+        let text = noted_at(*jumps, traps.len(), &functions, self.at_any_cost);
         self.sink.note(Severity::Info, text);
     }
 
@@ -364,6 +351,36 @@ impl Recorder {
             });
         }
     }
+}
+
+/// What it means for the figures that hits were noted without a stop at some places, and by traps at others, in these functions.
+fn noted_at(jumps: usize, traps: usize, functions: &[&str], at_any_cost: bool) -> String {
+    let all = jumps + traps;
+    if traps == 0 {
+        return format!("all {all} watched places were noted without a stop");
+    }
+    // One that a user has heard of comes first; none is known where the program was let go before this was asked.
+    let known = functions.iter().find(|name| !name.starts_with('_'));
+    let first = known.or(functions.first()).unwrap_or(&"some functions");
+    let others = match functions.len().saturating_sub(1) {
+        0 => String::new(),
+        1 => " and one other function".to_owned(),
+        others => format!(" and {others} other functions"),
+    };
+    let remedy = match at_any_cost {
+        true => "there is no room there for the jump that notes a call without a stop",
+        false => "with '--budget none' most calls are noted without a stop",
+    };
+    let rest = match jumps {
+        0 => String::new(),
+        jumps => format!(
+            ". At the other {jumps} places calls were noted without a stop, which costs some microseconds"
+        ),
+    };
+    format!(
+        "each recorded call of {first}{others} stopped its thread for a moment, on a PC for some 0.1 ms, so that its time, and \
+         waits for what it holds, are longer than without a recording ({traps} of {all} watched places have such a trap; {remedy}){rest}"
+    )
 }
 
 /// A stack that was noted whole; what a walk needed of it is kept.
@@ -426,5 +443,34 @@ impl StackMemory for Noted {
         buf.copy_from_slice(bytes);
         self.needed = self.needed.max(end);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::noted_at;
+
+    #[test]
+    fn what_traps_mean_is_said_in_terms_of_functions_and_figures() {
+        assert_eq!(
+            noted_at(105, 0, &[], true),
+            "all 105 watched places were noted without a stop"
+        );
+        let within_budget = noted_at(
+            105,
+            124,
+            &["__aio_notify", "pthread_mutex_lock", "sem_wait"],
+            false,
+        );
+        assert!(within_budget.starts_with(
+            "each recorded call of pthread_mutex_lock and 2 other functions stopped its thread"
+        ));
+        assert!(within_budget.contains("124 of 229") && within_budget.contains("'--budget none'"));
+        assert!(within_budget.contains("other 105 places"));
+        let no_room = noted_at(0, 1, &["__clone"], true);
+        assert!(no_room.starts_with("each recorded call of __clone stopped its thread"));
+        assert!(no_room.contains("no room") && !no_room.contains("other"));
+        let unknown = noted_at(101, 38, &[], false);
+        assert!(unknown.starts_with("each recorded call of some functions stopped its thread"));
     }
 }
