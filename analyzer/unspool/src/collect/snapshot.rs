@@ -32,7 +32,7 @@ const MOST_READ: u64 = 4096;
 const LONG: usize = 64 * 1024;
 
 /// How often threads are asked whether they sleep, and for how long they have to.
-const ASLEEP_TRIES: usize = 20;
+const ASLEEP_TRIES: usize = 60;
 const ASLEEP_FOR: Duration = Duration::from_millis(5);
 
 /// A look at a running program, which can be taken closer as long as it is not finished.
