@@ -486,7 +486,7 @@ fn as_peers(source: &str) -> Result<()> {
         &[
             "--tool=drd",
             "--fair-sched=yes",
-            "--exclusive-threshold=50",
+            "--exclusive-threshold=500",
             "--first-race-only=yes",
         ],
     ] {

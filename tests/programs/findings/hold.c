@@ -1,4 +1,4 @@
-/* One thread keeps a mutex for a tenth of a second while another waits for it. */
+/* One thread keeps a mutex for a second while another waits for it. */
 #include "told.h"
 
 MUTEX(settings);
@@ -8,7 +8,7 @@ static void *save(void *argument)
 {
     TAKE(settings);
     pthread_barrier_wait(&both);
-    sleep_us(100000);
+    sleep_us(1000000);
     GIVE(settings);
     return argument;
 }

@@ -77,7 +77,7 @@ fn as_told((_, source, command, unknown): &Build, mode: &str) -> Result<()> {
             waited.with_context(|| format!("not recorded: {line}\n{:#}", report["objects"]))?;
         let slack = most / 4;
         ensure!(
-            (least - slack..=most + slack).contains(&fits),
+            (least.saturating_sub(slack)..=most + slack).contains(&fits),
             "{line}: recorded {fits} ns"
         );
     }
