@@ -1,14 +1,17 @@
-//! Who waits for whom on a real ARM kernel, by our own stub: what `unspool inspect --connect` says is what programs say of
-//! themselves, priority inheritance and dead owners included, which QEMU's user mode does not have.
+//! Who waits for whom on a real ARM kernel, by our own stub: what `unspool inspect --connect` says, and `unspool record --sync`, is
+//! what programs say of themselves, priority inheritance and dead owners included, which QEMU's user mode does not have.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
+use serde_json::Value;
 
 use unspool_tests::board;
 use unspool_tests::looking::{Inspection, Library, Sight};
+use unspool_tests::process::{self, Background};
+use unspool_tests::report;
 use unspool_tests::waiting::{self, HERE, Settling, Waiting};
 
 use super::{ISAS, Isa, place};
@@ -29,6 +32,8 @@ pub(super) fn trials() -> Vec<Trial> {
             let name = format!("waits::{program}-{}", isa.name);
             trials.push(super::trial(&name, move || check(isa, program)));
         }
+        let name = format!("waits::recorded-{}", isa.name);
+        trials.push(super::trial(&name, move || recorded(isa)));
     }
     trials
 }
@@ -57,25 +62,7 @@ fn check(isa: Isa, program: &str) -> Result<()> {
 
 fn look(isa: Isa, pid: u32, sysroot: &str, there: &str) -> Result<()> {
     let board = isa.board()?;
-    let deadline = Instant::now() + Duration::from_secs(120);
-    let (mut seen, mut lines) = (0, VecDeque::new());
-    let waiting = Waiting::told(pid, || {
-        while lines.is_empty() {
-            ensure!(Instant::now() < deadline, "the program says nothing more");
-            let text = board.shell(&format!("cat {there}.out"))?;
-            // Whole lines only.
-            let new: Vec<&str> = text.split_inclusive('\n').skip(seen).collect();
-            let whole = new.iter().filter(|line| line.ends_with('\n'));
-            lines.extend(whole.map(|line| line.trim_end().to_owned()));
-            seen += lines.len();
-        }
-        lines.pop_front().context("a line")
-    })?;
-    let futexes: &[u64] = match isa.machine {
-        board::Machine::Arm => &[240, 422],
-        board::Machine::Arm64 => &[98],
-    };
-    waiting.settle_by(Settling { futexes, ..HERE }, || calls(isa, waiting.pid))?;
+    let waiting = told(isa, pid, there)?;
     let server = board.serve(&format!(
         "unspool-stub --once --attach 0.0.0.0:0 {}",
         waiting.pid
@@ -95,6 +82,110 @@ fn look(isa: Isa, pid: u32, sysroot: &str, there: &str) -> Result<()> {
     };
     seen.compare(&waiting, sight)
         .with_context(|| format!("{run}\n{output}"))
+}
+
+/// What a program says into a file on the board, once its threads wait as it said.
+fn told(isa: Isa, pid: u32, there: &str) -> Result<Waiting> {
+    let board = isa.board()?;
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let (mut seen, mut lines) = (0, VecDeque::new());
+    let waiting = Waiting::told(pid, || {
+        while lines.is_empty() {
+            ensure!(Instant::now() < deadline, "the program says nothing more");
+            let text = board.shell(&format!("cat {there}.out"))?;
+            // Whole lines only.
+            let new: Vec<&str> = text.split_inclusive('\n').skip(seen).collect();
+            let whole = new.iter().filter(|line| line.ends_with('\n'));
+            lines.extend(whole.map(|line| line.trim_end().to_owned()));
+            seen += lines.len();
+        }
+        lines.pop_front().context("a line")
+    })?;
+    // And restart_syscall, as which a wait for a limited time goes on when it was interrupted.
+    let futexes: &[u64] = match isa.machine {
+        board::Machine::Arm => &[240, 422, 0],
+        board::Machine::Arm64 => &[98, 128],
+    };
+    waiting.settle_by(Settling { futexes, ..HERE }, || calls(isa, waiting.pid))?;
+    Ok(waiting)
+}
+
+/// A recording of an object of each kind, from the program's first instruction until all its threads wait: as many waits at each as the program
+/// says, by the threads that it says.
+fn recorded(isa: Isa) -> Result<()> {
+    let compiler = isa.machine.tool("gcc");
+    let command = [&compiler, "-std=gnu11", "-g", "-O1", "-pthread", isa.flag];
+    let (folder, file) = waiting::compile("kinds.c", &command)?;
+    let placed = place(isa.machine, &file)?;
+    let (board, there) = (isa.board()?, &placed.there);
+    board.shell(&format!("mkfifo {there}.in"))?;
+    let server = board.serve(&format!(
+        "unspool-stub --budget none --once 0.0.0.0:0 {there} <>{there}.in >{there}.out"
+    ))?;
+    let capture = folder.path().join("capture");
+    let sysroot = placed.sysroot.path().display().to_string();
+    let mut record = report::unspool()?;
+    record.args(["record", "-q", "--sync", "--sysroot", &sysroot, "-o"]);
+    record.arg(&capture).args(["--connect", &server.address()]);
+    let mut record = Background(process::start(&mut record)?);
+    let pid = board.shell(&format!(
+        "for p in /proc/[0-9]*; do [ \"$(readlink $p/exe)\" = {there} ] && echo ${{p##*/}}; done"
+    ))?;
+    let pid: u32 = pid.trim().parse().with_context(|| pid.clone())?;
+    let waiting = told(isa, pid, there)?;
+    // Not by SIGKILL, by which hits would be lost that nobody has been told of.
+    board.shell(&format!("kill {pid}"))?;
+    process::wait_until("the recording ends", Duration::from_secs(200), || {
+        matches!(record.0.try_wait(), Ok(Some(_)))
+    })?;
+    let output = server.finish()?;
+    let mut command = report::unspool()?;
+    command.args(["report", "--format", "json", "--sysroot", &sysroot]);
+    let run = process::run(command.arg(&capture), Duration::from_secs(60))?.success()?;
+    let report: Value = serde_json::from_slice(&run.stdout)?;
+    compare(&waiting, &report).with_context(|| format!("{:#}\n{output}", report["notes"]))
+}
+
+/// Not compared: waits of this kind.
+const UNSEEN: &str = "barrier";
+
+fn compare(waiting: &Waiting, report: &Value) -> Result<()> {
+    let objects = report["objects"].as_array().context("objects")?;
+    let threads = report["threads"].as_array().context("threads")?;
+    let told = waiting.waits.values().map(|told| told.address);
+    let known: BTreeSet<u64> = told.chain(waiting.mutexes.values().copied()).collect();
+    let mut places: BTreeMap<(&str, u64), u64> = BTreeMap::new();
+    for told in waiting.waits.values() {
+        // Of a thread that is joined the program does not know the handle's address.
+        if told.address != 0 && told.kind != UNSEEN {
+            *places.entry((&told.kind, told.address)).or_default() += 1;
+        }
+    }
+    for ((kind, address), count) in places {
+        let here = objects.iter().filter(|object| {
+            // It may be waited for at any of its words; the next object is known.
+            let at = object["address"].as_u64().unwrap_or(0);
+            let nearest = known.range(..=at).next_back();
+            object["kind"] == kind && nearest == Some(&address) && at - address < 64
+        });
+        let waits = here.map(|object| object["waits"]["count"].as_u64().unwrap_or(0));
+        let waits: u64 = waits.sum();
+        ensure!(
+            waits == count,
+            "{count} wait for the {kind} at {address:#x}, recorded: {waits}"
+        );
+    }
+    let seen = waiting.waits.iter().filter(|(_, told)| told.kind != UNSEEN);
+    for (tid, told) in seen {
+        let thread = threads.iter().find(|thread| thread["tid"] == *tid);
+        let times = &thread.with_context(|| format!("no thread {tid}"))?["times"];
+        let waited = ["held_ns", "others_ns", "idle_ns"].map(|time| times[time].as_u64());
+        ensure!(
+            waited.iter().flatten().any(|time| *time > 0),
+            "{tid} waits for {told:?}: {times:#}"
+        );
+    }
+    Ok(())
 }
 
 /// The system call that each thread is in.
