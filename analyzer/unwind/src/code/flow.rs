@@ -27,6 +27,7 @@ use super::state::{Context, State};
 use super::text::Text;
 use block::Scratch;
 use fix::Joins;
+use jumps::News;
 use report::{Lists, Report};
 
 pub use function::Function;
@@ -94,15 +95,26 @@ impl<'t> Engine<'t> {
         context.tables.clear();
         context.bases.clear();
         let mut jumps = Jumps::default();
+        let mut found = None;
         for round in 0.. {
             memory.listing.discover(context, &jumps);
             let bases = context.bases.len();
-            let mut found = fix::find(memory, context, &jumps, entry);
-            let again = round < ROUNDS
-                && (jumps.learn(&mut found, context.bases.len() > bases)
-                    || whole && found.open && jumps.adopt(&memory.listing, context));
-            if !again {
-                return Report::of(memory, context, &jumps, &found, self.catches, show);
+            let continued = found.is_some();
+            let mut now = fix::find(memory, context, &jumps, entry, found.take());
+            let news = match round {
+                ROUNDS.. => News::None,
+                _ if continued && now.is_in_doubt() => News::Others,
+                _ => match jumps.learn(&mut now, context.bases.len() > bases) {
+                    News::None if whole && now.open => jumps.adopt(&memory.listing, context),
+                    news => news,
+                },
+            };
+            match news {
+                News::More => found = now.goes_on().then_some(now),
+                News::Others => {}
+                News::None => {
+                    return Report::of(memory, context, &jumps, &now, self.catches, show);
+                }
             }
         }
         unreachable!("the loop above returns")

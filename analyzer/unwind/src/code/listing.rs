@@ -67,6 +67,8 @@ pub(super) struct Listing {
     pub(super) reach: u32,
     /// Positions where paths join, by number of the state.
     pub(super) leaders: Vec<u32>,
+    /// Those of the round before.
+    pub(super) before: Vec<u32>,
     /// Words that are loaded as data.
     pub(super) literals: Vec<u64>,
     /// Those from the start on, one bit each.
@@ -181,6 +183,7 @@ impl Listing {
             line.reached = false;
             line.state = NONE;
         }
+        std::mem::swap(&mut self.leaders, &mut self.before);
         self.leaders.clear();
         let mut open = vec![0u32];
         open.extend(&jumps.orphans);

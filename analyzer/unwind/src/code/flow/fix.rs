@@ -25,6 +25,48 @@ impl Joins {
         self.waiting.resize(count.div_ceil(64), 0);
     }
 
+    /// Go on where the round before ended, with more places where paths join. What is cut by one of them is to be looked
+    /// at again.
+    fn go_on(&mut self, listing: &Listing) {
+        let Listing {
+            leaders, before, ..
+        } = listing;
+        let known = std::mem::take(&mut self.known);
+        self.begin(leaders.len());
+        while self.states.len() < leaders.len()
+            && let Some(state) = self.states.last().cloned()
+        {
+            self.states.push(state);
+        }
+        // From the last one on: each moves to where one was that has moved already.
+        let mut old = before.len();
+        let mut cut = false;
+        for (number, leader) in leaders.iter().enumerate().rev() {
+            if old == 0 || before[old - 1] != *leader {
+                cut = true;
+                continue;
+            }
+            old -= 1;
+            if known[old] {
+                self.states.swap(old, number);
+                self.known[number] = true;
+                if std::mem::take(&mut cut) {
+                    self.push(number);
+                }
+            }
+        }
+    }
+
+    /// Look again at the block with the instruction at a position.
+    fn look_again(&mut self, listing: &Listing, at: u32) {
+        let number = listing.leaders.partition_point(|leader| *leader <= at);
+        if let Some(number) = number.checked_sub(1)
+            && self.known[number]
+        {
+            self.push(number);
+        }
+    }
+
     /// The state of this number, if any path leads there.
     pub(super) fn state(&self, number: usize) -> Option<&State> {
         self.known.get(number).filter(|known| **known)?;
@@ -73,9 +115,6 @@ struct Fix<'f> {
     found: Found,
     /// Position of the block that is carried out.
     at: u32,
-    /// The stack pointer was moved by an unknown amount: an inner loop must come to its end before the outer one does
-    /// ([`State::meet_again`]).
-    anchored: bool,
     /// That was found after deeper ones.
     shallow: bool,
 }
@@ -87,22 +126,56 @@ pub(super) struct Found {
     pub(super) calls: Vec<u32>,
     /// Jumps that were resolved for the first time.
     pub(super) tables: Vec<(u32, Targets)>,
+    /// Those of the round before.
+    pub(super) resolved: Vec<u32>,
     /// How deep the stack is at the shallowest call whose exceptions are caught. Those arguments of calls that are on
     /// the stack are gone where they are.
     pub(super) floor: i32,
-    /// A jump is not resolved.
-    pub(super) unresolved: bool,
-    /// Nor is one with a frame.
+    /// Jumps that are not resolved.
+    pub(super) unresolved: Vec<u32>,
+    /// Those of the round before.
+    pub(super) were_unresolved: Vec<u32>,
+    /// One with a frame is not.
     pub(super) open: bool,
     pub(super) doubtful: bool,
+    /// The stack pointer was moved by an unknown amount: an inner loop must come to its end before the outer one does
+    /// ([`State::meet_again`]).
+    anchored: bool,
 }
 
-/// Find what is known where paths join.
+impl Found {
+    fn new(floor: i32) -> Found {
+        Found {
+            calls: Vec::new(),
+            tables: Vec::new(),
+            resolved: Vec::new(),
+            floor,
+            unresolved: Vec::new(),
+            were_unresolved: Vec::new(),
+            open: false,
+            doubtful: false,
+            anchored: false,
+        }
+    }
+
+    /// More paths can be added to what was found: in which order paths were followed did not matter.
+    pub(super) fn goes_on(&self) -> bool {
+        !self.anchored && !self.doubtful
+    }
+
+    /// Which call is blamed depends on the order in which paths are followed.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        !self.calls.is_empty() || self.doubtful || self.anchored
+    }
+}
+
+/// Find what is known where paths join. `before`: what was found before jumps were known to lead to more places.
 pub(super) fn find(
     memory: &mut Memory,
     context: &mut Context<'_>,
     jumps: &Jumps,
     entry: &State,
+    mut before: Option<Found>,
 ) -> Found {
     let Memory {
         listing,
@@ -112,24 +185,39 @@ pub(super) fn find(
     } = memory;
     let mut floor = i32::MAX;
     loop {
-        joins.begin(listing.leaders.len());
+        let continued = before.is_some();
+        let found = match before.take() {
+            Some(mut found) => {
+                joins.go_on(listing);
+                found.open = false;
+                found.were_unresolved.clear();
+                std::mem::swap(&mut found.unresolved, &mut found.were_unresolved);
+                let jumps = found.were_unresolved.iter().copied();
+                let jumps = jumps.chain(found.resolved.drain(..));
+                jumps.for_each(|at| joins.look_again(listing, at));
+                found
+            }
+            None => {
+                joins.begin(listing.leaders.len());
+                let Some(first) = listing.state(0) else {
+                    return Found {
+                        doubtful: true,
+                        ..Found::new(floor)
+                    };
+                };
+                joins.set(first, entry);
+                Found::new(floor)
+            }
+        };
         let mut fix = Fix {
             jumps,
             joins,
-            found: Found {
-                calls: Vec::new(),
-                tables: Vec::new(),
-                floor,
-                unresolved: false,
-                open: false,
-                doubtful: false,
-            },
+            found,
             at: 0,
-            anchored: false,
             shallow: false,
         };
-        fix.run(listing, context, entry, scratch);
-        let again = fix.shallow && floor == i32::MAX;
+        fix.run(listing, context, scratch);
+        let again = fix.shallow && (continued || floor == i32::MAX);
         floor = fix.found.floor;
         if !again {
             return fix.found;
@@ -138,18 +226,7 @@ pub(super) fn find(
 }
 
 impl Fix<'_> {
-    fn run(
-        &mut self,
-        listing: &Listing,
-        context: &mut Context<'_>,
-        entry: &State,
-        scratch: &mut Scratch,
-    ) {
-        let Some(first) = listing.state(0) else {
-            self.found.doubtful = true;
-            return;
-        };
-        self.joins.set(first, entry);
+    fn run(&mut self, listing: &Listing, context: &mut Context<'_>, scratch: &mut Scratch) {
         let mut steps = 200 * listing.len() + 1000;
         let jumps = self.jumps;
         let mut from = 0;
@@ -157,7 +234,7 @@ impl Fix<'_> {
             self.at = listing.leaders[number];
             scratch.state.copy_from(&self.joins.states[number]);
             let done = block::follow(listing, context, jumps, number, scratch, self);
-            from = if self.anchored { 0 } else { number + 1 };
+            from = if self.found.anchored { 0 } else { number + 1 };
             steps = steps.saturating_sub(done);
             if steps == 0 {
                 self.found.doubtful = true;
@@ -181,7 +258,7 @@ impl Follow for Fix<'_> {
             }
             return;
         };
-        self.anchored |= state.is_anchored();
+        self.found.anchored |= state.is_anchored();
         if !self.joins.known[number] {
             self.joins.set(number, state);
             return;
@@ -249,7 +326,9 @@ impl Follow for Fix<'_> {
         if !targets.is_empty() {
             self.found.tables.push((at, targets));
         } else if !is_slot(instruction) {
-            self.found.unresolved = true;
+            if !self.found.unresolved.contains(&at) {
+                self.found.unresolved.push(at);
+            }
             self.found.open |= state.has_frame();
         }
     }

@@ -9,6 +9,15 @@ use crate::code::state::Context;
 /// How many orphans unresolved jumps may lead to.
 const ORPHANS: usize = 64;
 
+/// What a round has found out that the next one has to know.
+pub(super) enum News {
+    None,
+    /// Jumps lead to more places than was known.
+    More,
+    /// What was thought to be a path is none.
+    Others,
+}
+
 /// What was found out about a function's jumps and calls in earlier rounds.
 #[derive(Debug, Default)]
 pub(in crate::code) struct Jumps {
@@ -42,16 +51,21 @@ impl Jumps {
         self.tables.iter().any(|table| table.0 == at)
     }
 
-    /// What a round has found. `bases`: it found places where tables start. Returns whether anything is new.
-    pub(super) fn learn(&mut self, found: &mut Found, bases: bool) -> bool {
+    /// What a round has found. `bases`: it found places where tables start.
+    pub(super) fn learn(&mut self, found: &mut Found, bases: bool) -> News {
         if bases && !self.tables.is_empty() {
             // What ends where another starts may have been taken for longer.
             self.tables.clear();
-            return true;
+            return News::Others;
         }
         if !found.tables.is_empty() {
+            found.resolved.clear();
+            found.resolved.extend(found.tables.iter().map(|table| table.0));
+            // It no longer leads to the orphans.
+            let turned = |at| !self.orphans.is_empty() && found.were_unresolved.contains(at);
+            let turned = found.resolved.iter().any(turned);
             self.tables.append(&mut found.tables);
-            return true;
+            return if turned { News::Others } else { News::More };
         }
         let before = self.silent.len();
         for &call in &found.calls {
@@ -59,17 +73,21 @@ impl Jumps {
                 self.silent.insert(place, call);
             }
         }
-        self.silent.len() != before
+        match self.silent.len() == before {
+            true => News::None,
+            false => News::Others,
+        }
     }
 
-    /// Take unresolved jumps to lead to one more place. Returns whether there is one.
-    pub(super) fn adopt(&mut self, listing: &Listing, context: &Context<'_>) -> bool {
-        if self.orphans.len() >= ORPHANS {
-            return false;
+    /// Take unresolved jumps to lead to one more place, if there is one.
+    pub(super) fn adopt(&mut self, listing: &Listing, context: &Context<'_>) -> News {
+        if self.orphans.len() < ORPHANS
+            && let Some(orphan) = self.orphan(listing, context)
+        {
+            self.orphans.push(orphan);
+            return News::More;
         }
-        let orphan = self.orphan(listing, context);
-        self.orphans.extend(orphan);
-        orphan.is_some()
+        News::None
     }
 
     /// Code between the reached parts that nothing leads to.

@@ -67,7 +67,7 @@ impl<'r> Report<'r> {
                 doubtful: found.doubtful || !settled,
                 open: found.open,
                 reach: listing.svma(listing.reach),
-                bounded: jumps.has_silent() || found.unresolved,
+                bounded: jumps.has_silent() || !found.unresolved.is_empty(),
                 literals: listing.literals.clone(),
                 tables: jumps
                     .tables
