@@ -26,7 +26,7 @@ use super::machine::Machine;
 use super::state::{Context, State};
 use super::text::Text;
 use block::Scratch;
-use fix::Joins;
+use fix::{Found, Joins};
 use jumps::News;
 use report::{Lists, Report};
 
@@ -95,9 +95,14 @@ impl<'t> Engine<'t> {
         context.tables.clear();
         context.bases.clear();
         let mut jumps = Jumps::default();
-        let mut found = None;
+        let mut found: Option<Found> = None;
         for round in 0.. {
-            memory.listing.discover(context, &jumps);
+            match &found {
+                Some(found) => memory
+                    .listing
+                    .discover_more(context, &jumps, &found.resolved),
+                None => memory.listing.discover(context, &jumps),
+            }
             let bases = context.bases.len();
             let continued = found.is_some();
             let mut now = fix::find(memory, context, &jumps, entry, found.take());

@@ -69,6 +69,8 @@ pub(super) struct Listing {
     pub(super) leaders: Vec<u32>,
     /// Those of the round before.
     pub(super) before: Vec<u32>,
+    /// The same, and where paths would join if any path were there.
+    joins: Vec<u32>,
     /// Words that are loaded as data.
     pub(super) literals: Vec<u64>,
     /// Those from the start on, one bit each.
@@ -183,11 +185,23 @@ impl Listing {
             line.reached = false;
             line.state = NONE;
         }
-        std::mem::swap(&mut self.leaders, &mut self.before);
-        self.leaders.clear();
+        self.joins.clear();
         let mut open = vec![0u32];
         open.extend(&jumps.orphans);
-        let mut joins = open.clone();
+        self.explore(context, jumps, open);
+    }
+
+    /// Find what else they reach, now that it is known where the jumps at `resolved` lead, or of more orphans.
+    pub(super) fn discover_more(&mut self, context: &Context<'_>, jumps: &Jumps, resolved: &[u32]) {
+        let targets = resolved.iter().flat_map(|at| jumps.targets(*at));
+        let open = targets.chain(&jumps.orphans).copied().collect();
+        self.explore(context, jumps, open);
+    }
+
+    /// Follow paths from the positions `open`, where they join others.
+    fn explore(&mut self, context: &Context<'_>, jumps: &Jumps, mut open: Vec<u32>) {
+        let mut joins = std::mem::take(&mut self.joins);
+        joins.extend(&open);
         let bytes = context.text.bytes(self.start);
         let mut targets = Vec::new();
         while let Some(mut at) = open.pop() {
@@ -267,7 +281,9 @@ impl Listing {
         }
         joins.sort_unstable();
         joins.dedup();
-        for at in joins {
+        std::mem::swap(&mut self.leaders, &mut self.before);
+        self.leaders.clear();
+        for &at in &joins {
             let number = self.index.get((at >> self.shift) as usize);
             if let Some(line) = number.and_then(|&number| self.lines.get_mut(number as usize))
                 && line.reached
@@ -276,6 +292,7 @@ impl Listing {
                 self.leaders.push(at);
             }
         }
+        self.joins = joins;
     }
 
     fn literal(&mut self, svma: u64) {

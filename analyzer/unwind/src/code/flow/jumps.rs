@@ -60,7 +60,9 @@ impl Jumps {
         }
         if !found.tables.is_empty() {
             found.resolved.clear();
-            found.resolved.extend(found.tables.iter().map(|table| table.0));
+            found
+                .resolved
+                .extend(found.tables.iter().map(|table| table.0));
             // It no longer leads to the orphans.
             let turned = |at| !self.orphans.is_empty() && found.were_unresolved.contains(at);
             let turned = found.resolved.iter().any(turned);
