@@ -17,6 +17,7 @@
 mod block;
 mod fix;
 mod function;
+mod joins;
 mod jumps;
 mod report;
 
@@ -26,7 +27,8 @@ use super::machine::Machine;
 use super::state::{Context, State};
 use super::text::Text;
 use block::Scratch;
-use fix::{Found, Joins};
+use fix::Found;
+use joins::Joins;
 use jumps::News;
 use report::{Lists, Report};
 

@@ -1,112 +1,12 @@
 //! The fix point: the states of joining paths meet until nothing changes.
 
 use super::block::{self, Follow, Scratch};
+use super::joins::Joins;
 use super::{Jumps, Memory, is_slot};
 use crate::code::effect::{Flow, Instruction, Target};
 use crate::code::jump_table::{self, Targets};
 use crate::code::listing::Listing;
 use crate::code::state::{Context, NO_CALL, State, Value};
-
-/// The states in which paths join, by number; and which of them are to be looked at again. Memory that one function after
-/// the other uses.
-#[derive(Debug, Default)]
-pub(super) struct Joins {
-    states: Vec<State>,
-    known: Vec<bool>,
-    /// One bit for each that waits. They are numbered by address.
-    waiting: Vec<u64>,
-}
-
-impl Joins {
-    fn begin(&mut self, count: usize) {
-        self.known.clear();
-        self.known.resize(count, false);
-        self.waiting.clear();
-        self.waiting.resize(count.div_ceil(64), 0);
-    }
-
-    /// Go on where the round before ended, with more places where paths join. What is cut by one of them is to be looked
-    /// at again.
-    fn go_on(&mut self, listing: &Listing) {
-        let Listing {
-            leaders, before, ..
-        } = listing;
-        let known = std::mem::take(&mut self.known);
-        self.begin(leaders.len());
-        while self.states.len() < leaders.len()
-            && let Some(state) = self.states.last().cloned()
-        {
-            self.states.push(state);
-        }
-        // From the last one on: each moves to where one was that has moved already.
-        let mut old = before.len();
-        let mut cut = false;
-        for (number, leader) in leaders.iter().enumerate().rev() {
-            if old == 0 || before[old - 1] != *leader {
-                cut = true;
-                continue;
-            }
-            old -= 1;
-            if known[old] {
-                self.states.swap(old, number);
-                self.known[number] = true;
-                if std::mem::take(&mut cut) {
-                    self.push(number);
-                }
-            }
-        }
-    }
-
-    /// Look again at the block with the instruction at a position.
-    fn look_again(&mut self, listing: &Listing, at: u32) {
-        let number = listing.leaders.partition_point(|leader| *leader <= at);
-        if let Some(number) = number.checked_sub(1)
-            && self.known[number]
-        {
-            self.push(number);
-        }
-    }
-
-    /// The state of this number, if any path leads there.
-    pub(super) fn state(&self, number: usize) -> Option<&State> {
-        self.known.get(number).filter(|known| **known)?;
-        self.states.get(number)
-    }
-
-    fn set(&mut self, number: usize, state: &State) {
-        while self.states.len() <= number {
-            self.states.push(state.clone());
-        }
-        self.states[number].copy_from(state);
-        self.known[number] = true;
-        self.push(number);
-    }
-
-    fn push(&mut self, number: usize) {
-        self.waiting[number / 64] |= 1 << (number % 64);
-    }
-
-    /// The next one that waits, from this number on, else the first. Thus what several jumps back lead to is looked at
-    /// again once for all of them.
-    fn pop(&mut self, from: usize) -> Option<usize> {
-        let next = self.next(from).or_else(|| self.next(0))?;
-        self.waiting[next / 64] &= !(1 << (next % 64));
-        Some(next)
-    }
-
-    fn next(&self, from: usize) -> Option<usize> {
-        let first = from / 64;
-        let mut mask = u64::MAX << (from % 64);
-        for (index, word) in self.waiting.iter().enumerate().skip(first) {
-            let word = word & mask;
-            if word != 0 {
-                return Some(64 * index + word.trailing_zeros() as usize);
-            }
-            mask = u64::MAX;
-        }
-        None
-    }
-}
 
 /// The fix point.
 struct Fix<'f> {
@@ -158,14 +58,14 @@ impl Found {
         }
     }
 
-    /// More paths can be added to what was found: in which order paths were followed did not matter.
+    /// More paths can be added to what was found.
     pub(super) fn goes_on(&self) -> bool {
-        !self.anchored && !self.doubtful
+        !self.doubtful
     }
 
     /// Which call is blamed depends on the order in which paths are followed.
     pub(super) fn is_in_doubt(&self) -> bool {
-        !self.calls.is_empty() || self.doubtful || self.anchored
+        !self.calls.is_empty() || self.doubtful
     }
 }
 
@@ -232,7 +132,10 @@ impl Fix<'_> {
         let mut from = 0;
         while let Some(number) = self.joins.pop(from) {
             self.at = listing.leaders[number];
-            scratch.state.copy_from(&self.joins.states[number]);
+            let Some(state) = self.joins.state(number) else {
+                continue;
+            };
+            scratch.state.copy_from(state);
             let done = block::follow(listing, context, jumps, number, scratch, self);
             from = if self.found.anchored { 0 } else { number + 1 };
             steps = steps.saturating_sub(done);
@@ -259,11 +162,10 @@ impl Follow for Fix<'_> {
             return;
         };
         self.found.anchored |= state.is_anchored();
-        if !self.joins.known[number] {
+        let Some(old) = self.joins.state_mut(number) else {
             self.joins.set(number, state);
             return;
-        }
-        let old = &mut self.joins.states[number];
+        };
         if old.after != state.after
             && matches!((old.depth(), state.depth()), (Some(a), Some(b)) if a != b)
             && !old.shares_frame(state)

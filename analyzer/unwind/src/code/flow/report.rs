@@ -6,7 +6,8 @@ use std::sync::Arc;
 use unspool_image::Arch;
 
 use super::block::{self, Follow};
-use super::fix::{Found, Joins};
+use super::fix::Found;
+use super::joins::Joins;
 use super::{Function, Jumps, Memory, Show, Shown, is_slot};
 use crate::code::effect::{Effect, Flow, Instruction, Target};
 use crate::code::listing::Listing;
