@@ -334,6 +334,9 @@ impl Server {
                 client.session.name()
             );
         }
+        if controlled {
+            self.debuggee.family.forget_interrupts();
+        }
         if controlled && !self.debuggee.free {
             self.halt();
         }

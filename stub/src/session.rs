@@ -69,8 +69,6 @@ pub(crate) struct Session {
     extended: bool,
     /// The client waits for a stop reply.
     waiting: bool,
-    /// It interrupted a program that had just stopped: the next resume leads to that interrupt.
-    interrupt_due: bool,
     /// The thread list that is being read.
     threads: Vec<u8>,
     /// The library list that is being read.
@@ -106,7 +104,6 @@ impl Session {
             resumed: None,
             extended: false,
             waiting: false,
-            interrupt_due: false,
             threads: Vec::new(),
             libraries: Vec::new(),
             os_table: Vec::new(),
@@ -237,17 +234,12 @@ impl Session {
         if self.seat.is_none() {
             self.take_seat(debuggee, &[]);
         }
-        if !self.controls() {
+        if !self.controls() || debuggee.free {
             return;
         }
         if debuggee.non_stop {
-            if let Some(process) = debuggee.live() {
-                process.interrupt_one();
-            }
-            return;
-        }
-        self.interrupt_due = debuggee.live().is_some() && !debuggee.family.is_going();
-        if let Some(stop) = debuggee.family.interrupt() {
+            debuggee.family.interrupt_one();
+        } else if let Some(stop) = debuggee.family.interrupt_for_client() {
             self.stopped(debuggee, stop);
         }
     }

@@ -25,6 +25,7 @@ mod stub {
     mod debugger;
     mod doors;
     mod fast;
+    mod interrupts;
     mod killed;
     mod packets;
     mod registers;

@@ -36,6 +36,7 @@ impl Process {
         if self.going {
             return None;
         }
+        self.interrupt_due = false;
         loop {
             let threads = self.threads.iter();
             let signals: BTreeMap<Tid, i32> = threads

@@ -148,9 +148,9 @@ impl Process {
         if let Stop::Thread(tid, cause) = stop {
             self.shown = *tid;
             // Who was interrupted in front of a trap has yet to execute it.
-            if *cause != Cause::Interrupt
-                && let Some(thread) = self.threads.get_mut(tid)
-            {
+            if *cause == Cause::Interrupt {
+                self.interrupt_due = false;
+            } else if let Some(thread) = self.threads.get_mut(tid) {
                 thread.shown_at = thread.stopped().and_then(|stopped| stopped.pc().ok());
             }
         }

@@ -121,9 +121,67 @@ impl Family {
         Some(stop)
     }
 
+    /// The client's interrupt. If it is told something else now, or nothing goes, this is due until it is told, as a `SIGINT` waits in
+    /// the kernel that gdbserver sends.
+    pub(crate) fn interrupt_for_client(&mut self) -> Option<Stop> {
+        let stop = if self.is_going() {
+            self.interrupt()
+        } else {
+            None
+        };
+        let pid = self.asked_for;
+        let asked_for = self.members().position(|p| Some(p.pid()) == pid);
+        if let Some(process) = self.members().nth(asked_for.unwrap_or(0)) {
+            process.interrupt_due = true;
+        }
+        self.forget_if_told(stop.as_ref());
+        stop
+    }
+
+    /// The same in non-stop mode: one thread of all that run, or the next that is resumed, is told to have been interrupted.
+    pub(crate) fn interrupt_one(&mut self) {
+        let goes = self.processes().position(Process::any_goes);
+        if let Some(process) = self.members().nth(goes.unwrap_or(0)) {
+            process.interrupt_one();
+        }
+    }
+
+    /// An interrupt that is due to a process that stays where it is is another's that goes on. Not one's that only steps: that is how
+    /// gdb gets threads past breakpoints.
+    fn pass_on_interrupt(&mut self, action: &impl Fn(Tid, Option<Tid>) -> Action) {
+        let goes = |process: &Process, how: fn(Action) -> bool| {
+            let pid = process.pid();
+            process.threads().any(|tid| how(action(pid, Some(tid))))
+        };
+        let due = |process: &Process| process.interrupt_due;
+        let stays = |process: &Process| !goes(process, |action| action != Action::Hold);
+        if !self.processes().any(due) || self.processes().any(|p| due(p) && !stays(p)) {
+            return;
+        }
+        let goes_on = |process: &&mut Process| goes(process, |a| matches!(a, Action::Continue(_)));
+        if let Some(process) = self.known().find(goes_on) {
+            process.interrupt_due = true;
+        }
+    }
+
+    /// Nobody waits any more for interrupts that are due.
+    pub(crate) fn forget_interrupts(&mut self) {
+        for process in self.members() {
+            process.interrupt_due = false;
+        }
+    }
+
+    /// However often it has been asked for, an interrupt is told once.
+    fn forget_if_told(&mut self, stop: Option<&Stop>) {
+        if matches!(stop, Some(Stop::Thread(_, Cause::Interrupt))) {
+            self.forget_interrupts();
+        }
+    }
+
     /// Resumes those that have a thread to be resumed; see [`Process::resume`].
     pub(crate) fn resume(&mut self, action: impl Fn(Tid, Option<Tid>) -> Action) -> Option<Stop> {
         let mut stopped = None;
+        self.pass_on_interrupt(&action);
         for process in self.known() {
             let pid = process.pid();
             // One that has ended, or is about to, still has to say so.
@@ -141,6 +199,7 @@ impl Family {
         self.take_over();
         let (pid, stop) = stopped?;
         self.hold_all_but(pid);
+        self.forget_if_told(Some(&stop));
         Some(stop)
     }
 

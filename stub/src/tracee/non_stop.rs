@@ -10,7 +10,7 @@ use crate::sys::Tid;
 
 use super::process::{Cause, Process, Stop};
 use super::resume::Action;
-use super::thread::{Pending, State};
+use super::thread::{Pending, State, Thread};
 
 impl Process {
     /// Changes between stopping all and stopping one. All are halted afterwards, or none that was running.
@@ -67,9 +67,12 @@ impl Process {
         self.let_live();
         self.take_signals();
         self.drop_stale();
-        let tids: Vec<Tid> = self.threads.keys().copied().collect();
+        self.choose_interrupted();
+        let waits = |thread: &Thread| !thread.pending.is_empty();
+        let going = self.threads.iter().filter(|(_, thread)| !waits(thread));
+        let going: Vec<Tid> = going.map(|(tid, _)| *tid).collect();
         let mut stuck = false;
-        for tid in tids {
+        for tid in going {
             if let Some(at) = self.answered_trap(tid) {
                 self.forget_hit(tid, at);
                 stuck |= !self.displace(tid, at);
@@ -83,15 +86,53 @@ impl Process {
         self.pass_strays();
     }
 
-    /// Asks one thread that runs to stop, as if by the terminal's interrupt key.
+    /// Asks one thread that runs to stop, as if by the terminal's interrupt key; if none does, the next that is resumed.
     pub(crate) fn interrupt_one(&mut self) {
-        let mut threads = self.threads.values_mut();
-        let Some(thread) = threads.find(|thread| thread.action != Action::Hold) else {
+        self.interrupt_due = true;
+        self.choose_interrupted();
+    }
+
+    /// Whether a thread goes, or is about to.
+    pub(crate) fn any_goes(&self) -> bool {
+        let mut threads = self.threads.values();
+        self.end.is_none() && threads.any(|thread| thread.action != Action::Hold)
+    }
+
+    /// Has a thread stop for the interrupt that is due, unless one has been chosen and has neither ended nor had something else to
+    /// report. Who is about to go goes nowhere.
+    fn choose_interrupted(&mut self) {
+        if !self.interrupt_due {
+            return;
+        }
+        let interrupt = Some(Cause::Interrupt);
+        for thread in self.threads.values_mut() {
+            if matches!(
+                thread.pending.front(),
+                Some(Pending::Wanted(Cause::Interrupt))
+            ) {
+                return;
+            }
+            if thread.wanted == interrupt {
+                if thread.pending.is_empty() {
+                    return;
+                }
+                thread.wanted = None;
+            }
+        }
+        let mut threads = self.threads.iter_mut();
+        let Some((tid, thread)) = threads.find(|(tid, thread)| {
+            let goes = thread.action != Action::Hold && !matches!(thread.state, State::Exiting);
+            let is_free = thread.wanted.is_none() && thread.pending.is_empty();
+            goes && is_free && !self.holds.contains_key(tid)
+        }) else {
             return;
         };
-        thread.wanted = Some(Cause::Interrupt);
         if let State::Running(running) = &thread.state {
+            thread.wanted = interrupt;
             running.interrupt();
+        } else {
+            let tid = *tid;
+            self.report(tid, Pending::Wanted(Cause::Interrupt));
         }
     }
 
@@ -100,6 +141,7 @@ impl Process {
         if !self.non_stop || !self.going {
             return Vec::new();
         }
+        self.choose_interrupted();
         let mut stops: Vec<Stop> = self
             .exits
             .drain(..)

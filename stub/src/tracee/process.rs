@@ -200,6 +200,8 @@ pub(crate) struct Process {
     pub(super) step_waits: bool,
     /// Those that are to go at once, and how, while they are being collected.
     pub(super) starting: Option<Vec<(Tid, Motion, i32)>>,
+    /// The client has interrupted it, and has not been told of a thread that was.
+    pub(crate) interrupt_due: bool,
     /// How it ended.
     pub(super) end: Option<Stop>,
     /// The thread that was reported last.
@@ -244,6 +246,7 @@ impl Process {
             steps_made: Vec::new(),
             step_waits: false,
             starting: None,
+            interrupt_due: false,
             end: None,
             shown: pid,
         }

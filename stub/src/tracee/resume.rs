@@ -15,8 +15,8 @@ use crate::sys::Tid;
 use crate::sys::ptrace::{self, SignalInfo};
 use crate::sys::wait::{Status, wait};
 
-use super::process::{Process, Stop};
-use super::thread::{At, Motion, Pending, State};
+use super::process::{Cause, Process, Stop};
+use super::thread::{At, Motion, Pending, State, Thread};
 
 /// What a thread is to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,7 +93,7 @@ impl Process {
         }
         self.take_signals();
         self.drop_stale();
-        if let Some(stop) = self.take_stop() {
+        if let Some(stop) = self.take_stop().or_else(|| self.due_interrupt()) {
             return Some(stop);
         }
         if !self.jumps.is_empty() || self.interests.want_fast() {
@@ -107,6 +107,27 @@ impl Process {
         self.let_live();
         self.start_all();
         None
+    }
+
+    /// The client's interrupt, if it is due to one of the threads that are to go: nobody moves, and signals are kept.
+    fn due_interrupt(&mut self) -> Option<Stop> {
+        if !self.interrupt_due {
+            return None;
+        }
+        let current = self.current();
+        let goes = |(tid, thread): (&Tid, &Thread)| {
+            let stands = matches!(thread.state, State::Stopped(_));
+            (stands && thread.action != Action::Hold).then_some(*tid)
+        };
+        let going: Vec<Tid> = self.threads.iter().filter_map(goes).collect();
+        let tid = *going
+            .iter()
+            .find(|tid| **tid == current)
+            .or(going.first())?;
+        self.going = false;
+        let stop = Stop::Thread(tid, Cause::Interrupt);
+        self.show(&stop);
+        Some(stop)
     }
 
     /// Once it has been resumed, a program that we started is no longer ours alone, and outlives us.

@@ -116,8 +116,6 @@ fn resume(
     session.waiting = true;
     if let Some(stop) = stop {
         session.stopped(debuggee, stop);
-    } else if std::mem::take(&mut session.interrupt_due) {
-        session.interrupt(debuggee);
     }
     Answer::Nothing
 }
