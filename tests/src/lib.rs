@@ -7,6 +7,7 @@ pub mod board;
 pub mod build;
 pub mod crowd;
 pub mod elf;
+pub mod ended;
 pub mod looking;
 pub mod memo;
 pub mod process;

@@ -1,15 +1,20 @@
 //! The command under test and the report it writes as JSON.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::backtrace::{Backtrace, Frame};
 use crate::process::{self, Run};
 use crate::workspace;
+
+/// Bytes of an object in which its futex words are.
+const OBJECT: u64 = 64;
 
 /// `unspool report --format json`, as far as the tests look.
 #[derive(Debug, Deserialize)]
@@ -19,7 +24,7 @@ pub struct Report {
     /// Every thread seen, the main thread included.
     pub threads: Vec<Thread>,
     /// What the report says about itself.
-    pub notes: Vec<serde_json::Value>,
+    pub notes: Vec<Value>,
 }
 
 /// One thread.
@@ -115,6 +120,18 @@ pub fn record(capture: &Path, options: &[&str], program: &[&str]) -> Result<Run>
 
 /// The JSON report of a capture. `options` as `--sysroot DIR`.
 pub fn report(capture: &Path, options: &[&str]) -> Result<Report> {
+    let report: Report = serde_json::from_value(json(capture, options)?)
+        .context("not the JSON docs/report-json.md describes")?;
+    ensure!(
+        report.schema_version == 1,
+        "schema version {}",
+        report.schema_version
+    );
+    Ok(report)
+}
+
+/// The same, all of it.
+pub fn json(capture: &Path, options: &[&str]) -> Result<Value> {
     let mut command = unspool()?;
     command
         .arg("report")
@@ -122,14 +139,24 @@ pub fn report(capture: &Path, options: &[&str]) -> Result<Report> {
         .args(["--format", "json"])
         .args(options);
     let run = process::run(&mut command, Duration::from_secs(120))?.success()?;
-    let report: Report = serde_json::from_slice(&run.stdout)
-        .with_context(|| format!("not the JSON docs/report-json.md describes: {run}"))?;
-    ensure!(
-        report.schema_version == 1,
-        "schema version {}",
-        report.schema_version
-    );
-    Ok(report)
+    serde_json::from_slice(&run.stdout).with_context(|| format!("no JSON: {run}"))
+}
+
+/// The objects of a JSON report that are the program's of this kind at this address, or all of the kind if that is 0. An object may be
+/// waited for at any of its words, and so have any of their addresses: it is the next of the `known` ones before it.
+pub fn objects<'a>(
+    report: &'a Value,
+    kind: &'a str,
+    address: u64,
+    known: &'a BTreeSet<u64>,
+) -> impl Iterator<Item = &'a Value> {
+    let all = report["objects"].as_array().into_iter().flatten();
+    all.filter(move |object| {
+        let at = object["address"].as_u64().unwrap_or(0);
+        let nearest = known.range(..=at).next_back();
+        let inside = nearest == Some(&address) && at - address < OBJECT;
+        object["kind"] == kind && (address == 0 || inside)
+    })
 }
 
 /// Whether a recording that is under way has such a note. The report of one says that it is not whole.
@@ -141,6 +168,6 @@ pub fn noted(capture: &Path, sign: &str) -> bool {
         let run = process::run(&mut command, Duration::from_secs(60))?;
         Ok(serde_json::from_slice(&run.stdout)?)
     };
-    let has = |note: &serde_json::Value| note.to_string().contains(sign);
+    let has = |note: &Value| note.to_string().contains(sign);
     sign.is_empty() || shown().is_ok_and(|report| report.notes.iter().any(has))
 }

@@ -16,7 +16,7 @@ static int word;
 static pthread_t joined;
 
 static volatile int waiter, ender, is_changed, may_end;
-static long from, to;
+static int64_t from, to;
 
 static pthread_t start(void *(*function)(void *), void *argument)
 {
@@ -176,9 +176,9 @@ int main(void)
             way->before(way->object);
         pthread_t thread = start(wait_there, way);
         until_it_waits(&waiter);
-        long since = now_ns();
+        int64_t since = now_ns();
         sleep_ms(20);
-        long least = now_ns() - since;
+        int64_t least = now_ns() - since;
         way->end(way->object);
         pthread_join(thread, NULL);
         tell(way->kind, way->object, waiter, ender ? ender : self(), least, to - from);

@@ -22,7 +22,7 @@ static bool is_changed;
 static void way(const char *kind, const void *object, std::function<void()> wait, std::function<void()> end)
 {
     volatile int waiter = 0;
-    long from = 0, to = 0;
+    int64_t from = 0, to = 0;
     std::thread thread([&] {
         waiter = self();
         from = now_ns();
@@ -30,9 +30,9 @@ static void way(const char *kind, const void *object, std::function<void()> wait
         to = now_ns();
     });
     until_it_waits(&waiter);
-    long since = now_ns();
+    int64_t since = now_ns();
     sleep_ms(20);
-    long least = now_ns() - since;
+    int64_t least = now_ns() - since;
     end();
     thread.join();
     tell(kind, object, waiter, self(), least, to - from);

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #endif
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +15,11 @@
 
 static inline int self(void) { return (int)syscall(SYS_gettid); }
 
-static inline long now_ns(void)
+static inline int64_t now_ns(void)
 {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1000000000 + time.tv_nsec;
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
 static inline void sleep_ms(long ms)
@@ -42,7 +43,8 @@ static inline void until_it_waits(volatile int *tid)
     } while (atoi(call) != SYS_futex);
 }
 
-static inline void tell(const char *kind, const volatile void *object, int waiter, int ender, long least, long most)
+static inline void tell(const char *kind, const volatile void *object, int waiter, int ender, int64_t least, int64_t most)
 {
-    printf("ended %s %lu %d %d %ld %ld\n", kind, (unsigned long)object, waiter, ender, least, most);
+    printf("ended %s %lu %d %d %lld %lld\n", kind, (unsigned long)object, waiter, ender, (long long)least,
+           (long long)most);
 }

@@ -2,19 +2,22 @@
 //! what programs say of themselves, priority inheritance and dead owners included, which QEMU's user mode does not have.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 use serde_json::Value;
+use tempfile::TempDir;
 
-use unspool_tests::board;
+use unspool_tests::board::{self, Server};
+use unspool_tests::ended;
 use unspool_tests::looking::{Inspection, Library, Sight};
 use unspool_tests::process::{self, Background};
 use unspool_tests::report;
 use unspool_tests::waiting::{self, HERE, Settling, Waiting};
 
-use super::{ISAS, Isa, place};
+use super::{ISAS, Isa, Placed, place};
 
 /// Programs of `programs/waits`; `kinds` has a mutex of each kind, a read-write lock, condition variable, semaphore and barrier.
 const PROGRAMS: [&str; 9] = [
@@ -34,6 +37,8 @@ pub(super) fn trials() -> Vec<Trial> {
         }
         let name = format!("waits::recorded-{}", isa.name);
         trials.push(super::trial(&name, move || recorded(isa)));
+        let name = format!("waits::ended-{}", isa.name);
+        trials.push(super::trial(&name, move || ended(isa)));
     }
     trials
 }
@@ -113,21 +118,8 @@ fn told(isa: Isa, pid: u32, there: &str) -> Result<Waiting> {
 /// A recording of an object of each kind, from the program's first instruction until all its threads wait: as many waits at each as the program
 /// says, by the threads that it says.
 fn recorded(isa: Isa) -> Result<()> {
-    let compiler = isa.machine.tool("gcc");
-    let command = [&compiler, "-std=gnu11", "-g", "-O1", "-pthread", isa.flag];
-    let (folder, file) = waiting::compile("kinds.c", &command)?;
-    let placed = place(isa.machine, &file)?;
-    let (board, there) = (isa.board()?, &placed.there);
-    board.shell(&format!("mkfifo {there}.in"))?;
-    let server = board.serve(&format!(
-        "unspool-stub --budget none --once 0.0.0.0:0 {there} <>{there}.in >{there}.out"
-    ))?;
-    let capture = folder.path().join("capture");
-    let sysroot = placed.sysroot.path().display().to_string();
-    let mut record = report::unspool()?;
-    record.args(["record", "-q", "--sync", "--sysroot", &sysroot, "-o"]);
-    record.arg(&capture).args(["--connect", &server.address()]);
-    let mut record = Background(process::start(&mut record)?);
+    let recording = Recording::start(isa, "waits", "kinds.c")?;
+    let (board, there) = (isa.board()?, &recording.placed.there);
     let pid = board.shell(&format!(
         "for p in /proc/[0-9]*; do [ \"$(readlink $p/exe)\" = {there} ] && echo ${{p##*/}}; done"
     ))?;
@@ -135,39 +127,81 @@ fn recorded(isa: Isa) -> Result<()> {
     let waiting = told(isa, pid, there)?;
     // Not by SIGKILL, by which hits would be lost that nobody has been told of.
     board.shell(&format!("kill {pid}"))?;
-    process::wait_until("the recording ends", Duration::from_secs(200), || {
-        matches!(record.0.try_wait(), Ok(Some(_)))
-    })?;
-    let output = server.finish()?;
-    let mut command = report::unspool()?;
-    command.args(["report", "--format", "json", "--sysroot", &sysroot]);
-    let run = process::run(command.arg(&capture), Duration::from_secs(60))?.success()?;
-    let report: Value = serde_json::from_slice(&run.stdout)?;
+    let (report, output) = recording.finish()?;
     compare(&waiting, &report).with_context(|| format!("{:#}\n{output}", report["notes"]))
 }
 
-/// Not compared: waits of this kind.
-const UNSEEN: &str = "barrier";
+/// A recording of a wait of each kind: who ended it, and how long it took.
+fn ended(isa: Isa) -> Result<()> {
+    let recording = Recording::start(isa, "findings", "ended.c")?;
+    let said = format!("cat {}.out", recording.placed.there);
+    let (report, output) = recording.finish()?;
+    let said = isa.board()?.shell(&said)?;
+    let told = ended::told(&said)?;
+    ensure!(told.len() == 13, "{said}\n{output}");
+    ended::compare(&told, &report).with_context(|| format!("{:#}\n{output}", report["notes"]))
+}
+
+/// A program on the board that is recorded from its first instruction on. What it says is in a file there, `.out`; its input
+/// has no end.
+struct Recording {
+    placed: Placed,
+    server: Server,
+    record: Background,
+    capture: PathBuf,
+    _folder: TempDir,
+}
+
+impl Recording {
+    fn start(isa: Isa, parent: &str, source: &str) -> Result<Recording> {
+        let compiler = isa.machine.tool("gcc");
+        let command = [&compiler, "-std=gnu11", "-g", "-O1", "-pthread", isa.flag];
+        let (folder, file) = waiting::compile_in(parent, source, &command)?;
+        let placed = place(isa.machine, &file)?;
+        let (board, there) = (isa.board()?, &placed.there);
+        board.shell(&format!("mkfifo {there}.in"))?;
+        let server = board.serve(&format!(
+            "unspool-stub --budget none --once 0.0.0.0:0 {there} <>{there}.in >{there}.out"
+        ))?;
+        let capture = folder.path().join("capture");
+        let mut record = report::unspool()?;
+        record.args(["record", "-q", "--sync", "--sysroot"]);
+        record.arg(placed.sysroot.path()).arg("-o").arg(&capture);
+        record.args(["--connect", &server.address()]);
+        Ok(Recording {
+            record: Background(process::start(&mut record)?),
+            placed,
+            server,
+            capture,
+            _folder: folder,
+        })
+    }
+
+    /// Its report, and what the stub said, once the program has ended.
+    fn finish(mut self) -> Result<(Value, String)> {
+        process::wait_until("the recording ends", Duration::from_secs(300), || {
+            matches!(self.record.0.try_wait(), Ok(Some(_)))
+        })?;
+        let output = self.server.finish()?;
+        let sysroot = self.placed.sysroot.path().display().to_string();
+        let report = report::json(&self.capture, &["--sysroot", &sysroot])?;
+        Ok((report, output))
+    }
+}
 
 fn compare(waiting: &Waiting, report: &Value) -> Result<()> {
-    let objects = report["objects"].as_array().context("objects")?;
     let threads = report["threads"].as_array().context("threads")?;
     let told = waiting.waits.values().map(|told| told.address);
     let known: BTreeSet<u64> = told.chain(waiting.mutexes.values().copied()).collect();
     let mut places: BTreeMap<(&str, u64), u64> = BTreeMap::new();
     for told in waiting.waits.values() {
         // Of a thread that is joined the program does not know the handle's address.
-        if told.address != 0 && told.kind != UNSEEN {
+        if told.address != 0 {
             *places.entry((&told.kind, told.address)).or_default() += 1;
         }
     }
     for ((kind, address), count) in places {
-        let here = objects.iter().filter(|object| {
-            // It may be waited for at any of its words; the next object is known.
-            let at = object["address"].as_u64().unwrap_or(0);
-            let nearest = known.range(..=at).next_back();
-            object["kind"] == kind && nearest == Some(&address) && at - address < 64
-        });
+        let here = report::objects(report, kind, address, &known);
         let waits = here.map(|object| object["waits"]["count"].as_u64().unwrap_or(0));
         let waits: u64 = waits.sum();
         ensure!(
@@ -175,8 +209,7 @@ fn compare(waiting: &Waiting, report: &Value) -> Result<()> {
             "{count} wait for the {kind} at {address:#x}, recorded: {waits}"
         );
     }
-    let seen = waiting.waits.iter().filter(|(_, told)| told.kind != UNSEEN);
-    for (tid, told) in seen {
+    for (tid, told) in &waiting.waits {
         let thread = threads.iter().find(|thread| thread["tid"] == *tid);
         let times = &thread.with_context(|| format!("no thread {tid}"))?["times"];
         let waited = ["held_ns", "others_ns", "idle_ns"].map(|time| times[time].as_u64());

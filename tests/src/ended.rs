@@ -1,0 +1,87 @@
+//! Waits of which it is known who ended them: the programs `programs/findings/ended.*` have a thread wait at an object of each kind until
+//! another one ends that, and say so. What they say, and whether a report says the same. Here because it is tried natively and on boards.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::report;
+
+/// A wait as the program itself tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// `mutex`, `join` and so on, as in the report.
+    pub kind: String,
+    /// Of the object; 0 if the program does not know it.
+    pub address: u64,
+    /// The thread that waited.
+    pub waiter: u64,
+    /// The one that ended it.
+    pub ender: u64,
+    /// For so long the kernel said that the thread waited.
+    pub least_ns: u64,
+    /// So long it was on its way by its own clock.
+    pub most_ns: u64,
+}
+
+/// The waits that a program tells among all that it says: `ended KIND ADDRESS WAITER ENDER LEAST MOST`.
+pub fn told(text: &str) -> Result<Vec<Ended>> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("ended "))
+        .map(|line| Ended::parse(line).with_context(|| format!("the program says {line:?}")))
+        .collect()
+}
+
+/// An error unless a report (docs/report-json.md) has these waits: at the same objects, by the same threads, ended by the same, for as
+/// long.
+pub fn compare(told: &[Ended], report: &Value) -> Result<()> {
+    let known = told.iter().map(|wait| wait.address).collect();
+    for wait in told {
+        let recorded = wait
+            .recorded(report, &known)
+            .with_context(|| format!("not recorded: {wait:?}\n{:#}", report["objects"]))?;
+        // On a busy machine the recorder's clock may be off by some of it, when hits come together; what is lost or mixed up is off by all.
+        let slack = wait.most_ns / 4;
+        ensure!(
+            (wait.least_ns.saturating_sub(slack)..=wait.most_ns + slack).contains(&recorded),
+            "{wait:?}: recorded {recorded} ns"
+        );
+    }
+    Ok(())
+}
+
+impl Ended {
+    fn parse(line: &str) -> Result<Ended> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [kind, numbers @ ..] = &words[..] else {
+            bail!("no kind");
+        };
+        let numbers = numbers.iter().map(|number| number.parse());
+        let numbers: Vec<u64> = numbers.collect::<Result<_, _>>()?;
+        let &[address, waiter, ender, least_ns, most_ns] = &numbers[..] else {
+            bail!("not five numbers");
+        };
+        Ok(Ended {
+            kind: (*kind).to_owned(),
+            address,
+            waiter,
+            ender,
+            least_ns,
+            most_ns,
+        })
+    }
+
+    /// For how long a report has the one thread wait for the other there.
+    fn recorded(&self, report: &Value, known: &BTreeSet<u64>) -> Option<u64> {
+        let tid = |index: &Value| report["threads"][index.as_u64()? as usize]["tid"].as_u64();
+        let objects = report::objects(report, &self.kind, self.address, known);
+        let mut blames =
+            objects.flat_map(|object| object["blames"].as_array().into_iter().flatten());
+        let between = blames.find(|blame| {
+            tid(&blame["longest_waiter"]) == Some(self.waiter)
+                && tid(&blame["longest_holder"]) == Some(self.ender)
+        });
+        between?["total_ns"].as_u64()
+    }
+}
