@@ -37,6 +37,8 @@ pub(super) struct Ending {
     awaited: bool,
     /// When it was asked last.
     asked_server: Option<Instant>,
+    /// It has not answered that. An answer that comes late is nothing that the program is to get.
+    unanswered: bool,
     /// The program got a SIGINT that we did not send, at that time.
     interrupted: Option<Instant>,
     signalled: bool,
@@ -48,7 +50,12 @@ impl Ending {
         self.asked.is_some()
     }
 
-    /// The next SIGINT stop is the server's answer to us.
+    /// The program stands by SIGINT, or by nothing: whether that is the server's answer to us.
+    pub(super) fn takes_answer(&mut self) -> bool {
+        std::mem::take(&mut self.unanswered)
+    }
+
+    /// The program is to be let go as soon as it stands.
     pub(super) fn is_awaited(&self) -> bool {
         self.awaited
     }
@@ -114,6 +121,7 @@ impl Recorder {
     fn interrupt(&mut self) -> Result<(), Error> {
         if self.session.client.is_running() {
             self.ending.asked_server = Some(Instant::now());
+            self.ending.unanswered = true;
             self.session.client.interrupt()?;
         }
         Ok(())

@@ -450,8 +450,15 @@ impl Recorder {
                 return Ok(None);
             }
         }
-        if self.ending.is_awaited() && (signal == SIGINT || signal == 0 || signal == 17) {
-            return self.stopped_for_end();
+        if signal == SIGINT || signal == 0 || signal == 17 {
+            let is_answer = self.ending.takes_answer();
+            if self.ending.is_awaited() {
+                return self.stopped_for_end();
+            }
+            if is_answer {
+                self.resume()?;
+                return Ok(None);
+            }
         }
         if signal == SIGINT {
             self.ending.program_was_interrupted();
