@@ -11,6 +11,7 @@
 pub mod c_library;
 pub mod cmd;
 pub mod collect;
+mod maps;
 pub mod model;
 pub mod primitives;
 pub mod store;

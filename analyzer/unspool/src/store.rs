@@ -16,6 +16,7 @@ mod places;
 pub use places::Places;
 
 use crate::c_library::is_c_library;
+use crate::maps;
 
 /// Finds files and keeps them. Its clones share what they keep.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +105,8 @@ impl Store {
         };
         let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         let is_program = |path: &str| Path::new(path) == program;
-        let paths = maps.lines().filter_map(mapped_code);
+        let code = maps::files(&maps).filter(|file| file.executable);
+        let paths = code.map(|file| file.path);
         let paths = paths.filter(|path| is_program(path) || is_c_library(path));
         for path in paths.collect::<BTreeSet<&str>>() {
             let (store, path) = (self.clone(), path.to_owned());
@@ -135,13 +137,6 @@ fn key(path: &str, build_id: Option<&BuildId>, local: bool) -> Key {
         build_id.cloned(),
         local,
     )
-}
-
-/// The file of an executable mapping; in proc(5), `/proc/PID/maps`: `55d7-55d9 r-xp 00002000 08:01 1234   /bin/sh`.
-fn mapped_code(line: &str) -> Option<&str> {
-    let (_, rest) = line.split_once(' ')?;
-    let path = line.find('/')?;
-    (rest.as_bytes().get(2) == Some(&b'x')).then(|| &line[path..])
 }
 
 impl Opened {
@@ -185,17 +180,6 @@ mod tests {
         assert_eq!(
             second.places.has_debug_information(),
             unspool_image::Locator::new(&first.image).has_debug_information()
-        );
-    }
-
-    #[test]
-    fn code_of_a_file_is_told_from_data_and_from_code_of_none() {
-        let code = "55d7c000-55d9c000 r-xp 00002000 08:01 1234   /opt/a b/libc.so.6";
-        assert_eq!(mapped_code(code), Some("/opt/a b/libc.so.6"));
-        assert_eq!(mapped_code(&code.replace("r-xp", "r--p")), None);
-        assert_eq!(
-            mapped_code("7ffd1000-7ffd3000 r-xp 00000000 00:00 0   [vdso]"),
-            None
         );
     }
 

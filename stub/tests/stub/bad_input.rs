@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::client::Client;
-use super::programs::build;
+use super::programs::{build, sleeper};
 use super::server::{Server, command};
 use super::target;
 
@@ -42,12 +42,6 @@ fn programs_that_cannot_be_started() {
 #[test]
 fn processes_that_cannot_be_attached_to() {
     assert!(complaint(&["--attach", ":0", "4194000"]).contains("no such process"));
-    let sleeper = || {
-        std::process::Command::new("sleep")
-            .arg("100")
-            .spawn()
-            .unwrap()
-    };
     let mut sleep = sleeper();
     let pid = sleep.id().to_string();
     let server = Server::start(&["--attach", ":0", &pid]);

@@ -1,7 +1,7 @@
 //! Real gdb 13.
 
 use super::gdb::{assert_order, gdb};
-use super::programs::build;
+use super::programs::{build, sleeper};
 use super::server::Server;
 use super::target::STUB;
 
@@ -257,10 +257,7 @@ fn extended_mode_runs_kills_and_runs_again() {
 fn attach_by_number_and_errors_of_run() {
     let program = build("many", &[]);
     let server = Server::start(&["--multi", ":0"]);
-    let mut sleep = std::process::Command::new("sleep")
-        .arg("50")
-        .spawn()
-        .unwrap();
+    let mut sleep = sleeper();
     let text = gdb(
         &program,
         &format!(
@@ -283,10 +280,7 @@ fn attach_by_number_and_errors_of_run() {
 fn targets_that_are_always_non_stop() {
     let program = build("source", &["-O0"]);
     let server = Server::start(&["--multi", ":0"]);
-    let mut sleep = std::process::Command::new("sleep")
-        .arg("50")
-        .spawn()
-        .unwrap();
+    let mut sleep = sleeper();
     let text = gdb(
         &program,
         &format!(

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::client::{Client, stopped};
 use super::gdb::{assert_order, gdb};
-use super::programs::build;
+use super::programs::{build, sleeper};
 use super::server::{Server, command};
 use super::target;
 
@@ -197,12 +197,6 @@ fn files_are_written_when_that_is_allowed() {
 
 #[test]
 fn only_some_processes_may_be_attached_to() {
-    let sleeper = || {
-        std::process::Command::new("sleep")
-            .arg("100")
-            .spawn()
-            .unwrap()
-    };
     let (mut one, mut other) = (sleeper(), sleeper());
     let allowed = one.id().to_string();
     let server = Server::start(&["--may-attach", &allowed, "--multi", ":0"]);

@@ -2,12 +2,17 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::{LazyLock, Mutex};
 
 use object::{Object, ObjectSymbol};
 
 use super::target;
+
+/// A process that is there to be attached to. The caller ends it.
+pub fn sleeper() -> Child {
+    Command::new("sleep").arg("100").spawn().unwrap()
+}
 
 /// Compiles `programs/NAME.c` with `flags`, unless that was done before, and returns the executable.
 pub fn build(name: &str, flags: &[&str]) -> PathBuf {

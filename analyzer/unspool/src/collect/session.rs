@@ -8,6 +8,8 @@ use unspool_capture::{self as capture, Document, Header, RegisterLayout};
 use unspool_image::Arch;
 use unspool_rsp::{Client, ClientOptions, StopReply, ThreadEntry, ThreadId};
 
+use crate::maps;
+
 use super::abi::Abi;
 use super::launch::{self, Stub};
 use super::{Error, Options, Source, sink};
@@ -226,14 +228,9 @@ impl Session {
             return None;
         }
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid?)).ok()?;
-        // proc(5): `55d7-55d9 r-xp 00002000 08:01 1234   /bin/sh`
-        maps.lines().find_map(|line| {
-            let (start, rest) = line.split_once('-')?;
-            let (end, rest) = rest.split_once(' ')?;
-            let [start, end] = [start, end].map(|word| u64::from_str_radix(word, 16).ok());
-            let path = rest.find('/').map(|at| rest[at..].to_owned())?;
-            (start?..end?).contains(&avma).then_some(path)
-        })
+        let mut files = maps::files(&maps);
+        let there = files.find(|file| file.range.contains(&avma))?;
+        Some(there.path.to_owned())
     }
 
     /// What the kernel says of a thread, in the words of `/proc/PID/task/TID/NAME` (proc(5)).

@@ -1,0 +1,51 @@
+//! What a process of this machine has mapped.
+
+use std::ops::Range;
+
+/// Part of a file in memory: a line of `/proc/PID/maps` (proc(5)), `55d7-55d9 r-xp 00002000 08:01 1234   /bin/sh`.
+pub(crate) struct FileMapping<'l> {
+    pub(crate) range: Range<u64>,
+    pub(crate) executable: bool,
+    pub(crate) path: &'l str,
+}
+
+/// All of those in the text of `/proc/PID/maps`, by address.
+pub(crate) fn files(maps: &str) -> impl Iterator<Item = FileMapping<'_>> {
+    maps.lines().filter_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let address = |text| u64::from_str_radix(text, 16).ok();
+        Some(FileMapping {
+            range: address(start)?..address(end)?,
+            executable: rest.as_bytes().get(2) == Some(&b'x'),
+            path: &rest[rest.find('/')?..],
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_of_a_file_is_told_from_data_and_from_code_of_none() {
+        let code = "55d7c000-55d9c000 r-xp 00002000 08:01 1234   /opt/a b/libc.so.6";
+        let only = |line: &str| -> Option<(Range<u64>, bool, String)> {
+            let mut all = files(line);
+            let first = all
+                .next()
+                .map(|file| (file.range, file.executable, file.path.to_owned()));
+            assert!(all.next().is_none());
+            first
+        };
+        let range = 0x55d7_c000..0x55d9_c000;
+        let path = "/opt/a b/libc.so.6".to_owned();
+        assert_eq!(only(code), Some((range.clone(), true, path.clone())));
+        let data = code.replace("r-xp", "r--p");
+        assert_eq!(only(&data), Some((range, false, path)));
+        assert_eq!(
+            only("7ffd1000-7ffd3000 r-xp 00000000 00:00 0   [vdso]"),
+            None
+        );
+    }
+}
