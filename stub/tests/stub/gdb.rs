@@ -12,8 +12,9 @@ pub fn gdb(program: &Path, commands: &str) -> String {
         std::process::id(),
         std::thread::current().id()
     ));
+    // gdb waits two seconds for an answer by default: too short where many trials run at once.
     let prologue = "set confirm off\nset pagination off\nset width 0\nset sysroot /\n\
-                    set debuginfod enabled off\nset style enabled off\n";
+                    set debuginfod enabled off\nset style enabled off\nset remotetimeout 60\n";
     std::fs::write(&script, format!("{prologue}{commands}")).unwrap();
     // One stream, so that what the program prints stands where it was printed.
     let output = Command::new("sh")

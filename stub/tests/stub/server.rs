@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::client::Client;
@@ -13,6 +14,8 @@ pub struct Server {
     pub port: u16,
     /// What it wrote to standard error before it listened.
     pub preface: String,
+    /// And after.
+    complaints: Arc<Mutex<String>>,
     output: Option<std::thread::JoinHandle<String>>,
 }
 
@@ -43,8 +46,15 @@ impl Server {
                 break port.trim().parse().unwrap();
             }
         };
-        // Nobody reads the rest, but the pipe must not fill up.
-        std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
+        let complaints = Arc::<Mutex<String>>::default();
+        let log = complaints.clone();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            while errors.read_line(&mut line).is_ok_and(|got| got > 0) {
+                log.lock().unwrap().push_str(&line);
+                line.clear();
+            }
+        });
         let output = std::thread::spawn(move || {
             let mut text = String::new();
             let _ = output.read_to_string(&mut text);
@@ -54,6 +64,7 @@ impl Server {
             child,
             port,
             preface,
+            complaints,
             output: Some(output),
         }
     }
@@ -107,6 +118,11 @@ fn children(pid: u32) -> Vec<u32> {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let end = self.child.try_wait();
+            let complaints = self.complaints.lock();
+            println!("the server: {end:?}, {:?}", complaints.as_deref());
+        }
         // What it started would go on.
         if matches!(self.child.try_wait(), Ok(None)) {
             for program in children(self.child.id()).into_iter().flat_map(children) {
