@@ -1,9 +1,10 @@
 //! Functions of which an image has several versions, one of which is chosen when the program starts (`STT_GNU_IFUNC`).
 //!
 //! The symbol is that of the function that chooses. Where the choice is kept, a relocation says: `R_*_IRELATIVE`, with the address
-//! of the choosing function.
+//! of the choosing function; or, where others may put a function of their own in its place, one by the function's name.
 
 use crate::image::tables;
+use crate::symbols::plt;
 use crate::{Arch, Image};
 
 /// A function that chooses, and where its choice is.
@@ -66,5 +67,12 @@ impl Image {
         choices.sort_unstable();
         choices.dedup_by_key(|choice| choice.resolver_svma);
         choices
+    }
+
+    /// Where this image keeps addresses of functions, and maybe of data, that it uses by name: its own and others'.
+    pub fn slots(&self) -> Vec<(u64, String)> {
+        let mut slots: Vec<_> = plt::slots(self).into_iter().collect();
+        slots.sort_unstable();
+        slots
     }
 }

@@ -9,7 +9,7 @@ use crate::Image;
 
 mod mapping;
 pub(crate) mod mini_debug;
-mod plt;
+pub(crate) mod plt;
 mod read;
 
 pub use mapping::CodeKind;
@@ -56,6 +56,8 @@ pub struct Symbol<'a> {
     pub thumb: bool,
     /// Who sees it.
     pub binding: Binding,
+    /// It chooses which function is used by its name (`STT_GNU_IFUNC`).
+    pub chooses: bool,
 }
 
 /// All defined symbols of an image, sorted by address; of several names at one address, the best is
@@ -84,6 +86,7 @@ struct Entry {
     foreign: bool,
     thumb: bool,
     binding: Binding,
+    chooses: bool,
 }
 
 impl Entry {
@@ -184,6 +187,7 @@ impl Symbols {
             kind: entry.kind,
             thumb: entry.thumb,
             binding: entry.binding,
+            chooses: entry.chooses,
         }
     }
 }

@@ -31,6 +31,7 @@ impl Stub {
             foreign: false,
             thumb: self.thumb,
             binding: Binding::Local,
+            chooses: false,
         }
     }
 }
@@ -74,7 +75,7 @@ pub(super) fn stubs(image: &Image) -> Vec<Stub> {
 }
 
 /// Slot address -> name of the function its relocation asks for.
-fn slots(image: &Image) -> HashMap<u64, String> {
+pub(crate) fn slots(image: &Image) -> HashMap<u64, String> {
     let mut slots = HashMap::new();
     let Some((symbols, strings)) = super::read::sections(image, ".dynsym") else {
         return slots;

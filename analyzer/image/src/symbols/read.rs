@@ -115,6 +115,7 @@ impl Merge {
                         2 => Binding::Weak,
                         _ => Binding::Global,
                     },
+                    chooses: raw.kind == STT_GNU_IFUNC,
                 },
             );
         }

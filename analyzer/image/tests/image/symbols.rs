@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use unspool_image::{CodeKind, Image, SymbolKind};
+use unspool_image::{Arch, CodeKind, Image, SymbolKind};
 
 use crate::tools::{Agreement, compile, debian_binaries, directory, hex, run};
 
@@ -359,7 +359,29 @@ fn what_is_chosen_is_where_readelf_says() {
             let named = image.symbols().named("more")[0];
             let known = |(resolver, _): &(u64, u64)| *resolver == named.svma;
             assert!(ours.iter().any(known), "{}", path.display());
+            assert!(named.chooses, "{}", path.display());
         }
+        let mut choosing: Vec<(u64, String)> = Vec::new();
+        for line in run(&format!("readelf -sW --dyn-syms {}", path.display())).lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if let [_, value, _, "IFUNC", _, _, index, name, ..] = words[..]
+                && index != "UND"
+            {
+                let name = name.split('@').next().unwrap_or_default();
+                let bits = u64::from(image.arch() == Arch::Arm);
+                choosing.push((hex(value) & !bits, name.to_owned()));
+            }
+        }
+        choosing.sort_unstable();
+        choosing.dedup();
+        let symbols = image.symbols().iter().filter(|symbol| symbol.chooses);
+        let mut ours: Vec<(u64, String)> = symbols
+            .map(|symbol| (symbol.svma, symbol.name.to_owned()))
+            .collect();
+        ours.sort_unstable();
+        // A debug file may name more than the file itself.
+        let missing: Vec<_> = choosing.iter().filter(|one| !ours.contains(one)).collect();
+        assert!(missing.is_empty(), "{}: {missing:?}", path.display());
         all += ours.len();
     }
     assert!(all > 50, "{all}");

@@ -4,7 +4,8 @@
 //! and one behind them. Apart from the probes of thread creation because these are many, are hit millions of
 //! times, and may be left out or paused without the rest of the recording being wrong.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::path::Path;
 
 use unspool_capture::Severity;
@@ -67,6 +68,7 @@ pub(super) struct Calls {
     paths: HashMap<Box<[u64]>, u64>,
     /// Functions of which not all returns are known.
     endless: Vec<String>,
+    choosers: chosen::Choosers,
     /// Some C library's system calls were looked for, and so many found.
     waits: Option<usize>,
 }
@@ -91,6 +93,16 @@ impl Calls {
     /// Modules came or went: addresses mean something else.
     pub(super) fn forget_paths(&mut self) {
         self.paths.clear();
+    }
+
+    /// The process runs another program.
+    pub(super) fn forget_choosers(&mut self) {
+        self.choosers.clear();
+    }
+
+    /// A library is no more.
+    pub(super) fn unmapped(&mut self, range: &Range<u64>) {
+        self.choosers.unmapped(range);
     }
 
     /// The event that carries the same stack; none if `seq` is the first.
@@ -148,22 +160,24 @@ impl Recorder {
         let sync = sync.filter(|_| c_library && !self.threads_run_on);
         let sync = sync.map(|sync| plan::Watched { sync, musl });
         let abi = &self.session.abi;
-        // A trap that is paused costs nothing, a jump that is paused still is a detour; what is called most would feel it.
-        let fast = Fast {
-            waits: self.probes.fast,
-            calls: self.probes.fast && self.at_any_cost,
-        };
-        let image = mapped.image.as_ref();
-        let image = image.filter(|_| !self.calls.wanted.functions.is_empty());
+        let fast = self.fast();
+        let patterns = &self.calls.wanted.functions;
+        let here = |pattern: &&Pattern| pattern.is_in(&mapped.path);
+        let here: Vec<&Pattern> = patterns.iter().filter(here).collect();
         let client = &mut self.session.client;
-        let chosen = image.map(|image| chosen::of(client, abi, image, mapped.bias));
-        let chosen = chosen.unwrap_or_default();
+        let chosen = match here.is_empty() {
+            true => BTreeMap::new(),
+            false => {
+                let named = |name: &str| here.iter().any(|pattern| pattern.names(name));
+                chosen::of(client, abi, mapped, &self.modules, &named)
+            }
+        };
         let functions = plan::Named {
             patterns: &self.calls.wanted.functions,
             chosen: &chosen,
         };
         let mut plan = plan::make(mapped, abi.arch, sync, functions, fast);
-        let (bias, path) = (mapped.bias, mapped.path.clone());
+        let path = mapped.path.clone();
         let here: usize = plan.named.iter().sum();
         if here + self.calls.named.iter().sum::<usize>() > MOST_FUNCTIONS {
             // The program runs by now: it is not to suffer from what was asked for too much.
@@ -184,6 +198,26 @@ impl Recorder {
         if sync.is_some() {
             *self.calls.waits.get_or_insert(0) += plan.waits();
         }
+        self.watch_choosers(id, &plan.undecided)?;
+        self.carry_out(id, plan)
+    }
+
+    /// Which hits may be noted without a stop.
+    fn fast(&self) -> Fast {
+        // A trap that is paused costs nothing, a jump that is paused still is a detour; what is called most would feel it.
+        Fast {
+            waits: self.probes.fast,
+            calls: self.probes.fast && self.at_any_cost,
+        }
+    }
+
+    /// Plants what was planned for a module.
+    fn carry_out(&mut self, id: u32, plan: plan::Plan) -> Result<(), Error> {
+        let Some(mapped) = self.modules.get(id) else {
+            return Ok(());
+        };
+        let (bias, path) = (mapped.bias, mapped.path.clone());
+        let abi = &self.session.abi;
         self.calls.endless.extend(plan.endless);
         let place = |svma: u64, thumb: bool, function: &str, movable: u8| Place {
             address: abi.wrap(svma.wrapping_add(bias)),
@@ -235,6 +269,7 @@ impl Recorder {
 
     /// Says what of the calls that were wanted is not recorded.
     pub(super) fn note_calls(&mut self) {
+        self.note_choosers();
         let calls = &self.calls;
         let mut notes = Vec::new();
         for (pattern, count) in calls.wanted.functions.iter().zip(&calls.named) {

@@ -108,6 +108,7 @@ impl Recorder {
         for planted in here {
             match planted.purpose {
                 Purpose::Linker => self.update_modules()?,
+                Purpose::Chooser => self.on_chooser_held(tid, planted.breakpoint.address)?,
                 Purpose::Probe {
                     id,
                     kind: ProbeKind::Create,

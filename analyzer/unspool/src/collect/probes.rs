@@ -41,11 +41,18 @@ pub(super) enum Purpose {
     /// Another program is about to take the place of this one, and with it the memory where hits wait that were noted without a stop. A
     /// stop there has them taken out.
     Exec,
+    /// A function returns that chooses which version of another is used.
+    Chooser,
     /// A probe of the capture.
     Probe { id: u32, kind: ProbeKind },
 }
 
 impl Purpose {
+    /// What happens there is followed before the thread goes on.
+    fn waits(self) -> bool {
+        matches!(self, Purpose::Linker | Purpose::Chooser)
+    }
+
     /// One of the two is enough at one place.
     fn is_like(self, other: Purpose) -> bool {
         match (self, other) {
@@ -211,7 +218,7 @@ impl Probes {
         }
         let stops = here.iter().find(|planted| planted.tracepoint.is_none());
         let stops = stops.map(|planted| planted.breakpoint);
-        let traced = self.tracing && (purpose != Purpose::Linker || self.observing);
+        let traced = self.tracing && (!purpose.waits() || self.observing);
         let breakpoint = stops.unwrap_or_else(|| {
             // Of a tracepoint the server finds that out. Code that cannot be read cannot be patched either; the server will say so.
             let read = place.thumb && !traced;

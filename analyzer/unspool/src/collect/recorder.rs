@@ -430,6 +430,7 @@ impl Recorder {
                         Purpose::Linker => self.update_modules()?,
                         Purpose::Name => self.on_name(thread, registers.clone())?,
                         Purpose::Exec => {}
+                        Purpose::Chooser => self.on_chooser(pc, &registers)?,
                         // The server noted that by itself; it is another one that wanted the stop.
                         Purpose::Probe { kind, .. }
                             if kind.is_of_calls() && planted.tracepoint.is_some() => {}

@@ -179,6 +179,7 @@ impl Recorder {
             self.calls.forget_paths();
         }
         for range in &gone {
+            self.calls.unmapped(range);
             self.probes.unmapped(&mut self.session.client, range);
         }
         let all: Vec<u32> = self.modules.iter().map(|mapped| mapped.id).collect();
@@ -311,6 +312,11 @@ impl Recorder {
         }
         self.probes.send_all(client, &mut self.sink)?;
         self.plant_calls(ids)?;
+        self.ask_for_places()
+    }
+
+    /// Where the server notes hits without a stop, and where it does not.
+    pub(super) fn ask_for_places(&mut self) -> Result<(), Error> {
         if self.probes.fast
             && let Some(places) = self.session.client.trace_places()?
         {
@@ -400,6 +406,7 @@ impl Recorder {
         self.threads.clear(&mut self.sink, Some(thread.tid));
         self.pending.clear();
         self.probes.clear();
+        self.calls.forget_choosers();
         self.modules.clear(&self.session.abi, &mut self.sink);
         self.libraries_known = false;
         self.exec = None;

@@ -83,7 +83,7 @@ pub(super) fn actions(abi: &Abi, purpose: Purpose) -> Vec<TraceAction> {
             ]));
         }
         // Only an observer traces it: the thread waits until it has been followed (`observing`).
-        Purpose::Linker => {
+        Purpose::Linker | Purpose::Chooser => {
             actions.push(TraceAction::Expression(set(STOP)));
         }
         Purpose::Exec | Purpose::Probe { .. } => {}
@@ -295,7 +295,7 @@ impl Recorder {
     fn probe_of(&self, tracepoint: u32) -> Option<u32> {
         match self.probes.traced(tracepoint)?.purpose {
             Purpose::Probe { id, .. } => Some(id),
-            Purpose::Name | Purpose::Linker | Purpose::Exec => None,
+            _ => None,
         }
     }
 
@@ -318,7 +318,8 @@ impl Recorder {
     /// Whether what a tracepoint notes is, rather than that it is hit.
     fn is_of_interest(&self, tracepoint: u32) -> bool {
         let planted = self.probes.traced(tracepoint);
-        planted.is_none_or(|planted| !matches!(planted.purpose, Purpose::Exec | Purpose::Linker))
+        planted
+            .is_none_or(|planted| matches!(planted.purpose, Purpose::Probe { .. } | Purpose::Name))
     }
 
     /// Says which calls the recording made slower: at a trap their thread stops. Only calls are so many that it matters.

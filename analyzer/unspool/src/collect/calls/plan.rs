@@ -20,8 +20,18 @@ pub(super) struct Plan {
     pub(super) ends: Vec<End>,
     /// Functions of which not all returns are known.
     pub(super) endless: Vec<String>,
+    /// Functions that choose others, of which is not known which.
+    pub(super) undecided: Vec<Undecided>,
     /// How many functions each pattern has named.
     pub(super) named: Vec<usize>,
+}
+
+/// A function that chooses which version of another is used, and where it returns.
+#[derive(Debug)]
+pub(super) struct Undecided {
+    pub(super) svma: u64,
+    pub(super) name: String,
+    pub(super) returns: Vec<Return>,
 }
 
 impl Plan {
@@ -125,18 +135,62 @@ pub(super) fn make(
     if let Some(watched) = sync {
         add_primitives(image, watched, &mut wanted);
     }
-    add_named(image, &mapped.path, functions, &mut wanted, &mut plan.named);
-    if wanted.is_empty() && sync.is_none() {
+    let mut choosing = BTreeMap::new();
+    let named = &mut plan.named;
+    add_named(
+        image,
+        &mapped.path,
+        functions,
+        &mut wanted,
+        &mut choosing,
+        named,
+    );
+    if wanted.is_empty() && choosing.is_empty() && sync.is_none() {
         return plan;
     }
     let Some(mut passages) = Passages::new(image) else {
         return plan;
     };
-    let returns = instrument(&mut plan, wanted, &mut passages);
+    for (svma, (name, thumb)) in choosing {
+        plan.undecided.push(Undecided {
+            svma,
+            name,
+            returns: passages.follow(svma, thumb).returns,
+        });
+    }
     let mut calls = Vec::new();
     if let Some(watched) = sync {
         calls = futex_calls(image, arch, watched.musl, &mut passages);
     }
+    complete(&mut plan, wanted, calls, &mut passages, fast);
+    plan
+}
+
+/// Plans one function.
+pub(super) fn of_one(mapped: &Mapped, at: Start, name: &str, fast: Fast) -> Plan {
+    let mut plan = Plan::default();
+    let passages = mapped.image.as_ref().and_then(Passages::new);
+    if let Some(mut passages) = passages {
+        let wanted = Wanted {
+            thumb: at.1,
+            name: name.to_owned(),
+            object: None,
+            ends: true,
+        };
+        let wanted = BTreeMap::from([(at.0, wanted)]);
+        complete(&mut plan, wanted, Vec::new(), &mut passages, fast);
+    }
+    plan
+}
+
+fn complete(
+    plan: &mut Plan,
+    wanted: BTreeMap<u64, Wanted>,
+    calls: Vec<(SystemCall, String, Does)>,
+    passages: &mut Passages<'_>,
+    fast: Fast,
+) {
+    let returns = instrument(plan, wanted, passages);
     let candidates = |plan: &Plan| {
         let begins = plan.begins.iter().map(|begin| (begin.svma, begin.movable));
         let early = returns.iter().filter_map(|(back, _, _)| back.early);
@@ -149,16 +203,15 @@ pub(super) fn make(
     };
     let none = Movable::default();
     let free = match fast.waits || fast.calls {
-        true => Movable::of(&passages, &candidates(&plan)),
+        true => Movable::of(passages, &candidates(plan)),
         false => Movable::default(),
     };
     let of = |wanted| if wanted { &free } else { &none };
     for begin in &mut plan.begins {
         begin.movable = of(fast.calls).at(begin.svma, begin.movable);
     }
-    add_ends(&mut plan, returns, of(fast.calls));
-    add_futexes(&mut plan, calls, of(fast.waits));
-    plan
+    add_ends(plan, returns, of(fast.calls));
+    add_futexes(plan, calls, of(fast.waits));
 }
 
 fn add_primitives(image: &Image, watched: Watched, wanted: &mut BTreeMap<u64, Wanted>) {
@@ -196,7 +249,15 @@ pub(super) fn count_named(image: &Image, path: &str, patterns: &[Pattern]) -> Ve
         patterns,
         chosen: &BTreeMap::new(),
     };
-    add_named(image, path, functions, &mut BTreeMap::new(), &mut named);
+    let (mut wanted, mut choosing) = (BTreeMap::new(), BTreeMap::new());
+    add_named(
+        image,
+        path,
+        functions,
+        &mut wanted,
+        &mut choosing,
+        &mut named,
+    );
     named
 }
 
@@ -205,6 +266,7 @@ fn add_named(
     path: &str,
     functions: Named<'_>,
     wanted: &mut BTreeMap<u64, Wanted>,
+    choosing: &mut BTreeMap<u64, (String, bool)>,
     named: &mut [usize],
 ) {
     for (pattern, count) in functions.patterns.iter().zip(named) {
@@ -218,10 +280,16 @@ fn add_named(
             if part || !pattern.names(symbol.name) {
                 continue;
             }
-            let chosen = functions.chosen.get(&symbol.svma).copied();
+            let chosen = functions.chosen.get(&symbol.svma);
+            let chosen = chosen.copied().filter(|_| symbol.chooses);
             let (svma, thumb) = chosen.unwrap_or((symbol.svma, symbol.thumb));
             if counted.insert(svma) {
                 *count += 1;
+            }
+            if symbol.chooses && chosen.is_none() {
+                let name = || (symbol.name.to_owned(), symbol.thumb);
+                choosing.entry(svma).or_insert_with(name);
+                continue;
             }
             let found = wanted.entry(svma).or_insert_with(|| Wanted {
                 thumb,

@@ -317,6 +317,114 @@ int main(void)
     }
 }
 
+/// What a library chooses when it is loaded, or when something in it is first needed: functions that it exports, and such that it keeps to itself.
+const LIBRARY: &str = r#"
+static int one_more(int n) { return n + 1; }
+static int two_more(int n) { return n + 2; }
+static int (*choose(int wanted))(int) { return wanted == 1 ? one_more : two_more; }
+static int (*chooser(void))(int) { return choose(2); }
+int more(int n) __attribute__((ifunc("chooser")));
+static int ten_more(int n) { return n + 10; }
+static int (*inner_chooser(void))(int) { return ten_more; }
+__attribute__((visibility("hidden"))) int inner(int n) __attribute__((ifunc("inner_chooser")));
+int unused(int n) __attribute__((ifunc("chooser_of_unused")));
+static int (*chooser_of_unused(void))(int) { return one_more; }
+int outer(int n) { return inner(n) + more(n); }
+"#;
+const LATER: &str = r#"
+#include <dlfcn.h>
+int main(int count, char **words)
+{
+    void *library = dlopen(words[count - 1], RTLD_NOW);
+    int (*outer)(int) = library ? (int (*)(int))dlsym(library, "outer") : 0;
+    int (*more)(int) = library ? (int (*)(int))dlsym(library, "more") : 0;
+    int total = 0;
+    for (int n = 0; outer && more && n < 5; n++)
+        total += outer(n) + more(n);
+    return total == 100 ? 0 : 1;
+}
+"#;
+const LINKED: &str = r#"
+int outer(int), more(int);
+int main(void)
+{
+    int total = 0;
+    for (int n = 0; n < 5; n++)
+        total += outer(n) + more(n);
+    return total == 100 ? 0 : 1;
+}
+"#;
+
+fn check_chosen(recorded: &Recorded, what: &str) {
+    let results = |function: &str, from: &str| -> Vec<u64> {
+        let calls = recorded.calls.iter();
+        let wanted = |told: &&Told| {
+            told.function == function && told.path.get(1).is_some_and(|name| name == from)
+        };
+        let calls = calls.filter(wanted);
+        calls.filter_map(|told| told.call.result).collect()
+    };
+    assert_eq!(results("inner", "outer"), [10, 11, 12, 13, 14], "{what}");
+    assert_eq!(results("more", "outer"), [2, 3, 4, 5, 6], "{what}");
+    assert_eq!(results("more", "main"), [2, 3, 4, 5, 6], "{what}");
+    assert_eq!(recorded.calls.len(), 15, "{what}");
+    let notes = recorded.model.notes.iter();
+    let mut notes = notes.filter(|note| note.text.starts_with("no calls are recorded of unused"));
+    assert!(notes.next().is_some(), "{what}");
+}
+
+#[test]
+fn what_a_library_chooses_later_is_what_is_traced() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    for (name, text) in [("library", LIBRARY), ("later", LATER), ("linked", LINKED)] {
+        std::fs::write(file(name).with_extension("c"), text).unwrap();
+    }
+    let build = |name: &str, options: &[&str], source: &str| {
+        let mut compiler = Command::new("cc");
+        compiler
+            .args(["-O1", "-o"])
+            .args([file(name), file(source)]);
+        let linked = (source == "linked.c").then(|| file("library.so"));
+        let found = format!("-Wl,-rpath,{}", dir.path().display());
+        compiler.args(linked).arg(found).args(options);
+        assert!(compiler.status().unwrap().success(), "{name}");
+        file(name)
+    };
+    let library = build("library.so", &["-shared", "-fPIC"], "library.c");
+    let later = build("later", &[], "later.c");
+    let lazy = build("lazy", &["-Wl,-z,lazy"], "linked.c");
+    let now = build("now", &["-Wl,-z,now"], "linked.c");
+    let traced = ["--trace", "more", "--trace", "inner", "--trace", "unused"];
+    for probes in ["tracepoints", "breakpoints"] {
+        let options = [&traced[..], &["--budget", "none", "--probes", probes]].concat();
+        for program in [&later, &lazy, &now] {
+            let recorded = Recorded::of(&dir, &options, &[program, &library], &[]);
+            check_chosen(&recorded, &format!("{probes} {}", program.display()));
+        }
+    }
+
+    // Others control the program; its thread waits for the recorder where something was chosen.
+    let address = format!("unix:{}", file("socket").display());
+    let mut stub = unspool();
+    stub.args(["stub", "--once", "--budget", "none", &address]);
+    let mut stub = stub.args([&later, &library]).spawn().unwrap();
+    let there = crate::running::wait_for(std::time::Duration::from_secs(30), || {
+        file("socket").exists().then_some(())
+    });
+    assert!(there.is_some(), "the stub does not listen");
+    let capture = file("observed");
+    let mut command = unspool();
+    command
+        .args(["record", "-q", "-o"])
+        .arg(&capture)
+        .args(traced);
+    let run = Run::of(command.args(["--connect", &address]));
+    run.succeeds();
+    assert!(stub.wait().unwrap().success());
+    check_chosen(&Recorded::read(&capture, run), "observed");
+}
+
 #[test]
 fn too_many_functions_are_refused_before_anything_runs() {
     let dir = tempfile::tempdir().unwrap();
