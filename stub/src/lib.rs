@@ -20,6 +20,7 @@ mod comm;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod guardian;
+mod output;
 mod probe;
 mod server;
 mod session;

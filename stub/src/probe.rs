@@ -14,6 +14,7 @@ pub(crate) mod jumps;
 pub(crate) mod patch;
 pub(crate) mod plan;
 pub(crate) mod pool;
+mod printf;
 pub(crate) mod slots;
 pub(crate) mod trace;
 pub(crate) mod tracepoint;

@@ -10,6 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::cli::{Options, Subject, Without};
 use crate::client::Client;
 use crate::comm::{CommError, Door, Stream};
+use crate::output;
 use crate::probe::trace::Ended;
 use crate::session::debuggee::Debuggee;
 use crate::session::{Outcome, Session};
@@ -45,6 +46,9 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
     // The connection first: a program that nobody can connect to is not started.
     let door = options.comm.open(options.peers)?;
     let quiet = options.comm.is_single();
+    if options.comm.is_stdio() {
+        output::is_connection();
+    }
     let program = Program {
         words: Vec::new(),
         wrapper: options.wrapper,
@@ -344,7 +348,9 @@ impl Server {
         if outcome == Some(Outcome::Exit) || self.once {
             return true;
         }
-        let nobody = self.debuggee.free && self.debuggee.observers == 0;
+        let unwatched = self.debuggee.free && self.debuggee.observers == 0;
+        let persists = Process::has_persistent_commands;
+        let nobody = unwatched && !self.debuggee.family.processes().any(persists);
         if nobody && (self.debuggee.released || outcome == Some(Outcome::Detached)) {
             self.debuggee.detach();
         }

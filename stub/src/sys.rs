@@ -103,3 +103,20 @@ pub(crate) fn local_time(seconds: libc::time_t) -> String {
     let text = text.split(|byte| matches!(byte, 0 | b'\n')).next();
     String::from_utf8_lossy(text.unwrap_or_default()).into_owned()
 }
+
+/// What C's printf prints for one integer, as an `int` or, if it is wide, in 64 bits.
+#[cfg(test)]
+pub(crate) fn printed(format: &str, value: i64, wide: bool) -> Vec<u8> {
+    let format = std::ffi::CString::new(format).unwrap_or_default();
+    let mut text = [0_u8; 256];
+    let into = text.as_mut_ptr().cast();
+    // SAFETY: it writes no more than it is told there is room for, and the callers' formats have one directive for one integer of this
+    // size.
+    let length = unsafe {
+        match wide {
+            true => libc::snprintf(into, text.len(), format.as_ptr(), value),
+            false => libc::snprintf(into, text.len(), format.as_ptr(), value as libc::c_int),
+        }
+    };
+    text[..length as usize].to_vec()
+}

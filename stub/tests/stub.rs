@@ -20,6 +20,7 @@ mod stub {
     mod changing_text;
     mod children;
     mod clients;
+    mod commands;
     mod conditions;
     mod crowds;
     mod debugger;

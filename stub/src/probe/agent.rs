@@ -6,10 +6,14 @@
 
 use std::fmt;
 
+use super::printf;
+
 /// The deepest stack; gdb's own expressions stay far below.
 const DEEPEST: usize = 128;
 /// The most steps of one evaluation: loops must end.
 const LONGEST: usize = 10_000;
+/// A string that is printed is never longer.
+const LONGEST_TEXT: usize = 64 * 1024;
 
 /// What an expression sees and does. All of it happens at one stop of one thread.
 pub(crate) trait World {
@@ -27,12 +31,16 @@ pub(crate) trait World {
     fn set_variable(&mut self, number: u32, value: i64);
     /// Notes one.
     fn collect_variable(&mut self, number: u32);
+    /// Prints this text; `false`: there is nowhere to print to.
+    fn print(&mut self, _text: &[u8]) -> bool {
+        false
+    }
 }
 
 /// Why an expression has no value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    /// An instruction that we do not have: floating point, `printf`.
+    /// An instruction that we do not have, or that makes no sense here: floating point, `printf` of what is to be collected.
     Unsupported(u8),
     /// The code ends or jumps where there is none.
     OutOfCode,
@@ -245,10 +253,55 @@ impl Machine<'_> {
                 let at = self.stack.len().checked_sub(3).ok_or(Fault::Stack)?;
                 self.stack[at..].rotate_right(1);
             }
+            0x34 => {
+                let text = self.formatted(world)?;
+                if !world.print(&text) {
+                    return Err(Fault::Unsupported(code));
+                }
+            }
             other => return Err(Fault::Unsupported(other)),
         }
         Ok(false)
     }
+
+    /// What `printf` prints: its operands are the number of values and the format, with its length and a zero at its end.
+    fn formatted(&mut self, world: &mut dyn World) -> Result<Vec<u8>, Fault> {
+        let count = self.operand(1)?;
+        let length = self.operand(2)? as usize;
+        let code = self.code;
+        let format = code.get(self.at..self.at + length);
+        let format = format.ok_or(Fault::OutOfCode)?;
+        self.at += length;
+        // The function and the channel that the program would print with.
+        self.pop()?;
+        self.pop()?;
+        let values = (0..count).map(|_| self.pop());
+        let values = values.collect::<Result<Vec<i64>, Fault>>()?;
+        let format = format.strip_suffix(&[0]).unwrap_or(format);
+        let text = printf::format(format, &values, &mut |at| string(world, at));
+        text.ok_or(Fault::Unsupported(0x34))
+    }
+}
+
+/// The string at `at`, as far as it can be read.
+fn string(world: &mut dyn World, mut at: u64) -> Vec<u8> {
+    // So much at once, up to a multiple of it, which no unreadable page can cut in two.
+    const PART: usize = 64;
+    let mut text = Vec::new();
+    while text.len() < LONGEST_TEXT {
+        let mut part = [0; PART];
+        let part = &mut part[at as usize % PART..];
+        if !world.read(at, part) {
+            break;
+        }
+        let end = part.iter().position(|byte| *byte == 0);
+        text.extend_from_slice(&part[..end.unwrap_or(part.len())]);
+        if end.is_some() {
+            break;
+        }
+        at = at.wrapping_add(part.len() as u64);
+    }
+    text
 }
 
 /// A shift by any number of bits; `far` is what is left of a shift by more than there are.
@@ -265,6 +318,7 @@ mod tests {
     struct Toy {
         collected: Vec<(u64, u64)>,
         variable: i64,
+        printed: Option<Vec<u8>>,
     }
 
     impl World for Toy {
@@ -295,6 +349,13 @@ mod tests {
 
         fn collect_variable(&mut self, number: u32) {
             self.collected.push((number.into(), 0));
+        }
+
+        fn print(&mut self, text: &[u8]) -> bool {
+            let printed = self.printed.as_mut();
+            printed
+                .map(|printed| printed.extend_from_slice(text))
+                .is_some()
         }
     }
 
@@ -335,7 +396,7 @@ mod tests {
         assert_eq!(value(&[0x21, 0, 0]), Err(Fault::Endless));
         assert_eq!(value(&[0x22]), Err(Fault::OutOfCode));
         assert_eq!(value(&[0x02]), Err(Fault::Stack));
-        assert_eq!(value(&[0x34]), Err(Fault::Unsupported(0x34)));
+        assert_eq!(value(&[0x1b]), Err(Fault::Unsupported(0x1b)));
     }
 
     #[test]
@@ -349,6 +410,37 @@ mod tests {
         ];
         assert_eq!(evaluate(&code, &mut toy), Ok(0));
         assert_eq!(toy.collected, [(5, 5), (0x2000, 16), (0x2000, 256), (1, 0)]);
+    }
+
+    /// As gdb 13 sends `dprintf foo,"At foo entry arg=%d g=%d\n", arg, g`: the last value first, then channel and function.
+    #[test]
+    fn printing() {
+        let mut code = vec![0x22, 9, 0x26, 0, 1, 0x22, 0, 0x22, 0, 0x34, 2, 0, 27];
+        code.extend_from_slice(b"At foo entry arg=%d g=%d\\n\0\x27");
+        assert_eq!(value(&code), Err(Fault::Unsupported(0x34)));
+        let mut toy = Toy {
+            printed: Some(Vec::new()),
+            ..Toy::default()
+        };
+        assert_eq!(evaluate(&code, &mut toy), Ok(0));
+        assert_eq!(
+            toy.printed.as_deref(),
+            Some(&b"At foo entry arg=4096 g=9\n"[..])
+        );
+        for end in [code.len() - 1, code.len() - 2, 12, 10] {
+            let cut = evaluate(&code[..end], &mut toy);
+            assert_eq!(cut, Err(Fault::OutOfCode), "{end}");
+        }
+        code[10] = 3;
+        assert_eq!(evaluate(&code, &mut toy), Err(Fault::Stack));
+        // What a string's address does not lead to: 0x8000 is not readable, and before it is no zero.
+        let mut toy = Toy {
+            printed: Some(Vec::new()),
+            ..Toy::default()
+        };
+        let code = b"\x23\x7f\xc1\x22\0\x22\0\x34\x01\0\x04%s\n\0\x27";
+        assert_eq!(evaluate(code, &mut toy), Ok(0));
+        assert_eq!(toy.printed, Some([&[0xc1; 0x3f][..], b"\n"].concat()));
     }
 
     #[test]

@@ -187,19 +187,23 @@ impl Debuggee {
     /// A client controls the program from now on, and finds it halted.
     pub(crate) fn take_control(&mut self, name: String) {
         self.controller = Some(name);
-        (self.free, self.released) = (false, false);
+        let was_free = std::mem::take(&mut self.free);
+        self.released = false;
         self.wish(|_| {});
         if let Some(stop) = self.family.interrupt() {
             self.last_stop = Some(stop);
         }
+        if let Some(process) = self.live().filter(|_| was_free) {
+            process.taken();
+        }
     }
 
-    /// The client in control lets all go. A program that is observed stays traced.
+    /// The client in control lets all go. A program that is observed stays traced, and so does one with commands that are to persist.
     pub(crate) fn let_go(&mut self) {
         self.stop_members();
-        let observed = |process: &Process| process.is_observed();
-        let watched = self.family.processes().find(|process| observed(process));
-        let Some(pid) = watched.map(Process::pid) else {
+        let kept = |process: &Process| process.is_observed() || process.has_persistent_commands();
+        let kept = self.family.processes().find(|process| kept(process));
+        let Some(pid) = kept.map(Process::pid) else {
             return self.detach();
         };
         let others = self.family.processes().map(Process::pid);
@@ -304,7 +308,7 @@ impl Debuggee {
     /// Kills the processes.
     pub(crate) fn kill(&mut self) {
         if self.free {
-            // It has been let go: only observers still have it.
+            // It has been let go: only observers still have it, or commands that persist.
             return self.detach();
         }
         for mut process in self.family.dissolve() {

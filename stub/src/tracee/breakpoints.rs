@@ -22,12 +22,23 @@ pub(crate) struct Breakpoints {
     journal: Journal,
 }
 
+/// What a hit of a client's trap leads to, in agent expressions.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Terms {
+    /// It is one if any of these is not zero, or if there are none.
+    pub(crate) conditions: Vec<Vec<u8>>,
+    /// These are executed; it is reported if there are none.
+    pub(crate) commands: Vec<Vec<u8>>,
+    /// The trap and its commands are to stay when the client lets the program go.
+    pub(crate) persist: bool,
+}
+
 struct Trap {
     patch: Patch,
     /// The breakpoint kind of the GDB protocol: on ARM it tells the instruction set.
     kind: usize,
-    /// By the client, and on which of these conditions a hit is to be reported; always, if there are none.
-    planted: Option<Vec<Vec<u8>>>,
+    /// By the client.
+    planted: Option<Terms>,
     /// By a tracepoint.
     probed: bool,
     /// By this many threads that step.
@@ -37,15 +48,15 @@ struct Trap {
 }
 
 impl Breakpoints {
-    /// Plants a trap. Planting it twice is planting it once (GDB manual, `Z0` is idempotent), with the conditions that came last.
+    /// Plants a trap. Planting it twice is planting it once (GDB manual, `Z0` is idempotent), with the terms that came last.
     pub(crate) fn plant(
         &mut self,
         memory: &Memory,
         at: u64,
         kind: usize,
-        conditions: Vec<Vec<u8>>,
+        terms: Terms,
     ) -> Result<(), Errno> {
-        self.trap(memory, at, kind)?.planted = Some(conditions);
+        self.trap(memory, at, kind)?.planted = Some(terms);
         Ok(())
     }
 
@@ -139,9 +150,9 @@ impl Breakpoints {
     pub(crate) fn planted_anew(&self, memory: &Memory) -> Breakpoints {
         let mut copy = Breakpoints::default();
         for (at, trap) in &self.traps {
-            if let Some(conditions) = &trap.planted {
+            if let Some(terms) = &trap.planted {
                 // Where that fails, there is nothing to be executed.
-                let _ = copy.plant(memory, *at, trap.kind, conditions.clone());
+                let _ = copy.plant(memory, *at, trap.kind, terms.clone());
             }
         }
         copy
@@ -155,13 +166,21 @@ impl Breakpoints {
         }
     }
 
-    /// Removes all traps of the client.
-    pub(crate) fn remove_planted(&mut self, memory: &Memory) {
-        let planted = self.traps.iter().filter(|(_, trap)| trap.planted.is_some());
-        let places: Vec<u64> = planted.map(|(at, _)| *at).collect();
+    /// Removes the traps of the client, all or those that are to go with it.
+    pub(crate) fn remove_planted(&mut self, memory: &Memory, all: bool) {
+        let goes = |terms: &Terms| all || !terms.persist;
+        let planted = self.traps.iter();
+        let going = planted.filter(|(_, trap)| trap.planted.as_ref().is_some_and(goes));
+        let places: Vec<u64> = going.map(|(at, _)| *at).collect();
         for at in places {
             self.remove(memory, at);
         }
+    }
+
+    /// Whether any trap of the client is to stay when it lets the program go.
+    pub(crate) fn persist(&self) -> bool {
+        let mut planted = self.traps.values().filter_map(|trap| trap.planted.as_ref());
+        planted.any(|terms| terms.persist)
     }
 
     /// Removes the trap of a tracepoint.
@@ -234,12 +253,12 @@ impl Breakpoints {
 
     /// Whether the client planted a trap at exactly this address.
     pub(crate) fn planted(&self, at: u64) -> bool {
-        self.conditions(at).is_some()
+        self.terms(at).is_some()
     }
 
-    /// The conditions of a trap that the client planted at exactly this address.
-    pub(crate) fn conditions(&self, at: u64) -> Option<&[Vec<u8>]> {
-        self.traps.get(&at)?.planted.as_deref()
+    /// The terms of a trap that the client planted at exactly this address.
+    pub(crate) fn terms(&self, at: u64) -> Option<&Terms> {
+        self.traps.get(&at)?.planted.as_ref()
     }
 
     /// Whether a tracepoint's trap is at exactly this address.
@@ -359,7 +378,7 @@ mod tests {
         let trap = Trap {
             patch: Patch::over(&[0x55], &[0xcc]),
             kind: 1,
-            planted: Some(Vec::new()),
+            planted: Some(Terms::default()),
             probed: false,
             steps: 0,
             paused: false,

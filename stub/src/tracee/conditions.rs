@@ -1,8 +1,9 @@
-//! Breakpoints with conditions: whether a hit of one is to be reported.
+//! Breakpoints with conditions and commands: whether a hit of one is to be reported, and what is done instead.
 //!
-//! The client sends conditions as agent expressions (GDB manual, `Z0`). A hit for which all are false is nobody's business: the
-//! thread goes on past the trap while all others run, as from a tracepoint's.
+//! The client sends both as agent expressions (GDB manual, `Z0`). A hit for which all conditions are false is nobody's business, nor is
+//! one for which there are commands: the thread goes on past the trap while all others run, as from a tracepoint's.
 
+use crate::output;
 use crate::probe::agent::{self, World};
 use crate::probe::trace::Moment;
 use crate::probe::variable::Variables;
@@ -16,10 +17,11 @@ use super::thread::Thread;
 
 impl Process {
     /// Whether the client's breakpoint at `at`, where the thread stands, is to be reported. So it is where a condition
-    /// cannot be evaluated: the client can do that better.
+    /// cannot be evaluated: the client can do that better. If there are commands they are executed, each as far as that can be done; the
+    /// client could not.
     pub(super) fn breaks(&mut self, tid: Tid, at: u64) -> bool {
         let process = self.any_task();
-        let Some(conditions) = self.breakpoints.conditions(at) else {
+        let Some(terms) = self.breakpoints.terms(at) else {
             return false;
         };
         let Some(stopped) = self.threads.get_mut(&tid).and_then(Thread::stopped) else {
@@ -41,7 +43,13 @@ impl Process {
             variables: &mut self.interests.of(Seat::Control).trace.variables,
         };
         let mut holds = |condition: &Vec<u8>| agent::evaluate(condition, &mut here) != Ok(0);
-        conditions.is_empty() || conditions.iter().any(&mut holds)
+        let counts = terms.conditions.is_empty() || terms.conditions.iter().any(&mut holds);
+        if counts {
+            for command in &terms.commands {
+                let _ = agent::evaluate(command, &mut here);
+            }
+        }
+        counts && terms.commands.is_empty()
     }
 }
 
@@ -76,4 +84,9 @@ impl World for Here<'_> {
     }
 
     fn collect_variable(&mut self, _: u32) {}
+
+    fn print(&mut self, text: &[u8]) -> bool {
+        output::print(text);
+        true
+    }
 }

@@ -11,8 +11,8 @@ use super::resume::Action;
 use super::thread::{Pending, State};
 
 impl Process {
-    /// Nobody controls the program any more, but it is observed: all that was planted for control goes, and the program goes
-    /// on as if it had been detached from. The end, if that has come.
+    /// Nobody controls the program any more, but it is observed, or commands of breakpoints persist: all else that was planted for control
+    /// goes, and the program goes on as if it had been detached from. The end, if that has come.
     pub(crate) fn set_free(&mut self) -> Option<Stop> {
         if self.end.is_some() {
             return None;
@@ -21,9 +21,19 @@ impl Process {
             self.halt();
             self.going = false;
         }
-        self.breakpoints.remove_planted(&self.memory);
+        self.breakpoints.remove_planted(&self.memory, false);
         self.unwatch_all();
         self.go_on()
+    }
+
+    /// Whether commands of its breakpoints are to be executed when the client has let it go.
+    pub(crate) fn has_persistent_commands(&self) -> bool {
+        self.breakpoints.persist()
+    }
+
+    /// A client controls the program again, and it is halted: what an earlier one has left behind goes.
+    pub(crate) fn taken(&mut self) {
+        self.breakpoints.remove_planted(&self.memory, true);
     }
 
     /// Goes on with nobody to ask: every thread, each with the signal that it was shown to have stopped with.

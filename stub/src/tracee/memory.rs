@@ -8,7 +8,7 @@ use crate::probe::slots::Slots;
 use crate::sys::memory::Memory;
 
 use super::Process;
-use super::breakpoints::Breakpoints;
+use super::breakpoints::{Breakpoints, Terms};
 
 impl Process {
     /// Reads up to the first address that is not readable; fails if that is the first.
@@ -52,12 +52,7 @@ impl Process {
     }
 
     /// Plants a breakpoint; see [`Breakpoints::plant`].
-    pub(crate) fn plant(
-        &mut self,
-        at: u64,
-        kind: usize,
-        conditions: Vec<Vec<u8>>,
-    ) -> Result<(), Errno> {
+    pub(crate) fn plant(&mut self, at: u64, kind: usize, terms: Terms) -> Result<(), Errno> {
         if !self.breakpoints.planted(at) {
             // Who was shown there has not been shown this one.
             for thread in self.threads.values_mut() {
@@ -67,7 +62,7 @@ impl Process {
         self.make_way(at..at + 1);
         self.changing_text(|process| {
             let memory = &process.memory;
-            process.breakpoints.plant(memory, at, kind, conditions)
+            process.breakpoints.plant(memory, at, kind, terms)
         })
     }
 
