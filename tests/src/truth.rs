@@ -136,7 +136,7 @@ pub fn board(program: &Path, sysroot: &Path, port: u16) -> Result<Truth> {
         .arg("-x")
         .arg(workspace::file("gdb/creations.py"))
         .env("UNSPOOL_TRUTH", &out);
-    let run = process::run(&mut gdb, Duration::from_secs(300))?;
+    let run = process::run(&mut gdb, Duration::from_secs(900))?;
     creations(&out, Some(&sysroot.display().to_string()))
         .with_context(|| format!("gdb-multiarch: {run}"))
 }
