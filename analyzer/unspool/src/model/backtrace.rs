@@ -7,6 +7,8 @@ use std::sync::Arc;
 use unspool_capture::Snapshot;
 use unspool_unwind::Provenance;
 
+use crate::c_library::has_threads;
+
 /// A place in the program's code, independent of where things were mapped, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Place {
@@ -32,11 +34,46 @@ impl Place {
         self.module.as_deref().map(base_name)
     }
 
+    /// What primitives of synchronization are made of: the C library's functions, and the language's own.
+    pub(super) fn is_within(&self) -> bool {
+        self.is_low() || self.function.as_deref().is_some_and(is_inner)
+    }
+
+    /// In a C or C++ library, which programs' own waits do not come from.
+    pub(super) fn is_low(&self) -> bool {
+        self.module.as_deref().is_some_and(|path| {
+            let name = base_name(path);
+            let starts = ["libstdc++", "[vdso]"];
+            has_threads(path) || starts.iter().any(|start| name.starts_with(start))
+        })
+    }
+
     /// Where the function begins, as the module's file states it.
     pub(super) fn function_svma(&self) -> Option<u64> {
         self.function.as_ref()?;
         self.svma?.checked_sub(self.offset)
     }
+}
+
+/// Functions inside primitives where these are part of the program itself.
+fn is_inner(function: &str) -> bool {
+    const STARTS: [&str; 12] = [
+        // musl's, around a system call.
+        "sccp",
+        // glibc's, of semaphores.
+        "do_futex_wait",
+        "std::",
+        "core::",
+        "<std::",
+        "__",
+        "syscall",
+        "futex",
+        "lll_",
+        "pthread_",
+        "bool std::",
+        "void std::",
+    ];
+    STARTS.iter().any(|start| function.starts_with(start))
 }
 
 /// A frame with names. An inlined function is a frame of its own, before the frame it was inlined into.
@@ -48,6 +85,9 @@ pub struct NamedFrame {
     pub inlined: bool,
     /// How the frame was found.
     pub provenance: Provenance,
+    /// What it was called as, where its own name is not known: by the name of what the next frame calls. That may have gone on by a
+    /// jump to what has no name, as musl's `pthread_once` does.
+    pub called: Option<Arc<str>>,
 }
 
 /// A stack, innermost frame first.

@@ -484,6 +484,7 @@ impl Stage {
                 true => Provenance::Scan,
                 false => Provenance::Cfi,
             },
+            called: None,
         }
     }
 }

@@ -18,6 +18,7 @@ use super::backtrace::{Backtrace, Frames, NamedFrame, Place};
 use super::look::{Family, Program};
 use crate::store::Store;
 
+mod called;
 mod epoch;
 mod file;
 mod program;
@@ -283,6 +284,7 @@ impl Symbolizer {
                 place,
                 inlined,
                 provenance: frame.provenance,
+                called: None,
             })
             .collect()
     }
@@ -340,11 +342,17 @@ impl Frames for Symbolizer {
         if let Some(known) = self.stacks.get(&id) {
             return known.clone();
         }
-        let named = stack
-            .frames
-            .iter()
-            .flat_map(|frame| self.named(epoch, frame))
-            .collect();
+        let mut named = Vec::new();
+        for (at, frame) in stack.frames.iter().enumerate() {
+            let first = named.len();
+            named.extend(self.named(epoch, frame));
+            let caller = stack.frames.get(at + 1).map(|caller| caller.pc);
+            if let ([unnamed], Some(caller)) = (&mut named[first..], caller)
+                && unnamed.place.function.is_none()
+            {
+                unnamed.called = self.called(epoch, caller);
+            }
+        }
         let backtrace = Arc::new(Backtrace {
             frames: named,
             truncated: id.2.clone(),

@@ -49,9 +49,6 @@ impl Program for Files {
     fn variable(&mut self, _: u64) -> Option<Arc<str>> {
         None
     }
-    fn called(&mut self, _: u64) -> Option<Arc<str>> {
-        None
-    }
 }
 
 impl Frames for Files {
@@ -64,6 +61,7 @@ impl Frames for Files {
             },
             inlined: false,
             provenance: Provenance::Cfi,
+            called: None,
         };
         Arc::new(Backtrace {
             frames: vec![

@@ -29,8 +29,6 @@ pub(in crate::model) trait Program {
     fn code(&mut self, avma: u64, len: usize) -> Option<Vec<u8>>;
     /// The variable at an address, and the offset into it.
     fn variable(&mut self, avma: u64) -> Option<Arc<str>>;
-    /// The function that was called by the instruction before this return address.
-    fn called(&mut self, return_avma: u64) -> Option<Arc<str>>;
 }
 
 /// Where on a stack the C library keeps what its own functions work on.

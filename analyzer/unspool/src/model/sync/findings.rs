@@ -176,10 +176,11 @@ pub(crate) fn caller(path: &Backtrace) -> Option<&NamedFrame> {
     };
     // The primitive itself may have no name.
     let frames = &path.frames;
-    let primitive = frames
-        .iter()
-        .position(|frame| primitives::find(&name(frame)).is_some())
-        .unwrap_or(0);
+    let is_primitive = |frame: &NamedFrame| {
+        let called = frame.called.as_deref().unwrap_or_default();
+        primitives::find(&name(frame)).is_some() || primitives::find(called).is_some()
+    };
+    let primitive = frames.iter().position(is_primitive).unwrap_or(0);
     let outside = frames.get(primitive + 1..)?;
     let own = outside.iter().find(|frame| !covers(frame));
     own.or(outside.first())

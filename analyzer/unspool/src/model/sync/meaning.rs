@@ -1,5 +1,6 @@
 //! What recorded calls mean for synchronization: which primitive a system call belongs to, and what its numbers say.
 
+use crate::model::backtrace::Place;
 use crate::model::calls::{Calls, PathId};
 use crate::primitives::{self, Kind, Operation, Primitive};
 
@@ -38,9 +39,20 @@ pub(super) fn in_path(calls: &Calls, path: PathId) -> &'static Primitive {
                 .then_some(&LOCK)
         })
     };
-    let frames = calls.path(path).frames.iter();
-    let mut found = frames.filter_map(|frame| of(frame.place.function.as_deref()?));
-    found.next().unwrap_or(&FUTEX)
+    let frames = &calls.path(path).frames;
+    // A function of the program's own that a primitive called waits for itself, not for what the primitive is about.
+    let low = frames.first().is_some_and(|frame| frame.place.is_low());
+    let outside = |place: &Place| !place.is_within() && (low || place.function.is_some());
+    for frame in frames {
+        let name = frame.place.function.as_deref();
+        if let Some(primitive) = name.or(frame.called.as_deref()).and_then(of) {
+            return primitive;
+        }
+        if outside(&frame.place) {
+            break;
+        }
+    }
+    &FUTEX
 }
 
 /// C's functions return 0 or an error.

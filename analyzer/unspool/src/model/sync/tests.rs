@@ -284,6 +284,32 @@ fn waits_seen_in_the_kernel_alone() {
     assert_eq!((one.held_ns, one.idle_ns), (3_000_000, 1_500_000));
 }
 
+/// What a primitive calls may wait for something of its own: that is no wait for what the primitive is about.
+#[test]
+fn a_wait_in_what_a_primitive_calls_is_not_the_primitives() {
+    let kind = |path: &[&'static str]| {
+        let mut acting = two_threads();
+        let stage = &mut acting.stage;
+        stage.instrument(90, "libc.so.6!syscall", ProbeKind::FutexWait);
+        stage.instrument_end(91, ProbeKind::FutexReturn, &[90]);
+        stage.enter(ONE, 2_000_000, 90, 0x7000, &[A, 0x80, 2], path);
+        stage.leave(ONE, 5_000_000, 91, 0x7000, 0);
+        stage.end(10);
+        let model = stage.model();
+        model.sync.objects[0].kind
+    };
+    let (once, outer) = ("libc.so.6!pthread_once", "orders!one@orders.c:22");
+    let inner = "orders!initialize@orders.c:5";
+    let of_library = ["libc.so.6!syscall", once, outer, END[0]];
+    assert_eq!(kind(&of_library), Kind::Once);
+    let of_program = ["libc.so.6!syscall", inner, once, outer, END[0]];
+    assert_eq!(kind(&of_program), Kind::Futex);
+    let no_names = ["libc.so.6!syscall", "orders!?", once, outer, END[0]];
+    assert_eq!(kind(&no_names), Kind::Futex);
+    let in_one_file = ["orders!futex_wait", inner, "orders!pthread_once", END[0]];
+    assert_eq!(kind(&in_one_file), Kind::Futex);
+}
+
 #[test]
 fn the_level_of_concurrency() {
     let mut acting = two_threads();

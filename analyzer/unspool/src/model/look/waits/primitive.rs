@@ -10,7 +10,6 @@ use unspool_image::Arch;
 use super::super::layouts::{COND_SIZE, Family, Layout, Library, Own};
 use super::super::object::{self, Said};
 use super::{Looking, Wait, Waiter};
-use crate::c_library::has_threads;
 use crate::model::backtrace::{Backtrace, Place, base_name};
 use crate::model::finding::ObjectName;
 use crate::primitives::{self, Kind, Operation, Primitive};
@@ -32,24 +31,12 @@ impl Looking<'_> {
             let found = primitives::find(name);
             found.filter(|primitive| primitive.operation.may_wait())
         };
-        for (at, frame) in stack.frames.iter().enumerate().take(DEEPEST) {
-            let place = &frame.place;
-            if let Some(primitive) = place.function.as_deref().and_then(waits) {
-                return Some((primitive, place.module.clone()));
+        for frame in stack.frames.iter().take(DEEPEST) {
+            let name = frame.place.function.as_deref();
+            if let Some(primitive) = name.or(frame.called.as_deref()).and_then(waits) {
+                return Some((primitive, frame.place.module.clone()));
             }
-            if place.function.is_none() && !frame.inlined {
-                // Its caller knows its name, if that is another file's.
-                let mut callers = stack.frames[at + 1..].iter();
-                if let Some(caller) = callers.find(|frame| !frame.inlined)
-                    && let Some(name) = self.program.called(caller.place.avma)
-                    && let Some(primitive) = waits(&name)
-                {
-                    return Some((primitive, place.module.clone()));
-                }
-            }
-            let of_library = place.module.as_deref().is_some_and(is_low);
-            let of_language = place.function.as_deref().is_some_and(is_inner);
-            if !of_library && !of_language {
+            if !frame.place.is_within() {
                 return None;
             }
         }
@@ -126,13 +113,12 @@ impl Looking<'_> {
         }
         let named = innermost.place.function.as_deref().is_none_or(is_own_lock);
         let mut entered = None;
-        for pair in stack.frames.windows(2).take(DEEPEST) {
-            let (place, caller) = (&pair[0].place, &pair[1].place);
+        for frame in stack.frames.iter().take(DEEPEST) {
+            let place = &frame.place;
             if place.module.as_deref() != Some(&*library.path) {
                 break;
             }
-            let function = place.function.clone();
-            let function = function.or_else(|| self.program.called(caller.avma));
+            let function = place.function.clone().or_else(|| frame.called.clone());
             entered = function.filter(|name| !is_own_lock(name)).or(entered);
             if library.inside && entered.is_some() {
                 break;
@@ -351,13 +337,6 @@ impl Looking<'_> {
     }
 }
 
-/// A C or C++ library, which programs' own waits do not come from.
-fn is_low(path: &str) -> bool {
-    let name = base_name(path);
-    let starts = ["libstdc++", "[vdso]"];
-    has_threads(path) || starts.iter().any(|start| name.starts_with(start))
-}
-
 /// The function is not the C library's own, so its object may look in any way.
 fn is_foreign(function: &Primitive, module: Option<&str>, library: &Library) -> bool {
     // Whose these are does not matter: nothing is read of what they wait at.
@@ -374,23 +353,4 @@ fn is_foreign(function: &Primitive, module: Option<&str>, library: &Library) -> 
 fn is_own_lock(function: &str) -> bool {
     let starts = ["__lll_", "lll_", "futex_", "__futex_", "__GI___lll_"];
     starts.iter().any(|start| function.starts_with(start))
-}
-
-/// Functions inside primitives where these are part of the program itself.
-fn is_inner(function: &str) -> bool {
-    const STARTS: [&str; 11] = [
-        // musl's, around a system call.
-        "sccp",
-        "std::",
-        "core::",
-        "<std::",
-        "__",
-        "syscall",
-        "futex",
-        "lll_",
-        "pthread_",
-        "bool std::",
-        "void std::",
-    ];
-    STARTS.iter().any(|start| function.starts_with(start))
 }
