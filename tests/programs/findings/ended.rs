@@ -26,11 +26,17 @@ fn way<T>(kind: &str, object: Option<&T>, wait: fn(), end: impl FnOnce(&thread::
         wait();
         from.elapsed()
     });
-    let futex = if std::env::consts::ARCH == "x86_64" { "202 " } else { "98 " };
+    // ARM has one for 64-bit time as well.
+    let futexes: &[&str] = match std::env::consts::ARCH {
+        "x86_64" => &["202 "],
+        "aarch64" => &["98 "],
+        _ => &["240 ", "422 "],
+    };
     loop {
         thread::sleep(Duration::from_millis(1));
         let path = format!("/proc/self/task/{}/syscall", WAITER.load(SeqCst));
-        if fs::read_to_string(path).is_ok_and(|call| call.starts_with(futex)) {
+        let call = fs::read_to_string(path).unwrap_or_default();
+        if futexes.iter().any(|futex| call.starts_with(futex)) {
             break;
         }
     }
