@@ -22,6 +22,7 @@ use super::stack::FIRST;
 use super::startup::Program;
 use super::step::Way;
 use super::threads::Threads;
+use super::tracing::NotedPlaces;
 use super::{Ended, Error, Options, Outcome, ProbeKinds};
 
 /// gdb's numbers for the two signals that mean something to a debugger.
@@ -72,8 +73,8 @@ pub(super) struct Recorder {
     pub(super) control: Option<Control>,
     /// How many hits of each probe are known to be missing.
     pub(super) dropped: HashMap<u32, u64>,
-    /// At how many places the server notes hits without a stop, and the tracepoints where it does not.
-    pub(super) places: (usize, Vec<u32>),
+    /// How the server notes hits.
+    pub(super) places: NotedPlaces,
     /// Words that threads waited at when they were looked at.
     pub(super) waited_at: Vec<u64>,
     stop: Option<OwnedFd>,
@@ -147,7 +148,7 @@ impl Recorder {
             control: None,
             dropped: HashMap::new(),
             hearing: Hearing::default(),
-            places: (0, Vec::new()),
+            places: NotedPlaces::default(),
             waited_at: Vec::new(),
             stop: options.stop,
             forks: 0,
@@ -356,7 +357,7 @@ impl Recorder {
             }
             StopReply::Terminated { signal, .. } => {
                 let linux = signals::to_linux(signal).unwrap_or(signal);
-                if i32::from(linux) == nix::libc::SIGKILL && self.places.0 > 0 {
+                if i32::from(linux) == nix::libc::SIGKILL && self.places.jumps > 0 {
                     self.sink.note(
                         Severity::Warning,
                         "the program was killed by SIGKILL: hits of its last 10 milliseconds that waited in its memory may be missing",

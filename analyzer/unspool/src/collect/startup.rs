@@ -320,7 +320,7 @@ impl Recorder {
         if self.probes.fast
             && let Some(places) = self.session.client.trace_places()?
         {
-            self.places = places;
+            self.note_how(places);
         }
         Ok(())
     }

@@ -29,6 +29,9 @@ const BUFFER_ELSEWHERE: u32 = 4 << 20;
 /// The kernel's names have 15 bytes and a zero.
 const NAME: u8 = 16;
 
+/// So many functions are named in a note.
+const MOST_NAMED: usize = 3;
+
 /// What our stub sees at a hit (docs/protocol.md, "Tracepoints"), in the order of their numbers.
 /// Those without `trace_` are ours: what is collected at the end of a call.
 const VARIABLES: [&str; 8] = [
@@ -322,23 +325,40 @@ impl Recorder {
             .is_none_or(|planted| matches!(planted.purpose, Purpose::Probe { .. } | Purpose::Name))
     }
 
+    /// Takes in at how many places the server notes hits without a stop, and the tracepoints where it does not. At once: their functions are
+    /// not known any more when the program has been let go.
+    pub(super) fn note_how(&mut self, (jumps, mut traps): (usize, Vec<u32>)) {
+        traps.retain(|number| self.is_of_interest(*number));
+        let functions = self.probes.functions(&traps);
+        self.places = NotedPlaces {
+            jumps,
+            traps: traps.len(),
+            functions: functions.into_iter().map(str::to_owned).collect(),
+        };
+    }
+
     /// Says which calls the recording made slower: at a trap their thread stops. Only calls are so many that it matters.
     pub(super) fn note_places(&mut self) {
-        if !self.calls.are_wanted() {
+        let places = &self.places;
+        let none = places.jumps == 0 && (places.traps == 0 || !self.probes.fast);
+        if !self.calls.are_wanted() || none {
             return;
         }
-        let (jumps, traps) = &self.places;
-        let traps: Vec<u32> = traps
-            .iter()
-            .copied()
-            .filter(|number| self.is_of_interest(*number))
-            .collect();
-        let functions = self.probes.functions(&traps);
-        if *jumps == 0 && (traps.is_empty() || !self.probes.fast) {
-            return;
-        }
-        let text = noted_at(*jumps, traps.len(), &functions, self.at_any_cost);
+        let text = noted_at(places, self.remedy());
         self.sink.note(Severity::Info, text);
+    }
+
+    /// What there is to be done about traps.
+    fn remedy(&self) -> &'static str {
+        match (self.at_any_cost, self.session.own_stub) {
+            (true, _) => "there is no room there for the jump that notes a call without a stop",
+            (false, true) => "with '--budget none' most calls are noted without a stop",
+            // Whether that has a budget it does not say.
+            (false, false) => {
+                "with --connect calls of functions have one each, whatever the server's budget; without it and with '--budget none' most \
+                 are noted without a stop"
+            }
+        }
     }
 
     fn on_dropped(&mut self, tracepoint: u32, count: u64) {
@@ -354,24 +374,36 @@ impl Recorder {
     }
 }
 
-/// What it means for the figures that hits were noted without a stop at some places, and by traps at others, in these functions.
-fn noted_at(jumps: usize, traps: usize, functions: &[&str], at_any_cost: bool) -> String {
+/// How the server notes hits.
+#[derive(Debug, Default)]
+pub(super) struct NotedPlaces {
+    /// Without a stop, at so many places.
+    pub(super) jumps: usize,
+    /// By traps, at so many.
+    traps: usize,
+    /// In these functions.
+    functions: Vec<String>,
+}
+
+/// What it means for the figures that hits were noted without a stop at some places, and by traps at others.
+fn noted_at(places: &NotedPlaces, remedy: &str) -> String {
+    let (jumps, traps) = (places.jumps, places.traps);
     let all = jumps + traps;
     if traps == 0 {
         return format!("all {all} watched places were noted without a stop");
     }
-    // One that a user has heard of comes first; none is known where the program was let go before this was asked.
-    let known = functions.iter().find(|name| !name.starts_with('_'));
-    let first = known.or(functions.first()).unwrap_or(&"some functions");
-    let others = match functions.len().saturating_sub(1) {
+    // Those that a user has heard of come first.
+    let own = |name: &&String| !name.starts_with('_');
+    let known = places.functions.iter().filter(own);
+    let inner = places.functions.iter().filter(|name| !own(name));
+    let names: Vec<&str> = known.chain(inner).map(String::as_str).collect();
+    let (named, others) = names.split_at(names.len().min(MOST_NAMED));
+    let others = match others.len() {
         0 => String::new(),
         1 => " and one other function".to_owned(),
         others => format!(" and {others} other functions"),
     };
-    let remedy = match at_any_cost {
-        true => "there is no room there for the jump that notes a call without a stop",
-        false => "with '--budget none' most calls are noted without a stop",
-    };
+    let named = named.join(", ");
     let rest = match jumps {
         0 => String::new(),
         jumps => format!(
@@ -379,7 +411,7 @@ fn noted_at(jumps: usize, traps: usize, functions: &[&str], at_any_cost: bool) -
         ),
     };
     format!(
-        "each recorded call of {first}{others} stopped its thread for a moment, on a PC for some 0.1 ms, so that its time, and \
+        "each recorded call of {named}{others} stopped its thread for a moment, on a PC for some 0.1 ms, so that its time, and \
          waits for what it holds, are longer than without a recording ({traps} of {all} watched places have such a trap; {remedy}){rest}"
     )
 }
@@ -449,29 +481,28 @@ impl StackMemory for Noted {
 
 #[cfg(test)]
 mod tests {
-    use super::noted_at;
+    use super::{NotedPlaces, noted_at};
 
     #[test]
     fn what_traps_mean_is_said_in_terms_of_functions_and_figures() {
+        let places = |jumps, traps, functions: &[&str]| NotedPlaces {
+            jumps,
+            traps,
+            functions: functions.iter().map(|name| (*name).to_owned()).collect(),
+        };
         assert_eq!(
-            noted_at(105, 0, &[], true),
+            noted_at(&places(105, 0, &[]), "remedy"),
             "all 105 watched places were noted without a stop"
         );
-        let within_budget = noted_at(
-            105,
-            124,
-            &["__aio_notify", "pthread_mutex_lock", "sem_wait"],
-            false,
-        );
+        let names = ["__aio_notify", "pthread_mutex_lock", "sem_post", "sem_wait"];
+        let within_budget = noted_at(&places(105, 124, &names), "with '--budget none'");
         assert!(within_budget.starts_with(
-            "each recorded call of pthread_mutex_lock and 2 other functions stopped its thread"
+            "each recorded call of pthread_mutex_lock, sem_post, sem_wait and one other function stopped its thread"
         ));
         assert!(within_budget.contains("124 of 229") && within_budget.contains("'--budget none'"));
         assert!(within_budget.contains("other 105 places"));
-        let no_room = noted_at(0, 1, &["__clone"], true);
+        let no_room = noted_at(&places(0, 1, &["__clone"]), "no room");
         assert!(no_room.starts_with("each recorded call of __clone stopped its thread"));
         assert!(no_room.contains("no room") && !no_room.contains("other"));
-        let unknown = noted_at(101, 38, &[], false);
-        assert!(unknown.starts_with("each recorded call of some functions stopped its thread"));
     }
 }

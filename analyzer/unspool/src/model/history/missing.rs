@@ -210,6 +210,11 @@ impl History<'_> {
     fn note_pauses(&mut self, unseen: u64, notes: &mut Vec<Note>) -> bool {
         let mut creations = false;
         let mut calls = PausedCalls::default();
+        // Only a server that was started by the recorder has the budget that the recorder was given.
+        let option = match self.capture.header.source() {
+            Source::Connected => "the stub's '--budget none'",
+            _ => "'--budget none'",
+        };
         for (id, missed) in std::mem::take(&mut self.counts.missed) {
             let probe = self.probes.get(&id);
             let kind = probe.map(|probe| probe.kind());
@@ -231,11 +236,11 @@ impl History<'_> {
             if kind.is_some_and(ProbeKind::is_of_calls) {
                 calls.add(&paused);
             } else if !paused.exact || paused.missed > 0 {
-                notes.push(Note::warning(sentence(&paused, kind)));
+                notes.push(Note::warning(sentence(&paused, kind, option)));
             }
             self.recording.paused.push(paused);
         }
-        notes.extend(calls.note());
+        notes.extend(calls.note(option));
         creations
     }
 }
@@ -258,7 +263,7 @@ impl PausedCalls {
         self.paused_ns = self.paused_ns.max(paused.paused_ns);
     }
 
-    fn note(&self) -> Option<Note> {
+    fn note(&self, option: &str) -> Option<Note> {
         let first = self.functions.first()?;
         let others = match self.functions.len() - 1 {
             0 => String::new(),
@@ -278,11 +283,11 @@ impl PausedCalls {
         // What the program does between two hits takes longer when each is recorded: it does more when none is.
         Some(Note::warning(match self.missed {
             0 => format!(
-                "W{paused}: calls that began or ended in such a moment were not recorded. With '--budget none' all are recorded."
+                "W{paused}: calls that began or ended in such a moment were not recorded. With {option} all are recorded."
             ),
             missed => format!(
                 "At least {} not recorded, beside {} that were: w{paused}. Numbers of calls are too small by that; what may have \
-                 begun or ended in such a moment has no length. With '--budget none' all are recorded.",
+                 begun or ended in such a moment has no length. With {option} all are recorded.",
                 count(
                     missed,
                     "beginning or end of a call was",
@@ -294,7 +299,7 @@ impl PausedCalls {
     }
 }
 
-fn sentence(paused: &Paused, kind: Option<ProbeKind>) -> String {
+fn sentence(paused: &Paused, kind: Option<ProbeKind>, option: &str) -> String {
     let about = if paused.exact { "" } else { "At least " };
     let consequence = match kind {
         Some(ProbeKind::Create) => {
@@ -307,7 +312,7 @@ fn sentence(paused: &Paused, kind: Option<ProbeKind>) -> String {
     };
     let pause = format!(
         "watching them was paused {} for {:.3} s altogether, so that the program pays no more than the budget \
-         allows.{consequence} With '--budget none' all are recorded.",
+         allows.{consequence} With {option} all are recorded.",
         count(paused.pauses, "time", "times"),
         paused.paused_ns as f64 / 1e9,
     );

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use super::{begin, label, quoted};
+use super::{begin, label, lines, quoted};
 use crate::model::Model;
 use crate::model::sync::{Sync, Waiting};
 use crate::primitives::Kind;
@@ -62,7 +62,7 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "  t{identity} [label={}];", quoted(&text))?;
     }
     for (at, kin) in kins.iter().take(shown).enumerate() {
-        let mut text = label(&kin.title(sync, super::LABEL));
+        let mut text = lines(&kin.title(sync, usize::MAX));
         if kin.waits.count > 0 {
             text.push_str(&format!(
                 "\nwaited for {}, {}",

@@ -13,7 +13,7 @@ use crate::views::frames::{self, Sources};
 use crate::views::groups::Forest;
 use crate::views::{phrase, tree};
 
-use super::{begin, label, quoted};
+use super::{begin, label, lines, quoted};
 
 /// More identities are merged by function.
 const MOST_NODES: usize = 60;
@@ -95,7 +95,7 @@ impl Node {
         let names = phrase::names(&threads, main.map_or("", |main| &main.name));
         if !names.is_empty() {
             text.push('\n');
-            text.push_str(&label(&names));
+            text.push_str(&lines(&names));
         }
         if let Some(place) = first.function.as_ref().filter(|place| place.line.is_some()) {
             text.push('\n');

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use super::{begin, label, quoted};
+use super::{begin, label, lines, quoted};
 use crate::model::sync::{Blame, Waiting};
 use crate::model::{FindingKind, Model, ThreadIndex};
 use crate::views::kin;
@@ -52,10 +52,10 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     }
     let most = edges.first().map_or(1, |(_, (_, ns))| *ns).max(1);
     for ((waiter, holder, at), (count, ns)) in &edges {
-        let object = kins.get(*at).map(|kin| kin.title(sync, super::LABEL));
+        let object = kins.get(*at).map(|kin| kin.title(sync, usize::MAX));
         let text = format!(
             "{}\n{}, {}",
-            label(&object.unwrap_or_default()),
+            lines(&object.unwrap_or_default()),
             phrase::duration(*ns),
             phrase::times(*count)
         );
@@ -110,7 +110,7 @@ fn deadlocks(model: &Model, out: &mut dyn Write) -> io::Result<()> {
             });
             let text = match text.is_empty() {
                 true => "waits for its end".to_owned(),
-                false => format!("waits for\n{}", label(&text)),
+                false => format!("waits for\n{}", lines(&text)),
             };
             let look = if finding.proved { "solid" } else { "dashed" };
             writeln!(
