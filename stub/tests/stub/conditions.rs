@@ -190,7 +190,7 @@ fn gdb_leaves_them_to_the_server() {
 
 /// Children that gdb debugs have their parent's breakpoints with their conditions; others are not stopped by them.
 #[test]
-fn children() {
+fn gdb_follows_children_with_them() {
     let program = build("family", &["-O0"]);
     for kind in ["fork", "vfork"] {
         for follow in ["child", "parent"] {

@@ -17,11 +17,12 @@ use unspool_tests::workspace;
 use super::{ISAS, Isa};
 
 /// Their modules.
-const MODULES: [&str; 8] = [
+const MODULES: [&str; 9] = [
     "attaching",
     "changing_text",
     "children",
     "clients",
+    "conditions",
     "crowds",
     "doors",
     "killed",
@@ -29,11 +30,13 @@ const MODULES: [&str; 8] = [
 ];
 
 /// What needs x86-64's instructions, a debugger on the machine itself, or a fast machine.
-const LEFT_OUT: [&str; 5] = [
+const LEFT_OUT: [&str; 7] = [
     "an_instruction_that_is_changed_behind_its_trap",
     "a_second_who_wants_control_is_told_who_has_it",
     "a_socket_file_is_its_owners_and_goes_with_the_server",
     "gdb_comes_and_goes_beside_an_observer",
+    "gdb_follows_children_with_them",
+    "gdb_leaves_them_to_the_server",
     "who_does_not_read_holds_up_nobody",
 ];
 
