@@ -9,7 +9,7 @@ static const char *end;
 __attribute__((noinline)) void tick(volatile long *count) { __asm__ volatile("" ::: "memory"); ++*count; }
 
 static void *work(void *arg) {
-    while (access(end, F_OK) != 0) { tick(arg); usleep(500); }
+    do { tick(arg); usleep(500); } while (access(end, F_OK) != 0);
     return NULL;
 }
 
