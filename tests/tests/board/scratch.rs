@@ -122,7 +122,7 @@ fn never_a_scratch(isa: Isa) -> Result<()> {
 fn never_a_scratch_fast(isa: Isa) -> Result<()> {
     use End::{Detach, Kill, Term, Vanish};
     let (program, _folder) = isa.compile("stub/tests/programs/spin.c")?;
-    // Not the tracer, even where all are halted: a thread may have been halted in a collector's own trap, which it is told of then.
+    // Not the tracer: a thread may stand at a collector's own trap (docs/decisions/0004, "Left").
     let spinning = Spinning::start(isa, &program, "scratch-fast", "sft")?;
     let before = spinning.text()?;
     for end in [Detach, Vanish, Term, Kill, Detach] {
