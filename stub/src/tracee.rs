@@ -32,6 +32,7 @@ pub(crate) mod start;
 mod stepping;
 pub(crate) mod thread;
 pub(crate) mod unclaimed;
+mod walking;
 mod watching;
 
 pub(crate) use interest::Seat;

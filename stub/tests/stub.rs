@@ -34,4 +34,5 @@ mod stub {
     mod signals;
     mod threads;
     mod tracepoints;
+    mod walking;
 }

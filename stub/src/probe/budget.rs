@@ -250,6 +250,14 @@ impl Budget {
         self.is_over(Need::Usual) || self.is_over(Need::Needed)
     }
 
+    /// The same for an instruction that was executed after a hit, to be noted.
+    pub(crate) fn step(&mut self, now: u64, at: u64, held: u64) -> bool {
+        let account = self.accounts.entry(at).or_default();
+        account.heat += held.min(self.share.map_or(u64::MAX, Share::one_hit));
+        self.spend(now, held);
+        self.is_over(Need::Usual) || self.is_over(Need::Needed)
+    }
+
     /// A thread was held for so long to take out what it and others had noted.
     pub(crate) fn held(&mut self, now: u64, held: u64) {
         self.spend(now, held);

@@ -7,7 +7,7 @@
 use crate::arch::collector;
 use crate::arch::fast::{Base, Block, MOST_BLOCKS};
 
-use super::tracepoint::{Action, Tracepoint};
+use super::tracepoint::{self, Action, Tracepoint};
 use super::variable::{Sight, Variables};
 
 /// So many instructions are followed on all ways together.
@@ -46,7 +46,9 @@ impl Plan {
         variables: &Variables,
         set_of: impl Fn(usize) -> Option<usize>,
     ) -> Option<Plan> {
-        if tracepoint.fast.is_none() && tracepoint.sets(set_of) & !collector::SETS != 0 {
+        if tracepoint.fast.is_none()
+            && tracepoint::sets(&tracepoint.actions, set_of) & !collector::SETS != 0
+        {
             return None;
         }
         let mut plan = Plan::default();

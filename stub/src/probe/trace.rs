@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use super::agent::{self, World};
 use super::budget::{Budget, Missed};
 use super::buffer::{Buffer, Frame, Mark};
-use super::tracepoint::{Action, Tracepoint};
+use super::tracepoint::{self, Action, Tracepoint};
 use super::variable::{Sight, Variables};
 use crate::sys::monotonic_ns;
 
@@ -33,12 +33,27 @@ pub(crate) trait Moment {
 }
 
 /// What is asked for at a hit, beside being noted.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Asked {
     /// The thread is to stop for the client.
     pub(crate) stop: bool,
     /// It is to be the last that is paused.
     pub(crate) needed: bool,
+    /// It is to be followed.
+    pub(crate) walks: Vec<Walk>,
+}
+
+/// The instructions that a thread executes one by one after a hit, and that are noted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Walk {
+    /// Where the hit was.
+    pub(crate) at: u64,
+    tracepoint: (u32, u64),
+    left: u64,
+    /// The trace ends with it, for the hit was the last that was asked for.
+    last: bool,
+    /// In which run of the trace.
+    run: u64,
 }
 
 /// Why an experiment does not run.
@@ -67,6 +82,8 @@ pub(crate) struct Trace {
     pub(crate) buffer: Buffer,
     pub(crate) ended: Ended,
     pub(crate) running: bool,
+    /// How often it has been started.
+    runs: u64,
     /// It goes on when the client has left.
     pub(crate) disconnected: bool,
     /// Memory that does not change and need not be noted.
@@ -95,6 +112,7 @@ impl Default for Trace {
             buffer: Buffer::default(),
             ended: Ended::NotRun,
             running: false,
+            runs: 0,
             disconnected: false,
             read_only: Vec::new(),
             user: Vec::new(),
@@ -141,6 +159,7 @@ impl Trace {
         }
         self.buffer.clear();
         self.running = true;
+        self.runs += 1;
         self.stop_note.clear();
         self.started_us = now_us();
         self.stopped_us = 0;
@@ -249,6 +268,7 @@ impl Trace {
             let here = self.take(&mut tracepoint, &set_of, moment);
             asked.stop |= here.stop;
             asked.needed |= here.needed;
+            asked.walks.extend(here.walks);
             self.tracepoints.insert(key, tracepoint);
         }
         asked
@@ -285,34 +305,75 @@ impl Trace {
             }
         }
         tracepoint.hits += 1;
-        let sets = tracepoint.sets(set_of) | 1;
-        let mut error = None;
-        for action in &tracepoint.actions {
-            match action {
-                Action::Registers(_) => {
-                    let (sets, registers) = taking.moment.registers(sets);
-                    taking.frame.add_registers(sets, &registers);
-                }
-                Action::Memory {
-                    register,
-                    offset,
-                    length,
-                } => {
-                    let base = register.map_or(Some(0), |number| taking.moment.register(number));
-                    if let Some(base) = base {
-                        taking.collect(base.wrapping_add(*offset), *length);
-                    }
-                }
-                Action::Expression(code) => error = agent::evaluate(code, &mut taking).err(),
-            }
-            if error.is_some() {
-                break;
-            }
-        }
-        let Taking { asked, frame, .. } = taking;
+        let error = taking.note(&tracepoint.actions, set_of);
+        let Taking {
+            mut asked, frame, ..
+        } = taking;
         if asked.stop {
             return asked;
         }
+        self.add(tracepoint, frame, error);
+        if self.running && tracepoint.steps > 0 {
+            asked.walks.push(Walk {
+                at: tracepoint.at,
+                tracepoint: (tracepoint.number, tracepoint.address),
+                left: tracepoint.steps,
+                last: tracepoint.is_done(),
+                run: self.runs,
+            });
+        } else if tracepoint.is_done() {
+            self.stop(Ended::Passes(tracepoint.number));
+        }
+        asked
+    }
+
+    /// A thread has executed one more instruction after a hit, and is at `pc` now. Whether it is to be followed further.
+    pub(crate) fn step(
+        &mut self,
+        walk: &mut Walk,
+        pc: u64,
+        set_of: impl Fn(usize) -> Option<usize>,
+        moment: &mut dyn Moment,
+    ) -> bool {
+        if !self.is_for(walk) {
+            return false;
+        }
+        let Some(mut tracepoint) = self.tracepoints.remove(&walk.tracepoint) else {
+            return false;
+        };
+        let mut frame = Frame::new(tracepoint.number, pc);
+        frame.time = moment.time();
+        let mut taking = Taking {
+            asked: Asked::default(),
+            frame,
+            variables: &mut self.variables,
+            moment,
+        };
+        let error = taking.note(&tracepoint.step_actions, &set_of);
+        let frame = taking.frame;
+        self.add(&mut tracepoint, frame, error);
+        walk.left -= 1;
+        if walk.left == 0 {
+            self.end_walk(walk);
+        }
+        self.tracepoints.insert(walk.tracepoint, tracepoint);
+        self.running && walk.left > 0
+    }
+
+    /// Nothing more is noted of it: so many instructions have been executed, or the thread has ended.
+    pub(crate) fn end_walk(&mut self, walk: &Walk) {
+        if walk.last && self.is_for(walk) {
+            self.stop(Ended::Passes(walk.tracepoint.0));
+        }
+    }
+
+    /// Whether what the thread does is still to be noted.
+    pub(crate) fn is_for(&self, walk: &Walk) -> bool {
+        self.running && walk.run == self.runs
+    }
+
+    /// Keeps a frame, or says why not; `error`: what could not be noted.
+    fn add(&mut self, tracepoint: &mut Tracepoint, frame: Frame, error: Option<agent::Fault>) {
         let size = frame.size();
         if self.keep(frame) {
             tracepoint.usage += size as u64;
@@ -320,15 +381,11 @@ impl Trace {
             tracepoint.dropped += 1;
             self.is_unmarked(tracepoint.number, tracepoint.at);
         } else {
-            self.stop(Ended::Full);
-            return asked;
+            return self.stop(Ended::Full);
         }
         if let Some(fault) = error {
             self.stop(Ended::Error(tracepoint.number, fault.to_string()));
-        } else if tracepoint.passes != 0 && tracepoint.hits >= tracepoint.passes {
-            self.stop(Ended::Passes(tracepoint.number));
         }
-        asked
     }
 }
 
@@ -344,6 +401,41 @@ struct Taking<'a> {
     variables: &'a mut Variables,
     moment: &'a mut dyn Moment,
     asked: Asked,
+}
+
+impl Taking<'_> {
+    /// Does what is to be done, up to what cannot be.
+    fn note(
+        &mut self,
+        actions: &[Action],
+        set_of: &dyn Fn(usize) -> Option<usize>,
+    ) -> Option<agent::Fault> {
+        let sets = tracepoint::sets(actions, set_of) | 1;
+        for action in actions {
+            match action {
+                Action::Registers(_) => {
+                    let (sets, registers) = self.moment.registers(sets);
+                    self.frame.add_registers(sets, &registers);
+                }
+                Action::Memory {
+                    register,
+                    offset,
+                    length,
+                } => {
+                    let base = register.map_or(Some(0), |number| self.moment.register(number));
+                    if let Some(base) = base {
+                        self.collect(base.wrapping_add(*offset), *length);
+                    }
+                }
+                Action::Expression(code) => {
+                    if let Err(fault) = agent::evaluate(code, self) {
+                        return Some(fault);
+                    }
+                }
+            }
+        }
+        None
+    }
 }
 
 impl World for Taking<'_> {
@@ -494,6 +586,40 @@ mod tests {
     }
 
     #[test]
+    fn steps_after_hits() {
+        let registers = vec![Action::Registers(vec![1])];
+        let mut trace = trace(Tracepoint {
+            steps: 2,
+            step_actions: registers,
+            passes: 2,
+            ..tracepoint(Vec::new())
+        });
+        let mut walks = Vec::new();
+        for _ in 0..2 {
+            walks.extend(trace.hit(0x400, |_| Some(0), &mut Still).walks);
+        }
+        let mut step = |trace: &mut Trace, index: usize, pc| {
+            let walk: &mut Walk = &mut walks[index];
+            trace.step(walk, pc, |_| Some(0), &mut Still)
+        };
+        assert!(step(&mut trace, 1, 0x404));
+        assert!(step(&mut trace, 0, 0x404) && !step(&mut trace, 0, 0x408));
+        // The second hit was the last, and its steps belong to it.
+        assert!(trace.running && !step(&mut trace, 1, 0x408));
+        assert_eq!(trace.ended, Ended::Passes(1));
+        let frames = trace.buffer.frames();
+        let frames: Vec<(u64, u8)> = frames.iter().map(|f| (f.pc, f.sets)).collect();
+        let [hit, first, second] = [(0x400, 0), (0x404, 1), (0x408, 1)];
+        assert_eq!(frames, [hit, hit, first, first, second, second]);
+        // Another run is none of theirs.
+        let walk = walks.remove(0);
+        trace.start();
+        assert!(!trace.is_for(&walk));
+        trace.end_walk(&walk);
+        assert!(trace.running);
+    }
+
+    #[test]
     fn what_variables_ask_for() {
         // $v5 = 1
         let set = Action::Expression(vec![0x22, 1, 0x2d, 0, 5, 0x27]);
@@ -504,7 +630,7 @@ mod tests {
         ] {
             let mut trace = trace(tracepoint(vec![set.clone()]));
             trace.variables.define(5, name, 0);
-            let Asked { stop, needed } = trace.hit(0x400, |_| None, &mut Still);
+            let Asked { stop, needed, .. } = trace.hit(0x400, |_| None, &mut Still);
             assert_eq!((stop, needed), asked);
             assert_eq!(trace.buffer.created, u64::from(!stop));
         }

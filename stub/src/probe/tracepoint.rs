@@ -42,8 +42,12 @@ pub(crate) struct Tracepoint {
     pub(crate) passes: u64,
     pub(crate) condition: Option<Vec<u8>>,
     pub(crate) actions: Vec<Action>,
-    /// The actions as they came.
-    pub(crate) action_texts: Vec<Vec<u8>>,
+    /// So many instructions are executed one by one after a hit (gdb's `while-stepping`).
+    pub(crate) steps: u64,
+    /// What is done after each of these.
+    pub(crate) step_actions: Vec<Action>,
+    /// The actions as they came, each with the letter that it is uploaded with: `A`, or `S` for those after steps.
+    pub(crate) action_texts: Vec<(char, Vec<u8>)>,
     pub(crate) sources: Vec<Source>,
     pub(crate) hits: u64,
     /// Bytes of the buffer that its frames took.
@@ -57,20 +61,25 @@ pub(crate) struct Tracepoint {
 }
 
 impl Tracepoint {
-    /// The register sets that its actions want, one bit each; `of` tells a register's.
-    pub(crate) fn sets(&self, of: impl Fn(usize) -> Option<usize>) -> u8 {
-        let mut sets = 0;
-        for action in &self.actions {
-            let Action::Registers(mask) = action else {
-                continue;
-            };
-            for (index, byte) in mask.iter().enumerate() {
-                let numbers = (0..8).filter(|bit| byte >> bit & 1 != 0);
-                for set in numbers.filter_map(|bit| of(8 * index + bit)) {
-                    sets |= 1 << set;
-                }
+    /// Whether it has been hit as often as it was to be.
+    pub(crate) fn is_done(&self) -> bool {
+        self.passes != 0 && self.hits >= self.passes
+    }
+}
+
+/// The register sets that actions want, one bit each; `of` tells a register's.
+pub(crate) fn sets(actions: &[Action], of: impl Fn(usize) -> Option<usize>) -> u8 {
+    let mut sets = 0;
+    for action in actions {
+        let Action::Registers(mask) = action else {
+            continue;
+        };
+        for (index, byte) in mask.iter().enumerate() {
+            let numbers = (0..8).filter(|bit| byte >> bit & 1 != 0);
+            for set in numbers.filter_map(|bit| of(8 * index + bit)) {
+                sets |= 1 << set;
             }
         }
-        sets
     }
+    sets
 }

@@ -8,6 +8,7 @@ use crate::probe::trace::Moment;
 use crate::probe::variable::Sight;
 use crate::sys::{Tid, monotonic_ns};
 
+use super::probing::set_of;
 use super::process::Process;
 
 /// No hit costs more, whatever the clock says: its thread had to wait for a processor.
@@ -67,10 +68,6 @@ impl Process {
                 .map(|(block, bytes)| (address(block, &sets), bytes))
                 .collect(),
             sets,
-        };
-        let set_of = |number| {
-            let register = arch::layout().register(number);
-            register.map(|register| register.place.set)
         };
         for (_, interest) in self.interests.each() {
             if interest.trace.hit(at, set_of, &mut then).needed {

@@ -188,6 +188,7 @@ impl Process {
         }
         self.halting = false;
         self.end_steps();
+        self.drop_walks();
         self.lift_misplaced();
         self.drain_jumps();
     }
@@ -218,7 +219,7 @@ impl Process {
             Status::Signal(signal) => self.signal_stop(tid, signal),
             Status::Held(signal) => self.held(tid, signal),
             Status::Clone | Status::Fork | Status::VFork => {
-                self.mark_stopped(tid, At::Event);
+                self.mark_stopped(tid, At::InCall);
                 if let Ok(new) = ptrace::event_message(tid) {
                     self.adopt(tid, Tid(new as i32), status);
                 }
@@ -227,7 +228,7 @@ impl Process {
                 }
             }
             Status::VForkDone => {
-                self.mark_stopped(tid, At::Event);
+                self.mark_stopped(tid, At::InCall);
                 if let Some(thread) = self.threads.get_mut(&tid) {
                     thread.vfork_child = None;
                     thread.lends_memory = false;
@@ -245,6 +246,7 @@ impl Process {
                 self.budget.ending();
                 self.dismiss(tid);
                 self.end_step(tid);
+                self.end_walks(tid);
                 if let Some(thread) = self.threads.get_mut(&tid) {
                     thread.go(Motion::Continue, 0);
                     thread.state = State::Exiting;
@@ -254,7 +256,9 @@ impl Process {
             }
             Status::Syscall => {
                 self.mark_stopped(tid, At::Event);
-                if !self.call_stop(tid) {
+                let reported = self.call_stop(tid);
+                self.walk_out_of_call(tid);
+                if !reported {
                     self.quiet(tid);
                 }
             }
@@ -296,7 +300,7 @@ impl Process {
         let can_trap = !self.breakpoints.is_empty() || !self.jumps.is_unused();
         if self.halting
             && let Some(thread) = self.threads.get_mut(&tid)
-            && (can_trap || thread.action.is_step())
+            && (can_trap || thread.steps())
             && ptrace::trap_is_pending(tid)
         {
             // It executes nothing before it has reported that.
@@ -343,16 +347,17 @@ impl Process {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
-        let motion = if thread.action.is_step() {
+        let motion = if thread.steps() {
             Motion::Step
         } else {
             Motion::Continue
         };
+        let shown = thread.action.is_step();
         let returning = thread.returning.iter().position(|other| *other == signal);
         if let Some(index) = returning {
             thread.returning.swap_remove(index);
         }
-        let pass = returning.is_some() || (pass && motion == Motion::Continue);
+        let pass = returning.is_some() || (pass && !shown);
         let misplaced = self.misplaced.iter().any(|(other, _)| *other == tid);
         let goes = self.going && !self.halting && thread.action != Action::Hold;
         if pass && goes && !misplaced {
@@ -388,7 +393,9 @@ impl Process {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return true;
         };
-        let stepping = thread.action.is_step();
+        // A trap of the program's own is no step.
+        let walks = thread.walks() && !arch::is_trap_report(info.code());
+        let stepping = thread.action.is_step() || walks;
         if self.watch_trap(tid, &info) {
             return true;
         }
@@ -460,6 +467,9 @@ impl Process {
         // Without the kernel's word (Linux 5.3) it is the beginning and the end by turns.
         let entry = ptrace::at_call_entry(tid).unwrap_or(!thread.in_call);
         thread.in_call = entry;
+        if entry && let Some(stopped) = thread.stopped() {
+            stopped.is_in_call();
+        }
         let general = thread.stopped().and_then(|stopped| stopped.general().ok());
         let number = general.and_then(arch::system_call);
         match number.filter(|number| self.wishes.calls.contain(*number)) {
@@ -507,6 +517,7 @@ impl Process {
 
     fn thread_gone(&mut self, tid: Tid, code: i32, end: Stop) {
         self.end_step(tid);
+        self.end_walks(tid);
         self.threads.remove(&tid);
         self.holds.remove(&tid);
         if tid == self.pid() {

@@ -102,6 +102,13 @@ impl Interests {
         all.any(|tracepoint| tracepoint.enabled && tracepoint.fast.is_some())
     }
 
+    /// Whether threads are to be followed step by step after a hit.
+    pub(super) fn want_steps(&self) -> bool {
+        let running = self.0.values().filter(|interest| interest.trace.running);
+        let mut all = running.flat_map(|interest| interest.trace.tracepoints.values());
+        all.any(|tracepoint| tracepoint.enabled && tracepoint.steps > 0)
+    }
+
     /// What all need that have a tracepoint at this place, and the instructions that may be moved for it; `None`: it must have a
     /// trap.
     pub(super) fn plan(

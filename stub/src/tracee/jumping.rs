@@ -2,7 +2,7 @@
 //!
 //! A place has a jump to a collector instead of a trap if a client asked for it and if everything that is to be done there can be done
 //! later with what the collector notes. That is decided anew whenever everybody stands still and something has changed: nothing is
-//! fast while somebody steps, watches, catches system calls, or halts threads one by one. Else there is a trap, and nobody
+//! fast while somebody steps, or is to be followed step by step after a hit, watches, catches system calls, or halts threads one by one. Else there is a trap, and nobody
 //! but the clock can tell.
 //!
 //! A thread that stops in a collector is put where it would be without it. If that is in the midst of the jump, the jump must be gone
@@ -21,6 +21,7 @@ use crate::sys::ptrace;
 use crate::sys::{Tid, maps};
 
 use super::injecting::Room;
+use super::probing::set_of;
 use super::process::{Calls, Process};
 use super::resume::Action;
 use super::thread::{At, State, Thread};
@@ -143,7 +144,7 @@ impl Process {
     fn may_jump(&self) -> bool {
         let still = |thread: &Thread| {
             matches!(thread.state, State::Stopped(_) | State::Exiting)
-                && !thread.action.is_step()
+                && !thread.steps()
                 && thread.vfork_child.is_none()
                 && !thread.lends_memory
         };
@@ -151,6 +152,7 @@ impl Process {
             && !self.non_stop
             && self.watches.is_empty()
             && self.wishes.calls == Calls::None
+            && !self.interests.want_steps()
             && self.borrowed.is_none()
             && !self.shares_memory()
             && self.threads.values().all(still)
@@ -163,10 +165,7 @@ impl Process {
         let mut fit = Vec::new();
         let mut end = 0;
         for (at, kind) in wanted.iter().map(|(at, kind)| (*at, *kind)) {
-            let Some((plan, source)) = self.interests.plan(at, &|number| {
-                let register = arch::layout().register(number);
-                register.map(|register| register.place.set)
-            }) else {
+            let Some((plan, source)) = self.interests.plan(at, &set_of) else {
                 continue;
             };
             // What is near is looked at in many places, and there are many of these: it is read at once.

@@ -88,6 +88,12 @@ impl Process {
         if kind.is_none() && jump.is_none() {
             return false;
         }
+        // A sequence that loads and stores exclusively is one step, which it is not in a slot.
+        if self.threads.get(&tid).is_some_and(Thread::walks)
+            && !(arch::CAN_STEP && self.next_places(tid).is_empty())
+        {
+            return false;
+        }
         let code = self.code(at);
         let (process, memory) = (self.any_task(), &self.memory);
         let Some(thread) = self.threads.get_mut(&tid) else {

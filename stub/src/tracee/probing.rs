@@ -175,6 +175,7 @@ impl Process {
         self.uncounted = Some(Uncounted {
             at,
             draining: monotonic_ns().saturating_sub(since),
+            is_step: false,
         });
         let process = self.any_task();
         let Some(stopped) = self.threads.get_mut(&tid).and_then(Thread::stopped) else {
@@ -192,10 +193,7 @@ impl Process {
             },
             stacks: &mut self.stacks,
         };
-        let set_of = |number| {
-            let register = arch::layout().register(number);
-            register.map(|register| register.place.set)
-        };
+        let mut walks = Vec::new();
         let mut stops = Vec::new();
         for (seat, interest) in self.interests.each() {
             let asked = interest.trace.hit(at, set_of, &mut now);
@@ -205,7 +203,9 @@ impl Process {
             if asked.stop {
                 stops.push(seat);
             }
+            walks.extend(asked.walks.into_iter().map(|walk| (seat, walk)));
         }
+        self.begin_walks(tid, walks);
         if !stops.is_empty() {
             // It is to wait for a client, and is no hit that a recorder could do without: a pause might be all it misses.
             self.uncounted = None;
@@ -218,6 +218,12 @@ impl Process {
         }
         for_control
     }
+}
+
+/// The set that a register belongs to.
+pub(super) fn set_of(number: usize) -> Option<usize> {
+    let register = arch::layout().register(number);
+    register.map(|register| register.place.set)
 }
 
 /// A thread at a tracepoint, or at a breakpoint.

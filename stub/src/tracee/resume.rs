@@ -245,6 +245,7 @@ impl Process {
 
     /// A thread has executed one instruction of those it is to execute.
     pub(super) fn stepped(&mut self, tid: Tid) {
+        self.walk(tid);
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
@@ -363,7 +364,7 @@ impl Process {
                     return Over::Stepped;
                 }
                 Status::Syscall => {
-                    self.mark_stopped(tid, At::Event);
+                    self.mark_stopped(tid, At::InCall);
                     return Over::InKernel;
                 }
                 Status::Signal(_) => {
@@ -401,7 +402,7 @@ impl Process {
         if self.nobody_runs() {
             self.enter_again();
         }
-        let steps = self.threads.values().any(|thread| thread.action.is_step());
+        let steps = self.threads.values().any(Thread::steps);
         self.starting = steps.then(Vec::new);
         let tids: Vec<Tid> = self.threads.keys().copied().collect();
         for tid in tids {
@@ -433,11 +434,12 @@ impl Process {
             return;
         }
         let at = stopped.at();
-        let motion = if thread.action.is_step() {
+        let motion = if thread.steps() {
             Motion::Step
         } else {
             Motion::Continue
         };
+        let listens = at == At::GroupStop && !thread.action.is_step();
         thread.shown_at = None;
         thread.shown_signal = None;
         let through = thread.through.take();
@@ -455,11 +457,7 @@ impl Process {
             return;
         };
         let Some(info) = thread.deliver.pop_front() else {
-            let motion = if at == At::GroupStop && motion == Motion::Continue {
-                Motion::Listen
-            } else {
-                motion
-            };
+            let motion = if listens { Motion::Listen } else { motion };
             if let (Some(slot), Some(stopped)) = (through, thread.stopped()) {
                 let _ = stopped.set_pc(slot);
             }

@@ -20,6 +20,8 @@ pub(super) struct Uncounted {
     pub(super) at: u64,
     /// So long its thread was held to drain what others had noted.
     pub(super) draining: u64,
+    /// It was none, but a step after one.
+    pub(super) is_step: bool,
 }
 
 impl Process {
@@ -44,11 +46,19 @@ impl Process {
         let now = monotonic_ns();
         let held = now.saturating_sub(std::mem::replace(since, now));
         self.budget.report();
-        if let Some(Uncounted { at, draining }) = self.uncounted.take() {
+        if let Some(Uncounted {
+            at,
+            draining,
+            is_step,
+        }) = self.uncounted.take()
+        {
             // What was drained then are others' hits.
             let draining = draining.min(held);
             self.budget.held(now, draining);
-            self.cost(now, at, held - draining);
+            match is_step {
+                true => self.cost_of_step(now, at, held),
+                false => self.cost(now, at, held - draining),
+            }
         } else if std::mem::take(&mut self.alarmed) {
             self.budget.held(now, held.min(LONGEST_DRAIN));
         }
@@ -61,6 +71,13 @@ impl Process {
         } else if self.budget.is_paused(at) && self.breakpoints.stands(at) {
             // Another has put the trap back.
             self.change_trap(at, true);
+        }
+    }
+
+    /// A step after a hit at `at` has done so.
+    pub(super) fn cost_of_step(&mut self, now: u64, at: u64, held: u64) {
+        if self.budget.step(now, at, held) {
+            self.keep_budget();
         }
     }
 

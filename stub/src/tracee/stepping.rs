@@ -35,6 +35,7 @@ impl Process {
     /// halted.
     pub(super) fn go(&mut self, tid: Tid, motion: Motion, signal: i32) {
         let motion = match motion {
+            Motion::Step if signal == 0 && self.walks_into_call(tid) => Motion::ToSystemCall,
             Motion::Step => match self.step_motion(tid, signal) {
                 Some(motion) => motion,
                 None => return self.step_waits = true,
@@ -42,6 +43,12 @@ impl Process {
             Motion::Continue if self.wishes.calls != Calls::None => Motion::ToSystemCall,
             other => other,
         };
+        if motion == Motion::Continue
+            && let Some(thread) = self.threads.get_mut(&tid)
+        {
+            // The call's end will not be seen.
+            thread.in_call = false;
+        }
         if let Some(starting) = &mut self.starting {
             starting.push((tid, motion, signal));
         } else if let Some(thread) = self.threads.get_mut(&tid) {
@@ -212,7 +219,8 @@ impl Process {
         let probed = strays
             .iter()
             .find(|stray| self.breakpoints.probed(stray.at));
-        let probed = probed.map(|stray| stray.at);
+        let walking = || self.threads.values().find_map(Thread::walks_from);
+        let probed = probed.map(|stray| stray.at).or_else(walking);
         for Stray { tid, at, planted } in strays {
             let stopped = self.threads.get_mut(&tid).and_then(Thread::stopped);
             if stopped.is_some_and(|stopped| stopped.pc() == Ok(at))

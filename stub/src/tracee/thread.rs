@@ -7,9 +7,11 @@ use nix::errno::Errno;
 
 use crate::arch::watch::Watch;
 use crate::arch::{self, Register};
+use crate::probe::trace::Walk;
 use crate::sys::Tid;
 use crate::sys::ptrace::{self, SignalInfo};
 
+use super::interest::Seat;
 use super::process::Cause;
 use super::resume::Action;
 use super::stepping::Awaited;
@@ -33,6 +35,8 @@ pub(crate) enum At {
     Signal,
     /// At an event or a system call: resuming cannot deliver a signal.
     Event,
+    /// The same, in the midst of a system call.
+    InCall,
     /// Member of a group-stop: resuming it would break the stop.
     GroupStop,
 }
@@ -84,6 +88,11 @@ impl Stopped {
             *slot = Some(ptrace::register_set(self.tid, set.note, set.capacity)?);
         }
         slot.as_mut().ok_or(Errno::EIO)
+    }
+
+    /// It turns out to be in the midst of a system call.
+    pub(crate) fn is_in_call(&mut self) {
+        self.at = At::InCall;
     }
 
     /// The general registers, as the kernel holds them.
@@ -288,6 +297,8 @@ pub(crate) struct Thread {
     pub(crate) state: State,
     /// What the last resume asked of it.
     pub(crate) action: Action,
+    /// After which hits it executes instructions one by one, and for whom.
+    pub(super) walks: Vec<(Seat, Walk)>,
     /// Where the client saw it stop last: a trap there has been answered for and is stepped over.
     pub(crate) shown_at: Option<u64>,
     /// The system call under a trap that it was taken into last, and its registers before.
@@ -327,6 +338,7 @@ impl Thread {
         Thread {
             state: State::Running(Running::new(tid)),
             action,
+            walks: Vec::new(),
             shown_at: None,
             entered: None,
             pending: VecDeque::new(),
@@ -344,6 +356,21 @@ impl Thread {
             vfork_child: None,
             lends_memory: false,
         }
+    }
+
+    /// Whether it executes one instruction at a time.
+    pub(crate) fn steps(&self) -> bool {
+        self.action.is_step() || self.walks()
+    }
+
+    /// Whether it does so only to have them noted.
+    pub(crate) fn walks(&self) -> bool {
+        matches!(self.action, Action::Continue(_)) && !self.walks.is_empty()
+    }
+
+    /// The tracepoint whose hit it was.
+    pub(super) fn walks_from(&self) -> Option<u64> {
+        self.walks.first().map(|(_, walk)| walk.at)
     }
 
     /// The thread's stopped half, if it is stopped.

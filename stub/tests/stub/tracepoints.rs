@@ -46,7 +46,7 @@ pub fn hits(client: &mut Client, number: u32, at: u64) -> u64 {
 }
 
 /// Continues; the client halts the program so often, and never loses a hit by it.
-fn run_with_interrupts(client: &mut Client, exit: u64, interrupts: usize) {
+pub fn run_with_interrupts(client: &mut Client, exit: u64, interrupts: usize) {
     client.plant(exit);
     let mut stop = String::new();
     for _ in 0..interrupts {
@@ -100,7 +100,7 @@ fn eight_threads_every_hit_is_noted() {
 }
 
 /// The addresses of all instructions of a function.
-fn instructions(program: &Path, function: &str) -> Vec<u64> {
+pub fn instructions(program: &Path, function: &str) -> Vec<u64> {
     let output = Command::new("objdump")
         .args([
             "-d",
@@ -393,8 +393,8 @@ fn nonsense_is_refused() {
         let answer = client.ask(packet);
         assert!(answer.starts_with('E'), "{packet}: {answer}");
     }
-    let packet = format!("QTDP:-1:{hit:x}:SR1");
-    assert!(client.ask(&packet).contains("while stepping"));
+    let packet = format!("QTDP:-1:{hit:x}:SS1");
+    assert!(client.ask(&packet).starts_with('E'));
     assert_eq!(client.ask("qTV:99"), "U");
     assert_eq!(client.ask("QTFrame:0"), "F-1");
     // Nothing can be planted there, so nothing is.

@@ -33,15 +33,23 @@ pub(in super::super) fn tracepoint(
             return Answer::error(Errno::ENOENT);
         };
         let text = text.strip_prefix(b":").unwrap_or(text);
-        if text.starts_with(b"S") {
-            return refused("collecting while stepping is not supported");
-        }
         let text = text.strip_suffix(b"-").unwrap_or(text);
+        // What follows the first of those after steps is done after steps, too.
+        let last = tracepoint.action_texts.last();
+        let after_steps = last.is_some_and(|(letter, _)| *letter == 'S');
+        let (letter, text) = match text.strip_prefix(b"S") {
+            Some(text) => ('S', text),
+            None if after_steps => ('S', text),
+            None => ('A', text),
+        };
         let Some(actions) = actions(text) else {
             return Answer::error(Errno::EINVAL);
         };
-        tracepoint.actions.extend(actions);
-        tracepoint.action_texts.push(text.to_vec());
+        match letter {
+            'S' => tracepoint.step_actions.extend(actions),
+            _ => tracepoint.actions.extend(actions),
+        }
+        tracepoint.action_texts.push((letter, text.to_vec()));
         // One that is enabled already counts as it is now.
         let at = tracepoint.enabled.then_some(tracepoint.at);
         return match at.map_or(Ok(()), |at| process.tracepoint_changed(seat, at)) {
@@ -85,11 +93,12 @@ pub(in super::super) fn tracepoint(
 fn definition(text: &[u8]) -> Option<(Tracepoint, Option<usize>)> {
     let mut parts = text.strip_prefix(b":")?.split(|byte| *byte == b':');
     let enabled = parts.next()? == b"E";
-    let _steps = number(parts.next()?)?;
+    let steps = number(parts.next()?)?;
     let last = parts.next()?;
     let passes = number(last.strip_suffix(b"-").unwrap_or(last))?;
     let mut tracepoint = Tracepoint {
         enabled,
+        steps,
         passes,
         ..Tracepoint::default()
     };
@@ -199,8 +208,8 @@ mod tests {
 
     #[test]
     fn definitions() {
-        let (tracepoint, _) = definition(b":E:0:3:X3,220127-").unwrap();
-        assert!(tracepoint.enabled && tracepoint.passes == 3);
+        let (tracepoint, _) = definition(b":E:c:3:X3,220127-").unwrap();
+        assert!(tracepoint.enabled && (tracepoint.steps, tracepoint.passes) == (12, 3));
         assert_eq!(tracepoint.condition.as_deref(), Some(&[0x22, 1, 0x27][..]));
         assert!(definition(b":D:0:0").is_some_and(|(t, _)| !t.enabled));
         assert!(definition(b":E:0:0:Fa").is_some_and(|(_, movable)| movable == Some(10)));

@@ -30,15 +30,15 @@ fn pieces(tracepoint: &Tracepoint) -> Vec<Vec<u8>> {
     let (number, address) = (tracepoint.number, tracepoint.address);
     let enabled = if tracepoint.enabled { 'E' } else { 'D' };
     let mut definition = format!(
-        "T{number:x}:{address:x}:{enabled}:0:{:x}",
-        tracepoint.passes
+        "T{number:x}:{address:x}:{enabled}:{:x}:{:x}",
+        tracepoint.steps, tracepoint.passes
     );
     if let Some(condition) = &tracepoint.condition {
         definition += &format!(":X{:x},{}", condition.len(), digits(condition));
     }
     let mut pieces = vec![definition.into_bytes()];
-    for text in &tracepoint.action_texts {
-        let start = format!("A{number:x}:{address:x}:");
+    for (letter, text) in &tracepoint.action_texts {
+        let start = format!("{letter}{number:x}:{address:x}:");
         pieces.push([start.as_bytes(), text].concat());
     }
     for source in &tracepoint.sources {
