@@ -129,7 +129,9 @@ impl Batch<'_> {
     /// Sends all requests and reads all answers. An error here is one of the connection; those of
     /// single requests are in the answers. More than 32 KiB of requests take more than one write.
     pub fn send(self) -> Result<Answers, Error> {
-        let replies = self.client.requests(&self.packets)?;
+        let replies = patiently(self.client, &self.packets, |client| {
+            client.requests(&self.packets)
+        })?;
         Ok(answers(self.client, self.questions, &replies))
     }
 
@@ -144,17 +146,17 @@ impl Batch<'_> {
         let at_once = !client.connection.has_acks() && one_write(&packets) == packets.len();
         if resuming.is_none() || !at_once {
             packets.truncate(packets.len() - usize::from(resuming.is_some()));
-            let replies = client.requests(&packets)?;
+            let replies = patiently(client, &packets, |client| client.requests(&packets))?;
             let answers = answers(client, self.questions, &replies);
             client.resume(actions)?;
             return Ok(answers);
         }
         client.connection.send_all(&packets)?;
         packets.pop();
-        let mut replies = Vec::with_capacity(packets.len());
-        for packet in &packets {
-            replies.push(client.reply(packet)?);
-        }
+        let replies: Vec<Reply> = patiently(client, &packets, |client| {
+            let replies = packets.iter().map(|packet| client.reply(packet));
+            replies.collect::<Result<_, _>>()
+        })?;
         let answers = answers(client, self.questions, &replies);
         client.set_running();
         Ok(answers)
@@ -174,6 +176,16 @@ impl Answers {
     pub fn take<T: Answered>(&mut self, ticket: Ticket<T>) -> Result<T, Error> {
         let answer = self.answers.get_mut(ticket.index).and_then(Option::take);
         T::from_answer(answer.ok_or(Error::Ticket)??).ok_or(Error::Ticket)
+    }
+}
+
+/// Waits longer for the answers if some of the requests plant something.
+fn patiently<T>(client: &mut Client, packets: &[Vec<u8>], ask: impl FnOnce(&mut Client) -> T) -> T {
+    let plants = |packet: &Vec<u8>| packet.starts_with(b"QTEnable:");
+    if packets.iter().any(plants) {
+        client.planting(ask)
+    } else {
+        ask(client)
     }
 }
 

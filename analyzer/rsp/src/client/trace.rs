@@ -49,10 +49,7 @@ impl Client {
             return Ok(None);
         }
         // It is answered when everything has been planted.
-        let patience = self.connection.timeout();
-        self.connection.set_timeout(patience * PLANTING);
-        let reply = self.request("qUnspoolPlaces");
-        self.connection.set_timeout(patience);
+        let reply = self.planting(|client| client.request("qUnspoolPlaces"));
         // One that has other things to say of it is no worse for that.
         let Ok(text) = reply?.text() else {
             return Ok(None);
@@ -64,6 +61,15 @@ impl Client {
             Some((jumps, traps.map(number).collect::<Option<_>>()?))
         });
         Ok(told)
+    }
+
+    /// Asks for what is answered when places have been planted, of which there may be hundreds.
+    pub(super) fn planting<T>(&mut self, ask: impl FnOnce(&mut Client) -> T) -> T {
+        let patience = self.connection.timeout();
+        self.connection.set_timeout(patience * PLANTING);
+        let answer = ask(self);
+        self.connection.set_timeout(patience);
+        answer
     }
 
     /// Takes a tracepoint out.
@@ -89,7 +95,7 @@ impl Client {
     }
 }
 
-/// So many times as long as for another answer it is waited for one that tells that hundreds of places have been planted.
+/// So many times as long as for another answer it is waited for one that comes when places have been planted.
 const PLANTING: u32 = 12;
 /// gdb numbers its variables from 1; 1 is gdbserver's own.
 const FIRST_VARIABLE: usize = 2;

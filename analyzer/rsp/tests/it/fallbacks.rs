@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use unspool_rsp::packet::escape;
-use unspool_rsp::{Action, Breakpoint, Client, ClientOptions, Error, ThreadId};
+use unspool_rsp::{Action, Breakpoint, Client, ClientOptions, Error, ThreadId, Tracepoint};
 
 use crate::dialogue::{Peer, XML, client, options, peer};
 
@@ -213,7 +213,7 @@ fn packets_with_values() {
     assert_eq!(taken(&seen).len(), 10);
 }
 
-/// On a slow machine the answer that says where jumps are takes longer than others.
+/// On a slow machine the answers that something has been planted, and where jumps are, take longer than others.
 #[test]
 fn planting_takes_its_time() {
     let (stream, _) = peer(|peer| {
@@ -223,6 +223,11 @@ fn planting_takes_its_time() {
                     b"qXfer:features:read+;FastTracepoints+;QUnspoolTrace+".to_vec()
                 }
                 Some("qXfer") => format!("l{XML}").into_bytes(),
+                Some("QTDP") => b"OK".to_vec(),
+                Some("QTEnable") => {
+                    std::thread::sleep(options().timeout * 2);
+                    b"OK".to_vec()
+                }
                 Some("qUnspoolPlaces") => {
                     std::thread::sleep(options().timeout * 2);
                     b"2;3,a".to_vec()
@@ -232,6 +237,9 @@ fn planting_takes_its_time() {
         });
     });
     let mut client = Client::over(stream, options()).unwrap();
+    let mut batch = client.batch();
+    let ticket = batch.insert_tracepoint(&Tracepoint::default());
+    batch.send().unwrap().take(ticket).unwrap();
     assert_eq!(client.trace_places().unwrap(), Some((2, vec![3, 10])));
     // Others do not.
     assert_eq!(client.connection().timeout(), options().timeout);
