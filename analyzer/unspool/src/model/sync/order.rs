@@ -4,9 +4,9 @@
 //! Every pair of locks is an edge, from the one held to the one taken, with the circumstances in which
 //! it was seen: by whom, where both were taken, and what else was held. A circle of edges can come to
 //! a deadlock only if different threads may run its parts at the same time, and no other lock keeps
-//! them apart. Method: Savage et al., "Eraser", 1997, and its lock graphs since.
+//! them apart. A semaphore that all have passed may let in too few of them for that: nobody records how many it lets in. Method: Savage et al., "Eraser", 1997, and its lock graphs since.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use foldhash::{HashMap, HashMapExt};
 
@@ -35,6 +35,8 @@ pub(super) struct Circumstance {
     pub(super) taken: UseIndex,
     /// What else was held, alone.
     gates: Vec<ObjectIndex>,
+    /// Semaphores that the thread had passed.
+    seats: Vec<ObjectIndex>,
     held_shared: bool,
     taken_shared: bool,
     timed: bool,
@@ -48,6 +50,8 @@ pub(super) struct Order {
     edges: HashMap<(ObjectIndex, ObjectIndex), Vec<Circumstance>>,
     /// What was taken while a thread held an object that it has not been seen to give up.
     open: HashMap<(ThreadIndex, ObjectIndex), Vec<(ObjectIndex, Circumstance)>>,
+    /// Semaphores that a thread has waited for more often than it has posted them.
+    seats: HashMap<ThreadIndex, BTreeMap<ObjectIndex, u64>>,
 }
 
 impl Circumstance {
@@ -55,6 +59,7 @@ impl Circumstance {
         (self.thread, self.held, self.taken) == (other.thread, other.held, other.taken)
             && self.held_shared == other.held_shared
             && self.gates == other.gates
+            && self.seats == other.seats
     }
 }
 
@@ -66,9 +71,35 @@ pub(super) struct Circle {
     pub(super) steps: Vec<Circumstance>,
     /// Different threads could have done this at the same time.
     pub(super) possible: bool,
+    /// A semaphore that all of them had passed, in every case that was seen.
+    pub(super) seats: Option<ObjectIndex>,
+}
+
+impl Circle {
+    /// Nothing is known that would keep the threads apart.
+    fn is_free(&self) -> bool {
+        self.possible && self.seats.is_none()
+    }
 }
 
 impl Order {
+    /// A thread has waited for a semaphore.
+    pub(super) fn sits(&mut self, thread: ThreadIndex, semaphore: ObjectIndex) {
+        let seats = self.seats.entry(thread).or_default();
+        *seats.entry(semaphore).or_default() += 1;
+    }
+
+    /// A thread posts a semaphore: its own seat, if it had one.
+    pub(super) fn rises(&mut self, thread: ThreadIndex, semaphore: ObjectIndex) {
+        let seats = self.seats.entry(thread).or_default();
+        if let Some(count) = seats.get_mut(&semaphore) {
+            *count -= 1;
+            if *count == 0 {
+                seats.remove(&semaphore);
+            }
+        }
+    }
+
     /// A thread that holds `held` is about to take `object`.
     #[allow(clippy::too_many_arguments, reason = "the facts of one call")]
     pub(super) fn takes(
@@ -85,6 +116,11 @@ impl Order {
         if held.iter().any(|h| h.object == object) {
             return;
         }
+        if held.is_empty() {
+            return;
+        }
+        let seats = self.seats.get(&thread);
+        let seats: Vec<ObjectIndex> = seats.into_iter().flat_map(|s| s.keys().copied()).collect();
         for before in held {
             let others = held
                 .iter()
@@ -99,6 +135,7 @@ impl Order {
                         held: before.taken,
                         taken,
                         gates: others.map(|h| h.object).collect(),
+                        seats: seats.clone(),
                         held_shared: before.shared,
                         taken_shared,
                         timed,
@@ -201,16 +238,19 @@ impl Order {
         let mut chosen: Vec<&Circumstance> = Vec::new();
         let mut effort = CHOICES;
         choose(&edges, &mut chosen, &mut effort, &mut |steps| {
-            if best.as_ref().is_some_and(|best| best.possible) || !blocks(steps) {
+            if best.as_ref().is_some_and(Circle::is_free) || !blocks(steps) {
                 return;
             }
             let possible =
                 (0..steps.len()).all(|a| (0..a).all(|b| together(model, steps[a], steps[b])));
-            if possible || best.is_none() {
+            let seats = common_seat(steps);
+            let is_better = |best: &Circle| possible && (seats.is_none() || !best.possible);
+            if best.as_ref().is_none_or(is_better) {
                 best = Some(Circle {
                     objects: objects.to_vec(),
                     steps: steps.iter().map(|step| (*step).clone()).collect(),
                     possible,
+                    seats,
                 });
             }
         });
@@ -273,6 +313,14 @@ fn blocks(steps: &[&Circumstance]) -> bool {
         !(taker.taken_shared && holder.held_shared)
     });
     !gated && excludes && steps.iter().all(|step| !step.timed)
+}
+
+/// A semaphore that all had passed.
+fn common_seat(steps: &[&Circumstance]) -> Option<ObjectIndex> {
+    let (first, others) = steps.split_first()?;
+    let mut seats = first.seats.iter();
+    let common = seats.find(|seat| others.iter().all(|step| step.seats.contains(seat)));
+    common.copied()
 }
 
 /// Whether two steps could have happened at the same time, in different threads. That one thread was

@@ -332,6 +332,7 @@ impl<'a> Replay<'a> {
             Operation::Wait | Operation::Arrive | Operation::Once | Operation::Join => {
                 pending.queued = true;
             }
+            Operation::Post => self.order.rises(thread, object),
             Operation::Signal | Operation::Broadcast => {
                 let held = self.holds.of(thread).iter().map(|held| held.object);
                 self.noticed.signal(object, thread, used, held.collect());
@@ -392,6 +393,11 @@ impl<'a> Replay<'a> {
                 if let Some(held) = pending.given_up.take() {
                     self.holds.take(&mut self.objects, pending.thread, held);
                 }
+            }
+            Operation::Wait | Operation::TryWait
+                if pending.primitive.kind == Kind::Sem && succeeded =>
+            {
+                self.order.sits(pending.thread, pending.object);
             }
             // Whether it was woken or gave up, the mutex is its own again.
             Operation::Wait => {

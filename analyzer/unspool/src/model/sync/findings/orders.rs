@@ -7,7 +7,8 @@ use crate::model::sync::replay::Replay;
 pub(super) fn find(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<Finding>) {
     for circle in replay.order.circles(words.model) {
         let doubtful = circle.objects.iter().any(|o| words.objects[o.0].doubtful);
-        let proved = circle.possible && !doubtful && words.lossless();
+        let seats = circle.seats.filter(|_| circle.possible);
+        let proved = circle.possible && seats.is_none() && !doubtful && words.lossless();
         let mut clauses = Vec::new();
         let mut evidence = Vec::new();
         for (at, step) in circle.steps.iter().enumerate() {
@@ -31,12 +32,18 @@ pub(super) fn find(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<Fi
             count => format!("{count} locks are taken in orders that form a circle"),
         };
         let verdict = if proved {
-            "Threads that do this at the same time can wait for each other forever."
+            "Threads that do this at the same time can wait for each other forever.".to_owned()
+        } else if let Some(seats) = seats {
+            format!(
+                "All of them had passed {}: if that lets enough of them in at the same time, they can wait for each other forever.",
+                words.object(seats)
+            )
         } else if circle.possible {
-            "Events are missing, so what was held is not certain."
+            "Events are missing, so what was held is not certain.".to_owned()
         } else {
             "It was not seen in threads that could do it at the same time; should that ever happen, they can \
              wait for each other forever."
+                .to_owned()
         };
         let mut threads: Vec<_> = circle.steps.iter().map(|step| step.thread).collect();
         threads.dedup();

@@ -155,6 +155,30 @@ fn both_orders_are_an_inversion() {
 }
 
 #[test]
+fn orders_behind_a_semaphore_are_not_proved() {
+    let orders = |posts: bool| {
+        let mut acting = two_threads();
+        for (thread, at, (first, second)) in [(ONE, 2000, (A, B)), (TWO, 2100, (B, A))] {
+            acting.call(thread, at, "sem_wait", &[0x5000]);
+            if posts {
+                acting.call(thread, at + 10, "sem_post", &[0x5000]);
+            }
+            acting.nested(thread, at + 20, first, second);
+        }
+        acting.stage.end(5);
+        acting.stage.model()
+    };
+    let model = orders(false);
+    assert_eq!(kinds(&model), [("lock-order", false)]);
+    let text = &model.findings[0].text;
+    assert!(
+        text.contains("All of them had passed the semaphore"),
+        "{text}"
+    );
+    assert_eq!(kinds(&orders(true)), [("lock-order", true)]);
+}
+
+#[test]
 fn orders_that_cannot_meet_are_not_proved() {
     // A gate lock keeps them apart.
     let mut acting = two_threads();
