@@ -218,6 +218,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         "findings::within-a-budget-nothing-is-invented",
         within_a_budget,
     ));
+    trials.push(crate::trial(
+        "findings::behind-a-semaphore-nothing-is-proved",
+        behind_a_semaphore,
+    ));
     trials.push(crate::trial("findings::exit-codes", exit_codes));
     trials.push(crate::trial("findings::lossless", nothing_is_lost));
     trials.extend(ended::trials());
@@ -539,6 +543,28 @@ fn within_a_budget() -> Result<()> {
             );
         }
     }
+    Ok(())
+}
+
+/// How many a semaphore lets in is not recorded.
+fn behind_a_semaphore() -> Result<()> {
+    let case = Case {
+        arguments: &["seated"],
+        ..case("philosophers.c", &[], &[])
+    };
+    let recorded = Recorded::of(&case, &["--sync=all", "--budget", "none"])?;
+    let findings = &recorded.report.findings;
+    let orders: Vec<&Finding> = findings
+        .iter()
+        .filter(|finding| finding.kind == "lock-order")
+        .collect();
+    let [order] = orders[..] else {
+        bail!("{findings:#?}");
+    };
+    ensure!(
+        !order.proved && order.text.contains("had passed semaphore seats"),
+        "{order:#?}"
+    );
     Ok(())
 }
 
