@@ -170,6 +170,12 @@ impl Cmd {
             [] => (None, None),
             [place] if of_source => (None, Some(place)),
             [file] => (Some(file), None),
+            // Either may come first; a place with a line is no file's name.
+            [place, file]
+                if of_source && !Path::new(place).exists() && Path::new(file).exists() =>
+            {
+                (Some(file), Some(place))
+            }
             [file, place] if of_source => (Some(file), Some(place)),
             [_, other, ..] => bail!("expected one recording, but there is also {other}"),
         };

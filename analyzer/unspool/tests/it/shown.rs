@@ -59,6 +59,13 @@ fn a_recording_is_drawn_listed_and_laid_out_in_time() {
         "{}",
         source.stdout
     );
+    let mut last = unspool();
+    let last = Run::of(
+        last.args(["report", "--view", "source", "programs/subject.c"])
+            .arg(&file),
+    );
+    last.succeeds();
+    assert_eq!(last.stdout, source.stdout);
     place("other.c:7").fails_with(1, &["other.c", "name the files"]);
     place("subject.c:x").fails_with(1, &["line number"]);
 }
