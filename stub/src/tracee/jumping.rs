@@ -420,8 +420,11 @@ impl Process {
         if self.jumps.is_unused() {
             return;
         }
-        // Of others collectors have noted nothing; but who ends the process may be the last of whose end we hear in time.
-        if self.introduced.contains_key(&tid) || !self.ends_alone(tid) {
+        // Of others collectors have noted nothing; but who ends the process may be the last of whose end we hear in time, and a hit that
+        // was noted twice is told by what its thread remembers, which may not be known to collectors any more.
+        let thread = self.threads.get(&tid);
+        let remembers = thread.is_some_and(|thread| !thread.dealt_with.is_empty());
+        if remembers || self.introduced.contains_key(&tid) || !self.ends_alone(tid) {
             self.drain_jumps();
         }
         self.leave_collector(tid, true);
