@@ -280,14 +280,7 @@ impl Trace {
         set_of: &dyn Fn(usize) -> Option<usize>,
         moment: &mut dyn Moment,
     ) -> Asked {
-        let mut frame = Frame::new(tracepoint.number, tracepoint.at);
-        frame.time = moment.time();
-        let mut taking = Taking {
-            asked: Asked::default(),
-            frame,
-            variables: &mut self.variables,
-            moment,
-        };
+        let mut taking = Taking::new(tracepoint, tracepoint.at, &mut self.variables, moment);
         if let Some(condition) = &tracepoint.condition {
             match agent::evaluate(condition, &mut taking) {
                 Ok(0) => {
@@ -341,14 +334,7 @@ impl Trace {
         let Some(mut tracepoint) = self.tracepoints.remove(&walk.tracepoint) else {
             return false;
         };
-        let mut frame = Frame::new(tracepoint.number, pc);
-        frame.time = moment.time();
-        let mut taking = Taking {
-            asked: Asked::default(),
-            frame,
-            variables: &mut self.variables,
-            moment,
-        };
+        let mut taking = Taking::new(&tracepoint, pc, &mut self.variables, moment);
         let error = taking.note(&tracepoint.step_actions, &set_of);
         let frame = taking.frame;
         self.add(&mut tracepoint, frame, error);
@@ -403,7 +389,24 @@ struct Taking<'a> {
     asked: Asked,
 }
 
-impl Taking<'_> {
+impl<'a> Taking<'a> {
+    /// Of a tracepoint, by a thread that is at `pc`.
+    fn new(
+        tracepoint: &Tracepoint,
+        pc: u64,
+        variables: &'a mut Variables,
+        moment: &'a mut dyn Moment,
+    ) -> Taking<'a> {
+        let mut frame = Frame::new(tracepoint.number, pc);
+        frame.time = moment.time();
+        Taking {
+            frame,
+            variables,
+            moment,
+            asked: Asked::default(),
+        }
+    }
+
     /// Does what is to be done, up to what cannot be.
     fn note(
         &mut self,

@@ -10,37 +10,23 @@ use crate::probe::variable::Variables;
 use crate::sys::Tid;
 
 use super::interest::Seat;
-use super::memory::Seen;
 use super::probing::Now;
 use super::process::Process;
-use super::thread::Thread;
 
 impl Process {
     /// Whether the client's breakpoint at `at`, where the thread stands, is to be reported. So it is where a condition
     /// cannot be evaluated: the client can do that better. If there are commands they are executed, each as far as that can be done; the
     /// client could not.
     pub(super) fn breaks(&mut self, tid: Tid, at: u64) -> bool {
-        let process = self.any_task();
-        let Some(terms) = self.breakpoints.terms(at) else {
-            return false;
-        };
-        let Some(stopped) = self.threads.get_mut(&tid).and_then(Thread::stopped) else {
+        let Some((now, interests)) = self.now(tid) else {
             return true;
         };
+        let Some(terms) = now.memory.breakpoints.terms(at) else {
+            return false;
+        };
         let mut here = Here {
-            now: Now {
-                tid,
-                process,
-                stopped,
-                memory: Seen {
-                    memory: &self.memory,
-                    breakpoints: &self.breakpoints,
-                    slots: &self.slots,
-                    jumps: &self.jumps,
-                },
-                stacks: &mut self.stacks,
-            },
-            variables: &mut self.interests.of(Seat::Control).trace.variables,
+            now,
+            variables: &mut interests.of(Seat::Control).trace.variables,
         };
         let mut holds = |condition: &Vec<u8>| agent::evaluate(condition, &mut here) != Ok(0);
         let counts = terms.conditions.is_empty() || terms.conditions.iter().any(&mut holds);

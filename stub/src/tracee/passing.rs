@@ -14,7 +14,6 @@ use crate::arch;
 use crate::probe::slots::Left;
 use crate::sys::Tid;
 
-use super::memory::Seen;
 use super::process::Process;
 use super::resume::Action;
 use super::stepping::Stray;
@@ -70,14 +69,8 @@ impl Process {
             return false;
         }
         let code = self.code(at);
-        let memory = Seen {
-            memory: &self.memory,
-            breakpoints: &self.breakpoints,
-            slots: &self.slots,
-            jumps: &self.jumps,
-        };
-        let stopped = self.threads.get_mut(&tid).and_then(Thread::stopped);
-        stopped.is_some_and(|stopped| stopped.emulate(&code, &memory))
+        self.now(tid)
+            .is_some_and(|(now, _)| now.stopped.emulate(&code, &now.memory))
     }
 
     /// Has a thread that stands at the trap at `at` go on by a slot, when it goes. `false`: it cannot.

@@ -14,7 +14,7 @@ use crate::probe::trace::{Ended, Moment};
 use crate::probe::variable::Sight;
 use crate::sys::{Tid, maps, monotonic_ns};
 
-use super::interest::Seat;
+use super::interest::{Interests, Seat};
 use super::memory::Seen;
 use super::process::Process;
 use super::sparing::Uncounted;
@@ -167,21 +167,11 @@ impl Process {
         }
     }
 
-    /// A thread stands at a tracepoint, for the first time with this execution of the instruction. Every trace that
-    /// runs takes it. Whether it is to stop there for the client that controls it; it may also be held for an observer.
-    pub(super) fn probe_hit(&mut self, tid: Tid, at: u64) -> bool {
-        let since = monotonic_ns();
-        self.drain_jumps();
-        self.uncounted = Some(Uncounted {
-            at,
-            draining: monotonic_ns().saturating_sub(since),
-            is_step: false,
-        });
+    /// A thread where it stands, and those who may want to know of it.
+    pub(super) fn now(&mut self, tid: Tid) -> Option<(Now<'_>, &mut Interests)> {
         let process = self.any_task();
-        let Some(stopped) = self.threads.get_mut(&tid).and_then(Thread::stopped) else {
-            return false;
-        };
-        let mut now = Now {
+        let stopped = self.threads.get_mut(&tid).and_then(Thread::stopped)?;
+        let now = Now {
             tid,
             process,
             stopped,
@@ -193,17 +183,35 @@ impl Process {
             },
             stacks: &mut self.stacks,
         };
+        Some((now, &mut self.interests))
+    }
+
+    /// A thread stands at a tracepoint, for the first time with this execution of the instruction. Every trace that
+    /// runs takes it. Whether it is to stop there for the client that controls it; it may also be held for an observer.
+    pub(super) fn probe_hit(&mut self, tid: Tid, at: u64) -> bool {
+        let since = monotonic_ns();
+        self.drain_jumps();
+        self.uncounted = Some(Uncounted {
+            at,
+            draining: monotonic_ns().saturating_sub(since),
+            is_step: false,
+        });
+        let Some((mut now, interests)) = self.now(tid) else {
+            return false;
+        };
         let mut walks = Vec::new();
         let mut stops = Vec::new();
-        for (seat, interest) in self.interests.each() {
+        let mut needed = false;
+        for (seat, interest) in interests.each() {
             let asked = interest.trace.hit(at, set_of, &mut now);
-            if asked.needed {
-                self.budget.need(at);
-            }
+            needed |= asked.needed;
             if asked.stop {
                 stops.push(seat);
             }
             walks.extend(asked.walks.into_iter().map(|walk| (seat, walk)));
+        }
+        if needed {
+            self.budget.need(at);
         }
         self.begin_walks(tid, walks);
         if !stops.is_empty() {

@@ -10,8 +10,7 @@ use crate::probe::trace::Walk;
 use crate::sys::Tid;
 
 use super::interest::Seat;
-use super::memory::Seen;
-use super::probing::{Now, set_of};
+use super::probing::set_of;
 use super::process::Process;
 use super::sparing::Uncounted;
 use super::thread::At;
@@ -30,33 +29,24 @@ impl Process {
 
     /// A thread has executed an instruction.
     pub(super) fn walk(&mut self, tid: Tid) {
-        let process = self.any_task();
         let Some(thread) = self.threads.get_mut(&tid).filter(|t| !t.walks.is_empty()) else {
             return;
         };
         let from = thread.walks_from();
         let mut walks = std::mem::take(&mut thread.walks);
-        let Some((stopped, pc)) = thread.stopped().and_then(|s| s.pc().ok().map(|pc| (s, pc)))
-        else {
+        let Some((mut now, interests)) = self.now(tid) else {
             return;
         };
-        let mut now = Now {
-            tid,
-            process,
-            stopped,
-            memory: Seen {
-                memory: &self.memory,
-                breakpoints: &self.breakpoints,
-                slots: &self.slots,
-                jumps: &self.jumps,
-            },
-            stacks: &mut self.stacks,
+        let Ok(pc) = now.stopped.pc() else {
+            return;
         };
         walks.retain_mut(|(seat, walk)| {
-            let interest = self.interests.known(*seat);
+            let interest = interests.known(*seat);
             interest.is_some_and(|interest| interest.trace.step(walk, pc, set_of, &mut now))
         });
-        thread.walks = walks;
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.walks = walks;
+        }
         self.uncounted = from.map(|at| Uncounted {
             at,
             draining: 0,

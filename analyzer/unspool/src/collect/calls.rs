@@ -309,6 +309,17 @@ impl Recorder {
     }
 }
 
+/// The first so many names of functions, and how many there are beside.
+pub(super) fn some_functions(names: &[&str], most: usize) -> String {
+    let (named, others) = names.split_at(names.len().min(most));
+    let others = match others.len() {
+        0 => String::new(),
+        1 => " and one other function".to_owned(),
+        others => format!(" and {others} other functions"),
+    };
+    format!("{}{others}", named.join(", "))
+}
+
 fn note_refused(sink: &mut super::sink::Sink, refused: &Refused, path: &str) {
     let Refused { place, error, .. } = refused;
     let text = format!(

@@ -14,6 +14,7 @@ use unspool_unwind::{MemoryGap, RegisterFile, StackMemory};
 use super::Error;
 use super::abi::Abi;
 use super::bytecode::*;
+use super::calls::some_functions;
 use super::hits::{self, ATTR};
 use super::probes::{Planted, Purpose};
 use super::recorder::Recorder;
@@ -397,13 +398,7 @@ fn noted_at(places: &NotedPlaces, remedy: &str) -> String {
     let known = places.functions.iter().filter(own);
     let inner = places.functions.iter().filter(|name| !own(name));
     let names: Vec<&str> = known.chain(inner).map(String::as_str).collect();
-    let (named, others) = names.split_at(names.len().min(MOST_NAMED));
-    let others = match others.len() {
-        0 => String::new(),
-        1 => " and one other function".to_owned(),
-        others => format!(" and {others} other functions"),
-    };
-    let named = named.join(", ");
+    let named = some_functions(&names, MOST_NAMED);
     let rest = match jumps {
         0 => String::new(),
         jumps => format!(
@@ -411,7 +406,7 @@ fn noted_at(places: &NotedPlaces, remedy: &str) -> String {
         ),
     };
     format!(
-        "each recorded call of {named}{others} stopped its thread for a moment, on a PC for some 0.1 ms, so that its time, and \
+        "each recorded call of {named} stopped its thread for a moment, on a PC for some 0.1 ms, so that its time, and \
          waits for what it holds, are longer than without a recording ({traps} of {all} watched places have such a trap; {remedy}){rest}"
     )
 }

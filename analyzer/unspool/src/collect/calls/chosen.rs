@@ -17,8 +17,8 @@ use super::super::memory;
 use super::super::modules::{Mapped, Modules};
 use super::super::probes::{Place, Purpose};
 use super::super::recorder::Recorder;
-use super::condition;
 use super::plan::{self, Undecided};
+use super::{condition, some_functions};
 
 /// So many names are said; a pattern may have hundreds.
 const MOST_NAMES: usize = 8;
@@ -218,14 +218,9 @@ impl Recorder {
                 let file = one.path.rsplit('/').next().unwrap_or_default();
                 format!("{} of {file}", one.name)
             });
-            let mut names: Vec<String> = names.collect::<BTreeSet<_>>().into_iter().collect();
-            let others = names.len().saturating_sub(MOST_NAMES);
-            names.truncate(MOST_NAMES);
-            let more = match others {
-                0 => String::new(),
-                others => format!(" and {others} other functions"),
-            };
-            format!("{}{more}", names.join(", "))
+            let names = names.collect::<BTreeSet<_>>();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            some_functions(&names, MOST_NAMES)
         };
         let (unseen, outside) = (list(false), list(true));
         if !unseen.is_empty() {
