@@ -10,6 +10,7 @@ mod children;
 mod conditions;
 mod draining;
 mod end;
+mod ending;
 mod events;
 pub(crate) mod family;
 mod holding;

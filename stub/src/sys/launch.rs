@@ -94,7 +94,7 @@ pub(crate) fn launch(launch: &Launch) -> Result<Tid, Failure> {
     let tid = Tid(Errno::result(child)?);
     drop(hold_read);
     drop(error_write);
-    if let Err(errno) = ptrace::seize(tid, ptrace::OPTIONS | ptrace::KILL_WITH_US) {
+    if let Err(errno) = ptrace::seize(tid, ptrace::WITH_END | ptrace::KILL_WITH_US) {
         let _ = ptrace::kill(tid);
         let _ = wait(Some(tid), true);
         return Err(errno.into());

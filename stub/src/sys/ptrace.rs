@@ -16,8 +16,10 @@ pub(crate) const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACEFORK
     | libc::PTRACE_O_TRACEVFORK
     | libc::PTRACE_O_TRACEVFORKDONE
-    | libc::PTRACE_O_TRACEEXEC
-    | libc::PTRACE_O_TRACEEXIT;
+    | libc::PTRACE_O_TRACEEXEC;
+
+/// The same for a thread that is to stop once more when it ends.
+pub(crate) const WITH_END: i32 = OPTIONS | libc::PTRACE_O_TRACEEXIT;
 
 /// In addition, for programs that we start, until they are resumed: they are killed if we die unawares.
 pub(crate) const KILL_WITH_US: i32 = libc::PTRACE_O_EXITKILL;

@@ -38,7 +38,7 @@ impl Process {
             for log in self.interests.logs() {
                 log.created(new, parent);
             }
-            self.adopt_thread(new);
+            self.adopt_thread(parent, new);
             return;
         }
         if self.make_process(parent, new, how) {

@@ -12,7 +12,6 @@ use crate::sys::signals;
 use crate::sys::wait::Status;
 use crate::sys::{Tid, monotonic_ns};
 
-use super::log::Log;
 use super::process::{Cause, Process, Stop};
 use super::resume::Action;
 use super::thread::{At, Motion, Pending, State, Thread};
@@ -111,7 +110,7 @@ impl Process {
 
     /// Whether nobody is left to run but somebody is held. Threads that are about to be swept
     /// away by the process's exit look held, but are no longer stopped.
-    fn nothing_runs(&self) -> bool {
+    pub(super) fn nothing_runs(&self) -> bool {
         let alive = |thread: &Thread| !matches!(thread.state, State::Exiting);
         self.wishes.no_resumed
             && !self
@@ -240,20 +239,7 @@ impl Process {
                 }
             }
             Status::Exec => self.executed(tid),
-            Status::Exiting => {
-                // Never held: an exec elsewhere may wait for this very thread to be gone.
-                self.mark_stopped(tid, At::Event);
-                self.budget.ending();
-                self.dismiss(tid);
-                self.end_step(tid);
-                self.end_walks(tid);
-                if let Some(thread) = self.threads.get_mut(&tid) {
-                    thread.go(Motion::Continue, 0);
-                    thread.state = State::Exiting;
-                    thread.pending.clear();
-                }
-                self.check_runners();
-            }
+            Status::Exiting => self.thread_ends(tid),
             Status::Syscall => {
                 self.mark_stopped(tid, At::Event);
                 let reported = self.call_stop(tid);
@@ -315,20 +301,30 @@ impl Process {
             .threads
             .get_mut(&tid)
             .is_some_and(|thread| std::mem::take(&mut thread.newborn));
+        self.settle_end(tid);
         if newborn {
             self.watch_thread(tid);
-        }
-        if newborn && self.interests.follow_threads() {
-            let stopped = self.stopped(tid);
-            let pointer = stopped.and_then(|stopped| stopped.thread_pointer().ok());
-            for log in self.interests.logs() {
-                log.born(tid, pointer);
-            }
+            self.born(tid);
         }
         if newborn && self.wishes.thread_events {
             self.report(tid, Pending::Created);
         } else {
             self.quiet(tid);
+        }
+    }
+
+    /// A thread stands for the first time.
+    fn born(&mut self, tid: Tid) {
+        if !self.interests.follow_threads() && self.introduced.is_empty() {
+            return;
+        }
+        let stopped = self.stopped(tid);
+        let pointer = stopped.and_then(|stopped| stopped.thread_pointer().ok());
+        for log in self.interests.logs() {
+            log.born(tid, pointer);
+        }
+        if let Some(pointer) = pointer {
+            self.dismiss_former(pointer);
         }
     }
 
@@ -493,6 +489,7 @@ impl Process {
         self.exits.clear();
         self.threads.insert(tid, Thread::new(tid, action));
         self.mark_stopped(tid, At::Event);
+        self.settle_end(tid);
         self.leave_memory();
         self.breakpoints.forget();
         self.steps_made.clear();
@@ -515,41 +512,12 @@ impl Process {
         }
     }
 
-    fn thread_gone(&mut self, tid: Tid, code: i32, end: Stop) {
-        self.end_step(tid);
-        self.end_walks(tid);
-        self.threads.remove(&tid);
-        self.holds.remove(&tid);
-        if tid == self.pid() {
-            self.interests.logs().for_each(Log::complete);
-            self.leave_memory();
-            self.threads.clear();
-            self.end = Some(end);
-            self.eventful = true;
-            self.release_early();
-            return;
-        }
-        for log in self.interests.logs() {
-            log.exited(tid, code);
-        }
-        if self.wishes.thread_events && matches!(end, Stop::Exited(_)) {
-            self.exits.push_back((tid, code));
-            self.eventful = true;
-        }
-        self.check_runners();
-    }
-
-    /// Notices when all threads that were to run have ended.
-    fn check_runners(&mut self) {
-        if self.going && self.nothing_runs() {
-            self.eventful = true;
-        }
-    }
-
     /// A thread's first stop, or that it has not come yet.
-    pub(super) fn adopt_thread(&mut self, tid: Tid) {
+    pub(super) fn adopt_thread(&mut self, creator: Tid, tid: Tid) {
         let mut thread = Thread::new(tid, self.default_action);
         thread.newborn = true;
+        let creator = self.threads.get(&creator);
+        thread.stops_at_end = creator.is_some_and(|creator| creator.stops_at_end);
         self.threads.insert(tid, thread);
         while let Some(status) = self.unclaimed.take(tid) {
             self.handle(tid, status);

@@ -315,6 +315,7 @@ impl Process {
             return false;
         }
         process.mark_stopped(new, At::Event);
+        process.settle_end(new);
         process.resumed = self.resumed;
         process.non_stop = self.non_stop;
         process.going = self.non_stop;

@@ -415,30 +415,42 @@ impl Process {
         }
     }
 
-    /// A thread is about to end, or is not what it was.
-    pub(super) fn dismiss(&mut self, tid: Tid) {
+    /// A thread is about to end, or has ended; others of its process will be heard of.
+    pub(super) fn dismiss(&mut self, tid: Tid, others_remain: bool) {
         if self.jumps.is_unused() {
             return;
         }
-        // Of others collectors have noted nothing; but who ends the process may be the last of whose end we hear in time, and a hit that
-        // was noted twice is told by what its thread remembers, which may not be known to collectors any more.
+        // Of others collectors have noted nothing; but a hit that was noted twice is told by what its thread remembers, which may not be
+        // known to collectors any more.
         let thread = self.threads.get(&tid);
         let remembers = thread.is_some_and(|thread| !thread.dealt_with.is_empty());
-        if remembers || self.introduced.contains_key(&tid) || !self.ends_alone(tid) {
+        if remembers || self.introduced.contains_key(&tid) || !others_remain {
             self.drain_jumps();
         }
         self.leave_collector(tid, true);
+        self.forget_introduced(tid);
+    }
+
+    /// A thread begins that has this pointer to its own data: whoever had it has ended, even if that was not reported yet.
+    pub(super) fn dismiss_former(&mut self, pointer: u64) {
+        let known = self.introduced.iter().find(|(_, known)| **known == pointer);
+        if let Some(former) = known.map(|(tid, _)| *tid) {
+            self.forget_introduced(former);
+        }
+    }
+
+    fn forget_introduced(&mut self, tid: Tid) {
         if let (Some(pointer), Some(pool)) = (self.introduced.remove(&tid), self.jumps.pool()) {
             pool.leave(&self.memory, pointer);
         }
     }
 
-    /// Whether a thread that is about to end does so by its own call for that, and is not the first.
-    fn ends_alone(&mut self, tid: Tid) -> bool {
+    /// Whether a thread that is about to end does so by its own call for that, and its process goes on.
+    pub(super) fn ends_alone(&mut self, tid: Tid) -> bool {
         let stopped = self.threads.get_mut(&tid).and_then(Thread::stopped);
         let general = stopped.and_then(|stopped| stopped.general().ok());
         let call = general.and_then(arch::system_call);
-        tid != self.pid() && call == Some(libc::SYS_exit as u64)
+        call == Some(libc::SYS_exit as u64)
     }
 
     /// Another process runs in this memory: what a thread is told by its pointer to its own data is two.

@@ -133,8 +133,8 @@ impl Process {
     /// Once it has been resumed, a program that we started is no longer ours alone, and outlives us.
     pub(super) fn let_live(&mut self) {
         if !self.attached && !self.resumed {
-            for tid in self.threads.keys() {
-                let _ = ptrace::set_options(*tid, ptrace::OPTIONS);
+            for (tid, thread) in &self.threads {
+                let _ = ptrace::set_options(*tid, thread.options());
             }
         }
         self.resumed = true;

@@ -185,7 +185,7 @@ impl Process {
             )
         })?;
         let mut process = Process::new(pid, false, memory, unclaimed);
-        process.threads.insert(pid, Thread::new(pid, Action::Hold));
+        process.threads.insert(pid, Thread::first(pid));
         process.mark_stopped(pid, At::Event);
         process.stand(pid);
         Ok(process)
@@ -202,7 +202,7 @@ impl Process {
         }
         let state: Option<String> = status_field(&status, "State");
         let tid = Tid(pid);
-        ptrace::seize(tid, ptrace::OPTIONS).map_err(|errno| match errno {
+        ptrace::seize(tid, ptrace::WITH_END).map_err(|errno| match errno {
             Errno::ESRCH => Error::NoSuchProcess(pid),
             Errno::EPERM => match status_field(&status, "TracerPid") {
                 Some(tracer) if tracer != 0 => Error::AlreadyTraced(pid, tracer),
@@ -218,7 +218,7 @@ impl Process {
             )
         })?;
         let mut process = Process::new(tid, true, memory, unclaimed);
-        process.threads.insert(tid, Thread::new(tid, Action::Hold));
+        process.threads.insert(tid, Thread::first(tid));
         // Threads appear while we look; those made by a thread that we have come by themselves.
         let patience = Instant::now() + PATIENCE;
         loop {

@@ -326,6 +326,8 @@ pub(crate) struct Thread {
     pub(crate) wanted: Option<Cause>,
     /// Not yet seen to stop for the first time.
     pub(crate) newborn: bool,
+    /// It stops once more when it ends (see `ending`).
+    pub(super) stops_at_end: bool,
     /// The child for which it waits in vfork(2): until that one is gone, it cannot stop.
     pub(crate) vfork_child: Option<Tid>,
     /// That child is debugged, too: nobody here may wait for it.
@@ -353,8 +355,26 @@ impl Thread {
             in_call: false,
             wanted: None,
             newborn: false,
+            stops_at_end: false,
             vfork_child: None,
             lends_memory: false,
+        }
+    }
+
+    /// The first thread of a process that has just been got hold of.
+    pub(crate) fn first(tid: Tid) -> Thread {
+        Thread {
+            stops_at_end: true,
+            ..Thread::new(tid, Action::Hold)
+        }
+    }
+
+    /// What the kernel is to report of it.
+    pub(super) fn options(&self) -> i32 {
+        if self.stops_at_end {
+            ptrace::WITH_END
+        } else {
+            ptrace::OPTIONS
         }
     }
 

@@ -280,6 +280,47 @@ fn forks_vforks_and_spawns() {
     }
 }
 
+/// A thread that has the place in memory of one before it is not taken for that one.
+#[test]
+fn threads_that_follow_each_other() {
+    let program = build("successors", &["-no-pie"]);
+    let (mut server, mut client) = Server::run(&program, &["250"]);
+    let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
+    let movable = movable(&program, "hit");
+    assert_eq!(client.ask("QUnspoolThreads:1"), "OK");
+    assert_eq!(client.ask("QTDV:5:0:0:74726163655f746872656164"), "OK");
+    assert_eq!(client.ask("QUnspoolTrace:1"), "OK");
+    define(&mut client, 1, hit, movable, &["X4,2e000527"]);
+    assert_eq!(client.ask("QTStart"), "OK");
+    run_to(&mut client, end);
+    let mut counts = std::collections::BTreeMap::new();
+    for (_, thread, known) in super::tracepoints::frames(&client) {
+        assert!(known.contains(&(thread as u32)), "{thread}");
+        *counts.entry(thread).or_insert(0) += 1;
+    }
+    let counts: Vec<u32> = counts.into_values().collect();
+    assert_eq!(counts, [5; 1000]);
+    assert_eq!(client.ask("D"), "OK");
+    assert!(server.wait().success());
+    assert_eq!(server.output(), "total 5000\n");
+}
+
+/// Of what was noted last, too, is told when the first thread has ended long before.
+#[test]
+fn the_first_thread_goes_first() {
+    let program = build("leader", &["-no-pie"]);
+    let alone = address(&program, "alone");
+    for (words, end) in [(&["100"][..], "W03"), (&["100", "quietly"], "W00")] {
+        let (_server, mut client) = Server::run(&program, words);
+        assert_eq!(client.ask("QUnspoolTrace:1"), "OK");
+        define(&mut client, 1, alone, movable(&program, "alone"), &["R1"]);
+        assert_eq!(client.ask("QTStart"), "OK");
+        let stop = client.go();
+        assert!(stop.starts_with(end), "{stop}");
+        assert_eq!(told(&client), 100);
+    }
+}
+
 /// How many frames a client has been sent.
 fn told(client: &Client) -> usize {
     let bodies = client.notified.iter();
