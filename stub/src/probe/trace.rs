@@ -1,36 +1,19 @@
 //! A trace experiment: the tracepoints, the variables, whether it runs and why not, and what a hit does.
 
+mod taking;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::agent::{self, World};
+use super::agent;
 use super::budget::{Budget, Missed};
 use super::buffer::{Buffer, Frame, Mark};
-use super::tracepoint::{self, Action, Tracepoint};
-use super::variable::{Sight, Variables};
+use super::tracepoint::Tracepoint;
+use super::variable::Variables;
 use crate::sys::monotonic_ns;
-
-/// A string that is noted is never longer.
-const LONGEST_STRING: u64 = 64 * 1024;
-/// No block of memory is noted that is longer.
-const LONGEST_MEMORY: u64 = 16 << 20;
-
-/// The thread that has hit a tracepoint, at that moment.
-pub(crate) trait Moment {
-    /// When it is.
-    fn time(&self) -> Instant {
-        Instant::now()
-    }
-    /// The registers of these sets, as in the `g` packet, others as zeroes; and which sets they are.
-    fn registers(&mut self, sets: u8) -> (u8, Vec<u8>);
-    /// A register's value, by its number.
-    fn register(&mut self, number: usize) -> Option<u64>;
-    /// Reads as much as can be read from there on.
-    fn read(&mut self, address: u64, into: &mut [u8]) -> usize;
-    /// What is not stored.
-    fn see(&mut self, sight: Sight) -> i64;
-}
+pub(crate) use taking::Moment;
+use taking::Taking;
 
 /// What is asked for at a hit, beside being noted.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -381,119 +364,12 @@ fn now_us() -> u64 {
     since.map_or(0, |since| since.as_micros() as u64)
 }
 
-/// A frame in the making.
-struct Taking<'a> {
-    frame: Frame,
-    variables: &'a mut Variables,
-    moment: &'a mut dyn Moment,
-    asked: Asked,
-}
-
-impl<'a> Taking<'a> {
-    /// Of a tracepoint, by a thread that is at `pc`.
-    fn new(
-        tracepoint: &Tracepoint,
-        pc: u64,
-        variables: &'a mut Variables,
-        moment: &'a mut dyn Moment,
-    ) -> Taking<'a> {
-        let mut frame = Frame::new(tracepoint.number, pc);
-        frame.time = moment.time();
-        Taking {
-            frame,
-            variables,
-            moment,
-            asked: Asked::default(),
-        }
-    }
-
-    /// Does what is to be done, up to what cannot be.
-    fn note(
-        &mut self,
-        actions: &[Action],
-        set_of: &dyn Fn(usize) -> Option<usize>,
-    ) -> Option<agent::Fault> {
-        let sets = tracepoint::sets(actions, set_of) | 1;
-        for action in actions {
-            match action {
-                Action::Registers(_) => {
-                    let (sets, registers) = self.moment.registers(sets);
-                    self.frame.add_registers(sets, &registers);
-                }
-                Action::Memory {
-                    register,
-                    offset,
-                    length,
-                } => {
-                    let base = register.map_or(Some(0), |number| self.moment.register(number));
-                    if let Some(base) = base {
-                        self.collect(base.wrapping_add(*offset), *length);
-                    }
-                }
-                Action::Expression(code) => {
-                    if let Err(fault) = agent::evaluate(code, self) {
-                        return Some(fault);
-                    }
-                }
-            }
-        }
-        None
-    }
-}
-
-impl World for Taking<'_> {
-    fn register(&mut self, number: usize) -> Option<u64> {
-        self.moment.register(number)
-    }
-
-    fn read(&mut self, address: u64, into: &mut [u8]) -> bool {
-        self.moment.read(address, into) == into.len()
-    }
-
-    fn collect(&mut self, address: u64, length: u64) {
-        let mut bytes = vec![0; length.min(LONGEST_MEMORY) as usize];
-        let known = self.moment.read(address, &mut bytes);
-        self.frame.add_memory(address, &bytes[..known]);
-    }
-
-    fn collect_string(&mut self, address: u64, limit: u64) {
-        let limit = match limit {
-            0 => LONGEST_STRING,
-            limit => limit.min(LONGEST_STRING),
-        };
-        let mut bytes = vec![0; limit as usize];
-        let known = self.moment.read(address, &mut bytes);
-        let end = bytes[..known].iter().position(|byte| *byte == 0);
-        let length = end.map_or(known, |end| end + 1);
-        self.frame.add_memory(address, &bytes[..length]);
-    }
-
-    fn variable(&mut self, number: u32) -> i64 {
-        match self.variables.sight(number) {
-            Some(sight) => self.moment.see(sight),
-            None => self.variables.value(number).unwrap_or(0),
-        }
-    }
-
-    fn set_variable(&mut self, number: u32, value: i64) {
-        match self.variables.sight(number) {
-            Some(Sight::Stop) => self.asked.stop = value != 0,
-            Some(Sight::Needed) => self.asked.needed = value != 0,
-            _ => {}
-        }
-        self.variables.set(number, value);
-    }
-
-    fn collect_variable(&mut self, number: u32) {
-        let value = self.variable(number);
-        self.frame.add_variable(number, value);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::buffer::Block;
     use super::*;
+    use crate::probe::buffer::Block;
+    use crate::probe::tracepoint::Action;
+    use crate::probe::variable::Sight;
 
     struct Still;
 

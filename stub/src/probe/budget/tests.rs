@@ -1,0 +1,219 @@
+use super::*;
+use crate::sys::Tid;
+
+const US: u64 = 1000;
+const HOT: u64 = 0x1000;
+const COLD: u64 = 0x2000;
+
+fn budget(share: Option<Share>) -> Budget {
+    let mut budget = Budget {
+        share,
+        ..Budget::default()
+    };
+    budget.begin(SECOND, 0);
+    budget
+}
+
+/// A place that the program comes by.
+struct Place {
+    at: u64,
+    /// Once in so long.
+    every: u64,
+    held: u64,
+    cpu: u64,
+    needed: bool,
+}
+
+/// What comes rarely is not made to pay for what comes often.
+const EQUALLY_DEAR: [Place; 2] = [
+    Place {
+        at: HOT,
+        every: 10 * US,
+        held: 5 * US,
+        cpu: 8 * US,
+        needed: false,
+    },
+    Place {
+        at: COLD,
+        every: SECOND / 10,
+        held: 5 * US,
+        cpu: 8 * US,
+        needed: false,
+    },
+];
+
+/// How often the program came by a place in ten seconds, and how often that was seen.
+#[derive(Clone, Copy, Default, Debug)]
+struct Came {
+    by: u64,
+    seen: u64,
+}
+
+fn simulate<const N: usize>(budget: &mut Budget, places: &[Place; N]) -> [Came; N] {
+    let (mut now, mut cpu, mut paused) = (SECOND, 0, Vec::new());
+    let mut came = [Came::default(); N];
+    while now < 11 * SECOND {
+        now += 10 * US;
+        budget.program.last += 10 * US;
+        if budget.wait(now) == Some(0) {
+            budget.settle(now, cpu);
+            for at in budget.resume(now) {
+                paused.retain(|other| *other != at);
+            }
+        }
+        for (place, came) in places.iter().zip(&mut came) {
+            // By the program's own time: it does not come by when it is held.
+            if came.by * place.every > budget.program.last {
+                continue;
+            }
+            came.by += 1;
+            if paused.contains(&place.at) {
+                continue;
+            }
+            came.seen += 1;
+            (now, cpu) = (now + place.held + place.cpu, cpu + place.cpu);
+            budget.report();
+            if place.needed {
+                budget.need(place.at);
+            }
+            budget.hit(now, place.at, place.held);
+            budget.settle(now, cpu);
+            while let Some(at) = budget.pause(now) {
+                paused.push(at);
+            }
+        }
+    }
+    budget.end(now);
+    came
+}
+
+#[test]
+fn no_second_costs_more_and_the_hottest_pays() {
+    let mut budget = budget(Some(Share::USUAL));
+    let [hot, cold] = simulate(&mut budget, &EQUALLY_DEAR);
+    assert!(budget.worst <= SECOND / 20, "{}", budget.worst);
+    assert!(budget.spent > SECOND / 20 * 10 / 2, "{}", budget.spent);
+    // 95 % of its speed.
+    assert!(hot.by > 950_000, "{hot:?}");
+    assert_eq!(cold.seen, cold.by);
+    assert_eq!(budget.missed(11 * SECOND, COLD), Missed::default());
+    let missed = budget.missed(11 * SECOND, HOT);
+    assert!(
+        missed.pauses > 10 && missed.paused_ns > 9 * SECOND,
+        "{missed:?}"
+    );
+    let told = hot.seen + missed.hits;
+    assert!(told.abs_diff(hot.by) < hot.by / 10, "{told} of {hot:?}");
+}
+
+/// A batch of hits that is taken at once, in which time the program has not run, says nothing of how many will come.
+#[test]
+fn a_batch_tells_no_rate() {
+    let mut budget = budget(Some(Share::USUAL));
+    budget.report();
+    for _ in 0..100 {
+        budget.hit(SECOND + US, HOT, SECOND / 10);
+    }
+    budget.settle(SECOND + US, 0);
+    assert_eq!(budget.pause(SECOND + US), Some(HOT));
+    budget.program.last += 60 * SECOND;
+    let missed = budget.missed(61 * SECOND, HOT);
+    assert_eq!((missed.pauses, missed.hits), (1, 0));
+}
+
+/// Few dear hits cost more than many cheap ones, and it is the cost that is to be lowered.
+#[test]
+fn the_dearest_pays_and_not_what_is_hit_most() {
+    let mut budget = budget(Some(Share::USUAL));
+    let cheap = Place {
+        at: HOT,
+        every: 50 * US,
+        held: US / 2,
+        cpu: US / 2,
+        needed: false,
+    };
+    let dear = Place {
+        at: COLD,
+        every: 2000 * US,
+        held: 300 * US,
+        cpu: 20 * US,
+        needed: false,
+    };
+    let [cheap, dear] = simulate(&mut budget, &[cheap, dear]);
+    assert!(budget.worst <= SECOND / 20, "{}", budget.worst);
+    assert_eq!(cheap.seen, cheap.by);
+    assert!(dear.seen < dear.by / 2, "{dear:?}");
+}
+
+/// What is needed goes on while there is anything else that could be paused, however dear it is.
+#[test]
+fn what_is_needed_is_paused_last() {
+    let needed = |every| Place {
+        at: COLD,
+        every,
+        held: 200 * US,
+        cpu: 100 * US,
+        needed: true,
+    };
+    let hot = || {
+        let [hot, _] = EQUALLY_DEAR;
+        hot
+    };
+    let mut busy = budget(Some(Share::USUAL));
+    let [hot_came, rare] = simulate(&mut busy, &[hot(), needed(SECOND / 100)]);
+    assert!(busy.worst <= SECOND / 20, "{}", busy.worst);
+    assert_eq!(rare.seen, rare.by);
+    assert!(hot_came.seen > 0 && busy.missed(11 * SECOND, HOT).pauses > 0);
+    // Nor more than the budget for its sake.
+    let mut flooded = budget(Some(Share::USUAL));
+    let [hot_came, often] = simulate(&mut flooded, &[hot(), needed(SECOND / 1000)]);
+    assert!(flooded.worst <= SECOND / 20, "{}", flooded.worst);
+    assert!(often.seen < often.by, "{often:?}");
+    assert!(hot_came.seen < hot_came.by / 100, "{hot_came:?}");
+}
+
+#[test]
+fn without_a_limit_nothing_is_paused() {
+    let mut budget = budget(None);
+    let [hot, _] = simulate(&mut budget, &EQUALLY_DEAR);
+    assert_eq!(hot.seen, hot.by);
+    assert_eq!(budget.missed(11 * SECOND, HOT), Missed::default());
+    assert!(budget.worst > SECOND / 3);
+}
+
+#[test]
+fn a_single_dear_hit_is_a_debt() {
+    let mut budget = budget(Some(Share::USUAL));
+    let late = 2 * SECOND;
+    assert!(budget.hit(late, HOT, SECOND / 2));
+    assert_eq!(budget.pause(late), Some(HOT));
+    assert_eq!(budget.pause(late), None);
+    let wait = budget.wait(late).expect("a pause that ends");
+    assert!(wait > 12 * SECOND && wait < 13 * SECOND, "{wait}");
+}
+
+/// Hits that threads have noted come all at once, when what the program used for them is used already.
+#[test]
+fn a_batch_of_hits_says_nothing_of_how_fast_they_came() {
+    let mut budget = budget(Some(Share::USUAL));
+    budget.program.of = Some(Tid(std::process::id().cast_signed()));
+    let work = |budget: &mut Budget| {
+        let until = budget.program.now() + SECOND / 100;
+        while budget.program.now() < until {}
+    };
+    work(&mut Budget {
+        program: ProgramTime {
+            of: budget.program.of,
+            last: 0,
+        },
+        ..Budget::default()
+    });
+    let now = 2 * SECOND;
+    for _ in 0..100 {
+        budget.hit(now, HOT, SECOND / 100);
+    }
+    assert_eq!(budget.pause(now), Some(HOT));
+    work(&mut budget);
+    let missed = budget.missed(now, HOT).hits;
+    assert!(missed < 10_000, "{missed} in the time of a hundred");
+}
