@@ -305,13 +305,13 @@ fn threads_that_follow_each_other() {
     assert_eq!(server.output(), "total 5000\n");
 }
 
-/// Of what was noted last, too, is told when the first thread has ended long before.
+/// What was noted last is told, whoever ends the process, and when the first thread has ended long before.
 #[test]
-fn the_first_thread_goes_first() {
+fn the_end_comes_from_another_thread() {
     let program = build("leader", &["-no-pie"]);
     let alone = address(&program, "alone");
-    for (words, end) in [(&["100"][..], "W03"), (&["100", "quietly"], "W00")] {
-        let (_server, mut client) = Server::run(&program, words);
+    for (otherwise, end) in [("", "W03"), ("returns", "W00"), ("waits", "W03")] {
+        let (_server, mut client) = Server::run(&program, &["100", otherwise]);
         assert_eq!(client.ask("QUnspoolTrace:1"), "OK");
         define(&mut client, 1, alone, movable(&program, "alone"), &["R1"]);
         assert_eq!(client.ask("QTStart"), "OK");
