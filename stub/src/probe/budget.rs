@@ -259,6 +259,12 @@ impl Budget {
         account.is_some_and(|account| account.paused.is_some())
     }
 
+    /// Whether any probe has been paused.
+    pub(crate) fn has_paused(&self) -> bool {
+        let mut accounts = self.accounts.values();
+        accounts.any(|account| account.missed.pauses > 0)
+    }
+
     fn is_pausing(&self, need: Need) -> bool {
         let mut accounts = self.accounts.values();
         accounts.any(|account| account.paused.is_some() && account.need() == need)

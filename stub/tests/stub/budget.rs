@@ -40,6 +40,13 @@ fn told(client: &mut Client, tracepoint: u32) -> Told {
     }
 }
 
+/// What gdb's `tstatus` says last.
+fn notes(client: &mut Client) -> String {
+    let status = client.ask("qTStatus");
+    let (_, notes) = status.split_once(";notes:").expect(&status);
+    String::from_utf8(unhex(notes.trim_end_matches(':'))).unwrap()
+}
+
 /// Runs `paced` with tracepoints at `hit` (1) and `rare` (2) to its end, draining the buffer. The frames of 1 that were sent.
 fn trace(server: &Server, client: &mut Client, program: &std::path::Path) -> u64 {
     let _ = server;
@@ -101,6 +108,8 @@ fn the_hottest_is_paused_and_every_hit_accounted_for() {
         let frames = trace(&server, &mut client, &program);
         let hot = told(&mut client, 1);
         assert_eq!(hot.hits, frames);
+        let notes = notes(&mut client);
+        assert!(notes.starts_with("hits are missing"), "{notes}");
         assert!(hot.pauses > 0 && hot.paused_ms > 0, "{hot:?}");
         // 5 %, and what single hits exceed it by: the server may be made to wait for a processor in the middle of one.
         assert!(hot.worst <= 500 + 2 * hot.overrun_us / 100, "{hot:?}");
@@ -134,6 +143,7 @@ fn without_a_budget_every_hit_is_there() {
         (20_000, 20_000, 0, 0)
     );
     assert_eq!(notified(&client, 1), None);
+    assert_eq!(notes(&mut client), "");
     assert_eq!(client.ask("D"), "OK");
     assert!(server.wait().success());
     assert_eq!(server.output(), "total 20000\n");

@@ -1,3 +1,5 @@
+//! A program that comes by places, simulated: what the budget lets it pay, and whom it pauses.
+
 use super::*;
 use crate::sys::Tid;
 

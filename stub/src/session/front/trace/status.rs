@@ -7,12 +7,23 @@ use crate::probe::trace::Ended;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 
+/// What gdb's `tstatus` is to show in the notes if hits have been missed for the budget's sake.
+const MISSED: &[u8] = b"hits are missing, for tracepoints were paused to keep to the budget: \
+    'monitor budget' says how many, '--budget none' has the stub do without one";
+
 /// `T` and 1 if it runs, then details (GDB manual, `qTStatus`).
 pub(in super::super) fn trace(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     let seat = session.seat();
     let Some(process) = debuggee.live() else {
         return Answer::Reply(b"T0;tnotrun:0".to_vec());
     };
+    let mut notes = process.trace(seat).notes.clone();
+    if process.budget.has_paused() {
+        if !notes.is_empty() {
+            notes.extend_from_slice(b"; ");
+        }
+        notes.extend_from_slice(MISSED);
+    }
     let trace = process.trace(seat);
     let reason = match &trace.ended {
         Ended::NotRun => "tnotrun:0".to_owned(),
@@ -38,7 +49,7 @@ pub(in super::super) fn trace(session: &mut Session, debuggee: &mut Debuggee, _:
             trace.started_us,
             trace.stopped_us,
             digits(&trace.user),
-            digits(&trace.notes),
+            digits(&notes),
         )
         .into_bytes(),
     )
