@@ -15,6 +15,7 @@ use crate::probe::trace::Ended;
 use crate::session::debuggee::Debuggee;
 use crate::session::{Outcome, Session};
 use crate::sys::signals::{Signals, Told};
+use crate::sys::turn::Turn;
 use crate::sys::wait;
 use crate::tracee::{Action, Error, Process, Program, Seat};
 
@@ -86,6 +87,7 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
         number: 0,
         buffer: vec![0; 64 * 1024],
         looked: Instant::now(),
+        turn: Turn::new(),
         multi,
         once: options.once || quiet,
         quiet,
@@ -105,6 +107,7 @@ struct Server {
     buffer: Vec<u8>,
     /// When the program was looked after last.
     looked: Instant,
+    turn: Turn,
     /// The server outlives its programs.
     multi: bool,
     /// The first client is the last.
@@ -135,7 +138,9 @@ impl Server {
             self.welcome(stream);
         }
         loop {
+            self.turn.sleep();
             let awake = self.wait()?;
+            self.turn.wake();
             if awake.signal {
                 self.signals_came();
                 if self.terminated {
@@ -160,6 +165,7 @@ impl Server {
             {
                 self.welcome(stream);
             }
+            self.debuggee.family.turn_ends(self.turn.if_long());
         }
         self.end();
         if !self.quiet && !self.multi {

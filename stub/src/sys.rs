@@ -11,6 +11,7 @@ pub(crate) mod maps;
 pub(crate) mod memory;
 pub(crate) mod ptrace;
 pub(crate) mod signals;
+pub(crate) mod turn;
 pub(crate) mod twin;
 pub(crate) mod wait;
 

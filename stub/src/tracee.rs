@@ -29,6 +29,7 @@ pub(crate) mod process;
 mod resume;
 mod settling;
 mod sparing;
+mod standing;
 pub(crate) mod start;
 mod stepping;
 pub(crate) mod thread;

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use unspool_tests::process::{self, Run};
+use unspool_tests::process::{self, Background, Run};
 use unspool_tests::report;
 use unspool_tests::waiting;
 
@@ -222,6 +222,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         "findings::behind-a-semaphore-nothing-is-proved",
         behind_a_semaphore,
     ));
+    trials.push(crate::trial(
+        "findings::how-long-threads-stood-is-said",
+        on_one_busy_processor,
+    ));
     trials.push(crate::trial("findings::exit-codes", exit_codes));
     trials.push(crate::trial("findings::lossless", nothing_is_lost));
     trials.extend(ended::trials());
@@ -246,6 +250,8 @@ struct Thread {
 #[derive(Debug, Deserialize)]
 struct Recording {
     dropped_events: u64,
+    duration_ns: u64,
+    stood_ns: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -253,11 +259,13 @@ struct Object {
     kind: String,
     name: Option<String>,
     taken: u64,
+    waits: Lengths,
     holds: Lengths,
 }
 
 #[derive(Debug, Deserialize)]
 struct Lengths {
+    total_ns: u64,
     max_ns: u64,
 }
 
@@ -348,6 +356,23 @@ impl Told {
     }
 }
 
+/// What is waited and held is only found where it is enough of the recording, and not the recorder's doing (docs/report-json.md).
+const LOAD: [&str; 3] = ["contention", "convoy", "long-hold"];
+
+impl Report {
+    /// Whether the machine had so much to do that an expected finding about load need not be there: the recording took too long, or
+    /// threads stood for the recorder.
+    fn excuses(&self, (kind, objects, _): &Expected) -> bool {
+        let objects = self.objects.iter().filter(|object| {
+            let name = object.name.as_deref();
+            name.is_some_and(|name| objects.contains(&name))
+        });
+        let waited = objects.map(|object| object.waits.total_ns).max();
+        let own = waited.unwrap_or(0).saturating_sub(self.recording.stood_ns);
+        LOAD.contains(kind) && own < self.recording.duration_ns / 20
+    }
+}
+
 fn read(capture: &Path) -> Result<Report> {
     let mut command = report::unspool()?;
     command
@@ -398,7 +423,9 @@ fn found_once(case: &Case, mode: &str, expected: &[Expected]) -> Result<Option<S
         match missing.iter().position(is_it) {
             Some(at) => {
                 missing.remove(at);
-                ensure!(finding.proved, "not proved: {}", finding.text);
+                let stood = LOAD.contains(&finding.kind.as_str())
+                    && finding.text.contains("stood for the recorder");
+                ensure!(finding.proved || stood, "not proved: {}", finding.text);
             }
             None if told.values().any(|told| told.confirms(finding)) => {}
             None => {
@@ -406,16 +433,23 @@ fn found_once(case: &Case, mode: &str, expected: &[Expected]) -> Result<Option<S
                     "nothing of the kind is in {}: {finding:#?}\n{}",
                     case.name, recorded.run
                 );
-                let load = ["contention", "convoy", "long-hold"];
-                ensure!(load.contains(&finding.kind.as_str()), what);
+                ensure!(LOAD.contains(&finding.kind.as_str()), what);
                 chance = Some(what);
             }
         }
     }
+    if missing.iter().any(|expected| report.excuses(expected)) {
+        eprintln!(
+            "not found, on a busy machine: {missing:?}, {:?}",
+            report.recording
+        );
+        missing.retain(|expected| !report.excuses(expected));
+    }
     ensure!(
         missing.is_empty(),
-        "not found: {missing:?}\n{:#?}",
-        report.findings
+        "not found: {missing:?}\n{:#?}\n{:#?}",
+        report.findings,
+        report.recording
     );
     if mode == "all" {
         for (name, told) in &told {
@@ -543,6 +577,31 @@ fn within_a_budget() -> Result<()> {
             );
         }
     }
+    Ok(())
+}
+
+/// Threads that stand until the recorder has a processor: others want it, too, and it has one only.
+fn on_one_busy_processor() -> Result<()> {
+    let (folder, file) = waiting::compile_in("findings", "busy.c", C)?;
+    let capture = folder.path().join("capture");
+    let mut others = Vec::new();
+    for _ in 0..4 {
+        let mut busy = Command::new("taskset");
+        busy.args(["-c", "0", "sh", "-c", "while :; do :; done"]);
+        others.push(Background(process::start(&mut busy)?));
+    }
+    let mut command = Command::new("taskset");
+    command
+        .args(["-c", "0"])
+        .arg(report::unspool()?.get_program())
+        .args(["record", "-q", "--sync=all", "-o"])
+        .arg(&capture)
+        .arg("--")
+        .arg(&file);
+    process::run(&mut command, Duration::from_secs(120))?.success()?;
+    drop(others);
+    let report = read(&capture)?;
+    ensure!(report.recording.stood_ns > 0, "{:#?}", report.recording);
     Ok(())
 }
 

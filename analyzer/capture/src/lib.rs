@@ -35,7 +35,7 @@ pub use reader::{Cut, CutReason, ReadError, Reader};
 pub use record::{
     Chunk, Document, Dropped, End, EndReason, Event, Gap, GapKind, Header, Memory, Missed,
     ModuleLoaded, ModuleUnloaded, Note, Probe, ProbeKind, ProcessEnded, Read, ReadRole, Record,
-    RegisterLayout, SNAPSHOT_PROBE, Severity, Snapshot, Source, Standstill, Target, ThreadExited,
-    ThreadName, ThreadSeen, ThreadState,
+    RegisterLayout, SNAPSHOT_PROBE, Severity, Snapshot, Source, Standstill, Stood, Target,
+    ThreadExited, ThreadName, ThreadSeen, ThreadState,
 };
 pub use writer::{WriteError, Writer};

@@ -69,6 +69,9 @@ pub enum Record {
     /// Hits of a probe are missing from here on, or no longer.
     #[prost(message, tag = "18")]
     Gap(Gap),
+    /// Threads may have stood for the recorder.
+    #[prost(message, tag = "19")]
+    Stood(Stood),
 }
 
 /// The message a block's batch is made of: one record, or none that this version knows.
@@ -76,7 +79,7 @@ pub enum Record {
 pub(crate) struct Envelope {
     #[prost(
         oneof = "Record",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19"
     )]
     pub(crate) record: Option<Record>,
 }
@@ -91,7 +94,7 @@ macro_rules! into_record {
     )*};
 }
 into_record!(Header Target ModuleLoaded ModuleUnloaded ThreadSeen ThreadName ThreadExited Probe Event Note Dropped
-    ProcessEnded End Missed Memory ThreadState Standstill Gap);
+    ProcessEnded End Missed Memory ThreadState Standstill Gap Stood);
 
 /// How the recording came to its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
@@ -420,6 +423,18 @@ pub struct ThreadState {
 /// between them was so at once.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Standstill {
+    /// From here.
+    #[prost(uint64, tag = "1")]
+    pub from_ns: u64,
+    /// To here.
+    #[prost(uint64, tag = "2")]
+    pub to_ns: u64,
+}
+
+/// Some thread of the program may have stood from one moment to another, since the server that noted what it did had to wait for a
+/// processor itself, or for a client. It comes when it is heard of, before or after the events of that time.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Stood {
     /// From here.
     #[prost(uint64, tag = "1")]
     pub from_ns: u64,

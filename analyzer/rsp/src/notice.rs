@@ -1,5 +1,5 @@
-//! What our own stub tells without stopping the target: its `UnspoolThreads`, `UnspoolTrace`, `UnspoolDropped` and
-//! `UnspoolMissed` notifications (docs/protocol.md).
+//! What our own stub tells without stopping the target: its `UnspoolThreads`, `UnspoolTrace`, `UnspoolDropped`,
+//! `UnspoolMissed` and `UnspoolStood` notifications (docs/protocol.md).
 
 use std::time::Duration;
 
@@ -46,6 +46,15 @@ pub enum Notice {
         paused: Duration,
         /// About how many hits fell into that time.
         hits: u64,
+    },
+    /// Some thread may have stood, for the server had to wait for a processor, or for a client.
+    Stood {
+        /// From here, by the server's monotonic clock, in nanoseconds.
+        from_ns: u64,
+        /// To here.
+        to_ns: u64,
+        /// How long ago this came.
+        since: Duration,
     },
     /// To an observer: a thread waits for it, a moment at most ([`Client::release`](crate::Client::release)).
     Held {
@@ -142,6 +151,16 @@ impl Notice {
         } else if let Some(rest) = payload.strip_prefix(b"UnspoolMissed:") {
             let text = std::str::from_utf8(rest).unwrap_or_default();
             notices.extend(text.split(';').filter_map(Notice::missed));
+        } else if let Some(rest) = payload.strip_prefix(b"UnspoolStood:") {
+            let text = std::str::from_utf8(rest).unwrap_or_default();
+            notices.extend(text.split(';').filter_map(|entry| {
+                let (from, to) = entry.split_once(',')?;
+                Some(Notice::Stood {
+                    from_ns: u64::from_str_radix(from, 16).ok()?,
+                    to_ns: u64::from_str_radix(to, 16).ok()?,
+                    since,
+                })
+            }));
         } else if let Some(notice) = Notice::of_observers(payload, notices) {
             notices.push(notice);
         } else {
@@ -348,6 +367,19 @@ mod tests {
             hits,
         };
         assert_eq!(notices, [missed(2, 3, 1000, 32), missed(5, 1, 0, 0)]);
+    }
+
+    #[test]
+    fn standing() {
+        let mut notices = Vec::new();
+        let body = b"UnspoolStood:3e8,7d0;x;5;ff,100";
+        Notice::decode(body, 0, Duration::ZERO, &mut notices);
+        let stood = |from_ns, to_ns| Notice::Stood {
+            from_ns,
+            to_ns,
+            since: Duration::ZERO,
+        };
+        assert_eq!(notices, [stood(1000, 2000), stood(255, 256)]);
     }
 
     #[test]

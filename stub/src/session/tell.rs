@@ -61,6 +61,7 @@ impl Session {
                 let missed = process.newly_missed(seat, all);
                 // Before the frames, for a pause that is over; behind them, for one that began among them.
                 self.tell_missed(&missed);
+                self.tell_stood(process.interests.of(seat));
                 self.tell_news(process.interests.of(seat), all);
                 self.tell_missed(&missed);
             }
@@ -120,6 +121,13 @@ impl Session {
     fn tell_missed(&mut self, missed: &[(u32, Missed)]) {
         if !missed.is_empty() {
             self.framing.notify(&trace_notice::missed(missed));
+        }
+    }
+
+    fn tell_stood(&mut self, interest: &mut Interest) {
+        if !interest.stood.is_empty() {
+            let spans = std::mem::take(&mut interest.stood);
+            self.framing.notify(&trace_notice::stood(&spans));
         }
     }
 

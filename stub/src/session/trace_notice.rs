@@ -1,4 +1,5 @@
-//! The `UnspoolTrace` notification: trace frames, how many were dropped, and how many missed (docs/protocol.md).
+//! The `UnspoolTrace` notification: trace frames, how many were dropped, how many missed, and when threads stood
+//! (docs/protocol.md).
 
 use std::fmt::Write;
 
@@ -51,6 +52,16 @@ pub(super) fn missed(counts: &[(u32, Missed)]) -> Vec<u8> {
             text,
             "{separator}{number:x},{pauses:x},{paused_ns:x},{hits:x}"
         );
+    }
+    text.into_bytes()
+}
+
+/// `UnspoolStood:FROM,TO;...`: when threads may have stood.
+pub(super) fn stood(spans: &[(u64, u64)]) -> Vec<u8> {
+    let mut text = String::from("UnspoolStood");
+    for (index, (from, to)) in spans.iter().enumerate() {
+        let separator = if index == 0 { ':' } else { ';' };
+        let _ = write!(text, "{separator}{from:x},{to:x}");
     }
     text.into_bytes()
 }

@@ -205,6 +205,7 @@ impl Process {
 
     /// One report.
     pub(super) fn handle(&mut self, tid: Tid, status: Status) {
+        self.stood = true;
         if self.children.contains_key(&tid) {
             self.handle_child(tid, status);
             return;

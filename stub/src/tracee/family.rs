@@ -52,6 +52,13 @@ impl Family {
         self.current.iter().chain(&self.others)
     }
 
+    /// Whoever had something to report has stood no longer than from one moment to the other, if that is worth telling.
+    pub(crate) fn turn_ends(&mut self, turn: Option<(u64, u64)>) {
+        for process in self.members() {
+            process.turn_ends(turn);
+        }
+    }
+
     /// Makes this the current one. Whether there is such a process.
     pub(crate) fn select(&mut self, pid: Tid) -> bool {
         if self.current.as_ref().is_some_and(|p| p.pid() == pid) {

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::sys::Tid;
+use crate::sys::{Tid, monotonic_ns};
 
 use super::interest::Seat;
 use super::process::Process;
@@ -121,6 +121,9 @@ impl Process {
         let Some(hold) = self.holds.remove(&tid) else {
             return;
         };
+        let now = monotonic_ns();
+        let held = u64::try_from(hold.since.elapsed().as_nanos()).unwrap_or(0);
+        self.have_stood(now.saturating_sub(held), now);
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };

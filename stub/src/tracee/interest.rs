@@ -33,6 +33,8 @@ pub(crate) struct Interest {
     pub(crate) executed: Option<String>,
     /// Threads that are held for this client, since this was last told.
     pub(crate) held: Vec<(Tid, u64, Instant)>,
+    /// When threads may have stood for long, since this was last told (`standing`).
+    pub(crate) stood: Vec<(u64, u64)>,
     /// The last thread that was held for it was not let go in time.
     pub(super) late: bool,
 }

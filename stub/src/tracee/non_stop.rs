@@ -211,6 +211,7 @@ impl Process {
             return change(self);
         }
         self.halt();
+        self.stood = true;
         let done = change(self);
         if self.non_stop || !self.eventful {
             self.start_all();

@@ -160,6 +160,8 @@ pub(crate) struct Process {
     pub(super) uncounted: Option<Uncounted>,
     /// The thread of the last report was held for hits that wait in the program.
     pub(super) alarmed: bool,
+    /// Some thread stood, in this turn of the event loop.
+    pub(super) stood: bool,
     /// Where instructions under traps are executed.
     pub(super) slots: Slots,
     /// What notes hits without a stop.
@@ -225,6 +227,7 @@ impl Process {
             budget: Budget::default(),
             uncounted: None,
             alarmed: false,
+            stood: false,
             slots: Slots::default(),
             jumps: Jumps::default(),
             introduced: HashMap::new(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use unspool_capture::{
     Chunk, Dropped, Event, Gap, GapKind, Missed, ProbeKind, Read, ReadRole, Severity, Snapshot,
+    Stood,
 };
 use unspool_rsp::{Client, Notice, Registers, ThreadId, TraceAction, TraceFrame, TraceMark};
 use unspool_unwind::{MemoryGap, RegisterFile, StackMemory};
@@ -185,6 +186,15 @@ impl Recorder {
                             time_ns,
                         });
                     }
+                }
+                Notice::Stood {
+                    from_ns,
+                    to_ns,
+                    since,
+                } => {
+                    let [from_ns, to_ns] =
+                        [from_ns, to_ns].map(|ns| self.hearing.sent(Some(ns), since));
+                    self.sink.record(Stood { from_ns, to_ns });
                 }
                 other => self.observed.push_back(other),
             }

@@ -152,7 +152,8 @@ impl<'a> History<'a> {
             | Record::ModuleUnloaded(_)
             | Record::Memory(_)
             | Record::ThreadState(_)
-            | Record::Standstill(_) => {}
+            | Record::Standstill(_)
+            | Record::Stood(_) => {}
             Record::Gap(gap) => {
                 self.clock(gap.time_ns);
                 self.recording.gaps_are_placed = true;

@@ -18,6 +18,7 @@ mod queues;
 mod replay;
 mod slots;
 mod spread;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod under_way;
@@ -41,9 +42,18 @@ use super::calls::Calls;
 use super::timeline::Window;
 use super::{Creation, Finding, Key, Model, Note, ThreadIndex};
 use replay::Replay;
+use standing::Standing;
 
 /// Slices of a recording's time. A page has fewer columns.
 const SLICES: usize = 1000;
+
+/// From this part of a recording on, how long threads stood for it is worth a word.
+const FELT: u64 = 50;
+
+/// From this part on, the machine had too much to do for lengths of time to be the program's own.
+const OVERLOADED: u64 = 10;
+/// For so long everybody may stand to have probes planted, whatever the machine does else.
+const PLANTING_NS: u64 = 500_000_000;
 
 /// Events are in the order they were noted; times that go back further are wrong.
 const JUMP_NS: u64 = 1_000_000;
@@ -53,6 +63,8 @@ const JUMP_NS: u64 = 1_000_000;
 pub struct Sync {
     /// Calls of synchronization functions, or of others, were recorded.
     pub recorded: bool,
+    /// For so long altogether some thread may have stood for the recorder, which had to wait for a processor.
+    pub stood_ns: u64,
     /// All objects, in the order they were made or first used.
     pub objects: Vec<Object>,
     /// All uses of all objects.
@@ -123,7 +135,9 @@ pub(super) fn analyse(
         columns: SLICES,
     };
     let slots = Slots::new(window, model.threads.len());
-    let mut replay = Replay::new(model, &identity_of, slots, frames.is_musl());
+    let standing = Standing::of(records);
+    let stood_ns = standing.total();
+    let mut replay = Replay::new(model, &identity_of, slots, standing, frames.is_musl());
     let mut calls = if records.iter().any(instruments) {
         Calls::interpret(capture, model, frames, &mut |calls, moment| {
             replay.moment(calls, moment);
@@ -147,6 +161,7 @@ pub(super) fn analyse(
         uses: &replay.objects.uses,
         paths: &calls.paths,
         event_ns: replay.unhindered.median_ns(),
+        is_overloaded: stood_ns > (end_ns / OVERLOADED).max(PLANTING_NS),
         clock_is_sound: replay.jump_ns < JUMP_NS,
     }
     .all(&replay, joins_are_seen(records));
@@ -163,7 +178,16 @@ pub(super) fn analyse(
             replay.jump_ns as f64 / 1e9
         )));
     }
+    if !calls.functions.is_empty() && stood_ns >= (end_ns / FELT).max(1) {
+        notes.push(Note::info(format!(
+            "For up to {} altogether some thread stood for the recorder, which was busy or had to wait for a processor itself. What was \
+             waited and held then need not be the program's doing: contention, convoys and long holds are only told of where there is \
+             more.",
+            length(stood_ns)
+        )));
+    }
     let sync = Sync {
+        stood_ns,
         recorded: !calls.functions.is_empty(),
         objects: std::mem::take(&mut replay.objects.objects),
         uses: std::mem::take(&mut replay.objects.uses),

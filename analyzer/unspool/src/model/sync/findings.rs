@@ -31,6 +31,8 @@ pub(super) struct Words<'a> {
     pub(super) paths: &'a [Arc<Backtrace>],
     /// What recording an event costs the thread, about.
     pub(super) event_ns: u64,
+    /// Threads stood for the recorder so long that others will have waited for processors, too.
+    pub(super) is_overloaded: bool,
     /// Times do not go back.
     pub(super) clock_is_sound: bool,
 }

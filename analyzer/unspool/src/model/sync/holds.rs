@@ -133,6 +133,7 @@ impl Holds {
         now: u64,
         events: u64,
         gaps: &Gaps,
+        stood: &dyn Fn(u64) -> u64,
     ) -> Option<Held> {
         let all = self.by_thread.get_mut(thread.0)?;
         let at = all.iter().rposition(|held| held.object == object)?;
@@ -149,14 +150,22 @@ impl Holds {
         let owned = &mut objects.objects[object.0];
         owned.holds.add(ns);
         owned.hold_events += events;
+        let stood_ns = match held.waiter {
+            Some(_) => stood(held.since_ns),
+            None => 0,
+        };
+        let own = |hold: LongHold| hold.ns.saturating_sub(hold.stood_ns);
         if let Some((waiter, waiting)) = held.waiter
-            && owned.longest_hold.is_none_or(|longest| longest.ns < ns)
+            && owned
+                .longest_hold
+                .is_none_or(|longest| own(longest) < ns.saturating_sub(stood_ns))
         {
             owned.longest_hold = Some(LongHold {
                 thread,
                 taken: held.taken,
                 from_ns: held.since_ns,
                 ns,
+                stood_ns,
                 events,
                 waiter,
                 waiting,

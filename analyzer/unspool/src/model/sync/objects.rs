@@ -49,6 +49,8 @@ pub struct Object {
     pub uses: Vec<UseIndex>,
     /// How long threads waited for it.
     pub waits: Spread,
+    /// For so much of that some thread may have stood for the recorder.
+    pub(super) stood_ns: u64,
     /// How long threads held it.
     pub holds: Spread,
     /// How many events were recorded of its holders meanwhile.
@@ -153,6 +155,8 @@ pub struct LongHold {
     pub from_ns: u64,
     /// For how long.
     pub ns: u64,
+    /// For so much of that some thread may have stood for the recorder.
+    pub(super) stood_ns: u64,
     /// How many events were recorded of its holder meanwhile.
     pub(super) events: u64,
     /// Where somebody waited meanwhile.
@@ -212,6 +216,7 @@ impl Objects {
             destroyed_ns: None,
             uses: Vec::new(),
             waits: Spread::default(),
+            stood_ns: 0,
             holds: Spread::default(),
             hold_events: 0,
             taken: 0,

@@ -16,6 +16,7 @@ use super::order::Order;
 use super::queues::Queues;
 use super::slots::Slots;
 use super::spread::Spread;
+use super::standing::Standing;
 use super::under_way::{Pending, Under, UnderWay};
 use super::usage::{FunctionTimes, Usage};
 use super::wakes::{Ended, Wakes};
@@ -49,6 +50,7 @@ pub(super) struct Replay<'a> {
     pub(super) unhindered: Spread,
     queues: Queues,
     wakes: Wakes,
+    standing: Standing,
     blames: Blames,
     pub(super) objects: Objects,
     pub(super) order: Order,
@@ -72,6 +74,7 @@ impl<'a> Replay<'a> {
         model: &'a Model,
         identities: &'a [usize],
         slots: Slots,
+        standing: Standing,
         musl: bool,
     ) -> Replay<'a> {
         Replay {
@@ -87,6 +90,7 @@ impl<'a> Replay<'a> {
             unhindered: Spread::default(),
             queues: Queues::default(),
             wakes: Wakes::default(),
+            standing,
             blames: Blames::default(),
             objects: Objects::default(),
             order: Order::default(),
@@ -478,6 +482,7 @@ impl<'a> Replay<'a> {
         used.of_created |= self.model.threads[pending.thread.0].creation != Creation::Main;
         let object = &mut self.objects.objects[pending.object.0];
         object.waits.add(ns);
+        object.stood_ns += self.standing.within(pending.entered_ns, to_ns);
         object.queued += u64::from(pending.place.is_some_and(|place| place.behind));
         self.usage.waited(pending.thread, pending.used, ns);
         self.slots
@@ -572,9 +577,10 @@ impl<'a> Replay<'a> {
     fn release(&mut self, thread: ThreadIndex, object: ObjectIndex, now: u64) -> Option<Held> {
         let events = self.events_of(thread);
         let (objects, gaps) = (&mut self.objects, &self.gaps);
+        let stood = |since| self.standing.within(since, now);
         let held = self
             .holds
-            .release(objects, thread, object, now, events, gaps)?;
+            .release(objects, thread, object, now, events, gaps, &stood)?;
         if gaps.may_be_two(objects.objects[object.0].kind, held.stamp) {
             self.order.discard(thread, object);
         } else {

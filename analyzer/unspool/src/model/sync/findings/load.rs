@@ -26,7 +26,8 @@ pub(super) fn find(words: &Words<'_>, findings: &mut Vec<Finding>) {
     for &index in &indices {
         let object = &words.objects[index.0];
         let much = (words.model.recording.duration_ns / PART).max(LITTLE_NS);
-        if object.waits.total_ns >= much && !is_by_recording(words, object) {
+        let own = object.waits.total_ns.saturating_sub(object.stood_ns);
+        if own >= much && !is_by_recording(words, object) {
             findings.push(match is_convoy(object) {
                 true => convoy(words, index),
                 false => contention(words, index),
@@ -51,7 +52,7 @@ pub(super) fn find(words: &Words<'_>, findings: &mut Vec<Finding>) {
 fn long_hold(words: &Words<'_>, index: ObjectIndex) -> Option<Finding> {
     let object = &words.objects[index.0];
     let hold = object.longest_hold.as_ref()?;
-    let by_recording = hold.events.saturating_mul(words.event_ns);
+    let by_recording = hold.events.saturating_mul(words.event_ns) + hold.stood_ns;
     // Where nobody knows which events are missing, its end may be.
     if hold.ns.saturating_sub(by_recording) < LONG_NS
         || !words.model.recording.is_certain_between_gaps()
@@ -61,16 +62,20 @@ fn long_hold(words: &Words<'_>, index: ObjectIndex) -> Option<Finding> {
     let name = words.object(index);
     Some(Finding {
         kind: FindingKind::LongHold,
-        proved: words.lossless() && !object.doubtful && !words.model.recording.is_waited_for(),
+        proved: words.lossless()
+            && !object.doubtful
+            && doubt(words).is_empty()
+            && is_own(hold.ns, hold.stood_ns),
         threads: vec![hold.thread, hold.waiting],
         objects: vec![words.named(index)],
         text: format!(
-            "{} held {name} for {}, taken{}, while {} waited for it{}.{}",
+            "{} held {name} for {}, taken{}, while {} waited for it{}.{}{}",
             words.thread(hold.thread),
             length(hold.ns),
             words.at(hold.taken),
             words.thread(hold.waiting),
             words.at(hold.waiter),
+            of_which(hold.ns, hold.stood_ns),
             doubt(words),
         ),
         evidence: vec![
@@ -84,13 +89,30 @@ fn long_hold(words: &Words<'_>, index: ObjectIndex) -> Option<Finding> {
     })
 }
 
-/// What may have taken long only because the program waited for its recorder.
+/// Why lengths of time tell nothing of the program for certain, if there is a reason.
 fn doubt(words: &Words<'_>) -> &'static str {
-    match words.model.recording.is_waited_for() {
-        true => {
-            " Recorded with --lossless, the program may have waited for its recorder meanwhile."
-        }
-        false => "",
+    if words.model.recording.is_waited_for() {
+        " Recorded with --lossless, the program may have waited for its recorder meanwhile."
+    } else if words.is_overloaded {
+        " Much of the time some thread stood for the recorder: on a machine that busy, locks are also kept by threads that wait for a processor."
+    } else {
+        ""
+    }
+}
+
+/// Most of the time cannot have come of threads that stood for the recorder.
+fn is_own(ns: u64, stood_ns: u64) -> bool {
+    stood_ns <= ns / 2
+}
+
+/// What of a time may have come of that, where it matters.
+fn of_which(ns: u64, stood_ns: u64) -> String {
+    match stood_ns > ns / 10 {
+        true => format!(
+            " For up to {} of that some thread stood for the recorder, which was busy or had to wait for a processor itself.",
+            length(stood_ns)
+        ),
+        false => String::new(),
     }
 }
 
@@ -126,10 +148,11 @@ fn convoy(words: &Words<'_>, index: ObjectIndex) -> Finding {
         _ => format!("{behind} of {all} times it was taken, others waited already"),
     };
     finding.text = format!(
-        "Threads queue up at {name}, up to {} at a time: {queued}. It is {held}waited for {} on average, {} altogether.{}",
+        "Threads queue up at {name}, up to {} at a time: {queued}. It is {held}waited for {} on average, {} altogether.{}{}",
         object.longest_queue,
         length(object.waits.mean_ns()),
         length(object.waits.total_ns),
+        of_which(object.waits.total_ns, object.stood_ns),
         doubt(words),
     );
     finding
@@ -172,11 +195,14 @@ fn contention(words: &Words<'_>, index: ObjectIndex) -> Finding {
         threads = vec![thread];
         evidence.push(words.evidence(thread, used, format!("waited for {name}")));
     }
+    text.push_str(&of_which(object.waits.total_ns, object.stood_ns));
     text.push_str(doubt(words));
     Finding {
         kind: FindingKind::Contention,
         // It was seen; how much of it matters is for the reader.
-        proved: words.clock_is_sound && !words.model.recording.is_waited_for(),
+        proved: words.clock_is_sound
+            && doubt(words).is_empty()
+            && is_own(object.waits.total_ns, object.stood_ns),
         threads,
         objects: vec![words.named(index)],
         text,

@@ -1,6 +1,6 @@
 //! What is found wrong, and what is not.
 
-use unspool_capture::{Dropped, Gap, GapKind, ProcessEnded, ThreadExited};
+use unspool_capture::{Dropped, Gap, GapKind, ProcessEnded, Stood, ThreadExited};
 
 use super::*;
 use crate::model::{Finding, FindingKind, Model};
@@ -458,6 +458,48 @@ fn contention_long_holds_and_convoys() {
         "{}",
         model.findings[0].text
     );
+}
+
+/// The hold and the wait of 50 ms, in so many of which threads stood for the recorder. It is told of that later.
+#[test]
+fn time_for_which_threads_stood_for_the_recorder_is_not_the_programs() {
+    let found_in = |end_ms: u64, stood_us: std::ops::Range<u64>| {
+        let mut acting = two_threads();
+        acting
+            .lock(ONE, 2000, A)
+            .enter(TWO, 2100, "pthread_mutex_lock", &[A])
+            .unlock(ONE, 102_000, A)
+            .leave(TWO, 102_010, "pthread_mutex_lock", 0);
+        acting.stage.add(Stood {
+            from_ns: stood_us.start * 1000,
+            to_ns: stood_us.end * 1000,
+        });
+        acting.stage.end(end_ms);
+        acting.stage.model()
+    };
+    let found = |stood_us| found_in(700, stood_us);
+    let both = |proved| [("long-hold", proved), ("contention", proved)];
+    assert_eq!(
+        kinds(&found(110_000..160_000)),
+        both(true),
+        "at other times"
+    );
+    assert_eq!(kinds(&found(90_000..110_000)), both(true));
+    let model = found(40_000..100_000);
+    assert_eq!(kinds(&model), both(false));
+    for finding in &model.findings {
+        let text = &finding.text;
+        assert!(text.contains("For up to 60.0 ms of that"), "{text}");
+    }
+    assert_eq!(model.sync.stood_ns, 60_000_000);
+    let said = |note: &crate::model::Note| note.text.contains("For up to 60.0 ms altogether");
+    assert!(model.notes.iter().any(said), "{:?}", model.notes);
+    assert_eq!(kinds(&found(3000..90_000)), []);
+    // Somebody else waits for a processor as well.
+    let model = found_in(1900, 110_000..710_000);
+    assert_eq!(kinds(&model), both(false));
+    let text = &model.findings[0].text;
+    assert!(text.contains("on a machine that busy"), "{text}");
 }
 
 /// The kernel ends what threads are left when a program ends, one after another. Who ended while the program went on was not ended by that.
