@@ -124,6 +124,9 @@ impl Framing {
     }
 }
 
+/// So many bytes are looked at together when they are escaped.
+const CHUNK: usize = 64;
+
 fn sum(body: &[u8]) -> u8 {
     body.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
 }
@@ -131,14 +134,20 @@ fn sum(body: &[u8]) -> u8 {
 /// Appends `bytes` with the binary escapes of the protocol: `}` and the byte XOR 0x20.
 pub(crate) fn escape(bytes: &[u8], into: &mut Vec<u8>) {
     let special = |byte: &u8| matches!(byte, b'#' | b'$' | b'}' | b'*');
-    let mut rest = bytes;
-    // Runs of plain bytes are copied as they are: most of what is sent is memory.
-    while let Some(plain) = rest.iter().position(special) {
-        into.extend_from_slice(&rest[..plain]);
-        into.extend_from_slice(&[b'}', rest[plain] ^ 0x20]);
-        rest = &rest[plain + 1..];
+    let mut plain = 0;
+    // Most of what is sent is memory, in which few bytes are special: many are looked at at once, which takes no branches.
+    for (number, chunk) in bytes.chunks(CHUNK).enumerate() {
+        if !chunk.iter().fold(false, |any, byte| any | special(byte)) {
+            continue;
+        }
+        for (index, byte) in chunk.iter().enumerate().filter(|(_, byte)| special(byte)) {
+            let at = number * CHUNK + index;
+            into.extend_from_slice(&bytes[plain..at]);
+            into.extend_from_slice(&[b'}', byte ^ 0x20]);
+            plain = at + 1;
+        }
     }
-    into.extend_from_slice(rest);
+    into.extend_from_slice(&bytes[plain..]);
 }
 
 /// The inverse of [`escape`].
@@ -224,6 +233,14 @@ mod tests {
         escape(b"a#}", &mut out);
         assert_eq!(out, b"a}\x03}]");
         assert_eq!(unescape(&out), b"a#}");
+        let all: Vec<u8> = (0..=255).cycle().take(1000).collect();
+        out.clear();
+        escape(&all, &mut out);
+        assert_eq!(
+            out.len(),
+            1000 + all.iter().filter(|b| b"#$}*".contains(b)).count()
+        );
+        assert_eq!(unescape(&out), all);
     }
 
     #[test]
