@@ -20,6 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("a_recording_comes_to_gdb", gdb_first),
         ("inspect_beside_gdb", inspect),
         ("refused", refused),
+        ("the_servers_budget_counts", budget),
     ]
     .into_iter()
     .map(|(name, check)| crate::trial(format!("beside::{name}"), check))
@@ -50,7 +51,13 @@ struct Served {
 
 impl Served {
     fn start() -> Result<Self> {
+        Served::with(&[])
+    }
+
+    /// With more options.
+    fn with(options: &[&str]) -> Result<Self> {
         let mut command = Command::new(workspace::stub()?);
+        command.args(options);
         command.args(["127.0.0.1:0", "/usr/bin/python3", "-S", "-c", PYTHON]);
         command
             .stdin(Stdio::piped())
@@ -284,6 +291,46 @@ fn gdb_first() -> Result<()> {
     recording.ends_well("the recording", LIMIT)?;
     served.finish()?;
     check(&capture, 4)
+}
+
+/// Only where nothing is to be saved, calls of functions are noted without a stop.
+fn budget() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut traps = Vec::new();
+    for share in ["5%", "none"] {
+        let capture = folder.path().join(share);
+        let mut served = Served::with(&["--budget", share])?;
+        let mut command = report::unspool()?;
+        command
+            .args(["record", "-q", "--sync=all", "-o"])
+            .arg(&capture);
+        command.args(["--connect", &served.address()]);
+        let recording = Background(process::start(&mut command)?);
+        served.ask()?;
+        served.made()?;
+        drop(served.input.take());
+        recording.ends_well("the recording", LIMIT)?;
+        served.finish()?;
+        let report = report::report(&capture, &[])?;
+        let note = report.notes.iter().find_map(|note| {
+            let (before, after) = note
+                .as_str()?
+                .split_once(" watched places have such a trap; ")?;
+            let (_, counts) = before.rsplit_once('(')?;
+            let (traps, _) = counts.split_once(" of ")?;
+            Some((traps.parse::<u32>().ok()?, after.to_owned()))
+        });
+        traps.push(note.with_context(|| format!("{:?}", report.notes))?);
+    }
+    let [(usual, remedy), (unlimited, none)] = &traps[..] else {
+        unreachable!("two recordings")
+    };
+    ensure!(2 * unlimited < *usual, "{traps:?}");
+    ensure!(
+        remedy.contains("'--budget none'") && !none.contains("budget"),
+        "{traps:?}"
+    );
+    Ok(())
 }
 
 fn inspect() -> Result<()> {

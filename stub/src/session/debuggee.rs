@@ -94,6 +94,11 @@ impl Debuggee {
         }
     }
 
+    /// What tracing may cost the program, if that is limited.
+    pub(super) fn budget(&self) -> Option<Share> {
+        self.budget
+    }
+
     /// The process, if there is one that has not ended.
     pub(crate) fn live(&mut self) -> Option<&mut Process> {
         self.family

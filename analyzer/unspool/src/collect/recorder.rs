@@ -119,6 +119,9 @@ impl Recorder {
             super::Source::Connect { exec, .. } => exec,
             _ => None,
         };
+        // Whoever started the server has said what it may cost.
+        let budget = session.client.features().value("UnspoolBudget");
+        let at_any_cost = budget.or(options.budget.as_deref()) == Some("none");
         Self {
             modules: Modules::new(options.store, &session.abi),
             way: session.steps_over().then_some(Way::Continue),
@@ -143,7 +146,7 @@ impl Recorder {
                 ProbeKinds::Breakpoints => false,
             },
             by_jumps: options.probes != ProbeKinds::Traps,
-            at_any_cost: options.budget.as_deref() == Some("none"),
+            at_any_cost,
             observed: VecDeque::new(),
             control: None,
             dropped: HashMap::new(),

@@ -364,10 +364,8 @@ impl Recorder {
         match (self.at_any_cost, self.session.own_stub) {
             (true, _) => "there is no room there for the jump that notes a call without a stop",
             (false, true) => "with '--budget none' most calls are noted without a stop",
-            // Whether that has a budget it does not say.
             (false, false) => {
-                "with --connect calls of functions have one each, whatever the server's budget; without it and with '--budget none' most \
-                 are noted without a stop"
+                "if the server is started with '--budget none' most calls are noted without a stop"
             }
         }
     }

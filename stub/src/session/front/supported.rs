@@ -29,6 +29,11 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     let mut replies = session.stub.answer(debuggee, &packet);
     let mut reply = replies.pop().unwrap_or_default();
     reply.extend_from_slice(OURS);
+    let budget = match debuggee.budget() {
+        Some(share) => format!(";UnspoolBudget={:x}", share.basis_points()),
+        None => ";UnspoolBudget=none".to_owned(),
+    };
+    reply.extend_from_slice(budget.as_bytes());
     if !session.controls() {
         reply.extend_from_slice(b";UnspoolObserve+");
     }
