@@ -11,6 +11,7 @@ mod gaps;
 mod holds;
 mod idle;
 mod meaning;
+mod naming;
 mod noticed;
 mod objects;
 mod order;
@@ -26,7 +27,8 @@ mod usage;
 mod wakes;
 
 pub use concurrency::{Concurrency, Slice};
-pub(crate) use findings::{caller, length};
+pub(crate) use findings::length;
+pub(crate) use naming::caller;
 pub use objects::{Blame, LongHold, Object, ObjectIndex, Use, UseIndex, Waiting};
 pub use slots::{Slot, Slots};
 pub use spread::Spread;
@@ -98,7 +100,7 @@ impl Sync {
 
     /// What people call an object: its variable, or where it was made or first used.
     pub fn name(&self, object: &Object) -> Option<Arc<str>> {
-        findings::name_of(object, self.paths.get(object.origin.0).map(|path| &**path))
+        naming::name_of(object, self.paths.get(object.origin.0).map(|path| &**path))
     }
 
     /// The path of a use, the function of the primitive innermost.
@@ -148,6 +150,7 @@ pub(super) fn analyse(
     replay.finish();
     let last = records.len().saturating_sub(1);
     replay.objects.identify(last, frames, &calls.paths);
+    naming::tell_apart(&mut replay.objects.objects, &calls.paths);
     idle::tell(
         &replay.objects.objects,
         &mut replay.objects.uses,

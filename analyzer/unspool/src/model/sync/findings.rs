@@ -12,13 +12,13 @@ mod orders;
 use std::sync::Arc;
 
 use super::is_main;
+use super::naming::{caller, name_of, place};
 use super::objects::{Object, ObjectIndex, Use, UseIndex};
 use super::replay::Replay;
-use crate::model::backtrace::{Backtrace, NamedFrame, base_name};
+use crate::model::backtrace::Backtrace;
 use crate::model::calls::PathId;
 use crate::model::finding::{Evidence, Finding, FindingKind, ObjectName};
 use crate::model::{Model, ThreadIndex};
-use crate::primitives;
 
 /// Of one kind, so many findings are written out.
 const MOST: usize = 25;
@@ -139,66 +139,6 @@ impl Words<'_> {
             what,
             stack: path.filter(|path| !path.frames.is_empty()).cloned(),
         }
-    }
-}
-
-/// What people call an object: its variable, or where it comes from.
-pub(super) fn name_of(object: &Object, origin: Option<&Backtrace>) -> Option<Arc<str>> {
-    if let Some(symbol) = &object.symbol {
-        let name = symbol.function.as_deref()?;
-        return Some(match symbol.offset {
-            0 => name.into(),
-            // Within the object, as far as any C library's are long.
-            ..64 if object.word => name.into(),
-            offset => format!("{name}+{offset:#x}").into(),
-        });
-    }
-    let frame = caller(origin?)?;
-    let verb = match (object.made, object.kind) {
-        (true, _) => "made",
-        (false, primitives::Kind::Join) => "joined",
-        (false, _) => "first used",
-    };
-    Some(format!("{verb} in {}", place(frame)).into())
-}
-
-/// The innermost frame that is not the primitive's, nor the language's cover of it, nor what the C library
-/// has inside the primitive.
-pub(crate) fn caller(path: &Backtrace) -> Option<&NamedFrame> {
-    let name = |frame: &NamedFrame| {
-        let name = frame.place.function.clone().unwrap_or_default();
-        name.trim_start_matches('<').to_owned()
-    };
-    let covers = |frame: &NamedFrame| {
-        let name = name(frame);
-        primitives::find(&name).is_some()
-            || ["std::", "__gthread", "core::", "alloc::"]
-                .iter()
-                .any(|start| name.starts_with(start))
-    };
-    // The primitive itself may have no name.
-    let frames = &path.frames;
-    let is_primitive = |frame: &NamedFrame| {
-        let called = frame.called.as_deref().unwrap_or_default();
-        primitives::find(&name(frame)).is_some() || primitives::find(called).is_some()
-    };
-    let primitive = frames.iter().position(is_primitive).unwrap_or(0);
-    let outside = frames.get(primitive + 1..)?;
-    let own = outside.iter().find(|frame| !covers(frame));
-    own.or(outside.first())
-}
-
-/// `push (queue.c:31)`
-fn place(frame: &NamedFrame) -> String {
-    let place = &frame.place;
-    let name = match (&place.function, place.module_name()) {
-        (Some(name), _) => name.to_string(),
-        (None, Some(module)) => format!("{module}+{:#x}", place.svma.unwrap_or(place.offset)),
-        (None, None) => format!("{:#x}", place.avma),
-    };
-    match (&place.file, place.line) {
-        (Some(file), Some(line)) => format!("{name} ({}:{line})", base_name(file)),
-        _ => name,
     }
 }
 

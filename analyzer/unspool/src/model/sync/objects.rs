@@ -37,6 +37,8 @@ pub struct Object {
     pub symbol: Option<Place>,
     /// Where it was made, or used first.
     pub origin: PathId,
+    /// What its name has behind it, where objects of other identities have the same.
+    pub(super) apart: Option<std::sync::Arc<str>>,
     /// Only its futex word was seen: `address` is that word's, not necessarily its beginning.
     pub word: bool,
     /// It was seen being made: otherwise `origin` is its first use.
@@ -210,6 +212,7 @@ impl Objects {
             key: Key::default(),
             symbol: None,
             origin: path,
+            apart: None,
             word: false,
             made,
             since_ns: ns,

@@ -284,6 +284,40 @@ fn waits_seen_in_the_kernel_alone() {
     assert_eq!((one.held_ns, one.idle_ns), (3_000_000, 1_500_000));
 }
 
+#[test]
+fn locks_that_one_function_makes_for_others_are_told_apart() {
+    let mut acting = two_threads();
+    let made = [
+        (0xe000, "locks!new_lock@locks.c:5", "orders!one@orders.c:21"),
+        (0xe100, "locks!new_lock@locks.c:5", "orders!one@orders.c:25"),
+        (0xe200, "locks!new_lock@locks.c:5", "orders!one@orders.c:25"),
+        (
+            0xe300,
+            "locks!new_table@locks.c:9",
+            "orders!one@orders.c:25",
+        ),
+    ];
+    for (at, maker, caller) in made {
+        acting.on(ONE, &[maker, caller, END[0], END[1]]);
+        acting.call(ONE, 2000 + at, "pthread_mutex_init", &[at]);
+    }
+    acting.stage.end(100);
+    let model = acting.stage.model();
+    let names = made.map(|(at, ..)| {
+        let name = model.sync.name(object(&model.sync, at));
+        name.unwrap_or_default().to_string()
+    });
+    assert_eq!(
+        names,
+        [
+            "made in new_lock (locks.c:5) from one (orders.c:21)",
+            "made in new_lock (locks.c:5) from one (orders.c:25)",
+            "made in new_lock (locks.c:5) from one (orders.c:25)",
+            "made in new_table (locks.c:9)",
+        ]
+    );
+}
+
 /// What a primitive calls may wait for something of its own: that is no wait for what the primitive is about.
 #[test]
 fn a_wait_in_what_a_primitive_calls_is_not_the_primitives() {

@@ -1,0 +1,143 @@
+//! What objects are called: by the variable they are, or by where they come from.
+//!
+//! Where a program's own function makes locks for all others, that function names none of them: those of different identities are told apart by
+//! as many frames farther out as it takes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::objects::Object;
+use crate::model::backtrace::{Backtrace, NamedFrame, base_name};
+use crate::primitives;
+
+/// What people call an object: its variable, or where it comes from.
+pub(super) fn name_of(object: &Object, origin: Option<&Backtrace>) -> Option<Arc<str>> {
+    if let Some(symbol) = &object.symbol {
+        let name = symbol.function.as_deref()?;
+        return Some(match symbol.offset {
+            0 => name.into(),
+            // Within the object, as far as any C library's are long.
+            ..64 if object.word => name.into(),
+            offset => format!("{name}+{offset:#x}").into(),
+        });
+    }
+    let frame = caller(origin?)?;
+    let apart = object.apart.as_deref().unwrap_or_default();
+    let verb = match (object.made, object.kind) {
+        (true, _) => "made",
+        (false, primitives::Kind::Join) => "joined",
+        (false, _) => "first used",
+    };
+    Some(format!("{verb} in {}{apart}", place(frame)).into())
+}
+
+/// The innermost frame that is not the primitive's, nor the language's cover of it, nor what the C library
+/// has inside the primitive.
+pub(crate) fn caller(path: &Backtrace) -> Option<&NamedFrame> {
+    let name = |frame: &NamedFrame| {
+        let name = frame.place.function.clone().unwrap_or_default();
+        name.trim_start_matches('<').to_owned()
+    };
+    let covers = |frame: &NamedFrame| {
+        let name = name(frame);
+        primitives::find(&name).is_some()
+            || ["std::", "__gthread", "core::", "alloc::"]
+                .iter()
+                .any(|start| name.starts_with(start))
+    };
+    // The primitive itself may have no name.
+    let frames = &path.frames;
+    let is_primitive = |frame: &NamedFrame| {
+        let called = frame.called.as_deref().unwrap_or_default();
+        primitives::find(&name(frame)).is_some() || primitives::find(called).is_some()
+    };
+    let primitive = frames.iter().position(is_primitive).unwrap_or(0);
+    let outside = frames.get(primitive + 1..)?;
+    let own = outside.iter().find(|frame| !covers(frame));
+    own.or(outside.first())
+}
+
+/// `push (queue.c:31)`
+pub(super) fn place(frame: &NamedFrame) -> String {
+    let place = &frame.place;
+    let name = match (&place.function, place.module_name()) {
+        (Some(name), _) => name.to_string(),
+        (None, Some(module)) => format!("{module}+{:#x}", place.svma.unwrap_or(place.offset)),
+        (None, None) => format!("{:#x}", place.avma),
+    };
+    match (&place.file, place.line) {
+        (Some(file), Some(line)) => format!("{name} ({}:{line})", base_name(file)),
+        _ => name,
+    }
+}
+
+/// No name is longer than of so many frames.
+const FARTHEST: usize = 4;
+
+/// Objects of different identities get different names.
+pub(super) fn tell_apart(objects: &mut [Object], paths: &[Arc<Backtrace>]) {
+    let mut alike: BTreeMap<(&str, Arc<str>), Vec<usize>> = BTreeMap::new();
+    for (index, object) in objects.iter().enumerate() {
+        let origin = paths.get(object.origin.0).map(|path| &**path);
+        if object.symbol.is_none()
+            && let Some(name) = name_of(object, origin)
+        {
+            let same = alike.entry((object.kind.as_str(), name)).or_default();
+            same.push(index);
+        }
+    }
+    for ((_, name), same) in alike {
+        let mut keys = Vec::new();
+        for index in &same {
+            if !keys.contains(&objects[*index].key) {
+                keys.push(objects[*index].key);
+            }
+        }
+        if keys.len() < 2 {
+            continue;
+        }
+        let outward = |index: usize| -> Vec<String> {
+            let Some(path) = paths.get(objects[index].origin.0) else {
+                return Vec::new();
+            };
+            let inner = caller(path);
+            let frames = path.frames.iter();
+            let frames = frames.skip_while(|frame| !inner.is_some_and(|i| std::ptr::eq(i, *frame)));
+            frames.map(exact_place).collect()
+        };
+        let outward: Vec<Vec<String>> = same.iter().map(|index| outward(*index)).collect();
+        let own: Vec<_> = same.iter().map(|index| objects[*index].key).collect();
+        for (at, index) in same.iter().enumerate() {
+            let frames = &outward[at];
+            let is_others = |length: usize| {
+                let mut others = outward.iter().zip(&own);
+                others.any(|(others, key)| {
+                    *key != own[at] && others.get(..length) == frames.get(..length)
+                })
+            };
+            let farthest = frames.len().min(FARTHEST);
+            let apart = match (1..=farthest).find(|length| !is_others(*length)) {
+                // The same function, somewhere else in it.
+                Some(1) => {
+                    let named = name.rsplit_once(" in ").map_or("", |(_, place)| place);
+                    frames[0].strip_prefix(named).unwrap_or_default().to_owned()
+                }
+                Some(length) => format!(" from {}", frames[1..length].join(", ")),
+                None => {
+                    let number = keys.iter().position(|known| *known == own[at]).unwrap_or(0) + 1;
+                    format!(" (place {number} of {})", keys.len())
+                }
+            };
+            objects[*index].apart = Some(apart.into());
+        }
+    }
+}
+
+/// With the offset in the function, where no line tells it.
+fn exact_place(frame: &NamedFrame) -> String {
+    let exact = &frame.place;
+    match (&exact.function, exact.line) {
+        (Some(function), None) => format!("{function}+{:#x}", exact.offset),
+        _ => place(frame),
+    }
+}
