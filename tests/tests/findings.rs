@@ -66,6 +66,18 @@ const INVERSION: Expected = (
     &["deposit", "deposit", "audit", "audit"],
 );
 
+const PHILOSOPHERS: Expected = (
+    "lock-order",
+    &[
+        "forks",
+        "forks+0x28",
+        "forks+0x50",
+        "forks+0x78",
+        "forks+0xa0",
+    ],
+    &["dine"; 10],
+);
+
 const CASES: &[Case] = &[
     case("inversion.c", &[INVERSION], &[]),
     Case {
@@ -90,21 +102,12 @@ const CASES: &[Case] = &[
     case("consumers.c", &[], &[]),
     case("phases.c", &[], &[]),
     case("readers.c", &[], &[]),
-    case(
-        "philosophers.c",
-        &[(
-            "lock-order",
-            &[
-                "forks",
-                "forks+0x28",
-                "forks+0x50",
-                "forks+0x78",
-                "forks+0xa0",
-            ],
-            &["dine"; 10],
-        )],
-        &[],
-    ),
+    case("philosophers.c", &[PHILOSOPHERS], &[]),
+    Case {
+        name: "philosophers-clang",
+        command: CLANG,
+        ..case("philosophers.c", &[PHILOSOPHERS], &[])
+    },
     Case {
         name: "philosophers-polite",
         arguments: &["polite"],
@@ -210,9 +213,12 @@ pub(crate) fn trials() -> Vec<Trial> {
         }
     }
     for source in PEERS {
-        trials.push(crate::trial(format!("findings::peers::{source}"), || {
-            as_peers(source)
-        }));
+        for (suffix, command) in [("", C), ("::clang", CLANG)] {
+            trials.push(crate::trial(
+                format!("findings::peers::{source}{suffix}"),
+                || as_peers(source, command),
+            ));
+        }
     }
     trials.push(crate::trial(
         "findings::within-a-budget-nothing-is-invented",
@@ -511,12 +517,12 @@ const WORDS: &[(&str, &str)] = &[
     ("was held during", "long-hold"),
 ];
 
-fn as_peers(source: &str) -> Result<()> {
+fn as_peers(source: &str, command: &[&str]) -> Result<()> {
     let case = CASES
         .iter()
         .find(|case| case.source == source)
         .context("a case")?;
-    let (_folder, file) = waiting::compile_in("findings", source, case.command)?;
+    let (_folder, file) = waiting::compile_in("findings", source, command)?;
     let mut said = BTreeSet::new();
     let mut text = String::new();
     for tool in [
