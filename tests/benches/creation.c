@@ -1,6 +1,8 @@
-/* Creates and joins as many threads as its argument says, one after the other. */
+/* Creates and joins as many threads as its argument says, one after the other, and says how many nanoseconds each took. */
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 static void *nothing(void *argument)
 {
@@ -13,10 +15,20 @@ static int create(void)
     return pthread_create(&thread, NULL, nothing, NULL) || pthread_join(thread, NULL);
 }
 
+static long now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000L + time.tv_nsec;
+}
+
 int main(int count, char **arguments)
 {
-    for (int left = count > 1 ? atoi(arguments[1]) : 0; left > 0; left--)
+    long all = count > 1 ? atol(arguments[1]) : 1;
+    long before = now();
+    for (long left = all; left > 0; left--)
         if (create())
             return 1;
+    printf("each %ld\n", (now() - before) / all);
     return 0;
 }

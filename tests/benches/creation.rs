@@ -1,20 +1,21 @@
 //! What recording one thread creation costs the program, beside gdb doing the same by hand
 //! (`break pthread_create`, `bt`, `continue`), `strace -k`, and the least that any tracer pays which follows threads by ptrace, in turn in the
-//! same run. An argument says how many threads.
+//! same run. The program itself measures how long a creation and a join take. Arguments say how many threads it makes, and how many where
+//! each takes a millisecond (gdb, strace).
 //!
 //! `cargo bench -p unspool-tests --bench creation` prints the table that docs/performance.md holds.
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use unspool_tests::crowd::{compile, release, spread};
 use unspool_tests::process;
 
-/// How many threads, unless an argument says.
-const THREADS: u32 = 1000;
-const ROUNDS: usize = 5;
+/// How many threads, unless arguments say.
+const THREADS: [u32; 2] = [20_000, 2_000];
+const ROUNDS: usize = 7;
 
 const GDB_COMMANDS: &str = "\
 set pagination off
@@ -29,67 +30,65 @@ run
 ";
 
 fn main() -> Result<()> {
-    let threads = std::env::args().find_map(|word| word.parse().ok());
-    let threads: u32 = threads.unwrap_or(THREADS);
-    let count = threads.to_string();
+    let mut threads = THREADS;
+    let numbers = std::env::args().filter_map(|word| word.parse().ok());
+    for (threads, number) in threads.iter_mut().zip(numbers) {
+        *threads = number;
+    }
+    let [many, few] = threads.map(|threads| threads.to_string());
     let folder = tempfile::tempdir()?;
     let program = compile("cc", &["-g", "-O2", "-pthread"], "creation.c", "creation")?;
     let clones = compile("cc", &["-O2"], "clones.c", "clones")?;
     let unspool = release("unspool")?;
     std::fs::write(folder.path().join("gdb.commands"), GDB_COMMANDS)?;
 
-    let mut costs = [const { Vec::new() }; 5];
-    let mut slowdowns = costs.clone();
+    let recorded = |probes| record(&unspool, &program, folder.path(), &many, probes);
+    let mut alone = Command::new(&program);
+    alone.arg(&many);
+    let mut bare = Command::new(&clones);
+    bare.arg(&program).arg(&many);
+    let mut peers = [
+        ("the program alone", alone),
+        ("unspool record", recorded("auto")),
+        ("unspool record --probes traps", recorded("traps")),
+        ("bare ptrace, PTRACE_O_TRACECLONE", bare),
+        (
+            "gdb, break pthread_create + bt",
+            gdb(&program, folder.path(), &few),
+        ),
+        (
+            "strace -f -k -e clone,clone3",
+            strace(&program, folder.path(), &few),
+        ),
+    ];
+    let mut costs = [const { Vec::new() }; 6];
     for round in 0..=ROUNDS {
-        let alone = time(Command::new(&program).arg(&count))?;
-        let peers = [
-            time(&mut record(
-                &unspool,
-                &program,
-                folder.path(),
-                &count,
-                "auto",
-            ))?,
-            time(&mut record(
-                &unspool,
-                &program,
-                folder.path(),
-                &count,
-                "traps",
-            ))?,
-            time(Command::new(&clones).arg(&program).arg(&count))?,
-            time(&mut gdb(&program, folder.path(), &count))?,
-            time(&mut strace(&program, folder.path(), &count))?,
-        ];
-        // The first round fills caches, the symbol files' among them.
-        if round > 0 {
-            for (at, took) in peers.into_iter().enumerate() {
-                let added = took.saturating_sub(alone).as_secs_f64();
-                costs[at].push(added * 1e6 / f64::from(threads));
-                slowdowns[at].push(took.as_secs_f64() / alone.as_secs_f64());
+        for ((_, command), costs) in peers.iter_mut().zip(&mut costs) {
+            let each = each(command)?;
+            // The first round fills caches, the symbol files' among them.
+            if round > 0 {
+                costs.push(each);
             }
         }
     }
 
-    println!("creation and join, {threads} threads, median of {ROUNDS} rounds");
+    println!("creation and join, {many} threads (gdb and strace {few}), median of {ROUNDS} rounds");
     println!(
-        "{:34} {:>10} {:>24} {:>26}",
-        "", "added us", "times the program alone", "unspool adds less by"
+        "{:34} {:>8} {:>26} {:>26}",
+        "", "us each", "times the program alone", "times unspool record"
     );
-    let names = [
-        "unspool record",
-        "unspool record --probes traps",
-        "bare ptrace, PTRACE_O_TRACECLONE",
-        "gdb, break pthread_create + bt",
-        "strace -f -k -e clone,clone3",
-    ];
-    for ((name, peer), slowdown) in names.iter().zip(&costs).zip(slowdowns) {
-        let ratios = peer.iter().zip(&costs[0]).map(|(peer, ours)| peer / ours);
-        let [least, middle, most] = spread(ratios.collect());
+    for ((name, _), peer) in peers.iter().zip(&costs) {
+        let times = |other: &[f64]| {
+            let ratios = peer.iter().zip(other).map(|(peer, other)| peer / other);
+            let [low, middle, high] = spread(ratios.collect());
+            format!("{middle:.2} ({low:.2} to {high:.2})")
+        };
         let [_, cost, _] = spread(peer.clone());
-        let [low, times, high] = spread(slowdown);
         println!(
-            "{name:34} {cost:10.0} {times:8.2} ({low:.2} to {high:.2}) {middle:8.1}x ({least:.1}x to {most:.1}x)"
+            "{name:34} {:8.1} {:>26} {:>26}",
+            cost / 1000.0,
+            times(&costs[0]),
+            times(&costs[1])
         );
     }
     Ok(())
@@ -122,8 +121,14 @@ fn strace(program: &Path, folder: &Path, count: &str) -> Command {
     command
 }
 
-fn time(command: &mut Command) -> Result<Duration> {
-    let start = Instant::now();
-    process::run(command, Duration::from_secs(300))?.success()?;
-    Ok(start.elapsed())
+/// Nanoseconds that a creation and a join take, as the program measures it.
+fn each(command: &mut Command) -> Result<f64> {
+    let output = process::run(command, Duration::from_secs(300))?
+        .success()?
+        .text();
+    let mut lines = output.lines();
+    let each = lines.find_map(|line| line.strip_prefix("each "));
+    Ok(each
+        .context("the program has not said how long it took")?
+        .parse()?)
 }
