@@ -10,7 +10,7 @@
 //!
 //! What the second cannot mend: a thread that had run into a trap, and whose stop the tracer had not yet read, is given the
 //! `SIGTRAP` when the tracer dies, and the program with it; the kernel lets nobody else take it. Nor does it let anybody else end
-//! the stepping of a thread that has just made a step. (docs/decisions/0004 has it all.) Slots keep their
+//! the stepping of a thread that has just made a step (`tracee::resting`). (docs/decisions/0004 has it all.) Slots keep their
 //! instructions, as threads may be in them: they are in bytes that nothing uses.
 
 use std::process::ExitCode;

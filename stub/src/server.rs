@@ -449,6 +449,7 @@ impl Server {
         let due = due.chain(processes().filter_map(Process::pause_ends));
         let due = due.chain(processes().filter_map(Process::drain_due));
         let due = due.chain(processes().filter_map(Process::settle_due));
+        let due = due.chain(processes().filter_map(Process::rest_due));
         // Something may have come to light after the program was looked after.
         let deaf = |client: &&Client| client.session.controls() && client.is_behind();
         let held_back = self.debuggee.non_stop && self.clients.iter().any(|client| deaf(&client));

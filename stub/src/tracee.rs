@@ -26,6 +26,7 @@ mod passing;
 mod peeking;
 mod probing;
 pub(crate) mod process;
+mod resting;
 mod resume;
 mod settling;
 mod sparing;

@@ -27,6 +27,9 @@ pub(crate) const KILL_WITH_US: i32 = libc::PTRACE_O_EXITKILL;
 /// For a process that is only to be held back when it ends.
 pub(crate) const UNTIL_EXIT: i32 = libc::PTRACE_O_TRACEEXIT;
 
+/// `si_code` of a thread that was interrupted: `SIGTRAP | PTRACE_EVENT_STOP << 8`.
+pub(crate) const INTERRUPTED: i32 = 0x8005;
+
 /// The bytes of a `siginfo_t`.
 pub(crate) const SIGINFO_SIZE: usize = size_of::<libc::siginfo_t>();
 

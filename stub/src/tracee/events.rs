@@ -50,6 +50,7 @@ impl Process {
         self.drain_if_due();
         self.keep_budget();
         self.retire_probes();
+        self.rest_if_due();
         if !self.going || self.non_stop {
             return None;
         }
@@ -144,6 +145,7 @@ impl Process {
 
     /// Remembers what the client is about to see.
     pub(super) fn show(&mut self, stop: &Stop) {
+        self.begin_rest();
         if let Stop::Thread(tid, cause) = stop {
             self.shown = *tid;
             // Who was interrupted in front of a trap has yet to execute it.

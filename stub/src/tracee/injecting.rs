@@ -20,8 +20,6 @@ const PRIVATE: u64 = 0x22;
 const EXACTLY: u64 = 0x10_0000;
 /// Between what we map and what was there; no page is larger.
 const MARGIN: u64 = 64 << 10;
-/// `SIGTRAP | PTRACE_EVENT_STOP << 8`
-const INTERRUPTED: i32 = 0x8005;
 /// Other reports may come first.
 const PATIENCE: usize = 16;
 
@@ -69,6 +67,7 @@ impl Process {
             if let Some(stopped) = self.stopped(tid) {
                 let _ = stopped.set_general(&before);
             }
+            self.forget_steps();
         }
         patch.lift(&self.memory, at);
         answer
@@ -82,12 +81,16 @@ impl Process {
         if thread.after_call.is_some() || thread.in_call {
             return false;
         }
+        let rested = thread.rested;
         let Some(stopped) = thread.stopped() else {
             return false;
         };
         let all = match stopped.at() {
             At::Signal => true,
-            At::Event => ptrace::signal_info(tid).is_ok_and(|info| info.code() == INTERRUPTED),
+            At::Event => {
+                let interrupted = |info: ptrace::SignalInfo| info.code() == ptrace::INTERRUPTED;
+                rested || ptrace::signal_info(tid).is_ok_and(interrupted)
+            }
             _ => false,
         };
         let (Ok(pc), Ok(general)) = (stopped.pc(), stopped.general()) else {

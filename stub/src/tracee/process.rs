@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io::Read;
+use std::time::Instant;
 
 use nix::errno::Errno;
 
@@ -202,6 +203,8 @@ pub(crate) struct Process {
     pub(super) step_waits: bool,
     /// Those that are to go at once, and how, while they are being collected.
     pub(super) starting: Option<Vec<(Tid, Motion, i32)>>,
+    /// When the kernel is to forget steps.
+    pub(super) rests: Option<Instant>,
     /// The client has interrupted it, and has not been told of a thread that was.
     pub(crate) interrupt_due: bool,
     /// How it ended.
@@ -249,6 +252,7 @@ impl Process {
             steps_made: Vec::new(),
             step_waits: false,
             starting: None,
+            rests: None,
             interrupt_due: false,
             end: None,
             shown: pid,

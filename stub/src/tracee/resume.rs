@@ -76,6 +76,7 @@ impl Process {
         self.default_action = others.without_signal();
         self.going = true;
         self.eventful = false;
+        self.rests = None;
         if self.end.is_some() {
             return self.take_stop();
         }

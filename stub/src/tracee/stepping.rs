@@ -14,6 +14,9 @@ use crate::sys::{Tid, monotonic_ns};
 use super::process::{Calls, Process};
 use super::thread::{At, Motion, State, Thread};
 
+/// So many steps are made for a thread before others have their turn.
+const BY_HAND: usize = 16;
+
 /// A stop that ends a step without a trap.
 pub(super) enum Awaited {
     /// The first instruction of a signal handler; these were the registers before.
@@ -84,6 +87,10 @@ impl Process {
         } else if !halted && !places.is_empty() {
             return None;
         } else {
+            // Else the thread would run into the last of them at once.
+            if halted && !self.shares_memory() {
+                self.lift_steps_made();
+            }
             let planted = self.plant_all(&places);
             if let Some(thread) = self.threads.get_mut(&tid) {
                 thread.after_call = None;
@@ -142,6 +149,10 @@ impl Process {
         for thread in self.threads.values_mut() {
             self.steps_made.append(&mut thread.step_traps);
         }
+        self.lift_steps_made();
+    }
+
+    fn lift_steps_made(&mut self) {
         for at in std::mem::take(&mut self.steps_made) {
             self.breakpoints.remove_step(&self.memory, at);
         }
@@ -202,9 +213,50 @@ impl Process {
 
     fn step_made(&mut self, tid: Tid) {
         self.stepped(tid);
+        for _ in 0..BY_HAND {
+            if !self.step_by_hand(tid) {
+                break;
+            }
+            self.stepped(tid);
+        }
         if !self.eventful {
             self.quiet(tid);
         }
+    }
+
+    /// Makes another step at once that takes no processor, if the thread is to go on with one.
+    fn step_by_hand(&mut self, tid: Tid) -> bool {
+        if !self.going || self.halting || self.eventful {
+            return false;
+        }
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return false;
+        };
+        let steps = thread.steps() && thread.deliver.is_empty() && thread.pending.is_empty();
+        let stopped = thread.stopped().filter(|_| steps);
+        let Some((Ok(pc), Ok(before))) = stopped.map(|stopped| {
+            let general = stopped.general().map(<[u8]>::to_vec);
+            (stopped.pc(), general)
+        }) else {
+            return false;
+        };
+        if self.breakpoints.planted(pc) || self.breakpoints.probed(pc) {
+            return false;
+        }
+        let places = self.next_places(tid);
+        if places.is_empty() || !self.emulate(tid, pc) {
+            return false;
+        }
+        let Some(stopped) = self.stopped(tid) else {
+            return false;
+        };
+        let now = stopped.pc();
+        if places.iter().any(|(place, _)| now == Ok(*place)) {
+            return true;
+        }
+        // It is but the beginning of what is one step.
+        let _ = stopped.set_general(&before);
+        false
     }
 
     /// Takes those who ran into others' traps past them, and has those step that have waited for a halt. If nothing else has

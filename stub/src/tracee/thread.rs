@@ -310,6 +310,10 @@ pub(crate) struct Thread {
     pub(crate) returning: Vec<i32>,
     /// The signal the client was told about at the last stop.
     pub(crate) shown_signal: Option<SignalInfo>,
+    /// It went by a step last.
+    pub(super) kernel_steps: bool,
+    /// That has been forgotten: it stands as if it had been interrupted.
+    pub(super) rested: bool,
     /// Where traps end the step it makes.
     pub(crate) step_traps: Vec<u64>,
     /// A stop that ends the step it makes.
@@ -347,6 +351,8 @@ impl Thread {
             deliver: VecDeque::new(),
             returning: Vec::new(),
             shown_signal: None,
+            kernel_steps: false,
+            rested: false,
             step_traps: Vec::new(),
             awaited: None,
             through: None,
@@ -428,6 +434,7 @@ impl Thread {
 
     /// Lets it go, if it is stopped.
     pub(crate) fn go(&mut self, motion: Motion, signal: i32) {
+        (self.kernel_steps, self.rested) = (motion == Motion::Step, false);
         self.state = match std::mem::replace(&mut self.state, State::Exiting) {
             State::Stopped(stopped) => State::Running(stopped.resume(motion, signal)),
             other => other,

@@ -28,7 +28,7 @@ impl Victim {
 #[test]
 fn an_attached_program_goes_on_with_its_own_text() {
     for victim in [Victim::Started, Victim::Tracer] {
-        for state in ["halted", "at a breakpoint", "running", "between"] {
+        for state in ["halted", "stepped", "at a breakpoint", "running", "between"] {
             let looping = Looping::start();
             let original = [looping.tick, looping.main].map(|at| text(looping.pid(), at));
             let (mut server, mut client) = looping.server();
@@ -38,6 +38,13 @@ fn an_attached_program_goes_on_with_its_own_text() {
                 "at a breakpoint" => {
                     client.plant(looping.tick);
                     assert!(client.go().contains("swbreak:;"));
+                }
+                "stepped" => {
+                    let stop = client.ask("vCont;s");
+                    assert!(stop.starts_with("T05"), "{stop}");
+                    // A client that steps on at once is not waited for.
+                    std::thread::sleep(std::time::Duration::from_millis(50));
+                    client.ask("?");
                 }
                 "running" => client.send(b"vCont;c"),
                 // Traps are there, then not, and the program has been through them in slots.

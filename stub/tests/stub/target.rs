@@ -92,17 +92,18 @@ pub fn register(block: &[u8], number: u32) -> u64 {
     bytes.fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
+/// Trials run elsewhere on machines that are emulated.
+pub fn is_emulated() -> bool {
+    programs().is_some()
+}
+
 /// So many of something; an emulated machine does a tenth.
 pub fn many(count: u32) -> u32 {
-    if programs().is_some() {
-        count / 10
-    } else {
-        count
-    }
+    if is_emulated() { count / 10 } else { count }
 }
 
 /// How long to wait for what ought to come: ten thousand threads, on a machine with much else to do; one that is emulated takes
 /// longer.
 pub fn patience() -> Duration {
-    Duration::from_secs(if programs().is_some() { 200 } else { 100 })
+    Duration::from_secs(if is_emulated() { 200 } else { 100 })
 }

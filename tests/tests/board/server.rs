@@ -17,35 +17,42 @@ use unspool_tests::workspace;
 use super::{ISAS, Isa};
 
 /// Their modules.
-const MODULES: [&str; 9] = [
+const MODULES: [&str; 11] = [
     "attaching",
     "changing_text",
     "children",
     "clients",
+    "commands",
     "conditions",
     "crowds",
     "doors",
     "killed",
     "signals",
+    "walking",
 ];
 
 /// What needs x86-64's instructions, a debugger on the machine itself, or a fast machine.
-const LEFT_OUT: [&str; 7] = [
+const LEFT_OUT: [&str; 10] = [
+    "a_walk_from_every_instruction",
     "an_instruction_that_is_changed_behind_its_trap",
     "a_second_who_wants_control_is_told_who_has_it",
     "a_socket_file_is_its_owners_and_goes_with_the_server",
     "gdb_comes_and_goes_beside_an_observer",
     "gdb_follows_children_with_them",
     "gdb_leaves_them_to_the_server",
+    "gdb_prints_the_same",
+    "gdb_tells_steps_from_hits",
     "who_does_not_read_holds_up_nobody",
 ];
 
 /// The programs they debug, and how each is built.
-const PROGRAMS: [(&str, &[&[&str]]); 14] = [
+const PROGRAMS: [(&str, &[&[&str]]); 16] = [
+    ("asleep", &[&["-no-pie"]]),
     ("bomb", &[&["-no-pie"]]),
     ("children", &[&["-no-pie"]]),
     ("churn", &[&["-no-pie"]]),
     ("exec", &[&["-no-pie"]]),
+    ("family", &[&["-no-pie"]]),
     ("hits", &[&["-no-pie"], &[]]),
     ("loop", &[&["-no-pie"]]),
     ("many", &[&["-no-pie"]]),
@@ -96,7 +103,8 @@ fn place(isa: Isa) -> Result<String> {
             let source = format!("stub/tests/programs/{name}.c");
             let mut compiler = Command::new(isa.machine.tool("gcc"));
             compiler
-                .args(["-g", "-O1", "-pthread", isa.flag, "-o"])
+                // Who is followed step by step shall not be followed through the dynamic linker.
+                .args(["-g", "-O1", "-pthread", "-Wl,-z,now", isa.flag, "-o"])
                 .arg(&program)
                 .arg(workspace::root().join(source))
                 .args(*way);
