@@ -16,7 +16,7 @@ use crate::session::debuggee::Debuggee;
 use crate::session::{Outcome, Session};
 use crate::sys::signals::{Signals, Told};
 use crate::sys::turn::Turn;
-use crate::sys::wait;
+use crate::sys::{ptrace, wait};
 use crate::tracee::{Action, Error, Process, Program, Seat};
 
 /// The shortest sleep of poll(2), which counts milliseconds.
@@ -179,7 +179,11 @@ impl Server {
     fn outlast(&mut self) -> Result<(), Errno> {
         while !self.terminated {
             match wait::wait(None, false) {
-                Ok(Some(_)) => continue,
+                // One that could not be let go before, or that has ended.
+                Ok(Some((tid, _))) => {
+                    let _ = ptrace::detach(tid, 0);
+                    continue;
+                }
                 Ok(None) => {}
                 Err(Errno::ECHILD) => break,
                 Err(errno) => return Err(errno),

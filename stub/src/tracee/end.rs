@@ -98,9 +98,9 @@ impl Process {
                 let _ = ptrace::queue_signal(pid, *tid, info);
             }
             match thread.state {
-                State::Stopped(_) => {
-                    let _ = ptrace::detach(*tid, 0);
-                }
+                // One that is being killed may stop once more, at its end.
+                State::Stopped(_) if ptrace::detach(*tid, 0).is_ok() => {}
+                State::Stopped(_) => self.unclaimed.release(*tid),
                 State::Running(_) => self.unclaimed.release(*tid),
                 State::Exiting => {}
             }

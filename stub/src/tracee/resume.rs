@@ -13,7 +13,7 @@
 use crate::arch;
 use crate::sys::Tid;
 use crate::sys::ptrace::{self, SignalInfo};
-use crate::sys::wait::{Status, wait};
+use crate::sys::wait::Status;
 
 use super::process::{Cause, Process, Stop};
 use super::thread::{At, Motion, Pending, State, Thread};
@@ -353,7 +353,7 @@ impl Process {
                 return Over::Stuck;
             };
             thread.go(motion, 0);
-            let Ok(Some((_, status))) = wait(Some(tid), true) else {
+            let Some(status) = self.report_of(tid) else {
                 return Over::Stuck;
             };
             match status {

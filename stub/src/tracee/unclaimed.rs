@@ -54,12 +54,29 @@ impl Unclaimed {
     /// Lets a thread go as soon as it can be.
     pub(super) fn release(&self, tid: Tid) {
         self.0.borrow_mut().released.push(tid);
+        if let Some(status) = self.take(tid) {
+            self.leave(tid, status);
+        }
     }
 
     /// Takes what has come.
     pub(super) fn collect(&self) {
         while let Ok(Some((tid, status))) = wait(None, false) {
             self.leave(tid, status);
+        }
+    }
+
+    /// Waits for a report about this task.
+    fn wait_for(&self, tid: Tid) -> Option<Status> {
+        loop {
+            if let Some((_, status)) = wait(Some(tid), false).ok()? {
+                return Some(status);
+            }
+            // Not for this one alone: of the end of a process's first thread the kernel tells only those who have read that of all others.
+            match wait(None, true).ok()?? {
+                (known, status) if known == tid => return Some(status),
+                (other, status) => self.leave(other, status),
+            }
         }
     }
 
@@ -114,15 +131,10 @@ impl Process {
         });
     }
 
-    /// The next report about this thread alone, whenever it comes.
+    /// The next report about this thread alone, whenever it comes. Those of others are kept.
     pub(super) fn report_of(&self, tid: Tid) -> Option<Status> {
         let read = self.unclaimed.take(tid);
-        read.or_else(|| {
-            wait(Some(tid), true)
-                .ok()
-                .flatten()
-                .map(|(_, status)| status)
-        })
+        read.or_else(|| self.unclaimed.wait_for(tid))
     }
 
     /// That, if there is one now.

@@ -2,11 +2,13 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use super::client::{Client, little_endian};
 use super::programs::{address, build};
 use super::server::{Server, eventually, send_signal};
 use super::spinning::Spinning;
+use super::target::many;
 use super::tracepoints::{define_as, hits, status};
 
 /// Defines a tracepoint of whose function so many bytes may be moved.
@@ -582,4 +584,32 @@ fn for_an_observer() {
     drop(control);
     server.wait();
     assert_eq!(server.output(), "total 80000\n");
+}
+
+/// A server that takes its jumps out of a program which is killed meanwhile ends, too.
+#[test]
+fn killed_while_it_is_let_go() {
+    let all: Vec<String> = (1..=0x97).map(|signal| format!("{signal:x}")).collect();
+    for round in 0..many(40) {
+        let spinning = Spinning::start("t");
+        let (mut server, mut client) = spinning.server();
+        assert_eq!(client.ask(&format!("QPassSignals:{}", all.join(";"))), "OK");
+        assert_eq!(client.ask("QTBuffer:circular:1"), "OK");
+        define(&mut client, 1, spinning.hit, 5, &["R1"]);
+        assert_eq!(client.ask("QTStart"), "OK");
+        // Each time all stand still, one of eight threads may be in the midst of these instructions.
+        eventually("a jump", || {
+            client.send(b"vCont;c");
+            std::thread::sleep(Duration::from_millis(2));
+            client.write(b"\x03");
+            assert!(client.text().starts_with("T02"));
+            client.ask("qUnspoolPlaces") == "1;"
+        });
+        client.send(b"D");
+        std::thread::sleep(Duration::from_micros(50 * u64::from(round)));
+        send_signal(spinning.pid(), 9);
+        // If that was before, there is nothing to be let go, and more could be asked for.
+        drop(client);
+        server.wait();
+    }
 }
