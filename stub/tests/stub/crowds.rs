@@ -4,7 +4,7 @@ use super::client::Client;
 use super::programs::{address, build};
 use super::server::{Server, eventually};
 use super::spinning::Spinning;
-use super::target::{EXIT_GROUP, SP, many};
+use super::target::{EXIT_GROUP, SP, is_emulated, many};
 use super::tracepoints::{define, hits};
 
 /// Runs to the program's end with a tracepoint at `function`; how often that was hit, and what the program wrote.
@@ -64,10 +64,11 @@ fn processes_that_fork_processes() {
 }
 
 #[test]
-fn three_hundred_rounds_of_attaching() {
+fn a_thousand_rounds_of_attaching() {
     let mut program = Spinning::start("sft");
     let text = program.text();
-    for round in 0..many(300) {
+    let rounds = if is_emulated() { 30 } else { 1000 };
+    for round in 0..rounds {
         let mut server = program.server_with("none");
         let mut client = Client::connect(server.port);
         define(&mut client, 1, program.hit, &[&format!("M{SP:x},0,40")]);
