@@ -236,9 +236,9 @@ impl Process {
         }
     }
 
-    /// Lets all children go for good. No trap may be planted any more.
-    pub(super) fn release_children(&mut self) {
-        self.release_early();
+    /// Lets all children go for good. No trap may be planted any more; `planted` is what was.
+    pub(super) fn release_children(&mut self, planted: &[(u64, Patch)]) {
+        self.release_early(planted);
         while let Some(tid) = self.children.keys().next().copied() {
             let waits = self.children.get(&tid).is_some_and(|c| c.at_trap.is_some());
             if waits {
@@ -264,15 +264,15 @@ impl Process {
         }
     }
 
-    /// Lets go what stopped for the first time and whose parent ended before saying what it is.
-    pub(super) fn release_early(&mut self) {
+    /// Lets go what stopped for the first time and whose parent ended before saying what it is: a copy of memory with these
+    /// patches in it.
+    pub(super) fn release_early(&mut self, planted: &[(u64, Patch)]) {
         if !self.unclaimed.is_own() {
             // It may be another process's that is debugged.
             return;
         }
-        let patches = self.patches();
-        for (tid, _) in self.unclaimed.take_all() {
-            clean(tid, &patches);
+        for (tid, _) in self.unclaimed.take_others(|tid| self.knows(tid)) {
+            clean(tid, planted);
             let _ = ptrace::detach(tid, 0);
         }
     }

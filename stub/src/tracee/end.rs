@@ -72,11 +72,12 @@ impl Process {
         if self.going {
             self.halt();
         }
+        let planted = self.patches();
         self.remove_jumps();
         self.breakpoints.remove_all(&self.memory);
         self.slots.remove_all(&self.memory);
         self.unwatch_all();
-        self.release_children();
+        self.release_children(&planted);
         let pid = self.pid();
         let allowed = self.wishes.deliver;
         for (tid, thread) in &mut self.threads {
@@ -114,6 +115,7 @@ impl Process {
         }
         let pid = self.pid();
         self.going = false;
+        let planted = self.patches();
         self.breakpoints.remove_all(&self.memory);
         self.slots.remove_all(&self.memory);
         let _ = ptrace::kill(pid);
@@ -131,6 +133,6 @@ impl Process {
                 _ => self.end = Some(Stop::Killed(libc::SIGKILL)),
             }
         }
-        self.release_children();
+        self.release_children(&planted);
     }
 }

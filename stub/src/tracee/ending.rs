@@ -73,11 +73,12 @@ impl Process {
         self.holds.remove(&tid);
         if tid == self.pid() {
             self.interests.logs().for_each(Log::complete);
+            let planted = self.patches();
             self.leave_memory();
             self.threads.clear();
             self.end = Some(end);
             self.eventful = true;
-            self.release_early();
+            self.release_early(&planted);
             return;
         }
         for log in self.interests.logs() {

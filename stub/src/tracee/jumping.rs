@@ -431,7 +431,8 @@ impl Process {
         self.forget_introduced(tid);
     }
 
-    /// A thread begins that has this pointer to its own data: whoever had it has ended, even if that was not reported yet.
+    /// A thread begins that has this pointer to its own data: whoever had it has ended, even if that was not reported yet; or shares it, and is told
+    /// of again.
     pub(super) fn dismiss_former(&mut self, pointer: u64) {
         let known = self.introduced.iter().find(|(_, known)| **known == pointer);
         if let Some(former) = known.map(|(tid, _)| *tid) {

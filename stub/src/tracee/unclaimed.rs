@@ -80,9 +80,13 @@ impl Unclaimed {
         }
     }
 
-    /// All that is left.
-    pub(super) fn take_all(&self) -> VecDeque<(Tid, Status)> {
-        std::mem::take(&mut self.0.borrow_mut().reports)
+    /// All that is about tasks that are not known.
+    pub(super) fn take_others(&self, known: impl Fn(Tid) -> bool) -> VecDeque<(Tid, Status)> {
+        let mut list = self.0.borrow_mut();
+        let reports = std::mem::take(&mut list.reports);
+        let (kept, taken) = reports.into_iter().partition(|(tid, _)| known(*tid));
+        list.reports = kept;
+        taken
     }
 
     /// Drops what is about tasks that have ended without anybody having known them: their ids will be others'.

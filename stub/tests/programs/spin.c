@@ -51,13 +51,14 @@ int main(int argc, char **argv) {
             pid_t pid = fork();
             if (pid == 0) { long count = 0; hit(&count); _exit(count == 1 ? 42 : 1); }
             int status = -1;
-            if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) != 42) bad++;
+            if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) != 42)
+                printf("child %d: status %#x\n", pid, status), bad++;
         }
         if (strchr(kinds, 't')) {
             pthread_t id;
             for (int i = 0; i < 10; i++) {
                 long count = 0;
-                if (pthread_create(&id, NULL, short_life, &count)) { bad++; continue; }
+                if (pthread_create(&id, NULL, short_life, &count)) { puts("no thread"), bad++; continue; }
                 pthread_join(id, NULL);
                 made++;
                 lived += count;
@@ -66,7 +67,7 @@ int main(int argc, char **argv) {
         if (strchr(kinds, 'u')) {
             void *library = dlopen(argv[3], RTLD_NOW);
             long (*there)(long) = library ? (long (*)(long))dlsym(library, "there") : NULL;
-            if (!there || there(20) != 41) bad++;
+            if (!there || there(20) != 41) printf("library: %s\n", library ? "wrong" : dlerror()), bad++;
             if (library) dlclose(library);
         }
         usleep(500);

@@ -148,6 +148,12 @@ impl Client {
         self.text()
     }
 
+    /// No signal stops the program.
+    pub fn pass_all_signals(&mut self) {
+        let all: Vec<String> = (1..=0x97).map(|signal| format!("{signal:x}")).collect();
+        assert_eq!(self.ask(&format!("QPassSignals:{}", all.join(";"))), "OK");
+    }
+
     /// The next packet, as text.
     pub fn text(&mut self) -> String {
         String::from_utf8_lossy(&self.receive()).into_owned()

@@ -1,14 +1,14 @@
 //! Hits noted without a stop: the same frames as from a trap, none lost, and nothing left behind.
 
+mod ends;
+
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
-use super::client::{Client, little_endian};
+use super::client::{Client, field, little_endian};
 use super::programs::{address, build};
 use super::server::{Server, eventually, send_signal};
 use super::spinning::Spinning;
-use super::target::many;
 use super::tracepoints::{define_as, hits, status};
 
 /// Defines a tracepoint of whose function so many bytes may be moved.
@@ -183,6 +183,19 @@ fn nothing_is_lost_when_the_buffer_is_drained() {
     assert_eq!(server.output(), "total 800000\n");
 }
 
+/// Lets a program go that gets signals.
+fn set_going(client: &mut Client) {
+    client.pass_all_signals();
+    client.send(b"vCont;c");
+    while !client.silent(30) {
+        // A signal that had come before.
+        let stop = client.text();
+        assert!(stop.starts_with('T'), "{stop}");
+        let thread = field(&stop, "thread").expect("a thread");
+        client.send(format!("vCont;C{}:{thread};c", &stop[1..3]).as_bytes());
+    }
+}
+
 /// Signals to threads in collectors, handlers that are hit, forks, short threads, unloading; and every way to leave.
 #[test]
 fn under_fire() {
@@ -193,16 +206,7 @@ fn under_fire() {
         assert_eq!(client.ask("QTBuffer:circular:1"), "OK");
         define(&mut client, 1, spinning.hit, 5, &["R1ffffM7,0,100"]);
         assert_eq!(client.ask("QTStart"), "OK");
-        let all: Vec<String> = (1..=0x4d).map(|signal| format!("{signal:x}")).collect();
-        assert_eq!(client.ask(&format!("QPassSignals:{}", all.join(";"))), "OK");
-        client.send(b"vCont;c");
-        while !client.silent(30) {
-            // A signal that had come before.
-            let stop = client.text();
-            assert!(stop.starts_with('T'), "{stop}");
-            let thread = super::client::field(&stop, "thread").expect("a thread");
-            client.send(format!("vCont;C{}:{thread};c", &stop[1..3]).as_bytes());
-        }
+        set_going(&mut client);
         match round % 4 {
             0 => drop(client),
             1 => {
@@ -282,47 +286,6 @@ fn forks_vforks_and_spawns() {
     }
 }
 
-/// A thread that has the place in memory of one before it is not taken for that one.
-#[test]
-fn threads_that_follow_each_other() {
-    let program = build("successors", &["-no-pie"]);
-    let (mut server, mut client) = Server::run(&program, &["250"]);
-    let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
-    let movable = movable(&program, "hit");
-    assert_eq!(client.ask("QUnspoolThreads:1"), "OK");
-    assert_eq!(client.ask("QTDV:5:0:0:74726163655f746872656164"), "OK");
-    assert_eq!(client.ask("QUnspoolTrace:1"), "OK");
-    define(&mut client, 1, hit, movable, &["X4,2e000527"]);
-    assert_eq!(client.ask("QTStart"), "OK");
-    run_to(&mut client, end);
-    let mut counts = std::collections::BTreeMap::new();
-    for (_, thread, known) in super::tracepoints::frames(&client) {
-        assert!(known.contains(&(thread as u32)), "{thread}");
-        *counts.entry(thread).or_insert(0) += 1;
-    }
-    let counts: Vec<u32> = counts.into_values().collect();
-    assert_eq!(counts, [5; 1000]);
-    assert_eq!(client.ask("D"), "OK");
-    assert!(server.wait().success());
-    assert_eq!(server.output(), "total 5000\n");
-}
-
-/// What was noted last is told, whoever ends the process, and when the first thread has ended long before.
-#[test]
-fn the_end_comes_from_another_thread() {
-    let program = build("leader", &["-no-pie"]);
-    let alone = address(&program, "alone");
-    for (otherwise, end) in [("", "W03"), ("returns", "W00"), ("waits", "W03")] {
-        let (_server, mut client) = Server::run(&program, &["100", otherwise]);
-        assert_eq!(client.ask("QUnspoolTrace:1"), "OK");
-        define(&mut client, 1, alone, movable(&program, "alone"), &["R1"]);
-        assert_eq!(client.ask("QTStart"), "OK");
-        let stop = client.go();
-        assert!(stop.starts_with(end), "{stop}");
-        assert_eq!(told(&client), 100);
-    }
-}
-
 /// How many frames a client has been sent.
 fn told(client: &Client) -> usize {
     let bodies = client.notified.iter();
@@ -351,7 +314,7 @@ fn an_exec_forgets_it() {
         define(&mut client, 1, change, movable(&program, "change"), &["R1"]);
         assert_eq!(client.ask("QTStart"), "OK");
         let stop = client.go();
-        assert!(super::client::field(&stop, "exec").is_some(), "{stop}");
+        assert!(field(&stop, "exec").is_some(), "{stop}");
         let stop = client.go();
         assert!(stop.starts_with("W09"), "{stop}");
     }
@@ -584,32 +547,4 @@ fn for_an_observer() {
     drop(control);
     server.wait();
     assert_eq!(server.output(), "total 80000\n");
-}
-
-/// A server that takes its jumps out of a program which is killed meanwhile ends, too.
-#[test]
-fn killed_while_it_is_let_go() {
-    let all: Vec<String> = (1..=0x97).map(|signal| format!("{signal:x}")).collect();
-    for round in 0..many(40) {
-        let spinning = Spinning::start("t");
-        let (mut server, mut client) = spinning.server();
-        assert_eq!(client.ask(&format!("QPassSignals:{}", all.join(";"))), "OK");
-        assert_eq!(client.ask("QTBuffer:circular:1"), "OK");
-        define(&mut client, 1, spinning.hit, 5, &["R1"]);
-        assert_eq!(client.ask("QTStart"), "OK");
-        // Each time all stand still, one of eight threads may be in the midst of these instructions.
-        eventually("a jump", || {
-            client.send(b"vCont;c");
-            std::thread::sleep(Duration::from_millis(2));
-            client.write(b"\x03");
-            assert!(client.text().starts_with("T02"));
-            client.ask("qUnspoolPlaces") == "1;"
-        });
-        client.send(b"D");
-        std::thread::sleep(Duration::from_micros(50 * u64::from(round)));
-        send_signal(spinning.pid(), 9);
-        // If that was before, there is nothing to be let go, and more could be asked for.
-        drop(client);
-        server.wait();
-    }
 }

@@ -195,8 +195,7 @@ fn long_walks() {
         let program = build(name, &["-no-pie"]);
         let expected = Command::new(&program).args(arguments).output().unwrap();
         let (mut server, mut client) = Server::run(&program, arguments);
-        let all: Vec<String> = (1..=0x4d).map(|signal| format!("{signal:x}")).collect();
-        assert_eq!(client.ask(&format!("QPassSignals:{}", all.join(";"))), "OK");
+        client.pass_all_signals();
         assert_eq!(client.ask("QTBuffer:circular:1"), "OK");
         define(&mut client, 1, address(&program, "main"), steps, 0);
         if name == "hits" {
