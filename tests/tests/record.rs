@@ -2,6 +2,7 @@
 //! leaves behind when it ends early, however it ends.
 
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -26,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("interrupted", interrupted),
         ("attached_and_let_go", attached_and_let_go),
         ("killed", killed),
+        ("started_by_a_link", started_by_a_link),
     ]
     .into_iter()
     .map(|(name, check)| crate::trial(format!("record::{name}"), check))
@@ -313,5 +315,45 @@ fn killed() -> Result<()> {
         all.contains("cut") || all.contains("incomplete"),
         "does not say it is cut\n{run}"
     );
+    Ok(())
+}
+
+/// In frames, too, a program is called by the name that it was started by if that is a link to it. A script's name is not its
+/// interpreter's.
+fn started_by_a_link() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = "/usr/bin/python3";
+    let real = std::fs::canonicalize(program)?;
+    let real = real.file_name().context("a file")?.to_string_lossy();
+    let link = folder.path().join("serpent");
+    std::os::unix::fs::symlink(program, &link)?;
+    let body = "import threading\nt = threading.Thread(target=print)\nt.start()\nt.join()\n";
+    let script = folder.path().join("script");
+    std::fs::write(&script, format!("#!{program} -S\n{body}"))?;
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
+
+    for (words, started, shown) in [
+        (
+            ["./serpent", "-S", "script"].as_slice(),
+            "serpent",
+            "serpent",
+        ),
+        (&["./script"], "script", &real),
+    ] {
+        let mut command = record(folder.path(), words)?;
+        process::run(command.current_dir(folder.path()), LIMIT)?.success()?;
+        let mut command = report::unspool()?;
+        let run = process::run(
+            command.arg("report").arg(folder.path().join("capture")),
+            LIMIT,
+        )?;
+        let text = run.success()?.text();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        ensure!(text.starts_with(&format!("{started} (pid")), "{text}");
+        ensure!(
+            text.contains(&format!("Py_BytesMain in {shown} ")),
+            "not in {shown}: {text}"
+        );
+    }
     Ok(())
 }

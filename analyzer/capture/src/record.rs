@@ -226,6 +226,9 @@ pub struct ModuleLoaded {
     /// if not known.
     #[prost(string, tag = "9")]
     pub started_as: String,
+    /// What [`started_as`](Self::started_as) names is the executable itself: a link to it, not a script.
+    #[prost(bool, tag = "10")]
+    pub started_by_link: bool,
 }
 
 /// A mapped image went away.

@@ -56,6 +56,8 @@ pub(super) struct Adding {
     pub(super) executable: bool,
     /// The path by which the executable was started.
     pub(super) started_as: String,
+    /// That leads to the executable itself.
+    pub(super) started_by_link: bool,
     /// The file on this machine, where the user named it.
     pub(super) file: Option<PathBuf>,
 }
@@ -219,6 +221,7 @@ impl Modules {
             bias,
             executable,
             started_as,
+            started_by_link,
             ..
         } = adding;
         let mask = if session.abi.pointer == 4 {
@@ -252,6 +255,7 @@ impl Modules {
             time_ns: sink.now_ns(),
             executable,
             started_as,
+            started_by_link,
         });
         let table = image.as_ref().map(|image| self.store.table(image));
         let mapped = Mapped {

@@ -20,6 +20,9 @@ use crate::c_library::has_threads;
 /// The C library's functions by which another program takes the place of this one. All others come through them.
 const LEAVING: [&str; 3] = ["execve", "execveat", "fexecve"];
 
+/// Of a file, where its headers are and most often its build-id.
+const BEGINNING: usize = 4096;
+
 /// What belongs to the program that the process runs now; an exec makes a new one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Program {
@@ -28,6 +31,8 @@ pub(super) struct Program {
     pub(super) path: String,
     /// The path it was started by, where that is known.
     started_as: String,
+    /// That is a link to it.
+    started_by_link: bool,
     executable: u32,
     /// Modules that no list of the dynamic linker has, or not from the beginning.
     kept: Vec<u32>,
@@ -57,12 +62,39 @@ impl Recorder {
             .or_else(|| started_as.clone())
             .or(given)
             .ok_or(Error::UnknownProgram)?;
+        let started_as = started_as.unwrap_or_default();
+        let file_name = |path: &str| path.rsplit('/').next().map(str::to_owned);
+        let started_by_link =
+            file_name(&started_as) != file_name(&path) && self.is_executable(&started_as);
         Ok(Program {
             auxv,
             path,
-            started_as: started_as.unwrap_or_default(),
+            started_as,
+            started_by_link,
             ..Program::default()
         })
+    }
+
+    /// Whether the path by which the program was started leads to its executable, not to a script for that: both files begin alike,
+    /// with ELF headers and most often the build-id.
+    fn is_executable(&mut self, started_as: &str) -> bool {
+        let Some(pid) = self.session.pid else {
+            return false;
+        };
+        // Links in /dev/fd are to what this process has open.
+        let path = match started_as {
+            "" => return false,
+            path if path.starts_with("/dev/fd/") => return false,
+            path if path.starts_with('/') => path.to_owned(),
+            path => format!("/proc/{pid}/cwd/{path}"),
+        };
+        let mut beginning = |path: &str| {
+            let mut file = self.session.client.open_file(path).ok()?;
+            file.read_at(0, BEGINNING).ok()
+        };
+        let started = beginning(&path);
+        let is_elf = |bytes: &Vec<u8>| bytes.starts_with(b"\x7fELF");
+        started.as_ref().is_some_and(is_elf) && started == beginning(&format!("/proc/{pid}/exe"))
     }
 
     /// Whether a program that was there before us has yet to execute its first instruction.
@@ -129,6 +161,7 @@ impl Recorder {
             header: Some(auxv.headers & !0xfff),
             executable: true,
             started_as: self.program.started_as.clone(),
+            started_by_link: self.program.started_by_link,
             file: self.exec.clone(),
         };
         let executable = self.modules.add(&mut self.session, &mut self.sink, adding);

@@ -18,6 +18,8 @@ pub struct Place {
     pub offset: u64,
     /// The module's path on the target.
     pub module: Option<Arc<str>>,
+    /// The path by which that module was started, where it is a link to it: people know the program by that name.
+    pub link: Option<Arc<str>>,
     /// Address as the module's file states it.
     pub svma: Option<u64>,
     /// Address as mapped. Different in each run.
@@ -32,6 +34,12 @@ impl Place {
     /// The module's file name without directories.
     pub fn module_name(&self) -> Option<&str> {
         self.module.as_deref().map(base_name)
+    }
+
+    /// What people call the module: its file name, or that of the link by which the program was started.
+    pub fn shown_module(&self) -> Option<&str> {
+        let link = self.link.as_deref().map(base_name);
+        link.or_else(|| self.module_name())
     }
 
     /// What primitives of synchronization are made of: the C library's functions, and the language's own.

@@ -44,6 +44,7 @@ pub(super) fn thread_function(stack: &Backtrace) -> Option<Place> {
         function: frame.place.function.clone(),
         offset: 0,
         module: frame.place.module.clone(),
+        link: frame.place.link.clone(),
         svma: Some(start),
         avma: frame.place.avma.wrapping_sub(back),
         file: frame.place.file.clone(),

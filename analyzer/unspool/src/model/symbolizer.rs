@@ -14,7 +14,7 @@ use unspool_unwind::{
 };
 
 use super::Note;
-use super::backtrace::{Backtrace, Frames, NamedFrame, Place};
+use super::backtrace::{Backtrace, Frames, NamedFrame, Place, base_name};
 use super::look::{Family, Program};
 use crate::store::Store;
 
@@ -65,6 +65,7 @@ struct Load {
     record: ModuleLoaded,
     file: usize,
     path: Arc<str>,
+    link: Option<Arc<str>>,
 }
 
 /// A function and line an address stands for; several where functions were inlined.
@@ -131,10 +132,13 @@ impl Symbolizer {
                     start: module.start,
                     bias: module.bias,
                 });
+                let link = Some(&module.started_as).filter(|_| module.started_by_link);
+                let name = base_name(link.unwrap_or(&module.path));
                 self.loads.push(Load {
                     record: module.clone(),
-                    file: self.files.add(&module.path, id),
+                    file: self.files.add(&module.path, name, id),
                     path: module.path.as_str().into(),
+                    link: link.map(|link| link.as_str().into()),
                 });
             }
         }
@@ -218,7 +222,9 @@ impl Symbolizer {
         if !self.epochs[epoch].mapped.insert(load) {
             return;
         }
-        let Load { record, file, path } = &self.loads[load];
+        let Load {
+            record, file, path, ..
+        } = &self.loads[load];
         if let Some(table) = self.files.rules(*file, arch) {
             let map = self.epochs[epoch]
                 .map
@@ -251,8 +257,13 @@ impl Symbolizer {
         let Some(load) = self.owner(epoch, lookup) else {
             return vec![(unknown, false)];
         };
-        let Load { record, file, path } = &self.loads[load];
-        let (file, path) = (*file, path.clone());
+        let Load {
+            record,
+            file,
+            path,
+            link,
+        } = &self.loads[load];
+        let (file, path, link) = (*file, path.clone(), link.clone());
         let mask = self.address_mask();
         let svma = avma.wrapping_sub(record.bias) & mask;
         let inside = lookup.wrapping_sub(record.bias) & mask;
@@ -263,6 +274,7 @@ impl Symbolizer {
             function: source.and_then(|s| s.function.clone()),
             offset: start.map_or(svma, |start| svma.wrapping_sub(start)),
             module: Some(path.clone()),
+            link: link.clone(),
             svma: Some(svma),
             avma,
             file: source.and_then(|s| s.file.clone()),
@@ -301,7 +313,8 @@ impl Symbolizer {
             let file = self.loads[load].file;
             if self.files.is_missing(file) {
                 self.files.needed(file);
-                let name = super::backtrace::base_name(&self.loads[load].path);
+                let Load { path, link, .. } = &self.loads[load];
+                let name = base_name(link.as_ref().unwrap_or(path));
                 return Some(format!("the file of {name} is missing"));
             }
         }
@@ -384,8 +397,13 @@ impl Frames for Symbolizer {
     fn data(&mut self, record: usize, avma: u64) -> Option<Place> {
         let epoch = self.epoch(record);
         let load = self.owner(epoch, avma)?;
-        let Load { record, file, path } = &self.loads[load];
-        let (file, path) = (*file, path.clone());
+        let Load {
+            record,
+            file,
+            path,
+            link,
+        } = &self.loads[load];
+        let (file, path, link) = (*file, path.clone(), link.clone());
         let mask = self.address_mask();
         let svma = avma.wrapping_sub(record.bias) & mask;
         let (name, start) = self.files.variable(file, svma)?;
@@ -393,6 +411,7 @@ impl Frames for Symbolizer {
             function: Some(name),
             offset: svma - start,
             module: Some(path),
+            link,
             svma: Some(svma),
             avma,
             file: None,

@@ -37,7 +37,7 @@ impl Sources {
     /// `file:line`, as much of the path as helps, at most `room` columns.
     pub(super) fn location(&self, place: &Place, room: usize) -> String {
         let Some(file) = &place.file else {
-            let module = place.module_name().unwrap_or("unknown code");
+            let module = place.shown_module().unwrap_or("unknown code");
             return match place.function {
                 Some(_) => middle(&format!("in {}", clean(module)), room),
                 None => String::new(),
@@ -103,7 +103,7 @@ fn last_parts(path: &str) -> String {
 
 /// What a place is called: its function, or where in which module it is.
 pub(super) fn function(place: &Place, room: usize) -> String {
-    match (&place.function, place.module_name()) {
+    match (&place.function, place.shown_module()) {
         (Some(name), _) => shorten(&clean(name), room),
         (None, Some(module)) => {
             let offset = format!("+{:#x}", place.svma.unwrap_or(place.offset));

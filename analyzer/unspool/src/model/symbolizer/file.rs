@@ -9,7 +9,6 @@ use unspool_unwind::code::called_functions;
 
 use super::Source;
 use crate::model::Note;
-use crate::model::backtrace::base_name;
 use crate::store::{self, Store};
 
 /// All files of a capture, each once however often it was mapped.
@@ -25,6 +24,8 @@ pub(super) struct Files {
 #[derive(Debug)]
 struct File {
     path: String,
+    /// What people call it.
+    name: String,
     build_id: Option<BuildId>,
     state: State,
     /// A frame was in it: whoever reads the frames wants to know what is wrong with it.
@@ -75,7 +76,7 @@ impl Files {
         }
     }
 
-    pub(super) fn add(&mut self, path: &str, build_id: Option<BuildId>) -> usize {
+    pub(super) fn add(&mut self, path: &str, name: &str, build_id: Option<BuildId>) -> usize {
         let next = self.files.len();
         let index = *self
             .index
@@ -84,6 +85,7 @@ impl Files {
         if index == next {
             self.files.push(File {
                 path: path.to_owned(),
+                name: name.to_owned(),
                 build_id,
                 state: State::Closed,
                 needed: false,
@@ -201,7 +203,7 @@ impl Files {
             .files
             .iter()
             .filter(|f| f.lines)
-            .map(|f| base_name(&f.path))
+            .map(|f| f.name.as_str())
             .collect();
         // Without debug information, and with some that says nothing of any frame seen.
         let (mut bare, mut uncovered) = (Vec::new(), Vec::new());
@@ -216,7 +218,7 @@ impl Files {
                     why.trim_end_matches('.')
                 ))),
                 State::Open(opened) => {
-                    let name = base_name(&file.path);
+                    let name = file.name.as_str();
                     notes.extend(opened.doubts.iter().map(|text| {
                         Note::warning(format!("Stacks through {name} may be wrong: {text}."))
                     }));

@@ -128,6 +128,28 @@ fn an_address_gets_its_function_module_and_line() {
 }
 
 #[test]
+fn what_was_started_by_a_link_is_shown_by_its_name() {
+    for (by_link, shown) in [(true, "busy"), (false, "toolbox")] {
+        let mut capture = capture("/bin/toolbox", Vec::new());
+        let Record::ModuleLoaded(module) = &mut capture.records[1] else {
+            panic!("no module");
+        };
+        module.started_as = "/usr/bin/busy".into();
+        module.started_by_link = by_link;
+        let mut symbolizer = open(&capture);
+        let stack = symbolizer.backtrace(2, &snapshot(BIAS + 0x1234, vec![0; 64]));
+        let place = &stack.frames[0].place;
+        assert_eq!(
+            (place.module_name(), place.shown_module()),
+            (Some("toolbox"), Some(shown)),
+            "identity is the file's"
+        );
+        let why = stack.truncated.as_deref().unwrap_or_default();
+        assert!(why.contains(shown), "{why}");
+    }
+}
+
+#[test]
 fn a_missing_file_leaves_module_and_offset() {
     let capture = capture("/no/such/lib.so", Vec::new());
     let mut symbolizer = open(&capture);

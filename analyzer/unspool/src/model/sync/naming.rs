@@ -60,7 +60,7 @@ pub(crate) fn caller(path: &Backtrace) -> Option<&NamedFrame> {
 /// `push (queue.c:31)`
 pub(super) fn place(frame: &NamedFrame) -> String {
     let place = &frame.place;
-    let name = match (&place.function, place.module_name()) {
+    let name = match (&place.function, place.shown_module()) {
         (Some(name), _) => name.to_string(),
         (None, Some(module)) => format!("{module}+{:#x}", place.svma.unwrap_or(place.offset)),
         (None, None) => format!("{:#x}", place.avma),
