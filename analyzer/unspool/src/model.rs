@@ -117,6 +117,11 @@ impl Recording {
         self.dropped == 0 && !self.paused.iter().any(|paused| sync(&paused.function))
     }
 
+    /// Beginnings or ends of calls are missing, those of the futex system call among them.
+    pub(crate) fn misses_calls(&self) -> bool {
+        self.calls_dropped > 0 || self.paused.iter().any(|paused| paused.of_calls)
+    }
+
     /// The program may have waited for its recorder (`record --lossless`): how long things took is not its own doing alone.
     fn is_waited_for(&self) -> bool {
         self.options().any(|word| word == "--lossless")
@@ -147,6 +152,8 @@ pub struct Paused {
     pub function: String,
     /// How often it was hit and recorded.
     pub recorded: u64,
+    /// What is missing is beginnings or ends of calls.
+    pub of_calls: bool,
     /// How often it was paused.
     pub pauses: u64,
     /// For how long altogether.

@@ -23,6 +23,7 @@ use super::BUILDS;
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         crate::trial("waits::recorded::same-process", same_process),
+        crate::trial("waits::recorded::cxx", cxx),
         crate::trial("waits::recorded::being-written", being_written),
         crate::trial("waits::recorded::another-process", another_process),
     ]
@@ -31,8 +32,8 @@ pub(super) fn trials() -> Vec<Trial> {
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A program that is recorded from before its first line until all its threads wait, and then goes on alone.
-fn recorded(capture: &Path) -> Result<Waiting> {
-    let (folder, file) = waiting::compile("abba.c", BUILDS[0].1)?;
+fn recorded(capture: &Path, source: &str, command: &[&str]) -> Result<Waiting> {
+    let (folder, file) = waiting::compile(source, command)?;
     // What executes the program waits for a line, so that the recorder is there first.
     let mut shell = Command::new("sh");
     shell.args(["-c", "read line; exec \"$0\""]).arg(file);
@@ -129,7 +130,7 @@ fn as_recorded(seen: &Value, told: &Value, pid: u32) -> Result<()> {
 fn same_process() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let capture = folder.path().join("capture");
-    let waiting = recorded(&capture)?;
+    let waiting = recorded(&capture, "abba.c", BUILDS[0].1)?;
     let pid = waiting.pid.to_string();
     let seen = look(&["--attach", &pid], &capture)?;
     as_in_the_source(&seen, waiting.pid)?;
@@ -141,6 +142,30 @@ fn same_process() -> Result<()> {
         let words = format!("({name}) was created by the main thread {pid}");
         ensure!(text.contains(&words), "{words}\n{text}");
     }
+    Ok(())
+}
+
+/// All threads of a C++ program begin in the same function of libstdc++, which has no name, and what they are for is inlined there.
+fn cxx() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let capture = folder.path().join("capture");
+    // Without tail calls, of which no stack tells.
+    let command = ["g++", "-std=c++20", "-O1", "-pthread"];
+    let waiting = recorded(&capture, "cxx.cpp", &command)?;
+    let seen = look(&["--attach", &waiting.pid.to_string()], &capture)?;
+    as_recorded(&seen, &told(&capture)?, waiting.pid)?;
+    let threads = created(&seen, waiting.pid)?;
+    let names = threads.values().filter_map(|t| t["function"].as_str());
+    // In the order in which main makes them.
+    let lambda = |number: u32| format!("main::{{lambda()#{number}}}");
+    let mut expected = vec!["ahead".to_owned(), "back".into()];
+    expected.extend((1..=4).map(lambda));
+    expected.extend(["use".into(), lambda(5)]);
+    let names: Vec<&str> = names.collect();
+    ensure!(names == expected, "{names:#?}");
+    let by = format!("the main thread {}", waiting.pid);
+    let known = threads.values().all(|t| t["created_by"] == *by);
+    ensure!(known, "{threads:#?}");
     Ok(())
 }
 
@@ -190,7 +215,7 @@ fn being_written() -> Result<()> {
 fn another_process() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let capture = folder.path().join("capture");
-    drop(recorded(&capture)?);
+    drop(recorded(&capture, "abba.c", BUILDS[0].1)?);
     let (program, file) = waiting::compile("abba.c", BUILDS[0].1)?;
     let waiting = Waiting::start(&mut Command::new(file), program)?;
     waiting.settle(HERE)?;

@@ -1,9 +1,9 @@
 //! What a recording of the same process adds to a look at it: where the threads were created.
 //!
 //! A look sees no creation. A thread is taken for a recorded one if the recording has it alive at its end, with the same id and
-//! the same thread function; in a process of the same id and the same file.
+//! the same thread function, or from the same nameless start code of libstdc++; in a process of the same id and the same file.
 
-use super::{Creation, Ending, Model, Note, Thread, note};
+use super::{Creation, Ending, Model, Note, Thread, note, origin};
 
 impl Model {
     /// Takes over from a recording where the threads of this look were created, and so who they are.
@@ -55,8 +55,10 @@ fn is_same(known: &Thread, thread: &Thread) -> bool {
     let (Some(one), Some(other)) = (&known.function, &thread.function) else {
         return false;
     };
+    let same =
+        one.svma.is_some() && (one.svma, one.module_name()) == (other.svma, other.module_name());
+    let stack = thread.stack.as_deref();
     known.tid == thread.tid
         && known.ending == Ending::Alive
-        && one.svma.is_some()
-        && (one.svma, one.module_name()) == (other.svma, other.module_name())
+        && (same || stack.is_some_and(|stack| origin::began_at(stack, one)))
 }

@@ -245,16 +245,13 @@ fn summary(model: &Model) -> String {
     );
     let part = |ns: u64| format!("{:.0} %", 100.0 * ns as f64 / alive.max(1) as f64);
     // Where waits are missing, the rest is not all running.
-    let (unseen, on_average) = match model.recording.is_lossless() {
-        true => ("in system calls that are not recorded", "On average"),
-        false => (
-            "in what was not recorded, waits among it",
-            "On average at most",
-        ),
+    let unseen = match model.recording.misses_calls() {
+        false => "in system calls that are not recorded",
+        true => "in what was not recorded, waits among it",
     };
     format!(
         "{about}{} lived {} altogether: {} waiting for what others held, {} for others to come or to finish, {} \
-         for work; {} running, or {unseen}. {on_average} {:.1} threads ran.",
+         for work; {} running, or {unseen}. On average at most {:.1} threads ran.",
         phrase::count(model.threads.len(), "thread"),
         phrase::duration(alive),
         part(held),

@@ -227,13 +227,14 @@ impl History<'_> {
             self.recording.joins_are_missing |= joins;
             let paused = Paused {
                 function: probe.map_or(String::new(), |probe| probe.function.clone()),
+                of_calls: kind.is_some_and(ProbeKind::is_of_calls),
                 recorded: self.counts.hits.get(&id).copied().unwrap_or(0),
                 pauses: missed.pauses,
                 paused_ns: missed.paused_ns,
                 missed: if exact { unseen } else { missed.hits },
                 exact,
             };
-            if kind.is_some_and(ProbeKind::is_of_calls) {
+            if paused.of_calls {
                 calls.add(&paused);
             } else if !paused.exact || paused.missed > 0 {
                 notes.push(Note::warning(sentence(&paused, kind, option)));
