@@ -18,8 +18,8 @@ pub(crate) enum Verdict {
     /// about the caller and wrong from there on. We know that a frame's word lies below its caller's stack pointer.
     /// At its first instruction nothing tells even us.
     ResolverCfa,
-    /// There is no call frame information at the address: pieces of `clone3` between its FDEs, `_init`. libunwind stops; we
-    /// know the code.
+    /// There is no call frame information at the address: pieces of `clone3` between its FDEs, `_init`. libunwind stops, and so does
+    /// framehop, or goes by rbp, which holds whatever the program has there; we know the code.
     NoCfi,
     /// The same, at the end of the stack: a new thread at its first instructions behind `clone3`'s system call, where its
     /// return address is 0. libunwind, which tries the registers of the thread's maker as a frame, goes on with addresses
@@ -46,7 +46,7 @@ impl fmt::Display for Verdict {
             Verdict::ResolverCfa => {
                 "goes by the wrong CFA of _dl_runtime_resolve, and astray behind its caller"
             }
-            Verdict::NoCfi => "stops where there is no CFI (we analyse the code)",
+            Verdict::NoCfi => "stops or goes astray where there is no CFI (we analyse the code)",
             Verdict::AstrayWithoutCfi => {
                 "goes on in no module where there is no CFI (the stack ends there)"
             }
@@ -99,19 +99,18 @@ pub(crate) fn judge(modules: &ModuleMap, ours: &Stack, peer: &Found) -> Option<V
         {
             return Some(Verdict::InRegister);
         }
-        let next = ours.frames.get(peer.pcs.len());
-        let stopped = pcs.starts_with(&peer.pcs) && ours.end.is_complete();
         let same = pcs.iter().zip(&peer.pcs).take_while(|(a, b)| a == b);
-        let last = same.count().checked_sub(1);
-        let last = last.and_then(|at| ours.frames.get(at));
-        if !peer.all_registers
-            && ours.end.is_complete()
-            && last.is_some_and(|last| is_by_another(modules, last))
-        {
+        let same = same.count();
+        let next = ours.frames.get(same);
+        let last = same.checked_sub(1).and_then(|at| ours.frames.get(at));
+        let by_frame_pointer = !peer.all_registers && ours.end.is_complete();
+        if by_frame_pointer && last.is_some_and(|last| is_by_another(modules, last)) {
             return Some(Verdict::OtherRegister);
         }
+        let stopped = same == peer.pcs.len() && ours.end.is_complete();
+        let astray = by_frame_pointer && last.is_some_and(|last| !has_cfi(modules, last));
         let known = next.is_some_and(|frame| frame.provenance == Provenance::Code);
-        return Some(if stopped && known {
+        return Some(if (stopped || astray) && known {
             Verdict::NoCfi
         } else {
             Verdict::Unexplained
