@@ -63,6 +63,18 @@ fn will_be_gone_back_to(result: i64) -> bool {
     matches!(result, -514..=-512 | -516)
 }
 
+/// Whether a thread still has the general registers that it had. Of the processor's status the kernel changes bits as it likes (A64's
+/// SSBS is set where a thread goes on after another), and of the call that a thread was in last it keeps a note there.
+pub(crate) fn unmoved(now: &[u8], before: &[u8]) -> bool {
+    let words = |set: &[u8]| -> Vec<Option<Word>> {
+        let words = set.chunks(size_of::<Word>()).enumerate();
+        let words = words.filter(|(index, _)| !machine::KERNELS.contains(index));
+        let word = |word: &[u8]| word.first_chunk().copied().map(Word::from_le_bytes);
+        words.map(|(_, bytes)| word(bytes)).collect()
+    };
+    words(now) == words(before)
+}
+
 /// An address as the wide type used above this layer.
 #[allow(
     clippy::useless_conversion,

@@ -43,6 +43,8 @@ pub(crate) const THREAD_POINTER: Option<usize> = Some(68);
 pub(crate) const TLS_BELOW_POINTER: bool = false;
 /// The stack pointer's number.
 pub(crate) const SP: usize = 31;
+/// Words of the general registers' set that the kernel changes as it likes: PSTATE.
+pub(crate) const KERNELS: &[usize] = &[33];
 /// Registers sent along with every stop: x29, x30, sp, pc.
 pub(crate) const EXPEDITED: &[usize] = &[29, 30, 31, PC];
 /// How far the program counter is past a trap instruction when it reports.

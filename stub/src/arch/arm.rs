@@ -49,6 +49,8 @@ pub(crate) const THREAD_POINTER: Option<usize> = Some(59);
 pub(crate) const TLS_BELOW_POINTER: bool = false;
 /// The stack pointer's number.
 pub(crate) const SP: usize = 13;
+/// Words of the general registers' set that the kernel changes as it likes: CPSR, orig_r0.
+pub(crate) const KERNELS: &[usize] = &[16, 17];
 /// Registers sent along with every stop: r7, r11, sp, lr, pc, cpsr.
 pub(crate) const EXPEDITED: &[usize] = &[7, 11, 13, 14, PC, 25];
 /// How far the program counter is past a trap instruction when it reports.

@@ -249,4 +249,29 @@ mod tests {
         assert!(plain.size <= all.size);
         assert!(plain.register(machine::PC).is_some());
     }
+
+    #[test]
+    fn a_thread_has_moved_whatever_changes_but_what_is_the_kernels() {
+        let word = size_of::<super::super::Word>();
+        let rows = machine::FEATURES.iter().flat_map(|feature| feature.rows);
+        let rows = rows.filter(|row| row.place.set == 0);
+        // All that a client is shown is the program's, but for these.
+        let is_kernels = |row: &&Row| matches!(row.name, "eflags" | "cpsr" | "orig_rax");
+        let words = |row: &Row| {
+            let (offset, stride) = (row.place.offset, row.stride);
+            (0..row.count).map(move |index| (offset + index * stride) / word)
+        };
+        let programs: Vec<usize> = rows
+            .filter(|row| !is_kernels(row))
+            .flat_map(words)
+            .collect();
+        assert!(programs.len() >= 16);
+        let before = vec![0; machine::SETS[0].capacity];
+        for index in 0..before.len() {
+            let mut now = before.clone();
+            now[index] = 0x10;
+            let unmoved = super::super::unmoved(&now, &before);
+            assert_eq!(unmoved, !programs.contains(&(index / word)), "byte {index}");
+        }
+    }
 }

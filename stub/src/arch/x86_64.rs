@@ -41,6 +41,8 @@ pub(crate) const THREAD_POINTER: Option<usize> = Some(58);
 pub(crate) const TLS_BELOW_POINTER: bool = true;
 /// The stack pointer's number.
 pub(crate) const SP: usize = 7;
+/// Words of the general registers' set that the kernel changes as it likes: orig_rax, eflags.
+pub(crate) const KERNELS: &[usize] = &[15, 18];
 /// Registers sent along with every stop: rbp, rsp, rip.
 pub(crate) const EXPEDITED: &[usize] = &[6, 7, PC];
 /// How far the program counter is past a trap instruction when it reports.

@@ -283,7 +283,7 @@ impl Process {
                 let behind = stopped.pc().map_or(u64::MAX, |pc| pc.wrapping_sub(at));
                 let now = stopped.general();
                 now.is_ok_and(|now| match behind {
-                    0 => now == before,
+                    0 => arch::unmoved(now, &before),
                     2 | 4 => arch::was_interrupted(now),
                     _ => false,
                 })

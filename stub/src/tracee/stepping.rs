@@ -200,7 +200,7 @@ impl Process {
             Awaited::Anything => true,
             Awaited::Handler(before) => {
                 let now = thread.stopped().and_then(|stopped| stopped.general().ok());
-                now.is_some_and(|now| now != before)
+                now.is_some_and(|now| !arch::unmoved(now, &before))
             }
         };
         if made {
