@@ -224,15 +224,23 @@ fn compare(waiting: &Waiting, report: &Value) -> Result<()> {
             *places.entry((&told.kind, told.address)).or_default() += 1;
         }
     }
+    let mut wrong = Vec::new();
     for ((kind, address), count) in places {
         let here = report::objects(report, kind, address, &known);
         let waits = here.map(|object| object["waits"]["count"].as_u64().unwrap_or(0));
         let waits: u64 = waits.sum();
-        ensure!(
-            waits == count,
-            "{count} wait for the {kind} at {address:#x}, recorded: {waits}"
-        );
+        if waits != count {
+            wrong.push(format!(
+                "{count} wait for the {kind} at {address:#x}, recorded: {waits}"
+            ));
+        }
     }
+    ensure!(
+        wrong.is_empty(),
+        "{}\n{:#}",
+        wrong.join("\n"),
+        report["objects"]
+    );
     for (tid, told) in &waiting.waits {
         let thread = threads.iter().find(|thread| thread["tid"] == *tid);
         let times = &thread.with_context(|| format!("no thread {tid}"))?["times"];
