@@ -198,7 +198,7 @@ fn text() -> Result<()> {
         let mut command = report::unspool()?;
         command.args(["inspect", "--attach", &pid.to_string()]);
         let run = process::run(&mut command, Duration::from_secs(30))?.success()?;
-        for word in ["python3.11", "start_thread", "5 threads"] {
+        for word in ["in python3", "start_thread", "5 threads"] {
             ensure!(
                 word.split('|').any(|word| run.text().contains(word)),
                 "{word}\n{run}"

@@ -364,6 +364,35 @@ fn timelines_look_as_they_should() {
     }
 }
 
+#[test]
+fn times_above_a_timeline_are_round_however_long_it_is() {
+    let model = orders();
+    for (to_ns, ticks) in [
+        (100_000, &["0.00000", "0.00002", "0.00004"][..]),
+        (200_000_000_000, &["0.0", "50.0", "100.0"]),
+        (86_400_000_000_000, &["0.0", "20000.0", "40000.0"]),
+        (u64::MAX, &["0.0"]),
+    ] {
+        let zoom = timeline::Zoom {
+            to_ns: Some(to_ns),
+            ..timeline::Zoom::default()
+        };
+        let style = Style {
+            color: false,
+            width: 100,
+        };
+        let mut shown = Vec::new();
+        timeline::write(&model, zoom, &mut shown, &style).unwrap();
+        let shown = String::from_utf8(shown).unwrap();
+        let axis = shown
+            .lines()
+            .find(|line| line.trim_start().starts_with("0.0"));
+        let axis = axis.unwrap_or_else(|| panic!("no times\n{shown}"));
+        let times: Vec<&str> = axis.split(" s").map(str::trim).collect();
+        assert!(times.starts_with(ticks), "{axis}");
+    }
+}
+
 /// A source file of which little is known, and one that is here.
 fn listed(model: &Model, out: &mut dyn std::io::Write, style: &Style) -> std::io::Result<()> {
     let listings = Listing::of(model, "orders.c");

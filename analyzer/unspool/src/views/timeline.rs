@@ -190,7 +190,7 @@ fn axis(page: &mut Page<'_>, gutter: usize, window: &Window) -> io::Result<()> {
         .find(|step| u128::from(*step) >= least)
         .unwrap_or(u64::MAX);
     // Places needed to tell two ticks apart.
-    let digits = (9 - step.ilog10() as usize).clamp(1, 9);
+    let digits = 9usize.saturating_sub(step.ilog10() as usize).clamp(1, 9);
     let mut times = Line::new();
     let mut marks = Line::new();
     times.pad(gutter);
