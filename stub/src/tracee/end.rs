@@ -134,5 +134,7 @@ impl Process {
             }
         }
         self.release_children(&planted);
+        // Whoever had it killed knows.
+        self.eventful = false;
     }
 }

@@ -39,7 +39,7 @@ impl Family {
 
     fn make_current(&mut self, process: Process) {
         let former = self.current.replace(process);
-        self.others.extend(former.filter(|p| p.end().is_none()));
+        self.others.extend(former.filter(|p| !p.is_past()));
     }
 
     /// All, the current one first.
@@ -251,10 +251,10 @@ impl Family {
         }
     }
 
-    /// Forgets those that have ended, but the current one, whose end may still be asked for.
+    /// Forgets those that have ended and been told of, but the current one, whose end may still be asked for.
     pub(crate) fn forget_ended(&mut self) {
-        self.others.retain(|process| process.end().is_none());
-        if self.current.as_ref().is_none_or(|p| p.end().is_some())
+        self.others.retain(|process| !process.is_past());
+        if self.current.as_ref().is_none_or(Process::is_past)
             && let Some(other) = self.others.pop()
         {
             self.current = Some(other);

@@ -279,6 +279,11 @@ impl Process {
         self.end.as_ref()
     }
 
+    /// Whether it has ended, and that is not still to be told: when another's stop is told first, it is at the next resume.
+    pub(crate) fn is_past(&self) -> bool {
+        self.end.is_some() && !self.eventful
+    }
+
     /// The thread that was reported last, or one that is there.
     pub(crate) fn current(&self) -> Tid {
         if self.listed(self.shown) {

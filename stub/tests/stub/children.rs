@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::client::{Client, field, stopped};
 use super::programs::{address, build};
 use super::server::Server;
+use super::target::many;
 
 fn run(kinds: &str, rounds: u32, visits: u32) {
     let program = build("children", &["-no-pie"]);
@@ -50,6 +51,27 @@ fn spawn_under_a_planted_breakpoint() {
 #[test]
 fn all_at_once() {
     run("fvs", 30, 90);
+}
+
+/// A child ends while its parent's stop is being told, with which it goes on at the same moment: that is told next.
+#[test]
+fn an_end_beside_another_stop_is_told() {
+    let program = build("family", &["-no-pie"]);
+    let program = program.to_str().unwrap();
+    for _ in 0..many(40) {
+        let mut server = Server::start(&["--once", ":0", program, "vfork"]);
+        let mut client = Client::connect_for(server.port, "vfork-events+");
+        client.pass_all_signals();
+        assert!(client.go().contains("vfork:p"));
+        let mut told = [client.go(), client.go(), client.go()];
+        let parent = told[2].clone();
+        assert!(parent.starts_with("W00;process:"), "{told:?}");
+        told.sort();
+        assert!(told[0].contains("vforkdone"), "{told:?}");
+        assert!(told[2].starts_with("W03;process:"), "{told:?}");
+        drop(client);
+        server.wait();
+    }
 }
 
 #[test]

@@ -19,9 +19,13 @@ pub struct Client {
 impl Client {
     /// Connects and says hello: no acknowledgements, multiprocess, all stop reasons.
     pub fn connect(port: u16) -> Client {
+        Client::connect_for(port, "swbreak+;exec-events+;no-resumed+;QThreadEvents+")
+    }
+
+    /// The same, with these features of its own.
+    pub fn connect_for(port: u16, features: &str) -> Client {
         let mut client = Client::raw(port);
-        client.supported =
-            client.ask("qSupported:multiprocess+;swbreak+;exec-events+;no-resumed+;QThreadEvents+");
+        client.supported = client.ask(&format!("qSupported:multiprocess+;{features}"));
         assert_eq!(client.ask("QStartNoAckMode"), "OK");
         client.write(b"+");
         client
