@@ -1,7 +1,7 @@
 //! Attaching, letting go in every way, and finding the text as it was.
 
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use super::client::{Client, stopped};
 use super::packets::text;
@@ -72,6 +72,11 @@ impl Looping {
             .unwrap();
         assert_eq!(text, "done 1\n");
         let _ = std::fs::remove_file(&self.end);
+    }
+
+    /// How it ended, if it did.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
     }
 
     pub fn untraced(&self) -> bool {

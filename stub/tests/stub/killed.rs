@@ -29,7 +29,7 @@ impl Victim {
 fn an_attached_program_goes_on_with_its_own_text() {
     for victim in [Victim::Started, Victim::Tracer] {
         for state in ["halted", "stepped", "at a breakpoint", "running", "between"] {
-            let looping = Looping::start();
+            let mut looping = Looping::start();
             let original = [looping.tick, looping.main].map(|at| text(looping.pid(), at));
             let (mut server, mut client) = looping.server();
             // Nobody comes there any more.
@@ -67,6 +67,7 @@ fn an_attached_program_goes_on_with_its_own_text() {
             victim.kill(&server);
             server.wait();
             eventually(&format!("{name}: let go"), || looping.untraced());
+            assert_eq!(looping.ended(), None, "{name}");
             let now = [looping.tick, looping.main].map(|at| text(looping.pid(), at));
             assert_eq!(now, original, "{name}");
             looping.finish();
