@@ -62,6 +62,11 @@ impl SignalInfo {
         ) && self.code() > 0
     }
 
+    /// Whether it is a `SIGTRAP` that the kernel raised, and nobody sent.
+    pub(crate) fn is_raised_trap(&self) -> bool {
+        is_raised_trap(&self.0)
+    }
+
     /// The structure's bytes, in the target's own layout.
     pub(crate) fn bytes(&self) -> [u8; SIGINFO_SIZE] {
         // SAFETY: siginfo_t is plain data of exactly this size, zeroed before the kernel filled it.
@@ -144,6 +149,14 @@ pub(crate) fn signal_info(tid: Tid) -> Result<SignalInfo, Errno> {
     Ok(SignalInfo(Box::new(info)))
 }
 
+/// AArch64 raises that of a system call it stepped through with `SI_USER`, and nobody as its sender.
+fn is_raised_trap(info: &libc::siginfo_t) -> bool {
+    // SAFETY: a number is read out of plain data; it is the sender's where the code is `SI_USER`.
+    let nobody = || unsafe { info.si_pid() } == 0;
+    let raised = info.si_code > 0 || (info.si_code == libc::SI_USER && nobody());
+    info.si_signo == libc::SIGTRAP && raised
+}
+
 /// Whether a stopped thread has yet to report a trap that it has executed.
 ///
 /// The kernel honours an [`interrupt`] before it looks at signals, those of the thread's own last
@@ -175,8 +188,7 @@ pub(crate) fn trap_is_pending(tid: Tid) -> bool {
             )
         };
         let got = usize::try_from(got).unwrap_or(0);
-        let trap = |info: &libc::siginfo_t| info.si_signo == libc::SIGTRAP && info.si_code > 0;
-        if infos[..got].iter().any(trap) {
+        if infos[..got].iter().any(is_raised_trap) {
             return true;
         }
         if got < BATCH {

@@ -388,8 +388,7 @@ impl Process {
 
     /// Whether the `SIGTRAP` a thread stopped with was sent by somebody.
     pub(super) fn is_sent_trap(&self, tid: Tid) -> bool {
-        ptrace::signal_info(tid)
-            .is_ok_and(|info| info.code() < 0 || (info.code() == 0 && sender(&info) != 0))
+        ptrace::signal_info(tid).is_ok_and(|info| !info.is_raised_trap())
     }
 
     pub(super) fn mark_stopped(&mut self, tid: Tid, at: At) {
@@ -497,15 +496,8 @@ const SENDER: usize = 12_usize.next_multiple_of(align_of::<usize>());
 fn plain_signal(signal: i32) -> SignalInfo {
     let mut bytes = [0; ptrace::SIGINFO_SIZE];
     bytes[..4].copy_from_slice(&signal.to_ne_bytes());
-    // si_code: SI_USER is 0; si_pid: ours.
+    // si_code: SI_USER is 0.
     let ours = std::process::id().to_ne_bytes();
     bytes[SENDER..SENDER + 4].copy_from_slice(&ours);
     SignalInfo::from_bytes(bytes)
-}
-
-/// `si_pid`.
-fn sender(info: &SignalInfo) -> i32 {
-    let mut word = [0; 4];
-    word.copy_from_slice(&info.bytes()[SENDER..SENDER + 4]);
-    i32::from_ne_bytes(word)
 }
