@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::{Pid, getppid};
 
 use crate::cli::{Options, Subject, Without};
 use crate::client::Client;
-use crate::comm::{CommError, Door, Stream};
+use crate::comm::{Comm, CommError, Door, Stream};
 use crate::output;
 use crate::probe::trace::Ended;
 use crate::session::debuggee::Debuggee;
@@ -92,6 +93,7 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
         once: options.once || quiet,
         quiet,
         terminated: false,
+        begun_by: matches!(options.comm, Comm::Descriptor(_)).then(getppid),
         without: options.without,
     };
     server.run()
@@ -118,6 +120,8 @@ struct Server {
     without: Without,
     /// We were told to end.
     terminated: bool,
+    /// Who has given us our connection, or watches over us for them.
+    begun_by: Option<Pid>,
 }
 
 /// What woke the loop.
@@ -375,12 +379,17 @@ impl Server {
         done
     }
 
+    /// Who has given us our connection decides when it ends: what a whole process group is told, as by timeout(1), that one is told, too.
+    fn ends_with_its_client(&self) -> bool {
+        self.begun_by == Some(getppid())
+    }
+
     /// Reads the signals that came.
     fn signals_came(&mut self) {
         for told in self.signals.take() {
             match told {
                 Told::Child => {}
-                Told::End => self.terminated = true,
+                Told::End => self.terminated |= !self.ends_with_its_client(),
                 // The keys are the program's, if there is one.
                 Told::Key => self.terminated |= self.debuggee.pid().is_none(),
             }

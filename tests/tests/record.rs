@@ -26,8 +26,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("report_on_standard_error", report_on_standard_error),
         ("interrupted", interrupted),
         ("attached_and_let_go", attached_and_let_go),
+        ("ended_with_its_group", ended_with_its_group),
         ("killed", killed),
         ("started_by_a_link", started_by_a_link),
+        ("functions_of_a_link", functions_of_a_link),
     ]
     .into_iter()
     .map(|(name, check)| crate::trial(format!("record::{name}"), check))
@@ -284,6 +286,22 @@ fn attached_and_let_go() -> Result<()> {
     Ok(())
 }
 
+/// timeout(1) sends SIGTERM to all: the program, what records it, and our stub.
+fn ended_with_its_group() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = record(folder.path(), &["sleep", "100"])?;
+    let mut timeout = Command::new("timeout");
+    timeout.arg("1").arg(program.get_program());
+    let run = process::run(timeout.args(program.get_args()), LIMIT)?;
+    ensure!(run.code()? == 124 && run.stderr.is_empty(), "{run}");
+    let report = report::json(&folder.path().join("capture"), &[])?;
+    let recording = &report["recording"];
+    let errors = report["errors"].as_array().context("errors")?;
+    ensure!(errors.is_empty(), "{errors:#?}");
+    ensure!(recording["signal"] == 15, "{recording:#}");
+    Ok(())
+}
+
 /// SIGKILL: the program goes on as if nobody had ever looked; the capture opens and says it is cut.
 fn killed() -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -354,6 +372,31 @@ fn started_by_a_link() -> Result<()> {
             text.contains(&format!("Py_BytesMain in {shown} ")),
             "not in {shown}: {text}"
         );
+    }
+    Ok(())
+}
+
+/// The functions to be recorded may be named by the link that was started, or by its file.
+fn functions_of_a_link() -> Result<()> {
+    let program = "/usr/bin/python3";
+    let real = std::fs::canonicalize(program)?;
+    let real = real.file_name().context("a file")?.to_string_lossy();
+    let folder = tempfile::tempdir()?;
+    std::os::unix::fs::symlink(program, folder.path().join("serpent"))?;
+    for (file, calls) in [("serpent", true), (&real, true), ("snake", false)] {
+        let capture = folder.path().join(format!("{file}.unspool"));
+        let mut command = report::unspool()?;
+        command.args(["record", "-q", "--trace", &format!("{file}:Py_BytesMain")]);
+        command.arg("-o").arg(&capture);
+        command.args(["--", "./serpent", "-S", "-c", ""]);
+        process::run(command.current_dir(folder.path()), LIMIT)?.success()?;
+        let mut command = report::unspool()?;
+        command.args(["report", "--format", "json"]).arg(capture);
+        let text = process::run(&mut command, LIMIT)?.success()?.text();
+        let report: serde_json::Value = serde_json::from_str(&text)?;
+        let functions = report["functions"].as_array().context("functions")?;
+        let called = functions.iter().any(|f| f["name"] == "Py_BytesMain");
+        ensure!(called == calls, "{file}: {functions:#?}");
     }
     Ok(())
 }
