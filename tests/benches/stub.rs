@@ -1,5 +1,5 @@
 //! What the stub takes: memory with a thousand threads and a full trace buffer, time to read the program's memory, and processor
-//! time when nothing happens; beside gdbserver.
+//! time when nothing happens; beside gdbserver and lldb-server.
 //!
 //! `cargo bench -p unspool-tests --bench stub` prints the tables that docs/performance.md holds.
 
@@ -22,7 +22,11 @@ const ROUNDS: usize = 5;
 const IDLE: Duration = Duration::from_secs(3);
 
 fn main() -> Result<()> {
-    let servers = [crowd::stub_for_targets()?, "/usr/bin/gdbserver".into()];
+    let servers = [
+        crowd::stub_for_targets()?,
+        "/usr/bin/gdbserver".into(),
+        crowd::LLDB_SERVER.into(),
+    ];
     let crowd = Crowd::start(THREADS, 10, MEGABYTES, true)?;
     let pid = crowd.pid().to_string();
 
@@ -32,7 +36,7 @@ fn main() -> Result<()> {
         "", "private, KB", "of that dirty, KB", "CPU in 3 s idle, us"
     );
     for server in &servers {
-        let served = crowd::serve(server, &["--attach"], &[&pid])?;
+        let served = attach(server, &pid)?;
         let mut client = connect(&served)?;
         client.ask("qfThreadInfo")?;
         if server.ends_with("unspool-stub") {
@@ -46,10 +50,10 @@ fn main() -> Result<()> {
         client.ask(&format!("D;{:x}", crowd.pid()))?;
     }
 
-    let mut rates = [Vec::new(), Vec::new()];
+    let mut rates = [const { Vec::new() }; 3];
     for _ in 0..ROUNDS {
         for (server, rates) in servers.iter().zip(&mut rates) {
-            let served = crowd::serve(server, &["--attach"], &[&pid])?;
+            let served = attach(server, &pid)?;
             let mut client = connect(&served)?;
             let start = Instant::now();
             read(&mut client, crowd.memory, MEGABYTES << 20)?;
@@ -71,6 +75,13 @@ fn main() -> Result<()> {
         );
     }
     Ok(())
+}
+
+fn attach(server: &Path, pid: &str) -> Result<Served> {
+    match server == Path::new(crowd::LLDB_SERVER) {
+        true => crowd::serve_by_lldb(pid),
+        false => crowd::serve(server, &["--attach"], &[pid]),
+    }
 }
 
 fn name(server: &Path) -> String {

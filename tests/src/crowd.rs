@@ -85,6 +85,37 @@ pub fn serve(server: &Path, options: &[&str], words: &[&str]) -> Result<Served> 
     Ok(Served { server, port })
 }
 
+/// Attaches Debian's lldb-server to a process. It says its port to a pipe only, so it gets one that was free before.
+///
+/// # Errors
+/// Where it is not installed.
+pub fn serve_by_lldb(pid: &str) -> Result<Served> {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?
+        .local_addr()?
+        .port();
+    let mut command = Command::new(LLDB_SERVER);
+    command.args(["gdbserver", "--attach", pid]);
+    command.arg(format!("127.0.0.1:{port}"));
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let server = process::start(&mut command).context("`apt install lldb-14` has it");
+    let served = Served {
+        server: Background(server?),
+        port,
+    };
+    // In /proc/net/tcp a listening socket's state is 0A; to connect would be to use its one connection up.
+    let listens = format!("0100007F:{port:04X} 00000000:0000 0A");
+    process::wait_until("lldb-server listens", Duration::from_secs(30), || {
+        std::fs::read_to_string("/proc/net/tcp").is_ok_and(|text| text.contains(&listens))
+    })?;
+    Ok(served)
+}
+
+/// The lldb-server that is compared with.
+pub const LLDB_SERVER: &str = "/usr/bin/lldb-server-14";
+
 /// Compiles a program of the benchmarks; `name` tells apart what one source is compiled to.
 ///
 /// # Errors
