@@ -125,8 +125,11 @@ pub(super) fn check(program: &Path, wanted: &Instrumented) -> Result<(), Error> 
     let Ok(image) = Image::open(program) else {
         return Ok(());
     };
-    let path = program.display().to_string();
-    let named = plan::count_named(&image, &path, &wanted.functions);
+    // It may be a link.
+    let file = program.canonicalize();
+    let file = file.as_deref().unwrap_or(program).to_string_lossy();
+    let paths = [&*program.to_string_lossy(), &*file];
+    let named = plan::count_named(&image, &paths, &wanted.functions);
     match named.iter().sum() {
         count if count > MOST_FUNCTIONS => Err(Error::TooManyFunctions {
             count,
@@ -162,7 +165,8 @@ impl Recorder {
         let abi = &self.session.abi;
         let fast = self.fast();
         let patterns = &self.calls.wanted.functions;
-        let here = |pattern: &&Pattern| pattern.is_in(&mapped.path);
+        let paths = mapped.paths();
+        let here = |pattern: &&Pattern| pattern.is_in(&paths);
         let here: Vec<&Pattern> = patterns.iter().filter(here).collect();
         let client = &mut self.session.client;
         let chosen = match here.is_empty() {

@@ -26,6 +26,8 @@ const VDSO_LIMIT: usize = 256 << 10;
 pub(super) struct Mapped {
     pub(super) id: u32,
     pub(super) path: String,
+    /// That of the link to it by which the program was started.
+    link: Option<String>,
     pub(super) bias: u64,
     pub(super) image: Option<Image>,
     /// Build-id of the file, or of the mapped image where there is no file.
@@ -36,6 +38,14 @@ pub(super) struct Mapped {
     file: Option<Opened>,
     start: u64,
     end: u64,
+}
+
+impl Mapped {
+    /// The paths by which people know it.
+    pub(super) fn paths(&self) -> Vec<&str> {
+        let link = self.link.as_deref().into_iter();
+        link.chain([self.path.as_str()]).collect()
+    }
 }
 
 /// All modules of the target.
@@ -100,6 +110,14 @@ impl Modules {
             .symbols()
             .containing(avma.wrapping_sub(mapped.bias))?;
         Some(symbol.name.to_owned())
+    }
+
+    /// Whether libstdc++ begins its threads at an address: nothing else in that begins threads. It may be part of a program.
+    pub(super) fn begins_cxx_threads(&self, avma: u64) -> bool {
+        let path = self.at(avma).map_or("", |mapped| &mapped.path);
+        let name = path.rsplit('/').next().unwrap_or(path);
+        name.starts_with("libstdc++.so")
+            || self.function_at(avma).as_deref() == Some("execute_native_thread_routine")
     }
 
     /// Adds a module: finds its file, checks it against what is mapped, compiles its rules.
@@ -242,6 +260,7 @@ impl Modules {
             .unwrap_or(0);
         self.last_id += 1;
         let id = self.last_id;
+        let link = started_by_link.then(|| started_as.clone());
         sink.record(ModuleLoaded {
             id,
             path: path.clone(),
@@ -261,6 +280,7 @@ impl Modules {
         let mapped = Mapped {
             id,
             path,
+            link,
             bias,
             image,
             build_id,

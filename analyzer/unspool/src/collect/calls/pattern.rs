@@ -49,11 +49,13 @@ impl fmt::Display for Pattern {
 }
 
 impl Pattern {
-    /// Whether functions of this file may be meant.
-    pub(super) fn is_in(&self, path: &str) -> bool {
+    /// Whether functions of the file with these paths, its own and that of a link to it, may be meant.
+    pub(super) fn is_in(&self, paths: &[&str]) -> bool {
         self.file.as_ref().is_none_or(|file| {
-            let base = path.rsplit('/').next().unwrap_or(path);
-            matches(file, if file.contains('/') { path } else { base })
+            paths.iter().any(|path| {
+                let base = path.rsplit('/').next().unwrap_or(path);
+                matches(file, if file.contains('/') { path } else { base })
+            })
         })
     }
 
@@ -115,13 +117,14 @@ mod tests {
     #[test]
     fn files_and_functions() {
         let pattern: Pattern = "libz.so*:inflate*".parse().unwrap();
-        assert!(pattern.is_in("/usr/lib/libz.so.1.2") && !pattern.is_in("/usr/bin/libz"));
+        assert!(pattern.is_in(&["/usr/lib/libz.so.1.2"]) && !pattern.is_in(&["/usr/bin/libz"]));
         assert!(pattern.names("inflateInit2_") && !pattern.names("deflate"));
         let method: Pattern = "Orders::*".parse().unwrap();
-        assert!(method.is_in("/bin/anything"));
+        assert!(method.is_in(&["/bin/anything"]));
         assert!(method.names("_ZN6Orders6submitEi") && !method.names("_ZN5Other6submitEi"));
         let both: Pattern = "orders:Orders::submit".parse().unwrap();
-        assert!(both.is_in("/bin/orders") && !both.is_in("/bin/order"));
+        assert!(both.is_in(&["/bin/orders"]) && !both.is_in(&["/bin/order"]));
+        assert!(both.is_in(&["/srv/shop", "./orders"]) && !both.is_in(&["/srv/shop", "./start"]));
         assert!(both.names("_ZN6Orders6submitEi"));
         assert!("".parse::<Pattern>().is_err() && ":x".parse::<Pattern>().is_err());
         assert!("libc.so.6:".parse::<Pattern>().is_err());

@@ -139,7 +139,7 @@ pub(super) fn make(
     let named = &mut plan.named;
     add_named(
         image,
-        &mapped.path,
+        &mapped.paths(),
         functions,
         &mut wanted,
         &mut choosing,
@@ -243,7 +243,7 @@ fn add_primitives(image: &Image, watched: Watched, wanted: &mut BTreeMap<u64, Wa
 }
 
 /// How many functions each pattern names in a file.
-pub(super) fn count_named(image: &Image, path: &str, patterns: &[Pattern]) -> Vec<usize> {
+pub(super) fn count_named(image: &Image, paths: &[&str], patterns: &[Pattern]) -> Vec<usize> {
     let mut named = vec![0; patterns.len()];
     let functions = Named {
         patterns,
@@ -252,7 +252,7 @@ pub(super) fn count_named(image: &Image, path: &str, patterns: &[Pattern]) -> Ve
     let (mut wanted, mut choosing) = (BTreeMap::new(), BTreeMap::new());
     add_named(
         image,
-        path,
+        paths,
         functions,
         &mut wanted,
         &mut choosing,
@@ -263,14 +263,14 @@ pub(super) fn count_named(image: &Image, path: &str, patterns: &[Pattern]) -> Ve
 
 fn add_named(
     image: &Image,
-    path: &str,
+    paths: &[&str],
     functions: Named<'_>,
     wanted: &mut BTreeMap<u64, Wanted>,
     choosing: &mut BTreeMap<u64, (String, bool)>,
     named: &mut [usize],
 ) {
     for (pattern, count) in functions.patterns.iter().zip(named) {
-        if !pattern.is_in(path) {
+        if !pattern.is_in(paths) {
             continue;
         }
         let mut counted = BTreeSet::new();
