@@ -43,7 +43,7 @@ impl Words<'_> {
         let mut findings = Vec::new();
         blocked::find(self, replay, &mut findings);
         misuse::find(self, replay, &mut findings);
-        orders::find(self, replay, &mut findings);
+        orders::find(self, replay, joins_are_seen, &mut findings);
         let stuck: Vec<ObjectName> = findings
             .iter()
             .filter(|finding| {

@@ -3,12 +3,27 @@
 use super::{Words, times};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::sync::replay::Replay;
+use crate::model::{Creation, Model, ThreadIndex};
 
-pub(super) fn find(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<Finding>) {
+pub(super) fn find(
+    words: &Words<'_>,
+    replay: &Replay<'_>,
+    joins_are_seen: bool,
+    findings: &mut Vec<Finding>,
+) {
+    let joins_are_seen = joins_are_seen && !words.model.recording.joins_are_missing;
     for circle in replay.order.circles(words.model) {
         let doubtful = circle.objects.iter().any(|o| words.objects[o.0].doubtful);
         let seats = circle.seats.filter(|_| circle.possible);
-        let proved = circle.possible && seats.is_none() && !doubtful && words.lossless();
+        // What one had done before it created another, or after it joined it, those two never did at the same time.
+        let mut steps = circle.steps.iter();
+        let ancestry = steps.all(|step| is_descent_known(words.model, step.thread));
+        let proved = circle.possible
+            && seats.is_none()
+            && !doubtful
+            && words.lossless()
+            && ancestry
+            && joins_are_seen;
         let mut clauses = Vec::new();
         let mut evidence = Vec::new();
         for (at, step) in circle.steps.iter().enumerate() {
@@ -39,7 +54,7 @@ pub(super) fn find(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<Fi
                 words.object(seats)
             )
         } else if circle.possible {
-            "Events are missing, so what was held is not certain.".to_owned()
+            "Events are missing, so what was held, and by threads that could do it at the same time, is not certain.".to_owned()
         } else {
             "It was not seen in threads that could do it at the same time; should that ever happen, they can \
              wait for each other forever."
@@ -56,4 +71,22 @@ pub(super) fn find(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<Fi
             evidence,
         });
     }
+}
+
+/// Who created a thread, and who that one, was seen, as far as the recording goes back.
+fn is_descent_known(model: &Model, thread: ThreadIndex) -> bool {
+    let mut at = thread;
+    // A circle cannot come from real records, and ends the climb.
+    for _ in 0..model.threads.len() {
+        at = match model.threads.get(at.0).map(|thread| &thread.creation) {
+            Some(Creation::Main | Creation::Before) => return true,
+            Some(Creation::Seen {
+                creator,
+                inferred: false,
+                ..
+            }) => *creator,
+            _ => return false,
+        };
+    }
+    false
 }

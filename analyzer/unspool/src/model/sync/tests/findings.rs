@@ -221,6 +221,15 @@ fn orders_that_cannot_meet_are_not_proved() {
     acting.nested(ONE, 4000, B, A);
     acting.stage.end(9);
     assert_eq!(kinds(&acting.stage.model()), [("lock-order", false)]);
+    // Nor is it proved that it was not, where nobody saw the creation: its probe was paused.
+    let mut acting = Acting::new();
+    acting.on(PID, &["orders!main@orders.c:9"]);
+    acting.nested(PID, 100, A, B);
+    acting.stage.seen(ONE, "one", 2);
+    acting.on(ONE, &["orders!one@orders.c:21", END[0]]);
+    acting.nested(ONE, 4000, B, A);
+    acting.stage.end(9);
+    assert_eq!(kinds(&acting.stage.model()), [("lock-order", false)]);
     // That the first had ended when the second began is chance; that it had been joined is not.
     for joined in [false, true] {
         let mut acting = two_threads();
