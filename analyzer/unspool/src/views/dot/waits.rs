@@ -1,5 +1,6 @@
-//! Who made whom wait, as a graph: an edge leads from who waited to who held the object in between, or ended the wait. Waiting for
-//! work is left out.
+//! Who made whom wait, as a graph: an edge leads from who waited to those who held the objects in between, or ended the waits, which
+//! its label names. (An edge for each object would be drawn with its label over the others' where a node waits for itself.) Waiting for work is
+//! left out.
 //!
 //! Threads of one identity are one node, and elements of one array one object. Deadlocks at the end of the recording are drawn
 //! thread by thread, in red; of a circle that fills more than a page, the beginning.
@@ -10,11 +11,13 @@ use std::io::{self, Write};
 use super::{begin, label, lines, quoted};
 use crate::model::sync::{Blame, Waiting};
 use crate::model::{FindingKind, Model, ThreadIndex};
-use crate::views::kin;
-use crate::views::{phrase, tree};
+use crate::views::line::{clean, width};
+use crate::views::{kin, phrase, tree};
 
 /// Edges in one picture.
 const MOST_EDGES: usize = 80;
+/// Objects that one of them names.
+const MOST_OBJECTS: usize = 6;
 /// Threads of one deadlock.
 const MOST_THREADS: usize = 24;
 
@@ -22,17 +25,16 @@ const MOST_THREADS: usize = 24;
 pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     let sync = &model.sync;
     let kins = kin::of_variables(sync);
-    let mut edges: BTreeMap<(usize, usize, usize), (u64, u64)> = BTreeMap::new();
+    let mut edges: BTreeMap<(usize, usize), Edge> = BTreeMap::new();
     for (at, kin) in kins.iter().enumerate() {
         let idle = |blame: &&Blame| sync.used(blame.waiter).waiting == Waiting::Idle;
         for blame in kin.blames.iter().filter(|blame| !idle(blame)) {
-            let edge = edges.entry((blame.waiting, blame.holding, at)).or_default();
-            edge.0 += blame.count;
-            edge.1 += blame.total_ns;
+            let edge = edges.entry((blame.waiting, blame.holding)).or_default();
+            edge.add(at, blame);
         }
     }
     let mut edges: Vec<_> = edges.into_iter().collect();
-    edges.sort_by_key(|(_, (_, ns))| std::cmp::Reverse(*ns));
+    edges.sort_by_key(|(_, edge)| std::cmp::Reverse(edge.total_ns));
     let left = edges.len().saturating_sub(MOST_EDGES);
     edges.truncate(MOST_EDGES);
     let mut title = format!("{}who waited for whom", tree::about(model));
@@ -43,31 +45,78 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
         title.push_str("\nnobody was seen to wait for another thread");
     }
     begin(out, &title)?;
-    let mut threads: Vec<usize> = edges.iter().flat_map(|((w, h, _), _)| [*w, *h]).collect();
+    // Graphviz leaves no room for a label of a loop that is wider than its node.
+    if edges.iter().any(|((waiter, holder), _)| waiter == holder) {
+        writeln!(out, "  ranksep=1.2;")?;
+    }
+    let mut threads: Vec<usize> = edges.iter().flat_map(|((w, h), _)| [*w, *h]).collect();
     threads.sort_unstable();
     threads.dedup();
     for identity in threads {
         let text = label(&phrase::identity(model, identity, super::LABEL));
         writeln!(out, "  t{identity} [label={}];", quoted(&text))?;
     }
-    let most = edges.first().map_or(1, |(_, (_, ns))| *ns).max(1);
-    for ((waiter, holder, at), (count, ns)) in &edges {
-        let object = kins.get(*at).map(|kin| kin.title(sync, usize::MAX));
-        let text = format!(
-            "{}\n{}, {}",
-            lines(&object.unwrap_or_default()),
-            phrase::duration(*ns),
-            phrase::times(*count)
-        );
-        let width = 1.0 + 5.0 * (*ns as f64 / most as f64).sqrt();
+    let most = edges.first().map_or(1, |(_, edge)| edge.total_ns).max(1);
+    for ((waiter, holder), edge) in &edges {
+        let title = |at: usize| {
+            let kin = kins.get(at);
+            kin.map_or(String::new(), |kin| kin.title(sync, usize::MAX))
+        };
+        // Nor for thick lines beside labels.
+        let text = format!(" \n{}\n ", edge.text(&title));
+        let thick = 1.0 + 5.0 * (edge.total_ns as f64 / most as f64).sqrt();
         writeln!(
             out,
-            "  t{waiter} -> t{holder} [label={}, penwidth={width:.1}];",
+            "  t{waiter} -> t{holder} [label={}, penwidth={thick:.1}];",
             quoted(&text)
         )?;
     }
     deadlocks(model, out)?;
     writeln!(out, "}}")
+}
+
+/// The waits of some threads for some others.
+#[derive(Default)]
+struct Edge {
+    /// At which objects, how often and for how long.
+    at: BTreeMap<usize, (u64, u64)>,
+    total_ns: u64,
+}
+
+impl Edge {
+    fn add(&mut self, at: usize, blame: &Blame) {
+        let here = self.at.entry(at).or_default();
+        here.0 += blame.count;
+        here.1 += blame.total_ns;
+        self.total_ns += blame.total_ns;
+    }
+
+    /// What an edge says: its objects, those of the longest waits first.
+    fn text(&self, title: &dyn Fn(usize) -> String) -> String {
+        let figures = |(count, ns)| format!("{}, {}", phrase::duration(ns), phrase::times(count));
+        let mut objects: Vec<(usize, (u64, u64))> = self.at.iter().map(|(a, b)| (*a, *b)).collect();
+        if let [(at, waits)] = objects[..] {
+            return format!("{}\n{}", lines(&title(at)), figures(waits));
+        }
+        objects.sort_by_key(|(_, (_, ns))| std::cmp::Reverse(*ns));
+        let others = objects.split_off(objects.len().min(MOST_OBJECTS));
+        let part = |(at, waits)| {
+            let (title, figures) = (title(at), figures(waits));
+            match format!("{title}: {figures}") {
+                short if width(&clean(&short)) <= super::LABEL => short,
+                _ => format!("{}\n{figures}", lines(&title)),
+            }
+        };
+        let mut parts: Vec<String> = objects.into_iter().map(part).collect();
+        if !others.is_empty() {
+            let sum = |sum: (u64, u64), (_, waits): &(usize, (u64, u64))| {
+                (sum.0 + waits.0, sum.1 + waits.1)
+            };
+            let all = others.iter().fold((0, 0), sum);
+            parts.push(format!("{} others: {}", others.len(), figures(all)));
+        }
+        parts.join("\n")
+    }
 }
 
 fn deadlocks(model: &Model, out: &mut dyn Write) -> io::Result<()> {
@@ -122,4 +171,38 @@ fn deadlocks(model: &Model, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edge_names_the_objects_of_its_longest_waits() {
+        let title = |at: usize| match at {
+            0 => "mutex journal".to_owned(),
+            1 => "mutex queue_of_orders_to_be_sent".to_owned(),
+            at => format!("mutex table[{at}]"),
+        };
+        let edge = |waits: &[(usize, (u64, u64))]| Edge {
+            at: waits.iter().copied().collect(),
+            total_ns: 0,
+        };
+        assert_eq!(
+            edge(&[(0, (2, 5_000_000))]).text(&title),
+            "mutex journal\n5.00 ms, twice"
+        );
+        let many = (0..9).map(|at| (at, (3, 9_000_000 - 1_000_000 * at as u64)));
+        let many: Vec<_> = many.collect();
+        assert_eq!(
+            edge(&many).text(&title),
+            "mutex journal: 9.00 ms, 3 times\n\
+             mutex queue_of_orders_to_be_sent\n8.00 ms, 3 times\n\
+             mutex table[2]: 7.00 ms, 3 times\n\
+             mutex table[3]: 6.00 ms, 3 times\n\
+             mutex table[4]: 5.00 ms, 3 times\n\
+             mutex table[5]: 4.00 ms, 3 times\n\
+             3 others: 6.00 ms, 9 times"
+        );
+    }
 }
