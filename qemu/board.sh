@@ -73,7 +73,7 @@ if [ ! -e "$image" ] || [ -n "$(find "$stub" "$boot/.packages" "$sysroot/.packag
     cp "$stub" "$tree/usr/bin/"
     find "$boot/lib/modules" -name '*.ko' -exec cp {} "$tree/lib/modules/" \;
     # The libraries without what only this machine's gdb reads, and without what nobody here runs.
-    tar -C "$sysroot" -c --exclude=usr/lib/debug --exclude=usr/share --exclude=gconv --exclude=.packages . |
+    tar -C "$sysroot" -c --exclude=usr/lib/debug --exclude=usr/share --exclude=usr/include --exclude='*.a' --exclude=gconv --exclude=.packages . |
         tar -C "$tree" -x --keep-directory-symlink
     [ -e "$tree/lib/$loader" ] || ln -s "$cross/$loader" "$tree/lib/$loader"
     for build in "${builds[@]}"; do

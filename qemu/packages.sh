@@ -1,16 +1,21 @@
 #!/bin/bash
 # Downloads Debian packages of any architecture with apt and unpacks them into one directory.
 #
-#   qemu/packages.sh [--only GLOB]... DIR ARCH PACKAGE...
+#   qemu/packages.sh [--suite SUITE] [--only GLOB]... DIR ARCH PACKAGE...
 #
+# --suite: of another Debian than the machine's own (`trixie`), from the same mirror; the machine's apt is left as it is.
 # --only: no files but those; the globs are tar's (`./boot/vmlinuz-*`).
 # Needs apt that knows ARCH (tests/run adds foreign ones), no root. Prints DIR.
 # Done once: the list of packages and versions is kept in DIR/.packages.
 set -euo pipefail
 
-only=()
-while [ "$1" = --only ]; do
-    only+=("$2")
+only=() suite=
+while [[ $1 = --* ]]; do
+    case $1 in
+        --only) only+=("$2") ;;
+        --suite) suite=$2 ;;
+        *) echo "packages.sh: $1?" >&2; exit 2 ;;
+    esac
     shift 2
 done
 directory=$1 arch=$2
@@ -22,15 +27,45 @@ if ! grep -qx "$arch" <<<"$known"; then
     exit 1
 fi
 
+apt=()
+if [ -n "$suite" ]; then
+    # What was fetched stays: to ask for newer versions, lists of 10 MB would be needed each time.
+    asked="suite $suite $arch $*"
+    if [ "$(head -n 1 "$directory/.packages" 2>/dev/null)" = "$asked" ]; then
+        (cd "$directory" && pwd)
+        exit
+    fi
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | head -n 1)
+    if [ -z "$mirror" ]; then
+        echo "packages.sh: apt has no mirror of Debian: run: sudo apt-get update" >&2
+        exit 1
+    fi
+    mkdir -p "$(dirname "$directory")"
+    lists=$(mktemp -d "$(cd "$(dirname "$directory")" && pwd)/lists.XXXXXX")
+    trap 'rm -rf "$lists"' EXIT
+    mkdir -p "$lists/lists/partial" "$lists/cache/archives/partial"
+    : >"$lists/status"
+    echo "deb [arch=$arch signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$lists/sources.list"
+    apt=(
+        -o "Dir::Etc::SourceList=$lists/sources.list" -o Dir::Etc::SourceParts=/dev/null
+        -o "Dir::State::Lists=$lists/lists" -o "Dir::State::status=$lists/status" -o "Dir::Cache=$lists/cache"
+        -o APT::Sandbox::User=root -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false
+    )
+    apt-get -qq "${apt[@]}" update >&2
+fi
+
 # One call for all: for each, apt reads all its lists.
 declare -A candidates
 while read -r name version; do
     candidates[$name]=$version
-done < <(apt-cache policy "${@/%/:$arch}" | awk -v arch="$arch" '
+done < <(apt-cache "${apt[@]}" policy "${@/%/:$arch}" | awk -v arch="$arch" '
     # Those of the machine itself are named without it.
     /^[^ ]/ { sub(/:$/, "", $1); name = $1 ~ /:/ ? $1 : $1 ":" arch }
     $1 == "Candidate:" { print name, $2 }')
 wanted=$(
+    if [ -n "$suite" ]; then
+        echo "$asked"
+    fi
     for package; do
         version=${candidates[$package:$arch]-}
         if [ -z "$version" ] || [ "$version" = "(none)" ]; then
@@ -47,11 +82,11 @@ wanted=$(
 if [ "$(cat "$directory/.packages" 2>/dev/null)" != "$wanted" ]; then
     mkdir -p "$(dirname "$directory")"
     fresh=$(mktemp -d "$directory.XXXXXX")
-    trap 'rm -rf "$fresh"' EXIT
+    trap 'rm -rf "$fresh" ${lists:+"$lists"}' EXIT
     mkdir "$fresh/.debs"
-    words=$(grep -v '^only ' <<<"$wanted")
+    words=$(grep -v '^only \|^suite ' <<<"$wanted")
     # shellcheck disable=SC2086 # one word per package
-    (cd "$fresh/.debs" && apt-get -qq -o APT::Sandbox::User=root download $words >&2)
+    (cd "$fresh/.debs" && apt-get -qq "${apt[@]}" -o APT::Sandbox::User=root download $words >&2)
     for deb in "$fresh"/.debs/*.deb; do
         if [ ${#only[@]} -gt 0 ]; then
             # A glob that one of the packages does not match is no error.

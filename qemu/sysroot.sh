@@ -9,6 +9,7 @@ set -euo pipefail
 
 packages=(
     libc6 libgcc-s1 libstdc++6      # what the test programs link to
+    musl musl-dev                   # another C library, and what programs with it are linked from
     libc6-dbg                       # so that gdb unwinds and names the C library's frames
     pigz zlib1g xz-utils liblzma5   # threaded programs that are not ours
     gdbserver                       # the board's second judge

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
+use crate::looking::Library;
 use crate::memo::Memo;
 use crate::process;
 use crate::workspace;
@@ -55,6 +56,34 @@ impl Machine {
         }
     }
 
+    /// The file for gcc's `-specs` by which programs are compiled and linked with musl of its sysroot: Debian's own, which is made for
+    /// packages that are installed.
+    fn musl(self) -> Result<Arc<PathBuf>> {
+        static SPECS: Memo<Machine, PathBuf> = Memo::new();
+        let folder = match self {
+            Machine::Arm => "arm-linux-musleabihf",
+            Machine::Arm64 => "aarch64-linux-musl",
+        };
+        SPECS.get(self, || {
+            let sysroot = self.sysroot()?;
+            let installed = sysroot.join("usr/lib").join(folder).join("musl-gcc.specs");
+            let installed = std::fs::read_to_string(&installed)
+                .with_context(|| installed.display().to_string())?;
+            let sysroot = sysroot.display();
+            // `-L`, because /usr/lib, where it looks for the library, is /lib only where packages are installed.
+            let specs = installed
+                .replace("-L/usr/", &format!("-L{sysroot}/lib/{folder} -L/usr/"))
+                .replace("/usr/", &format!("{sysroot}/usr/"));
+            let parent = workspace::target_directory();
+            let file = parent.join(format!("{folder}.specs"));
+            // Others may be reading it.
+            let fresh = tempfile::NamedTempFile::new_in(parent)?;
+            std::fs::write(fresh.path(), specs)?;
+            fresh.persist(&file)?;
+            Ok(file)
+        })
+    }
+
     /// The register number of the program counter, in gdb's numbering.
     pub fn pc(self) -> u32 {
         match self {
@@ -77,6 +106,40 @@ impl Machine {
             process::run(&mut script, Duration::from_secs(600))?.success()?;
             Ok(directory)
         })
+    }
+}
+
+/// What a C program for a machine is linked with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Linked {
+    /// What the compiler is made for.
+    Glibc,
+    /// musl, dynamically.
+    Musl,
+    /// musl, statically.
+    MuslInside,
+}
+
+impl Linked {
+    /// Options for the compiler. musl does not record who holds an ordinary mutex: some are made robust.
+    pub fn options(self, machine: Machine) -> Result<Vec<String>> {
+        let mut options = Vec::new();
+        if self != Linked::Glibc {
+            options.push(format!("-specs={}", machine.musl()?.display()));
+            options.push("-DROBUST".to_owned());
+        }
+        if self == Linked::MuslInside {
+            options.push("-static".to_owned());
+        }
+        Ok(options)
+    }
+
+    /// Whose primitives they are.
+    pub fn library(self) -> Library {
+        match self {
+            Linked::Glibc => Library::Glibc,
+            Linked::Musl | Linked::MuslInside => Library::Musl,
+        }
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 
+use crate::memo::Memo;
 use crate::process;
 
 /// The repository's root.
@@ -32,6 +33,19 @@ pub fn target_directory() -> &'static Path {
 /// A file of this crate, by its path inside `tests/`.
 pub fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// glibc 2.41 of Debian 13 for an architecture, as `qemu/packages.sh` unpacks it.
+pub fn newer_glibc(architecture: &'static str) -> Result<Arc<PathBuf>> {
+    static UNPACKED: Memo<&str, PathBuf> = Memo::new();
+    UNPACKED.get(architecture, || {
+        let directory = target_directory().join(format!("trixie-{architecture}"));
+        let mut script = Command::new(root().join("qemu/packages.sh"));
+        script.args(["--suite", "trixie"]).arg(&directory);
+        script.args([architecture, "libc6", "libgcc-s1"]);
+        process::run(&mut script, Duration::from_secs(600))?.success()?;
+        Ok(directory)
+    })
 }
 
 /// The `unspool` command, built from this checkout.

@@ -15,7 +15,7 @@ use libtest_mimic::Trial;
 
 use unspool_tests::looking::{self, Inspection, Library, Sight, Wait};
 use unspool_tests::waiting::{self, HERE, Settling, Waiting};
-use unspool_tests::{process, report};
+use unspool_tests::{process, report, workspace};
 
 /// Builds of one source; the last word of a name says what is taken away.
 const BUILDS: &[(&str, &[&str])] = &[
@@ -101,6 +101,9 @@ const MUSL_PROGRAMS: &[(&str, &[&str])] = &[
     ("upgrade.c", &[]),
 ];
 
+/// With the C library of a newer Debian, in which condition variables are laid out anew; stripped as there.
+const NEWER: &[&str] = &["abba", "joins", "kinds", "upgrade"];
+
 /// Programs that are busy, or idle by design: whatever the moment, nothing is wrong.
 const HEALTHY: &[&str] = &["busy", "consumers", "philosophers", "phases"];
 
@@ -124,6 +127,19 @@ pub(crate) fn trials() -> Vec<Trial> {
         let command = ["musl-gcc", "-std=gnu11", "-g", "-O1", "-pthread"];
         let command: Vec<&str> = command.into_iter().chain(options.iter().copied()).collect();
         trials.push(crate::trial(name, move || as_told(source, &command)));
+    }
+    for program in NEWER {
+        trials.push(crate::trial(
+            format!("waits::{program}::glibc-2.41"),
+            move || {
+                let folder = workspace::newer_glibc("amd64")?.join("usr/lib/x86_64-linux-gnu");
+                let folder = folder.display();
+                let linker = format!("-Wl,--dynamic-linker={folder}/ld-linux-x86-64.so.2");
+                let path = format!("-Wl,-rpath={folder}");
+                let command = [BUILDS[0].1, &[&linker, &path]].concat();
+                as_told(&format!("{program}.c"), &command)
+            },
+        ));
     }
     for program in HEALTHY {
         trials.push(crate::trial(

@@ -21,14 +21,16 @@ static inline void say_wait(const char *kind, const volatile void *object, int h
         dprintf(1, "wait %d %s %#lx\n", self(), kind, (unsigned long)(uintptr_t)object);
 }
 
-/* Makes a mutex robust with -DROBUST: musl records who holds one, and not who holds an ordinary one. */
+/* Makes a mutex robust with -DROBUST: musl records who holds one, and not who holds an ordinary one. QEMU's user mode has no robust
+ * mutexes, and musl says so: there it is one that checks for errors, whose holder is recorded, too. */
 static inline void prepare(pthread_mutex_t *mutex)
 {
     (void)mutex;
 #ifdef ROBUST
     pthread_mutexattr_t attr;
     pthread_mutexattr_init(&attr);
-    pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+    if (pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST) != 0)
+        pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
     if (pthread_mutex_init(mutex, &attr) != 0)
         exit(2);
 #endif

@@ -10,11 +10,12 @@ use libtest_mimic::Trial;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use unspool_tests::board::{self, Server};
+use unspool_tests::board::{self, Linked, Server};
 use unspool_tests::ended;
 use unspool_tests::looking::{Inspection, Library, Sight};
 use unspool_tests::process::{self, Background};
 use unspool_tests::report;
+use unspool_tests::turns;
 use unspool_tests::waiting::{self, HERE, Settling, Waiting};
 
 use super::{ISAS, Isa, Placed, place};
@@ -33,10 +34,36 @@ pub(super) fn trials() -> Vec<Trial> {
                 continue;
             }
             let name = format!("waits::{program}-{}", isa.name);
-            trials.push(super::trial(&name, move || check(isa, program)));
+            trials.push(super::trial(&name, move || {
+                check(isa, program, Linked::Glibc)
+            }));
         }
+        for program in ["again", "kinds"] {
+            let name = format!("waits::{program}-{}-musl-static", isa.name);
+            trials.push(super::trial(&name, move || {
+                check(isa, program, Linked::MuslInside)
+            }));
+            // On AArch64's board a thread in a dynamic musl's wait is taken for a running one.
+            if isa.name != "a64" {
+                let name = format!("waits::{program}-{}-musl", isa.name);
+                trials.push(super::trial(&name, move || {
+                    check(isa, program, Linked::Musl)
+                }));
+            }
+        }
+        // In a dynamic one, which is stripped, most of the system calls by which T32 waits are not found.
+        let name = format!("waits::recorded-{}-musl-static", isa.name);
+        trials.push(super::trial(&name, move || {
+            recorded(isa, Linked::MuslInside)
+        }));
+        let name = format!("waits::ended.c-contended-{}-musl-static", isa.name);
+        trials.push(super::trial(&name, move || {
+            ended(isa, "ended.c", "contended", Linked::MuslInside)
+        }));
         let name = format!("waits::recorded-{}", isa.name);
-        trials.push(super::trial(&name, move || recorded(isa)));
+        trials.push(super::trial(&name, move || recorded(isa, Linked::Glibc)));
+        let name = format!("waits::turns-{}", isa.name);
+        trials.push(super::trial(&name, move || turns(isa)));
         for source in ["ended.c", "ended.cpp", "ended.rs"] {
             // Debian has no g++ for arm64 on every machine; Rust's code for this ARM is A32.
             let absent = match source {
@@ -46,16 +73,20 @@ pub(super) fn trials() -> Vec<Trial> {
             };
             for sync in ["contended", "all"].into_iter().filter(|_| !absent) {
                 let name = format!("waits::{source}-{sync}-{}", isa.name);
-                trials.push(super::trial(&name, move || ended(isa, source, sync)));
+                trials.push(super::trial(&name, move || {
+                    ended(isa, source, sync, Linked::Glibc)
+                }));
             }
         }
     }
     trials
 }
 
-fn check(isa: Isa, program: &str) -> Result<()> {
+fn check(isa: Isa, program: &str, linked: Linked) -> Result<()> {
     let compiler = isa.machine.tool("gcc");
-    let command = [&compiler, "-std=gnu11", "-g", "-O1", "-pthread", isa.flag];
+    let mut command = vec![&*compiler, "-std=gnu11", "-g", "-O1", "-pthread", isa.flag];
+    let options = linked.options(isa.machine)?;
+    command.extend(options.iter().map(String::as_str));
     let (_folder, file) = waiting::compile(&format!("{program}.c"), &command)?;
     let placed = place(isa.machine, &file)?;
     let board = isa.board()?;
@@ -70,14 +101,15 @@ fn check(isa: Isa, program: &str) -> Result<()> {
         pid,
         &placed.sysroot.path().display().to_string(),
         there,
+        linked,
     );
     board.shell(&format!("kill -9 {pid}"))?;
     result
 }
 
-fn look(isa: Isa, pid: u32, sysroot: &str, there: &str) -> Result<()> {
+fn look(isa: Isa, pid: u32, sysroot: &str, there: &str, linked: Linked) -> Result<()> {
     let board = isa.board()?;
-    let waiting = told(isa, pid, there)?;
+    let waiting = told(isa, pid, there, linked)?;
     let server = board.serve(&format!(
         "unspool-stub --once --attach 0.0.0.0:0 {}",
         waiting.pid
@@ -85,7 +117,7 @@ fn look(isa: Isa, pid: u32, sysroot: &str, there: &str) -> Result<()> {
     let (seen, run) = Inspection::of(&["--connect", &server.address(), "--sysroot", sysroot])?;
     let output = server.finish()?;
     let sight = Sight {
-        library: Library::Glibc,
+        library: linked.library(),
         named: true,
         state: "waiting",
         low: if isa.name == "a64" {
@@ -100,7 +132,7 @@ fn look(isa: Isa, pid: u32, sysroot: &str, there: &str) -> Result<()> {
 }
 
 /// What a program says into a file on the board, once its threads wait as it said.
-fn told(isa: Isa, pid: u32, there: &str) -> Result<Waiting> {
+fn told(isa: Isa, pid: u32, there: &str, linked: Linked) -> Result<Waiting> {
     let board = isa.board()?;
     let deadline = Instant::now() + Duration::from_secs(120);
     let (mut seen, mut lines) = (0, VecDeque::new());
@@ -121,20 +153,25 @@ fn told(isa: Isa, pid: u32, there: &str) -> Result<Waiting> {
         board::Machine::Arm => &[240, 422, 0],
         board::Machine::Arm64 => &[98, 128],
     };
-    waiting.settle_by(Settling { futexes, ..HERE }, || calls(isa, waiting.pid))?;
+    let settling = Settling {
+        futexes,
+        own_words: linked.library() == Library::Musl,
+        ..HERE
+    };
+    waiting.settle_by(settling, || calls(isa, waiting.pid))?;
     Ok(waiting)
 }
 
 /// A recording of an object of each kind, from the program's first instruction until all its threads wait: as many waits at each as the program
 /// says, by the threads that it says.
-fn recorded(isa: Isa) -> Result<()> {
-    let recording = Recording::start(isa, "waits", "kinds.c", "contended")?;
+fn recorded(isa: Isa, linked: Linked) -> Result<()> {
+    let recording = Recording::start(isa, "waits", "kinds.c", "contended", linked)?;
     let (board, there) = (isa.board()?, &recording.placed.there);
     let pid = board.shell(&format!(
         "for p in /proc/[0-9]*; do [ \"$(readlink $p/exe)\" = {there} ] && echo ${{p##*/}}; done"
     ))?;
     let pid: u32 = pid.trim().parse().with_context(|| pid.clone())?;
-    let waiting = told(isa, pid, there)?;
+    let waiting = told(isa, pid, there, linked)?;
     // Not by SIGKILL, by which hits would be lost that nobody has been told of.
     board.shell(&format!("kill {pid}"))?;
     let (report, output) = recording.finish()?;
@@ -142,8 +179,8 @@ fn recorded(isa: Isa) -> Result<()> {
 }
 
 /// A recording of a wait of each kind: who ended it, and how long it took.
-fn ended(isa: Isa, source: &str, sync: &str) -> Result<()> {
-    let recording = Recording::start(isa, "findings", source, sync)?;
+fn ended(isa: Isa, source: &str, sync: &str, linked: Linked) -> Result<()> {
+    let recording = Recording::start(isa, "findings", source, sync, linked)?;
     let said = format!("cat {}.out", recording.placed.there);
     let (report, output) = recording.finish()?;
     let said = isa.board()?.shell(&said)?;
@@ -157,10 +194,19 @@ fn ended(isa: Isa, source: &str, sync: &str) -> Result<()> {
     ended::compare(&told, &report).with_context(|| format!("{:#}\n{output}", report["notes"]))
 }
 
+/// What threads had of the processors.
+fn turns(isa: Isa) -> Result<()> {
+    let recording = Recording::start(isa, "findings", "turns.c", "contended", Linked::Glibc)?;
+    let said = format!("cat {}.out", recording.placed.there);
+    let (report, output) = recording.finish()?;
+    let said = isa.board()?.shell(&said)?;
+    turns::compare(&said, &report).with_context(|| format!("{:#}\n{output}", report["notes"]))
+}
+
 /// A program on the board that is recorded from its first instruction on. What it says is in a file there, `.out`; its input
 /// has no end.
-struct Recording {
-    placed: Placed,
+pub(super) struct Recording {
+    pub(super) placed: Placed,
     server: Server,
     record: Background,
     capture: PathBuf,
@@ -168,23 +214,54 @@ struct Recording {
 }
 
 impl Recording {
-    fn start(isa: Isa, parent: &str, source: &str, sync: &str) -> Result<Recording> {
+    fn start(
+        isa: Isa,
+        parent: &str,
+        source: &str,
+        sync: &str,
+        linked: Linked,
+    ) -> Result<Recording> {
+        Recording::of(isa, parent, source, &[], sync, linked)
+    }
+
+    /// Of a program with arguments.
+    pub(super) fn with(
+        isa: Isa,
+        parent: &str,
+        source: &str,
+        arguments: &[&str],
+        sync: &str,
+    ) -> Result<Recording> {
+        Recording::of(isa, parent, source, arguments, sync, Linked::Glibc)
+    }
+
+    fn of(
+        isa: Isa,
+        parent: &str,
+        source: &str,
+        arguments: &[&str],
+        sync: &str,
+        linked: Linked,
+    ) -> Result<Recording> {
         let tool = |name| isa.machine.tool(name);
         let (gcc, gxx) = (tool("gcc"), tool("g++"));
         let target = format!("--target={}", isa.machine.triple());
         let linker = format!("-Clinker={gcc}");
         let plain = ["-g", "-O1", "-pthread", isa.flag];
-        let command: Vec<&str> = match source.rsplit('.').next() {
+        let mut command: Vec<&str> = match source.rsplit('.').next() {
             Some("cpp") => [&[&gxx, "-std=c++20"], &plain[..]].concat(),
             Some("rs") => vec!["rustc", "-g", "-O", "--edition=2021", &target, &linker],
             _ => [&[&gcc, "-std=gnu11"], &plain[..]].concat(),
         };
+        let options = linked.options(isa.machine)?;
+        command.extend(options.iter().map(String::as_str));
         let (folder, file) = waiting::compile_in(parent, source, &command)?;
         let placed = place(isa.machine, &file)?;
         let (board, there) = (isa.board()?, &placed.there);
         board.shell(&format!("mkfifo {there}.in"))?;
         let server = board.serve(&format!(
-            "unspool-stub --budget none --once 0.0.0.0:0 {there} <>{there}.in >{there}.out"
+            "unspool-stub --budget none --once 0.0.0.0:0 {there} {} <>{there}.in >{there}.out",
+            arguments.join(" ")
         ))?;
         let capture = folder.path().join("capture");
         let mut record = report::unspool()?;
@@ -202,7 +279,7 @@ impl Recording {
     }
 
     /// Its report, and what the stub said, once the program has ended.
-    fn finish(mut self) -> Result<(Value, String)> {
+    pub(super) fn finish(mut self) -> Result<(Value, String)> {
         process::wait_until("the recording ends", Duration::from_secs(300), || {
             matches!(self.record.0.try_wait(), Ok(Some(_)))
         })?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 
-use unspool_tests::board::Machine;
+use unspool_tests::board::{Linked, Machine};
 use unspool_tests::looking::{Inspection, Library, Sight};
 use unspool_tests::waiting::{self, HERE, Settling, Waiting};
 use unspool_tests::{process, qemu, workspace};
@@ -21,6 +21,7 @@ struct Isa {
     emulator: &'static str,
     machine: Machine,
     programs: &'static [&'static str],
+    musl: &'static [&'static str],
     /// Its pointers' size, which decides its layouts.
     layouts: &'static str,
 }
@@ -28,6 +29,9 @@ struct Isa {
 const ALL: &[&str] = &[
     "abba", "again", "joins", "kinds", "lost", "ring", "timed", "upgrade",
 ];
+
+/// musl records too little for the others, or nothing without robust mutexes.
+const ALL_OF_MUSL: &[&str] = &["abba", "joins", "kinds", "lost", "ring", "timed", "upgrade"];
 
 const ISAS: [Isa; 3] = [
     Isa {
@@ -37,6 +41,7 @@ const ISAS: [Isa; 3] = [
         emulator: "qemu-arm",
         machine: Machine::Arm,
         programs: &["abba", "kinds"],
+        musl: &["abba", "kinds"],
         layouts: "glibc-32.txt",
     },
     Isa {
@@ -46,6 +51,7 @@ const ISAS: [Isa; 3] = [
         emulator: "qemu-arm",
         machine: Machine::Arm,
         programs: ALL,
+        musl: ALL_OF_MUSL,
         layouts: "glibc-32.txt",
     },
     Isa {
@@ -55,6 +61,7 @@ const ISAS: [Isa; 3] = [
         emulator: "qemu-aarch64",
         machine: Machine::Arm64,
         programs: ALL,
+        musl: ALL_OF_MUSL,
         layouts: "glibc-64.txt",
     },
 ];
@@ -65,9 +72,25 @@ pub(super) fn trials() -> Vec<Trial> {
         layouts(&mut Command::new(file), "glibc-64.txt")
     })];
     for isa in &ISAS {
-        for program in isa.programs {
-            let name = format!("waits::{program}::qemu-{}", isa.name);
-            trials.push(crate::trial(name, move || as_told(program, isa)));
+        let few: &[&str] = &["abba", "kinds"];
+        for (linked, suffix, programs) in [
+            (Linked::Glibc, "", isa.programs),
+            (Linked::Musl, "-musl", isa.musl),
+            (Linked::MuslInside, "-musl-static", few),
+        ] {
+            for program in programs {
+                let name = format!("waits::{program}::qemu-{}{suffix}", isa.name);
+                trials.push(crate::trial(name, move || {
+                    let sysroot = isa.machine.sysroot()?;
+                    as_told(
+                        program,
+                        isa,
+                        &linked.options(isa.machine)?,
+                        linked.library(),
+                        &sysroot,
+                    )
+                }));
+            }
         }
         let name = format!("waits::layouts::{}", isa.name);
         trials.push(crate::trial(name, || {
@@ -89,8 +112,14 @@ fn layouts(command: &mut Command, file: &str) -> Result<()> {
     Ok(())
 }
 
-fn as_told(program: &str, isa: &Isa) -> Result<()> {
-    let command = [
+fn as_told(
+    program: &str,
+    isa: &Isa,
+    options: &[String],
+    library: Library,
+    sysroot: &Path,
+) -> Result<()> {
+    let mut command = vec![
         isa.compiler,
         "-std=gnu11",
         "-g",
@@ -99,15 +128,15 @@ fn as_told(program: &str, isa: &Isa) -> Result<()> {
         "-DBYSTANDER",
         isa.option,
     ];
+    command.extend(options.iter().map(String::as_str));
     let (folder, file) = waiting::compile(&format!("{program}.c"), &command)?;
-    let sysroot = isa.machine.sysroot()?;
     // The emulator has no priority inheritance and notices no owner's death: any argument does without.
     let arguments: &[&str] = if program == "kinds" {
         &["emulated"]
     } else {
         &[]
     };
-    let started = qemu::start_with(isa.emulator, &sysroot, &file, arguments, Stdio::piped())?;
+    let started = qemu::start_with(isa.emulator, sysroot, &file, arguments, Stdio::piped())?;
     let session = qemu::Session::go(&started)?;
     let qemu::Waiting {
         emulator,
@@ -118,6 +147,7 @@ fn as_told(program: &str, isa: &Isa) -> Result<()> {
     // Threads of the program are the emulator's, and wait where it has the program's memory.
     waiting.settle(Settling {
         moved: true,
+        own_words: library == Library::Musl,
         ..HERE
     })?;
     waiting.give()?;
@@ -133,7 +163,7 @@ fn as_told(program: &str, isa: &Isa) -> Result<()> {
         &sysroot.display().to_string(),
     ])?;
     let sight = Sight {
-        library: Library::Glibc,
+        library,
         named: true,
         state: "waiting",
         low: 0,

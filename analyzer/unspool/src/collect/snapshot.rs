@@ -11,7 +11,7 @@ use unspool_capture::{
     Capture, Chunk, Event, Memory, SNAPSHOT_PROBE, Severity, Snapshot, Standstill, ThreadState,
 };
 use unspool_rsp::{Registers, ThreadId, ThreadStack};
-use unspool_unwind::{WalkOptions, walk};
+use unspool_unwind::{StackMemory, WalkOptions, walk};
 
 use super::recorder::Recorder;
 use super::session::Session;
@@ -433,7 +433,13 @@ impl Recorder {
         time_ns: Option<u64>,
     ) {
         let file = self.session.abi.register_file(registers);
+        let end = self.session.abi.sp(registers).filter(|_| first.is_none());
         let mut memory = LiveStack::new(&mut self.session.client, first);
+        // A stack that is shorter than the first read: some servers give nothing then. What lies at its end is wanted, not only what
+        // the walk needs.
+        if let Some(end) = end {
+            let _ = memory.read(end, &mut [0]);
+        }
         let _ = walk(
             self.modules.map(),
             &file,

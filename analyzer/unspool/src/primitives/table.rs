@@ -62,6 +62,7 @@ pub static PRIMITIVES: &[Primitive] = &[
             "___pthread_mutex_clocklock",
             "__pthread_mutex_clocklock64",
             "___pthread_mutex_clocklock64",
+            "__pthread_mutex_timedlock_time64",
         ],
     )),
     of(
@@ -155,6 +156,7 @@ pub static PRIMITIVES: &[Primitive] = &[
             "___pthread_rwlock_clockrdlock",
             "__pthread_rwlock_clockrdlock64",
             "___pthread_rwlock_clockrdlock64",
+            "__pthread_rwlock_timedrdlock_time64",
         ],
     )),
     of(
@@ -192,6 +194,7 @@ pub static PRIMITIVES: &[Primitive] = &[
             "___pthread_rwlock_clockwrlock",
             "__pthread_rwlock_clockwrlock64",
             "___pthread_rwlock_clockwrlock64",
+            "__pthread_rwlock_timedwrlock_time64",
         ],
     )),
     of(
@@ -430,6 +433,7 @@ pub static PRIMITIVES: &[Primitive] = &[
             "__pthread_timedjoin_np",
             "___pthread_timedjoin_np64",
             "__pthread_timedjoin_np64",
+            "__pthread_timedjoin_np_time64",
             "pthread_clockjoin_np",
             "__pthread_clockjoin_np",
             "___pthread_clockjoin_np64",

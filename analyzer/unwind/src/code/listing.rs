@@ -315,7 +315,13 @@ impl Listing {
         link_set: bool,
     ) -> Option<usize> {
         let svma = self.svma(at);
-        if svma >= self.end || context.text.is_data(svma) || self.is_literal(svma) {
+        if svma >= self.end || self.is_literal(svma) {
+            return None;
+        }
+        // An assembler that was given a trap as a number (musl's a_crash: `.short 0xdeff`) marks it as data.
+        let traps = |found: Instruction| found.flow == Flow::Trap;
+        let text = context.text;
+        if text.is_data(svma) && !text.decode(svma, self.thumb).is_some_and(traps) {
             return None;
         }
         let number = self.lines.len();

@@ -1,0 +1,48 @@
+//! What threads had of the processors: the program `programs/findings/turns.c` says what its threads had, and a recording shall say the
+//! same. Here because it is tried natively and on boards.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+/// An error unless the threads that `text`, the program's output, tells of had what it says, in a report (docs/report-json.md).
+pub fn compare(text: &str, report: &Value) -> Result<()> {
+    let told = text.lines().filter_map(|line| line.strip_prefix("turns "));
+    let told: Vec<&str> = told.collect();
+    ensure!(told.len() == 5, "{text}");
+    let threads = report["threads"].as_array().context("threads")?;
+    let mut all = 0;
+    for line in told {
+        let numbers = line.split(' ').map(str::parse);
+        let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().context(line.to_owned())?;
+        let &[tid, on_cpu, runnable, alive] = &numbers[..] else {
+            anyhow::bail!("{line}");
+        };
+        let thread = threads.iter().find(|thread| thread["tid"] == tid);
+        let times = &thread.with_context(|| format!("no thread {tid}"))?["times"];
+        // The kernel is asked some times a second; what a thread did since the last time is taken to be like what it did before.
+        let slack = alive / 5;
+        for (what, told) in [("on_cpu_ns", on_cpu), ("runnable_ns", runnable)] {
+            let recorded = times[what]
+                .as_u64()
+                .with_context(|| format!("{what} of {tid}: {times:#}"))?;
+            ensure!(
+                recorded.abs_diff(told) <= slack,
+                "{what} of {tid}: {recorded}, the program says {line}: {times:#}"
+            );
+        }
+        all += on_cpu;
+    }
+    let level = &report["concurrency"];
+    let duration = report["recording"]["duration_ns"]
+        .as_u64()
+        .context("duration")?;
+    let running = level["on_cpu"]
+        .as_f64()
+        .with_context(|| format!("{level:#}"))?;
+    let recorded = running * duration as f64;
+    ensure!(
+        (recorded - all as f64).abs() <= all as f64 / 4.0,
+        "threads were on a processor for {recorded} ns altogether, they themselves say {all}"
+    );
+    Ok(())
+}
