@@ -4,162 +4,23 @@
 
 mod ended;
 mod hangs;
+mod turns;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::Trial;
-use serde::Deserialize;
-use serde_json::Value;
-use tempfile::TempDir;
 
-use unspool_tests::process::{self, Background, Run};
+use unspool_tests::finding::{
+    self, C, CASES, CLANG, CXX, Case, Finding, MUSL, MUSL_STATIC, Mode, RUST, Recorded, Report,
+    case,
+};
+use unspool_tests::process::{self, Background};
 use unspool_tests::report;
 use unspool_tests::waiting;
-
-const C: &[&str] = &["gcc", "-std=gnu11", "-g", "-O1", "-pthread"];
-const CLANG: &[&str] = &["clang", "-std=gnu11", "-g", "-O2", "-pthread"];
-const CXX: &[&str] = &["g++", "-std=c++20", "-g", "-O1", "-pthread"];
-const MUSL: &[&str] = &["musl-gcc", "-std=gnu11", "-g", "-O1", "-pthread"];
-const MUSL_STATIC: &[&str] = &["musl-gcc", "-std=gnu11", "-g", "-O1", "-pthread", "-static"];
-const RUST: &[&str] = &["rustc", "-g", "-O", "--edition=2021"];
-
-/// A finding that must be there: its kind, the objects by name, and for each piece of evidence the function of the program in which
-/// it was done.
-type Expected = (
-    &'static str,
-    &'static [&'static str],
-    &'static [&'static str],
-);
-
-/// A program, and what is to be found in it when all is recorded, and when only waits are.
-struct Case {
-    name: &'static str,
-    source: &'static str,
-    arguments: &'static [&'static str],
-    command: &'static [&'static str],
-    all: &'static [Expected],
-    contended: &'static [Expected],
-}
-
-const fn case(
-    name: &'static str,
-    all: &'static [Expected],
-    contended: &'static [Expected],
-) -> Case {
-    Case {
-        name,
-        source: name,
-        arguments: &[],
-        command: C,
-        all,
-        contended,
-    }
-}
-
-const INVERSION: Expected = (
-    "lock-order",
-    &["accounts", "journal"],
-    &["deposit", "deposit", "audit", "audit"],
-);
-
-const PHILOSOPHERS: Expected = (
-    "lock-order",
-    &[
-        "forks",
-        "forks+0x28",
-        "forks+0x50",
-        "forks+0x78",
-        "forks+0xa0",
-    ],
-    &["dine"; 10],
-);
-
-const CASES: &[Case] = &[
-    case("inversion.c", &[INVERSION], &[]),
-    Case {
-        name: "inversion-clang",
-        command: CLANG,
-        ..case("inversion.c", &[INVERSION], &[])
-    },
-    case("gated.c", &[], &[]),
-    case(
-        "convoy.c",
-        &[("convoy", &["door"], &["pass", "pass"])],
-        &[("convoy", &["door"], &["pass", "pass"])],
-    ),
-    case(
-        "hold.c",
-        &[
-            ("long-hold", &["settings"], &["save", "look"]),
-            ("contention", &["settings"], &["look", "save"]),
-        ],
-        &[("contention", &["settings"], &["look", "save"])],
-    ),
-    case("consumers.c", &[], &[]),
-    case("phases.c", &[], &[]),
-    case("readers.c", &[], &[]),
-    case("philosophers.c", &[PHILOSOPHERS], &[]),
-    Case {
-        name: "philosophers-clang",
-        command: CLANG,
-        ..case("philosophers.c", &[PHILOSOPHERS], &[])
-    },
-    Case {
-        name: "philosophers-polite",
-        arguments: &["polite"],
-        ..case("philosophers.c", &[], &[])
-    },
-    case(
-        "signals.c",
-        &[("unlocked-signal", &["changed", "lock"], &["change"])],
-        &[],
-    ),
-    case(
-        "stranger.c",
-        &[("wrong-unlock", &["record"], &["meddle", "own"])],
-        &[],
-    ),
-    case(
-        "destroyed.c",
-        &[("destroyed-held", &["session"], &["close_it", "close_it"])],
-        &[],
-    ),
-    case(
-        "unjoined.c",
-        &[("unjoined", &[], &["main"])],
-        &[("unjoined", &[], &["main"])],
-    ),
-    case("left.c", &[], &[]),
-    case(
-        "churn.c",
-        &[("churn", &[], &["main"])],
-        &[("churn", &[], &["main"])],
-    ),
-    Case {
-        command: CXX,
-        ..case("cxx.cpp", &[INVERSION], &[])
-    },
-    Case {
-        command: RUST,
-        ..case(
-            "rust.rs",
-            &[(
-                "contention",
-                &["rust::SETTINGS"],
-                &["rust::look", "rust::main::{closure#0}"],
-            )],
-            &[(
-                "contention",
-                &["rust::SETTINGS"],
-                &["rust::look", "rust::main::{closure#0}"],
-            )],
-        )
-    },
-];
 
 /// What musl's programs are found to do as well, dynamic and static.
 const MUSL_SOURCES: &[&str] = &[
@@ -191,10 +52,10 @@ const PEERS: &[&str] = &[
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for case in CASES {
-        for (mode, expected) in [("all", case.all), ("contended", case.contended)] {
+        for mode in Mode::ALL {
             trials.push(crate::trial(
-                format!("findings::{}::{mode}", case.name),
-                move || found(case, mode, expected),
+                format!("findings::{}::{}", case.name, mode.name()),
+                move || found_in(case, mode),
             ));
         }
     }
@@ -203,11 +64,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         .filter(|case| MUSL_SOURCES.contains(&case.name))
     {
         for (library, command) in [("musl", MUSL), ("musl-static", MUSL_STATIC)] {
-            for (mode, expected) in [("all", case.all), ("contended", case.contended)] {
+            for mode in Mode::ALL {
                 let case = Case { command, ..*case };
                 trials.push(crate::trial(
-                    format!("findings::{}::{library}::{mode}", case.name),
-                    move || found(&case, mode, expected),
+                    format!("findings::{}::{library}::{}", case.name, mode.name()),
+                    move || found_in(&case, mode),
                 ));
             }
         }
@@ -236,147 +97,29 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(crate::trial("findings::lossless", nothing_is_lost));
     trials.extend(ended::trials());
     trials.extend(hangs::trials());
+    trials.extend(turns::trials());
     trials
 }
 
-/// `unspool report --format json`, as far as findings go (docs/report-json.md).
-#[derive(Debug, Deserialize)]
-struct Report {
-    objects: Vec<Object>,
-    findings: Vec<Finding>,
-    recording: Recording,
-    threads: Vec<Thread>,
-}
+/// glibc's and musl's mutex on x86-64.
+const MUTEX: usize = 40;
 
-#[derive(Debug, Deserialize)]
-struct Thread {
-    origin: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Recording {
-    dropped_events: u64,
-    duration_ns: u64,
-    stood_ns: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Object {
-    kind: String,
-    name: Option<String>,
-    taken: u64,
-    waits: Lengths,
-    holds: Lengths,
-}
-
-#[derive(Debug, Deserialize)]
-struct Lengths {
-    total_ns: u64,
-    max_ns: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Finding {
-    kind: String,
-    proved: bool,
-    objects: Vec<Named>,
-    text: String,
-    evidence: Vec<Evidence>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Named {
-    name: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Evidence {
-    stack: Option<Vec<Value>>,
-}
-
-/// A program and its recording.
-struct Recorded {
-    folder: TempDir,
-    run: Run,
-    report: Report,
-}
-
-impl Recorded {
-    fn of(case: &Case, options: &[&str]) -> Result<Recorded> {
-        let (folder, file) = waiting::compile_in("findings", case.source, case.command)?;
-        let capture = folder.path().join("capture");
-        let mut command = report::unspool()?;
-        command.args(["record", "-q", "-o"]).arg(&capture);
-        command
-            .args(options)
-            .arg("--")
-            .arg(&file)
-            .args(case.arguments);
-        let run = process::run(&mut command, Duration::from_secs(120))?.success()?;
-        Ok(Recorded {
-            report: read(&capture)?,
-            folder,
-            run,
-        })
-    }
-
-    /// `taken NAME COUNT LONGEST WAITED`, as the program says.
-    fn told(&self) -> Result<BTreeMap<String, Told>> {
-        let mut told = BTreeMap::new();
-        for line in self.run.text().lines() {
-            let words: Vec<&str> = line.split(' ').collect();
-            if let ["taken", name, count, longest, waited] = words[..] {
-                let name = name.strip_suffix("+0").unwrap_or(name).to_owned();
-                let us = |text: &str| Ok::<_, anyhow::Error>(Duration::from_micros(text.parse()?));
-                let (longest, waited) = (us(longest)?, us(waited)?);
-                told.insert(
-                    name,
-                    Told {
-                        taken: count.parse()?,
-                        longest,
-                        waited,
-                    },
-                );
-            }
-        }
-        Ok(told)
-    }
-}
-
-/// What a program knows of a mutex.
-struct Told {
-    taken: u64,
-    longest: Duration,
-    waited: Duration,
-}
-
-impl Told {
-    /// On a machine with much to do, a thread may be kept waiting in the middle of anything; the program has seen it, too.
-    fn confirms(&self, finding: &Finding) -> bool {
-        let felt = Duration::from_millis(10);
-        match finding.kind.as_str() {
-            "long-hold" => self.longest >= felt,
-            "contention" | "convoy" => self.waited >= felt,
-            _ => false,
-        }
-    }
-}
-
-/// What is waited and held is only found where it is enough of the recording, and not the recorder's doing (docs/report-json.md).
-const LOAD: [&str; 3] = ["contention", "convoy", "long-hold"];
-
-impl Report {
-    /// Whether the machine had so much to do that an expected finding about load need not be there: the recording took too long, or
-    /// threads stood for the recorder.
-    fn excuses(&self, (kind, objects, _): &Expected) -> bool {
-        let objects = self.objects.iter().filter(|object| {
-            let name = object.name.as_deref();
-            name.is_some_and(|name| objects.contains(&name))
-        });
-        let waited = objects.map(|object| object.waits.total_ns).max();
-        let own = waited.unwrap_or(0).saturating_sub(self.recording.stood_ns);
-        LOAD.contains(kind) && own < self.recording.duration_ns / 20
-    }
+fn record(case: &Case, options: &[&str]) -> Result<Recorded> {
+    let (folder, file) = waiting::compile_in("findings", case.source, case.command)?;
+    let capture = folder.path().join("capture");
+    let mut command = report::unspool()?;
+    command.args(["record", "-q", "-o"]).arg(&capture);
+    command
+        .args(options)
+        .arg("--")
+        .arg(&file)
+        .args(case.arguments);
+    let run = process::run(&mut command, Duration::from_secs(120))?.success()?;
+    Ok(Recorded {
+        report: read(&capture)?,
+        text: run.text(),
+        mutex: MUTEX,
+    })
 }
 
 fn read(capture: &Path) -> Result<Report> {
@@ -389,95 +132,15 @@ fn read(capture: &Path) -> Result<Report> {
     serde_json::from_slice(&run.stdout).with_context(|| run.to_string())
 }
 
-fn found(case: &Case, mode: &str, expected: &[Expected]) -> Result<()> {
-    // A thread that is kept waiting with a lock in its hands, as on a machine with much to do, is found, too; but not each time.
-    for _ in 0..3 {
-        let Some(chance) = found_once(case, mode, expected)? else {
-            return Ok(());
-        };
-        eprintln!("{chance}");
-    }
-    match found_once(case, mode, expected)? {
-        Some(always) => bail!("four times: {always}"),
-        None => Ok(()),
-    }
-}
-
-/// Something about load that is not expected, and that the program itself has not noticed.
-fn found_once(case: &Case, mode: &str, expected: &[Expected]) -> Result<Option<String>> {
-    let mut chance = None;
-    let sync = format!("--sync={mode}");
-    let recorded = Recorded::of(case, &[&sync, "--budget", "none"])?;
-    let (report, told) = (&recorded.report, recorded.told()?);
-    ensure!(report.recording.dropped_events == 0, "events were dropped");
-    let mut missing: Vec<&Expected> = expected.iter().collect();
-    for finding in &report.findings {
-        let is_it = |(kind, objects, places): &&Expected| {
-            let names = finding
-                .objects
-                .iter()
-                .filter_map(|object| object.name.as_deref());
-            finding.kind == *kind
-                && names.eq(objects.iter().copied())
-                && finding.evidence.len() == places.len()
-                && finding
-                    .evidence
-                    .iter()
-                    .zip(*places)
-                    .all(|(evidence, place)| passes(evidence, place))
-        };
-        match missing.iter().position(is_it) {
-            Some(at) => {
-                missing.remove(at);
-                let stood = LOAD.contains(&finding.kind.as_str())
-                    && finding.text.contains("stood for the recorder");
-                ensure!(finding.proved || stood, "not proved: {}", finding.text);
-            }
-            None if told.values().any(|told| told.confirms(finding)) => {}
-            None => {
-                let what = format!(
-                    "nothing of the kind is in {}: {finding:#?}\n{}",
-                    case.name, recorded.run
-                );
-                ensure!(LOAD.contains(&finding.kind.as_str()), what);
-                chance = Some(what);
-            }
-        }
-    }
-    if missing.iter().any(|expected| report.excuses(expected)) {
-        eprintln!(
-            "not found, on a busy machine: {missing:?}, {:?}",
-            report.recording
-        );
-        missing.retain(|expected| !report.excuses(expected));
-    }
-    ensure!(
-        missing.is_empty(),
-        "not found: {missing:?}\n{:#?}\n{:#?}",
-        report.findings,
-        report.recording
-    );
-    if mode == "all" {
-        for (name, told) in &told {
-            let object = report.objects.iter().find(|object| {
-                object.kind == "mutex" && object.name.as_deref() == Some(name.as_str())
-            });
-            let seen = object.with_context(|| format!("no mutex {name}"))?.taken;
-            let count = told.taken;
-            ensure!(
-                seen == count,
-                "{name} was taken {count} times, seen were {seen}"
-            );
-        }
-    }
-    drop(recorded.folder);
-    Ok(chance)
+fn found_in(case: &Case, mode: Mode) -> Result<()> {
+    let sync = format!("--sync={}", mode.name());
+    finding::found(|| record(case, &[&sync, "--budget", "none"])?.chance(case, mode))
 }
 
 /// Hundreds of threads that do nothing but lock and unlock: more than can be read as fast as it comes.
 fn nothing_is_lost() -> Result<()> {
     let case = case("hundreds.c", &[], &[]);
-    let recorded = Recorded::of(&case, &["--sync=all", "--lossless"])?;
+    let recorded = record(&case, &["--sync=all", "--lossless"])?;
     let report = &recorded.report;
     ensure!(report.recording.dropped_events == 0, "events were dropped");
     let locks = report.objects.iter().filter(|object| {
@@ -492,17 +155,11 @@ fn nothing_is_lost() -> Result<()> {
         created.count()
     );
     ensure!(
-        recorded.run.text().contains(&told),
+        recorded.text.contains(&told),
         "seen: {told}\n{}",
-        recorded.run
+        recorded.text
     );
     Ok(())
-}
-
-fn passes(evidence: &Evidence, function: &str) -> bool {
-    let frames = evidence.stack.iter().flatten();
-    let mut names = frames.filter_map(|frame| frame["function"].as_str());
-    names.any(|name| name == function)
 }
 
 /// Helgrind's and DRD's words for what we find, and whether they are about all programs in which we find it.
@@ -547,7 +204,7 @@ fn as_peers(source: &str, command: &[&str]) -> Result<()> {
     ensure!(said == ours, "they say {said:?}, we say {ours:?}\n{text}");
     for (kind, objects, _) in case.all.iter().filter(|(kind, ..)| *kind == "lock-order") {
         for object in *objects {
-            let name = object.split('+').next().unwrap_or(object);
+            let name = object.split('[').next().unwrap_or(object);
             ensure!(
                 text.contains(&format!("\"{name}\"")),
                 "{kind}: nothing of {name}\n{text}"
@@ -561,7 +218,7 @@ fn as_peers(source: &str, command: &[&str]) -> Result<()> {
 fn within_a_budget() -> Result<()> {
     let case = case("busy.c", &[], &[]);
     for mode in ["--sync=all", "--sync=contended"] {
-        let recorded = Recorded::of(&case, &[mode])?;
+        let recorded = record(&case, &[mode])?;
         let told = recorded.told()?;
         for finding in &recorded.report.findings {
             let name = finding.objects.first().and_then(|o| o.name.as_deref());
@@ -617,7 +274,7 @@ fn behind_a_semaphore() -> Result<()> {
         arguments: &["seated"],
         ..case("philosophers.c", &[], &[])
     };
-    let recorded = Recorded::of(&case, &["--sync=all", "--budget", "none"])?;
+    let recorded = record(&case, &["--sync=all", "--budget", "none"])?;
     let findings = &recorded.report.findings;
     let orders: Vec<&Finding> = findings
         .iter()

@@ -4,6 +4,7 @@
 mod beside;
 mod creation;
 mod fast;
+mod findings;
 mod instructions;
 mod scratch;
 mod serial;
@@ -38,6 +39,7 @@ fn main() {
         serial::trials(),
         server::trials(),
         waits::trials(),
+        findings::trials(),
     ]
     .into_iter()
     .flatten()

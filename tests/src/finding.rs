@@ -1,0 +1,428 @@
+//! What a recording finds wrong: programs with one thing wrong each, and healthy ones, of which nothing may be said; what they were written
+//! to do, and how often they say that they took each lock. Here because it is tried natively and on boards.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// gcc, C.
+pub const C: &[&str] = &["gcc", "-std=gnu11", "-g", "-O1", "-pthread"];
+/// clang, C.
+pub const CLANG: &[&str] = &["clang", "-std=gnu11", "-g", "-O2", "-pthread"];
+/// gcc, C++.
+pub const CXX: &[&str] = &["g++", "-std=c++20", "-g", "-O1", "-pthread"];
+/// musl's gcc, dynamic.
+pub const MUSL: &[&str] = &["musl-gcc", "-std=gnu11", "-g", "-O1", "-pthread"];
+/// The same, static.
+pub const MUSL_STATIC: &[&str] = &["musl-gcc", "-std=gnu11", "-g", "-O1", "-pthread", "-static"];
+/// Rust's compiler.
+pub const RUST: &[&str] = &["rustc", "-g", "-O", "--edition=2021"];
+
+/// A finding that must be there: its kind, the objects by name (`NAME[n]`: of an array of mutexes), and for each piece of evidence the function of the program in which
+/// it was done.
+pub type Expected = (
+    &'static str,
+    &'static [&'static str],
+    &'static [&'static str],
+);
+
+/// A program, and what is to be found in it when all is recorded, and when only waits are.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// What it is called.
+    pub name: &'static str,
+    /// In `programs/findings`.
+    pub source: &'static str,
+    /// The program's.
+    pub arguments: &'static [&'static str],
+    /// How it is compiled on this machine.
+    pub command: &'static [&'static str],
+    /// What is found under `--sync=all`.
+    pub all: &'static [Expected],
+    /// What is found under `--sync=contended`.
+    pub contended: &'static [Expected],
+}
+
+/// A case by its source.
+pub const fn case(
+    name: &'static str,
+    all: &'static [Expected],
+    contended: &'static [Expected],
+) -> Case {
+    Case {
+        name,
+        source: name,
+        arguments: &[],
+        command: C,
+        all,
+        contended,
+    }
+}
+
+const INVERSION: Expected = (
+    "lock-order",
+    &["accounts", "journal"],
+    &["deposit", "deposit", "audit", "audit"],
+);
+
+const PHILOSOPHERS: Expected = (
+    "lock-order",
+    &["forks", "forks[1]", "forks[2]", "forks[3]", "forks[4]"],
+    &["dine"; 10],
+);
+
+/// The programs.
+pub const CASES: &[Case] = &[
+    case("inversion.c", &[INVERSION], &[]),
+    Case {
+        name: "inversion-clang",
+        command: CLANG,
+        ..case("inversion.c", &[INVERSION], &[])
+    },
+    case("gated.c", &[], &[]),
+    case(
+        "convoy.c",
+        &[("convoy", &["door"], &["pass", "pass"])],
+        &[("convoy", &["door"], &["pass", "pass"])],
+    ),
+    case(
+        "hold.c",
+        &[
+            ("long-hold", &["settings"], &["save", "look"]),
+            ("contention", &["settings"], &["look", "save"]),
+        ],
+        &[("contention", &["settings"], &["look", "save"])],
+    ),
+    case("consumers.c", &[], &[]),
+    case("phases.c", &[], &[]),
+    case("readers.c", &[], &[]),
+    case("philosophers.c", &[PHILOSOPHERS], &[]),
+    Case {
+        name: "philosophers-clang",
+        command: CLANG,
+        ..case("philosophers.c", &[PHILOSOPHERS], &[])
+    },
+    Case {
+        name: "philosophers-polite",
+        arguments: &["polite"],
+        ..case("philosophers.c", &[], &[])
+    },
+    case(
+        "signals.c",
+        &[("unlocked-signal", &["changed", "lock"], &["change"])],
+        &[],
+    ),
+    case(
+        "stranger.c",
+        &[("wrong-unlock", &["record"], &["meddle", "own"])],
+        &[],
+    ),
+    case(
+        "destroyed.c",
+        &[("destroyed-held", &["session"], &["close_it", "close_it"])],
+        &[],
+    ),
+    case(
+        "unjoined.c",
+        &[("unjoined", &[], &["main"])],
+        &[("unjoined", &[], &["main"])],
+    ),
+    case("left.c", &[], &[]),
+    case(
+        "churn.c",
+        &[("churn", &[], &["main"])],
+        &[("churn", &[], &["main"])],
+    ),
+    Case {
+        command: CXX,
+        ..case("cxx.cpp", &[INVERSION], &[])
+    },
+    Case {
+        command: RUST,
+        ..case(
+            "rust.rs",
+            &[(
+                "contention",
+                &["rust::SETTINGS"],
+                &["rust::look", "rust::main::{closure#0}"],
+            )],
+            &[(
+                "contention",
+                &["rust::SETTINGS"],
+                &["rust::look", "rust::main::{closure#0}"],
+            )],
+        )
+    },
+];
+
+/// What is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// `--sync=all`.
+    All,
+    /// `--sync=contended`.
+    Contended,
+}
+
+impl Mode {
+    /// Both.
+    pub const ALL: [Mode; 2] = [Mode::All, Mode::Contended];
+
+    /// As `--sync` has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::All => "all",
+            Mode::Contended => "contended",
+        }
+    }
+
+    fn expected(self, case: &Case) -> &'static [Expected] {
+        match self {
+            Mode::All => case.all,
+            Mode::Contended => case.contended,
+        }
+    }
+}
+
+/// `unspool report --format json`, as far as findings go (docs/report-json.md).
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "docs/report-json.md has them")]
+pub struct Report {
+    pub objects: Vec<Object>,
+    pub findings: Vec<Finding>,
+    pub recording: Recording,
+    pub threads: Vec<Thread>,
+}
+
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "docs/report-json.md has them")]
+pub struct Thread {
+    pub origin: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "docs/report-json.md has them")]
+pub struct Recording {
+    pub dropped_events: u64,
+    pub duration_ns: u64,
+    pub stood_ns: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "docs/report-json.md has them")]
+pub struct Object {
+    pub kind: String,
+    pub name: Option<String>,
+    pub taken: u64,
+    pub waits: Lengths,
+    pub holds: Lengths,
+}
+
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "docs/report-json.md has them")]
+pub struct Lengths {
+    pub total_ns: u64,
+    pub max_ns: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "docs/report-json.md has them")]
+pub struct Finding {
+    pub kind: String,
+    pub proved: bool,
+    pub objects: Vec<Named>,
+    pub text: String,
+    pub evidence: Vec<Evidence>,
+}
+
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "docs/report-json.md has them")]
+pub struct Named {
+    pub name: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "docs/report-json.md has them")]
+pub struct Evidence {
+    pub stack: Option<Vec<Value>>,
+}
+
+/// A program that was recorded.
+#[derive(Debug)]
+pub struct Recorded {
+    /// What it said.
+    pub text: String,
+    /// The report.
+    pub report: Report,
+    /// The size of a mutex there, in bytes.
+    pub mutex: usize,
+}
+
+impl Recorded {
+    /// `taken NAME COUNT LONGEST WAITED`, as the program says.
+    pub fn told(&self) -> Result<BTreeMap<String, Told>> {
+        let mut told = BTreeMap::new();
+        for line in self.text.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            if let ["taken", name, count, longest, waited] = words[..] {
+                let name = name.strip_suffix("+0").unwrap_or(name).to_owned();
+                let us = |text: &str| Ok::<_, anyhow::Error>(Duration::from_micros(text.parse()?));
+                let (longest, waited) = (us(longest)?, us(waited)?);
+                told.insert(
+                    name,
+                    Told {
+                        taken: count.parse()?,
+                        longest,
+                        waited,
+                    },
+                );
+            }
+        }
+        Ok(told)
+    }
+
+    /// `NAME[n]` as it is reported.
+    fn variable(&self, name: &str) -> String {
+        let index = name.strip_suffix(']').and_then(|name| name.split_once('['));
+        let element = index.and_then(|(name, index)| Some((name, index.parse::<usize>().ok()?)));
+        element.map_or(name.to_owned(), |(name, index)| {
+            format!("{name}+{:#x}", index * self.mutex)
+        })
+    }
+
+    /// An error if what is to be found is not there, or something else is. Given is what is about load, and is not expected, and that
+    /// the program itself has not noticed.
+    pub fn chance(&self, case: &Case, mode: Mode) -> Result<Option<String>> {
+        let mut chance = None;
+        let (report, told) = (&self.report, self.told()?);
+        let expected = mode.expected(case);
+        ensure!(report.recording.dropped_events == 0, "events were dropped");
+        let mut missing: Vec<&Expected> = expected.iter().collect();
+        for finding in &report.findings {
+            let is_it = |(kind, objects, places): &&Expected| {
+                let names = finding
+                    .objects
+                    .iter()
+                    .filter_map(|object| object.name.as_deref());
+                finding.kind == *kind
+                    && names.eq(objects.iter().map(|name| self.variable(name)))
+                    && finding.evidence.len() == places.len()
+                    && finding
+                        .evidence
+                        .iter()
+                        .zip(*places)
+                        .all(|(evidence, place)| passes(evidence, place))
+            };
+            match missing.iter().position(is_it) {
+                Some(at) => {
+                    missing.remove(at);
+                    let stood = LOAD.contains(&finding.kind.as_str())
+                        && finding.text.contains("stood for the recorder");
+                    ensure!(finding.proved || stood, "not proved: {}", finding.text);
+                }
+                None if told.values().any(|told| told.confirms(finding)) => {}
+                None => {
+                    let what = format!(
+                        "nothing of the kind is in {}: {finding:#?}\n{}",
+                        case.name, self.text
+                    );
+                    ensure!(LOAD.contains(&finding.kind.as_str()), what);
+                    chance = Some(what);
+                }
+            }
+        }
+        if missing.iter().any(|expected| report.excuses(expected)) {
+            eprintln!(
+                "not found, on a busy machine: {missing:?}, {:?}",
+                report.recording
+            );
+            missing.retain(|expected| !report.excuses(expected));
+        }
+        ensure!(
+            missing.is_empty(),
+            "not found: {missing:?}\n{:#?}\n{:#?}",
+            report.findings,
+            report.recording
+        );
+        if mode == Mode::All {
+            for (name, told) in &told {
+                let object = report.objects.iter().find(|object| {
+                    object.kind == "mutex" && object.name.as_deref() == Some(name.as_str())
+                });
+                let seen = object.with_context(|| format!("no mutex {name}"))?.taken;
+                let count = told.taken;
+                ensure!(
+                    seen == count,
+                    "{name} was taken {count} times, seen were {seen}"
+                );
+            }
+        }
+        Ok(chance)
+    }
+}
+
+/// A thread that is kept waiting with a lock in its hands, as on a machine with much to do, is found, too; but not each time. `once` is
+/// [`Recorded::chance`] of another recording each time.
+pub fn found(once: impl Fn() -> Result<Option<String>>) -> Result<()> {
+    for _ in 0..3 {
+        let Some(chance) = once()? else {
+            return Ok(());
+        };
+        eprintln!("{chance}");
+    }
+    match once()? {
+        Some(always) => bail!("four times: {always}"),
+        None => Ok(()),
+    }
+}
+
+/// What a program knows of a mutex.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    /// How often it was taken.
+    pub taken: u64,
+    /// For how long it was held at most.
+    pub longest: Duration,
+    /// For how long it was waited for altogether.
+    pub waited: Duration,
+}
+
+impl Told {
+    /// On a machine with much to do, a thread may be kept waiting in the middle of anything; the program has seen it, too.
+    pub fn confirms(&self, finding: &Finding) -> bool {
+        let felt = Duration::from_millis(10);
+        match finding.kind.as_str() {
+            "long-hold" => self.longest >= felt,
+            "contention" | "convoy" => self.waited >= felt,
+            _ => false,
+        }
+    }
+}
+
+/// What is waited and held is only found where it is enough of the recording, and not the recorder's doing (docs/report-json.md).
+const LOAD: [&str; 3] = ["contention", "convoy", "long-hold"];
+
+impl Report {
+    /// Whether the machine had so much to do that an expected finding about load need not be there: the recording took too long, or
+    /// threads stood for the recorder.
+    fn excuses(&self, (kind, objects, _): &Expected) -> bool {
+        let objects = self.objects.iter().filter(|object| {
+            let name = object.name.as_deref();
+            name.is_some_and(|name| objects.contains(&name))
+        });
+        let waited = objects.map(|object| object.waits.total_ns).max();
+        // What all waited meanwhile is not counted.
+        let stood = self.recording.stood_ns * self.threads.len() as u64;
+        let own = waited.unwrap_or(0).saturating_sub(stood);
+        LOAD.contains(kind) && own < self.recording.duration_ns / 20
+    }
+}
+
+fn passes(evidence: &Evidence, function: &str) -> bool {
+    let frames = evidence.stack.iter().flatten();
+    let mut names = frames.filter_map(|frame| frame["function"].as_str());
+    names.any(|name| name == function)
+}

@@ -1,0 +1,50 @@
+//! What recordings on a real ARM kernel find wrong: what the programs were written to do, and nothing in healthy ones; with glibc, by our
+//! own stub.
+
+use anyhow::{Context, Result};
+use libtest_mimic::Trial;
+
+use unspool_tests::board::Machine;
+use unspool_tests::finding::{self, C, CASES, Case, Mode, Recorded};
+
+use super::waits::Recording;
+use super::{ISAS, Isa};
+
+/// One instruction set of a machine does for most.
+const BOTH: [&str; 2] = ["inversion.c", "convoy.c"];
+
+pub(super) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for isa in ISAS {
+        for case in CASES.iter().filter(|case| case.command == C) {
+            if isa.name == "a32" && !BOTH.contains(&case.source) {
+                continue;
+            }
+            for mode in Mode::ALL {
+                let name = format!("findings::{}-{}-{}", case.name, mode.name(), isa.name);
+                trials.push(super::trial(&name, move || {
+                    finding::found(|| once(isa, case, mode))
+                }));
+            }
+        }
+    }
+    trials
+}
+
+fn once(isa: Isa, case: &Case, mode: Mode) -> Result<Option<String>> {
+    let (source, arguments) = (case.source, case.arguments);
+    let recording = Recording::with(isa, "findings", source, arguments, mode.name())?;
+    let said = format!("cat {}.out", recording.placed.there);
+    let (report, output) = recording.finish()?;
+    let text = isa.board()?.shell(&said)?;
+    let report = serde_json::from_value(report)?;
+    let recorded = Recorded {
+        text,
+        report,
+        mutex: match isa.machine {
+            Machine::Arm => 24,
+            Machine::Arm64 => 48,
+        },
+    };
+    recorded.chance(case, mode).context(output)
+}
