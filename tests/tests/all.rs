@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod beside;
+mod callables;
 mod creation;
 mod findings;
 mod gdb_session;
@@ -24,6 +25,7 @@ fn main() {
         bad_input::trials(),
         gdb_session::trials(),
         beside::trials(),
+        callables::trials(),
         record::trials(),
         identity::trials(),
         inspect::trials(),

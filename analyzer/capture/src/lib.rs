@@ -33,9 +33,9 @@ pub use calls::Calls;
 pub use capture::Capture;
 pub use reader::{Cut, CutReason, ReadError, Reader};
 pub use record::{
-    Chunk, Document, Dropped, End, EndReason, Event, Gap, GapKind, Header, Memory, Missed,
-    ModuleLoaded, ModuleUnloaded, Note, Probe, ProbeKind, ProcessEnded, Read, ReadRole, Record,
-    RegisterLayout, SNAPSHOT_PROBE, Severity, Snapshot, Source, Standstill, Stood, Target,
-    ThreadExited, ThreadName, ThreadSeen, ThreadState,
+    Chunk, CpuTime, CpuTimes, Document, Dropped, End, EndReason, Event, Gap, GapKind, Header,
+    Memory, Missed, ModuleLoaded, ModuleUnloaded, Note, Probe, ProbeKind, ProcessEnded, Read,
+    ReadRole, Record, RegisterLayout, SNAPSHOT_PROBE, Severity, Snapshot, Source, Standstill,
+    Stood, Target, ThreadExited, ThreadName, ThreadSeen, ThreadState,
 };
 pub use writer::{WriteError, Writer};

@@ -72,6 +72,9 @@ pub enum Record {
     /// Threads may have stood for the recorder.
     #[prost(message, tag = "19")]
     Stood(Stood),
+    /// The kernel was asked what its threads had of the processors.
+    #[prost(message, tag = "20")]
+    CpuTimes(CpuTimes),
 }
 
 /// The message a block's batch is made of: one record, or none that this version knows.
@@ -79,7 +82,7 @@ pub enum Record {
 pub(crate) struct Envelope {
     #[prost(
         oneof = "Record",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20"
     )]
     pub(crate) record: Option<Record>,
 }
@@ -94,7 +97,7 @@ macro_rules! into_record {
     )*};
 }
 into_record!(Header Target ModuleLoaded ModuleUnloaded ThreadSeen ThreadName ThreadExited Probe Event Note Dropped
-    ProcessEnded End Missed Memory ThreadState Standstill Gap Stood);
+    ProcessEnded End Missed Memory ThreadState Standstill Gap Stood CpuTimes);
 
 /// How the recording came to its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
@@ -444,6 +447,32 @@ pub struct Stood {
     /// To here.
     #[prost(uint64, tag = "2")]
     pub to_ns: u64,
+}
+
+/// How long threads had been on a processor, and had waited for one, when the kernel was asked. A thread that is not named here and was
+/// before, and has not ended, has the times that it had then: it waited for something else.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CpuTimes {
+    /// When it was asked.
+    #[prost(uint64, tag = "1")]
+    pub time_ns: u64,
+    /// Threads whose times are others than before.
+    #[prost(message, repeated, tag = "2")]
+    pub threads: Vec<CpuTime>,
+}
+
+/// What a thread has had of the processors since it began.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct CpuTime {
+    /// Whose time it is.
+    #[prost(uint64, tag = "1")]
+    pub tid: u64,
+    /// So long it was on a processor.
+    #[prost(uint64, tag = "2")]
+    pub on_cpu_ns: u64,
+    /// So long it could have run and waited for a processor.
+    #[prost(uint64, tag = "3")]
+    pub runnable_ns: u64,
 }
 
 /// The program ended.

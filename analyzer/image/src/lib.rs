@@ -35,6 +35,8 @@ mod image;
 #[cfg(feature = "std")]
 mod locator;
 #[cfg(feature = "std")]
+mod pointers;
+#[cfg(feature = "std")]
 mod symbols;
 
 pub use arch::Arch;

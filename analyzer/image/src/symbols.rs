@@ -10,7 +10,7 @@ use crate::Image;
 mod mapping;
 pub(crate) mod mini_debug;
 pub(crate) mod plt;
-mod read;
+pub(crate) mod read;
 
 pub use mapping::CodeKind;
 use mapping::Mapping;

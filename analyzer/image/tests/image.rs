@@ -17,6 +17,8 @@ mod harness;
 mod headers;
 #[path = "image/lines.rs"]
 mod lines;
+#[path = "image/pointers.rs"]
+mod pointers;
 #[path = "image/replay.rs"]
 mod replay;
 #[path = "image/symbols.rs"]

@@ -34,7 +34,7 @@ pub use breakpoint::{Breakpoint, BreakpointKind};
 pub use client::batch::{Answered, Answers, Batch, Ticket};
 pub use client::execution::Action;
 pub use client::host_file::{HostFile, HostFileStatus};
-pub use client::observe::ThreadStack;
+pub use client::observe::{ThreadStack, ThreadTimes};
 pub use client::{Client, ClientOptions};
 pub use connection::{Connection, ConnectionOptions, Received};
 pub use description::{DescriptionError, Register, TargetDescription};

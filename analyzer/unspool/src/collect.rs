@@ -22,6 +22,7 @@ mod movable;
 mod observing;
 mod pending;
 mod probes;
+mod processors;
 mod recorder;
 mod rendezvous;
 mod session;

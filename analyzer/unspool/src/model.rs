@@ -8,6 +8,7 @@
 mod backtrace;
 pub mod calls;
 mod circles;
+mod cxx;
 mod finding;
 mod history;
 mod identity;
@@ -111,7 +112,8 @@ impl Recording {
         }
     }
 
-    /// No event is missing that could tell another story of synchronization.
+    /// No event is missing that could tell another story of synchronization. Paused probes of the futex system call are no matter: who holds what
+    /// functions alone tell, and a call whose end may be missing is not sure to go on ([`calls`]).
     pub(crate) fn is_lossless(&self) -> bool {
         let sync = |function: &str| crate::primitives::find(function).is_some();
         self.dropped == 0 && !self.paused.iter().any(|paused| sync(&paused.function))

@@ -37,6 +37,7 @@ mod thread_events;
 mod thread_list;
 mod thread_log;
 mod threads;
+mod times;
 mod tls_address;
 mod trace;
 
@@ -136,6 +137,7 @@ const PACKETS: &[(&str, Handler)] = &[
     ("qTsV", trace::upload::next),
     ("qUnspoolPlaces", trace::status::places),
     ("qUnspoolStacks:", stacks::answer),
+    ("qUnspoolTimes:", times::answer),
     ("qXfer:threads:read::", threads::answer),
     ("qXfer:traceframe-info:read::", trace::frame::info),
     ("qfThreadInfo", thread_list::answer),

@@ -85,7 +85,7 @@ impl Looping {
     }
 }
 
-fn tasks(pid: u32) -> Vec<u32> {
+pub fn tasks(pid: u32) -> Vec<u32> {
     let mut tasks: Vec<u32> = std::fs::read_dir(format!("/proc/{pid}/task"))
         .map(|entries| {
             let names = entries.flatten().map(|entry| entry.file_name());

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
+use super::attaching::{Looping, tasks};
 use super::client::{Client, field, stopped, tid, unescape};
 use super::gdb::{assert_order, gdb};
 use super::programs::{address, build};
@@ -450,4 +451,33 @@ fn there_is_room_for_eight() {
         }
         assert!(Instant::now() < deadline, "no place was free");
     }
+}
+
+/// `qUnspoolTimes` says what `/proc` says of threads that stand.
+#[test]
+fn what_threads_had_of_the_processors() {
+    let looping = Looping::start();
+    let (mut server, mut client) = looping.server();
+    let tids = tasks(looping.pid());
+    let says = |tid: &u32| {
+        let path = format!("/proc/{}/task/{tid}/schedstat", looping.pid());
+        let text = std::fs::read_to_string(path).unwrap();
+        let numbers: Vec<u64> = text
+            .split_whitespace()
+            .map(|n| n.parse().unwrap())
+            .collect();
+        format!(";{tid:x},{:x},{:x}", numbers[0], numbers[1])
+    };
+    for (after, tids) in [(0, &tids[..]), (tids[0], &tids[1..]), (tids[1], &[])] {
+        let answer = client.ask(&format!("qUnspoolTimes:{after:x}"));
+        let (now, times) = answer.split_at(answer.find(';').unwrap_or(answer.len()));
+        assert!(now.starts_with('l'), "{answer}");
+        assert_eq!(times, tids.iter().map(says).collect::<String>());
+    }
+    for wrong in ["", "x", "-1", "100000000"] {
+        assert_eq!(client.ask(&format!("qUnspoolTimes:{wrong}")), "E16");
+    }
+    assert_eq!(client.ask("D"), "OK");
+    server.wait();
+    looping.finish();
 }

@@ -121,6 +121,8 @@ pub enum ReadRole {
     Handle = 2,
     /// The object that a call is about, such as a mutex.
     Object = 3,
+    /// What a creation's last argument points to: the beginning of the object that says what a thread of libstdc++ calls.
+    State = 4,
 }
 
 /// Memory that was read along with an event.

@@ -15,6 +15,7 @@ pub fn run(bytes: &[u8]) {
     }
     for segment in image.segments() {
         image.bytes_at(segment.svma, 16);
+        image.pointer_at(segment.svma);
         image.bytes_at(segment.range().end.wrapping_sub(1), usize::MAX);
     }
     for name in [

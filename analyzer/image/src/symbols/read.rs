@@ -207,7 +207,7 @@ type Bytes<'a> = std::borrow::Cow<'a, [u8]>;
 
 /// A symbol table and its strings. Without section headers, `.dynsym` is found through the dynamic
 /// section.
-pub(super) fn sections<'a>(image: &'a Image, name: &str) -> Option<(Bytes<'a>, Bytes<'a>)> {
+pub(crate) fn sections<'a>(image: &'a Image, name: &str) -> Option<(Bytes<'a>, Bytes<'a>)> {
     let header = image
         .layout()
         .sections

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::connection::Received;
 use crate::error::Error;
+use crate::hex;
 use crate::registers::Registers;
 use crate::thread::ThreadId;
 
@@ -22,6 +23,18 @@ pub struct ThreadStack {
     pub stack: Vec<u8>,
 }
 
+/// What a thread has had of the processors since it began, by its kernel's account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ThreadTimes {
+    /// Whose times they are.
+    pub tid: u64,
+    /// How long it was on a processor, nanoseconds.
+    pub on_cpu_ns: u64,
+    /// How long it waited for a processor, nanoseconds.
+    pub runnable_ns: u64,
+}
+
 impl Client {
     /// Whether the server took us for an observer, as [`ClientOptions::observe`](crate::ClientOptions::observe) asked: then the
     /// target may be asked things while it runs.
@@ -32,6 +45,33 @@ impl Client {
     /// Whether [`Client::stacks`] can be asked for.
     pub fn has_stacks(&self) -> bool {
         self.features.has("qUnspoolStacks")
+    }
+
+    /// What all threads have had of the processors, and when the server asked, by its monotonic clock. `None`: neither it nor its kernel
+    /// says.
+    pub fn thread_times(&mut self) -> Result<Option<(u64, Vec<ThreadTimes>)>, Error> {
+        if !self.features.has("qUnspoolTimes") {
+            return Ok(None);
+        }
+        let mut all: Vec<ThreadTimes> = Vec::new();
+        let mut asked_ns = None;
+        loop {
+            let after = all.last().map_or(0, |last| last.tid);
+            let reply = self.request(format!("qUnspoolTimes:{after:x}"))?;
+            let text = match reply.text() {
+                Ok(text) => text,
+                Err(Error::Remote { .. }) => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            let malformed = || reply.malformed("`m` or `l`, a time, and threads with greater ids");
+            let (more, now_ns, threads) = times(&text, after).ok_or_else(malformed)?;
+            asked_ns.get_or_insert(now_ns);
+            let any = !threads.is_empty();
+            all.extend(threads);
+            if !(more && any) {
+                return Ok(Some((asked_ns.unwrap_or(now_ns), all)));
+            }
+        }
     }
 
     /// Lets the target run, if nobody controls it. `Ok(false)`: somebody does, and decides.
@@ -140,6 +180,26 @@ fn request(threads: &[ThreadId], length: usize) -> Vec<u8> {
     packet.into_bytes()
 }
 
+/// `lNOW;TID,ON-CPU,RUNNABLE;...`, or `m`: there are more. Ids rise from `after` on.
+fn times(text: &str, mut after: u64) -> Option<(bool, u64, Vec<ThreadTimes>)> {
+    let more = text.starts_with('m');
+    let mut parts = text.strip_prefix(['l', 'm'])?.split(';');
+    let now_ns = hex::number(parts.next()?)?;
+    let thread = |part: &str| {
+        let mut numbers = part.split(',').map(hex::number);
+        let mut next = || numbers.next().flatten();
+        let times = ThreadTimes {
+            tid: next()?,
+            on_cpu_ns: next()?,
+            runnable_ns: next()?,
+        };
+        let rises = times.tid > std::mem::replace(&mut after, times.tid);
+        rises.then_some(times)
+    };
+    let threads: Option<Vec<ThreadTimes>> = parts.map(thread).collect();
+    Some((more, now_ns, threads?))
+}
+
 /// A reply's threads, which are the first of those that were asked for.
 fn decode(asked: &[ThreadId], bytes: &[u8]) -> Option<Vec<ThreadStack>> {
     let mut all = Vec::new();
@@ -170,6 +230,30 @@ fn decode(asked: &[ThreadId], bytes: &[u8]) -> Option<Vec<ThreadStack>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_of_threads() {
+        let one = ThreadTimes {
+            tid: 0x10,
+            on_cpu_ns: 0xff,
+            runnable_ns: 0,
+        };
+        assert_eq!(times("l7", 0), Some((false, 7, vec![])));
+        assert_eq!(times("m7;10,ff,0", 3), Some((true, 7, vec![one])));
+        // A server that goes round in circles would be asked for ever.
+        assert_eq!(times("m7;10,ff,0", 0x10), None);
+        for wrong in [
+            "",
+            "7",
+            "l",
+            "l7;",
+            "l7;10,ff",
+            "l7;10,,0",
+            "l7;11,1,1;10,1,1",
+        ] {
+            assert_eq!(times(wrong, 0), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn replies() {

@@ -77,7 +77,7 @@ pub(super) struct Cmd {
     /// Record also each call of these functions: when, by whom, with what arguments, how long (may be repeated)
     ///
     /// A name as the symbol table has it, C++ and Rust names without arguments (`Orders::submit`); `*` stands for any
-    /// characters, `?` for one. FILE:NAME means those of one file (`libz.so*:inflate*`). Libraries loaded later are
+    /// characters, `?` for one. FILE:NAME means those of one file (`libz.so*:inflate*`), which may be called by the link to it that was started. Libraries loaded later are
     /// searched, too. At most 500 functions.
     #[arg(long, value_name = "GLOB")]
     trace: Vec<collect::Pattern>,

@@ -17,6 +17,9 @@ use super::{Error, memory};
 
 /// Bytes of a `pthread_attr_t` that are kept: all of it, in every known C library.
 pub(super) const ATTR: usize = 64;
+/// Bytes that are kept of the object that says what a thread of libstdc++ calls: as long as it is with some arguments. What it calls is
+/// behind them.
+pub(super) const STATE: usize = 128;
 
 impl Recorder {
     /// Notes a hit of probe `id`. `expedited` is what the stop reply told of the registers.
@@ -106,6 +109,8 @@ impl Recorder {
                 .map(|args| args[1])
                 .filter(|attr| plausible(*attr))
         };
+        let modules = &self.modules;
+        let state_of = |args: &Option<Vec<u64>>| state_at(modules, abi, args.as_ref()?);
 
         let mut batch = client.batch();
         let all = (!abi.suffices(&registers)).then(|| batch.registers(thread));
@@ -114,19 +119,20 @@ impl Recorder {
         let unsent = sp.filter(|_| sent.is_none());
         let stack = unsent.map(|sp| batch.read_memory(sp, FIRST));
         let early_attr = attr_of(&early_args).map(|at| (at, batch.read_memory(at, ATTR)));
+        let early_state = state_of(&early_args).map(|at| (at, batch.read_memory(at, STATE)));
         let mut answers = batch.send()?;
         if let Some(ticket) = all {
             registers = answers.take(ticket)?;
         }
         let first = stack.and_then(|ticket| answers.take(ticket).ok());
         let mut attr = early_attr.and_then(|(at, ticket)| Some((at, answers.take(ticket).ok()?)));
+        let mut state = early_state.and_then(|(at, ticket)| Some((at, answers.take(ticket).ok()?)));
 
         let args = abi.args(&registers, 4);
-        if attr.is_none()
-            && early_args.is_none()
-            && let Some(at) = attr_of(&args)
-        {
-            attr = client.read_memory(at, ATTR).ok().map(|bytes| (at, bytes));
+        if early_args.is_none() {
+            let mut read = |at, size| Some((at, client.read_memory(at, size).ok()?));
+            attr = attr_of(&args).and_then(|at| read(at, ATTR));
+            state = state_of(&args).and_then(|at| read(at, STATE));
         }
         let read = |role: ReadRole, address, bytes| Read {
             role: role.into(),
@@ -136,6 +142,9 @@ impl Recorder {
         event
             .reads
             .extend(attr.map(|(at, bytes)| read(ReadRole::Attr, at, bytes)));
+        event
+            .reads
+            .extend(state.map(|(at, bytes)| read(ReadRole::State, at, bytes)));
         event.args = args.unwrap_or_default();
 
         if let [handle_at, _, routine, arg] = event.args[..] {
@@ -218,6 +227,16 @@ pub(super) fn attributes(client: &mut Client, args: &[u64]) -> Option<Read> {
         address,
         bytes,
     })
+}
+
+/// Where the object is that says what the created thread calls, if libstdc++ creates it: the argument of its own function. Others'
+/// arguments are theirs.
+pub(super) fn state_at(modules: &Modules, abi: &Abi, args: &[u64]) -> Option<u64> {
+    let [_, _, routine, argument] = *args else {
+        return None;
+    };
+    let begins = modules.begins_cxx_threads(abi.code_address(routine));
+    begins.then_some(argument)
 }
 
 /// Whether a pointer to attributes may be one.

@@ -16,6 +16,7 @@ use super::ending::Ending;
 use super::modules::Modules;
 use super::pending::Pending;
 use super::probes::{Probes, Purpose};
+use super::processors::Processors;
 use super::session::Session;
 use super::sink::{Hearing, Sink};
 use super::stack::FIRST;
@@ -77,6 +78,7 @@ pub(super) struct Recorder {
     pub(super) places: NotedPlaces,
     /// Words that threads waited at when they were looked at.
     pub(super) waited_at: Vec<u64>,
+    pub(super) processors: Processors,
     stop: Option<OwnedFd>,
     forks: u64,
     listed: Instant,
@@ -153,6 +155,7 @@ impl Recorder {
             hearing: Hearing::default(),
             places: NotedPlaces::default(),
             waited_at: Vec::new(),
+            processors: Processors::new(),
             stop: options.stop,
             forks: 0,
             listed: Instant::now(),
@@ -232,6 +235,9 @@ impl Recorder {
             .map(ToString::to_string)
             .unwrap_or_default();
         self.hear();
+        if self.session.local {
+            self.note_cpu_times();
+        }
         self.note_calls();
         self.note_places();
         let cut_short = self.cut_short();
@@ -277,6 +283,7 @@ impl Recorder {
             if let Some(end) = self.observe()? {
                 return Ok(end);
             }
+            self.note_cpu_times_if_due();
             if self.sink.has_failed() && !self.ending.is_asked() {
                 self.ask_to_end(EndReason::Error)?;
             }

@@ -16,7 +16,7 @@ use super::Error;
 use super::abi::Abi;
 use super::bytecode::*;
 use super::calls::some_functions;
-use super::hits::{self, ATTR};
+use super::hits::{self, ATTR, STATE};
 use super::probes::{Planted, Purpose};
 use super::recorder::Recorder;
 use super::stack::FIRST;
@@ -78,6 +78,10 @@ pub(super) fn actions(abi: &Abi, purpose: Purpose) -> Vec<TraceAction> {
             let [high, low] = abi.argument_number(1).to_be_bytes();
             let attr = vec![REG, high, low, CONST8, ATTR as u8, TRACE, END];
             actions.push(TraceAction::Expression(attr));
+            // Whatever it is. Where the thread will begin is known later.
+            let [high, low] = abi.argument_number(3).to_be_bytes();
+            let argument = vec![REG, high, low, CONST8, STATE as u8, TRACE, END];
+            actions.push(TraceAction::Expression(argument));
             // Nothing else tells where a thread came from.
             actions.push(TraceAction::Expression(set(NEEDED)));
         }
@@ -285,14 +289,22 @@ impl Recorder {
             let stack = memory
                 .next()
                 .map(|(address, bytes)| Chunk { address, bytes });
-            let attr = event.args.get(1).copied().unwrap_or(0);
-            let read = memory.find(|(address, _)| *address == attr);
-            if let Some((address, bytes)) = read.filter(|_| hits::plausible(attr)) {
-                event.reads.push(Read {
-                    role: ReadRole::Attr.into(),
-                    address,
-                    bytes,
-                });
+            let attr = event.args.get(1).copied();
+            let attr = attr.filter(|attr| hits::plausible(*attr));
+            let state = hits::state_at(&self.modules, abi, &event.args);
+            let rest: Vec<(u64, Vec<u8>)> = memory.collect();
+            for (role, at, size) in [
+                (ReadRole::Attr, attr, ATTR),
+                (ReadRole::State, state, STATE),
+            ] {
+                let here = |(address, _): &&(u64, Vec<u8>)| Some(*address) == at;
+                if let Some((address, bytes)) = rest.iter().find(here) {
+                    event.reads.push(Read {
+                        role: role.into(),
+                        address: *address,
+                        bytes: bytes[..bytes.len().min(size)].to_vec(),
+                    });
+                }
             }
             let file: RegisterFile = abi.register_file(&registers);
             let mut noted = Noted::new(stack);

@@ -123,6 +123,10 @@ pub(super) trait Frames {
     fn place(&mut self, record: usize, avma: u64) -> Place;
     /// A data address: the variable it is in as the function, and the offset into that.
     fn data(&mut self, record: usize, avma: u64) -> Option<Place>;
+    /// What the pointer at an address holds, by the file that was mapped there.
+    fn pointer(&mut self, _record: usize, _avma: u64) -> Option<u64> {
+        None
+    }
     /// The C library is musl, as far as the files tell.
     fn is_musl(&mut self) -> bool {
         false

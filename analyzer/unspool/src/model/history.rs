@@ -153,7 +153,8 @@ impl<'a> History<'a> {
             | Record::Memory(_)
             | Record::ThreadState(_)
             | Record::Standstill(_)
-            | Record::Stood(_) => {}
+            | Record::Stood(_)
+            | Record::CpuTimes(_) => {}
             Record::Gap(gap) => {
                 self.clock(gap.time_ns);
                 self.recording.gaps_are_placed = true;
@@ -347,6 +348,7 @@ impl<'a> History<'a> {
             name: String::new(),
             key: Default::default(),
             function: None,
+            start: None,
             creation: Creation::Unseen,
             created_ns: None,
             started_ns: None,

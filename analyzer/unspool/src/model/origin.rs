@@ -1,6 +1,9 @@
 //! The thread function of a thread whose creation was not seen, told from its stack.
 
+use std::sync::Arc;
+
 use super::backtrace::{Backtrace, NamedFrame, Place};
+use super::cxx;
 use crate::c_library::has_threads;
 
 /// Functions of C libraries in which every created thread begins, outside its thread function.
@@ -27,33 +30,34 @@ const ENTRIES: &[&str] = &[
     "libc_start_main_stage2",
 ];
 
-/// The place of the function just inside the C library's thread start code; of a C++ thread whose stripped library has no name for
-/// that, of the function that it was made for.
+/// The place of the function just inside the C library's thread start code; of a C++ thread, what it was made for.
 pub(super) fn thread_function(stack: &Backtrace) -> Option<Place> {
     let frames: Vec<&NamedFrame> = stack.physical().collect();
     let inner = inside(&frames, stack.truncated.is_none())?;
     let mut frame = *frames.get(inner)?;
-    let mut inlined = None;
-    if is_nameless_start(&frame.place) {
+    let mut object = None;
+    if cxx::is_start(&frame.place) {
         let mut all = stack.frames.iter();
         let within = &stack.frames[..all.position(|other| std::ptr::eq(other, frame))?];
         let called = within[..runtime(within).unwrap_or(within.len())].last()?;
         let state = within.last()?;
-        inlined = state.place.function.as_deref().and_then(callable);
-        // It has a frame of its own.
-        let own = |name: &str| name.contains("::operator()");
-        let seen = called.place.function.as_deref().is_some_and(own);
-        frame = if inlined.is_some() && !seen {
+        // What an object does has a frame of its own, or is inlined.
+        let own = called.place.function.as_deref().unwrap_or_default();
+        let own = format!("::{own}");
+        let own = own.rsplit_once("::operator()").map(|(object, _)| object);
+        let stated = state.place.function.as_deref().and_then(cxx::callable);
+        frame = if own.is_none() && stated.is_some() {
             state
         } else {
             called
         };
-        inlined = inlined.filter(|_| !seen);
+        let own = own.and_then(|object| object.strip_prefix("::"));
+        object = stated.or(own).map(Arc::from);
     }
     let start = frame.place.function_svma()?;
     let back = frame.place.svma? - start;
     Some(Place {
-        function: inlined.map_or_else(|| frame.place.function.clone(), |name| Some(name.into())),
+        function: object.or_else(|| frame.place.function.clone()),
         offset: 0,
         module: frame.place.module.clone(),
         link: frame.place.link.clone(),
@@ -102,14 +106,14 @@ fn runtime(frames: &[NamedFrame]) -> Option<usize> {
     (first > 0).then_some(first)
 }
 
-/// Whether a stack comes from libstdc++'s start code, which has no name, that begins at `start`.
+/// Whether a stack comes from libstdc++'s start code, that begins at `start`.
 pub(super) fn began_at(stack: &Backtrace, start: &Place) -> bool {
     let frames: Vec<&NamedFrame> = stack.physical().collect();
     let outermost = inside(&frames, stack.truncated.is_none()).and_then(|at| frames.get(at));
     let reached = |place: &Place| Some(place.svma?.checked_sub(start.svma?)? < SMALL);
-    is_nameless_start(start)
+    cxx::is_start(start)
         && outermost.is_some_and(|frame| {
-            is_nameless_start(&frame.place)
+            cxx::is_start(&frame.place)
                 && frame.place.module_name() == start.module_name()
                 && reached(&frame.place) == Some(true)
         })
@@ -117,44 +121,6 @@ pub(super) fn began_at(stack: &Backtrace, start: &Place) -> bool {
 
 /// Of a function that does little more than to call another.
 const SMALL: u64 = 256;
-
-/// What `std::thread::_State_impl<std::thread::_Invoker<std::tuple<F, ...> > >::_M_run` calls, and often has inlined, if its type
-/// tells: a lambda or another object. A pointer's type does not.
-fn callable(state: &str) -> Option<&str> {
-    let (_, inner) = state
-        .starts_with("std::thread::_State_impl<")
-        .then(|| state.split_once("std::tuple<"))??;
-    first_argument(inner)
-}
-
-fn first_argument(list: &str) -> Option<&str> {
-    let mut depth = 0u32;
-    let end = list.find(|c: char| {
-        match c {
-            '<' | '(' | '{' => depth += 1,
-            '>' | ')' | '}' if depth > 0 => depth -= 1,
-            '>' | ',' => return depth == 0,
-            _ => {}
-        }
-        false
-    })?;
-    let callable = list[..end].trim();
-    // std::async's own, around what it was given.
-    if let Some((before, inner)) = callable.split_once("std::tuple<")
-        && before.contains("std::__future_base::")
-    {
-        return first_argument(inner);
-    }
-    let is_pointer = callable.contains("*)") && !callable.ends_with('}');
-    (!is_pointer && !callable.is_empty()).then_some(callable)
-}
-
-/// Where libstdc++ begins its threads, `execute_native_thread_routine`, is not exported.
-fn is_nameless_start(place: &Place) -> bool {
-    let module = place.module.as_deref().unwrap_or_default();
-    let file = module.rsplit('/').next().unwrap_or(module);
-    place.function.is_none() && file.starts_with("libstdc++.so")
-}
 
 /// Index of the innermost physical frame that is not start code, if there is start code.
 fn inside(frames: &[&NamedFrame], complete: bool) -> Option<usize> {
@@ -169,53 +135,17 @@ fn is_start_code(frames: &[&NamedFrame], index: usize, complete: bool) -> bool {
     let place = &frames[index].place;
     let in_libc = place.module.as_deref().is_some_and(has_threads);
     match place.function.as_deref() {
-        Some(name) if STARTERS.contains(&name) || ENTRIES.contains(&name) => {
-            // `start` and the like are common names outside a C library.
-            in_libc || name.starts_with('_') || name == "start_thread" || name.starts_with("clone")
+        Some(name) if ENTRIES.contains(&name) => true,
+        Some(name) if STARTERS.contains(&name) => {
+            // `start` and the like are common names outside a C library, but only a library's is called by `__clone`.
+            let outside = frames.get(index + 1);
+            let outside = outside.and_then(|frame| frame.place.function.as_deref());
+            let own = name.starts_with('_') || name == "start_thread" || name.starts_with("clone");
+            in_libc || own || outside == Some("__clone")
         }
         // Stripped: in a stack that is complete, libc's outermost frames are its start code.
         None => complete && in_libc && index + 3 >= frames.len(),
-        Some(_) => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_state_of_a_cxx_thread_calls() {
-        let state = |tuple: &str| {
-            format!(
-                "std::thread::_State_impl<std::thread::_Invoker<std::tuple<{tuple}> > >::_M_run"
-            )
-        };
-        let nested = "std::__future_base::_Async_state_impl<std::thread::_Invoker<std::tuple<main::{lambda()#2}> >, \
-                      int>::_Async_state_impl(std::tuple<main::{lambda()#2}>&&)::{lambda()#1}";
-        let member = "void (std::__future_base::_Async_state_impl<std::thread::_Invoker<std::tuple<main()::<lambda()> > >, \
-                      int>::*)(), std::__future_base::_Async_state_impl<int>*";
-        for (tuple, called) in [
-            ("main::{lambda()#1}", Some("main::{lambda()#1}")),
-            (
-                "Pool::start(int, char)::{lambda(int)#1}, int",
-                Some("Pool::start(int, char)::{lambda(int)#1}"),
-            ),
-            (
-                "run(void (*)(int))::{lambda()#1}",
-                Some("run(void (*)(int))::{lambda()#1}"),
-            ),
-            (
-                "Worker<int, std::less<int> >, long",
-                Some("Worker<int, std::less<int> >"),
-            ),
-            ("void (*)(int), int", None),
-            ("void (Pool::*)(int), Pool*, int", None),
-            (nested, Some("main::{lambda()#2}")),
-            (member, Some("main()::<lambda()>")),
-        ] {
-            assert_eq!(callable(&state(tuple)), called, "{tuple}");
-        }
-        assert_eq!(callable("work(std::tuple<main::{lambda()#1}>)"), None);
-        assert_eq!(callable("std::thread::_State_impl<std::tuple<x"), None);
+        // musl's assembly says of no function where it ends, so that `__clone` has the name of one before it that is exported.
+        Some(_) => complete && in_libc && index + 1 == frames.len(),
     }
 }

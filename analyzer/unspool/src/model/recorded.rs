@@ -1,7 +1,7 @@
 //! What a recording of the same process adds to a look at it: where the threads were created.
 //!
 //! A look sees no creation. A thread is taken for a recorded one if the recording has it alive at its end, with the same id and
-//! the same thread function, or from the same nameless start code of libstdc++; in a process of the same id and the same file.
+//! the same thread function, or from the same start code of libstdc++; in a process of the same id and the same file.
 
 use super::{Creation, Ending, Model, Note, Thread, note, origin};
 
@@ -57,8 +57,9 @@ fn is_same(known: &Thread, thread: &Thread) -> bool {
     };
     let same =
         one.svma.is_some() && (one.svma, one.module_name()) == (other.svma, other.module_name());
+    let start = known.start.as_ref().unwrap_or(one);
     let stack = thread.stack.as_deref();
     known.tid == thread.tid
         && known.ending == Ending::Alive
-        && (same || stack.is_some_and(|stack| origin::began_at(stack, one)))
+        && (same || stack.is_some_and(|stack| origin::began_at(stack, start)))
 }

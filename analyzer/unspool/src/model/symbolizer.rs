@@ -52,6 +52,8 @@ pub struct Symbolizer {
     epochs: Vec<Epoch>,
     names: HashMap<(usize, u64), Arc<[Source]>>,
     stacks: HashMap<StackId, Arc<Backtrace>>,
+    /// What pointers in files point to, by the files and their places there.
+    pointers: HashMap<(usize, u64), Option<u64>>,
     walking: WalkOptions,
     notes: Vec<Note>,
 }
@@ -91,6 +93,7 @@ impl Symbolizer {
             epochs: Vec::new(),
             names: HashMap::new(),
             stacks: HashMap::new(),
+            pointers: HashMap::new(),
             walking: WalkOptions::default(),
             notes: Vec::new(),
         }
@@ -417,6 +420,18 @@ impl Frames for Symbolizer {
             file: None,
             line: None,
         })
+    }
+
+    fn pointer(&mut self, record: usize, avma: u64) -> Option<u64> {
+        let epoch = self.epoch(record);
+        let load = self.owner(epoch, avma)?;
+        let Load { record, file, .. } = &self.loads[load];
+        let (bias, file, mask) = (record.bias, *file, self.address_mask());
+        let svma = avma.wrapping_sub(bias) & mask;
+        let files = &mut self.files;
+        let known = self.pointers.entry((file, svma));
+        let to = known.or_insert_with(|| files.image(file)?.pointer_at(svma));
+        Some((*to)?.wrapping_add(bias) & mask)
     }
 }
 

@@ -15,6 +15,7 @@ mod naming;
 mod noticed;
 mod objects;
 mod order;
+mod processors;
 mod queues;
 mod replay;
 mod slots;
@@ -29,7 +30,9 @@ mod wakes;
 pub use concurrency::{Concurrency, Slice};
 pub(crate) use findings::length;
 pub(crate) use naming::caller;
-pub use objects::{Blame, LongHold, Object, ObjectIndex, Use, UseIndex, Waiting};
+pub(crate) use objects::share;
+pub use objects::{Blame, LongHold, Object, ObjectIndex, Share, Use, UseIndex, Waiting};
+pub use processors::{Processors, Turn};
 pub use slots::{Slot, Slots};
 pub use spread::Spread;
 pub use usage::{Caller, FunctionTimes, ThreadTimes};
@@ -79,6 +82,8 @@ pub struct Sync {
     pub threads: Vec<ThreadTimes>,
     /// What each thread did when.
     pub slots: Slots,
+    /// What each thread had of the processors.
+    pub processors: Processors,
     /// How many threads ran and waited, over time.
     pub concurrency: Concurrency,
     /// Identities of threads, each with its first thread and their number.
@@ -96,6 +101,18 @@ impl Sync {
     /// A use by its index; indices come from this same value.
     pub fn used(&self, index: UseIndex) -> &Use {
         &self.uses[index.0]
+    }
+
+    /// How long all threads together were on a processor, and waited for one, by the kernel's account; nothing if less than half of their
+    /// time is known.
+    pub fn turns(&self) -> Option<(u64, u64)> {
+        let alive: u64 = self.threads.iter().map(|times| times.alive_ns).sum();
+        let mut all = Turn::default();
+        for total in &self.processors.totals {
+            all.add(*total);
+        }
+        let (on_cpu, runnable) = all.of(alive)?;
+        Some((on_cpu as u64, runnable as u64))
     }
 
     /// What people call an object: its variable, or where it was made or first used.
@@ -168,9 +185,11 @@ pub(super) fn analyse(
         clock_is_sound: replay.jump_ns < JUMP_NS,
     }
     .all(&replay, joins_are_seen(records));
+    let processors = Processors::of(records, model, &window);
     let concurrency = concurrency::of(
         model,
         &replay.slots,
+        &processors,
         &replay.objects.objects,
         &replay.objects.uses,
     );
@@ -198,6 +217,7 @@ pub(super) fn analyse(
         functions,
         threads,
         slots: std::mem::take(&mut replay.slots),
+        processors,
         concurrency,
         identities,
         identity_of: Vec::new(),

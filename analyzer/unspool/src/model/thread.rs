@@ -19,9 +19,11 @@ pub struct Thread {
     pub name: String,
     /// Its identity, equal in each run of the program.
     pub key: Key,
-    /// The function it runs, as given to the creation function; for threads whose creation was not
+    /// The function it runs, as given to the creation function, or to what calls that for C++; for threads whose creation was not
     /// seen, as told by their stack.
     pub function: Option<Place>,
+    /// Where it begins, if that is in the C++ library, which then calls `function`.
+    pub start: Option<Place>,
     /// How it came to be.
     pub creation: Creation,
     /// When the creation function was called.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::sync::{Slots, Sync, UseIndex, Waiting};
+use super::sync::{Slots, Sync, Turn, UseIndex, Waiting};
 use super::{Model, Thread};
 
 /// A part of the recording, divided into columns.
@@ -61,6 +61,10 @@ pub enum Cell {
     Absent,
     /// It lived; nothing says that it waited.
     Alive,
+    /// It could have run, and waited for a processor half of the time or longer.
+    Runnable,
+    /// It did not run for three quarters of the time or longer: it was in a system call that was not recorded.
+    Away,
     /// It waited, most of the time or for something that another thread held: longest here.
     Waits(UseIndex),
 }
@@ -96,9 +100,34 @@ impl Timeline {
         };
         let mut threads: Vec<Vec<Cell>> = model.threads.iter().map(life).collect();
         for (index, cells) in threads.iter_mut().enumerate() {
+            turns(&model.sync, index, &window, cells);
             waits(&model.sync, index, &window, cells);
         }
         Timeline { window, threads }
+    }
+}
+
+/// Marks the cells in which a thread lived and did not run.
+fn turns(sync: &Sync, thread: usize, window: &Window, cells: &mut [Cell]) {
+    let slots = &sync.slots.window;
+    let total = sync.processors.totals.get(thread);
+    if total.is_none_or(|total| total.known_ns == 0) {
+        return;
+    }
+    for (column, cell) in cells.iter_mut().enumerate() {
+        let (from, to) = (window.column_ns(column), window.column_ns(column + 1));
+        let mut turn = Turn::default();
+        for slot in slots.columns_of(from, to).into_iter().flatten() {
+            turn.add(sync.processors.turn(thread, slot));
+        }
+        if *cell != Cell::Alive || turn.known_ns == 0 {
+            continue;
+        }
+        if turn.runnable_ns * 2 >= turn.known_ns {
+            *cell = Cell::Runnable;
+        } else if (turn.on_cpu_ns + turn.runnable_ns) * 4 <= turn.known_ns {
+            *cell = Cell::Away;
+        }
     }
 }
 

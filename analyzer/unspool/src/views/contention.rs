@@ -64,7 +64,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
                 line.push(Ink::Plain, format!("{figures}  "));
                 line.push(
                     Ink::Plain,
-                    phrase::identities(model, &used.identities, page.width / 3),
+                    phrase::identities(model, &used.identities(), page.width / 3),
                 );
                 line.push(Ink::Faint, " in ");
                 let room = page.width.saturating_sub(line.width());
@@ -249,15 +249,28 @@ fn summary(model: &Model) -> String {
         false => "in system calls that are not recorded",
         true => "in what was not recorded, waits among it",
     };
+    let rest = alive.saturating_sub(held + others + idle);
+    let turns = sync.concurrency.turns.zip(sync.turns());
+    let rest = match turns {
+        None => format!(
+            "{} running, or {unseen}. On average at most {:.1} threads ran.",
+            part(rest),
+            sync.concurrency.running
+        ),
+        Some(((running, runnable), (on_cpu, ready))) => format!(
+            "{} running, {} runnable (waiting for a processor), the rest {unseen}. On average {running:.1} threads ran and \
+             {runnable:.1} were runnable.",
+            part(on_cpu),
+            part(ready),
+        ),
+    };
     format!(
         "{about}{} lived {} altogether: {} waiting for what others held, {} for others to come or to finish, {} \
-         for work; {} running, or {unseen}. On average at most {:.1} threads ran.",
+         for work; {rest}",
         phrase::count(model.threads.len(), "thread"),
         phrase::duration(alive),
         part(held),
         part(others),
         part(idle),
-        part(alive.saturating_sub(held + others + idle)),
-        sync.concurrency.running,
     )
 }

@@ -7,7 +7,7 @@ use super::names::middle;
 use super::phrase;
 use crate::model::Key;
 use crate::model::calls::PathId;
-use crate::model::sync::{Blame, Object, ObjectIndex, Spread, Sync, Use, Waiting};
+use crate::model::sync::{Blame, Object, ObjectIndex, Share, Spread, Sync, Use, Waiting, share};
 use crate::primitives::{Kind, Operation};
 
 /// Objects of one identity, and the sums of what happened to them.
@@ -35,7 +35,14 @@ pub(super) struct KinUse {
     pub(super) calls: u64,
     pub(super) waits: Spread,
     pub(super) holds: Spread,
-    pub(super) identities: Vec<usize>,
+    pub(super) shares: Vec<Share>,
+}
+
+impl KinUse {
+    /// Whose they are.
+    pub(super) fn identities(&self) -> Vec<usize> {
+        self.shares.iter().map(|share| share.identity).collect()
+    }
 }
 
 /// All objects, those that were waited for longest first.
@@ -167,15 +174,15 @@ fn uses(sync: &Sync, members: &[ObjectIndex]) -> Vec<KinUse> {
                 calls: 0,
                 waits: Spread::default(),
                 holds: Spread::default(),
-                identities: Vec::new(),
+                shares: Vec::new(),
             });
         sum.calls += used.calls;
         sum.waits.merge(&used.waits);
         sum.holds.merge(&used.holds);
-        for identity in &used.identities {
-            if !sum.identities.contains(identity) {
-                sum.identities.push(*identity);
-            }
+        for part in &used.shares {
+            let share = share(&mut sum.shares, part.identity);
+            share.calls += part.calls;
+            share.waited_ns += part.waited_ns;
         }
     }
     let mut all: Vec<KinUse> = all.into_values().collect();

@@ -111,7 +111,7 @@ fn object(page: &mut Page<'_>, model: &Model, kin: &Kin, sources: &Sources) -> i
             Ink::Function,
             place(model, used.sample.path.0, sources, room),
         );
-        let who = phrase::identities(model, &used.identities, page.width / 3);
+        let who = phrase::identities(model, &used.identities(), page.width / 3);
         if line.width() + 2 + super::line::width(&who) <= page.width {
             line.push(Ink::Faint, format!("  {who}"));
         }

@@ -85,10 +85,18 @@ struct SyncUse<'a> {
     path: usize,
     thread: usize,
     thread_keys: Vec<String>,
+    shares: Vec<UseShare>,
     calls: u64,
     waiting_for: &'static str,
     waits: Lengths<'a>,
     holds: Lengths<'a>,
+}
+
+#[derive(Serialize)]
+struct UseShare {
+    key: String,
+    calls: u64,
+    waited_ns: u64,
 }
 
 impl<'a> SyncUse<'a> {
@@ -97,7 +105,16 @@ impl<'a> SyncUse<'a> {
             operation: used.operation.as_str(),
             path: used.path.0,
             thread: used.thread.0,
-            thread_keys: used.identities.iter().map(|i| key(sync, *i)).collect(),
+            thread_keys: used.shares.iter().map(|s| key(sync, s.identity)).collect(),
+            shares: used
+                .shares
+                .iter()
+                .map(|share| UseShare {
+                    key: key(sync, share.identity),
+                    calls: share.calls,
+                    waited_ns: share.waited_ns,
+                })
+                .collect(),
             calls: used.calls,
             waiting_for: used.waiting.as_str(),
             waits: (&used.waits).into(),
@@ -189,6 +206,8 @@ impl<'a> FunctionCaller<'a> {
 #[derive(Serialize)]
 pub(super) struct Concurrency {
     running: f64,
+    on_cpu: Option<f64>,
+    runnable: Option<f64>,
     levels: Vec<Level>,
     limits: Vec<Limit>,
     slices: Vec<SliceOfTime>,
@@ -211,6 +230,8 @@ struct SliceOfTime {
     from_ns: u64,
     to_ns: u64,
     running: f64,
+    on_cpu: Option<f64>,
+    runnable: Option<f64>,
     held: f64,
     others: f64,
     idle: f64,
@@ -223,6 +244,8 @@ impl Concurrency {
         let thousandths = |number: f64| (number * 1000.0).round() / 1000.0;
         Concurrency {
             running: thousandths(level.running),
+            on_cpu: level.turns.map(|(on_cpu, _)| thousandths(on_cpu)),
+            runnable: level.turns.map(|(_, runnable)| thousandths(runnable)),
             levels: level
                 .levels
                 .iter()
@@ -246,6 +269,8 @@ impl Concurrency {
                     from_ns: slice.from_ns,
                     to_ns: slice.to_ns,
                     running: thousandths(slice.running),
+                    on_cpu: slice.turns.map(|(on_cpu, _)| thousandths(on_cpu)),
+                    runnable: slice.turns.map(|(_, runnable)| thousandths(runnable)),
                     held: thousandths(slice.held),
                     others: thousandths(slice.others),
                     idle: thousandths(slice.idle),
@@ -339,6 +364,8 @@ pub(super) fn paths(sync: &Sync) -> Vec<CallPath<'_>> {
 pub(super) struct Times {
     alive_ns: u64,
     running_ns: u64,
+    on_cpu_ns: Option<u64>,
+    runnable_ns: Option<u64>,
     held_ns: u64,
     others_ns: u64,
     idle_ns: u64,
@@ -361,9 +388,13 @@ impl Times {
             return None;
         }
         let times = sync.threads.get(thread)?;
+        let total = sync.processors.totals.get(thread);
+        let turns = total.and_then(|total| total.of(times.alive_ns));
         Some(Times {
             alive_ns: times.alive_ns,
             running_ns: times.running_ns(),
+            on_cpu_ns: turns.map(|(on_cpu, _)| on_cpu as u64),
+            runnable_ns: turns.map(|(_, runnable)| runnable as u64),
             held_ns: times.held_ns,
             others_ns: times.others_ns,
             idle_ns: times.idle_ns,

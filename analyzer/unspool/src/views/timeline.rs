@@ -38,7 +38,14 @@ pub fn write(model: &Model, zoom: Zoom, out: &mut dyn Write, style: &Style) -> i
     let rows = rows(model, zoom.each);
     let room = page.width / 3;
     let labels: Vec<String> = rows.iter().map(|row| row.label(model, room)).collect();
-    let gutter = labels.iter().map(|label| width(label)).max().unwrap_or(0) + 2;
+    let levels = [
+        Level::of(model, "running", |(running, _)| running),
+        Level::of(model, "runnable", |(_, runnable)| runnable),
+    ];
+    let all = labels
+        .iter()
+        .chain(levels.iter().flatten().map(|level| &level.label));
+    let gutter = all.map(|label| width(label)).max().unwrap_or(0) + 2;
     let end = model.recording.duration_ns.max(1);
     let from_ns = zoom.from_ns.unwrap_or(0);
     let window = Window {
@@ -57,6 +64,12 @@ pub fn write(model: &Model, zoom: Zoom, out: &mut dyn Write, style: &Style) -> i
     marks.legend(page, model)?;
     page.blank()?;
     axis(page, gutter, &window)?;
+    for level in levels.iter().flatten() {
+        let mut line = Line::new().with(Ink::Faint, level.label.as_str());
+        line.pad(gutter);
+        line.push(Ink::Faint, level.heights(model, &window));
+        page.line(&line)?;
+    }
     for (row, label) in rows.iter().zip(&labels) {
         let mut line = Line::new().with(Ink::Plain, label.as_str());
         line.pad(gutter);
@@ -73,6 +86,40 @@ pub fn write(model: &Model, zoom: Zoom, out: &mut dyn Write, style: &Style) -> i
         page.line(&line)?;
     }
     notes::last(page, model)
+}
+
+/// How many of all threads did something, over time: a line above theirs.
+struct Level {
+    label: String,
+    most: f64,
+    of: fn((f64, f64)) -> f64,
+}
+
+impl Level {
+    /// Nothing, if it is not known.
+    fn of(model: &Model, what: &str, of: fn((f64, f64)) -> f64) -> Option<Level> {
+        let slices = &model.sync.concurrency.slices;
+        let most = slices.iter().filter_map(|slice| Some(of(slice.turns?)));
+        let most = most.reduce(f64::max)?;
+        let label = format!("{what} (≤ {most:.1})");
+        Some(Level { label, most, of })
+    }
+
+    fn heights(&self, model: &Model, window: &Window) -> String {
+        let slices = &model.sync.concurrency.slices;
+        let column = |column: usize| {
+            let (from, to) = (window.column_ns(column), window.column_ns(column + 1));
+            let here = slices
+                .iter()
+                .filter(|slice| slice.from_ns < to && slice.to_ns > from);
+            let known: Vec<f64> = here
+                .filter_map(|slice| Some((self.of)(slice.turns?)))
+                .collect();
+            let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
+            HEIGHTS[((mean / self.most.max(1e-9) * 8.0).ceil() as usize).min(8)]
+        };
+        (0..window.columns).map(column).collect()
+    }
 }
 
 /// A line: one thread, or threads of one identity.
@@ -220,6 +267,8 @@ struct Marks<'a> {
     /// Some wait has no letter.
     others: bool,
     idle: bool,
+    runnable: bool,
+    away: bool,
 }
 
 impl Marks<'_> {
@@ -230,8 +279,12 @@ impl Marks<'_> {
             letters: Vec::new(),
             others: false,
             idle: false,
+            runnable: false,
+            away: false,
         };
         for cell in timeline.threads.iter().flatten() {
+            marks.runnable |= *cell == Cell::Runnable;
+            marks.away |= *cell == Cell::Away;
             let Cell::Waits(used) = cell else { continue };
             let used = model.sync.used(*used);
             if used.waiting == Waiting::Idle {
@@ -268,6 +321,8 @@ impl Marks<'_> {
         let Cell::Waits(used) = cell else {
             return match cell {
                 Cell::Absent => (Ink::Plain, ' '),
+                Cell::Runnable => (Ink::Alarm, '▒'),
+                Cell::Away => (Ink::Faint, '╌'),
                 _ => (Ink::Function, '█'),
             };
         };
@@ -286,10 +341,18 @@ impl Marks<'_> {
     }
 
     fn legend(&self, page: &mut Page<'_>, model: &Model) -> io::Result<()> {
-        let mut parts = vec![match model.sync.recorded {
-            true => "█ ran".to_owned(),
-            false => "█ lived".to_owned(),
+        let mut parts = vec![match (model.sync.recorded, self.runnable || self.away) {
+            (true, false) => "█ ran".to_owned(),
+            // The kernel is asked now and then.
+            (true, true) => "█ ran, as far as is known".to_owned(),
+            (false, _) => "█ lived".to_owned(),
         }];
+        if self.runnable {
+            parts.push("▒ could have run and waited for a processor".to_owned());
+        }
+        if self.away {
+            parts.push("╌ in a system call that was not recorded".to_owned());
+        }
         if self.idle {
             parts.push("· waited for work".to_owned());
         }

@@ -7,6 +7,7 @@ use unspool_capture::{Event, ProbeKind, ReadRole, Record};
 use super::History;
 use super::handle::{self, StartRegisters};
 use crate::model::backtrace::Backtrace;
+use crate::model::cxx;
 use crate::model::thread::{Creation, ThreadIndex};
 
 /// A call of a creation function whose thread has not been seen to start.
@@ -251,10 +252,11 @@ impl History<'_> {
     }
 
     fn link(&mut self, index: usize, pending: &Pending, inferred: bool) {
-        let snapshot = match &self.capture.records[pending.record] {
-            Record::Event(event) => event.snapshot.as_ref(),
+        let event = match &self.capture.records[pending.record] {
+            Record::Event(event) => Some(event),
             _ => None,
         };
+        let snapshot = event.and_then(|event| event.snapshot.as_ref());
         let stack = match snapshot {
             Some(snapshot) => without_callee(&self.frames.backtrace(pending.record, snapshot)),
             None => Arc::new(Backtrace {
@@ -265,9 +267,20 @@ impl History<'_> {
         if self.threads[index].function.is_none() && pending.routine != 0 {
             self.threads[index].function = Some(self.frames.place(pending.record, pending.routine));
         }
+        let state = event.and_then(|event| {
+            let mut reads = event.reads.iter();
+            reads.find(|read| read.role() == ReadRole::State)
+        });
+        let made_for = state.and_then(|state| {
+            let (frames, at) = (&mut *self.frames, pending.record);
+            cxx::made_for(frames, at, &state.bytes, self.pointer, self.thumb)
+        });
         let thread = &mut self.threads[index];
         // Older than its creation: some other thread was meant. It also keeps creators acyclic.
         if index >= pending.born && thread.creation != Creation::Main {
+            if let Some(made_for) = made_for {
+                thread.start = thread.function.replace(made_for);
+            }
             thread.creation = Creation::Seen {
                 creator: ThreadIndex(pending.creator),
                 stack,

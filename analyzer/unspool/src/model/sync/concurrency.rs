@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::objects::{Object, ObjectIndex, Use, Waiting};
+use super::processors::{Processors, Turn};
 use super::slots::Slots;
 use crate::model::Model;
 
@@ -15,6 +16,8 @@ pub struct Slice {
     pub to_ns: u64,
     /// Threads that did not wait in a recorded call.
     pub running: f64,
+    /// Of these, threads that were on a processor and threads that waited for one, by the kernel's account, where that is known.
+    pub turns: Option<(f64, f64)>,
     /// Threads that waited for what others held.
     pub held: f64,
     /// Threads that waited for others to come or to finish.
@@ -32,13 +35,21 @@ pub struct Concurrency {
     pub slices: Vec<Slice>,
     /// How long how many threads ran, rounded to whole threads.
     pub levels: BTreeMap<usize, u64>,
-    /// Threads that ran, on average.
+    /// Threads that did not wait in a recorded call, on average.
     pub running: f64,
+    /// Of these, threads that were on a processor and threads that waited for one, where that is known.
+    pub turns: Option<(f64, f64)>,
     /// Objects by how long threads waited for them, waiting for work aside; the longest first.
     pub limits: Vec<(ObjectIndex, u64)>,
 }
 
-pub(super) fn of(model: &Model, slots: &Slots, objects: &[Object], uses: &[Use]) -> Concurrency {
+pub(super) fn of(
+    model: &Model,
+    slots: &Slots,
+    processors: &Processors,
+    objects: &[Object],
+    uses: &[Use],
+) -> Concurrency {
     let window = slots.window;
     let mut alive = vec![0_u64; window.columns];
     for thread in &model.threads {
@@ -56,6 +67,7 @@ pub(super) fn of(model: &Model, slots: &Slots, objects: &[Object], uses: &[Use])
     let mut level = Concurrency::default();
     let mut limits: HashMap<ObjectIndex, u64> = HashMap::new();
     let mut ran = 0.0;
+    let (mut lived, mut all) = (0, Turn::default());
     for (column, alive) in alive.iter().enumerate() {
         let (from_ns, to_ns) = (window.column_ns(column), window.column_ns(column + 1));
         let length = to_ns.saturating_sub(from_ns).max(1) as f64;
@@ -74,10 +86,17 @@ pub(super) fn of(model: &Model, slots: &Slots, objects: &[Object], uses: &[Use])
         let waited: u64 = sums.iter().sum();
         let running = alive.saturating_sub(waited) as f64 / length;
         ran += running * length;
+        let turn = processors.slices.get(column).copied().unwrap_or_default();
+        lived += alive;
+        all.add(turn);
+        let turns = turn
+            .of(*alive)
+            .map(|(on, ready)| (on / length, ready / length));
         level.slices.push(Slice {
             from_ns,
             to_ns,
             running,
+            turns,
             held: sums[Waiting::Held as usize] as f64 / length,
             others: sums[Waiting::Others as usize] as f64 / length,
             idle: sums[Waiting::Idle as usize] as f64 / length,
@@ -87,9 +106,14 @@ pub(super) fn of(model: &Model, slots: &Slots, objects: &[Object], uses: &[Use])
                 .max_by_key(|(_, ns)| **ns)
                 .map(|(object, _)| *object),
         });
-        *level.levels.entry(running.round() as usize).or_default() += length as u64;
+        let ran = turns.map_or(running, |(on, _)| on);
+        *level.levels.entry(ran.round() as usize).or_default() += length as u64;
     }
-    level.running = ran / window.length_ns() as f64;
+    let length = window.length_ns() as f64;
+    level.running = ran / length;
+    level.turns = all
+        .of(lived)
+        .map(|(on, ready)| (on / length, ready / length));
     level.limits = limits.into_iter().collect();
     level
         .limits

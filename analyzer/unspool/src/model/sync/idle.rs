@@ -33,8 +33,8 @@ pub(super) fn tell(objects: &[Object], uses: &mut [Use], paths: &[Arc<Backtrace>
     let mut homes: HashMap<usize, usize> = HashMap::new();
     for used in uses.iter().filter(|used| may_be_home(used)) {
         let Some(depth) = depth(used) else { continue };
-        for identity in &used.identities {
-            let home = homes.entry(*identity).or_insert(depth);
+        for share in &used.shares {
+            let home = homes.entry(share.identity).or_insert(depth);
             *home = depth.min(*home);
         }
     }
@@ -45,8 +45,8 @@ pub(super) fn tell(objects: &[Object], uses: &mut [Use], paths: &[Arc<Backtrace>
             _ if may_be_home(used)
                 && used.waits.count > 1
                 && depth(used).is_some_and(|depth| {
-                    let mut identities = used.identities.iter();
-                    identities.all(|identity| homes.get(identity) == Some(&depth))
+                    let mut shares = used.shares.iter();
+                    shares.all(|share| homes.get(&share.identity) == Some(&depth))
                 }) =>
             {
                 Waiting::Idle

@@ -82,8 +82,8 @@ pub struct Use {
     pub path: PathId,
     /// The first thread that did.
     pub thread: ThreadIndex,
-    /// Threads that did, as numbers of their identities in [`Sync::identities`](super::Sync::identities).
-    pub identities: Vec<usize>,
+    /// Threads that did, by their identities.
+    pub shares: Vec<Share>,
     /// How often.
     pub calls: u64,
     /// How long it waited there, when it did.
@@ -96,6 +96,37 @@ pub struct Use {
     pub(super) holding: bool,
     /// Most waits there of a thread that is not the main thread.
     pub(super) of_created: bool,
+}
+
+/// The part that threads of one identity have in a use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Their identity, in [`Sync::identities`](super::Sync::identities).
+    pub identity: usize,
+    /// How often they did it.
+    pub calls: u64,
+    /// How long they waited there.
+    pub waited_ns: u64,
+}
+
+impl Use {
+    /// The part of threads of an identity.
+    pub(super) fn share(&mut self, identity: usize) -> &mut Share {
+        share(&mut self.shares, identity)
+    }
+}
+
+/// The part of threads of an identity among those of others, which may be none yet.
+pub(crate) fn share(shares: &mut Vec<Share>, identity: usize) -> &mut Share {
+    let known = shares.iter().position(|share| share.identity == identity);
+    let at = known.unwrap_or_else(|| {
+        shares.push(Share {
+            identity,
+            ..Share::default()
+        });
+        shares.len() - 1
+    });
+    &mut shares[at]
 }
 
 /// What a wait means.
@@ -250,7 +281,7 @@ impl Objects {
                 operation,
                 path,
                 thread,
-                identities: Vec::new(),
+                shares: Vec::new(),
                 calls: 0,
                 waits: Spread::default(),
                 holds: Spread::default(),
@@ -262,9 +293,7 @@ impl Objects {
         }
         let used = &mut self.uses[index.0];
         used.calls += 1;
-        if !used.identities.contains(&identity) {
-            used.identities.push(identity);
-        }
+        used.share(identity).calls += 1;
         index
     }
 

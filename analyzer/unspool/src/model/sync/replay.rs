@@ -477,8 +477,10 @@ impl<'a> Replay<'a> {
 
     fn waited(&mut self, pending: &Pending, to_ns: u64) {
         let ns = to_ns.saturating_sub(pending.entered_ns);
+        let identity = |thread: ThreadIndex| self.identities.get(thread.0).copied().unwrap_or(0);
         let used = &mut self.objects.uses[pending.used.0];
         used.waits.add(ns);
+        used.share(identity(pending.thread)).waited_ns += ns;
         used.of_created |= self.model.threads[pending.thread.0].creation != Creation::Main;
         let object = &mut self.objects.objects[pending.object.0];
         object.waits.add(ns);
@@ -494,7 +496,6 @@ impl<'a> Replay<'a> {
             return;
         };
         let ended = pending.ended.filter(|_| taken.is_none());
-        let identity = |thread: ThreadIndex| self.identities.get(thread.0).copied().unwrap_or(0);
         self.blames.add(&Blamed {
             waiter: pending.used,
             holder: taken,

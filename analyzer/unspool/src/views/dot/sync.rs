@@ -36,13 +36,11 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     let mut edges: BTreeMap<(usize, usize), (u64, u64, Waiting)> = BTreeMap::new();
     for (at, kin) in kins.iter().take(shown).enumerate() {
         for used in &kin.uses {
-            let part = used.identities.len().max(1) as u64;
-            for identity in &used.identities {
-                let edge = edges.entry((*identity, at)).or_default();
-                // Who of several identities waited how long is not kept: they share it.
-                edge.0 += used.calls / part;
-                edge.1 += used.waits.total_ns / part;
-                if used.waits.count > 0 {
+            for share in &used.shares {
+                let edge = edges.entry((share.identity, at)).or_default();
+                edge.0 += share.calls;
+                edge.1 += share.waited_ns;
+                if share.waited_ns > 0 {
                     edge.2 = edge.2.max(used.sample.waiting);
                 }
             }
@@ -118,11 +116,7 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
 
 /// One thread at most used them, and did not wait.
 fn is_private(sync: &Sync, kin: &Kin) -> bool {
-    let mut by: Vec<usize> = kin
-        .uses
-        .iter()
-        .flat_map(|used| used.identities.iter().copied())
-        .collect();
+    let mut by: Vec<usize> = kin.uses.iter().flat_map(|used| used.identities()).collect();
     by.dedup();
     let alone = |identity: &usize| {
         sync.identities

@@ -1,0 +1,10 @@
+#include <thread>
+struct Job {
+    void operator()() const {}
+};
+void start()
+{
+    std::thread([] {}).join();
+    std::thread(Job()).join();
+}
+int main() { start(); }

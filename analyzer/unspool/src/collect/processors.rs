@@ -1,0 +1,114 @@
+//! What threads have of the processors, by the kernel's account: asked for now and then, while the program runs.
+
+use std::collections::HashMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use nix::time::{ClockId, clock_gettime};
+use unspool_capture::{CpuTime, CpuTimes};
+
+use super::recorder::Recorder;
+
+/// How often it is asked for, unless that takes too long.
+const EVERY: Duration = Duration::from_millis(100);
+/// The time between two askings is at least so many times the processor time of one.
+const SHARE: u32 = 100;
+/// Elsewhere that is not known, only how long the answer took.
+const SHARE_ELSEWHERE: u32 = 10;
+/// No more of them are made while a recording becomes twice as long.
+const MOST: u32 = 2000;
+
+/// When it is asked for next, and what was heard last.
+pub(super) struct Processors {
+    begun: Instant,
+    due: Instant,
+    /// Per thread, its time on a processor and waiting for one.
+    last: HashMap<u64, (u64, u64)>,
+}
+
+impl Processors {
+    pub(super) fn new() -> Processors {
+        let now = Instant::now();
+        Processors {
+            begun: now,
+            due: now,
+            last: HashMap::new(),
+        }
+    }
+}
+
+impl Recorder {
+    /// Notes what threads have had of the processors, if it is time to.
+    pub(super) fn note_cpu_times_if_due(&mut self) {
+        if Instant::now() >= self.processors.due {
+            self.note_cpu_times();
+        }
+    }
+
+    /// The same at any time. Where nobody knows, nothing is noted.
+    pub(super) fn note_cpu_times(&mut self) {
+        if !self.calls.are_wanted() {
+            return;
+        }
+        let (asked, had) = (Instant::now(), own_cpu_time());
+        let Some((time_ns, times)) = self.cpu_times() else {
+            // Neither will they know later; but the program may be about to end.
+            self.processors.due = asked + EVERY;
+            return;
+        };
+        let last = &mut self.processors.last;
+        let now: HashMap<u64, (u64, u64)> = times
+            .iter()
+            .map(|time| (time.tid, (time.on_cpu_ns, time.runnable_ns)))
+            .collect();
+        let is_news = |time: &CpuTime| last.get(&time.tid) != now.get(&time.tid);
+        let threads = times.into_iter().filter(is_news).collect();
+        *last = now;
+        self.sink.record(CpuTimes { time_ns, threads });
+        let cost = match self.session.local {
+            true => own_cpu_time().saturating_sub(had) * SHARE,
+            false => asked.elapsed() * SHARE_ELSEWHERE,
+        };
+        let pause = cost.max(self.processors.begun.elapsed() / MOST).max(EVERY);
+        self.processors.due = Instant::now() + pause;
+    }
+
+    fn cpu_times(&mut self) -> Option<(u64, Vec<CpuTime>)> {
+        if self.session.local {
+            let pid = self.session.pid?;
+            let time_ns = self.sink.now_ns();
+            let threads = self.threads.ids();
+            let times = threads.iter().filter_map(|id| local(pid, id.tid));
+            let times: Vec<CpuTime> = times.collect();
+            return (!times.is_empty()).then_some((time_ns, times));
+        }
+        if !self.session.observes {
+            // One who controls the program cannot ask while it runs.
+            return None;
+        }
+        let (server_ns, times) = self.session.client.thread_times().ok()??;
+        let time_ns = self.hearing.sent(Some(server_ns), Duration::ZERO);
+        let time = |times: unspool_rsp::ThreadTimes| CpuTime {
+            tid: times.tid,
+            on_cpu_ns: times.on_cpu_ns,
+            runnable_ns: times.runnable_ns,
+        };
+        Some((time_ns, times.into_iter().map(time).collect()))
+    }
+}
+
+/// What this thread has had of the processors.
+fn own_cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+/// Of a thread of this machine.
+fn local(pid: u64, tid: u64) -> Option<CpuTime> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+    let mut numbers = text.split_whitespace().map(str::parse);
+    Some(CpuTime {
+        tid,
+        on_cpu_ns: numbers.next()?.ok()?,
+        runnable_ns: numbers.next()?.ok()?,
+    })
+}
