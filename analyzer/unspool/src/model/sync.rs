@@ -10,6 +10,7 @@ mod findings;
 mod gaps;
 mod holds;
 mod idle;
+mod late;
 mod meaning;
 mod naming;
 mod noticed;

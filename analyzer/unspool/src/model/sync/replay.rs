@@ -9,6 +9,7 @@ use foldhash::{HashMap, HashMapExt};
 use super::blames::{Blamed, Blames};
 use super::gaps::Gaps;
 use super::holds::{Held, Holds};
+use super::late::{Latecomers, Unblamed};
 use super::meaning::{in_path, returns_errors, word};
 use super::noticed::{Mistake, MistakeKind, Noticed};
 use super::objects::{ObjectIndex, Objects, UseIndex};
@@ -50,6 +51,7 @@ pub(super) struct Replay<'a> {
     pub(super) unhindered: Spread,
     queues: Queues,
     wakes: Wakes,
+    late: Latecomers,
     standing: Standing,
     blames: Blames,
     pub(super) objects: Objects,
@@ -90,6 +92,7 @@ impl<'a> Replay<'a> {
             unhindered: Spread::default(),
             queues: Queues::default(),
             wakes: Wakes::default(),
+            late: Latecomers::default(),
             standing,
             blames: Blames::default(),
             objects: Objects::default(),
@@ -134,6 +137,7 @@ impl<'a> Replay<'a> {
                 }
                 if functions.iter().any(|id| calls.function(*id).futex) {
                     self.wakes.change(gap, self.latest_ns);
+                    self.late.forget();
                 }
                 self.gaps.change(calls, functions, ends, gap);
             }
@@ -174,6 +178,7 @@ impl<'a> Replay<'a> {
             }
             if let Some(word) = call.args.first() {
                 self.wakes.wait(*word);
+                self.late.wait(*word);
             }
             if let Some(outer) = outer {
                 self.sleeps(outer);
@@ -254,7 +259,7 @@ impl<'a> Replay<'a> {
         has_end: bool,
     ) -> Pending {
         let (thread, now) = (call.thread, call.entered_ns);
-        let identity = self.identities.get(thread.0).copied().unwrap_or(0);
+        let identity = self.identity(thread);
         let (kind, operation) = (primitive.kind, primitive.operation);
         let object = match operation {
             Operation::Init => {
@@ -285,6 +290,7 @@ impl<'a> Replay<'a> {
             place: None,
             slept: futex,
             ended: None,
+            late: None,
             given_up: None,
         };
         match operation {
@@ -475,12 +481,16 @@ impl<'a> Replay<'a> {
         }
     }
 
+    fn identity(&self, thread: ThreadIndex) -> usize {
+        self.identities.get(thread.0).copied().unwrap_or(0)
+    }
+
     fn waited(&mut self, pending: &Pending, to_ns: u64) {
         let ns = to_ns.saturating_sub(pending.entered_ns);
-        let identity = |thread: ThreadIndex| self.identities.get(thread.0).copied().unwrap_or(0);
+        let identity = self.identity(pending.thread);
         let used = &mut self.objects.uses[pending.used.0];
         used.waits.add(ns);
-        used.share(identity(pending.thread)).waited_ns += ns;
+        used.share(identity).waited_ns += ns;
         used.of_created |= self.model.threads[pending.thread.0].creation != Creation::Main;
         let object = &mut self.objects.objects[pending.object.0];
         object.waits.add(ns);
@@ -493,6 +503,11 @@ impl<'a> Replay<'a> {
         let ended = pending.ended.map(|ended| (ended.thread, None));
         let taken = pending.holder.filter(|(_, taken)| taken.is_some());
         let Some((holder, taken)) = taken.or(ended).or(pending.holder) else {
+            if let Some((word, number)) = pending.late {
+                let used = pending.used;
+                let wait = Unblamed { used, identity, ns };
+                self.late.over(word, number, wait);
+            }
             return;
         };
         let ended = pending.ended.filter(|_| taken.is_none());
@@ -500,7 +515,7 @@ impl<'a> Replay<'a> {
             waiter: pending.used,
             holder: taken,
             ended: ended.and_then(|ended| ended.path),
-            identities: (identity(pending.thread), identity(holder)),
+            identities: (identity, self.identity(holder)),
             threads: (pending.thread, holder),
             ns,
         });

@@ -284,6 +284,44 @@ fn waits_seen_in_the_kernel_alone() {
     assert_eq!((one.held_ns, one.idle_ns), (3_000_000, 1_500_000));
 }
 
+/// A release is two steps: the word changes, then those that wait are woken. Who is interrupted in between finds it changed.
+#[test]
+fn who_wakes_others_next_has_changed_the_word() {
+    const EAGAIN: u64 = -11_i64 as u64;
+    for others_wait in [false, true] {
+        let mut acting = two_threads();
+        let stage = &mut acting.stage;
+        stage.instrument(90, "orders!__timedwait", ProbeKind::FutexWait);
+        stage.instrument_end(91, ProbeKind::FutexReturn, &[90]);
+        stage.instrument(92, "orders!pthread_rwlock_unlock", ProbeKind::FutexWake);
+        let waiting = [
+            "orders!__timedwait",
+            "orders!pthread_rwlock_rdlock",
+            "orders!one@orders.c:22",
+            END[0],
+        ];
+        let waking = ["orders!pthread_rwlock_unlock", "orders!two@orders.c:44"];
+        stage.enter(ONE, 2_000_000, 90, 0x7000, &[A, 0x80, 2], &waiting);
+        stage.leave(ONE, 5_000_000, 91, 0x7000, EAGAIN);
+        if others_wait {
+            stage.enter(PID, 5_100_000, 90, 0x9000, &[A, 0x80, 2], &waiting);
+        }
+        stage.enter(TWO, 5_500_000, 92, 0x8000, &[A, 0x81, 1], &waking);
+        stage.end(10);
+        let model = stage.model();
+        let lock = object(&model.sync, A);
+        let blamed = lock.blames.first().map(|blame| {
+            let path = &model.sync.paths[blame.ended.unwrap().0];
+            let (waiter, ender) = blame.longest;
+            let tid = |thread| model.thread(thread).unwrap().tid.unwrap();
+            let place = super::caller(path).unwrap().place.clone();
+            (tid(waiter), tid(ender), place.line, blame.total_ns)
+        });
+        let expected = (ONE, TWO, Some(44), 3_000_000);
+        assert_eq!(blamed, (!others_wait).then_some(expected));
+    }
+}
+
 #[test]
 fn locks_that_one_function_makes_for_others_are_told_apart() {
     let mut acting = two_threads();

@@ -2,7 +2,7 @@
 //!
 //! A thread whose system call returned 0 was woken by a call that began while it waited; of several, by the earliest that has
 //! others left to wake. One that found another value in the word, as after an interruption, has who changed it: whoever was the last to
-//! wake others there. Where hits are missing that order tells nothing, so that only one thread's wakes may be there.
+//! wake others there, or will be the next if nobody has (`late`). Where hits are missing that order tells nothing, so that only one thread's wakes may be there.
 
 use std::collections::VecDeque;
 
@@ -21,6 +21,15 @@ pub(super) struct Ender {
     pub(super) thread: ThreadIndex,
     /// From where; `None`: by its own end.
     pub(super) path: Option<PathId>,
+}
+
+/// What is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    By(Ender),
+    /// Who has changed the word has not woken others yet.
+    Later,
+    Unknown,
 }
 
 /// How a wait in the kernel ended.
@@ -85,10 +94,12 @@ impl Wakes {
     }
 
     /// A thread waits no longer: by whom, if that was seen.
-    pub(super) fn answer(&mut self, word: u64, since_ns: u64, how: Ended) -> Option<Ender> {
+    pub(super) fn answer(&mut self, word: u64, since_ns: u64, how: Ended) -> Answer {
         let sound = self.missing_ns.is_none();
         let certain = self.paused == 0 && self.missing_ns.is_none_or(|missing| missing < since_ns);
-        let known = self.words.get_mut(&word)?;
+        let Some(known) = self.words.get_mut(&word) else {
+            return Answer::Unknown;
+        };
         let here = |wake: &&mut Wake| wake.ns >= since_ns;
         let by = match how {
             Ended::Itself => None,
@@ -111,7 +122,11 @@ impl Wakes {
         if known.waiting == 0 {
             self.words.remove(&word);
         }
-        by.filter(|_| certain)
+        match by {
+            Some(by) if certain => Answer::By(by),
+            None if certain && how == Ended::Changed => Answer::Later,
+            _ => Answer::Unknown,
+        }
     }
 }
 
@@ -136,11 +151,11 @@ mod tests {
         }
         wakes.wake(WORD, by(1), 10, 1);
         wakes.wake(WORD, by(2), 20, 2);
-        assert_eq!(wakes.answer(WORD, 5, Ended::Woken), Some(by(1)));
-        assert_eq!(wakes.answer(WORD, 15, Ended::Woken), Some(by(2)));
-        assert_eq!(wakes.answer(WORD, 5, Ended::Woken), Some(by(2)));
+        assert_eq!(wakes.answer(WORD, 5, Ended::Woken), Answer::By(by(1)));
+        assert_eq!(wakes.answer(WORD, 15, Ended::Woken), Answer::By(by(2)));
+        assert_eq!(wakes.answer(WORD, 5, Ended::Woken), Answer::By(by(2)));
         wakes.wait(WORD);
-        assert_eq!(wakes.answer(WORD, 5, Ended::Woken), None);
+        assert_eq!(wakes.answer(WORD, 5, Ended::Woken), Answer::Unknown);
     }
 
     #[test]
@@ -148,12 +163,16 @@ mod tests {
         let mut wakes = Wakes::default();
         wakes.wake(WORD, by(1), 10, 1);
         wakes.wait(WORD);
-        assert_eq!(wakes.answer(WORD, 15, Ended::Woken), None);
+        assert_eq!(wakes.answer(WORD, 15, Ended::Woken), Answer::Unknown);
         wakes.wait(WORD);
         wakes.wait(WORD);
         wakes.wake(WORD, by(2), 30, 1);
-        assert_eq!(wakes.answer(WORD, 20, Ended::Itself), None, "a time limit");
-        assert_eq!(wakes.answer(WORD, 20, Ended::Woken), Some(by(2)));
+        assert_eq!(
+            wakes.answer(WORD, 20, Ended::Itself),
+            Answer::Unknown,
+            "a time limit"
+        );
+        assert_eq!(wakes.answer(WORD, 20, Ended::Woken), Answer::By(by(2)));
     }
 
     #[test]
@@ -163,8 +182,8 @@ mod tests {
         wakes.wait(WORD);
         wakes.wake(WORD, by(1), 10, 1);
         wakes.wake(WORD, by(2), 20, 1);
-        assert_eq!(wakes.answer(WORD, 5, Ended::Changed), Some(by(2)));
-        assert_eq!(wakes.answer(WORD, 25, Ended::Changed), None);
+        assert_eq!(wakes.answer(WORD, 5, Ended::Changed), Answer::By(by(2)));
+        assert_eq!(wakes.answer(WORD, 25, Ended::Changed), Answer::Later);
     }
 
     /// A wait of which the beginning is missing may have been ended by the earlier one.
@@ -174,21 +193,25 @@ mod tests {
         wakes.change(GapKind::Paused, 5);
         wakes.wait(WORD);
         wakes.wake(WORD, by(1), 15, 1);
-        assert_eq!(wakes.answer(WORD, 10, Ended::Woken), None, "paused");
+        assert_eq!(
+            wakes.answer(WORD, 10, Ended::Woken),
+            Answer::Unknown,
+            "paused"
+        );
         wakes.change(GapKind::Resumed, 20);
         wakes.wait(WORD);
         wakes.wake(WORD, by(1), 25, 1);
         assert_eq!(
             wakes.answer(WORD, 18, Ended::Woken),
-            None,
+            Answer::Unknown,
             "began in the gap"
         );
         wakes.wait(WORD);
         wakes.wake(WORD, by(1), 35, 1);
         wakes.wake(WORD, by(2), 36, 1);
-        assert_eq!(wakes.answer(WORD, 30, Ended::Woken), None);
+        assert_eq!(wakes.answer(WORD, 30, Ended::Woken), Answer::Unknown);
         wakes.wait(WORD);
         wakes.wake(WORD, by(2), 45, 1);
-        assert_eq!(wakes.answer(WORD, 40, Ended::Woken), Some(by(2)));
+        assert_eq!(wakes.answer(WORD, 40, Ended::Woken), Answer::By(by(2)));
     }
 }

@@ -2,7 +2,8 @@
 
 use super::Replay;
 use crate::model::calls::{Call, futex};
-use crate::model::sync::wakes::{Ended, Ender};
+use crate::model::sync::blames::Blamed;
+use crate::model::sync::wakes::{Answer, Ended, Ender};
 use crate::primitives::Kind;
 
 /// What the kernel says if the word has another value than the one for which the thread would wait (`EAGAIN`).
@@ -25,6 +26,20 @@ impl Replay<'_> {
             path: Some(call.path),
         });
         self.wakes.wake(*word, by, call.entered_ns, count);
+        for late in self.late.wake(*word, by) {
+            if let Some(wait) = late.wait {
+                self.blames.add(&Blamed {
+                    waiter: wait.used,
+                    holder: None,
+                    ended: by.path,
+                    identities: (wait.identity, self.identity(by.thread)),
+                    threads: (late.thread, by.thread),
+                    ns: wait.ns,
+                });
+            } else if let Some(pending) = self.under_way.own_mut(late.number) {
+                pending.ended = pending.ended.or(Some(by));
+            }
+        }
     }
 
     /// A system call that waited is over: who ended it ended the wait that it is part of, too.
@@ -37,7 +52,11 @@ impl Replay<'_> {
             Some(EAGAIN) => Ended::Changed,
             _ => Ended::Itself,
         };
-        let by = self.wakes.answer(word, call.entered_ns, how);
+        let answer = self.wakes.answer(word, call.entered_ns, how);
+        let by = match answer {
+            Answer::By(by) => Some(by),
+            Answer::Later | Answer::Unknown => None,
+        };
         let Some(number) = self.under_way.outer(Some(call.number)) else {
             return;
         };
@@ -63,5 +82,9 @@ impl Replay<'_> {
             Kind::Cond if mutex.is_some_and(|mutex| word.wrapping_sub(mutex) < 8) => return,
             _ => by,
         };
+        if answer == Answer::Later && pending.ended.is_none() {
+            pending.late = Some((word, number));
+            self.late.expect(word, call.thread, number);
+        }
     }
 }
