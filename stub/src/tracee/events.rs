@@ -88,14 +88,11 @@ impl Process {
             self.halt();
         }
         self.eventful = false;
-        let stop = self
-            .end
-            .clone()
-            .or_else(|| {
-                self.exits
-                    .pop_front()
-                    .map(|(t, c)| Stop::ThreadExited(t, c))
-            })
+        // Those who ended before their process did are told of first.
+        let exit = self.exits.pop_front();
+        let stop = exit
+            .map(|(tid, code)| Stop::ThreadExited(tid, code))
+            .or_else(|| self.end.clone())
             .or_else(|| self.take_pending());
         if let Some(stop) = stop {
             self.going = false;

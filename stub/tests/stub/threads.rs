@@ -1,5 +1,7 @@
 //! Threads that are many, short-lived, unnamed, or first to go.
 
+use std::path::Path;
+
 use super::client::{field, stopped};
 use super::programs::{address, build};
 use super::server::Server;
@@ -185,10 +187,9 @@ fn churn_with_a_breakpoint_in_every_thread() {
     assert_eq!(server.output(), "lived 1200\n");
 }
 
-#[test]
-fn thread_events() {
-    let program = build("churn", &["-no-pie"]);
-    let (_server, mut client) = Server::run(&program, &["50"]);
+/// Runs a program of which these are to be told to its end: threads that begin, and that end.
+fn thread_events_of(program: &Path, arguments: &[&str]) -> (u32, u32) {
+    let (_server, mut client) = Server::run(program, arguments);
     assert_eq!(client.ask("QThreadEvents:1"), "OK");
     let (mut created, mut exited) = (0, 0);
     loop {
@@ -204,11 +205,25 @@ fn thread_events() {
             }
             _ => {
                 assert!(stop.starts_with("W00;process:"), "{stop}");
-                break;
+                return (created, exited);
             }
         }
     }
-    assert_eq!((created, exited), (204, 204));
+}
+
+#[test]
+fn thread_events() {
+    let program = build("churn", &["-no-pie"]);
+    assert_eq!(thread_events_of(&program, &["50"]), (204, 204));
+}
+
+/// The last thread's end, and that of its process, which waited for nothing else.
+#[test]
+fn the_last_threads_end_is_told() {
+    let program = build("churn", &["-no-pie"]);
+    for _ in 0..40 {
+        assert_eq!(thread_events_of(&program, &["1"]), (8, 8));
+    }
 }
 
 #[test]
