@@ -38,28 +38,18 @@ pub(super) fn trials() -> Vec<Trial> {
                 check(isa, program, Linked::Glibc)
             }));
         }
-        for program in ["again", "kinds"] {
-            let name = format!("waits::{program}-{}-musl-static", isa.name);
-            trials.push(super::trial(&name, move || {
-                check(isa, program, Linked::MuslInside)
-            }));
-            // On AArch64's board a thread in a dynamic musl's wait is taken for a running one.
-            if isa.name != "a64" {
-                let name = format!("waits::{program}-{}-musl", isa.name);
-                trials.push(super::trial(&name, move || {
-                    check(isa, program, Linked::Musl)
-                }));
+        for (linked, how) in [(Linked::MuslInside, "musl-static"), (Linked::Musl, "musl")] {
+            for program in ["again", "kinds"] {
+                let name = format!("waits::{program}-{}-{how}", isa.name);
+                trials.push(super::trial(&name, move || check(isa, program, linked)));
             }
+            let name = format!("waits::recorded-{}-{how}", isa.name);
+            trials.push(super::trial(&name, move || recorded(isa, linked)));
+            let name = format!("waits::ended.c-contended-{}-{how}", isa.name);
+            trials.push(super::trial(&name, move || {
+                ended(isa, "ended.c", "contended", linked)
+            }));
         }
-        // In a dynamic one, which is stripped, most of the system calls by which T32 waits are not found.
-        let name = format!("waits::recorded-{}-musl-static", isa.name);
-        trials.push(super::trial(&name, move || {
-            recorded(isa, Linked::MuslInside)
-        }));
-        let name = format!("waits::ended.c-contended-{}-musl-static", isa.name);
-        trials.push(super::trial(&name, move || {
-            ended(isa, "ended.c", "contended", Linked::MuslInside)
-        }));
         let name = format!("waits::recorded-{}", isa.name);
         trials.push(super::trial(&name, move || recorded(isa, Linked::Glibc)));
         let name = format!("waits::turns-{}", isa.name);

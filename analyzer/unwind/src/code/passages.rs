@@ -170,14 +170,16 @@ impl<'i> Passages<'i> {
         let mut called = starts::called(&self.text, 1).targets;
         called.retain(|svma| !self.is_inside(*svma));
         self.starts.extend(called.iter().map(|svma| (*svma, false)));
-        // What all of them jump to instead of calling it.
+        // What all of them jump to instead of calling it; on ARM, where it cannot be told from data otherwise, what they call, too.
         let all = self.starts.iter();
         let mut open: Vec<Target> = all.map(|(&svma, &thumb)| Target { svma, thumb }).collect();
         while let Some(target) = open.pop() {
-            let (function, _) = self.follow_one(target, &State::entry(self.text.machine));
-            for (target, state) in function.exits {
+            let (function, sights) = self.follow_one(target, &State::entry(self.text.machine));
+            let exits = function.exits.into_iter();
+            let left = exits.filter(|(_, state)| !state.has_frame());
+            for target in left.map(|(target, _)| target).chain(sights.called) {
                 let known = self.starts.contains_key(&target.svma);
-                if !state.has_frame() && !known && !self.is_inside(target.svma) {
+                if !known && !self.is_inside(target.svma) && self.text.is_text(target.svma) {
                     self.starts.insert(target.svma, target.thumb);
                     open.push(target);
                 }
@@ -260,7 +262,10 @@ impl<'i> Passages<'i> {
                 ways.whole = false;
                 continue;
             }
-            let (function, (lines, mut found)) = self.follow_one(start, &entry);
+            let (function, sights) = self.follow_one(start, &entry);
+            let Seen {
+                lines, mut found, ..
+            } = sights;
             let end = self.end_of(start.svma);
             if sound(&function) {
                 lines.tell_movable(&self.text, end, &mut found);
@@ -290,18 +295,16 @@ impl<'i> Passages<'i> {
         ways
     }
 
-    fn follow_one(&mut self, start: Target, entry: &State) -> (Function, (Lines, Ways)) {
+    fn follow_one(&mut self, start: Target, entry: &State) -> (Function, Seen) {
         let mut sights = Sights {
             text: &self.text,
             thumb: start.thumb,
-            lines: Lines::default(),
-            found: Ways::default(),
+            seen: Seen::default(),
         };
         let end = self.end_of(start.svma);
         let mut engine = Engine::new(&self.text, &mut self.memory, false);
         let function = engine.follow(start, end, entry, true, &mut sights);
-        let Sights { lines, found, .. } = sights;
-        (function, (lines, found))
+        (function, sights.seen)
     }
 
     fn end_of(&self, start: u64) -> u64 {
@@ -338,8 +341,15 @@ fn described(image: &Image) -> Vec<u64> {
 struct Sights<'t, 'i> {
     text: &'t Text<'i>,
     thumb: bool,
+    seen: Seen,
+}
+
+#[derive(Default)]
+struct Seen {
     lines: Lines,
     found: Ways,
+    /// ARM: functions that are called.
+    called: Vec<Target>,
 }
 
 impl Show for Sights<'_, '_> {
@@ -360,7 +370,14 @@ impl Show for Sights<'_, '_> {
             Some(Shown::Run(start, end, _)) if *end == svma => Some(*start),
             _ => None,
         };
-        self.lines.add(self.text, svma, &instruction, before, state);
+        self.seen
+            .lines
+            .add(self.text, svma, &instruction, before, state);
+        if let Flow::Call(Some(target)) = instruction.flow
+            && machine.arch == Arch::Arm
+        {
+            self.seen.called.push(target);
+        }
         let returns = match instruction.flow {
             Flow::Return => true,
             Flow::Indirect(Some(register)) => {
@@ -382,7 +399,7 @@ impl Show for Sights<'_, '_> {
                 None if machine.link => taken.unwrap_or(0),
                 None => 0,
             };
-            self.found.returns.push(Return {
+            self.seen.found.returns.push(Return {
                 svma,
                 thumb,
                 condition: instruction.condition,
@@ -410,7 +427,7 @@ impl Show for Sights<'_, '_> {
                 }
                 _ => None,
             };
-            self.found.system_calls.push(SystemCall {
+            self.seen.found.system_calls.push(SystemCall {
                 svma,
                 next: svma + u64::from(len),
                 thumb,
