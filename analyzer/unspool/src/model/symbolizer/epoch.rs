@@ -1,7 +1,8 @@
 //! What was mapped when: stretches of a recording in which no address changes its owner.
 //!
 //! A module may be noticed only after code of it ran, so within an epoch it counts from the
-//! epoch's beginning; a new epoch begins only where a module goes away or another takes its place.
+//! epoch's beginning; a new epoch begins only where a module goes away or another takes its place. One that is mapped between another's
+//! segments takes nothing from that: where pages may have 64 KiB, as on AArch64, the kernel leaves a gap there that has room for its vDSO.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,7 +13,7 @@ use unspool_unwind::ModuleMap;
 #[derive(Debug, Default)]
 pub(super) struct Epoch {
     pub(super) first: usize,
-    /// Start, end and load (counted over the capture's `ModuleLoaded` records), sorted.
+    /// Start, end and load (counted over the capture's `ModuleLoaded` records), sorted, not overlapping.
     ranges: Vec<(u64, u64, usize)>,
     /// Loads whose addresses are not known without their file.
     pub(super) unplaced: Vec<usize>,
@@ -50,8 +51,10 @@ pub(super) fn divide(records: &[Record], others: bool) -> Vec<Epoch> {
     for (at, record) in records.iter().enumerate() {
         match record {
             Record::ModuleLoaded(module) => {
-                let covers =
-                    |other: &&ModuleLoaded| module.start < other.end && other.start < module.end;
+                let covers = |other: &&ModuleLoaded| {
+                    let between = other.start < module.start && module.end < other.end;
+                    module.start < other.end && other.start < module.end && !between
+                };
                 let displaced = active.iter().any(|(_, other)| covers(other));
                 if displaced && used {
                     epochs.push(epoch(first, &active));
@@ -91,8 +94,81 @@ fn epoch(first: usize, active: &[(usize, &ModuleLoaded)]) -> Epoch {
     ranges.sort_unstable();
     Epoch {
         first,
-        ranges,
+        ranges: pieces(&ranges),
         unplaced: unplaced.iter().map(|(load, _)| *load).collect(),
         ..Epoch::default()
+    }
+}
+
+/// What of each of these ranges, of which one may lie within another, is not another's.
+fn pieces(ranges: &[(u64, u64, usize)]) -> Vec<(u64, u64, usize)> {
+    let mut pieces = Vec::new();
+    let mut add = |start: u64, end: u64, load: usize| {
+        if start < end {
+            pieces.push((start, end, load));
+        }
+    };
+    // Those that have begun and not ended, and from where on the last one's is not known yet.
+    let mut open: Vec<(u64, usize)> = Vec::new();
+    let mut at = 0;
+    for &(start, end, load) in ranges {
+        while let Some((ended, outer)) = open.pop_if(|(end, _)| *end <= start) {
+            add(at, ended, outer);
+            at = ended;
+        }
+        if let Some((_, outer)) = open.last() {
+            add(at, start, *outer);
+        }
+        at = start;
+        open.push((end, load));
+    }
+    while let Some((end, load)) = open.pop() {
+        add(at, end, load);
+        at = end;
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loaded(id: u32, start: u64, end: u64) -> Record {
+        Record::ModuleLoaded(ModuleLoaded {
+            id,
+            start,
+            end,
+            ..ModuleLoaded::default()
+        })
+    }
+
+    fn owners(records: &[Record], addresses: &[u64]) -> Vec<Option<usize>> {
+        let epochs = divide(records, false);
+        let last = epochs.last().expect("an epoch");
+        addresses.iter().map(|at| last.owner(*at)).collect()
+    }
+
+    #[test]
+    fn who_is_in_another_ones_gap_takes_nothing_from_it() {
+        let library = loaded(1, 0x10_0000, 0x1c_0000);
+        let vdso = loaded(2, 0x1b_b000, 0x1b_c000);
+        let next = loaded(3, 0x1c_0000, 0x1d_0000);
+        let addresses = [
+            0xf_ffff, 0x10_0000, 0x1b_afff, 0x1b_b000, 0x1b_c000, 0x1b_ffff,
+        ];
+        let expected = [None, Some(0), Some(0), Some(1), Some(0), Some(0)];
+        let records = [library, vdso, next];
+        assert_eq!(owners(&records, &addresses), expected);
+        assert_eq!(owners(&records, &[0x1c_0000, 0x1d_0000]), [Some(2), None]);
+    }
+
+    #[test]
+    fn who_comes_where_another_one_was_takes_its_place() {
+        let records = [
+            loaded(1, 0x10_0000, 0x1c_0000),
+            loaded(2, 0x18_0000, 0x1d_0000),
+        ];
+        let addresses = [0x10_0000, 0x18_0000];
+        assert_eq!(owners(&records, &addresses), [None, Some(1)]);
     }
 }

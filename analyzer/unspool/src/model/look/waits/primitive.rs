@@ -19,6 +19,8 @@ use crate::syscall::Futex;
 const DEEPEST: usize = 16;
 /// Places that are read to find one object.
 const MOST_ASKED: usize = 48;
+/// A program's addresses have no more bits: 47 on x86-64, 48 on AArch64.
+const ADDRESS_BITS: u32 = 48;
 
 /// The function of a primitive, and the file that it is in.
 type Waited = (&'static Primitive, Option<Arc<str>>);
@@ -258,7 +260,11 @@ impl Looking<'_> {
         let mut asked = 0;
         for candidate in &waiter.words {
             let aligned = candidate % self.pointer as u64 == 0;
-            if *candidate < 4096 || candidate >> 47 != 0 || !aligned || stack.contains(candidate) {
+            if *candidate < 4096
+                || candidate >> ADDRESS_BITS != 0
+                || !aligned
+                || stack.contains(candidate)
+            {
                 continue;
             }
             if self.memory.bytes(*candidate, len as usize).is_some() {
