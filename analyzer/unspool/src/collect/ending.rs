@@ -91,6 +91,11 @@ impl Ending {
     }
 }
 
+/// The server did not do what it was asked for, and the session goes on.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error, Error::Rsp(error) if !error.is_fatal())
+}
+
 impl Recorder {
     /// Begins the end, or hastens it. The program runs.
     pub(super) fn ask_to_end(&mut self, reason: EndReason) -> Result<(), Error> {
@@ -178,16 +183,25 @@ impl Recorder {
         let reason = self.ending.reason();
         self.threads
             .compare(&mut self.sink, &mut self.session, false);
-        self.probes.remove_all(&mut self.session.client)?;
+        // A program that is ending has no probes any more, and its end comes next.
+        let removed = self.probes.remove_all(&mut self.session.client);
+        let is_ending = self.session.own_stub && removed.as_ref().err().is_some_and(is_refusal);
+        if !is_ending {
+            removed?;
+        }
         self.ending.awaited = false;
         if self.session.launched {
             // Only a failure leads here. The program runs to its end, unrecorded.
-            self.session.client.thread_events(false)?;
+            if !is_ending {
+                self.session.client.thread_events(false)?;
+            }
             self.resume()?;
             return Ok(None);
         }
-        self.session.client.detach()?;
-        Ok(Some((Ended::Detached, reason)))
+        match self.session.client.detach().map_err(Error::from) {
+            Err(error) if !(is_ending && is_refusal(&error)) => Err(error),
+            _ => Ok(Some((Ended::Detached, reason))),
+        }
     }
 
     /// Lets the program go, as well as can be, when recording cannot go on: a program that we

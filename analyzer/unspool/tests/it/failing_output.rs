@@ -40,6 +40,25 @@ fn a_disk_that_fills_up_leaves_the_program_running() {
     assert!(!created(&report_of_cut(&file)).is_empty());
 }
 
+/// Wherever the program is then: a program at its end has nothing any more that could be taken out of it.
+#[test]
+fn a_disk_that_fills_up_when_the_program_ends_kills_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c");
+    for threads in (150..600).step_by(15) {
+        let command = format!(
+            "{} record -q -o {} -- {} many {threads}",
+            env!("CARGO_BIN_EXE_unspool"),
+            file.display(),
+            crate::running::subject().display()
+        );
+        let run = Run::of(&mut limited(&command, 8));
+        // What the budget leaves of a few threads may fit.
+        let code = run.code.unwrap();
+        assert!(code < 2, "{threads} threads: {code}\n{}", run.stderr);
+    }
+}
+
 #[test]
 fn an_attached_program_goes_on_when_the_disk_is_full() {
     let dir = tempfile::tempdir().unwrap();
