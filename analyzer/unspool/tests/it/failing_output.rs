@@ -24,17 +24,22 @@ fn limited(command: &str, kib: u32) -> std::process::Command {
     shell
 }
 
-#[test]
-fn a_disk_that_fills_up_leaves_the_program_running() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("c");
+/// Records a program that makes so many threads, into a file that may have so many KiB.
+fn recorded(threads: u32, file: &std::path::Path, kib: u32) -> std::process::Command {
     let command = format!(
-        "{} record -o {} -- {} many 3000",
+        "{} record -o {} -- {} many {threads}",
         env!("CARGO_BIN_EXE_unspool"),
         file.display(),
         crate::running::subject().display()
     );
-    let run = Run::of(&mut limited(&command, 40));
+    limited(&command, kib)
+}
+
+#[test]
+fn a_disk_that_fills_up_leaves_the_program_running() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c");
+    let run = Run::of(&mut recorded(3000, &file, 40));
     run.fails_with(1, &["no space left", "readable"]);
     assert!(std::fs::metadata(&file).unwrap().len() > 1000);
     assert!(!created(&report_of_cut(&file)).is_empty());
@@ -46,13 +51,7 @@ fn a_disk_that_fills_up_when_the_program_ends_kills_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("c");
     for threads in (150..600).step_by(15) {
-        let command = format!(
-            "{} record -q -o {} -- {} many {threads}",
-            env!("CARGO_BIN_EXE_unspool"),
-            file.display(),
-            crate::running::subject().display()
-        );
-        let run = Run::of(&mut limited(&command, 8));
+        let run = Run::of(&mut recorded(threads, &file, 8));
         // What the budget leaves of a few threads may fit.
         let code = run.code.unwrap();
         assert!(code < 2, "{threads} threads: {code}\n{}", run.stderr);
