@@ -40,7 +40,6 @@ impl Image {
     pub fn choices(&self) -> Vec<Choice> {
         let wanted = relocation(self.arch());
         let layout = self.layout();
-        let size = if layout.is_64 { 8 } else { 4 };
         let mut choices = Vec::new();
         for (name, addends) in SECTIONS {
             let Some(section) = self.own_section(name) else {
@@ -49,12 +48,7 @@ impl Image {
             let all = tables::relocations(&section.data, layout.is_64, layout.endian, addends);
             for one in all.into_iter().filter(|one| one.kind == wanted) {
                 // Without an addend, the slot itself has it.
-                let in_slot = || {
-                    let mut word = [0; 8];
-                    word[..size].copy_from_slice(self.bytes_at(one.offset, size)?);
-                    Some(u64::from_le_bytes(word))
-                };
-                let Some(resolver) = one.addend.or_else(in_slot) else {
+                let Some(resolver) = one.addend.or_else(|| self.word_at(one.offset)) else {
                     continue;
                 };
                 let bits = u64::from(self.arch() == Arch::Arm);

@@ -22,12 +22,6 @@ impl Image {
     pub fn pointer_at(&self, svma: u64) -> Option<u64> {
         let (relative, absolute) = relocations(self.arch());
         let layout = self.layout();
-        let size = self.arch().address_size();
-        let in_place = || {
-            let mut word = [0; 8];
-            word[..size].copy_from_slice(self.bytes_at(svma, size)?);
-            Some(u64::from_le_bytes(word))
-        };
         for (name, addends) in [(".rela.dyn", true), (".rel.dyn", false)] {
             let Some(section) = self.own_section(name) else {
                 continue;
@@ -37,7 +31,7 @@ impl Image {
             let Some(found) = all.into_iter().find(here) else {
                 continue;
             };
-            let addend = found.addend.or_else(in_place)?;
+            let addend = found.addend.or_else(|| self.word_at(svma))?;
             return match found.kind {
                 kind if kind == relative => Some(addend),
                 kind if kind == absolute => {
@@ -47,7 +41,15 @@ impl Image {
                 _ => None,
             };
         }
-        in_place().filter(|address| *address != 0)
+        self.word_at(svma).filter(|address| *address != 0)
+    }
+
+    /// The word that the file has at an address.
+    pub(crate) fn word_at(&self, svma: u64) -> Option<u64> {
+        let size = self.arch().address_size();
+        let mut word = [0; 8];
+        word[..size].copy_from_slice(self.bytes_at(svma, size)?);
+        Some(u64::from_le_bytes(word))
     }
 
     /// Where a symbol of the dynamic table is, if it is in this image.
