@@ -59,8 +59,9 @@ impl From<Errno> for Failure {
 const AT_DIRECTORY: u8 = 1;
 const AT_EXEC: u8 = 2;
 
-/// Starts the program and returns when it is stopped before its first instruction.
-pub(crate) fn launch(launch: &Launch) -> Result<Tid, Failure> {
+/// Starts the program and returns when it is stopped before its first instruction; with the signal of that stop, as
+/// [`Status::Held`] has it.
+pub(crate) fn launch(launch: &Launch) -> Result<(Tid, i32), Failure> {
     let (hold_read, hold_write) = pipe2(OFlag::O_CLOEXEC)?;
     let (error_read, error_write) = pipe2(OFlag::O_CLOEXEC)?;
     let mut arguments: Vec<*const libc::c_char> =
@@ -103,7 +104,7 @@ pub(crate) fn launch(launch: &Launch) -> Result<Tid, Failure> {
     until_exec(tid, launch.extra_execs, error_read)
 }
 
-fn until_exec(tid: Tid, mut extra: u32, errors: OwnedFd) -> Result<Tid, Failure> {
+fn until_exec(tid: Tid, mut extra: u32, errors: OwnedFd) -> Result<(Tid, i32), Failure> {
     let mut executed = false;
     loop {
         match wait(Some(tid), true)? {
@@ -114,7 +115,9 @@ fn until_exec(tid: Tid, mut extra: u32, errors: OwnedFd) -> Result<Tid, Failure>
                 ptrace::interrupt(tid)?;
                 ptrace::cont(tid, 0)?;
             }
-            Some((_, Status::Held(libc::SIGTRAP))) if executed => return Ok(tid),
+            Some((_, Status::Held(signal))) if executed => return Ok((tid, signal)),
+            // Stopped as by the terminal's key: it executes nothing before it is continued.
+            Some((_, Status::Held(signal))) if signal != libc::SIGTRAP => ptrace::listen(tid)?,
             Some((_, Status::Exec)) => {
                 extra = extra.saturating_sub(1);
                 ptrace::cont(tid, 0)?;

@@ -276,12 +276,7 @@ impl Process {
     }
 
     fn held(&mut self, tid: Tid, signal: i32) {
-        let at = if signal == libc::SIGTRAP {
-            At::Event
-        } else {
-            At::GroupStop
-        };
-        self.mark_stopped(tid, at);
+        self.mark_stopped(tid, At::held(signal));
         self.leave_slot(tid);
         let can_trap = !self.breakpoints.is_empty() || !self.jumps.is_unused();
         if self.halting

@@ -163,7 +163,7 @@ impl Process {
             extra_execs: u32::from(!program.wrapper.is_empty()),
             mask: program.mask,
         });
-        let pid = launched.map_err(|failure| match failure {
+        let (pid, signal) = launched.map_err(|failure| match failure {
             Failure::Exec(Errno::ENOENT) if file.exists() => Error::NoInterpreter(name.clone()),
             Failure::Exec(Errno::ENOENT | Errno::ENOTDIR) => Error::NoSuchProgram(name.clone()),
             Failure::Exec(Errno::EACCES | Errno::EPERM) => Error::NotExecutable(name.clone()),
@@ -186,7 +186,7 @@ impl Process {
         })?;
         let mut process = Process::new(pid, false, memory, unclaimed);
         process.threads.insert(pid, Thread::first(pid));
-        process.mark_stopped(pid, At::Event);
+        process.mark_stopped(pid, At::held(signal));
         process.stand(pid);
         Ok(process)
     }

@@ -41,6 +41,17 @@ pub(crate) enum At {
     GroupStop,
 }
 
+impl At {
+    /// Where a thread is that is held ([`Status::Held`](crate::sys::wait::Status::Held)) with this signal.
+    pub(super) fn held(signal: i32) -> At {
+        if signal == libc::SIGTRAP {
+            At::Event
+        } else {
+            At::GroupStop
+        }
+    }
+}
+
 /// How a stopped thread goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Motion {

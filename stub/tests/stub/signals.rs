@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::client::stopped;
+use super::client::{Client, stopped};
 use super::programs::{address, build};
 use super::server::{Server, eventually, send_signal};
 use super::target::{self, PC, POINTER};
@@ -39,6 +39,24 @@ fn passed_without_a_stop() {
     drop(client);
     server.wait();
     assert_eq!(server.output(), RESULT);
+}
+
+/// As by the terminal's key, between its process's beginning and its first instruction: there it stands when it has been continued.
+#[test]
+fn stopped_while_it_is_started() {
+    let program = build("signals", &["-no-pie"]);
+    let wrapper = r#"(sleep 1; echo continued; kill -CONT $$) & kill -STOP $$; exec "$@""#;
+    let program = program.to_str().unwrap();
+    let options = ["--once", "--wrapper", "sh", "-c", wrapper, "sh", "--", ":0"];
+    let mut server = Server::start(&[&options[..], &[program, "n"]].concat());
+    let mut client = Client::connect(server.port);
+    // Also what it has from its wrapper: SIGCONT, and SIGCHLD of that one's child.
+    assert_eq!(client.ask("QPassSignals:13;14;1e;1f;31"), "OK");
+    let end = client.go();
+    assert!(end.starts_with("W00"), "{end}");
+    drop(client);
+    server.wait();
+    assert_eq!(server.output(), format!("continued\n{RESULT}"));
 }
 
 /// In front of an instruction with a trap, in a system call that goes on: a step there would never end.
