@@ -27,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("interrupted", interrupted),
         ("attached_and_let_go", attached_and_let_go),
         ("ended_with_its_group", ended_with_its_group),
+        ("stopped", stopped),
         ("killed", killed),
         ("started_by_a_link", started_by_a_link),
         ("functions_of_a_link", functions_of_a_link),
@@ -299,6 +300,45 @@ fn ended_with_its_group() -> Result<()> {
     let errors = report["errors"].as_array().context("errors")?;
     ensure!(errors.is_empty(), "{errors:#?}");
     ensure!(recording["signal"] == 15, "{recording:#}");
+    Ok(())
+}
+
+/// A recorder that does not run for a while, as on a busy machine, has lost nothing when it goes on.
+fn stopped() -> Result<()> {
+    const THREADS: usize = 500;
+    let script = format!(
+        "\
+import sys, threading
+print('ready', flush=True); sys.stdin.readline()
+for n in range({THREADS}):
+    thread = threading.Thread(target=int); thread.start(); thread.join()
+print('end.', flush=True)
+"
+    );
+    let folder = tempfile::tempdir()?;
+    let mut command = report::unspool()?;
+    command
+        .args(["record", "-q", "--budget", "none", "-o"])
+        .arg(folder.path().join("capture"))
+        .args(["--", "/usr/bin/python3", "-S", "-c", &script]);
+    let mut unspool = Told::start(command)?;
+    let recorder = Pid::from_raw(unspool.0.0.id().cast_signed());
+    kill(recorder, Signal::SIGSTOP)?;
+    let mut stdin = unspool.0.0.stdin.take().context("piped")?;
+    stdin.write_all(b"\n")?;
+    let mut end = [0; 5];
+    let stdout = unspool.0.0.stdout.as_mut().context("piped")?;
+    stdout.read_exact(&mut end)?;
+    ensure!(&end == b"end.\n", "it says {end:?}");
+    kill(recorder, Signal::SIGCONT)?;
+    unspool.0.ends_well("record", LIMIT)?;
+    let report = report::report(&folder.path().join("capture"), &[])?;
+    let created = report.created().count();
+    ensure!(
+        created == THREADS,
+        "{created} threads of {THREADS}; {:?}",
+        report.notes
+    );
     Ok(())
 }
 

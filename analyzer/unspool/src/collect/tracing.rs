@@ -25,9 +25,10 @@ use super::stack::FIRST;
 const LONGEST_STACK: u16 = 0x4000;
 /// No stack is longer.
 const FARTHEST: u64 = 64 << 20;
-/// What may wait to be sent, of calls: on this machine, and on one that may be small.
+/// What may wait to be sent: on this machine, for we may not run for a while when it is busy; and on one that may be small,
+/// of calls, which come in bursts that nobody reads as fast as they come. Otherwise it is the server's choice.
 const BUFFER: u32 = 128 << 20;
-const BUFFER_ELSEWHERE: u32 = 4 << 20;
+const CALLS_ELSEWHERE: u32 = 4 << 20;
 /// The kernel's names have 15 bytes and a zero.
 const NAME: u8 = 16;
 
@@ -128,11 +129,10 @@ pub(super) fn number(index: usize) -> u8 {
 impl Recorder {
     /// Has the server note hits by itself, if it can. Nothing is planted yet.
     pub(super) fn begin_trace(&mut self) -> Result<(), Error> {
-        // Calls come in bursts that nobody reads as fast as they come.
-        let buffer = match (self.calls.are_wanted(), self.session.local) {
-            (false, _) => None,
-            (true, true) => Some(BUFFER),
-            (true, false) => Some(BUFFER_ELSEWHERE),
+        let buffer = match (self.session.local, self.calls.are_wanted()) {
+            (true, _) => Some(BUFFER),
+            (false, true) => Some(CALLS_ELSEWHERE),
+            (false, false) => None,
         };
         let lossless = self.session.lossless;
         self.probes.tracing = self.by_tracepoints
