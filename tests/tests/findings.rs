@@ -18,7 +18,7 @@ use unspool_tests::finding::{
     self, C, CASES, CLANG, CXX, Case, Finding, MUSL, MUSL_STATIC, Mode, RUST, Recorded, Report,
     case,
 };
-use unspool_tests::process::{self, Background};
+use unspool_tests::process::{self, Background, Run};
 use unspool_tests::report;
 use unspool_tests::waiting;
 
@@ -94,7 +94,12 @@ pub(crate) fn trials() -> Vec<Trial> {
         on_one_busy_processor,
     ));
     trials.push(crate::trial("findings::exit-codes", exit_codes));
-    trials.push(crate::trial("findings::lossless", nothing_is_lost));
+    trials.push(crate::trial("findings::lossless", || {
+        nothing_is_lost(false)
+    }));
+    trials.push(crate::trial("findings::lossless-slow", || {
+        nothing_is_lost(true)
+    }));
     trials.extend(ended::trials());
     trials.extend(hangs::trials());
     trials.extend(turns::trials());
@@ -105,6 +110,16 @@ pub(crate) fn trials() -> Vec<Trial> {
 const MUTEX: usize = 40;
 
 fn record(case: &Case, options: &[&str]) -> Result<Recorded> {
+    record_by(case, options, |command| {
+        process::run(command, Duration::from_secs(120))
+    })
+}
+
+fn record_by(
+    case: &Case,
+    options: &[&str],
+    run: impl FnOnce(&mut Command) -> Result<Run>,
+) -> Result<Recorded> {
     let (folder, file) = waiting::compile_in("findings", case.source, case.command)?;
     let capture = folder.path().join("capture");
     let mut command = report::unspool()?;
@@ -114,7 +129,7 @@ fn record(case: &Case, options: &[&str]) -> Result<Recorded> {
         .arg("--")
         .arg(&file)
         .args(case.arguments);
-    let run = process::run(&mut command, Duration::from_secs(120))?.success()?;
+    let run = run(&mut command)?.success()?;
     Ok(Recorded {
         report: read(&capture)?,
         text: run.text(),
@@ -137,10 +152,18 @@ fn found_in(case: &Case, mode: Mode) -> Result<()> {
     finding::found(|| record(case, &[&sync, "--budget", "none"])?.chance(case, mode))
 }
 
-/// Hundreds of threads that do nothing but lock and unlock: more than can be read as fast as it comes.
-fn nothing_is_lost() -> Result<()> {
+/// Hundreds of threads that do nothing but lock and unlock: more than can be read as fast as it comes; less so by a recorder that
+/// seldom gets to run.
+fn nothing_is_lost(slow: bool) -> Result<()> {
     let case = case("hundreds.c", &[], &[]);
-    let recorded = record(&case, &["--sync=all", "--lossless"])?;
+    let recorded = record_by(&case, &["--sync=all", "--lossless"], |command| {
+        let limit = Duration::from_secs(120);
+        if slow {
+            process::run_now_and_then(command, limit)
+        } else {
+            process::run(command, limit)
+        }
+    })?;
     let report = &recorded.report;
     ensure!(report.recording.dropped_events == 0, "events were dropped");
     let locks = report.objects.iter().filter(|object| {
