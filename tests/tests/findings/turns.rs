@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use libtest_mimic::Trial;
 
+use unspool_tests::finding::found;
 use unspool_tests::process::{self, Background};
 use unspool_tests::{report, turns, waiting, workspace};
 
@@ -17,15 +18,15 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 pub(super) fn trials() -> Vec<Trial> {
     let trials = [
-        ("here", here as fn() -> Result<()>),
+        ("here", here as fn() -> Result<Option<String>>),
         ("connected", connected),
     ];
     trials
-        .map(|(name, check)| crate::trial(format!("findings::turns::{name}"), check))
+        .map(|(name, check)| crate::trial(format!("findings::turns::{name}"), move || found(check)))
         .into()
 }
 
-fn here() -> Result<()> {
+fn here() -> Result<Option<String>> {
     let (folder, file) = waiting::compile_in("findings", "turns.c", C)?;
     let capture = folder.path().join("capture");
     let mut record = report::unspool()?;
@@ -35,7 +36,7 @@ fn here() -> Result<()> {
     turns::compare(&run.text(), &report::json(&capture, &[])?)
 }
 
-fn connected() -> Result<()> {
+fn connected() -> Result<Option<String>> {
     let (folder, file) = waiting::compile_in("findings", "turns.c", C)?;
     let capture = folder.path().join("capture");
     let mut stub = Command::new(workspace::stub()?);
