@@ -94,12 +94,15 @@ pub(crate) fn trials() -> Vec<Trial> {
         on_one_busy_processor,
     ));
     trials.push(crate::trial("findings::exit-codes", exit_codes));
-    trials.push(crate::trial("findings::lossless", || {
-        nothing_is_lost(false)
-    }));
-    trials.push(crate::trial("findings::lossless-slow", || {
-        nothing_is_lost(true)
-    }));
+    let runs = [
+        ("lossless", process::run as Runs),
+        ("lossless-slow", process::run_now_and_then),
+    ];
+    for (name, run) in runs {
+        trials.push(crate::trial(format!("findings::{name}"), move || {
+            nothing_is_lost(run)
+        }));
+    }
     trials.extend(ended::trials());
     trials.extend(hangs::trials());
     trials.extend(turns::trials());
@@ -110,16 +113,13 @@ pub(crate) fn trials() -> Vec<Trial> {
 const MUTEX: usize = 40;
 
 fn record(case: &Case, options: &[&str]) -> Result<Recorded> {
-    record_by(case, options, |command| {
-        process::run(command, Duration::from_secs(120))
-    })
+    record_by(process::run, case, options)
 }
 
-fn record_by(
-    case: &Case,
-    options: &[&str],
-    run: impl FnOnce(&mut Command) -> Result<Run>,
-) -> Result<Recorded> {
+/// How the recorder is run, and for how long at most.
+type Runs = fn(&mut Command, Duration) -> Result<Run>;
+
+fn record_by(run: Runs, case: &Case, options: &[&str]) -> Result<Recorded> {
     let (folder, file) = waiting::compile_in("findings", case.source, case.command)?;
     let capture = folder.path().join("capture");
     let mut command = report::unspool()?;
@@ -129,7 +129,7 @@ fn record_by(
         .arg("--")
         .arg(&file)
         .args(case.arguments);
-    let run = run(&mut command)?.success()?;
+    let run = run(&mut command, Duration::from_secs(120))?.success()?;
     Ok(Recorded {
         report: read(&capture)?,
         text: run.text(),
@@ -154,16 +154,9 @@ fn found_in(case: &Case, mode: Mode) -> Result<()> {
 
 /// Hundreds of threads that do nothing but lock and unlock: more than can be read as fast as it comes; less so by a recorder that
 /// seldom gets to run.
-fn nothing_is_lost(slow: bool) -> Result<()> {
+fn nothing_is_lost(run: Runs) -> Result<()> {
     let case = case("hundreds.c", &[], &[]);
-    let recorded = record_by(&case, &["--sync=all", "--lossless"], |command| {
-        let limit = Duration::from_secs(120);
-        if slow {
-            process::run_now_and_then(command, limit)
-        } else {
-            process::run(command, limit)
-        }
-    })?;
+    let recorded = record_by(run, &case, &["--sync=all", "--lossless"])?;
     let report = &recorded.report;
     ensure!(report.recording.dropped_events == 0, "events were dropped");
     let locks = report.objects.iter().filter(|object| {
