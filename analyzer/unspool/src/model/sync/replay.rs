@@ -11,8 +11,8 @@ use super::gaps::Gaps;
 use super::holds::{Held, Holds};
 use super::late::{Latecomers, Unblamed};
 use super::meaning::{in_path, returns_errors, word};
-use super::noticed::{Mistake, MistakeKind, Noticed};
-use super::objects::{ObjectIndex, Objects, UseIndex};
+use super::noticed::{MistakeKind, Noticed};
+use super::objects::{ObjectIndex, Objects};
 use super::order::Order;
 use super::queues::Queues;
 use super::slots::Slots;
@@ -26,6 +26,7 @@ use crate::model::{Creation, Model, ThreadIndex};
 use crate::primitives::{self, Kind, Operation, Primitive};
 
 mod ending;
+mod holding;
 mod waking;
 
 /// Without a view of the system calls, a call that took at least this long has waited.
@@ -518,109 +519,6 @@ impl<'a> Replay<'a> {
             identities: (identity, self.identity(holder)),
             threads: (pending.thread, holder),
             ns,
-        });
-    }
-
-    fn acquired(&mut self, pending: &Pending, now: u64) {
-        let object = pending.object;
-        if pending.holder.is_none() && !pending.slept {
-            let took = now.saturating_sub(pending.entered_ns);
-            self.unhindered.add(took);
-        }
-        self.objects.objects[object.0].taken += 1;
-        let shared = matches!(
-            pending.primitive.operation,
-            Operation::ReadLock | Operation::TryReadLock
-        );
-        if let Some(held) = self.holds.held_mut(pending.thread, object) {
-            if !self.gaps.may_be_free(pending.primitive.kind, held.stamp) {
-                held.depth += 1;
-                return;
-            }
-            self.holds.drop_unseen(pending.thread, object);
-        }
-        self.order.discard(pending.thread, object);
-        let events = self.events_of(pending.thread);
-        self.holds
-            .push_out(&mut self.objects, pending.thread, object, shared);
-        self.holds.take(
-            &mut self.objects,
-            pending.thread,
-            Held {
-                object,
-                taken: pending.used,
-                since_ns: now,
-                shared,
-                depth: 1,
-                waiter: None,
-                events,
-                stamp: self.gaps.stamp(pending.primitive.kind),
-            },
-        );
-    }
-
-    fn given_up(
-        &mut self,
-        thread: ThreadIndex,
-        object: ObjectIndex,
-        used: UseIndex,
-        now: u64,
-    ) -> Option<Held> {
-        if let Some(held) = self.holds.held_mut(thread, object)
-            && held.depth > 1
-        {
-            held.depth -= 1;
-            return None;
-        }
-        if let Some(held) = self.release(thread, object, now) {
-            self.holds.freed(object);
-            return Some(held);
-        }
-        let holder = self.holds.holder(object);
-        if self.objects.objects[object.0].kind == Kind::Mutex
-            && (holder.is_some() || self.holds.is_free(object))
-        {
-            self.mistake(MistakeKind::Unlock, object, thread, used, holder);
-        }
-        // Whoever had it has it no more.
-        if let Some((holder, _)) = holder {
-            self.release(holder, object, now);
-        }
-        None
-    }
-
-    /// A thread gives up an object, if it has it; what it took meanwhile was taken while it had it.
-    fn release(&mut self, thread: ThreadIndex, object: ObjectIndex, now: u64) -> Option<Held> {
-        let events = self.events_of(thread);
-        let (objects, gaps) = (&mut self.objects, &self.gaps);
-        let stood = |since| self.standing.within(since, now);
-        let held = self
-            .holds
-            .release(objects, thread, object, now, events, gaps, &stood)?;
-        if gaps.may_be_two(objects.objects[object.0].kind, held.stamp) {
-            self.order.discard(thread, object);
-        } else {
-            self.order.confirm(thread, object);
-        }
-        Some(held)
-    }
-
-    fn mistake(
-        &mut self,
-        kind: MistakeKind,
-        object: ObjectIndex,
-        thread: ThreadIndex,
-        used: UseIndex,
-        holder: Option<(ThreadIndex, UseIndex)>,
-    ) {
-        self.noticed.mistake(Mistake {
-            kind,
-            object,
-            thread,
-            used,
-            holder,
-            count: 1,
-            sure: !self.objects.objects[object.0].doubtful,
         });
     }
 
