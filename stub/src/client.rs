@@ -112,14 +112,13 @@ impl Client {
         let Some(left) = left.filter_map(|process| process.backed_up(seat)).min() else {
             return false;
         };
-        let due = debuggee.news_due(seat);
-        match self.stuck {
-            // It has read all that it was sent: first it is sent more.
-            _ if !self.is_behind() && due.is_some_and(|due| due <= Instant::now()) => true,
-            _ if !self.is_behind() => looked.elapsed() < SELDOM * 100 / left.clamp(2, 50),
-            Some(since) => since.elapsed() < PAUSE,
-            None => true,
+        if self.is_behind() {
+            return self.stuck.is_none_or(|since| since.elapsed() < PAUSE);
         }
+        // It has read all that it was sent: first it is sent more.
+        let due = debuggee.news_due(seat);
+        due.is_some_and(|due| due <= Instant::now())
+            || looked.elapsed() < SELDOM * 100 / left.clamp(2, 50)
     }
 
     /// Writes what can be written.
