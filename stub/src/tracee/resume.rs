@@ -409,9 +409,7 @@ impl Process {
             self.start_one(tid);
         }
         for (tid, motion, signal) in self.starting.take().into_iter().flatten() {
-            if let Some(thread) = self.threads.get_mut(&tid) {
-                thread.go(motion, signal);
-            }
+            self.go_at_once(tid, motion, signal);
         }
     }
 

@@ -54,8 +54,22 @@ impl Process {
         }
         if let Some(starting) = &mut self.starting {
             starting.push((tid, motion, signal));
-        } else if let Some(thread) = self.threads.get_mut(&tid) {
-            thread.go(motion, signal);
+        } else {
+            self.go_at_once(tid, motion, signal);
+        }
+    }
+
+    /// The same, now.
+    pub(super) fn go_at_once(&mut self, tid: Tid, motion: Motion, signal: i32) {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        thread.go(motion, signal);
+        // Whatever a thread stops for takes with it an interrupt that was on its way: the one it is wanted with.
+        if thread.wanted.is_some()
+            && let State::Running(running) = &thread.state
+        {
+            running.interrupt();
         }
     }
 

@@ -1,11 +1,12 @@
 //! Threads that are many, short-lived, unnamed, or first to go.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::client::{field, stopped};
 use super::programs::{address, build};
 use super::server::Server;
-use super::target::{PC, SP};
+use super::target::{PC, SP, many};
 
 #[test]
 fn a_thousand_threads_are_listed_and_released() {
@@ -116,6 +117,40 @@ fn one_is_held() {
     assert_eq!(client.ask(&format!("vKill;{pid:x}")), "OK");
     drop(client);
     server.wait();
+}
+
+/// Who makes threads all the time has always something to report itself, which must not take the place of what the client asked for.
+#[test]
+fn those_that_make_threads_are_held() {
+    let program = build("churn", &["-no-pie"]);
+    let (_server, mut client) = Server::run(&program, &["1000000"]);
+    assert_eq!(client.ask("QNonStop:1"), "OK");
+    let (pid, _) = stopped(&client.ask("?"));
+    assert_eq!(client.ask("vStopped"), "OK");
+    let all_stand = || {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let mut stats = tasks.filter_map(|task| {
+            let stat = task.unwrap().path().join("stat");
+            std::fs::read_to_string(stat).ok()
+        });
+        stats.all(|stat| stat.rsplit_once(") ").unwrap().1.starts_with('t'))
+    };
+    for round in 0..many(100) {
+        assert_eq!(client.ask("vCont;c"), "OK");
+        std::thread::sleep(Duration::from_millis(u64::from(round % 7)));
+        assert_eq!(client.ask("vCont;t"), "OK");
+        super::server::eventually("all are held", || {
+            while !client.notifications.is_empty() || !client.silent(1) {
+                let mut stop = client.told("Stop");
+                while stop != "OK" {
+                    assert!(stop.starts_with("T00"), "{stop}");
+                    stop = client.ask("vStopped");
+                }
+            }
+            all_stand()
+        });
+    }
+    client.send(format!("vKill;{pid:x}").as_bytes());
 }
 
 #[test]
