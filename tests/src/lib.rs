@@ -15,6 +15,7 @@ pub mod process;
 pub mod program;
 pub mod qemu;
 pub mod report;
+pub mod trial;
 pub mod truth;
 pub mod turns;
 pub mod waiting;

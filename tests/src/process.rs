@@ -168,7 +168,7 @@ pub struct Background(pub Child);
 
 impl Background {
     /// Waits until it has ended, well, of itself; an error naming `what` after `limit`.
-    pub fn ends_well(mut self, what: &str, limit: Duration) -> Result<()> {
+    pub fn ends_well(&mut self, what: &str, limit: Duration) -> Result<()> {
         let mut status = None;
         wait_until(&format!("{what} ends"), limit, || {
             status = self.0.try_wait().ok().flatten();
@@ -212,6 +212,26 @@ pub fn calls(pid: u32) -> BTreeMap<u64, String> {
         .flatten()
         .filter_map(call)
         .collect()
+}
+
+/// The processes that one has started, and those have, and so on.
+pub fn descendants(pid: u32) -> Vec<u32> {
+    let mut all = vec![pid];
+    let mut next = 0;
+    while let Some(pid) = all.get(next) {
+        next += 1;
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+        for task in tasks.into_iter().flatten().flatten() {
+            let children = std::fs::read_to_string(task.path().join("children"));
+            let children = children.unwrap_or_default();
+            all.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|n| n.parse::<u32>().ok()),
+            );
+        }
+    }
+    all.split_off(1)
 }
 
 fn drain(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8>> {

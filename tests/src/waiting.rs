@@ -266,9 +266,7 @@ impl Waiting {
     pub fn end(mut self) -> Result<()> {
         let mut child = self.child.take().context("somewhere else")?;
         drop(child.0.stdin.take());
-        let status = child.0.wait()?;
-        ensure!(status.success(), "the program: {status}");
-        Ok(())
+        child.ends_well("the program", PATIENCE)
     }
 }
 

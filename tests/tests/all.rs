@@ -15,8 +15,9 @@ mod record;
 mod tidy;
 mod waits;
 
-use anyhow::Result;
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::Arguments;
+
+use unspool_tests::trial::trial;
 
 fn main() {
     let arguments = Arguments::from_args();
@@ -38,11 +39,4 @@ fn main() {
     .flatten()
     .collect();
     libtest_mimic::run(&arguments, trials).exit();
-}
-
-/// A trial whose error is shown with its causes.
-fn trial(name: impl Into<String>, check: impl FnOnce() -> Result<()> + Send + 'static) -> Trial {
-    Trial::test(name, move || {
-        check().map_err(|error| Failed::from(format!("{error:#}")))
-    })
 }

@@ -227,7 +227,7 @@ fn gdb_second() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let capture = folder.path().join("capture");
     let mut served = Served::start()?;
-    let recording = record(&capture, &served, "")?;
+    let mut recording = record(&capture, &served, "")?;
     served.ask()?;
     served.made()?;
     let mut gdb = Gdb::start()?;
@@ -275,7 +275,7 @@ fn gdb_first() -> Result<()> {
         &format!("target remote {}", served.address()),
         "Remote debugging",
     )?;
-    let recording = record(
+    let mut recording = record(
         &capture,
         &served,
         "another client of the stub, such as gdb, controls the program",
@@ -305,7 +305,7 @@ fn budget() -> Result<()> {
             .args(["record", "-q", "--sync=all", "-o"])
             .arg(&capture);
         command.args(["--connect", &served.address()]);
-        let recording = Background(process::start(&mut command)?);
+        let mut recording = Background(process::start(&mut command)?);
         served.ask()?;
         served.made()?;
         drop(served.input.take());

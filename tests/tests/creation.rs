@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use libtest_mimic::Trial;
 
 use unspool_tests::backtrace::{self, Depth};
@@ -17,6 +18,8 @@ use unspool_tests::program::{Language, PROGRAMS, Program};
 use unspool_tests::qemu;
 use unspool_tests::report::{self, Report};
 use unspool_tests::truth::{self, Truth};
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
@@ -190,11 +193,10 @@ fn record_arm(program: &Path, capture: &Path) -> Result<(Run, Report)> {
         &[],
     )?
     .success()?;
-    let status = emulator.emulator.0.wait()?;
-    ensure!(
-        status.success(),
-        "the program under qemu-arm: {status}\n{run}"
-    );
+    let ended = emulator
+        .emulator
+        .ends_well("the program under qemu-arm", LIMIT);
+    ended.with_context(|| run.to_string())?;
     let report = report::report(capture, &["--sysroot", &sysroot])?;
     Ok((run, report))
 }

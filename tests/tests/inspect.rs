@@ -19,6 +19,8 @@ use unspool_tests::backtrace::{self, Backtrace, Depth, Frame};
 use unspool_tests::process::{self, Background};
 use unspool_tests::{report, truth, workspace};
 
+const LIMIT: Duration = Duration::from_secs(60);
+
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         crate::trial("inspect::attach", || {
@@ -63,7 +65,7 @@ fn with_python(look: impl FnOnce(u32) -> Result<BTreeMap<u64, Backtrace>>) -> Re
         "Python did not start"
     );
     let pid = python.0.id();
-    process::wait_until("all threads wait", Duration::from_secs(60), || {
+    process::wait_until("all threads wait", LIMIT, || {
         let before = process::calls(pid);
         std::thread::sleep(Duration::from_millis(100));
         let running = before.values().any(|call| call.starts_with("running"));
@@ -91,8 +93,7 @@ fn with_python(look: impl FnOnce(u32) -> Result<BTreeMap<u64, Backtrace>>) -> Re
         lines.next().transpose()?.as_deref() == Some("done"),
         "Python did not go on"
     );
-    ensure!(python.0.wait()?.success(), "Python failed");
-    Ok(())
+    python.ends_well("Python", LIMIT)
 }
 
 fn attached(options: &[&str]) -> Result<BTreeMap<u64, Backtrace>> {
@@ -101,7 +102,7 @@ fn attached(options: &[&str]) -> Result<BTreeMap<u64, Backtrace>> {
         .arg("inspect")
         .args(options)
         .args(["--format", "json"]);
-    let run = process::run(&mut command, Duration::from_secs(30))?.success()?;
+    let run = process::run(&mut command, LIMIT)?.success()?;
     let value: Value = serde_json::from_slice(&run.stdout).with_context(|| run.to_string())?;
     stacks(&value).with_context(|| run.to_string())
 }
@@ -114,8 +115,7 @@ fn through(server: &Path, pid: u32) -> Result<BTreeMap<u64, Backtrace>> {
     let log_to = log.to_str().context("a plain path")?;
     let stacks = attached(&["--connect", &address, "--rsp-log", log_to])?;
     // It ends when we have gone, and lets the process go.
-    let status = server.0.wait()?;
-    ensure!(status.success(), "the server: {status}");
+    server.ends_well("the server", LIMIT)?;
     let session = std::fs::read_to_string(log)?;
     // A list has all threads: once for each of them would be their number squared.
     let lists = session.matches("qXfer:threads:read::0,").count();
@@ -161,8 +161,7 @@ fn over_a_line(pid: u32) -> Result<BTreeMap<u64, Backtrace>> {
     }
     let line = format!("{},115200", ttyname(&ours.slave)?.display());
     let stacks = attached(&["--connect", &line])?;
-    let status = server.0.wait()?;
-    ensure!(status.success(), "the server: {status}");
+    server.ends_well("the server", LIMIT)?;
     Ok(stacks)
 }
 
@@ -197,7 +196,7 @@ fn text() -> Result<()> {
     with_python(|pid| {
         let mut command = report::unspool()?;
         command.args(["inspect", "--attach", &pid.to_string()]);
-        let run = process::run(&mut command, Duration::from_secs(30))?.success()?;
+        let run = process::run(&mut command, LIMIT)?.success()?;
         for word in ["in python3", "start_thread", "5 threads"] {
             ensure!(
                 word.split('|').any(|word| run.text().contains(word)),

@@ -12,6 +12,8 @@ use unspool_tests::backtrace::{self, Depth};
 use unspool_tests::process::{self, Background};
 use unspool_tests::{elf, qemu, report, truth};
 
+const LIMIT: Duration = Duration::from_secs(60);
+
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for case in CASES {
@@ -76,7 +78,7 @@ fn native(case: &Case) -> Result<()> {
 
     let mut plain = Command::new(words[0]);
     plain.args(&words[1..]);
-    let plain = process::run(&mut plain, Duration::from_secs(60))?.success()?;
+    let plain = process::run(&mut plain, LIMIT)?.success()?;
 
     let capture = folder.path().join("capture");
     let run = report::record(&capture, &["-q"], &words)?.success()?;
@@ -100,7 +102,7 @@ fn native(case: &Case) -> Result<()> {
 fn decompresses(words: &[&str], compressed: &[u8], input: &Path) -> Result<()> {
     let mut decompress = Command::new(words[0]);
     decompress.args(&words[1..]);
-    let run = process::run_with_input(&mut decompress, compressed, Duration::from_secs(60))?;
+    let run = process::run_with_input(&mut decompress, compressed, LIMIT)?;
     ensure!(
         run.success()?.stdout == std::fs::read(input)?,
         "it decompresses to something else"
@@ -155,8 +157,8 @@ fn pigz_armhf() -> Result<()> {
     options.push(&address);
     options.extend(sysroot_option);
     let run = report::record(&capture, &options, &[])?.success()?;
-    let status = emulator.0.wait()?;
-    ensure!(status.success(), "pigz under qemu-arm: {status}\n{run}");
+    let ended = emulator.ends_well("pigz under qemu-arm", LIMIT);
+    ended.with_context(|| run.to_string())?;
     decompresses(&["gzip", "-dc"], &std::fs::read(&output)?, &input)?;
 
     let report = report::report(&capture, &sysroot_option)?;

@@ -277,12 +277,11 @@ fn attached_and_let_go() -> Result<()> {
     })?;
     std::thread::sleep(Duration::from_millis(500));
     kill(Pid::from_raw(unspool.0.id().cast_signed()), Signal::SIGINT)?;
-    let status = unspool.0.wait()?;
-    ensure!(status.success(), "record: {status}");
+    unspool.ends_well("record", LIMIT)?;
     process::wait_until("the target is let go", LIMIT, || tracer(pid) == "0")?;
     let text = target.go_on()?;
     ensure!(text == "4\n", "the target wrote {text:?}");
-    ensure!(target.0.0.wait()?.success(), "the target failed");
+    target.0.ends_well("the target", LIMIT)?;
     report::report(&capture, &[])?;
     Ok(())
 }

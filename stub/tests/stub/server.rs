@@ -2,11 +2,15 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::client::Client;
 use super::target;
+
+/// How long one may live: a trial that does not end would hold up all others.
+const LIFE: Duration = Duration::from_secs(15 * 60);
 
 /// A server that listens.
 pub struct Server {
@@ -17,6 +21,8 @@ pub struct Server {
     /// And after.
     complaints: Arc<Mutex<String>>,
     output: Option<std::thread::JoinHandle<String>>,
+    /// Gone when it is.
+    _alive: mpsc::Sender<()>,
 }
 
 /// The command line of the server under test.
@@ -60,12 +66,23 @@ impl Server {
             let _ = output.read_to_string(&mut text);
             text
         });
+        let (alive, gone) = mpsc::channel();
+        let (pid, log) = (child.id(), complaints.clone());
+        std::thread::spawn(move || {
+            if gone.recv_timeout(LIFE) == Err(RecvTimeoutError::Timeout) {
+                let killed = format!("killed, for the trial has not ended in {LIFE:?}");
+                log.lock().unwrap().push_str(&killed);
+                kill_programs_of(pid);
+                send_signal(pid, 9);
+            }
+        });
         Server {
             child,
             port,
             preface,
             complaints,
             output: Some(output),
+            _alive: alive,
         }
     }
 
@@ -116,6 +133,15 @@ fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
+/// What a server has started.
+fn kill_programs_of(server: u32) {
+    for program in children(server).into_iter().flat_map(children) {
+        let _ = Command::new("kill")
+            .args(["-9", &program.to_string()])
+            .status();
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -125,11 +151,7 @@ impl Drop for Server {
         }
         // What it started would go on.
         if matches!(self.child.try_wait(), Ok(None)) {
-            for program in children(self.child.id()).into_iter().flat_map(children) {
-                let _ = Command::new("kill")
-                    .args(["-9", &program.to_string()])
-                    .status();
-            }
+            kill_programs_of(self.child.id());
         }
         let _ = self.child.kill();
         let _ = self.child.wait();

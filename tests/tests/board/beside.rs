@@ -22,7 +22,7 @@ pub(super) fn trials() -> Vec<Trial> {
             ("gdb_comes_to_a_recording", gdb_second),
         ]
         .map(|(name, check)| {
-            super::trial(&format!("beside::{name}-{}", isa.name), move || check(isa))
+            super::trial(format!("beside::{name}-{}", isa.name), move || check(isa))
         })
     };
     ISAS.into_iter().flat_map(of).collect()
@@ -56,7 +56,7 @@ fn gdb_first(isa: Isa) -> Result<()> {
     let gdb = gdb(&placed.here, placed.sysroot.path(), server.port, &wait)?;
     process::wait_until("gdb has connected", LIMIT, || came.exists())?;
     let capture = folder.path().join("capture");
-    let recording = record(&capture, placed.sysroot.path(), server.port)?;
+    let mut recording = record(&capture, placed.sysroot.path(), server.port)?;
     process::wait_until("the recording runs", LIMIT, || {
         report::noted(&capture, "controls the program")
     })?;
@@ -77,7 +77,7 @@ fn gdb_second(isa: Isa) -> Result<()> {
     let server = isa.board()?.serve(&stub)?;
     let folder = tempfile::tempdir()?;
     let capture = folder.path().join("capture");
-    let recording = record(&capture, placed.sysroot.path(), server.port)?;
+    let mut recording = record(&capture, placed.sysroot.path(), server.port)?;
     let states = format!(
         "for p in /proc/[0-9]*; do [ \"$(readlink $p/exe)\" = {there} ] && grep State: $p/status; done"
     );
@@ -125,8 +125,8 @@ fn stopped_often(mut gdb: Background) -> Result<()> {
     let output = gdb.0.stdout.take().context("piped")?;
     let text = std::io::read_to_string(output)?;
     let stops = text.matches("hit Breakpoint 1, ").count();
-    ensure!(stops >= 2 && gdb.0.wait()?.success(), "gdb says:\n{text}");
-    Ok(())
+    ensure!(stops >= 2, "gdb says:\n{text}");
+    gdb.ends_well("gdb", LIMIT)
 }
 
 fn record(capture: &Path, sysroot: &Path, port: u16) -> Result<Background> {

@@ -13,10 +13,10 @@ use super::{ISAS, Isa, address};
 pub(super) fn trials() -> Vec<Trial> {
     let of = |isa: Isa| {
         [
-            super::trial(&format!("every_hit_fast-{}", isa.name), move || {
+            super::trial(format!("every_hit_fast-{}", isa.name), move || {
                 every_hit(isa)
             }),
-            super::trial(&format!("frames_fast-{}", isa.name), move || frames(isa)),
+            super::trial(format!("frames_fast-{}", isa.name), move || frames(isa)),
         ]
     };
     ISAS.into_iter().flat_map(of).collect()

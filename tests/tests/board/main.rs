@@ -18,11 +18,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::Arguments;
 
 use unspool_tests::board::{self, Board, Machine};
 use unspool_tests::build::Target;
 use unspool_tests::process;
+use unspool_tests::trial::trial;
 use unspool_tests::workspace;
 
 fn main() {
@@ -45,13 +46,6 @@ fn main() {
     .flatten()
     .collect();
     libtest_mimic::run(&arguments, trials).exit();
-}
-
-/// A trial whose error is shown with its causes.
-fn trial(name: &str, check: impl FnOnce() -> Result<()> + Send + 'static) -> Trial {
-    Trial::test(name, move || {
-        check().map_err(|error| Failed::from(format!("{error:#}")))
-    })
 }
 
 fn arm() -> Result<&'static Board> {

@@ -12,7 +12,7 @@ use super::{ISAS, Isa, address};
 
 pub(super) fn trials() -> Vec<Trial> {
     // One of each board.
-    let of = |isa: Isa| super::trial(&format!("serial_line-{}", isa.name), move || line(isa));
+    let of = |isa: Isa| super::trial(format!("serial_line-{}", isa.name), move || line(isa));
     ISAS.into_iter().skip(1).map(of).collect()
 }
 

@@ -18,6 +18,8 @@ use unspool_tests::workspace;
 use super::{BUILDS, sight};
 use crate::inspect::serve;
 
+const LIMIT: Duration = Duration::from_secs(60);
+
 type Check = fn() -> Result<()>;
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -226,7 +228,7 @@ fn stopped() -> Result<()> {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
             stat.is_ok_and(|stat| stat.contains(") T "))
         };
-        process::wait_until("the program stops", Duration::from_secs(10), stopped)?;
+        process::wait_until("the program stops", LIMIT, stopped)?;
         let (seen, run) = Inspection::attach(pid)?;
         let sight = Sight {
             state: "stopped",
@@ -234,7 +236,7 @@ fn stopped() -> Result<()> {
         };
         seen.compare(&waiting, sight)
             .with_context(|| run.to_string())?;
-        process::wait_until("it stays stopped", Duration::from_secs(10), stopped)?;
+        process::wait_until("it stays stopped", LIMIT, stopped)?;
     }
     Ok(())
 }
@@ -250,8 +252,7 @@ fn over_network(server: &str, source: &str) -> Result<()> {
     };
     let (mut server, address) = serve(&server, waiting.pid)?;
     let (seen, run) = Inspection::of(&["--connect", &address])?;
-    let own = server.0.wait()?;
-    ensure!(own.success(), "the server: {own}");
+    server.ends_well("the server", LIMIT)?;
     let sight = Sight {
         stands,
         ..sight(Library::Glibc, true)

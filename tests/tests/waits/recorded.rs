@@ -52,8 +52,7 @@ fn recorded(capture: &Path, source: &str, command: &[&str]) -> Result<Waiting> {
     let waiting = Waiting::listen_to(program, Some(folder))?;
     waiting.settle(HERE)?;
     kill(Pid::from_raw(record.0.id().cast_signed()), Signal::SIGINT)?;
-    let status = record.0.wait()?;
-    ensure!(status.success(), "the recorder: {status}");
+    record.ends_well("the recorder", LIMIT)?;
     Ok(waiting)
 }
 

@@ -1,0 +1,38 @@
+//! A named trial, and an end to one that has none of its own.
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use anyhow::Result;
+use libtest_mimic::{Failed, Trial};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::process;
+
+/// Several times what the longest takes on a machine with much else to do.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// A trial whose error is shown with its causes. If it does not end, all trials do, with its name: what it waits for may
+/// hold what others need.
+pub fn trial(
+    name: impl Into<String>,
+    check: impl FnOnce() -> Result<()> + Send + 'static,
+) -> Trial {
+    let name = name.into();
+    Trial::test(name.clone(), move || {
+        let (over, waits) = mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            if waits.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("{name} does not end: given up after {LIMIT:?}");
+                for pid in process::descendants(std::process::id()) {
+                    let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
+                }
+                std::process::exit(101);
+            }
+        });
+        let result = check();
+        drop(over);
+        result.map_err(|error| Failed::from(format!("{error:#}")))
+    })
+}
