@@ -296,7 +296,6 @@ impl Process {
             .threads
             .get_mut(&tid)
             .is_some_and(|thread| std::mem::take(&mut thread.newborn));
-        self.settle_end(tid);
         if newborn {
             self.watch_thread(tid);
             self.born(tid);

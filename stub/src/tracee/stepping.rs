@@ -61,6 +61,7 @@ impl Process {
 
     /// The same, now.
     pub(super) fn go_at_once(&mut self, tid: Tid, motion: Motion, signal: i32) {
+        self.settle_end(tid);
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
