@@ -138,6 +138,8 @@ fn kill_programs_of(server: u32) {
     for program in children(server).into_iter().flat_map(children) {
         let _ = Command::new("kill")
             .args(["-9", &program.to_string()])
+            // It may have ended of itself.
+            .stderr(Stdio::null())
             .status();
     }
 }
