@@ -34,6 +34,7 @@ mod standing;
 pub(crate) mod start;
 mod stepping;
 pub(crate) mod thread;
+mod threads;
 pub(crate) mod unclaimed;
 mod walking;
 mod watching;

@@ -24,6 +24,7 @@ use super::settling::Settling;
 use super::sparing::Uncounted;
 use super::stepping::Stray;
 use super::thread::{Motion, State, Stopped, Thread};
+use super::threads::Threads;
 use super::unclaimed::Unclaimed;
 
 /// Why the program is halted, or gone.
@@ -173,7 +174,7 @@ pub(crate) struct Process {
     pub(super) misplaced: Vec<(Tid, u64)>,
     /// Whether it is to be decided anew where jumps can be.
     pub(super) settling: Settling,
-    pub(super) threads: BTreeMap<Tid, Thread>,
+    pub(super) threads: Threads,
     pub(super) children: HashMap<Tid, Child>,
     /// Reports that are somebody else's, or nobody's yet.
     pub(super) unclaimed: Unclaimed,
@@ -236,7 +237,7 @@ impl Process {
             introduced: HashMap::new(),
             misplaced: Vec::new(),
             settling: Settling::default(),
-            threads: BTreeMap::new(),
+            threads: Threads::default(),
             children: HashMap::new(),
             unclaimed,
             made: Vec::new(),
