@@ -35,4 +35,5 @@ mod stub {
     mod threads;
     mod tracepoints;
     mod walking;
+    mod watching;
 }

@@ -17,7 +17,7 @@ use unspool_tests::workspace;
 use super::{ISAS, Isa};
 
 /// Their modules.
-const MODULES: [&str; 11] = [
+const MODULES: [&str; 12] = [
     "attaching",
     "changing_text",
     "children",
@@ -29,6 +29,7 @@ const MODULES: [&str; 11] = [
     "killed",
     "signals",
     "walking",
+    "watching",
 ];
 
 /// What needs x86-64's instructions, a debugger on the machine itself, or a fast machine.

@@ -8,22 +8,22 @@ use crate::arch::watch::{Access, Watch};
 use crate::sys::Tid;
 use crate::sys::ptrace::{self, SignalInfo};
 
-/// Control, as AArch64's: bytes of the word, load (01) and store (10), user mode, enabled.
+/// User mode, and enabled.
+const USER: u32 = 0b10 << 1;
+const ENABLED: u32 = 1;
+
+/// Address and control: how many bytes, a bit each; load (01) and store (10); user mode, enabled. The kernel takes 1, 2 or 4 bytes at an
+/// address that is a multiple of their number, and selects the bytes of the word itself.
 fn encode(watches: &[Watch], breaks: bool) -> Vec<(u32, u32)> {
-    const USER_ENABLED: u32 = 0b10 << 1 | 1;
+    let control = |length: u64, kind: u32| ((1 << length) - 1) << 5 | kind << 3 | USER | ENABLED;
     let mut entries = Vec::new();
     for watch in watches {
         let kind = match watch.access {
             Access::Execute => {
                 if breaks {
-                    let at = watch.at as u32;
                     // The kind of breakpoint is the instruction's length: 2 and 3 are Thumb's.
-                    let bytes = if watch.length == 4 {
-                        0xf
-                    } else {
-                        0x3 << (at & 2)
-                    };
-                    entries.push((at & !3, bytes << 5 | USER_ENABLED));
+                    let length = if watch.length == 4 { 4 } else { 2 };
+                    entries.push((watch.at as u32 & !1, control(length, 0)));
                 }
                 continue;
             }
@@ -34,14 +34,10 @@ fn encode(watches: &[Watch], breaks: bool) -> Vec<(u32, u32)> {
         if breaks {
             continue;
         }
-        let end = watch.at.saturating_add(watch.length);
-        let mut at = watch.at;
-        while at < end {
-            let base = at & !3;
-            let upto = end.min(base + 4);
-            let bytes = ((1u32 << (upto - at)) - 1) << (at - base);
-            entries.push((base as u32, bytes << 5 | kind << 3 | USER_ENABLED));
-            at = upto;
+        for (at, length) in watch.pieces() {
+            let halves = if length == 8 { &[0, 4][..] } else { &[0] };
+            let pieces = halves.iter().map(|half| at + half);
+            entries.extend(pieces.map(|at| (at as u32, control(length.min(4), kind))));
         }
     }
     entries
@@ -69,13 +65,22 @@ pub(crate) fn watch(tid: Tid, watches: &[Watch]) -> Result<(), Errno> {
     for (breaks, count, sign) in [(true, breakpoints, 1), (false, watchpoints, -1)] {
         let entries = encode(watches, breaks);
         for index in 0..count {
-            let word = sign * (2 * index as isize + 1);
+            let address_word = sign * (2 * index as isize + 1);
+            let control_word = address_word + sign;
             match entries.get(index) {
                 Some((address, control)) => {
-                    ptrace::set_debug_word(tid, word, *address)?;
-                    ptrace::set_debug_word(tid, word + sign, *control)?;
+                    // The kernel looks at both each time: at the beginning of a word there may be any number of bytes.
+                    ptrace::set_debug_word(tid, address_word, address & !3)?;
+                    ptrace::set_debug_word(tid, control_word, *control)?;
+                    ptrace::set_debug_word(tid, address_word, *address)?;
                 }
-                None => ptrace::set_debug_word(tid, word + sign, 0)?,
+                None => {
+                    // It refuses what is no control even if that is not enabled, and has 0 where nothing ever was.
+                    let control = ptrace::debug_word(tid, control_word)?;
+                    if control & ENABLED != 0 {
+                        ptrace::set_debug_word(tid, control_word, control & !ENABLED)?;
+                    }
+                }
             }
         }
     }
@@ -99,15 +104,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thumb_instructions_are_half_words() {
-        let at = |at, length| Watch {
-            access: Access::Execute,
-            at,
-            length,
-        };
+    fn bytes_are_counted() {
+        let watch = |access, at, length| Watch { access, at, length };
         assert_eq!(
-            encode(&[at(0x1002, 2), at(0x1004, 4)], true),
-            [(0x1000, 0b1100 << 5 | 0b101), (0x1004, 0b1111 << 5 | 0b101)]
+            encode(
+                &[
+                    watch(Access::Execute, 0x1002, 2),
+                    watch(Access::Execute, 0x1004, 4)
+                ],
+                true
+            ),
+            [(0x1002, 0b11 << 5 | 0b101), (0x1004, 0b1111 << 5 | 0b101)]
+        );
+        assert_eq!(
+            encode(&[watch(Access::Write, 0x1003, 11)], false),
+            [
+                (0x1003, 0b1 << 5 | 0b10 << 3 | 0b101),
+                (0x1004, 0b1111 << 5 | 0b10 << 3 | 0b101),
+                (0x1008, 0b1111 << 5 | 0b10 << 3 | 0b101),
+                (0x100c, 0b11 << 5 | 0b10 << 3 | 0b101)
+            ]
         );
     }
 }
