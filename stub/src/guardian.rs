@@ -27,7 +27,11 @@ use crate::sys::{Tid, maps, ptrace};
 /// Becomes two processes. `None`: this is the tracer. Else it has ended, like this.
 pub(crate) fn split() -> Result<Option<ExitCode>, Errno> {
     journal::open()?;
-    match twin::fork(c"unspool-tracer")? {
+    // Where this is forbidden the tracer's own end cannot be held back; what can be mended after it, is.
+    let hold = |tracer| {
+        let _ = ptrace::seize(tracer, ptrace::UNTIL_EXIT);
+    };
+    match twin::fork(c"unspool-tracer", hold)? {
         Twin::Child => Ok(None),
         Twin::Parent(tracer) => Ok(Some(guard(tracer))),
     }
@@ -35,8 +39,6 @@ pub(crate) fn split() -> Result<Option<ExitCode>, Errno> {
 
 /// Waits for the tracer's end.
 fn guard(tracer: Tid) -> ExitCode {
-    // Where this is forbidden the tracer's own end cannot be held back; what can be mended after it, is.
-    let _ = ptrace::seize(tracer, ptrace::UNTIL_EXIT);
     loop {
         while let Ok(Some((_, status))) = wait(Some(tracer), false) {
             match status {

@@ -31,11 +31,13 @@ fn awaited() -> SigSet {
     set
 }
 
-/// Makes the second process, called `name` in process lists. To be called before anything has been opened or started.
+/// Makes the second process, called `name` in process lists. To be called before anything has been opened or started. It waits until the
+/// parent has done what it does when it is `made`.
 ///
 /// The parent has its signals blocked, and no descriptors but the first three.
-pub(crate) fn fork(name: &std::ffi::CStr) -> Result<Twin, Errno> {
+pub(crate) fn fork(name: &std::ffi::CStr, made: impl FnOnce(Tid)) -> Result<Twin, Errno> {
     let parent = std::process::id();
+    let (waits, ready) = nix::unistd::pipe()?;
     let mut mask = SigSet::empty();
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&awaited()), Some(&mut mask))?;
     // A child whose SIGCHLD is ignored leaves nothing to wait for.
@@ -58,10 +60,14 @@ pub(crate) fn fork(name: &std::ffi::CStr) -> Result<Twin, Errno> {
                     libc::_exit(1);
                 }
             }
+            drop(ready);
+            let _ = nix::unistd::read(&waits, &mut [0]);
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)?;
             Ok(Twin::Child)
         }
         Ok(child) => {
+            made(Tid(child));
+            drop((waits, ready));
             close_all();
             Ok(Twin::Parent(Tid(child)))
         }

@@ -278,9 +278,8 @@ impl Process {
     fn held(&mut self, tid: Tid, signal: i32) {
         self.mark_stopped(tid, At::held(signal));
         self.leave_slot(tid);
-        let can_trap = !self.breakpoints.is_empty()
-            || !self.jumps.is_unused()
-            || !self.watches.is_empty();
+        let can_trap =
+            !self.breakpoints.is_empty() || !self.jumps.is_unused() || !self.watches.is_empty();
         if self.halting
             && let Some(thread) = self.threads.get_mut(&tid)
             && (can_trap || thread.steps())
