@@ -147,8 +147,10 @@ impl Inspection {
             let at_once = sight.stands || holders.is_empty() || concerned;
             // All are looked at again where nobody does anything; those that fall asleep late are not proved by that.
             let may_be = recorded && all_wait && wait.proved;
+            // Which mutex of this kind the kernel has refused a thread, is inferred.
+            let refused = wait.flavor.iter().any(|word| word == "priority-inheriting");
             ensure!(
-                wait.proved == (recorded && at_once) || may_be,
+                wait.proved == (recorded && at_once) || may_be || refused && !wait.proved,
                 "{thread:x?}"
             );
             let variable = sight.named && told.address != 0 && wait.kind != "join";

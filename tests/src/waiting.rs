@@ -60,6 +60,8 @@ pub struct Settling {
     pub futexes: &'static [u64],
     /// musl's waits at condition variables and barriers are at words of the threads' own.
     pub own_words: bool,
+    /// The kernel refuses a thread its mutex, and the C library lets it wait at a word of its own.
+    pub refused: bool,
     /// Of addresses only the place in their page is the program's own: QEMU's user mode maps it somewhere else.
     pub moved: bool,
 }
@@ -68,6 +70,7 @@ pub struct Settling {
 pub const HERE: Settling = Settling {
     futexes: &[202],
     own_words: false,
+    refused: false,
     moved: false,
 };
 
@@ -282,7 +285,8 @@ impl Settling {
             return false;
         };
         let anywhere = told.address == 0
-            || self.own_words && ["cond", "barrier"].contains(&told.kind.as_str());
+            || self.own_words && ["cond", "barrier"].contains(&told.kind.as_str())
+            || self.refused && told.kind == "mutex";
         let mask = if self.moved { 0xfff } else { u64::MAX };
         let inside = word.wrapping_sub(told.address) & mask < 64;
         self.futexes.contains(&number) && (anywhere || inside)

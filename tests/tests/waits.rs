@@ -77,6 +77,34 @@ const OTHERS: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "ring.c",
+        "inherits-gcc-O0",
+        &["gcc", "-std=gnu11", "-g", "-O0", "-pthread", "-DINHERITS"],
+    ),
+    (
+        "ring.c",
+        "inherits-gcc-O2-stripped",
+        &["gcc", "-std=gnu11", "-O2", "-s", "-pthread", "-DINHERITS"],
+    ),
+    (
+        "ring.c",
+        "inherits-clang-O2",
+        &["clang", "-std=gnu11", "-g", "-O2", "-pthread", "-DINHERITS"],
+    ),
+    (
+        "ring.c",
+        "inherits-static",
+        &[
+            "gcc",
+            "-std=gnu11",
+            "-g",
+            "-O2",
+            "-static",
+            "-pthread",
+            "-DINHERITS",
+        ],
+    ),
+    (
         "kinds.c",
         "musl",
         &["musl-gcc", "-std=gnu11", "-g", "-O1", "-pthread"],
@@ -173,7 +201,15 @@ fn as_told(source: &str, command: &[&str]) -> Result<()> {
         "rustc" => (Library::Rust, HERE),
         _ => (Library::Glibc, HERE),
     };
-    waiting.settle(settling)?;
+    let refused = command.contains(&"-DINHERITS");
+    waiting.settle(Settling {
+        refused,
+        ..settling
+    })?;
+    if refused {
+        // Who was not refused may not wait at its mutex yet.
+        std::thread::sleep(Duration::from_millis(200));
+    }
     let (seen, run) = Inspection::attach(waiting.pid)?;
     seen.compare(&waiting, sight(library, !command.contains(&"-s")))
         .with_context(|| run.to_string())?;

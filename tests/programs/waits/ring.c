@@ -38,7 +38,12 @@ int main(int argc, char **argv)
             return 2;
     }
     pthread_barrier_wait(&all);
+    // The kernel refuses one thread its mutex, which is then inferred.
+#ifdef INHERITS
+    dprintf(1, "finding deadlock inferred");
+#else
     dprintf(1, "finding deadlock proved");
+#endif
     for (long n = 0; n < count; n++)
         dprintf(1, " %d", tids[n]);
     dprintf(1, "\nwaits %ld\nready\n", count);

@@ -21,7 +21,7 @@ static inline void say_wait(const char *kind, const volatile void *object, int h
         dprintf(1, "wait %d %s %#lx\n", self(), kind, (unsigned long)(uintptr_t)object);
 }
 
-/* Makes a mutex robust with -DROBUST: musl records who holds one, and not who holds an ordinary one. QEMU's user mode has no robust
+/* Makes a mutex inherit priorities with -DINHERITS, and robust with -DROBUST: musl records who holds one, and not who holds an ordinary one. QEMU's user mode has no robust
  * mutexes, and musl says so: there it is one that checks for errors, whose holder is recorded, too. */
 static inline void prepare(pthread_mutex_t *mutex)
 {
@@ -32,6 +32,13 @@ static inline void prepare(pthread_mutex_t *mutex)
     if (pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST) != 0)
         pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
     if (pthread_mutex_init(mutex, &attr) != 0)
+        exit(2);
+#endif
+#ifdef INHERITS
+    pthread_mutexattr_t inherits;
+    pthread_mutexattr_init(&inherits);
+    pthread_mutexattr_setprotocol(&inherits, PTHREAD_PRIO_INHERIT);
+    if (pthread_mutex_init(mutex, &inherits) != 0)
         exit(2);
 #endif
 }

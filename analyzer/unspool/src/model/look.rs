@@ -103,6 +103,9 @@ pub struct Wait {
     pub proved: bool,
     /// The word it waits at has changed already, or could not be read: it may be about to end.
     pub moving: bool,
+    /// The kernel has refused the thread this priority-inheriting mutex, for it could never have it, and it waits for nothing. Which
+    /// mutex that was is inferred from the thread's stack.
+    pub refused: bool,
     /// What is not known, and why.
     pub unknown: Option<Arc<str>>,
 }

@@ -170,6 +170,12 @@ impl Verdict<'_> {
         if waits.iter().any(|wait| wait.timed) {
             text.push_str(" It ends when the time of a wait with a limit is up.");
         }
+        if waits.iter().any(|wait| wait.refused) {
+            text.push_str(
+                " The kernel has refused a thread its mutex, for it could never have it, and the C library lets that thread wait for \
+                 ever; which mutex it was is inferred from its stack.",
+            );
+        }
         if waits.iter().any(|wait| wait.shared) {
             text.push_str(
                 " Processes share an object here: that the number it has of its holder means a thread of this process, and \
@@ -178,7 +184,7 @@ impl Verdict<'_> {
         }
         if waits
             .iter()
-            .any(|wait| !wait.proved && wait.unknown.is_none())
+            .any(|wait| !wait.proved && !wait.refused && wait.unknown.is_none())
         {
             text.push_str(" The threads and the objects were read one after another, so some may have moved meanwhile.");
         }

@@ -297,6 +297,7 @@ impl<'a> Looking<'a> {
             shared: futex.shared,
             proved: true,
             moving: self.has_moved(futex),
+            refused: false,
             unknown: None,
         };
         let said = match &found {

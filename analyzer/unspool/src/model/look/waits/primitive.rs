@@ -3,6 +3,7 @@
 //! Apart from what threads do: here the C library's layouts meet the stack. Whose function it is decides
 //! whether they hold: a program may bring a `pthread_mutex_lock` of its own.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use unspool_image::Arch;
@@ -176,6 +177,7 @@ impl Looking<'_> {
             wait.object.address
         };
         match function.kind {
+            Kind::Mutex if self.is_refused(waiter) => self.refused(layout, waiter, wait),
             Kind::Mutex => {
                 let address = found(&[layout.mutex.word]);
                 object::mutex(&self.memory, layout, address, Some(futex))
@@ -245,6 +247,98 @@ impl Looking<'_> {
         }
     }
 
+    /// A thread that can never have a priority-inheriting mutex, for that would close a circle or its owner has ended, is told so by the
+    /// kernel, and if it did not want to know, the C library lets it wait for ever at a zero on its own stack (glibc,
+    /// nptl/pthread_mutex_lock.c; musl, src/thread/pthread_mutex_timedlock.c).
+    fn is_refused(&self, waiter: &Waiter<'_>) -> bool {
+        let futex = &waiter.futex;
+        !futex.inherits
+            && futex.expected == Some(0)
+            && self.stack_of(waiter).contains(&futex.address)
+    }
+
+    /// Which mutex that is: the one that another holds, of those that the thread has at hand.
+    fn refused(&mut self, layout: &Layout, waiter: &Waiter<'_>, wait: &mut Wait) -> Said {
+        let inherits = |said: &Said| said.flavor.contains(&"priority-inheriting");
+        // glibc has the kind's address at hand, instead of the mutex's.
+        let kind = layout.mutex.kind;
+        let places = self.at_hand(waiter, kind, layout.mutex.size);
+        let mut places: Vec<u64> = places.iter().flat_map(|at| [*at, at - kind]).collect();
+        places.sort_unstable();
+        places.dedup();
+        let mut held = Vec::new();
+        for address in places {
+            let said = object::mutex(&self.memory, layout, address, None);
+            if inherits(&said) && !said.holders.is_empty() {
+                held.push((address, said));
+            }
+        }
+        let own = self.by_tid.iter().find_map(|(tid, index)| {
+            let known = self.model.thread(*index)?.tid?;
+            (known == waiter.event.tid).then_some(*tid)
+        });
+        // What the C library works on, it has in registers; deeper on the stack there may be others.
+        let (registers, _) = waiter
+            .words
+            .split_at(waiter.words.len() - waiter.near.len());
+        let rank = |address: u64| match () {
+            () if waiter.words.contains(&(address + kind)) => 0,
+            () if registers.contains(&address) => 1,
+            () => 2,
+        };
+        let best = held.iter().map(|(address, _)| rank(*address)).min();
+        held.retain(|(address, _)| Some(rank(*address)) == best);
+        let is_own = |said: &Said| said.holders.first().copied() == own;
+        if !held.iter().all(|(_, said)| is_own(said)) {
+            held.retain(|(_, said)| !is_own(said));
+        }
+        // What is at hand may be at hand for another reason.
+        wait.proved = false;
+        wait.refused = true;
+        match <[_; 1]>::try_from(held) {
+            Ok([(address, said)]) => {
+                wait.object.address = address;
+                said
+            }
+            Err(_) => Said {
+                unknown: Some(
+                    "the kernel has refused this thread a priority-inheriting mutex that it can never have; which, could not be told"
+                        .to_owned(),
+                ),
+                ..Said::default()
+            },
+        }
+    }
+
+    fn stack_of(&self, waiter: &Waiter<'_>) -> Range<u64> {
+        let len = (waiter.near.len() * self.pointer) as u64;
+        waiter.sp..waiter.sp.saturating_add(len)
+    }
+
+    /// The places not on the stack that the thread has at hand and that have been read with so many bytes before and after, each
+    /// once; others are asked for.
+    fn at_hand(&mut self, waiter: &Waiter<'_>, before: u64, after: u64) -> Vec<u64> {
+        let mut places = waiter.words.clone();
+        places.sort_unstable();
+        places.dedup();
+        let aligned = |at: &u64| at.is_multiple_of(self.pointer as u64);
+        let stack = self.stack_of(waiter);
+        places.retain(|at| {
+            *at >= 4096 && *at >> ADDRESS_BITS == 0 && aligned(at) && !stack.contains(at)
+        });
+        let mut asked = 0;
+        places.retain(|at| {
+            let start = at - before;
+            let read = self.memory.bytes(start, (before + after) as usize);
+            if read.is_none() && !self.memory.was_asked(start) && asked < MOST_ASKED {
+                asked += 1;
+                self.look.wanted.push(start..at + after);
+            }
+            read.is_some()
+        });
+        places
+    }
+
     /// The object that points at the record with the word that the thread waits at: among what the thread has at hand.
     fn pointing_at(&mut self, own: Own, waiter: &Waiter<'_>) -> Option<u64> {
         let records = own
@@ -253,35 +347,14 @@ impl Looking<'_> {
             .map(|word| waiter.futex.address.wrapping_sub(*word));
         let records: Vec<u64> = records.collect();
         let len = own.pointers.iter().max()? + self.pointer as u64;
-        let stack = waiter.sp
-            ..waiter
-                .sp
-                .saturating_add((waiter.near.len() * self.pointer) as u64);
-        let mut asked = 0;
-        for candidate in &waiter.words {
-            let aligned = candidate % self.pointer as u64 == 0;
-            if *candidate < 4096
-                || candidate >> ADDRESS_BITS != 0
-                || !aligned
-                || stack.contains(candidate)
-            {
-                continue;
-            }
-            if self.memory.bytes(*candidate, len as usize).is_some() {
-                let pointers = own.pointers.iter();
-                let pointers =
-                    pointers.filter_map(|at| self.memory.pointer(candidate + at, self.pointer));
-                let pointers: Vec<u64> = pointers.filter(|pointer| *pointer > 4096).collect();
-                let any = pointers.iter().any(|pointer| records.contains(pointer));
-                if any && pointers.len() == own.pointers.len() {
-                    return Some(*candidate);
-                }
-            } else if !self.memory.was_asked(*candidate) && asked < MOST_ASKED {
-                asked += 1;
-                self.look.wanted.push(*candidate..candidate + len);
-            }
-        }
-        None
+        let places = self.at_hand(waiter, 0, len);
+        places.into_iter().find(|place| {
+            let pointers = own.pointers.iter();
+            let pointers = pointers.filter_map(|at| self.memory.pointer(place + at, self.pointer));
+            let pointers: Vec<u64> = pointers.filter(|pointer| *pointer > 4096).collect();
+            let any = pointers.iter().any(|pointer| records.contains(pointer));
+            any && pointers.len() == own.pointers.len()
+        })
     }
 
     /// glibc keeps both addresses on the stack, side by side, to take the mutex again should the thread be cancelled
