@@ -240,6 +240,13 @@ fn check_traceable(pid: u32) -> Result<(), Error> {
         ));
     }
     if field("State").starts_with('Z') {
+        let others = field("Threads").parse().unwrap_or(1) - 1;
+        if others > 0 {
+            return refuse(&format!(
+                "its first thread has ended while others go on ({others}); attaching to such a process is not supported (nor is it by gdb): \
+                 start it with unspool record, or inspect it before"
+            ));
+        }
         return refuse("it has ended and only waits to be reaped by its parent");
     }
     let tracer = field("TracerPid");
