@@ -47,6 +47,9 @@ pub const CALLS_AGAIN: bool = cfg!(target_arch = "aarch64");
 /// The return address is at the stack pointer when a function begins.
 pub const RETURNS_BY_STACK: bool = cfg!(target_arch = "x86_64");
 
+/// A debug register triggers before the access that it watches, which has yet to be made.
+pub const WATCHES_BEFORE: bool = !cfg!(target_arch = "x86_64");
+
 /// The size of a pointer, in bytes.
 pub const POINTER: usize = size_of::<usize>();
 

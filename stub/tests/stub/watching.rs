@@ -3,7 +3,7 @@
 use super::client::{Client, stopped};
 use super::programs::{address, build};
 use super::server::Server;
-use super::target::{PC, POINTER, kind};
+use super::target::{PC, POINTER, WATCHES_BEFORE, kind};
 
 const FEATURES: &str = "swbreak+;hwbreak+";
 const THREADS: usize = 4;
@@ -38,7 +38,7 @@ fn value(client: &mut Client, at: u64) -> u64 {
 
 /// Where it triggers before the access, that is made with the watch removed, as gdb does it.
 fn past(client: &mut Client, stop: &str, what: &str) {
-    if cfg!(target_arch = "x86_64") {
+    if !WATCHES_BEFORE {
         return;
     }
     let (pid, tid) = stopped(stop);

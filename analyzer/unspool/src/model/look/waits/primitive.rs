@@ -3,6 +3,7 @@
 //! Apart from what threads do: here the C library's layouts meet the stack. Whose function it is decides
 //! whether they hold: a program may bring a `pthread_mutex_lock` of its own.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -318,9 +319,9 @@ impl Looking<'_> {
     /// The places not on the stack that the thread has at hand and that have been read with so many bytes before and after, each
     /// once; others are asked for.
     fn at_hand(&mut self, waiter: &Waiter<'_>, before: u64, after: u64) -> Vec<u64> {
-        let mut places = waiter.words.clone();
-        places.sort_unstable();
-        places.dedup();
+        let mut seen = HashSet::new();
+        let words = waiter.words.iter().copied();
+        let mut places: Vec<u64> = words.filter(|word| seen.insert(*word)).collect();
         let aligned = |at: &u64| at.is_multiple_of(self.pointer as u64);
         let stack = self.stack_of(waiter);
         places.retain(|at| {
