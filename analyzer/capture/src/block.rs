@@ -14,7 +14,7 @@ use crate::record::{Envelope, Record};
 /// Captures of another major version cannot be read by this crate.
 pub const MAJOR_VERSION: u16 = 1;
 /// Grows with every record or field added; older and newer minor versions read each other.
-pub const MINOR_VERSION: u16 = 8;
+pub const MINOR_VERSION: u16 = 9;
 /// No block is larger than this, compressed or not; nothing larger is ever allocated for one.
 pub const BLOCK_LIMIT: usize = 16 << 20;
 

@@ -36,6 +36,6 @@ pub use record::{
     Chunk, CpuTime, CpuTimes, Document, Dropped, End, EndReason, Event, Gap, GapKind, Header,
     Memory, Missed, ModuleLoaded, ModuleUnloaded, Note, Probe, ProbeKind, ProcessEnded, Read,
     ReadRole, Record, RegisterLayout, SNAPSHOT_PROBE, Severity, Snapshot, Source, Standstill,
-    Stood, Target, ThreadExited, ThreadName, ThreadSeen, ThreadState,
+    Stood, Target, ThreadEnd, ThreadExited, ThreadName, ThreadSeen, ThreadState,
 };
 pub use writer::{WriteError, Writer};

@@ -299,6 +299,21 @@ pub struct ThreadExited {
     /// and ended at some time before `time_ns`.
     #[prost(bool, tag = "4")]
     pub exact: bool,
+    /// By what it ended.
+    #[prost(enumeration = "ThreadEnd", tag = "5")]
+    pub by: i32,
+}
+
+/// By what a thread ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum ThreadEnd {
+    /// Not said, or what this version does not know.
+    Unspecified = 0,
+    /// It exited: by itself, or because the process did or executed another program.
+    Exited = 1,
+    /// A signal that ended the whole process killed it, too.
+    Killed = 2,
 }
 
 /// How much a note matters.

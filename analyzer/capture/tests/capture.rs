@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use unspool_capture::{
     Capture, Chunk, CutReason, Dropped, End, EndReason, Event, Header, ModuleLoaded, Note, Probe,
-    ProbeKind, ReadError, ReadRole, Reader, Record, RegisterLayout, Snapshot, Target, ThreadExited,
-    ThreadSeen, WriteError, Writer,
+    ProbeKind, ReadError, ReadRole, Reader, Record, RegisterLayout, Snapshot, Target, ThreadEnd,
+    ThreadExited, ThreadSeen, WriteError, Writer,
 };
 
 #[path = "capture/damage.rs"]
@@ -65,6 +65,7 @@ fn records() -> Vec<Record> {
                 code: Some(-1),
                 exact: true,
                 time_ns: i,
+                by: ThreadEnd::Killed.into(),
             }
             .into(),
         );

@@ -248,6 +248,15 @@ pub enum ThreadNotice {
         /// How long ago, likewise.
         age: Duration,
     },
+    /// A thread was killed with its process.
+    Killed {
+        /// Its id.
+        tid: u64,
+        /// The signal that killed the process, by the target's own number.
+        signal: u32,
+        /// How long ago, likewise.
+        age: Duration,
+    },
 }
 
 impl ThreadNotice {
@@ -268,7 +277,7 @@ impl ThreadNotice {
         entries.split(';').filter_map(ThreadNotice::entry).collect()
     }
 
-    /// `cTID,CREATOR,[POINTER],AGE` or `xTID,CODE,AGE`, all hexadecimal, the age in nanoseconds.
+    /// `cTID,CREATOR,[POINTER],AGE`, `xTID,CODE,AGE` or `kTID,SIGNAL,AGE`, all hexadecimal, the age in nanoseconds.
     fn entry(text: &str) -> Option<ThreadNotice> {
         let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
         let age = |digits: &str| number(digits).map(Duration::from_nanos);
@@ -286,6 +295,11 @@ impl ThreadNotice {
                 code: i64::from(u32::from_str_radix(code, 16).ok()?.cast_signed()),
                 age: age(ago)?,
             }),
+            ("k", [tid, signal, ago]) => Some(ThreadNotice::Killed {
+                tid: number(tid)?,
+                signal: u32::from_str_radix(signal, 16).ok()?,
+                age: age(ago)?,
+            }),
             _ => None,
         }
     }
@@ -299,7 +313,9 @@ mod tests {
     fn notices() {
         let ns = Duration::from_nanos;
         assert_eq!(
-            ThreadNotice::decode(b"UnspoolThreads:t5f5;c1f,10,7f00,3e8;xa,ffffffff,1;c20,1f,,2"),
+            ThreadNotice::decode(
+                b"UnspoolThreads:t5f5;c1f,10,7f00,3e8;xa,ffffffff,1;c20,1f,,2;ka,b,3"
+            ),
             [
                 ThreadNotice::Created {
                     tid: 0x1f,
@@ -317,6 +333,11 @@ mod tests {
                     creator: 0x1f,
                     thread_pointer: None,
                     age: ns(2)
+                },
+                ThreadNotice::Killed {
+                    tid: 10,
+                    signal: 11,
+                    age: ns(3)
                 },
             ]
         );

@@ -99,6 +99,8 @@ pub struct Recording {
     pub joins_are_missing: bool,
     /// It is known between which events others are missing.
     pub gaps_are_placed: bool,
+    /// Threads that a signal killed with the program are known from those that ended before.
+    pub kills_are_told: bool,
 }
 
 impl Recording {
@@ -109,6 +111,16 @@ impl Recording {
         match self.program_end {
             Some(ProgramEnd::Signal(_)) => 1_000_000_000,
             _ => 100_000_000,
+        }
+    }
+
+    /// Whether a thread was there when the program ended, or the recording did; within `slack_ns` it may have ended with the program.
+    fn was_there_at_the_end(&self, thread: &Thread, slack_ns: u64) -> bool {
+        let killed = matches!(self.program_end, Some(ProgramEnd::Signal(_)));
+        match thread.ended_ns {
+            None => true,
+            Some(_) if killed && self.kills_are_told => thread.creation == Creation::Main,
+            Some(ended) => ended.saturating_add(slack_ns) >= self.duration_ns,
         }
     }
 

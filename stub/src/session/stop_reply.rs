@@ -70,6 +70,7 @@ impl Dialect {
                     write!(text, "c{:x},{:x},{pointer}", tid.0, creator.0)
                 }
                 What::Exited { tid, code } => write!(text, "x{:x},{code:x}", tid.0),
+                What::Killed { tid, signal } => write!(text, "k{:x},{signal:x}", tid.0),
             };
             let _ = write!(text, ",{:x}", entry.at.elapsed().as_nanos());
         }

@@ -63,7 +63,7 @@ impl Process {
     }
 
     /// A thread is no more.
-    pub(super) fn thread_gone(&mut self, tid: Tid, code: i32, end: Stop) {
+    pub(super) fn thread_gone(&mut self, tid: Tid, end: Stop) {
         self.end_step(tid);
         self.end_walks(tid);
         if tid != self.pid() {
@@ -81,12 +81,20 @@ impl Process {
             self.release_early(&planted);
             return;
         }
-        for log in self.interests.logs() {
-            log.exited(tid, code);
-        }
-        if self.wishes.thread_events && matches!(end, Stop::Exited(_)) {
-            self.exits.push_back((tid, code));
-            self.eventful = true;
+        match end {
+            Stop::Killed(signal) => {
+                let logs = self.interests.logs();
+                logs.for_each(|log| log.killed(tid, signal));
+            }
+            Stop::Exited(code) => {
+                let logs = self.interests.logs();
+                logs.for_each(|log| log.exited(tid, code));
+                if self.wishes.thread_events {
+                    self.exits.push_back((tid, code));
+                    self.eventful = true;
+                }
+            }
+            _ => {}
         }
         self.check_runners();
     }

@@ -213,8 +213,8 @@ impl Process {
             return;
         }
         match status {
-            Status::Exited(code) => self.thread_gone(tid, code, Stop::Exited(code)),
-            Status::Killed(signal) => self.thread_gone(tid, 0, Stop::Killed(signal)),
+            Status::Exited(code) => self.thread_gone(tid, Stop::Exited(code)),
+            Status::Killed(signal) => self.thread_gone(tid, Stop::Killed(signal)),
             Status::Signal(signal) => self.signal_stop(tid, signal),
             Status::Held(signal) => self.held(tid, signal),
             Status::Clone | Status::Fork | Status::VFork => {

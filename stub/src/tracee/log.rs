@@ -25,6 +25,8 @@ pub(crate) enum What {
     },
     /// `tid` has ended with this exit code.
     Exited { tid: Tid, code: i32 },
+    /// `tid` was killed by the signal that ended its process.
+    Killed { tid: Tid, signal: i32 },
 }
 
 /// The entries that have not been handed out.
@@ -64,6 +66,11 @@ impl Log {
         self.add(What::Exited { tid, code });
     }
 
+    pub(super) fn killed(&mut self, tid: Tid, signal: i32) {
+        self.unborn.retain(|unborn| *unborn != tid);
+        self.add(What::Killed { tid, signal });
+    }
+
     /// No thread is left that could still be born.
     pub(super) fn complete(&mut self) {
         self.unborn.clear();
@@ -83,7 +90,7 @@ impl Log {
     fn ready(&self) -> usize {
         let unborn = |entry: &Entry| match entry.what {
             What::Created { tid, .. } => self.unborn.contains(&tid),
-            What::Exited { .. } => false,
+            What::Exited { .. } | What::Killed { .. } => false,
         };
         let first = self.entries.iter().position(unborn);
         first.unwrap_or(self.entries.len())
@@ -120,7 +127,7 @@ mod tests {
     fn ids(log: &mut Log) -> Vec<i32> {
         let id = |entry: Entry| match entry.what {
             What::Created { tid, .. } => tid.0,
-            What::Exited { tid, .. } => -tid.0,
+            What::Exited { tid, .. } | What::Killed { tid, .. } => -tid.0,
         };
         log.take().into_iter().map(id).collect()
     }

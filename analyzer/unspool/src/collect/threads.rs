@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use unspool_capture::{ThreadExited, ThreadName, ThreadSeen};
+use unspool_capture::{ThreadEnd, ThreadExited, ThreadName, ThreadSeen};
 use unspool_rsp::{ThreadId, ThreadNotice};
 
 use super::session::Session;
@@ -94,8 +94,24 @@ impl Threads {
                 self.live.insert(tid, thread);
             }
             ThreadNotice::Exited { tid, code, age } => {
-                let time_ns = hearing.time(sent_ns, age);
-                self.exited_at(sink, tid, time_ns, Some(code), true);
+                let exited = ThreadExited {
+                    tid,
+                    time_ns: hearing.time(sent_ns, age),
+                    code: Some(code),
+                    exact: true,
+                    by: ThreadEnd::Exited.into(),
+                };
+                self.gone(sink, exited);
+            }
+            ThreadNotice::Killed { tid, age, .. } => {
+                let exited = ThreadExited {
+                    tid,
+                    time_ns: hearing.time(sent_ns, age),
+                    code: None,
+                    exact: true,
+                    by: ThreadEnd::Killed.into(),
+                };
+                self.gone(sink, exited);
             }
             _ => {}
         }
@@ -140,25 +156,19 @@ impl Threads {
     }
 
     pub(super) fn exited(&mut self, sink: &mut Sink, tid: u64, code: Option<i64>, exact: bool) {
-        let now = sink.now_ns();
-        self.exited_at(sink, tid, now, code, exact);
+        let exited = ThreadExited {
+            tid,
+            time_ns: sink.now_ns(),
+            code,
+            exact,
+            by: ThreadEnd::Unspecified.into(),
+        };
+        self.gone(sink, exited);
     }
 
-    fn exited_at(
-        &mut self,
-        sink: &mut Sink,
-        tid: u64,
-        time_ns: u64,
-        code: Option<i64>,
-        exact: bool,
-    ) {
-        if self.live.remove(&tid).is_some() {
-            sink.record(ThreadExited {
-                tid,
-                time_ns,
-                code,
-                exact,
-            });
+    fn gone(&mut self, sink: &mut Sink, exited: ThreadExited) {
+        if self.live.remove(&exited.tid).is_some() {
+            sink.record(exited);
         }
     }
 

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use unspool_capture::{
     Capture, EndReason, Event, Probe, ProbeKind, Record, SNAPSHOT_PROBE, Severity, Source,
+    ThreadEnd,
 };
 
 use super::backtrace::{Frames, base_name};
@@ -195,6 +196,11 @@ impl<'a> History<'a> {
             }
             Record::ThreadExited(exited) => {
                 self.clock(exited.time_ns);
+                self.recording.kills_are_told |= exited.by() != ThreadEnd::Unspecified;
+                // It was alive to the end, whatever it did then.
+                if exited.by() == ThreadEnd::Killed {
+                    return;
+                }
                 self.current.remove(&exited.tid);
                 let index = match self.last.get(&exited.tid) {
                     Some(&index) => index,

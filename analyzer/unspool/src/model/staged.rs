@@ -243,6 +243,7 @@ impl Stage {
             time_ns: ms * 1_000_000,
             code: None,
             exact: true,
+            ..Default::default()
         });
     }
 

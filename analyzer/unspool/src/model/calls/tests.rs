@@ -219,6 +219,7 @@ fn threads_end_their_calls_and_a_tid_is_used_again() {
         time_ns: 2_000_000,
         exact: true,
         code: None,
+        ..Default::default()
     });
     stage.seen(7, "two", 3);
     stage.enter(7, 4_000_000, LOCK, 0x7000, &[], STACK);

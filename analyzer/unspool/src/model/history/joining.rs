@@ -4,6 +4,7 @@
 //! calling join has seen the other thread's end.
 
 use super::History;
+use crate::model::ProgramEnd;
 use crate::model::thread::{Creation, ThreadIndex};
 
 impl History<'_> {
@@ -64,6 +65,10 @@ impl History<'_> {
     /// A program that exits takes its threads with it, and servers report each as an exit just before
     /// the program's own: such threads did not end, they were alive to the end.
     pub(super) fn ended_with_program(&mut self, time_ns: u64) {
+        let killed = matches!(self.recording.program_end, Some(ProgramEnd::Signal(_)));
+        if killed && self.recording.kills_are_told {
+            return;
+        }
         let mut after = time_ns;
         while let Some((exit_ns, index)) = self.last_exits.pop() {
             if after.saturating_sub(exit_ns) > ONE_BURST {

@@ -47,7 +47,10 @@ pub(super) fn find(
 /// Since when a program that has ended may have been about to: the kernel ends the threads that are left, one after another, and on a
 /// busy machine a second passes between the first and the last. While anything else happens, none of them ends by that.
 fn ending_since(model: &Model, latest_ns: u64) -> Option<u64> {
-    model.recording.program_end?;
+    let end = model.recording.program_end?;
+    if matches!(end, ProgramEnd::Signal(_)) && model.recording.kills_are_told {
+        return Some(u64::MAX);
+    }
     let made = model.threads.iter();
     let made = made.filter_map(|t| t.started_ns.max(t.created_ns)).max();
     // Ends and calls are not told by the same clock.

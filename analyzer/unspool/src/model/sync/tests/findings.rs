@@ -25,6 +25,7 @@ fn a_circle_at_the_end_is_a_deadlock() {
             time_ns: 900_000_000,
             exact: true,
             code: None,
+            ..Default::default()
         });
     }
     acting.stage.add(ProcessEnded {
