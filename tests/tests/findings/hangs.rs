@@ -13,42 +13,77 @@ use serde_json::Value;
 
 use unspool_tests::process::{self, Background};
 use unspool_tests::report;
-use unspool_tests::waiting::{self, HERE, Waiting};
+use unspool_tests::waiting::{self, HERE, Settling, Waiting};
 
-use super::C;
+use super::{C, MUSL, RUST};
 
-/// A program, and whether what is wrong is proved when all is recorded, and when only waits are; none if it is not found then. A wake-up
-/// that cannot come is never proved by a recording: a signal may have been on its way.
-const CASES: &[(&str, Option<bool>, Option<bool>)] = &[
-    ("abba.c", Some(true), Some(false)),
-    ("again.c", Some(true), Some(false)),
-    ("exited.c", Some(true), Some(false)),
-    ("joins.c", Some(true), Some(true)),
-    ("lost.c", Some(false), Some(false)),
-    ("ring.c", Some(true), Some(false)),
-    ("timed.c", Some(false), Some(false)),
-    // Nobody records who reads.
-    ("upgrade.c", Some(true), None),
+/// A program that hangs.
+struct Case {
+    name: &'static str,
+    source: &'static str,
+    command: &'static [&'static str],
+    /// Whether what is wrong is proved when all is recorded. A wake-up that cannot come is never proved by a recording: a signal may have
+    /// been on its way; nor is what only follows from nobody doing anything else.
+    all: bool,
+    /// The same when only waits are recorded.
+    contended: bool,
+}
+
+/// Mutexes with priority inheritance: the kernel refuses one of those who would wait.
+const INHERITS: &[&str] = &["gcc", "-std=gnu11", "-g", "-O0", "-pthread", "-DINHERITS"];
+
+const CASES: &[Case] = &[
+    case("abba.c", C, (true, false)),
+    case("again.c", C, (true, false)),
+    case("exited.c", C, (true, false)),
+    case("joins.c", C, (true, true)),
+    case("lost.c", C, (false, false)),
+    case("ring.c", C, (true, false)),
+    case("timed.c", C, (false, false)),
+    case("upgrade.c", C, (true, false)),
+    case("rust.rs", RUST, (false, false)),
+    Case {
+        name: "ring.c-inherits",
+        ..case("ring.c", INHERITS, (true, false))
+    },
+    Case {
+        name: "upgrade.c-musl",
+        ..case("upgrade.c", MUSL, (true, false))
+    },
 ];
+
+const fn case(
+    source: &'static str,
+    command: &'static [&'static str],
+    (all, contended): (bool, bool),
+) -> Case {
+    Case {
+        name: source,
+        source,
+        command,
+        all,
+        contended,
+    }
+}
 
 /// Findings that somebody can never go on.
 const BLOCKED: [&str; 4] = ["deadlock", "self-deadlock", "abandoned-lock", "lost-wakeup"];
 
 pub(super) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for (source, all, contended) in CASES {
-        for (mode, proved) in [("all", all), ("contended", contended)] {
+    for case in CASES {
+        for (mode, proved) in [("all", case.all), ("contended", case.contended)] {
             trials.push(crate::trial(
-                format!("findings::hangs::{source}::{mode}"),
-                move || hangs(source, mode, *proved),
+                format!("findings::hangs::{}::{mode}", case.name),
+                move || hangs(case, mode, proved),
             ));
         }
     }
     trials
 }
 
-fn hangs(source: &str, mode: &str, proved: Option<bool>) -> Result<()> {
-    let (folder, file) = waiting::compile_in("waits", source, C)?;
+fn hangs(case: &Case, mode: &str, proved: bool) -> Result<()> {
+    let (folder, file) = waiting::compile_in("waits", case.source, case.command)?;
     let capture = folder.path().join("capture");
     let mut command = report::unspool()?;
     command
@@ -59,9 +94,12 @@ fn hangs(source: &str, mode: &str, proved: Option<bool>) -> Result<()> {
     let recorder = Background(process::start(&mut command)?);
     let pid = Pid::from_raw(recorder.0.id().cast_signed());
     let waiting = Waiting::listen_to(recorder, Some(folder))?;
-    waiting.settle(HERE)?;
-    // What has lasted is told where it is not certain; threads that ended have done so long before the program.
-    std::thread::sleep(Duration::from_millis(1500));
+    waiting.settle(Settling {
+        refused: case.command.contains(&"-DINHERITS"),
+        ..HERE
+    })?;
+    // What has lasted is told where it is not certain.
+    std::thread::sleep(Duration::from_millis(700));
     // As by Ctrl-C: the program is asked to end, which it does.
     kill(pid, Signal::SIGINT)?;
     let told = waiting.findings.clone();
@@ -83,13 +121,9 @@ fn hangs(source: &str, mode: &str, proved: Option<bool>) -> Result<()> {
     let blocked = findings.iter().filter(|finding| {
         let kind = finding["kind"].as_str().unwrap_or_default();
         // Who reads and wants to write waits for itself as well.
-        BLOCKED.contains(&kind) && (source != "upgrade.c" || kind == "deadlock")
+        BLOCKED.contains(&kind) && (case.source != "upgrade.c" || kind == "deadlock")
     });
     let blocked: Vec<&Value> = blocked.collect();
-    let Some(proved) = proved else {
-        ensure!(blocked.is_empty(), "{blocked:#?}");
-        return Ok(());
-    };
     let ([finding], [told]) = (&blocked[..], &told[..]) else {
         anyhow::bail!("told {told:?}, found {blocked:#?}\n{findings:#?}");
     };
@@ -105,5 +139,17 @@ fn hangs(source: &str, mode: &str, proved: Option<bool>) -> Result<()> {
         finding["kind"] == told.kind.as_str() && finding["proved"] == proved && same,
         "told {told:?}, found {finding:#}"
     );
+    // Who waits for ever does not wait for long.
+    let contended = findings.iter().find(|f| f["kind"] == "contention");
+    ensure!(contended.is_none(), "{contended:#?}");
+    // Nobody who waits has ended, though the program has.
+    let threads = report["threads"].as_array().context("threads")?;
+    for tid in &told.tids {
+        let thread = threads.iter().find(|thread| thread["tid"] == *tid);
+        ensure!(
+            thread.is_some_and(|thread| thread["end"] == "alive"),
+            "{thread:#?}"
+        );
+    }
     Ok(())
 }

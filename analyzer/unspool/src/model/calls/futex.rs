@@ -11,6 +11,11 @@ pub(crate) fn waits(args: &[u64]) -> bool {
     matches!(operation(args), None | Some(0 | 6 | 9 | 11 | 13))
 }
 
+/// Whether it waits for a limited time: the fourth argument points to that.
+pub(crate) fn is_timed(args: &[u64]) -> bool {
+    waits(args) && args.get(3).is_some_and(|limit| *limit != 0)
+}
+
 /// How many it wakes at its word, at most: `FUTEX_WAKE` 1, `FUTEX_WAKE_OP` 5, `FUTEX_UNLOCK_PI` 7, `FUTEX_WAKE_BITSET` 10. Those that
 /// move waiters to another word, `FUTEX_REQUEUE` 3 and the like, do not say which.
 pub(crate) fn wakes(args: &[u64]) -> Option<u64> {

@@ -4,11 +4,13 @@ use crate::model::backtrace::Place;
 use crate::model::calls::{Calls, PathId};
 use crate::primitives::{self, Kind, Operation, Primitive};
 
-/// The address by which an object is called of which only a futex word is seen: a condition variable has
-/// two that take turns, side by side (glibc, `__g_signals`).
-pub(super) fn word(kind: Kind, address: u64, futex: bool) -> u64 {
-    match kind {
-        Kind::Cond if futex => address & !7,
+/// The address by which an object is called of which only a futex word is seen: a condition variable of C's
+/// has two that take turns, side by side (glibc, `__g_signals`).
+pub(super) fn word(primitive: &Primitive, address: u64) -> u64 {
+    let of_c = ["pthread_", "cnd_"];
+    let name = primitive.name().trim_start_matches('_');
+    match primitive.kind {
+        Kind::Cond if of_c.iter().any(|prefix| name.starts_with(prefix)) => address & !7,
         _ => address,
     }
 }
@@ -59,4 +61,18 @@ pub(super) fn in_path(calls: &Calls, path: PathId) -> &'static Primitive {
 pub(super) fn returns_errors(primitive: &Primitive) -> bool {
     let name = primitive.name();
     name.starts_with("pthread_") || name.starts_with("sem_") || name.starts_with("mtx_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_a_condition() {
+        let at = |function| word(primitives::find(function).expect(function), 0x1004);
+        assert_eq!(at("pthread_cond_wait"), 0x1000);
+        assert_eq!(at("__pthread_cond_wait_common"), 0x1000);
+        assert_eq!(at("std::sys::sync::condvar::futex::Condvar::wait"), 0x1004);
+        assert_eq!(at("pthread_mutex_lock"), 0x1004);
+    }
 }

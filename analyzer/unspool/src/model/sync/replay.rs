@@ -11,6 +11,7 @@ use super::gaps::Gaps;
 use super::holds::{Held, Holds};
 use super::late::{Latecomers, Unblamed};
 use super::meaning::{in_path, returns_errors, word};
+use super::naming::caller;
 use super::noticed::{MistakeKind, Noticed};
 use super::objects::{ObjectIndex, Objects};
 use super::order::Order;
@@ -21,7 +22,7 @@ use super::standing::Standing;
 use super::under_way::{Pending, Under, UnderWay};
 use super::usage::{FunctionTimes, Usage};
 use super::wakes::{Ended, Wakes};
-use crate::model::calls::{Call, Calls, FunctionId, Moment, futex};
+use crate::model::calls::{Call, Calls, FunctionId, Moment, PathId, futex};
 use crate::model::{Creation, Model, ThreadIndex};
 use crate::primitives::{self, Kind, Operation, Primitive};
 
@@ -34,6 +35,17 @@ const WAITED_NS: u64 = 100_000;
 /// Robust mutexes: the lock is taken, its former holder died (POSIX, `pthread_mutex_lock`).
 const EOWNERDEAD: u64 = 130;
 
+/// What the kernel says to whom it refuses a priority-inheriting mutex because the thread could never have it (`EDEADLK`).
+const EDEADLK: i32 = -35;
+
+/// A mutex that the kernel has refused a thread. The C library lets that thread wait for ever, at a word that is no mutex.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    object: ObjectIndex,
+    owner: Option<ThreadIndex>,
+    path: PathId,
+}
+
 /// State that only matters while calls are read, and what is kept of them.
 pub(super) struct Replay<'a> {
     model: &'a Model,
@@ -44,6 +56,7 @@ pub(super) struct Replay<'a> {
     /// The C library is glibc.
     glibc: bool,
     under_way: UnderWay,
+    refused: HashMap<ThreadIndex, Refused>,
     pub(super) holds: Holds,
     pub(super) gaps: Gaps,
     /// Per thread, its events so far.
@@ -87,6 +100,7 @@ impl<'a> Replay<'a> {
             futexes: false,
             glibc: !musl,
             under_way: UnderWay::default(),
+            refused: HashMap::new(),
             holds: Holds::new(model.threads.len()),
             gaps: Gaps::default(),
             events: vec![0; model.threads.len()],
@@ -165,6 +179,7 @@ impl<'a> Replay<'a> {
         self.count_event(call.thread);
         self.clock(call.entered_ns);
         self.goes_on(call.thread);
+        let refused = self.refused.remove(&call.thread);
         let primitive = self.role(calls, call.function);
         let futex = calls.function(call.function).futex;
         if !futex {
@@ -204,8 +219,21 @@ impl<'a> Replay<'a> {
             self.under_way.insert(call.number, Under::Part(outer));
             return;
         }
+        let here = caller(calls.path(call.path));
+        let refused = refused.filter(|refused| {
+            futex
+                && primitive.operation == Operation::Lock
+                && here.is_some()
+                && here == caller(calls.path(refused.path))
+                && self.objects.known(primitive.kind, address).is_none()
+        });
         let has_end = calls.function(call.function).has_end;
-        let pending = self.begins(call, primitive, address, futex, has_end);
+        let (address, owner) = match refused {
+            Some(Refused { object, owner, .. }) => (self.objects.objects[object.0].address, owner),
+            None if futex => (address, self.owner(call, primitive.kind)),
+            None => (address, None),
+        };
+        let pending = self.begins(call, primitive, address, owner, futex, has_end);
         // Nothing follows of a call whose end is not watched.
         if has_end {
             self.under_way
@@ -251,11 +279,13 @@ impl<'a> Replay<'a> {
         }
     }
 
+    /// `owner` is who owns the object as its memory said, if only the system call is seen.
     fn begins(
         &mut self,
         call: &Call,
         primitive: &'static Primitive,
         address: u64,
+        owner: Option<ThreadIndex>,
         futex: bool,
         has_end: bool,
     ) -> Pending {
@@ -269,9 +299,14 @@ impl<'a> Replay<'a> {
                 }
                 self.objects.begin(kind, address, call.path, now, true)
             }
-            _ => self
-                .objects
-                .at(kind, word(kind, address, futex), call.path, now),
+            _ => {
+                let address = if futex {
+                    word(primitive, address)
+                } else {
+                    address
+                };
+                self.objects.at(kind, address, call.path, now)
+            }
         };
         self.objects.objects[object.0].word |= futex;
         let used = self
@@ -284,8 +319,12 @@ impl<'a> Replay<'a> {
             object,
             used,
             entered_ns: now,
+            timed: match futex {
+                true => futex::is_timed(&call.args),
+                false => primitive.timed,
+            },
             holder: None,
-            owner: None,
+            owner,
             alone: futex,
             queued: false,
             place: None,
@@ -299,7 +338,6 @@ impl<'a> Replay<'a> {
                 let shared = operation == Operation::ReadLock;
                 let gaps = &self.gaps;
                 let is_held = |held: &Held| !gaps.may_be_free(kind, held.stamp);
-                pending.owner = self.owner(call, kind).filter(|_| futex);
                 let against = self.holds.against(object, thread, shared, is_held);
                 pending.holder = match against {
                     Some((holder, taken)) => Some((holder, Some(taken))),
@@ -387,6 +425,17 @@ impl<'a> Replay<'a> {
         }
         if operation.may_wait() && self.has_waited(&pending, waited) {
             self.waited(&pending, left_ns);
+        }
+        if pending.alone
+            && operation == Operation::Lock
+            && call.result.map(|r| r as i32) == Some(EDEADLK)
+        {
+            let refused = Refused {
+                object: pending.object,
+                owner: pending.owner,
+                path: call.path,
+            };
+            self.refused.insert(call.thread, refused);
         }
         // What functions of languages return is not known to mean anything.
         let succeeded = match call.result {

@@ -17,6 +17,8 @@ pub(super) struct Pending {
     pub(super) object: ObjectIndex,
     pub(super) used: UseIndex,
     pub(super) entered_ns: u64,
+    /// It gives up after a time.
+    pub(super) timed: bool,
     /// Who had it when the call began, and where it was taken, if that was seen.
     pub(super) holder: Option<(ThreadIndex, Option<UseIndex>)>,
     /// Who owns it, as its own memory said when the system call began: itself perhaps, or a thread that has ended.

@@ -7,7 +7,7 @@ use crate::model::sync::holds::Held;
 use crate::model::sync::noticed::StillWaiting;
 use crate::model::sync::objects::{ObjectIndex, UseIndex};
 use crate::model::sync::replay::Replay;
-use crate::model::{Creation, ProgramEnd, ThreadIndex};
+use crate::model::{Creation, ProgramEnd, Thread, ThreadIndex};
 use crate::primitives::{Kind, Operation};
 
 /// A call that began this shortly before the end may just not have returned yet.
@@ -15,6 +15,9 @@ const JUST_BEGUN: u64 = 50_000_000;
 
 /// A wait for what somebody perhaps holds is worth telling if it lasted.
 const LASTING: u64 = 500_000_000;
+
+/// Waits in a sentence.
+const MOST_NAMED: usize = 6;
 
 /// One thread waits for another.
 #[derive(Clone, Copy)]
@@ -51,7 +54,7 @@ pub(super) fn find(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<Fi
     }
     abandoned(words, &edges, findings);
     if circles.is_empty() {
-        lost_wakeup(words, &still, findings);
+        findings.extend(forsaken(words, &still, &edges));
     }
 }
 
@@ -61,9 +64,10 @@ fn edges(words: &Words<'_>, replay: &Replay<'_>, waiting: &StillWaiting) -> Vec<
     let sure = waiting.sure && !waiting.timed && words.lossless();
     match waiting.operation {
         Operation::Join => {
-            let joined = words.model.threads.iter().position(|thread| {
-                thread.joiner == Some(waiting.thread) && alive(words, thread.ended_ns)
-            });
+            let joined =
+                words.model.threads.iter().position(|thread| {
+                    thread.joiner == Some(waiting.thread) && alive(words, thread)
+                });
             let edge = joined.map(|joined| Edge {
                 waiting: *waiting,
                 holder: ThreadIndex(joined),
@@ -122,13 +126,13 @@ fn lasted(words: &Words<'_>, waiting: &StillWaiting, ns: u64) -> bool {
 }
 
 /// It did not end before the program did.
-fn alive(words: &Words<'_>, ended_ns: Option<u64>) -> bool {
-    let end = words.model.recording.duration_ns;
-    let slack = match words.model.recording.program_end {
-        Some(ProgramEnd::Signal(_)) => words.model.recording.slack_ns(),
+fn alive(words: &Words<'_>, thread: &Thread) -> bool {
+    let recording = &words.model.recording;
+    let slack = match recording.program_end {
+        Some(ProgramEnd::Signal(_)) => recording.slack_ns(),
         _ => JUST_BEGUN,
     };
-    ended_ns.is_none_or(|ended| ended.saturating_add(slack) >= end)
+    recording.was_there_at_the_end(thread, slack)
 }
 
 /// Circles of waiting, each once.
@@ -253,7 +257,7 @@ fn abandoned(words: &Words<'_>, edges: &[Edge], findings: &mut Vec<Finding>) {
         .filter(|edge| {
             let holder = words.model.threads.get(edge.holder.0);
             edge.waiting.operation != Operation::Join
-                && holder.is_some_and(|holder| !alive(words, holder.ended_ns))
+                && holder.is_some_and(|holder| !alive(words, holder))
         })
         .map(|edge| edge.waiting.object)
         .collect();
@@ -303,64 +307,102 @@ fn abandoned(words: &Words<'_>, edges: &[Edge], findings: &mut Vec<Finding>) {
     }
 }
 
-/// Every thread there is waits for another to wake it.
-fn lost_wakeup(words: &Words<'_>, still: &[StillWaiting], findings: &mut Vec<Finding>) {
+/// Nobody does anything but wait: what threads wait for can never come.
+fn forsaken(words: &Words<'_>, still: &[StillWaiting], edges: &[Edge]) -> Option<Finding> {
     // A program that ends by itself has a thread that could have woken the others.
     if matches!(
         words.model.recording.program_end,
         Some(ProgramEnd::Exited(_))
     ) {
-        return;
+        return None;
     }
-    let living = words
-        .model
-        .threads
-        .iter()
-        .enumerate()
-        .filter(|(_, thread)| alive(words, thread.ended_ns) || thread.creation == Creation::Main);
-    let all_wait = living.clone().all(|(index, _)| {
-        still
-            .iter()
-            .any(|w| w.thread.0 == index && !w.timed && w.sure && lasted(words, w, JUST_BEGUN))
-    });
-    let waiting: Vec<&StillWaiting> = still
-        .iter()
-        .filter(|w| {
-            let kind = words.objects[w.object.0].kind;
-            matches!(kind, Kind::Cond | Kind::Sem | Kind::Barrier | Kind::Futex)
-        })
-        .collect();
-    if !all_wait || waiting.is_empty() {
-        return;
+    let threads = words.model.threads.iter().enumerate();
+    let living =
+        threads.filter(|(_, thread)| alive(words, thread) || thread.creation == Creation::Main);
+    let waits = |thread: usize| {
+        let mut of_thread = still.iter().filter(|waiting| waiting.thread.0 == thread);
+        of_thread.any(|w| !w.timed && w.sure && lasted(words, w, JUST_BEGUN))
+    };
+    if !living.clone().all(|(index, _)| waits(index)) {
+        return None;
     }
-    let mut objects: Vec<ObjectIndex> = waiting.iter().map(|w| w.object).collect();
+    // Who waits for a thread that waits, waits for what that one does.
+    let for_another = |waiting: &StillWaiting| {
+        waiting.operation == Operation::Join
+            || (edges.iter()).any(|edge| edge.waiting.thread == waiting.thread)
+    };
+    let rest: Vec<&StillWaiting> = still.iter().filter(|w| !for_another(w)).collect();
+    if rest.is_empty() {
+        return None;
+    }
+    let mut objects: Vec<ObjectIndex> = rest.iter().map(|waiting| waiting.object).collect();
     objects.sort_unstable();
     objects.dedup();
+    let locks = objects
+        .iter()
+        .all(|object| matches!(words.objects[object.0].kind, Kind::Mutex | Kind::Rwlock));
+    let (kind, text) = match locks {
+        true => (
+            FindingKind::Deadlock,
+            format!(
+                "{}. {}, so nobody is left to give up a lock: only a signal's handler or another process could.",
+                waits_for_locks(words, &rest),
+                match living.count() {
+                    1 => "No other thread is there",
+                    2 => "Both threads of the program wait",
+                    _ => "All threads of the program wait",
+                }
+            ),
+        ),
+        false => (
+            FindingKind::LostWakeup,
+            wait_in_vain(words, &rest, &objects),
+        ),
+    };
+    let evidence = rest.iter().take(8).map(|waiting| {
+        let what = format!(
+            "waits {} {}",
+            if locks { "for" } else { "at" },
+            words.object(waiting.object)
+        );
+        words.evidence(waiting.thread, waiting.used, what)
+    });
+    Some(Finding {
+        kind,
+        proved: false,
+        threads: rest.iter().map(|waiting| waiting.thread).collect(),
+        objects: objects.iter().map(|o| words.named(*o)).collect(),
+        text,
+        evidence: evidence.collect(),
+    })
+}
+
+/// `main waits in add (pool.c:3) for mutex a; worker (TID 7) waits in take (pool.c:9) for mutex b`
+fn waits_for_locks(words: &Words<'_>, waiting: &[&StillWaiting]) -> String {
+    let clauses = waiting.iter().take(MOST_NAMED).map(|waiting| {
+        format!(
+            "{} waits{} for {}",
+            words.thread(waiting.thread),
+            words.at(waiting.used),
+            words.object(waiting.object)
+        )
+    });
+    let text = clauses.collect::<Vec<String>>().join("; ");
+    match waiting.len().saturating_sub(MOST_NAMED) {
+        0 => text,
+        more => format!("{text}; and so on, {more} more"),
+    }
+}
+
+fn wait_in_vain(words: &Words<'_>, waiting: &[&StillWaiting], objects: &[ObjectIndex]) -> String {
     let names: Vec<String> = objects.iter().map(|o| words.object(*o)).collect();
-    let who = match waiting[..] {
+    let who = match waiting {
         [one] => format!("{} waits", words.thread(one.thread)),
         _ => format!("{} threads wait", waiting.len()),
     };
-    findings.push(Finding {
-        kind: FindingKind::LostWakeup,
-        proved: false,
-        threads: waiting.iter().map(|w| w.thread).collect(),
-        objects: objects.iter().map(|o| words.named(*o)).collect(),
-        text: format!(
-            "{who} at {} for a wake-up that cannot come: all other threads of the program wait, too. Only a \
-             signal or another process could help.",
-            names.join(" and ")
-        ),
-        evidence: waiting
-            .iter()
-            .take(8)
-            .map(|w| {
-                words.evidence(
-                    w.thread,
-                    w.used,
-                    format!("waits at {}", words.object(w.object)),
-                )
-            })
-            .collect(),
-    });
+    format!(
+        "{who} at {} for a wake-up that cannot come: all other threads of the program wait, too. Only a \
+         signal or another process could help.",
+        names.join(" and ")
+    )
 }

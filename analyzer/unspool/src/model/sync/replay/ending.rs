@@ -20,12 +20,11 @@ impl Replay<'_> {
                 }
             }
         }
-        let end_ns = self.model.recording.duration_ns;
         let slack = self.model.recording.slack_ns();
         for thread in 0..self.cut_short.len() {
             // A program that ends takes its threads with it, in the middle of what they do.
-            let ended_ns = self.model.threads[thread].ended_ns;
-            let with_program = ended_ns.is_none_or(|ended| ended.saturating_add(slack) >= end_ns);
+            let with_program =
+                (self.model.recording).was_there_at_the_end(&self.model.threads[thread], slack);
             // One that ends by itself may have let its threads end first; one that is killed may have been stuck.
             let killed = matches!(
                 self.model.recording.program_end,
@@ -60,7 +59,7 @@ impl Replay<'_> {
             used: pending.used,
             operation: pending.primitive.operation,
             since_ns: pending.entered_ns,
-            timed: pending.primitive.timed,
+            timed: pending.timed,
             sure,
             owner: pending.owner.filter(|_| pending.alone),
         });
