@@ -363,6 +363,7 @@ impl<'a> History<'a> {
             ending: Ending::Alive,
             detached: false,
             joiner: None,
+            joined_ns: None,
             stack: None,
         });
         self.traces.push(Trace::default());
@@ -411,7 +412,7 @@ impl<'a> History<'a> {
             ProbeKind::Create => self.create(at, event, index),
             ProbeKind::Join => {
                 if let Some(&handle) = event.args.first() {
-                    self.join(index, handle);
+                    self.join(index, handle, event.time_ns);
                 }
             }
             ProbeKind::Detach => {

@@ -12,6 +12,7 @@ mod holds;
 mod idle;
 mod late;
 mod meaning;
+mod meeting;
 mod naming;
 mod noticed;
 mod objects;

@@ -40,6 +40,8 @@ pub struct Thread {
     pub detached: bool,
     /// The thread that joined it, or waits to.
     pub joiner: Option<ThreadIndex>,
+    /// When that called join.
+    pub joined_ns: Option<u64>,
     /// Its stack when it was last looked at.
     pub stack: Option<Arc<Backtrace>>,
 }

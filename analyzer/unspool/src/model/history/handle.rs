@@ -20,7 +20,8 @@ pub(super) struct Handles {
 /// What was done to a handle before its thread was seen to start.
 #[derive(Default)]
 pub(super) struct Expected {
-    pub(super) joiner: Option<usize>,
+    /// Who called join, and when.
+    pub(super) joiner: Option<(usize, u64)>,
     pub(super) detached: bool,
 }
 

@@ -8,14 +8,14 @@ use crate::model::ProgramEnd;
 use crate::model::thread::{Creation, ThreadIndex};
 
 impl History<'_> {
-    pub(super) fn join(&mut self, joiner: usize, handle: u64) {
+    pub(super) fn join(&mut self, joiner: usize, handle: u64, time_ns: u64) {
         let threads = &self.threads;
         match self
             .handles
             .find(handle, |index| threads[index].joiner.is_none())
         {
-            Some(index) => self.joined_by(index, joiner),
-            None => self.handles.expect(handle).joiner = Some(joiner),
+            Some(index) => self.joined_by(index, (joiner, time_ns)),
+            None => self.handles.expect(handle).joiner = Some((joiner, time_ns)),
         }
     }
 
@@ -57,8 +57,9 @@ impl History<'_> {
         }
     }
 
-    fn joined_by(&mut self, index: usize, joiner: usize) {
+    fn joined_by(&mut self, index: usize, (joiner, time_ns): (usize, u64)) {
         self.threads[index].joiner = Some(ThreadIndex(joiner));
+        self.threads[index].joined_ns = Some(time_ns);
         self.traces[joiner].joining = Some(index);
     }
 

@@ -10,7 +10,7 @@ use unspool_capture::ProbeKind;
 use super::{Function, Stage};
 
 /// The functions that are instrumented, in the order of their probes: beginning `100 + 2 * i`, end one more.
-const FUNCTIONS: [Function; 16] = [
+const FUNCTIONS: [Function; 17] = [
     "libc.so.6!pthread_mutex_lock",
     "libc.so.6!pthread_mutex_unlock",
     "libc.so.6!pthread_mutex_trylock",
@@ -27,6 +27,7 @@ const FUNCTIONS: [Function; 16] = [
     "libc.so.6!pthread_barrier_wait",
     "libc.so.6!pthread_join",
     "libc.so.6!pthread_mutex_timedlock",
+    "libc.so.6!pthread_barrier_init",
 ];
 
 /// A stage whose synchronization is recorded.

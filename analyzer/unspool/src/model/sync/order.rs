@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use foldhash::{HashMap, HashMapExt};
 
 use super::holds::Held;
+use super::meeting::{Barriers, Meeting, Rounds, Times};
 use super::objects::{ObjectIndex, UseIndex};
 use crate::model::{Model, ThreadIndex};
 
@@ -37,6 +38,7 @@ pub(super) struct Circumstance {
     gates: Vec<ObjectIndex>,
     /// Semaphores that the thread had passed.
     seats: Vec<ObjectIndex>,
+    rounds: Rounds,
     held_shared: bool,
     taken_shared: bool,
     timed: bool,
@@ -52,6 +54,7 @@ pub(super) struct Order {
     open: HashMap<(ThreadIndex, ObjectIndex), Vec<(ObjectIndex, Circumstance)>>,
     /// Semaphores that a thread has waited for more often than it has posted them.
     seats: HashMap<ThreadIndex, BTreeMap<ObjectIndex, u64>>,
+    pub(super) barriers: Barriers,
 }
 
 impl Circumstance {
@@ -60,6 +63,10 @@ impl Circumstance {
             && self.held_shared == other.held_shared
             && self.gates == other.gates
             && self.seats == other.seats
+    }
+
+    fn times(&self) -> Times<'_> {
+        (self.thread, self.first_ns, self.last_ns, &self.rounds)
     }
 }
 
@@ -121,6 +128,7 @@ impl Order {
         }
         let seats = self.seats.get(&thread);
         let seats: Vec<ObjectIndex> = seats.into_iter().flat_map(|s| s.keys().copied()).collect();
+        let rounds = self.barriers.rounds(thread);
         for before in held {
             let others = held
                 .iter()
@@ -136,6 +144,7 @@ impl Order {
                         taken,
                         gates: others.map(|h| h.object).collect(),
                         seats: seats.clone(),
+                        rounds: rounds.clone(),
                         held_shared: before.shared,
                         taken_shared,
                         timed,
@@ -155,6 +164,7 @@ impl Order {
             if let Some(same) = known.iter_mut().find(|c| c.is_like(&seen)) {
                 same.count += 1;
                 same.last_ns = same.last_ns.max(seen.last_ns);
+                same.rounds.add(&seen.rounds);
             } else if known.len() < MOST {
                 known.push(seen);
             }
@@ -174,6 +184,7 @@ impl Order {
             next.entry(*before).or_default().insert(*after);
         }
         keep_circles(&mut next);
+        let meeting = Meeting::new(model, &self.barriers);
         let mut effort = EFFORT;
         let mut starts: Vec<ObjectIndex> = next.keys().copied().collect();
         starts.sort_unstable();
@@ -181,7 +192,14 @@ impl Order {
         for length in 2..=LONGEST {
             for &start in &starts {
                 let mut path = vec![start];
-                self.search(model, &next, length, &mut path, &mut circles, &mut effort);
+                self.search(
+                    &meeting,
+                    &next,
+                    length,
+                    &mut path,
+                    &mut circles,
+                    &mut effort,
+                );
             }
         }
         circles
@@ -190,7 +208,7 @@ impl Order {
     /// Extends a path of objects to circles of a length. Each circle is found from its lowest object.
     fn search(
         &self,
-        model: &Model,
+        meeting: &Meeting<'_>,
         next: &HashMap<ObjectIndex, BTreeSet<ObjectIndex>>,
         length: usize,
         path: &mut Vec<ObjectIndex>,
@@ -210,7 +228,7 @@ impl Order {
                 // What goes wrong with two of the objects is said of these two.
                 let within = |c: &Circle| c.objects.iter().all(|object| path.contains(object));
                 if !circles.iter().any(within)
-                    && let Some(circle) = self.judge(model, path)
+                    && let Some(circle) = self.judge(meeting, path)
                 {
                     circles.push(circle);
                 }
@@ -220,14 +238,14 @@ impl Order {
         for &object in after.range(first..).filter(|object| **object != first) {
             if !path.contains(&object) {
                 path.push(object);
-                self.search(model, next, length, path, circles, effort);
+                self.search(meeting, next, length, path, circles, effort);
                 path.pop();
             }
         }
     }
 
     /// The circumstances that make a circle most likely; none if it cannot block anybody.
-    fn judge(&self, model: &Model, objects: &[ObjectIndex]) -> Option<Circle> {
+    fn judge(&self, meeting: &Meeting<'_>, objects: &[ObjectIndex]) -> Option<Circle> {
         let edges: Vec<&[Circumstance]> = (0..objects.len())
             .map(|at| {
                 let edge = (objects[at], objects[(at + 1) % objects.len()]);
@@ -242,7 +260,7 @@ impl Order {
                 return;
             }
             let possible =
-                (0..steps.len()).all(|a| (0..a).all(|b| together(model, steps[a], steps[b])));
+                (0..steps.len()).all(|a| (0..a).all(|b| together(meeting, steps[a], steps[b])));
             let seats = common_seat(steps);
             let is_better = |best: &Circle| possible && (seats.is_none() || !best.possible);
             if best.as_ref().is_none_or(is_better) {
@@ -323,36 +341,7 @@ fn common_seat(steps: &[&Circumstance]) -> Option<ObjectIndex> {
     common.copied()
 }
 
-/// Whether two steps could have happened at the same time, in different threads. That one thread was
-/// gone when the other began means nothing by itself; that it had to be, does: what a thread does
-/// before it creates another, or after it joined it, that other one never meets.
-fn together(model: &Model, a: &Circumstance, b: &Circumstance) -> bool {
-    a.thread != b.thread && !apart(model, a, b) && !apart(model, b, a)
-}
-
-/// The first step came before the other thread was created, by this thread or on its behalf; or after
-/// this thread had joined the other.
-fn apart(model: &Model, step: &Circumstance, other: &Circumstance) -> bool {
-    let Some(thread) = model.threads.get(other.thread.0) else {
-        return false;
-    };
-    let created = creation_below(model, step.thread, other.thread);
-    let before = created.is_some_and(|created| step.last_ns < created);
-    let joined = thread.joiner == Some(step.thread);
-    before || joined && thread.ended_ns.is_some_and(|ended| step.first_ns > ended)
-}
-
-/// When `ancestor` created the thread from which `thread` descends.
-fn creation_below(model: &Model, ancestor: ThreadIndex, thread: ThreadIndex) -> Option<u64> {
-    let mut at = thread;
-    // A circle cannot come from real records, and ends the climb.
-    for _ in 0..model.threads.len() {
-        let here = model.threads.get(at.0)?;
-        let creator = here.creator()?;
-        if creator == ancestor {
-            return here.created_ns;
-        }
-        at = creator;
-    }
-    None
+/// Whether two steps could have happened at the same time, in different threads.
+fn together(meeting: &Meeting<'_>, a: &Circumstance, b: &Circumstance) -> bool {
+    meeting.can_meet(a.times(), b.times())
 }

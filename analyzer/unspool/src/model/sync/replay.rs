@@ -11,7 +11,6 @@ use super::gaps::Gaps;
 use super::holds::{Held, Holds};
 use super::late::{Latecomers, Unblamed};
 use super::meaning::{in_path, returns_errors, word};
-use super::naming::caller;
 use super::noticed::{MistakeKind, Noticed};
 use super::objects::{ObjectIndex, Objects};
 use super::order::Order;
@@ -22,29 +21,20 @@ use super::standing::Standing;
 use super::under_way::{Pending, Under, UnderWay};
 use super::usage::{FunctionTimes, Usage};
 use super::wakes::{Ended, Wakes};
-use crate::model::calls::{Call, Calls, FunctionId, Moment, PathId, futex};
+use crate::model::calls::{Call, Calls, FunctionId, Moment, futex};
 use crate::model::{Creation, Model, ThreadIndex};
 use crate::primitives::{self, Kind, Operation, Primitive};
+use refusals::Refused;
 
 mod ending;
 mod holding;
+mod refusals;
 mod waking;
 
 /// Without a view of the system calls, a call that took at least this long has waited.
 const WAITED_NS: u64 = 100_000;
 /// Robust mutexes: the lock is taken, its former holder died (POSIX, `pthread_mutex_lock`).
 const EOWNERDEAD: u64 = 130;
-
-/// What the kernel says to whom it refuses a priority-inheriting mutex because the thread could never have it (`EDEADLK`).
-const EDEADLK: i32 = -35;
-
-/// A mutex that the kernel has refused a thread. The C library lets that thread wait for ever, at a word that is no mutex.
-#[derive(Clone, Copy, Debug)]
-struct Refused {
-    object: ObjectIndex,
-    owner: Option<ThreadIndex>,
-    path: PathId,
-}
 
 /// State that only matters while calls are read, and what is kept of them.
 pub(super) struct Replay<'a> {
@@ -219,19 +209,14 @@ impl<'a> Replay<'a> {
             self.under_way.insert(call.number, Under::Part(outer));
             return;
         }
-        let here = caller(calls.path(call.path));
-        let refused = refused.filter(|refused| {
-            futex
-                && primitive.operation == Operation::Lock
-                && here.is_some()
-                && here == caller(calls.path(refused.path))
-                && self.objects.known(primitive.kind, address).is_none()
-        });
         let has_end = calls.function(call.function).has_end;
-        let (address, owner) = match refused {
-            Some(Refused { object, owner, .. }) => (self.objects.objects[object.0].address, owner),
-            None if futex => (address, self.owner(call, primitive.kind)),
-            None => (address, None),
+        let (address, owner) = match futex {
+            true => {
+                let refused = refused.filter(|r| self.goes_on_for(r, calls, call, primitive));
+                let known = refused.map(|r| (self.objects.objects[r.object.0].address, r.owner));
+                known.unwrap_or_else(|| (address, self.owner(call, primitive.kind)))
+            }
+            false => (address, None),
         };
         let pending = self.begins(call, primitive, address, owner, futex, has_end);
         // Nothing follows of a call whose end is not watched.
@@ -297,7 +282,12 @@ impl<'a> Replay<'a> {
                 if let Some(before) = self.objects.known(kind, address) {
                     self.objects.objects[before.0].destroyed_ns = Some(now);
                 }
-                self.objects.begin(kind, address, call.path, now, true)
+                let new = self.objects.begin(kind, address, call.path, now, true);
+                // pthread_barrier_init(barrier, attributes, count)
+                if let (Kind::Barrier, Some(size)) = (kind, call.args.get(2)) {
+                    self.order.barriers.made(new, u64::from(*size as u32));
+                }
+                new
             }
             _ => {
                 let address = if futex {
@@ -426,17 +416,7 @@ impl<'a> Replay<'a> {
         if operation.may_wait() && self.has_waited(&pending, waited) {
             self.waited(&pending, left_ns);
         }
-        if pending.alone
-            && operation == Operation::Lock
-            && call.result.map(|r| r as i32) == Some(EDEADLK)
-        {
-            let refused = Refused {
-                object: pending.object,
-                owner: pending.owner,
-                path: call.path,
-            };
-            self.refused.insert(call.thread, refused);
-        }
+        self.note_refusal(&pending, call);
         // What functions of languages return is not known to mean anything.
         let succeeded = match call.result {
             Some(0) => true,
@@ -445,6 +425,7 @@ impl<'a> Replay<'a> {
             None => true,
         };
         match operation {
+            Operation::Arrive => self.order.barriers.pass(pending.thread, pending.object),
             _ if operation.acquires() && succeeded && !pending.alone => {
                 self.acquired(&pending, left_ns);
             }

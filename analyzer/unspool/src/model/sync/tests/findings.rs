@@ -263,6 +263,71 @@ fn orders_that_cannot_meet_are_not_proved() {
     assert_eq!(kinds(&acting.stage.model()), []);
 }
 
+/// `one` and `two` take the same locks in both orders, and the main thread creates `two` after it has joined `one`; or when it has only
+/// ended, which is chance.
+#[test]
+fn whom_a_join_leads_to_comes_later() {
+    for joined_ms in [4, 8] {
+        let mut acting = Acting::new();
+        let main = ["orders!main@orders.c:9"];
+        acting.on(PID, &main);
+        acting
+            .stage
+            .spawn(PID, ONE, 0, "orders!one@orders.c:20", &main);
+        acting.on(ONE, &["orders!one@orders.c:21", END[0]]);
+        acting.nested(ONE, 2000, A, B);
+        acting.stage.exit(ONE, 3);
+        acting.stage.join(PID, joined_ms, ONE << 12);
+        acting
+            .stage
+            .spawn(PID, TWO, 5, "orders!two@orders.c:40", &main);
+        acting.on(TWO, &["orders!two@orders.c:41", END[0]]);
+        acting.nested(TWO, 7000, B, A);
+        acting.stage.end(9);
+        let model = acting.stage.model();
+        let [finding] = of_kind(&model, FindingKind::LockOrder)[..] else {
+            panic!("{:?}", kinds(&model))
+        };
+        assert_eq!(finding.proved, joined_ms > 5);
+    }
+}
+
+/// In each of three rounds of a barrier of two, one order comes before it; the other one comes behind it, or not always, or the
+/// barrier is others', too.
+#[test]
+fn what_a_barrier_parts_does_not_meet() {
+    const BARRIER: u64 = 0x6000;
+    let rounds = |size: u64, also_before: bool| {
+        let mut acting = two_threads();
+        acting.call(PID, 1000, "pthread_barrier_init", &[BARRIER, 0, size]);
+        for round in 0..3 {
+            let us = 2000 + 1000 * round;
+            acting.nested(ONE, us, A, B);
+            if also_before && round == 1 {
+                acting.nested(TWO, us + 50, B, A);
+            }
+            for pass in [100, 300] {
+                acting.enter(ONE, us + pass, "pthread_barrier_wait", &[BARRIER]);
+                acting.enter(TWO, us + pass + 10, "pthread_barrier_wait", &[BARRIER]);
+                acting.leave(TWO, us + pass + 20, "pthread_barrier_wait", 1);
+                acting.leave(ONE, us + pass + 30, "pthread_barrier_wait", 0);
+                if pass == 100 {
+                    acting.nested(TWO, us + 200, B, A);
+                }
+            }
+        }
+        acting.stage.end(9);
+        let model = acting.stage.model();
+        let [finding] = of_kind(&model, FindingKind::LockOrder)[..] else {
+            panic!("{:?}", kinds(&model))
+        };
+        finding.proved
+    };
+    assert!(!rounds(2, false));
+    assert!(rounds(2, true));
+    assert!(rounds(3, false));
+}
+
 #[test]
 fn three_locks_in_a_circle() {
     let mut acting = two_threads();

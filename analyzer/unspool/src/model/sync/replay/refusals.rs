@@ -1,0 +1,51 @@
+//! Mutexes that the kernel refuses a thread: those with priority inheritance that it could never have.
+
+use super::Replay;
+use crate::model::ThreadIndex;
+use crate::model::calls::{Call, Calls, PathId};
+use crate::model::sync::naming::caller;
+use crate::model::sync::objects::ObjectIndex;
+use crate::model::sync::under_way::Pending;
+use crate::primitives::{Operation, Primitive};
+
+const EDEADLK: i32 = -35;
+
+/// A mutex that a thread was refused. The C library then lets that thread wait for ever, at a word that is no mutex.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refused {
+    pub(super) object: ObjectIndex,
+    /// Who had it, as its own memory said.
+    pub(super) owner: Option<ThreadIndex>,
+    path: PathId,
+}
+
+impl Replay<'_> {
+    /// A system call is over, of which the rest of its primitive was not seen.
+    pub(super) fn note_refusal(&mut self, pending: &Pending, call: &Call) {
+        let refused = call.result.is_some_and(|result| result as i32 == EDEADLK);
+        if refused && pending.alone && pending.primitive.operation == Operation::Lock {
+            let refused = Refused {
+                object: pending.object,
+                owner: pending.owner,
+                path: call.path,
+            };
+            self.refused.insert(call.thread, refused);
+        }
+    }
+
+    /// Whether the next system call of a thread is that wait.
+    pub(super) fn goes_on_for(
+        &self,
+        refused: &Refused,
+        calls: &Calls,
+        call: &Call,
+        primitive: &Primitive,
+    ) -> bool {
+        let here = caller(calls.path(call.path));
+        let word = call.args.first().copied().unwrap_or(0);
+        primitive.operation == Operation::Lock
+            && here.is_some()
+            && here == caller(calls.path(refused.path))
+            && self.objects.known(primitive.kind, word).is_none()
+    }
+}
