@@ -89,6 +89,12 @@ pub(crate) fn trials() -> Vec<Trial> {
         "findings::behind-a-semaphore-nothing-is-proved",
         behind_a_semaphore,
     ));
+    for by in [&["join"], &["barrier"]] {
+        trials.push(crate::trial(
+            format!("findings::parted-by-a-{}-nothing-is-proved", by[0]),
+            move || parted(by),
+        ));
+    }
     trials.push(crate::trial(
         "findings::how-long-threads-stood-is-said",
         on_one_busy_processor,
@@ -290,7 +296,24 @@ fn behind_a_semaphore() -> Result<()> {
         arguments: &["seated"],
         ..case("philosophers.c", &[], &[])
     };
-    let recorded = record(&case, &["--sync=all", "--budget", "none"])?;
+    one_order(&case, "had passed semaphore seats")
+}
+
+/// What a thread does before a join that leads to another's creation, or before a barrier, that one never meets.
+fn parted(arguments: &'static [&'static str]) -> Result<()> {
+    let case = Case {
+        arguments,
+        ..case("apart.c", &[], &[])
+    };
+    one_order(
+        &case,
+        "not seen in threads that could do it at the same time",
+    )
+}
+
+/// There is one finding of an order; it is inferred, and says why.
+fn one_order(case: &Case, why: &str) -> Result<()> {
+    let recorded = record(case, &["--sync=all", "--budget", "none"])?;
     let findings = &recorded.report.findings;
     let orders: Vec<&Finding> = findings
         .iter()
@@ -299,10 +322,7 @@ fn behind_a_semaphore() -> Result<()> {
     let [order] = orders[..] else {
         bail!("{findings:#?}");
     };
-    ensure!(
-        !order.proved && order.text.contains("had passed semaphore seats"),
-        "{order:#?}"
-    );
+    ensure!(!order.proved && order.text.contains(why), "{order:#?}");
     Ok(())
 }
 

@@ -1,5 +1,7 @@
-// Two std::mutex in both orders by std::lock_guard, in threads one after the other; std::scoped_lock, which takes two in any order
+// Two std::mutex in both orders by std::lock_guard, in threads that could meet and do not; std::scoped_lock, which takes two in any order
 // and cannot hang; and a pool that waits for work.
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <mutex>
@@ -11,16 +13,22 @@ static std::mutex accounts, journal, left, right_hand, jobs_lock;
 static std::condition_variable filled;
 static std::queue<int> jobs;
 static bool over;
+static std::atomic<bool> deposited;
 static long sum;
 
 static void deposit()
 {
-    std::lock_guard<std::mutex> one(accounts);
-    std::lock_guard<std::mutex> two(journal);
+    {
+        std::lock_guard<std::mutex> one(accounts);
+        std::lock_guard<std::mutex> two(journal);
+    }
+    deposited = true;
 }
 
 static void audit()
 {
+    while (!deposited)
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
     std::lock_guard<std::mutex> one(journal);
     std::lock_guard<std::mutex> two(accounts);
 }
@@ -51,8 +59,9 @@ static void work()
 
 int main()
 {
-    std::thread(deposit).join();
-    std::thread(audit).join();
+    std::thread depositing(deposit), auditing(audit);
+    depositing.join();
+    auditing.join();
     std::thread one(clap), two(clap_the_other_way);
     one.join();
     two.join();

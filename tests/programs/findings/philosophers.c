@@ -1,5 +1,5 @@
-/* Five philosophers who each take the fork at their left hand first: they can starve, all at once. Here they eat one after
- * the other, so that they do not; "polite" has the last one begin with the other fork, and then nothing is wrong; nor is it
+/* Five philosophers who each take the fork at their left hand first: they can starve, all at once. Here they happen to eat
+ * one after the other, so that they do not; "polite" has the last one begin with the other fork, and then nothing is wrong; nor is it
  * where "seated" lets four of them to the table. */
 #include "told.h"
 #include <semaphore.h>
@@ -20,19 +20,23 @@ static void take(long fork)
 
 static void *dine(void *argument)
 {
-    long first = (long)argument, second = (first + 1) % SEATS;
+    long seat = (long)argument, first = seat, second = (first + 1) % SEATS;
     if (polite && second < first) {
         second = first;
         first = 0;
     }
-    if (seated)
-        sem_wait(&seats);
-    take(first);
-    take(second);
-    pthread_mutex_unlock(&forks[second]);
-    pthread_mutex_unlock(&forks[first]);
-    if (seated)
-        sem_post(&seats);
+    for (int round = 0; round < 2; round++) {
+        await_turn((int)(SEATS * round + seat));
+        if (seated)
+            sem_wait(&seats);
+        take(first);
+        take(second);
+        pthread_mutex_unlock(&forks[second]);
+        pthread_mutex_unlock(&forks[first]);
+        if (seated)
+            sem_post(&seats);
+        end_turn();
+    }
     return NULL;
 }
 
@@ -43,9 +47,11 @@ int main(int count, char **words)
     sem_init(&seats, 0, SEATS - 1);
     for (long n = 0; n < SEATS; n++)
         pthread_mutex_init(&forks[n], NULL);
-    for (int round = 0; round < 2; round++)
-        for (long n = 0; n < SEATS; n++)
-            run(dine, (void *)n);
+    pthread_t threads[SEATS];
+    for (long n = 0; n < SEATS; n++)
+        threads[n] = start(dine, (void *)n);
+    for (long n = 0; n < SEATS; n++)
+        pthread_join(threads[n], NULL);
     for (int n = 0; n < SEATS; n++)
         printf("taken forks+%#zx %ld 0 0\n", n * sizeof forks[0], taken[n]);
     return 0;

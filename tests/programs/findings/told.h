@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #endif
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,4 +55,18 @@ static inline void sleep_us(long us)
 {
     struct timespec time = {us / 1000000, us % 1000000 * 1000};
     nanosleep(&time, NULL);
+}
+
+/* Threads that never meet, as it may happen: not by anything that would keep them apart if it happened otherwise. */
+static atomic_int turn;
+
+static inline void await_turn(int number)
+{
+    while (atomic_load(&turn) != number)
+        sleep_us(100);
+}
+
+static inline void end_turn(void)
+{
+    atomic_fetch_add(&turn, 1);
 }

@@ -414,10 +414,13 @@ fn noted_at(places: &NotedPlaces, remedy: &str) -> String {
         return format!("all {all} watched places were noted without a stop");
     }
     // Those that a user has heard of come first.
-    let own = |name: &&String| !name.starts_with('_');
-    let known = places.functions.iter().filter(own);
-    let inner = places.functions.iter().filter(|name| !own(name));
-    let names: Vec<&str> = known.chain(inner).map(String::as_str).collect();
+    let own = |name: &String| !name.starts_with('_');
+    let names = places.functions.iter();
+    let mut names: Vec<String> = names
+        .map(|name| unspool_image::function_name(name))
+        .collect();
+    names.sort_by_key(|name| !own(name));
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let named = some_functions(&names, MOST_NAMED);
     let rest = match jumps {
         0 => String::new(),

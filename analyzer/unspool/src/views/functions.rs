@@ -66,7 +66,8 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
             ),
         );
         let room = page.width.saturating_sub(line.width());
-        line.push(Ink::Strong, names::shorten(&clean(&function.name), room));
+        let name = unspool_image::demangle(&function.name);
+        line.push(Ink::Strong, names::shorten(&clean(&name), room));
         page.line(&line)?;
         for caller in function.callers.iter().take(MOST) {
             let figures = format!(

@@ -258,7 +258,8 @@ struct PausedCalls {
 
 impl PausedCalls {
     fn add(&mut self, paused: &Paused) {
-        self.functions.insert(paused.function.clone());
+        self.functions
+            .insert(unspool_image::function_name(&paused.function));
         self.missed += paused.missed;
         self.recorded += paused.recorded;
         self.paused_ns = self.paused_ns.max(paused.paused_ns);

@@ -83,13 +83,16 @@ impl Barriers {
 /// When something happened first and last in a thread, and in which rounds.
 pub(super) type Times<'a> = (ThreadIndex, u64, u64, &'a Rounds);
 
+/// For each thread, from when on something had to be later.
+type Later = Rc<Vec<u64>>;
+
 /// Creations and joins, in the order of time.
 pub(super) struct Meeting<'a> {
     barriers: &'a Barriers,
     /// When, from which thread at the latest when, to which thread.
     passages: Vec<(u64, (ThreadIndex, u64), ThreadIndex)>,
-    /// By a thread and a time, from when on each other thread must be later.
-    later: RefCell<HashMap<(ThreadIndex, u64), Rc<Vec<u64>>>>,
+    /// Of each thread and time that was asked about.
+    later: RefCell<HashMap<(ThreadIndex, u64), Later>>,
     threads: usize,
 }
 
@@ -104,7 +107,8 @@ impl<'a> Meeting<'a> {
             if let (Some((joiner, at)), Some(ended)) =
                 (thread.joiner.zip(thread.joined_ns), thread.ended_ns)
             {
-                passages.push((at.max(ended), (index, ended), joiner));
+                // Between its call and its return, the joiner does nothing else.
+                passages.push((at, (index, ended), joiner));
             }
         }
         passages.sort_unstable();
@@ -130,20 +134,30 @@ impl<'a> Meeting<'a> {
         later.get(b.0.0).is_some_and(|later| *later <= b.1)
     }
 
-    fn later(&self, thread: ThreadIndex, at: u64) -> Rc<Vec<u64>> {
+    /// Follows each passage once; whether anything has changed.
+    fn follow(&self, later: &mut [u64]) -> bool {
+        let mut changed = false;
+        for (when, (from, until), to) in &self.passages {
+            if later.get(from.0).is_some_and(|later| *later <= *until)
+                && let Some(there) = later.get_mut(to.0)
+                && *when < *there
+            {
+                *there = *when;
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    fn later(&self, thread: ThreadIndex, at: u64) -> Later {
         let mut known = self.later.borrow_mut();
         let later = known.entry((thread, at)).or_insert_with(|| {
             let mut later = vec![u64::MAX; self.threads];
             if let Some(here) = later.get_mut(thread.0) {
                 *here = at;
             }
-            for (when, (from, until), to) in &self.passages {
-                if later.get(from.0).is_some_and(|later| *later <= *until)
-                    && let Some(there) = later.get_mut(to.0)
-                {
-                    *there = (*there).min(*when);
-                }
-            }
+            // A join begins before what it waits for: mostly the second time nothing changes.
+            while self.follow(&mut later) {}
             Rc::new(later)
         });
         Rc::clone(later)
