@@ -37,8 +37,7 @@ pub(super) fn answer(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> A
         let first = at - window.len() as u64;
         at += chunk.len() as u64;
         window.append(&mut chunk);
-        let found = window.windows(pattern.len()).position(|w| w == pattern);
-        if let Some(index) = found {
+        if let Some(index) = find(&window, &pattern) {
             return Answer::Reply(format!("1,{:x}", first + index as u64).into_bytes());
         }
         // What may begin here and end in the next chunk.
@@ -46,4 +45,33 @@ pub(super) fn answer(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> A
         window.drain(..window.len() - kept);
     }
     Answer::Reply(b"0".to_vec())
+}
+
+/// Where a pattern begins. Most bytes are not its first, which is all that is looked at of them.
+fn find(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
+    let (first, rest) = pattern.split_first()?;
+    let mut at = 0;
+    loop {
+        at += bytes.get(at..)?.iter().position(|byte| byte == first)?;
+        if bytes[at + 1..].starts_with(rest) {
+            return Some(at);
+        }
+        at += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_found_where_they_begin_first() {
+        let found = |bytes: &str, pattern: &str| find(bytes.as_bytes(), pattern.as_bytes());
+        assert_eq!(found("aaab", "aab"), Some(1));
+        assert_eq!(found("abcabd", "abd"), Some(3));
+        assert_eq!(found("abc", "c"), Some(2));
+        assert_eq!(found("abc", "cd"), None);
+        assert_eq!(found("", "a"), None);
+        assert_eq!(found("abc", ""), None);
+    }
 }
