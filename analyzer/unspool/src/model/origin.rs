@@ -30,6 +30,11 @@ const ENTRIES: &[&str] = &[
     "libc_start_main_stage2",
 ];
 
+/// Whether every thread begins in this function of the C library: it tells nothing of any.
+pub(super) fn begins_threads(function: &str) -> bool {
+    STARTERS.contains(&function) || ENTRIES.contains(&function)
+}
+
 /// The place of the function just inside the C library's thread start code; of a C++ thread, what it was made for.
 pub(super) fn thread_function(stack: &Backtrace) -> Option<Place> {
     let frames: Vec<&NamedFrame> = stack.physical().collect();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::objects::Object;
 use crate::model::backtrace::{Backtrace, NamedFrame, base_name};
+use crate::model::origin::begins_threads;
 use crate::primitives;
 
 /// What people call an object: its variable, or where it comes from.
@@ -41,6 +42,7 @@ pub(crate) fn caller(path: &Backtrace) -> Option<&NamedFrame> {
     let covers = |frame: &NamedFrame| {
         let name = name(frame);
         primitives::find(&name).is_some()
+            || frame.place.is_low() && begins_threads(&name)
             || ["std::", "__gthread", "core::", "alloc::"]
                 .iter()
                 .any(|start| name.starts_with(start))

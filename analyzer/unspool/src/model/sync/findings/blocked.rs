@@ -220,8 +220,13 @@ fn deadlock(words: &Words<'_>, circle: &[Edge]) -> Finding {
         };
         evidence.push(words.evidence(waiting.thread, waiting.used, what));
     }
+    let timed = circle.iter().any(|edge| edge.waiting.timed);
     let (kind, beginning) = match circle.len() {
         1 => (FindingKind::SelfDeadlock, "A thread waits for itself"),
+        _ if timed => (
+            FindingKind::Deadlock,
+            "These threads wait for each other in a circle",
+        ),
         _ => (
             FindingKind::Deadlock,
             "These threads wait for each other in a circle, and none can go on",
@@ -229,7 +234,7 @@ fn deadlock(words: &Words<'_>, circle: &[Edge]) -> Finding {
     };
     let doubt = if proved {
         ""
-    } else if circle.iter().any(|edge| edge.waiting.timed) {
+    } else if timed {
         " Some of them wait for a limited time, after which they may go on."
     } else {
         " Events are missing or memory was read only once, so this is an inference."
