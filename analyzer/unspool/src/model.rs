@@ -248,17 +248,28 @@ impl Model {
         if Some(index) == self.main() {
             return format!("the main thread {number}");
         }
-        let main = self.main().and_then(|main| self.thread(main));
         let function = thread
             .function
             .as_ref()
             .and_then(|place| place.function.as_deref());
-        let own = Some(thread.name.as_str())
-            .filter(|name| !name.is_empty() && main.is_none_or(|main| main.name != *name));
-        match own.or(function) {
+        match self.own_name(thread).or(function) {
             Some(name) => format!("thread {number} ({name})"),
             None => format!("thread {number}"),
         }
+    }
+
+    /// A thread's name, if it is not just the program's.
+    fn own_name<'a>(&self, thread: &'a Thread) -> Option<&'a str> {
+        let main = self.main().and_then(|main| self.thread(main));
+        Some(thread.name.as_str())
+            .filter(|name| !name.is_empty() && main.is_none_or(|main| main.name != *name))
+    }
+
+    /// The name of a thread whose function says nothing of it: one of the language's own, in which all threads begin.
+    pub(crate) fn name_instead<'a>(&self, thread: &'a Thread) -> Option<&'a str> {
+        let function = thread.function.as_ref().and_then(|f| f.function.as_deref());
+        let anonymous = function.is_some_and(|function| function.starts_with("std::"));
+        self.own_name(thread).filter(|_| anonymous)
     }
 
     /// The main thread, if it was seen.

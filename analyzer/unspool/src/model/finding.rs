@@ -133,6 +133,8 @@ pub struct Finding {
     pub proved: bool,
     /// The threads concerned; of a circle in its order, each waiting for the next.
     pub threads: Vec<ThreadIndex>,
+    /// They are a circle.
+    pub circle: bool,
     /// The objects concerned.
     pub objects: Vec<ObjectName>,
     /// Whole sentences for a person.

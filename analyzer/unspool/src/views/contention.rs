@@ -152,8 +152,8 @@ fn blamed(model: &Model, blame: &Blame, room: usize) -> String {
     let several = model.sync.identities.get(blame.holding);
     match (one, several) {
         (Some(thread), Some((.., 2..))) => match thread.tid {
-            Some(tid) => format!("{} {tid}", phrase::title(model, thread, room)),
-            None => phrase::title(model, thread, room),
+            Some(tid) => format!("{} {tid}", phrase::one(model, thread, room)),
+            None => phrase::one(model, thread, room),
         },
         _ => phrase::identity(model, blame.holding, room),
     }

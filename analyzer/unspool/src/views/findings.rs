@@ -63,7 +63,7 @@ pub(super) fn one(
         let who = model
             .thread(evidence.thread)
             .map_or(String::new(), |thread| {
-                match (phrase::title(model, thread, 40), thread.tid) {
+                match (phrase::one(model, thread, 40), thread.tid) {
                     (title, Some(tid)) if title != "main" => format!("{title} {tid}"),
                     (title, _) => title,
                 }

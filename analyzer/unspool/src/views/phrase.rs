@@ -156,7 +156,7 @@ fn ending(model: &Model, thread: &Thread) -> String {
         Ending::Detached => "exited, detached".to_owned(),
         Ending::Joined if thread.joiner == thread.creator() => "joined".to_owned(),
         Ending::Joined => match thread.joiner.and_then(|joiner| model.thread(joiner)) {
-            Some(joiner) => format!("joined by {}", title(model, joiner, 40)),
+            Some(joiner) => format!("joined by {}", one(model, joiner, 40)),
             None => "joined".to_owned(),
         },
     }
@@ -177,6 +177,14 @@ pub(super) fn title(model: &Model, thread: &Thread, width: usize) -> String {
             Some(tid) => format!("TID {tid}"),
             None => "a thread of unknown function".to_owned(),
         },
+    }
+}
+
+/// The same of one thread alone, which may have a name that says more than its function.
+pub(super) fn one(model: &Model, thread: &Thread, width: usize) -> String {
+    match model.name_instead(thread) {
+        Some(name) => super::names::shorten(&super::line::clean(name), width),
+        None => title(model, thread, width),
     }
 }
 
@@ -231,12 +239,14 @@ pub(super) fn identity(model: &Model, identity: usize, room: usize) -> String {
     // The one that came first does not stand for all of unknown function.
     let title = match thread.function.is_none() && *count > 1 {
         true => "thread of unknown function".to_owned(),
+        false if *count == 1 => one(model, thread, room),
         false => title(model, thread, room),
     };
     let mut text = number + &title;
     let main = model.main().and_then(|main| model.thread(main));
     let name = names(&[thread], main.map_or("", |main| &main.name));
-    if !name.is_empty() && *count > 0 && super::line::width(&text) + 1 + name.len() <= room {
+    let told = *count == 1 && model.name_instead(thread).is_some();
+    if !name.is_empty() && !told && super::line::width(&text) + 1 + name.len() <= room {
         text = format!("{text} {name}");
     }
     text

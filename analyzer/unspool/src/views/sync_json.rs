@@ -288,6 +288,7 @@ pub(super) struct JsonFinding<'a> {
     proved: bool,
     threads: Vec<usize>,
     tids: Vec<Option<u64>>,
+    circle: bool,
     objects: Vec<FindingObject<'a>>,
     text: &'a str,
     evidence: Vec<FindingEvidence<'a>>,
@@ -318,6 +319,7 @@ impl<'a> JsonFinding<'a> {
                 .iter()
                 .map(|thread: &ThreadIndex| model.thread(*thread).and_then(|thread| thread.tid))
                 .collect(),
+            circle: finding.circle,
             objects: finding
                 .objects
                 .iter()

@@ -193,6 +193,9 @@ impl Row {
             count => (format!("{count} × "), format!(" (≤ {})", self.most)),
         };
         let room = room.saturating_sub(width(&before) + width(&after));
+        if let ([_], Some(name)) = (&threads[..], model.name_instead(first)) {
+            return clean(&format!("{}{after}", names::middle(name, room)));
+        }
         let mut title = match (&first.creation, &first.function) {
             (Creation::Main, _) => "main".to_owned(),
             (_, Some(place)) => super::frames::function(place, room),

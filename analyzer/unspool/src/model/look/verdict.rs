@@ -110,6 +110,7 @@ impl Verdict<'_> {
                 FindingKind::Deadlock
             },
             proved,
+            circle: true,
             objects,
             text,
             evidence: self.evidence(&threads, &held),
@@ -228,6 +229,7 @@ impl Verdict<'_> {
                 kind: FindingKind::AbandonedLock,
                 // What became of a thread that is not there is a conclusion.
                 proved: false,
+                circle: false,
                 objects: vec![wait.object.clone()],
                 text,
                 evidence: self.evidence(&threads, &self.held(&threads)),
@@ -301,6 +303,7 @@ impl Verdict<'_> {
                 FindingKind::LostWakeup
             },
             proved,
+            circle: false,
             objects,
             text,
             evidence: self.evidence(&threads, &self.held(&threads)),

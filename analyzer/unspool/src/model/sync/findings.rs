@@ -84,7 +84,7 @@ impl Words<'_> {
             return "main".to_owned();
         }
         let function = thread.function.as_ref().and_then(|f| f.function.as_deref());
-        match (function, thread.tid) {
+        match (self.model.name_instead(thread).or(function), thread.tid) {
             (Some(function), Some(tid)) => format!("{function} (TID {tid})"),
             (Some(function), None) => function.to_owned(),
             (None, Some(tid)) => format!("TID {tid}"),

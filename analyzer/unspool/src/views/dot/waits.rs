@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 use super::{begin, label, lines, quoted};
 use crate::model::sync::{Blame, Waiting};
-use crate::model::{FindingKind, Model, ThreadIndex};
+use crate::model::{Finding, FindingKind, Model, ThreadIndex};
 use crate::views::line::{clean, width};
 use crate::views::{kin, phrase, tree};
 
@@ -122,7 +122,7 @@ impl Edge {
 fn deadlocks(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     let name = |index: ThreadIndex| {
         let thread = model.thread(index);
-        let title = thread.map_or(String::new(), |thread| phrase::title(model, thread, 30));
+        let title = thread.map_or(String::new(), |thread| phrase::one(model, thread, 30));
         match thread.and_then(|thread| thread.tid) {
             Some(tid) => format!("{title} {tid}"),
             None => title,
@@ -131,6 +131,10 @@ fn deadlocks(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     let kinds = [FindingKind::Deadlock, FindingKind::SelfDeadlock];
     let found = model.findings.iter().filter(|f| kinds.contains(&f.kind));
     for (number, finding) in found.enumerate() {
+        if !finding.circle {
+            stuck(number, finding, &name, out)?;
+            continue;
+        }
         let all = finding.threads.len();
         let left = all.saturating_sub(MOST_THREADS);
         for (at, thread) in finding.threads.iter().enumerate().take(MOST_THREADS) {
@@ -169,6 +173,39 @@ fn deadlocks(model: &Model, out: &mut dyn Write) -> io::Result<()> {
                 quoted(&text)
             )?;
         }
+    }
+    Ok(())
+}
+
+/// Threads that wait for locks whose holders are not known.
+fn stuck(
+    number: usize,
+    finding: &Finding,
+    name: &dyn Fn(ThreadIndex) -> String,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut known: Vec<&str> = Vec::new();
+    for (at, evidence) in finding.evidence.iter().enumerate() {
+        let object = evidence.what.trim_start_matches("waits for ");
+        let place = known.iter().position(|known| *known == object);
+        let place = place.unwrap_or(known.len());
+        if place == known.len() {
+            known.push(object);
+            writeln!(
+                out,
+                "  d{number}_o{place} [label={}, shape=ellipse, color=firebrick];",
+                quoted(&lines(object))
+            )?;
+        }
+        writeln!(
+            out,
+            "  d{number}_{at} [label={}, fillcolor=mistyrose, color=firebrick];",
+            quoted(&label(&name(evidence.thread)))
+        )?;
+        writeln!(
+            out,
+            "  d{number}_{at} -> d{number}_o{place} [label=\"waits for\", color=firebrick, penwidth=2, style=dashed];"
+        )?;
     }
     Ok(())
 }

@@ -249,6 +249,7 @@ fn deadlock(words: &Words<'_>, circle: &[Edge]) -> Finding {
         kind,
         proved,
         threads: circle.iter().map(|edge| edge.waiting.thread).collect(),
+        circle: true,
         objects: objects.into_iter().map(|o| words.named(o)).collect(),
         text: format!("{beginning}: {}.{doubt}", clauses.join("; ")),
         evidence,
@@ -301,6 +302,7 @@ fn abandoned(words: &Words<'_>, edges: &[Edge], findings: &mut Vec<Finding>) {
             kind: FindingKind::AbandonedLock,
             proved: on_it.iter().all(|edge| edge.sure),
             threads: std::iter::once(first.holder).chain(waiting).collect(),
+            circle: false,
             objects: vec![words.named(object)],
             text: format!(
                 "{who} for {}, whose holder {} has ended without giving it up.",
@@ -376,6 +378,7 @@ fn forsaken(words: &Words<'_>, still: &[StillWaiting], edges: &[Edge]) -> Option
         kind,
         proved: false,
         threads: rest.iter().map(|waiting| waiting.thread).collect(),
+        circle: false,
         objects: objects.iter().map(|o| words.named(*o)).collect(),
         text,
         evidence: evidence.collect(),

@@ -101,6 +101,7 @@ fn unjoined(
         proved: ended,
         evidence: created(words, first).into_iter().collect(),
         threads: left,
+        circle: false,
         objects: Vec::new(),
         text,
     })
@@ -130,6 +131,7 @@ fn churn(words: &Words<'_>, members: &[ThreadIndex]) -> Option<Finding> {
         kind: FindingKind::Churn,
         proved: true,
         threads: members.to_vec(),
+        circle: false,
         objects: Vec::new(),
         text: format!(
             "{} threads that run {} were created on one path{from}, and half of them lived less than {}: a pool \

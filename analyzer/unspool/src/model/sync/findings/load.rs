@@ -67,6 +67,7 @@ fn long_hold(words: &Words<'_>, index: ObjectIndex) -> Option<Finding> {
             && doubt(words).is_empty()
             && is_own(hold.ns, hold.stood_ns),
         threads: vec![hold.thread, hold.waiting],
+        circle: false,
         objects: vec![words.named(index)],
         text: format!(
             "{} held {name} for {}, taken{}, while {} waited for it{}.{}{}",
@@ -204,6 +205,7 @@ fn contention(words: &Words<'_>, index: ObjectIndex) -> Finding {
             && doubt(words).is_empty()
             && is_own(object.waits.total_ns, object.stood_ns),
         threads,
+        circle: false,
         objects: vec![words.named(index)],
         text,
         evidence,

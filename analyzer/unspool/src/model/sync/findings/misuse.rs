@@ -52,6 +52,7 @@ fn done_wrong(words: &Words<'_>, mistake: &Mistake) -> Finding {
         kind,
         proved: words.lossless(),
         threads,
+        circle: false,
         objects: vec![words.named(mistake.object)],
         text,
         evidence,
@@ -76,6 +77,7 @@ fn unlocked_signals(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<F
             kind: FindingKind::UnlockedSignal,
             proved: words.lossless() && !doubtful,
             threads: vec![first.thread],
+            circle: false,
             objects: vec![words.named(*condition), words.named(*mutex)],
             text: format!(
                 "{} is signalled without {}, with which it is waited for: {count} of {all} signals, e.g. by \

@@ -66,6 +66,7 @@ pub(super) fn find(
             kind: FindingKind::LockOrder,
             proved,
             threads,
+            circle: false,
             objects: circle.objects.iter().map(|o| words.named(*o)).collect(),
             text: format!("{orders}: {}. {verdict}", clauses.join("; ")),
             evidence,
