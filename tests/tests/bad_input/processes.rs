@@ -1,5 +1,6 @@
 //! Programs that cannot be run, processes that cannot be attached to.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,9 +9,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::{Case, ORDINARY, fails};
+use unspool_tests::finding::C;
 use unspool_tests::process::{self, Background};
 use unspool_tests::program::program;
-use unspool_tests::{report, workspace};
+use unspool_tests::{report, waiting, workspace};
 
 pub(super) const TRIALS: &[Case] = &[
     ("no_such_program", no_such_program),
@@ -23,6 +25,7 @@ pub(super) const TRIALS: &[Case] = &[
     ("pid_gone", pid_gone),
     ("not_ours", not_ours),
     ("attached_already", attached_already),
+    ("in_vfork", in_vfork),
 ];
 
 fn record(words: &[&Path]) -> Result<(Command, tempfile::TempDir)> {
@@ -142,6 +145,27 @@ fn sleeper() -> Result<Background> {
     let mut sleep = Command::new("sleep");
     sleep.arg("60").stdin(Stdio::null()).stdout(Stdio::null());
     Ok(Background(process::start(&mut sleep)?))
+}
+
+/// A process that cannot be halted, of which nobody knows for how long: it is said, and the process never notices.
+fn in_vfork() -> Result<()> {
+    let (_folder, file) = waiting::compile("lender.c", C)?;
+    let mut program = Command::new(file);
+    program.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut program = Background(process::start(&mut program)?);
+    let mut said = String::new();
+    BufReader::new(program.0.stdout.take().context("piped")?).read_line(&mut said)?;
+    ensure!(said == "ready\n", "{said}");
+    let pid = program.0.id();
+    let folder = tempfile::tempdir()?;
+    fails(
+        attach("inspect", pid)?.current_dir(&folder),
+        &[&pid.to_string(), "cannot be halted", "vfork", "again"],
+    )?;
+    drop(program.0.stdin.take());
+    let ended = program.0.wait()?;
+    ensure!(ended.code() == Some(3), "{ended}");
+    Ok(())
 }
 
 /// Alive, not stopped, traced by nobody.

@@ -45,6 +45,17 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
+    /// A thread of it cannot be stopped.
+    #[error(
+        "process {pid} cannot be halted: its thread {tid} waits in the kernel for something that no signal interrupts (a child in \
+         vfork(2), a file server, a device; `cat /proc/{pid}/task/{tid}/wchan` may tell); try again when that is over"
+    )]
+    CannotHalt {
+        /// The process.
+        pid: u32,
+        /// The thread.
+        tid: u32,
+    },
     /// Our own server did not come up.
     #[error("the stub could not take the program: {0}")]
     Stub(String),

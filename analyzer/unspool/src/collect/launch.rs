@@ -42,7 +42,7 @@ pub(super) fn program(
         &["--once", "--no-disable-randomization"],
         budget,
         &words,
-        Stdio::inherit(),
+        |_| (),
     )
 }
 
@@ -53,7 +53,11 @@ pub(super) fn process(pid: u32, budget: Option<&str>) -> Result<(Stub, UnixStrea
         &["--once", "--attach"],
         budget,
         &[pid.to_string().into()],
-        Stdio::piped(),
+        // Where it cannot halt the process it stays until that is possible; nobody is to wait for what it does not say.
+        |stub| {
+            stub.stdin(Stdio::null());
+            stub.stdout(Stdio::null()).stderr(Stdio::piped());
+        },
     )
 }
 
@@ -63,7 +67,8 @@ impl Stub {
     pub(super) fn reason(mut self) -> String {
         self.wait();
         let mut text = String::new();
-        if let Some(mut stderr) = self.child.stderr.take() {
+        // One that still runs would keep us waiting for its end.
+        if let (Ok(Some(_)), Some(mut stderr)) = (self.child.try_wait(), self.child.stderr.take()) {
             let _ = stderr.read_to_string(&mut text);
         }
         let line = text
@@ -98,7 +103,7 @@ fn start(
     options: &[&str],
     budget: Option<&str>,
     words: &[OsString],
-    stderr: Stdio,
+    streams: fn(&mut Command),
 ) -> Result<(Stub, UnixStream), Error> {
     let failed = |error: nix::Error| Error::StartStub(error.into());
     let (ours, theirs) = socketpair(
@@ -111,16 +116,15 @@ fn start(
     let inherited = fcntl(&theirs, FcntlArg::F_SETFD(FdFlag::empty()));
     inherited.map_err(failed)?;
     let itself = std::env::current_exe().map_err(Error::StartStub)?;
-    let child = Command::new(itself)
-        .arg0("unspool")
+    let mut stub = Command::new(itself);
+    stub.arg0("unspool")
         .arg("stub")
         .args(options)
         .args(budget.iter().flat_map(|budget| ["--budget", budget]))
         .arg(format!("fd:{}", theirs.as_raw_fd()))
-        .args(words)
-        .stderr(stderr)
-        .spawn()
-        .map_err(Error::StartStub)?;
+        .args(words);
+    streams(&mut stub);
+    let child = stub.spawn().map_err(Error::StartStub)?;
     drop::<OwnedFd>(theirs);
     Ok((Stub { child }, ours.into()))
 }
@@ -210,6 +214,18 @@ fn machine_name(machine: u16) -> String {
         243 => "RISC-V".to_owned(),
         other => format!("ELF machine {other}"),
     }
+}
+
+/// A thread that the kernel lets nobody stop now (proc(5), `State`: D).
+pub(super) fn unstoppable(pid: u32) -> Option<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let waits = |tid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"));
+        status.is_ok_and(|status| status.contains("\nState:\tD"))
+    };
+    let tids = tasks.flatten();
+    let mut tids = tids.filter_map(|task| task.file_name().to_str()?.parse().ok());
+    tids.find(waits)
 }
 
 fn check_traceable(pid: u32) -> Result<(), Error> {

@@ -65,6 +65,11 @@ impl Session {
         let (client, stop) = match (result, stub) {
             (Ok((client, stop)), stub) => ((client, stub), stop),
             (Err(error), Some(stub)) if error.is_fatal() => {
+                if let Source::Attach { pid } = options.source
+                    && let Some(tid) = launch::unstoppable(pid)
+                {
+                    return Err(Error::CannotHalt { pid, tid });
+                }
                 let reason = stub.reason();
                 let reason = if reason.is_empty() {
                     error.to_string()
