@@ -2,7 +2,8 @@
 //! proved where every operation was recorded; and nothing else of that kind.
 
 use std::fs;
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -27,6 +28,8 @@ struct Case {
     all: bool,
     /// The same when only waits are recorded.
     contended: bool,
+    /// It is found by a recorder that comes when it hangs already: of what was before, memory tells.
+    late: bool,
 }
 
 /// Mutexes with priority inheritance: the kernel refuses one of those who would wait.
@@ -35,7 +38,10 @@ const INHERITS: &[&str] = &["gcc", "-std=gnu11", "-g", "-O0", "-pthread", "-DINH
 const CASES: &[Case] = &[
     case("abba.c", C, (true, false)),
     case("again.c", C, (true, false)),
-    case("exited.c", C, (true, false)),
+    Case {
+        late: false,
+        ..case("exited.c", C, (true, false))
+    },
     case("joins.c", C, (true, true)),
     case("lost.c", C, (false, false)),
     case("ring.c", C, (true, false)),
@@ -44,6 +50,7 @@ const CASES: &[Case] = &[
     case("rust.rs", RUST, (false, false)),
     Case {
         name: "ring.c-inherits",
+        late: false,
         ..case("ring.c", INHERITS, (true, false))
     },
     Case {
@@ -63,8 +70,12 @@ const fn case(
         command,
         all,
         contended,
+        late: true,
     }
 }
+
+/// What has lasted for less is not told where it is not certain.
+const LASTING: Duration = Duration::from_millis(700);
 
 /// Findings that somebody can never go on.
 const BLOCKED: [&str; 4] = ["deadlock", "self-deadlock", "abandoned-lock", "lost-wakeup"];
@@ -78,10 +89,17 @@ pub(super) fn trials() -> Vec<Trial> {
                 move || hangs(case, mode, proved),
             ));
         }
+        if case.late {
+            trials.push(crate::trial(
+                format!("findings::hangs::{}::attached", case.name),
+                move || hung_already(case),
+            ));
+        }
     }
     trials
 }
 
+/// A program that is recorded from its beginning.
 fn hangs(case: &Case, mode: &str, proved: bool) -> Result<()> {
     let (folder, file) = waiting::compile_in("waits", case.source, case.command)?;
     let capture = folder.path().join("capture");
@@ -98,18 +116,51 @@ fn hangs(case: &Case, mode: &str, proved: bool) -> Result<()> {
         refused: case.command.contains(&"-DINHERITS"),
         ..HERE
     })?;
-    // What has lasted is told where it is not certain.
-    std::thread::sleep(Duration::from_millis(700));
+    std::thread::sleep(LASTING);
     // As by Ctrl-C: the program is asked to end, which it does.
     kill(pid, Signal::SIGINT)?;
-    let told = waiting.findings.clone();
     process::wait_until("the recording is whole", Duration::from_secs(60), || {
         fs::read(format!("/proc/{pid}/cmdline")).map_or(true, |words| words.is_empty())
     })?;
+    found(&waiting, &capture, case, mode, proved)
+}
+
+/// A program that hangs before it is recorded, and goes on to do so.
+fn hung_already(case: &Case) -> Result<()> {
+    let (folder, file) = waiting::compile_in("waits", case.source, case.command)?;
+    let capture = folder.path().join("capture");
+    let waiting = Waiting::start(&mut Command::new(file), folder)?;
+    waiting.settle(HERE)?;
+    let mut record = report::unspool()?;
+    record.args([
+        "record",
+        "-q",
+        "--sync",
+        "--attach",
+        &waiting.pid.to_string(),
+    ]);
+    let mut record = Background(process::start(record.arg("-o").arg(&capture))?);
+    let limit = Duration::from_secs(60);
+    process::wait_until("the recording begins", limit, || {
+        fs::metadata(&capture).is_ok_and(|file| file.len() > 0)
+    })?;
+    std::thread::sleep(2 * LASTING);
+    kill(Pid::from_raw(record.0.id().cast_signed()), Signal::SIGINT)?;
+    record.ends_well("the recorder", limit)?;
+    // It hangs as before; waits with a limit are another system call from then on (restart_syscall(2)).
+    waiting.settle(Settling {
+        futexes: &[202, 219],
+        ..HERE
+    })?;
+    found(&waiting, &capture, case, "contended", case.contended)
+}
+
+fn found(waiting: &Waiting, capture: &Path, case: &Case, mode: &str, proved: bool) -> Result<()> {
+    let told = &waiting.findings;
     let mut command = report::unspool()?;
     command
         .arg("report")
-        .arg(&capture)
+        .arg(capture)
         .args(["--format", "json"]);
     let run = process::run(&mut command, Duration::from_secs(120))?.success()?;
     let report: Value = serde_json::from_slice(&run.stdout)?;

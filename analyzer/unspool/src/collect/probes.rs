@@ -31,6 +31,9 @@ pub(super) const FUNCTIONS: [(ProbeKind, &[&str]); 3] = [
     (ProbeKind::Detach, &["pthread_detach"]),
 ];
 
+/// A system call's instruction with the one before it.
+const LONGEST_CALL: u64 = 17;
+
 /// What a planted breakpoint is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -139,6 +142,19 @@ impl Probes {
 
     pub(super) fn at(&self, address: u64) -> &[Planted] {
         self.planted.get(&address).map_or(&[], Vec::as_slice)
+    }
+
+    /// The probe at the beginning of a system call that a thread is in, which will go on at `pc` or just behind that.
+    pub(super) fn wait_before(&self, pc: u64) -> Option<u32> {
+        let nearby = self
+            .planted
+            .range(pc.saturating_sub(LONGEST_CALL)..=pc)
+            .rev();
+        let begins = |planted: &Planted| match planted.purpose {
+            Purpose::Probe { id, kind } if kind == ProbeKind::FutexWait => Some(id),
+            _ => None,
+        };
+        nearby.flat_map(|(_, here)| here).find_map(begins)
     }
 
     /// What a tracepoint is for.

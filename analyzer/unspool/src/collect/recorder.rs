@@ -206,9 +206,11 @@ impl Recorder {
     /// Nobody watched the creation of threads that were there before; their stacks tell what they
     /// run. What the first thread runs is known.
     fn look_at_earlier_threads(&mut self) -> Result<(), Error> {
-        let mut threads = self.threads.ids();
+        let all = self.threads.ids();
+        let mut threads = all.clone();
         threads.retain(|thread| Some(thread.tid) != self.session.pid);
-        self.look_at(&threads)
+        self.look_at(&threads)?;
+        self.find_waits(&all)
     }
 
     /// Follows the program until recording ends, whatever the reason.

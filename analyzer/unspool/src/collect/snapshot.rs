@@ -366,7 +366,7 @@ impl Recorder {
     }
 
     /// A thread's registers, and what is known of its stack; nothing if it has ended, which is no news.
-    fn parts(&mut self, one: &ThreadStack) -> Option<(Registers, Chunk)> {
+    fn parts(&self, one: &ThreadStack) -> Option<(Registers, Chunk)> {
         let registers = self.session.abi.looked(one.registers.as_ref()?);
         let address = self.session.abi.sp(&registers)?;
         let bytes = one.stack.clone();
@@ -382,6 +382,37 @@ impl Recorder {
         threads
             .chunks(BATCH)
             .try_for_each(|some| self.look_at_some(some))
+    }
+
+    /// The registers of these threads, and of their stacks what comes along; of those that can be read.
+    pub(super) fn registers_of(
+        &mut self,
+        threads: &[ThreadId],
+    ) -> Result<Vec<(ThreadId, Registers, Option<Chunk>)>, Error> {
+        if self.session.client.has_stacks() {
+            let taken = self.session.client.stacks(threads, NOTED)?;
+            let parts = taken.iter().filter_map(|one| {
+                let (registers, stack) = self.parts(one)?;
+                Some((one.thread, registers, Some(stack)))
+            });
+            return Ok(parts.collect());
+        }
+        let mut known = Vec::new();
+        for threads in threads.chunks(BATCH) {
+            let mut batch = self.session.client.batch();
+            let tickets: Vec<_> = threads
+                .iter()
+                .map(|thread| batch.registers(*thread))
+                .collect();
+            let mut answers = batch.send()?;
+            let read = threads.iter().zip(tickets);
+            known.extend(
+                read.filter_map(|(thread, ticket)| {
+                    Some((*thread, answers.take(ticket).ok()?, None))
+                }),
+            );
+        }
+        Ok(known)
     }
 
     fn look_at_some(&mut self, threads: &[ThreadId]) -> Result<(), Error> {

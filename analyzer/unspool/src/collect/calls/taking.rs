@@ -1,6 +1,6 @@
 //! Hits of the probes of calls, as events.
 
-use unspool_capture::{Chunk, Event, Read, ReadRole, Snapshot};
+use unspool_capture::{Chunk, Event, ProbeKind, Read, ReadRole, Snapshot};
 use unspool_rsp::{Registers, ThreadId, TraceFrame};
 use unspool_unwind::Stack;
 
@@ -114,6 +114,54 @@ impl Recorder {
         let (settled, chunks) = (walked.end.is_complete(), memory.into_chunks());
         self.note_begin(event, &registers, &walked, settled, chunks);
         Ok(())
+    }
+
+    /// Threads that are in a wait when the recording begins have begun it before anybody watched: for the recording it begins now.
+    pub(in crate::collect) fn find_waits(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
+        if !self.probes.has(ProbeKind::FutexWait) {
+            return Ok(());
+        }
+        for (thread, registers, stack) in self.registers_of(threads)? {
+            let abi = &self.session.abi;
+            let probe = abi
+                .pc(&registers)
+                .filter(|_| abi.waits_at(&registers).is_some());
+            if let Some(probe) = probe.and_then(|pc| self.probes.wait_before(pc)) {
+                self.on_wait(thread, probe, &registers, stack);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_wait(
+        &mut self,
+        thread: ThreadId,
+        probe: u32,
+        registers: &Registers,
+        stack: Option<Chunk>,
+    ) {
+        let Some(site) = self.calls.site(probe) else {
+            return;
+        };
+        let abi = &self.session.abi;
+        let mut event = Event {
+            time_ns: self.sink.now_ns(),
+            tid: thread.tid,
+            probe,
+            frame: abi.sp(registers),
+            args: abi.call_arguments(registers, 4).unwrap_or_default(),
+            ..Event::default()
+        };
+        if let Some(at) = site.object(&event.args)
+            && let Ok(bytes) = self.session.client.read_memory(at, OBJECT)
+        {
+            event.reads.push(object_at(at, bytes));
+        }
+        let file = self.session.abi.register_file(registers);
+        let mut memory = LiveStack::new(&mut self.session.client, stack);
+        let walked = hits::walk_noting(&self.modules, &mut self.unusable, &file, &mut memory);
+        let (settled, chunks) = (walked.end.is_complete(), memory.into_chunks());
+        self.note_begin(event, registers, &walked, settled, chunks);
     }
 
     /// The stack pointer with which the function was entered.

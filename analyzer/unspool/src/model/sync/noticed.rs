@@ -66,7 +66,7 @@ pub(super) struct StillWaiting {
     /// It gives up after a time.
     pub(super) timed: bool,
     pub(super) sure: bool,
-    /// Who had it when the wait began, as its own memory said.
+    /// Who had it when the wait began, as its own memory said; of a join, whose end is waited for.
     pub(super) owner: Option<ThreadIndex>,
 }
 

@@ -552,8 +552,13 @@ impl<'a> Replay<'a> {
         });
     }
 
-    /// Who owns a mutex by what was read of it: where the C library notes that.
+    /// Who owns a mutex by what was read of it, where the C library notes that; of a join, whose end is waited for.
     fn owner(&self, call: &Call, kind: Kind) -> Option<ThreadIndex> {
+        if kind == Kind::Join && self.glibc {
+            // The word is the other thread's id until that has ended (struct pthread, `tid`).
+            let tid = call.args.get(2).map(|value| *value as u32)?;
+            return self.known(tid.into(), call.entered_ns);
+        }
         let (_, bytes) = call.object.as_ref().filter(|_| kind == Kind::Mutex)?;
         // glibc (struct __pthread_mutex_s): the lock word, a count, the owner's thread id.
         let owner = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?);

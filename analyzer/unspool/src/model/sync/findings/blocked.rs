@@ -64,13 +64,16 @@ fn edges(words: &Words<'_>, replay: &Replay<'_>, waiting: &StillWaiting) -> Vec<
     let sure = waiting.sure && !waiting.timed && words.lossless();
     match waiting.operation {
         Operation::Join => {
-            let joined =
-                words.model.threads.iter().position(|thread| {
-                    thread.joiner == Some(waiting.thread) && alive(words, thread)
-                });
-            let edge = joined.map(|joined| Edge {
+            let threads = &words.model.threads;
+            let called = threads
+                .iter()
+                .position(|thread| thread.joiner == Some(waiting.thread) && alive(words, thread));
+            let there =
+                |joined: &ThreadIndex| threads.get(joined.0).is_some_and(|t| alive(words, t));
+            let joined = called.map(ThreadIndex);
+            let edge = joined.or(waiting.owner.filter(there)).map(|joined| Edge {
                 waiting: *waiting,
-                holder: ThreadIndex(joined),
+                holder: joined,
                 taken: None,
                 sure,
             });
