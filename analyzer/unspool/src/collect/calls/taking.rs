@@ -122,45 +122,40 @@ impl Recorder {
             return Ok(());
         }
         for (thread, registers, stack) in self.registers_of(threads)? {
-            let abi = &self.session.abi;
-            let probe = abi
-                .pc(&registers)
-                .filter(|_| abi.waits_at(&registers).is_some());
-            if let Some(probe) = probe.and_then(|pc| self.probes.wait_before(pc)) {
-                self.on_wait(thread, probe, &registers, stack);
+            if self.session.abi.waits_at(&registers).is_some() {
+                self.on_wait(thread, &registers, stack);
             }
         }
         Ok(())
     }
 
-    fn on_wait(
-        &mut self,
-        thread: ThreadId,
-        probe: u32,
-        registers: &Registers,
-        stack: Option<Chunk>,
-    ) {
-        let Some(site) = self.calls.site(probe) else {
-            return;
-        };
-        let abi = &self.session.abi;
-        let mut event = Event {
-            time_ns: self.sink.now_ns(),
-            tid: thread.tid,
-            probe,
-            frame: abi.sp(registers),
-            args: abi.call_arguments(registers, 4).unwrap_or_default(),
-            ..Event::default()
-        };
-        if let Some(at) = site.object(&event.args)
-            && let Ok(bytes) = self.session.client.read_memory(at, OBJECT)
-        {
-            event.reads.push(object_at(at, bytes));
-        }
+    fn on_wait(&mut self, thread: ThreadId, registers: &Registers, stack: Option<Chunk>) {
         let file = self.session.abi.register_file(registers);
         let mut memory = LiveStack::new(&mut self.session.client, stack);
         let walked = hits::walk_noting(&self.modules, &mut self.unusable, &file, &mut memory);
         let (settled, chunks) = (walked.end.is_complete(), memory.into_chunks());
+        // T32 code of glibc calls a function for its system calls (`__libc_do_syscall`).
+        let mut frames = walked.frames.iter().take(2);
+        let begun = frames.find_map(|frame| Some((self.probes.wait_before(frame.pc)?, frame.sp)));
+        let Some((probe, sp)) = begun else {
+            return;
+        };
+        let mut event = Event {
+            time_ns: self.sink.now_ns(),
+            tid: thread.tid,
+            probe,
+            frame: Some(sp),
+            args: (self.session.abi)
+                .call_arguments(registers, 4)
+                .unwrap_or_default(),
+            ..Event::default()
+        };
+        let site = self.calls.site(probe);
+        if let Some(at) = site.and_then(|site| site.object(&event.args))
+            && let Ok(bytes) = self.session.client.read_memory(at, OBJECT)
+        {
+            event.reads.push(object_at(at, bytes));
+        }
         self.note_begin(event, registers, &walked, settled, chunks);
     }
 
