@@ -98,6 +98,10 @@ impl Abi {
         registers.value(&self.pc)
     }
 
+    pub(super) fn set_pc(&self, registers: &mut Registers, pc: u64) {
+        registers.set(&self.pc, &pc.to_le_bytes());
+    }
+
     pub(super) fn sp(&self, registers: &Registers) -> Option<u64> {
         registers.value(&self.sp)
     }

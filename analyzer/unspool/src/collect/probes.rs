@@ -144,17 +144,20 @@ impl Probes {
         self.planted.get(&address).map_or(&[], Vec::as_slice)
     }
 
-    /// The probe at the beginning of a system call that a thread is in, which will go on at `pc` or just behind that.
-    pub(super) fn wait_before(&self, pc: u64) -> Option<u32> {
-        let nearby = self
+    /// The probe at the beginning of a system call that a thread is in, which will go on at `pc` or just behind that; and its place.
+    pub(super) fn wait_before(&self, pc: u64) -> Option<(u32, u64)> {
+        let mut nearby = self
             .planted
             .range(pc.saturating_sub(LONGEST_CALL)..=pc)
             .rev();
         let begins = |planted: &Planted| match planted.purpose {
-            Purpose::Probe { id, kind } if kind == ProbeKind::FutexWait => Some(id),
+            Purpose::Probe {
+                id,
+                kind: ProbeKind::FutexWait,
+            } => Some(id),
             _ => None,
         };
-        nearby.flat_map(|(_, here)| here).find_map(begins)
+        nearby.find_map(|(at, here)| Some((here.iter().find_map(begins)?, *at)))
     }
 
     /// What a tracepoint is for.

@@ -123,20 +123,28 @@ impl Recorder {
         }
         for (thread, registers, stack) in self.registers_of(threads)? {
             if self.session.abi.waits_at(&registers).is_some() {
-                self.on_wait(thread, &registers, stack);
+                self.on_wait(thread, registers, stack);
             }
         }
         Ok(())
     }
 
-    fn on_wait(&mut self, thread: ThreadId, registers: &Registers, stack: Option<Chunk>) {
-        let file = self.session.abi.register_file(registers);
+    fn on_wait(&mut self, thread: ThreadId, mut registers: Registers, stack: Option<Chunk>) {
+        let abi = &self.session.abi;
+        let there = abi
+            .pc(&registers)
+            .and_then(|pc| self.probes.wait_before(pc));
+        if let Some((_, place)) = there {
+            // Where it would have been noted: the path is that of other waits.
+            abi.set_pc(&mut registers, place);
+        }
+        let file = abi.register_file(&registers);
         let mut memory = LiveStack::new(&mut self.session.client, stack);
         let walked = hits::walk_noting(&self.modules, &mut self.unusable, &file, &mut memory);
         let (settled, chunks) = (walked.end.is_complete(), memory.into_chunks());
         // T32 code of glibc calls a function for its system calls (`__libc_do_syscall`).
         let mut frames = walked.frames.iter().take(2);
-        let begun = frames.find_map(|frame| Some((self.probes.wait_before(frame.pc)?, frame.sp)));
+        let begun = frames.find_map(|frame| Some((self.probes.wait_before(frame.pc)?.0, frame.sp)));
         let Some((probe, sp)) = begun else {
             return;
         };
@@ -146,7 +154,7 @@ impl Recorder {
             probe,
             frame: Some(sp),
             args: (self.session.abi)
-                .call_arguments(registers, 4)
+                .call_arguments(&registers, 4)
                 .unwrap_or_default(),
             ..Event::default()
         };
@@ -156,7 +164,7 @@ impl Recorder {
         {
             event.reads.push(object_at(at, bytes));
         }
-        self.note_begin(event, registers, &walked, settled, chunks);
+        self.note_begin(event, &registers, &walked, settled, chunks);
     }
 
     /// The stack pointer with which the function was entered.
