@@ -15,6 +15,9 @@ use crate::model::{Model, ThreadIndex};
 /// Rounds of a barrier that are told apart.
 const ROUNDS: usize = 4096;
 
+/// So many answers are kept, each as long as there are threads.
+const KEPT: usize = 256;
+
 /// In which rounds of which barriers something happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rounds(BTreeMap<ObjectIndex, BTreeSet<u64>>);
@@ -151,6 +154,9 @@ impl<'a> Meeting<'a> {
 
     fn later(&self, thread: ThreadIndex, at: u64) -> Later {
         let mut known = self.later.borrow_mut();
+        if known.len() >= KEPT {
+            known.clear();
+        }
         let later = known.entry((thread, at)).or_insert_with(|| {
             let mut later = vec![u64::MAX; self.threads];
             if let Some(here) = later.get_mut(thread.0) {
