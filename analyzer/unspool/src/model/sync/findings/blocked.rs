@@ -406,7 +406,18 @@ fn waits_for_locks(words: &Words<'_>, waiting: &[&StillWaiting]) -> String {
 }
 
 fn wait_in_vain(words: &Words<'_>, waiting: &[&StillWaiting], objects: &[ObjectIndex]) -> String {
-    let names: Vec<String> = objects.iter().map(|o| words.object(*o)).collect();
+    // Many objects may be made in one place.
+    let mut names: Vec<String> = Vec::new();
+    for name in objects.iter().map(|object| words.object(*object)) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let more = names.len().saturating_sub(MOST_NAMED);
+    names.truncate(MOST_NAMED);
+    if more > 0 {
+        names.push(format!("{more} more"));
+    }
     let who = match waiting {
         [one] => format!("{} waits", words.thread(one.thread)),
         _ => format!("{} threads wait", waiting.len()),
