@@ -93,7 +93,8 @@ fn a_busy_process_of_many_threads_is_let_go_when_asked() {
             .args(["--attach", &program.pid().to_string()])
             .stderr(Stdio::null()),
     );
-    wait_until_recorded(&file, |report| earlier(report).len() > 1000);
+    // Perhaps none of those that come and go was there.
+    wait_until_recorded(&file, |report| earlier(report).len() >= 1000);
     signal(recorder.pid(), Signal::SIGINT);
     assert_eq!(recorder.wait().code(), Some(0));
     assert!(!is_traced(program.pid()));
