@@ -14,8 +14,8 @@
 #   serial  the other end of the board's /dev/ttyS0 (a Unix socket)
 #   monitor qemu's monitor (a Unix socket): `hostfwd_add net tcp:127.0.0.1:0-:PORT` forwards another port
 #
-# Everything it makes is under target/ (or CARGO_TARGET_DIR). Needs qemu-system-arm, cpio, apt with the
-# architecture added, and the cross compiler that tests/run installs.
+# Everything it makes is under target/ (or CARGO_TARGET_DIR). It checks first what it needs, and prints the
+# command that installs what is missing.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
@@ -43,6 +43,38 @@ arm64)
 esac
 
 say() { [ "$mode" = --headless ] || echo "board.sh: $*" >&2; }
+
+# What this machine has to have, checked before anything is made.
+missing=()
+needs() { command -v "$1" >/dev/null || missing+=("$2"); }
+needs "${machine[0]}" qemu-system-arm
+needs cpio cpio
+needs python3 python3
+needs "$cross-gcc" "gcc-$cross"
+[ -e "/usr/$cross/include/stdio.h" ] || missing+=("libc6-dev-$debian-cross")
+as_root='sudo '
+[ "$(id -u)" != 0 ] || as_root=
+commands=()
+if ! command -v dpkg >/dev/null || ! command -v apt-get >/dev/null; then
+    echo "board.sh: no apt-get: the board's files are Debian packages, so this takes Debian or a relative of it" >&2
+    exit 1
+fi
+known=$(dpkg --print-architecture && dpkg --print-foreign-architectures)
+if ! grep -qx "$debian" <<<"$known"; then
+    commands+=("${as_root}dpkg --add-architecture $debian" "${as_root}apt-get update")
+fi
+if [ ${#missing[@]} -gt 0 ]; then
+    commands+=("${as_root}apt-get install -y --no-install-recommends ${missing[*]}")
+fi
+if [ ${#commands[@]} -gt 0 ]; then
+    line=$(printf ' && %s' "${commands[@]}")
+    printf 'board.sh: this machine lacks what the board needs. Run:\n    %s\n' "${line# && }" >&2
+    exit 1
+fi
+if ! command -v cargo >/dev/null || ! command -v rustup >/dev/null; then
+    echo "board.sh: no cargo or no rustup, which build the stub: install Rust from https://rustup.rs" >&2
+    exit 1
+fi
 
 # What it consists of.
 mkdir -p "$target"
@@ -124,13 +156,18 @@ for attempt in range(100):
         break
     except OSError:
         time.sleep(0.05)
+else:
+    sys.exit("board.sh: qemu does not start")
 monitor.settimeout(10)
 monitor.sendall(b"info usernet\n")
 text = ""
 names = {"1234": "gdb", "7000": "shell", "7001": "put"}
 found = {}
 while len(found) < len(names):
-    text += monitor.recv(65536).decode(errors="replace")
+    heard = monitor.recv(65536)
+    if not heard:
+        sys.exit("board.sh: qemu has ended")
+    text += heard.decode(errors="replace")
     for line in text.splitlines():
         words = line.split()
         if words and words[0].startswith("TCP[HOST_FORWARD]") and len(words) >= 6 and words[5] in names:

@@ -10,6 +10,8 @@ mod aarch64;
 #[allow(dead_code, unused_imports, reason = "one of them is used")]
 mod arm;
 pub(crate) mod fast;
+#[allow(dead_code, reason = "some are only in the handler's code")]
+pub(crate) mod handler_layout;
 mod table;
 pub(crate) mod watch;
 #[allow(dead_code, reason = "ARM has no collectors")]
@@ -53,7 +55,7 @@ pub(crate) use machine::{
     CAN_STEP, EXPEDITED, NAME, PC, SETS, SLOT_REACH, SP, TEXT_MAY_CHANGE, THREAD_POINTER,
     TLS_BELOW_POINTER, TRAP_ADVANCE, Word, before_write, call, can_watch, collector, displace,
     emulate, goes_back, is_system_call, is_trap_report, may_displace, next_places, place,
-    system_call, trap, triggered, was_interrupted, watch,
+    system_call, trap, trap_handler, triggered, was_interrupted, watch,
 };
 pub(crate) use table::{Place, Register, layout};
 
@@ -73,6 +75,18 @@ pub(crate) fn unmoved(now: &[u8], before: &[u8]) -> bool {
         words.map(|(_, bytes)| word(bytes)).collect()
     };
     words(now) == words(before)
+}
+
+/// Moves the program counter in the general registers.
+pub(crate) fn move_pc(general: &mut [u8], by: u64) {
+    let place = layout().register(PC).map(|register| register.place);
+    let word = place.and_then(|place| general.get_mut(place.offset..place.offset + place.size));
+    if let Some(word) = word {
+        let mut value = [0; 8];
+        value[..word.len()].copy_from_slice(word);
+        let moved = u64::from_le_bytes(value).wrapping_add(by).to_le_bytes();
+        word.copy_from_slice(&moved[..word.len()]);
+    }
 }
 
 /// An address as the wide type used above this layer.

@@ -9,42 +9,42 @@ use crate::session::debuggee::files::Permission;
 
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
-Debug or trace a program from elsewhere, over the GDB remote protocol.
+Serve a program to gdb or Unspool over the GDB remote protocol.
 
 Usage: unspool-stub [OPTIONS] COMM PROG [ARGS...]    start PROG and serve it
-       unspool-stub [OPTIONS] --attach COMM PID      serve a process that runs
-       unspool-stub [OPTIONS] --multi COMM           serve what the client starts or attaches to
+       unspool-stub [OPTIONS] --attach COMM PID      serve a running process
+       unspool-stub [OPTIONS] --multi COMM           serve programs that clients choose
 
 COMM is one of
-  :PORT, HOST:PORT   wait for TCP connections, on loopback unless a host is named; port 0: any
-  unix:PATH          wait for connections at a socket file that only its owner may use
-  /dev/ttyS1         this serial line is the connection; set its speed with stty
-  -, stdio           standard input and output are the connection
-  fd:N               file descriptor N is the connection
+  :PORT, HOST:PORT   TCP; on loopback unless a host is named; port 0 picks a free port
+  unix:PATH          a socket file that only its owner may use
+  /dev/ttyS1         a serial line; set its speed with stty
+  -, stdio           standard input and output
+  fd:N               a connected socket that the stub inherits
 
 Options:
   --once                          end after the first connection
-  --no-disable-randomization      let the system choose addresses, as it does without a debugger
-                                  (a started program's addresses are fixed otherwise)
-  --disable-randomization         the contrary, and the default
-  --wrapper WRAPPER [ARGS...] --  start PROG by WRAPPER, which must execute it
+  --no-disable-randomization      let the kernel choose random addresses for PROG
+  --disable-randomization         give PROG fixed addresses (default)
+  --wrapper WRAPPER [ARGS...] --  start PROG through WRAPPER, which must execute it
   --allow ADDRESS[,ADDRESS...]    take TCP connections from these addresses and loopback only
-  --root DIRECTORY                clients see files beneath it only
-  --allow-write                   clients may write, make and remove files
-  --may-attach PID[,PID...]       clients may attach to these processes only
-  --budget SHARE                  what tracepoints may cost of one processor in any second, 5% if not said: those
-                                  cost most are paused to keep to it, and what they miss is told; or none
-  --disable-packet=NAME[,NAME...] do not use vCont, T (stop replies that say more than a signal), Tthread
-                                  (their thread), qC, qfThreadInfo, or all four by 'threads'; for testing clients
+  --root DIRECTORY                let clients read files below DIRECTORY only
+  --allow-write                   let clients write, create and remove files
+  --may-attach PID[,PID...]       let clients attach to these processes only
+  --budget SHARE                  share of one processor that tracepoints may use (default 5%);
+                                  above it the most expensive ones pause; 'none': no limit
+  --disable-packet=NAME[,NAME...] do without vCont, T, Tthread, qC, qfThreadInfo, or all with
+                                  'threads'; for testing clients
   --version, --help
-Accepted and without effect: --debug..., --remote-debug, --startup-with-shell,
+Accepted without effect: --debug..., --remote-debug, --startup-with-shell,
   --no-startup-with-shell, --selftest...
 
-When the connection is lost, a program stays halted and the next client finds it so. With --once,
-or if there can be no next client, it goes on untouched; a program that was started and never
-resumed is killed. SIGTERM does the same. PROG shares this program's terminal and
-process group: the interrupt key reaches PROG, not the server, and when all clients have let PROG go,
-the server waits for its end.";
+The stub serves clients until the program ends. While no client is connected, it does not trace a
+running program. If a debugger detaches, the program goes on, and a stub started with --attach ends.
+If a debugger's connection is lost, the program stays halted for the next client. At SIGTERM, and at
+the end of the connection with --once, - or fd:N, the stub ends and the program goes on; a program
+that was never resumed is killed. PROG shares the stub's terminal and process group: the interrupt
+key reaches PROG, not the stub.";
 
 /// What to do.
 #[derive(Debug)]
@@ -79,6 +79,8 @@ pub(crate) struct Limits {
     pub(crate) attachable: Option<Vec<i32>>,
     /// What tracing may cost, if that is limited.
     pub(crate) budget: Option<Share>,
+    /// That was said on the command line.
+    pub(crate) budget_is_given: bool,
 }
 
 impl Default for Limits {
@@ -87,6 +89,7 @@ impl Default for Limits {
             files: Permission::default(),
             attachable: None,
             budget: Some(Share::USUAL),
+            budget_is_given: false,
         }
     }
 }
@@ -230,7 +233,10 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Usa
             }
             "--allow" => peers = Some(list(args.next(), UsageError::BadPeer)?),
             "--may-attach" => limits.attachable = Some(list(args.next(), UsageError::BadPid)?),
-            "--budget" => limits.budget = budget(args.next())?,
+            "--budget" => {
+                limits.budget = budget(args.next())?;
+                limits.budget_is_given = true;
+            }
             list if list.starts_with("--disable-packet=") => {
                 let names = list.trim_start_matches("--disable-packet=").split(',');
                 names.into_iter().try_for_each(|name| without.add(name))?;

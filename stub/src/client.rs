@@ -32,12 +32,12 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// One that has just come.
-    pub(crate) fn new(stream: Stream, session: Session) -> Client {
+    /// One that has just come, and what it has sent already.
+    pub(crate) fn new(stream: Stream, session: Session, sent: Vec<u8>) -> Client {
         Client {
             stream,
             session,
-            unanswered: Vec::new(),
+            unanswered: sent,
             unsent: Vec::new(),
             stuck: None,
             closed: false,
@@ -104,7 +104,7 @@ impl Client {
         self.write();
     }
 
-    /// Whether the program is to wait for this client to read (docs/protocol.md, "Draining"), or for a thread of which it must
+    /// Whether the program is to wait for this client to read (docs/reference/protocol.md, "Draining"), or for a thread of which it must
     /// be told before anything else: then the program is looked after the more seldom the less room there is.
     pub(crate) fn holds_up(&self, debuggee: &Debuggee, looked: Instant) -> bool {
         let seat = self.session.seat();
@@ -151,11 +151,23 @@ impl Client {
         }
     }
 
+    /// Whether the connection is no more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// What another client at the same line has sent.
+    pub(crate) fn take_next(&mut self) -> Vec<u8> {
+        let mut sent = self.session.take_greeting();
+        sent.append(&mut self.unanswered);
+        sent
+    }
+
     /// Whether it is to go: the connection is no more, or all has been said.
     pub(crate) fn is_done(&self) -> bool {
         self.closed
             || match self.session.outcome() {
-                Some(Outcome::Deaf) => true,
+                Some(Outcome::Deaf | Outcome::Superseded) => true,
                 Some(Outcome::Refused) => self.unsent.is_empty(),
                 _ => false,
             }

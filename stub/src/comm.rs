@@ -87,7 +87,7 @@ impl Comm {
 
     /// Whether there can be no second client.
     pub(crate) fn is_single(&self) -> bool {
-        !matches!(self, Comm::Tcp(..) | Comm::Unix(_))
+        matches!(self, Comm::Stdio | Comm::Descriptor(_))
     }
 
     /// Whether the connection is where a program's input and output would be.
@@ -127,13 +127,7 @@ impl Comm {
                 let line = serial(path).map_err(|error| {
                     CommError::Serial(path.display().to_string(), reason(&error))
                 })?;
-                let output = line.try_clone().map_err(CommError::Stdio)?;
-                Ok(Door::Open(Some(Stream {
-                    input: line,
-                    output,
-                    waits: true,
-                    peer: None,
-                })))
+                Ok(Door::Line(line, path.clone()))
             }
             Comm::Stdio => {
                 let dup = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(CommError::Stdio);
@@ -217,6 +211,8 @@ pub(crate) enum Door {
     Listener(TcpListener, Option<Vec<IpAddr>>),
     /// A socket file, to be removed.
     Socket(UnixListener, PathBuf),
+    /// A serial line, and its path: one client after the other.
+    Line(File, PathBuf),
     /// The only connection, until it is taken.
     Open(Option<Stream>),
 }
@@ -226,14 +222,28 @@ impl Door {
     pub(crate) fn port(&self) -> Option<u16> {
         match self {
             Door::Listener(listener, _) => listener.local_addr().ok().map(|a| a.port()),
-            Door::Socket(..) | Door::Open(_) => None,
+            Door::Socket(..) | Door::Line(..) | Door::Open(_) => None,
+        }
+    }
+
+    /// The connection of a client that does not have to knock. To be asked for while there is no client.
+    pub(crate) fn standing(&mut self) -> Option<Stream> {
+        match self {
+            Door::Listener(..) | Door::Socket(..) => None,
+            Door::Open(stream) => stream.take(),
+            Door::Line(line, _) => Some(Stream {
+                input: line.try_clone().ok()?,
+                output: line.try_clone().ok()?,
+                waits: true,
+                peer: None,
+            }),
         }
     }
 
     /// Takes the client that knocked.
     pub(crate) fn accept(&mut self) -> Option<Stream> {
         match self {
-            Door::Open(stream) => stream.take(),
+            Door::Line(..) | Door::Open(_) => None,
             Door::Listener(listener, peers) => {
                 let (stream, from) = listener.accept().ok()?;
                 let from = from.ip().to_canonical();
@@ -254,7 +264,7 @@ impl Door {
         match self {
             Door::Listener(listener, _) => Some(listener.as_fd()),
             Door::Socket(listener, _) => Some(listener.as_fd()),
-            Door::Open(_) => None,
+            Door::Line(..) | Door::Open(_) => None,
         }
     }
 }

@@ -37,10 +37,16 @@ pub fn converse<'a>(
     let mut limits = Limits::default();
     limits.files.root = Some(root.into());
     limits.attachable = Some(Vec::new());
-    let mut debuggee = Debuggee::new(program, limits);
+    let mut debuggee = Debuggee::new(program, limits, false);
     debuggee.start().expect("the program starts");
     let first = debuggee.pid();
-    let mut session = Session::new(Without::default(), &debuggee, String::from("fuzzer"), 1);
+    let mut session = Session::new(
+        Without::default(),
+        &debuggee,
+        String::from("fuzzer"),
+        1,
+        false,
+    );
     let mut written = Vec::new();
     let end = Instant::now() + PATIENCE;
     for mut part in parts {

@@ -18,4 +18,5 @@ mod printf;
 pub(crate) mod slots;
 pub(crate) mod trace;
 pub(crate) mod tracepoint;
+pub(crate) mod trap_handler;
 pub(crate) mod variable;

@@ -17,13 +17,15 @@ use crate::session::debuggee::Debuggee;
 use crate::session::{Outcome, Session};
 use crate::sys::signals::{Signals, Told};
 use crate::sys::turn::Turn;
-use crate::sys::{ptrace, wait};
+use crate::sys::{monotonic_ns, ptrace, wait};
 use crate::tracee::{Action, Error, Process, Program, Seat};
 
 /// The shortest sleep of poll(2), which counts milliseconds.
 const SHORTEST: Duration = Duration::from_millis(1);
 /// So often it is looked whether the program is still held up.
 const HELD_UP: Duration = Duration::from_millis(20);
+/// How often the stub looks whether an untraced program has ended.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// So many clients at the same time.
 const MOST: usize = 8;
 
@@ -60,8 +62,8 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
         detached_stdio: options.comm.is_stdio(),
         mask: signals.original_mask(),
     };
-    let mut debuggee = Debuggee::new(program, options.limits);
     let multi = options.subject == Subject::Any;
+    let mut debuggee = Debuggee::new(program, options.limits, multi);
     match options.subject {
         Subject::Any => {}
         Subject::Attach(pid) => {
@@ -86,8 +88,10 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
         debuggee,
         clients: Vec::new(),
         number: 0,
+        next_greeting: Vec::new(),
         buffer: vec![0; 64 * 1024],
         looked: Instant::now(),
+        held_up_since: None,
         turn: Turn::new(),
         multi,
         once: options.once || quiet,
@@ -106,9 +110,13 @@ struct Server {
     clients: Vec<Client>,
     /// Of the client that came last.
     number: u32,
+    /// What the next client at a serial line has sent to the one before it.
+    next_greeting: Vec<u8>,
     buffer: Vec<u8>,
     /// When the program was looked after last.
     looked: Instant,
+    /// Since when it waits for a client to read, by the monotonic clock.
+    held_up_since: Option<u64>,
     turn: Turn,
     /// The server outlives its programs.
     multi: bool,
@@ -136,11 +144,7 @@ struct Awake {
 impl Server {
     fn run(&mut self) -> Result<(), ServeError> {
         self.say_where();
-        if let Door::Open(stream) = &mut self.door
-            && let Some(stream) = stream.take()
-        {
-            self.welcome(stream);
-        }
+        self.take_standing();
         loop {
             self.turn.sleep();
             let awake = self.wait()?;
@@ -157,7 +161,7 @@ impl Server {
             }
             self.look_after_all();
             let before = self.clients.len();
-            if done || self.see_off() || self.is_abandoned() {
+            if done || self.see_off() || self.is_abandoned() || self.ended_untraced() {
                 break;
             }
             if self.clients.len() < before {
@@ -169,9 +173,11 @@ impl Server {
             {
                 self.welcome(stream);
             }
-            self.debuggee.family.turn_ends(self.turn.if_long());
+            self.take_standing();
+            self.debuggee.family.turn_ends(self.turn.so_far());
         }
         self.end();
+        self.door = Door::Open(None);
         if !self.quiet && !self.multi {
             self.outlast()?;
         }
@@ -235,9 +241,14 @@ impl Server {
 
     /// Tells and answers everybody who can be told and answered now.
     fn look_after_all(&mut self) {
-        if !self.is_held_up() {
+        if self.is_held_up() {
+            self.held_up_since.get_or_insert_with(monotonic_ns);
+        } else {
             self.looked = Instant::now();
             self.program_moved();
+            if let Some(since) = self.held_up_since.take() {
+                self.debuggee.family.were_held_up(since, monotonic_ns());
+            }
         }
         for client in &mut self.clients {
             client.tell(&mut self.debuggee);
@@ -254,12 +265,25 @@ impl Server {
     fn say_where(&self) {
         match &self.door {
             _ if self.quiet => {}
-            Door::Socket(_, path) => crate::say!("Listening at {}", path.display()),
+            Door::Socket(_, path) | Door::Line(_, path) => {
+                crate::say!("Listening at {}", path.display());
+            }
             door => {
                 if let Some(port) = door.port() {
                     crate::say!("Listening on port {port}");
                 }
             }
+        }
+    }
+
+    /// Talks to the client at the other end of a connection that is there without having been asked for.
+    fn take_standing(&mut self) {
+        if self.clients.is_empty()
+            && let Some(stream) = self.door.standing()
+        {
+            self.welcome(stream);
+            // It may have said something already.
+            self.look_after_all();
         }
     }
 
@@ -281,13 +305,14 @@ impl Server {
             );
             return;
         }
-        let session = Session::new(self.without, &self.debuggee, name, self.number);
-        self.clients.push(Client::new(stream, session));
-    }
-
-    /// Whether there is anybody to let in.
-    fn is_open(&self) -> bool {
-        !self.once || self.number == 0
+        let on_line = matches!(self.door, Door::Line(..));
+        if self.once {
+            // Further clients are refused instead of waiting for an answer.
+            self.door = Door::Open(None);
+        }
+        let session = Session::new(self.without, &self.debuggee, name, self.number, on_line);
+        let sent = std::mem::take(&mut self.next_greeting);
+        self.clients.push(Client::new(stream, session, sent));
     }
 
     /// The program may have stopped: whoever controls it is told, or, if nobody does, it goes on.
@@ -312,7 +337,9 @@ impl Server {
         while index < self.clients.len() {
             let client = &self.clients[index];
             let outcome = client.session.outcome();
-            if client.is_done() || self.has_ended(client) {
+            // What it was answered last is to reach it.
+            let ends = self.has_ended(client) && !client.is_behind();
+            if client.is_done() || outcome == Some(Outcome::Exit) || ends {
                 let client = self.clients.remove(index);
                 if self.take_leave(client, outcome) {
                     return true;
@@ -330,15 +357,20 @@ impl Server {
         self.clients.is_empty() && self.debuggee.free && idle && !self.multi
     }
 
+    /// Whether the program has ended while no client was connected, and none is now.
+    fn ended_untraced(&mut self) -> bool {
+        self.debuggee.untraced_has_ended() && self.clients.is_empty()
+    }
+
     /// Whether the conversation is over by what was said in it.
     fn has_ended(&self, client: &Client) -> bool {
         match client.session.outcome() {
-            Some(Outcome::Exit) => true,
             Some(Outcome::Detached) if !client.session.controls() => true,
             Some(Outcome::Detached | Outcome::Killed) => {
                 !self.multi && !client.session.is_extended()
             }
-            _ => false,
+            _ if self.multi || self.debuggee.pid().is_some() => false,
+            _ => client.session.is_over_with_program(),
         }
     }
 
@@ -358,20 +390,37 @@ impl Server {
         if controlled && !self.debuggee.free {
             self.halt();
         }
+        let brought = self.debuggee.brought_by == Some(client.session.number());
+        if brought && !self.debuggee.free {
+            // No other client knows of it.
+            self.end();
+        }
         client.session.leave(&mut self.debuggee);
-        if outcome == Some(Outcome::Exit) || self.once {
+        let hung_up = matches!(self.door, Door::Line(..)) && client.is_closed();
+        if outcome == Some(Outcome::Exit) || self.once || hung_up {
             return true;
         }
+        if matches!(self.door, Door::Line(..)) {
+            self.next_greeting = client.take_next();
+        }
+        let let_go = controlled && outcome == Some(Outcome::Detached);
+        let released = let_go || self.debuggee.released;
         let unwatched = self.debuggee.free && self.debuggee.observers == 0;
         let persists = Process::has_persistent_commands;
-        let nobody = unwatched && !self.debuggee.family.processes().any(persists);
-        if nobody && (self.debuggee.released || outcome == Some(Outcome::Detached)) {
-            self.debuggee.detach();
+        if unwatched && !self.debuggee.family.processes().any(persists) {
+            match released && self.debuggee.live().is_some_and(|it| it.attached) {
+                true => self.debuggee.detach(),
+                false => self.debuggee.detach_until_next_client(),
+            }
+        }
+        if released && self.debuggee.was_attached() {
+            // As gdbserver, which ends when a debugger lets go of what it has attached to.
+            self.debuggee.forget_untraced();
         }
         if !self.clients.is_empty() {
             return false;
         }
-        let idle = self.debuggee.pid().is_none();
+        let idle = self.debuggee.pid().is_none() && !self.debuggee.has_untraced();
         let done = idle && !self.multi && !client.session.is_extended();
         if !done {
             self.say_where();
@@ -391,7 +440,7 @@ impl Server {
                 Told::Child => {}
                 Told::End => self.terminated |= !self.ends_with_its_client(),
                 // The keys are the program's, if there is one.
-                Told::Key => self.terminated |= self.debuggee.pid().is_none(),
+                Told::Key => self.terminated |= !self.debuggee.shares_terminal(),
             }
         }
     }
@@ -434,7 +483,7 @@ impl Server {
     /// Sleeps until something happens, or until something is due.
     fn wait(&self) -> Result<Awake, Errno> {
         let mut descriptors = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        let door = self.door.listener().filter(|_| self.is_open());
+        let door = self.door.listener();
         descriptors.extend(door.map(|door| PollFd::new(door, PollFlags::POLLIN)));
         let first = descriptors.len();
         for client in &self.clients {
@@ -467,7 +516,12 @@ impl Server {
         let deaf = |client: &&Client| client.session.controls() && client.is_behind();
         let held_back = self.debuggee.non_stop && self.clients.iter().any(|client| deaf(&client));
         let unreported = processes().any(Process::is_eventful) && !held_back;
-        let due = due.chain(unreported.then(Instant::now)).min();
+        let due = due.chain(unreported.then(Instant::now));
+        // Nothing reports the end of a process that is neither traced nor our child.
+        let untraced = self.debuggee.has_untraced();
+        let due = due
+            .chain(untraced.then(|| Instant::now() + CHECK_INTERVAL))
+            .min();
         loop {
             let left = due.map(|due| due.saturating_duration_since(Instant::now()));
             let timeout = left.map_or(PollTimeout::NONE, |left| {

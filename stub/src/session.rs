@@ -42,6 +42,8 @@ pub(crate) enum Outcome {
     Refused,
     /// It has been told more than it reads.
     Deaf,
+    /// Another client has begun to talk at the other end of its line.
+    Superseded,
 }
 
 /// One client.
@@ -83,12 +85,22 @@ pub(crate) struct Session {
     upload: VecDeque<Vec<u8>>,
     /// What the client knows of each process's libc.
     thread_db: BTreeMap<Tid, ThreadDb>,
+    /// Its end is not to be seen: the connection is a serial line.
+    on_line: bool,
+    /// The first packet of another client at the same line.
+    greeting: Vec<u8>,
     outcome: Option<Outcome>,
 }
 
 impl Session {
     /// A client that has said nothing.
-    pub(crate) fn new(without: Without, debuggee: &Debuggee, name: String, number: u32) -> Session {
+    pub(crate) fn new(
+        without: Without,
+        debuggee: &Debuggee,
+        name: String,
+        number: u32,
+        on_line: bool,
+    ) -> Session {
         Session {
             framing: Framing::new(),
             stub: Stub::new(),
@@ -111,6 +123,8 @@ impl Session {
             frame: None,
             upload: VecDeque::new(),
             thread_db: BTreeMap::new(),
+            on_line,
+            greeting: Vec::new(),
             outcome: None,
         }
     }
@@ -154,6 +168,16 @@ impl Session {
         self.extended
     }
 
+    /// Whether the program's end is the session's, because the client at a serial line cannot be seen to leave.
+    pub(crate) fn is_over_with_program(&self) -> bool {
+        self.on_line && !self.extended && self.knows_end()
+    }
+
+    /// Takes what another client has said to begin with.
+    pub(crate) fn take_greeting(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.greeting)
+    }
+
     /// What has come of it, once it has ended.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         self.outcome
@@ -162,7 +186,7 @@ impl Session {
     /// Whether nothing is answered any more.
     pub(crate) fn is_over(&self) -> bool {
         match self.outcome {
-            Some(Outcome::Exit | Outcome::Refused | Outcome::Deaf) => true,
+            Some(Outcome::Exit | Outcome::Refused | Outcome::Deaf | Outcome::Superseded) => true,
             Some(Outcome::Detached) => !self.controls(),
             Some(Outcome::Killed) | None => false,
         }
@@ -204,8 +228,10 @@ impl Session {
             self.framing.send(&reply);
             self.waiting = false;
         }
-        if let Stop::Thread(tid, _) = stop {
-            self.selected = Some(tid);
+        match stop {
+            Stop::Thread(tid, _) => self.selected = Some(tid),
+            Stop::Exited(_) | Stop::Killed(_) => self.learnt_end(),
+            Stop::ThreadExited(..) | Stop::NothingRuns => {}
         }
         debuggee.last_stop = Some(stop);
         debuggee.family.forget_ended();
@@ -245,6 +271,12 @@ impl Session {
     }
 
     fn packet(&mut self, debuggee: &mut Debuggee, packet: &[u8]) {
+        if self.on_line && self.seat.is_some() && packet.starts_with(b"qSupported") {
+            // A line does not show that its client has left.
+            self.outcome = Some(Outcome::Superseded);
+            self.greeting = framing::framed(packet);
+            return;
+        }
         if self.seat.is_none() {
             self.take_seat(debuggee, packet);
         }

@@ -25,13 +25,16 @@ mod stub {
     mod crowds;
     mod debugger;
     mod doors;
+    mod ends;
     mod fast;
+    mod fatal;
     mod interrupts;
     mod killed;
     mod packets;
     mod registers;
     mod replay;
     mod signals;
+    mod stalls;
     mod threads;
     mod tracepoints;
     mod walking;

@@ -3,7 +3,7 @@
 //! same run. The program itself measures how long a creation and a join take. Arguments say how many threads it makes, and how many where
 //! each takes a millisecond (gdb, strace).
 //!
-//! `cargo bench -p unspool-tests --bench creation` prints the table that docs/performance.md holds.
+//! `cargo bench -p unspool-tests --bench creation` prints the table that docs/internals/performance.md holds.
 
 use std::path::Path;
 use std::process::Command;

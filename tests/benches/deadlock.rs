@@ -1,7 +1,7 @@
 //! How long it takes from `unspool inspect` to the printed proof of a deadlock among a thousand threads, and to its end: each
 //! thread holds a mutex and waits for the next one's.
 //!
-//! `cargo bench -p unspool-tests --bench deadlock` prints the table that docs/performance.md holds.
+//! `cargo bench -p unspool-tests --bench deadlock` prints the table that docs/internals/performance.md holds.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

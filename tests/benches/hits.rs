@@ -2,7 +2,7 @@
 //! uprobe with the same sample, and gdb with gdbserver that stops there and prints the stack.
 //!
 //! `cargo bench -p unspool-tests --bench hits` measures here, `-- board` on the emulated ARM boards (`-- board A64` on one of them);
-//! docs/performance.md holds the tables.
+//! docs/internals/performance.md holds the tables.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! One look at a thousand threads of sixteen frames: how long `unspool inspect` takes beside `eu-stack` and gdb with gdbserver,
 //! and how long the threads stand for it.
 //!
-//! `cargo bench -p unspool-tests --bench inspect` prints the tables that docs/performance.md holds.
+//! `cargo bench -p unspool-tests --bench inspect` prints the tables that docs/internals/performance.md holds.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

@@ -1,7 +1,7 @@
 //! A million events from the running program to the report: 300 threads take 1,000 mutexes, each lock and unlock is recorded at any
 //! cost, the recording is reported.
 //!
-//! `cargo bench -p unspool-tests --bench live` prints the table that docs/performance.md holds.
+//! `cargo bench -p unspool-tests --bench live` prints the table that docs/internals/performance.md holds.
 
 use std::fs;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! What recording locks costs a program that does little else, beside Helgrind, DRD, `strace -f -k -e futex`, `perf trace`,
 //! bpftrace and gdb with breakpoints at lock and unlock; in turn, in the same run. What does not run here is said to.
 //!
-//! `cargo bench -p unspool-tests --bench locks` prints the table that docs/performance.md holds.
+//! `cargo bench -p unspool-tests --bench locks` prints the table that docs/internals/performance.md holds.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! What the stub takes: memory with a thousand threads and a full trace buffer, time to read the program's memory, and processor
 //! time when nothing happens; beside gdbserver and lldb-server.
 //!
-//! `cargo bench -p unspool-tests --bench stub` prints the tables that docs/performance.md holds.
+//! `cargo bench -p unspool-tests --bench stub` prints the tables that docs/internals/performance.md holds.
 
 use std::fs;
 use std::net::TcpStream;

@@ -33,7 +33,7 @@ pub fn told(text: &str) -> Result<Vec<Ended>> {
         .collect()
 }
 
-/// An error unless a report (docs/report-json.md) has these waits: at the same objects, by the same threads, ended by the same, for as
+/// An error unless a report (docs/reference/report-json.md) has these waits: at the same objects, by the same threads, ended by the same, for as
 /// long.
 pub fn compare(told: &[Ended], report: &Value) -> Result<()> {
     let known = told.iter().map(|wait| wait.address).collect();

@@ -10,7 +10,7 @@ use crate::process::{self, Run};
 use crate::report;
 use crate::waiting::{Waiting, Wrong};
 
-/// What `inspect` writes (docs/report-json.md).
+/// What `inspect` writes (docs/reference/report-json.md).
 #[derive(Debug, Deserialize)]
 pub struct Inspection {
     /// All threads.
@@ -22,7 +22,7 @@ pub struct Inspection {
 }
 
 #[derive(Debug, Deserialize)]
-#[allow(missing_docs, reason = "docs/report-json.md has them")]
+#[allow(missing_docs, reason = "docs/reference/report-json.md has them")]
 pub struct Thread {
     pub tid: u64,
     pub function: Option<String>,
@@ -31,7 +31,7 @@ pub struct Thread {
 }
 
 #[derive(Debug, Deserialize)]
-#[allow(missing_docs, reason = "docs/report-json.md has them")]
+#[allow(missing_docs, reason = "docs/reference/report-json.md has them")]
 pub struct Wait {
     pub kind: String,
     pub address: u64,
@@ -47,13 +47,13 @@ pub struct Wait {
 }
 
 #[derive(Debug, Deserialize)]
-#[allow(missing_docs, reason = "docs/report-json.md has them")]
+#[allow(missing_docs, reason = "docs/reference/report-json.md has them")]
 pub struct Object {
     pub address: u64,
 }
 
 #[derive(Debug, Deserialize)]
-#[allow(missing_docs, reason = "docs/report-json.md has them")]
+#[allow(missing_docs, reason = "docs/reference/report-json.md has them")]
 pub struct Finding {
     pub kind: String,
     pub proved: bool,

@@ -256,6 +256,7 @@ fn package_of(program: &str) -> Option<&'static str> {
         "gdbserver" => "gdbserver",
         "gdb-multiarch" => "gdb-multiarch",
         "qemu-arm" => "qemu-user",
+        "qemu-system-arm" => "qemu-system-arm",
         "gcc" => "gcc libc6-dev",
         "g++" => "g++",
         "clang" | "clang++" => "clang",

@@ -48,7 +48,7 @@ pub struct Thread {
 
 /// One frame of a creation backtrace.
 #[derive(Debug, Deserialize)]
-#[allow(missing_docs, reason = "docs/report-json.md has them")]
+#[allow(missing_docs, reason = "docs/reference/report-json.md has them")]
 pub struct ReportFrame {
     pub function: Option<String>,
     pub offset: Option<u64>,
@@ -121,7 +121,7 @@ pub fn record(capture: &Path, options: &[&str], program: &[&str]) -> Result<Run>
 /// The JSON report of a capture. `options` as `--sysroot DIR`.
 pub fn report(capture: &Path, options: &[&str]) -> Result<Report> {
     let report: Report = serde_json::from_value(json(capture, options)?)
-        .context("not the JSON docs/report-json.md describes")?;
+        .context("not the JSON docs/reference/report-json.md describes")?;
     ensure!(
         report.schema_version == 1,
         "schema version {}",
@@ -159,15 +159,17 @@ pub fn objects<'a>(
     })
 }
 
-/// Whether a recording that is under way has such a note. The report of one says that it is not whole.
+/// Whether a recording that is under way has such a note.
 pub fn noted(capture: &Path, sign: &str) -> bool {
-    let shown = || -> Result<Report> {
-        let mut command = unspool()?;
-        command.arg("report").arg(capture);
-        command.args(["--format", "json"]);
-        let run = process::run(&mut command, Duration::from_secs(60))?;
-        Ok(serde_json::from_slice(&run.stdout)?)
-    };
     let has = |note: &Value| note.to_string().contains(sign);
-    sign.is_empty() || shown().is_ok_and(|report| report.notes.iter().any(has))
+    sign.is_empty() || under_way(capture).is_ok_and(|report| report.notes.iter().any(has))
+}
+
+/// The report of a recording that is under way, which says that it is not whole.
+pub fn under_way(capture: &Path) -> Result<Report> {
+    let mut command = unspool()?;
+    command.arg("report").arg(capture);
+    command.args(["--format", "json"]);
+    let run = process::run(&mut command, Duration::from_secs(60))?;
+    Ok(serde_json::from_slice(&run.stdout)?)
 }

@@ -4,14 +4,14 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// An error unless the threads that `text`, the program's output, tells of had what it says, in a report (docs/report-json.md); or what
+/// An error unless the threads that `text`, the program's output, tells of had what it says, in a report (docs/reference/report-json.md); or what
 /// is wrong, where the recorder did not get to run for a fifth of the time: the kernel is asked too seldom then.
 pub fn compare(text: &str, report: &Value) -> Result<Option<String>> {
     let recording = &report["recording"];
-    let [stood, duration] = ["stood_ns", "duration_ns"].map(|what| recording[what].as_u64());
-    let (stood, duration) = stood.zip(duration).context("recording")?;
+    let [late, duration] = ["late_ns", "duration_ns"].map(|what| recording[what].as_u64());
+    let (late, duration) = late.zip(duration).context("recording")?;
     match equal(text, report) {
-        Err(error) if stood > duration / 5 => Ok(Some(format!("{error:#}"))),
+        Err(error) if late > duration / 5 => Ok(Some(format!("{error:#}"))),
         other => other.map(|()| None),
     }
 }

@@ -4,14 +4,19 @@
 
 mod bad_input;
 mod beside;
+mod board_script;
+mod budget;
 mod callables;
+mod connections;
 mod creation;
 mod findings;
 mod gdb_session;
 mod identity;
 mod inspect;
+mod looks;
 mod real;
 mod record;
+mod saved;
 mod tidy;
 mod waits;
 
@@ -26,14 +31,19 @@ fn main() {
         bad_input::trials(),
         gdb_session::trials(),
         beside::trials(),
+        board_script::trials(),
+        budget::trials(),
         callables::trials(),
         record::trials(),
+        saved::trials(),
         identity::trials(),
         inspect::trials(),
+        looks::trials(),
         waits::trials(),
         findings::trials(),
         real::trials(),
         creation::trials(),
+        connections::trials(),
     ]
     .into_iter()
     .flatten()

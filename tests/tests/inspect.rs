@@ -11,13 +11,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::Trial;
 use nix::pty::openpty;
+use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
-use nix::unistd::ttyname;
+use nix::unistd::{Pid, ttyname};
 use serde_json::Value;
 
 use unspool_tests::backtrace::{self, Backtrace, Depth, Frame};
 use unspool_tests::process::{self, Background};
-use unspool_tests::{report, truth, workspace};
+use unspool_tests::{report, truth, waiting, workspace};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -34,6 +35,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         }),
         crate::trial("inspect::serial-line", || with_python(over_a_line)),
         crate::trial("inspect::text", text),
+        crate::trial("inspect::signal-handler", signal_handler),
     ]
 }
 
@@ -160,12 +162,15 @@ fn over_a_line(pid: u32) -> Result<BTreeMap<u64, Backtrace>> {
         std::thread::spawn(move || std::io::copy(&mut from, &mut to));
     }
     let line = format!("{},115200", ttyname(&ours.slave)?.display());
+    // As often as it is wanted.
+    attached(&["--connect", &line])?;
     let stacks = attached(&["--connect", &line])?;
+    kill(Pid::from_raw(server.0.id().cast_signed()), Signal::SIGTERM)?;
     server.ends_well("the server", LIMIT)?;
     Ok(stacks)
 }
 
-/// docs/report-json.md: `inspect` adds `stack` to every thread.
+/// docs/reference/report-json.md: `inspect` adds `stack` to every thread.
 fn stacks(value: &Value) -> Result<BTreeMap<u64, Backtrace>> {
     let threads = value["threads"].as_array().context("no threads")?;
     threads
@@ -211,4 +216,32 @@ fn text() -> Result<()> {
         }
         attached(&["--attach", &pid.to_string()])
     })
+}
+
+/// What a signal handler returns to has a name in every C library's programs, and never that of
+/// the function before it.
+fn signal_handler() -> Result<()> {
+    for command in [
+        &["gcc", "-O1", "-pthread"][..],
+        &["gcc", "-O1", "-pthread", "-static"],
+        &["musl-gcc", "-O1", "-pthread"],
+        &["musl-gcc", "-O1", "-pthread", "-static"],
+    ] {
+        let (_folder, program) = waiting::compile("handler.c", command)?;
+        let mut program = Command::new(program);
+        let mut child = Background(process::start(program.stdout(Stdio::piped()))?);
+        let mut lines = BufReader::new(child.0.stdout.take().context("piped")?).lines();
+        ensure!(lines.next().transpose()?.as_deref() == Some("ready"));
+        let stacks = attached(&["--attach", &child.0.id().to_string()])?;
+        let stack = &stacks[&child.0.id().into()];
+        let name = |frame: &Frame| frame.function.clone().unwrap_or_default();
+        let at = stack.iter().position(|frame| name(frame) == "on_signal");
+        let trampoline = stack.get(at.context("no handler")? + 1);
+        let trampoline = trampoline.map(name).unwrap_or_default();
+        ensure!(
+            ["__restore_rt", "<signal handler called>"].contains(&trampoline.as_str()),
+            "{command:?}: {trampoline:?} in {stack:?}"
+        );
+    }
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! The invariants of `docs/architecture.md` that can be read off the tree.
+//! The invariants of `docs/internals/architecture.md` that can be read off the tree.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! The frame around records: file header and blocks, to bytes and back.
 //!
 //! Apart from reader and writer because both must agree on it and neither may do I/O here: these
-//! are functions over slices. Layouts and limits are those of `docs/capture-format.md`, sections 2 and 3.
+//! are functions over slices. Layouts and limits are those of `docs/reference/capture-format.md`, sections 2 and 3.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::record::{Envelope, Record};
 /// Captures of another major version cannot be read by this crate.
 pub const MAJOR_VERSION: u16 = 1;
 /// Grows with every record or field added; older and newer minor versions read each other.
-pub const MINOR_VERSION: u16 = 9;
+pub const MINOR_VERSION: u16 = 11;
 /// No block is larger than this, compressed or not; nothing larger is ever allocated for one.
 pub const BLOCK_LIMIT: usize = 16 << 20;
 

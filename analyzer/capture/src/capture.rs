@@ -11,7 +11,7 @@ use std::sync::mpsc::sync_channel;
 
 use crate::calls::{Calls, Declared, Gathering};
 use crate::reader::{Cut, CutReason, ReadError, Reader};
-use crate::record::{Event, Header, Record, Target};
+use crate::record::{Event, Header, Record, Resolution, Target};
 
 /// Bytes of records that a [`Capture`] takes in at most; a file that holds more is cut there.
 const WHOLE_LIMIT: u64 = 4 << 30;
@@ -30,6 +30,8 @@ pub struct Capture {
     pub records: Vec<Record>,
     /// Of events of calls that are not among the records.
     pub calls: Calls,
+    /// What the program's files said when the recording ended; not among the records.
+    pub resolution: Vec<Resolution>,
     /// The capture does not end in order: where, and why.
     pub cut: Option<Cut>,
     /// Records skipped because this version does not know their kind.
@@ -83,14 +85,20 @@ impl Capture {
     }
 
     fn take_in(reader: &mut Reader<impl Read>) -> Capture {
-        let mut records = Vec::new();
+        let (mut records, mut resolution) = (Vec::new(), Vec::new());
         while let Some(batch) = reader.batch() {
-            records.extend(batch);
+            for record in batch {
+                match record {
+                    Record::Resolution(part) => resolution.push(part),
+                    other => records.push(other),
+                }
+            }
             if reader.given > WHOLE_LIMIT {
                 reader.stop(CutReason::TooLarge);
             }
         }
         let mut capture = Capture::from_records(records);
+        capture.resolution = resolution;
         capture.unknown = reader.unknown();
         capture.cut = reader.cut().cloned();
         capture

@@ -1,13 +1,18 @@
 //! The records of a capture, as protobuf messages.
 //!
 //! They are derived in Rust rather than generated, so that building needs no `protoc`; the same
-//! schema as a `.proto` stands in `docs/capture-format.md`, and field numbers here and there are
+//! schema as a `.proto` stands in `docs/reference/capture-format.md`, and field numbers here and there are
 //! the same forever. All times are monotonic nanoseconds since the recording began; all thread ids
 //! are the kernel's.
 
 mod event;
+mod resolution;
 
 pub use event::{Chunk, Event, Probe, ProbeKind, Read, ReadRole, Snapshot};
+pub use resolution::{
+    AddressAspect, AddressMeaning, CLibrary, CLibraryFamily, Resolution, ResolvedFrame,
+    ResolvedPlace, ResolvedStack, SnapshotStack,
+};
 
 /// Probe id of an event that no probe caused: the thread was stopped and looked at.
 pub const SNAPSHOT_PROBE: u32 = 0;
@@ -51,7 +56,7 @@ pub enum Record {
     /// The program ended.
     #[prost(message, tag = "12")]
     ProcessEnded(ProcessEnded),
-    /// The recording ended in order. Always the last record; a capture without it is cut.
+    /// The recording ended in order. Only `Resolution` may follow; a capture without it is cut.
     #[prost(message, tag = "13")]
     End(End),
     /// A probe was paused, to spare the program.
@@ -75,6 +80,18 @@ pub enum Record {
     /// The kernel was asked what its threads had of the processors.
     #[prost(message, tag = "20")]
     CpuTimes(CpuTimes),
+    /// All threads were read, as `unspool inspect` reads them.
+    #[prost(message, tag = "21")]
+    Inspection(Inspection),
+    /// The sum of the stops that are too short to be recorded one by one.
+    #[prost(message, tag = "22")]
+    ShortStops(ShortStops),
+    /// What the program's files said of its stacks when the recording ended.
+    #[prost(message, tag = "23")]
+    Resolution(Resolution),
+    /// What a thread did in the kernel while the program ran.
+    #[prost(message, tag = "25")]
+    Blocked(Blocked),
 }
 
 /// The message a block's batch is made of: one record, or none that this version knows.
@@ -82,7 +99,7 @@ pub enum Record {
 pub(crate) struct Envelope {
     #[prost(
         oneof = "Record",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25"
     )]
     pub(crate) record: Option<Record>,
 }
@@ -97,7 +114,8 @@ macro_rules! into_record {
     )*};
 }
 into_record!(Header Target ModuleLoaded ModuleUnloaded ThreadSeen ThreadName ThreadExited Probe Event Note Dropped
-    ProcessEnded End Missed Memory ThreadState Standstill Gap Stood CpuTimes);
+    ProcessEnded End Missed Memory ThreadState Standstill Gap Stood CpuTimes Inspection
+    ShortStops Resolution Blocked);
 
 /// How the recording came to its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
@@ -139,6 +157,13 @@ pub struct Header {
     /// The server's address where there is one, e.g. `board:2345`.
     #[prost(string, tag = "7")]
     pub endpoint: String,
+    /// The copy of the target's file system that the recorder was told of (`--sysroot`), an
+    /// absolute path; empty if none.
+    #[prost(string, tag = "8")]
+    pub sysroot: String,
+    /// Where the recorder looked for debug files (`--debug-dir`), absolute paths.
+    #[prost(string, repeated, tag = "9")]
+    pub debug_directories: Vec<String>,
 }
 
 /// The program and its machine.
@@ -452,8 +477,19 @@ pub struct Standstill {
     pub to_ns: u64,
 }
 
-/// Some thread of the program may have stood from one moment to another, since the server that noted what it did had to wait for a
-/// processor itself, or for a client. It comes when it is heard of, before or after the events of that time.
+/// Why threads were stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum StallCause {
+    /// The server had to wait for a processor, or for a client that did not read.
+    Unspecified = 0,
+    /// The recorder needed the program stopped: at the start, to plant probes, to look at threads.
+    Halted = 1,
+}
+
+/// A thread of the program was stopped, or may have been, from one moment to another, for the
+/// recorder or its server. The record is written when the recorder hears of it, before or after the
+/// events of that time.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Stood {
     /// From here.
@@ -462,6 +498,57 @@ pub struct Stood {
     /// To here.
     #[prost(uint64, tag = "2")]
     pub to_ns: u64,
+    /// Why.
+    #[prost(enumeration = "StallCause", tag = "3")]
+    pub cause: i32,
+}
+
+/// Stops of less than a millisecond each, of which no [`Stood`] tells. The last record counts them
+/// all.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct ShortStops {
+    /// When this was so.
+    #[prost(uint64, tag = "1")]
+    pub time_ns: u64,
+    /// How many there were.
+    #[prost(uint64, tag = "2")]
+    pub count: u64,
+    /// How long they took in total, nanoseconds.
+    #[prost(uint64, tag = "3")]
+    pub total_ns: u64,
+}
+
+/// What was about to happen when the threads were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum Occasion {
+    /// Not said, or an occasion this version does not know.
+    Unspecified = 0,
+    /// The recording was asked to end while the program ran.
+    Request = 1,
+    /// A signal was about to be delivered that ends most programs.
+    Signal = 2,
+    /// The program was about to exit.
+    Exit = 3,
+}
+
+/// All threads were read. The snapshots without a probe, [`Memory`], [`ThreadState`] and
+/// [`Standstill`] records with times from `from_ns` to `to_ns` belong to this reading; they stand
+/// before this record.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Inspection {
+    /// When reading began.
+    #[prost(uint64, tag = "1")]
+    pub from_ns: u64,
+    /// When it was done.
+    #[prost(uint64, tag = "2")]
+    pub to_ns: u64,
+    /// What was about to happen.
+    #[prost(enumeration = "Occasion", tag = "3")]
+    pub occasion: i32,
+    /// Of a signal: its Linux number.
+    #[prost(uint32, optional, tag = "4")]
+    pub signal: Option<u32>,
 }
 
 /// How long threads had been on a processor, and had waited for one, when the kernel was asked. A thread that is not named here and was
@@ -488,6 +575,39 @@ pub struct CpuTime {
     /// So long it could have run and waited for a processor.
     #[prost(uint64, tag = "3")]
     pub runnable_ns: u64,
+}
+
+/// What a thread did in the kernel: read from `/proc` while the program ran, when the thread had not
+/// run since the kernel was asked last. It is blocked until a [`CpuTimes`] names it again.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Blocked {
+    /// When it was read.
+    #[prost(uint64, tag = "1")]
+    pub time_ns: u64,
+    /// The thread.
+    #[prost(uint64, tag = "2")]
+    pub tid: u64,
+    /// When the kernel was asked before: the thread has not run since.
+    #[prost(uint64, tag = "3")]
+    pub since_ns: u64,
+    /// The system call's number on the target; none if the thread is in no system call (a page fault).
+    #[prost(uint64, optional, tag = "4")]
+    pub number: Option<u64>,
+    /// The call's arguments.
+    #[prost(uint64, repeated, tag = "5")]
+    pub args: Vec<u64>,
+    /// The file of the descriptor that is the first argument, as `/proc/PID/fd` names it.
+    #[prost(string, tag = "6")]
+    pub file: String,
+    /// The thread's program counter.
+    #[prost(uint64, tag = "7")]
+    pub pc: u64,
+    /// Its stack pointer.
+    #[prost(uint64, tag = "8")]
+    pub sp: u64,
+    /// These two registers and the stack's end; none if the thread was last seen at the same place.
+    #[prost(message, optional, tag = "9")]
+    pub snapshot: Option<Snapshot>,
 }
 
 /// The program ended.

@@ -106,6 +106,17 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
+    /// Continues a capture that is whole: `sink` writes behind its last byte, which is at `written`.
+    pub fn append(sink: W, written: u64) -> Writer<W> {
+        Writer {
+            sink: Some(sink),
+            pending: Vec::new(),
+            since: None,
+            written,
+            broken: false,
+        }
+    }
+
     /// Adds a record. It is safe from a crash after the next flush; a full batch flushes itself.
     pub fn record(&mut self, record: impl Into<Record>) -> Result<(), WriteError> {
         if self.broken {

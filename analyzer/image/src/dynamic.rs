@@ -3,9 +3,8 @@
 //! Apart because it is found through the program headers alone, in every stripped file.
 
 use crate::Image;
-use crate::image::File;
-use crate::image::layout::{PT_DYNAMIC, slice, string_at};
-use crate::image::tables;
+use crate::image::layout::{PT_DYNAMIC, string_at};
+use crate::image::{File, SharedBytes, tables};
 
 /// Values of the dynamic section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +40,7 @@ impl Dynamic {
         let Some(program) = file.program(PT_DYNAMIC) else {
             return (dynamic, notes);
         };
-        let Some(bytes) = slice(&file.bytes, program.offset, program.file_size) else {
+        let Some(bytes) = file.contents.get(program.offset, program.file_size) else {
             notes.push(format!(
                 "the dynamic section at offset {:#x} is not in the file",
                 program.offset
@@ -94,10 +93,12 @@ impl Dynamic {
 
     /// The dynamic symbols and their strings. The symbols' number is not stated; linkers put the
     /// strings right behind them.
-    pub(crate) fn symbol_table<'a>(&self, image: &'a Image) -> Option<(&'a [u8], &'a [u8])> {
+    pub(crate) fn symbol_table(&self, image: &Image) -> Option<(SharedBytes, SharedBytes)> {
         let (symbols, strings, size) = self.tables?;
-        let len = usize::try_from(strings.checked_sub(symbols)?).ok()?;
-        let strings = image.bytes_at(strings, usize::try_from(size).ok()?)?;
-        Some((image.bytes_at(symbols, len)?, strings))
+        let len = strings.checked_sub(symbols)?;
+        Some((
+            image.shared_at(symbols, len)?,
+            image.shared_at(strings, size)?,
+        ))
     }
 }

@@ -1,28 +1,31 @@
 //! One ELF file: its headers, segments, sections and the bytes behind them.
 
 use std::fmt;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use crate::dynamic::Dynamic;
+use crate::image::contents::Contents;
 use crate::image::layout::{
     Layout, PF_X, PT_DYNAMIC, PT_INTERP, PT_LOAD, PT_NOTE, SHF_ALLOC, SHF_EXECINSTR,
 };
 use crate::{Arch, BuildId, CodeKind, Error, Symbols};
 
+mod contents;
 pub(crate) mod layout;
 mod section;
 pub(crate) mod tables;
 
+pub use contents::Identity;
+pub(crate) use contents::SharedBytes;
 pub use section::Section;
-pub(crate) use section::SharedBytes;
 
 /// Files beyond this size are refused; the largest debug files in use are below it.
 const SIZE_LIMIT: u64 = 8 << 30;
 
-/// One parsed ELF file, owning its bytes; cheap to clone.
+/// One parsed ELF file; cheap to clone. Its bytes are read as they are asked for.
 ///
 /// Addresses are svma: as stated in the file.
 #[derive(Clone)]
@@ -35,7 +38,7 @@ pub struct Image {
 
 pub(crate) struct File {
     name: String,
-    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) contents: Contents,
     pub(crate) layout: Layout,
     segments: Vec<Segment>,
     build_id: Option<BuildId>,
@@ -85,7 +88,7 @@ pub enum ImageKind {
 }
 
 impl Image {
-    /// Reads and parses a file.
+    /// Opens a file and parses its headers.
     pub fn open(path: &Path) -> Result<Image, Error> {
         let read = |source| Error::Read {
             path: path.to_owned(),
@@ -102,13 +105,18 @@ impl Image {
                 limit: SIZE_LIMIT,
             });
         }
-        Image::parse(&path.display().to_string(), whole(path).map_err(read)?)
+        let contents = Contents::open(path).map_err(read)?;
+        Image::of(&path.display().to_string(), contents)
     }
 
     /// Parses bytes; `name` is for messages.
     pub fn parse(name: &str, bytes: impl Into<Arc<[u8]>>) -> Result<Image, Error> {
         let bytes: Arc<[u8]> = bytes.into();
-        let layout = Layout::read(name, &bytes)?;
+        Image::of(name, Contents::from(bytes))
+    }
+
+    fn of(name: &str, contents: Contents) -> Result<Image, Error> {
+        let layout = Layout::read(name, &contents)?;
         let segments = layout
             .programs
             .iter()
@@ -124,7 +132,7 @@ impl Image {
         let decompressed = layout.sections.iter().map(|_| OnceLock::new()).collect();
         let mut file = File {
             name: name.to_owned(),
-            bytes,
+            contents,
             layout,
             segments,
             build_id: None,
@@ -165,9 +173,28 @@ impl Image {
         &self.file.name
     }
 
-    /// All bytes of the file.
+    /// All bytes of the file, which are kept from then on; none if it cannot be read any more.
     pub fn bytes(&self) -> &[u8] {
-        &self.file.bytes
+        let contents = &self.file.contents;
+        contents.get(0, contents.len()).unwrap_or(&[])
+    }
+
+    /// How many bytes the file has.
+    pub fn file_size(&self) -> u64 {
+        self.file.contents.len()
+    }
+
+    /// Tells these bytes from those of any other file, also one with the same build-id.
+    pub fn identity(&self) -> Identity {
+        self.file.contents.identity()
+    }
+
+    /// Shows all bytes of the file to `visit`, in order and in pieces, and keeps none of them.
+    ///
+    /// # Errors
+    /// The file cannot be read any more.
+    pub fn visit_bytes(&self, visit: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
+        self.file.contents.visit(visit)
     }
 
     /// Its build-id.
@@ -253,6 +280,40 @@ impl Image {
         self.file.bytes_at(svma, u64::try_from(len).ok()?)
     }
 
+    /// Bytes of a loaded segment from `svma` on: as many as are at hand, but no fewer than 4 KiB unless the segment ends.
+    pub fn bytes_from(&self, svma: u64) -> Option<&[u8]> {
+        self.file.segments.iter().find_map(|segment| {
+            let skip = svma.checked_sub(segment.svma)?;
+            let left = segment
+                .file_size
+                .checked_sub(skip)
+                .filter(|left| *left > 0)?;
+            let bytes = self
+                .file
+                .contents
+                .tail(segment.file_offset.checked_add(skip)?)?;
+            Some(&bytes[..bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX))])
+        })
+    }
+
+    /// Copies bytes of a loaded segment from `svma` on, to look at much of it once. Gives their number, which is smaller than
+    /// asked for where the segment ends.
+    pub fn copy_bytes(&self, svma: u64, into: &mut [u8]) -> usize {
+        let found = self.segments().iter().find_map(|segment| {
+            let skip = svma.checked_sub(segment.svma)?;
+            let left = segment
+                .file_size
+                .checked_sub(skip)
+                .filter(|left| *left > 0)?;
+            Some((segment.file_offset.checked_add(skip)?, left))
+        });
+        let Some((offset, left)) = found else {
+            return 0;
+        };
+        let len = into.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.file.contents.copy(offset, &mut into[..len])
+    }
+
     /// Symbols of `.symtab`, `.dynsym`, `.gnu_debugdata` and of the attached debug file, merged.
     pub fn symbols(&self) -> &Symbols {
         self.symbols.get_or_init(|| Symbols::read(self))
@@ -325,6 +386,12 @@ impl Image {
         found.as_ref().ok()?.as_ref()
     }
 
+    /// As [`Image::bytes_at`], sharing ownership of the bytes.
+    pub(crate) fn shared_at(&self, svma: u64, len: u64) -> Option<SharedBytes> {
+        let offset = self.file.offset_of(svma, len)?;
+        self.file.contents.shared(offset, len)
+    }
+
     pub(crate) fn layout(&self) -> &Layout {
         &self.file.layout
     }
@@ -340,16 +407,19 @@ impl File {
 
     fn program_bytes(&self, kind: u32) -> Option<&[u8]> {
         let program = self.program(kind)?;
-        layout::slice(&self.bytes, program.offset, program.file_size)
+        self.contents.get(program.offset, program.file_size)
     }
 
     pub(crate) fn bytes_at(&self, svma: u64, len: u64) -> Option<&[u8]> {
+        self.contents.get(self.offset_of(svma, len)?, len)
+    }
+
+    /// Where in the file `len` bytes of a loaded segment are.
+    fn offset_of(&self, svma: u64, len: u64) -> Option<u64> {
         self.segments.iter().find_map(|segment| {
             let skip = svma.checked_sub(segment.svma)?;
-            if skip.checked_add(len)? > segment.file_size {
-                return None;
-            }
-            layout::slice(&self.bytes, segment.file_offset.checked_add(skip)?, len)
+            let inside = skip.checked_add(len)? <= segment.file_size;
+            segment.file_offset.checked_add(skip).filter(|_| inside)
         })
     }
 
@@ -369,12 +439,12 @@ impl File {
         sections
             .map(|section| (section.offset, section.size))
             .chain(programs.map(|program| (program.offset, program.file_size)))
-            .filter_map(|(offset, size)| layout::slice(&self.bytes, offset, size))
+            .filter_map(|(offset, size)| self.contents.get(offset, size))
             .find_map(|notes| BuildId::from_notes(notes, big_endian))
     }
 
     fn note_cut_segments(&mut self) {
-        let size = self.bytes.len();
+        let size = self.contents.len();
         let note = |segment: &Segment| {
             format!(
                 "the segment at svma {:#x} reaches past the end of the file ({size:#x} bytes): the \
@@ -392,35 +462,12 @@ impl File {
         let is_shell = self.layout.sections.iter().any(|section| {
             section.kind == layout::SHT_NOBITS && section.flags & SHF_EXECINSTR != 0
         });
-        let size = u64::try_from(self.bytes.len()).unwrap_or(u64::MAX);
+        let size = self.contents.len();
         let segments = if is_shell { &[][..] } else { &self.segments };
         segments
             .iter()
             .filter(move |segment| segment.file_offset.saturating_add(segment.file_size) > size)
     }
-}
-
-/// All bytes of a file, read to where they stay: it may have hundreds of megabytes.
-fn whole(path: &Path) -> std::io::Result<Arc<[u8]>> {
-    let mut file = std::fs::File::open(path)?;
-    let size = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
-    let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, size).collect();
-    let mut read = 0;
-    if let Some(bytes) = Arc::get_mut(&mut bytes) {
-        while read < size {
-            match file.read(&mut bytes[read..]) {
-                Ok(0) => break,
-                Ok(more) => read += more,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-    // It has shrunk meanwhile, or is none of those that have a size.
-    if read < size || size == 0 {
-        return Ok(std::fs::read(path)?.into());
-    }
-    Ok(bytes)
 }
 
 impl fmt::Debug for Image {

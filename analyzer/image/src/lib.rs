@@ -53,7 +53,7 @@ pub use error::Error;
 #[cfg(feature = "std")]
 pub use finder::{Fetch, FindError, Finder, Found, Origin, Wanted};
 #[cfg(feature = "std")]
-pub use image::{Image, ImageKind, Section, Segment};
+pub use image::{Identity, Image, ImageKind, Section, Segment};
 #[cfg(feature = "std")]
 pub use locator::{Function, Location, Locator, SourceFrame};
 #[cfg(feature = "std")]

@@ -14,9 +14,11 @@ use crate::demangle::function_name;
 
 mod dwarf;
 mod scopes;
+mod variables;
 
 use dwarf::Reader;
 use scopes::Scopes;
+use variables::Variables;
 
 /// Looks up addresses of one image.
 pub struct Locator {
@@ -33,6 +35,7 @@ struct Loaded {
 struct Dwarf {
     context: addr2line::Context<Reader>,
     scopes: Scopes,
+    variables: Variables,
     known: HashMap<u64, Vec<SourceFrame>>,
 }
 
@@ -113,6 +116,16 @@ impl Locator {
         Location { function, lines }
     }
 
+    /// What lies `offset` bytes behind the beginning of the variable at `start`, as the source has
+    /// it behind the variable's name: `[13]`, `[1].m`; nothing for the variable itself. `None` if
+    /// no type tells.
+    pub fn part(&self, start: u64, offset: u64) -> Option<String> {
+        let dwarf = self.loaded().dwarf.as_ref()?;
+        let dwarf = dwarf.lock();
+        let mut dwarf = dwarf.unwrap_or_else(|poisoned| poisoned.into_inner());
+        dwarf.variables.part(start, offset)
+    }
+
     /// Whether there is debug information that can be read; it may not cover all of the code.
     pub fn has_debug_information(&self) -> bool {
         self.loaded().dwarf.is_some()
@@ -139,6 +152,7 @@ impl Locator {
             context,
             scopes,
             known,
+            ..
         } = &mut *dwarf;
         if let Some(frames) = known.get(&svma) {
             return frames.clone();
@@ -233,7 +247,7 @@ fn frames(
 }
 
 fn has_missing_supplement(image: &Image) -> bool {
-    image.supplementary_image().is_none() && image.section(".gnu_debugaltlink").is_some()
+    image.supplementary_image().is_none() && image.has_section(".gnu_debugaltlink")
 }
 
 fn endianness(image: &Image) -> RunTimeEndian {

@@ -56,7 +56,7 @@ impl Image {
     fn dynamic_symbol(&self, number: u32) -> Option<u64> {
         let (symbols, _) = read::sections(self, ".dynsym")?;
         let layout = self.layout();
-        let mut symbols = tables::symbols(&symbols, layout.is_64, layout.endian);
+        let mut symbols = tables::symbols(symbols.bytes(), layout.is_64, layout.endian);
         let symbol = symbols.nth(usize::try_from(number).ok()?)?;
         (symbol.section != 0).then_some(symbol.value)
     }

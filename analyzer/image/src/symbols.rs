@@ -2,10 +2,16 @@
 //!
 //! Apart from the tables' layout: here they are one sorted list, each address has one best name, and
 //! sizes are complete.
+//!
+//! A program of 100 MB has 200,000 symbols, and a look at it asks for fifty. So the list is sorted by address alone, and
+//! a name is read from its table when it is asked for: to sort or to compare all names takes ten times as long.
 
+use std::cmp::Ordering;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use crate::Image;
+use crate::image::{SharedBytes, layout};
 
 mod mapping;
 pub(crate) mod mini_debug;
@@ -64,12 +70,18 @@ pub struct Symbol<'a> {
 /// last.
 #[derive(Debug, Default)]
 pub struct Symbols {
-    names: String,
+    /// String tables, by [`Entry::table`].
+    tables: Vec<SharedBytes>,
+    /// Names of PLT stubs.
+    stubs: SharedBytes,
+    /// Sorted by address. A symbol that two tables have is there twice.
     entries: Vec<Entry>,
     /// Highest end of `entries[..=i]`: how far back a lookup has to look.
     reach: Vec<u64>,
-    /// Indices of `entries`, sorted by name.
-    by_name: Vec<u32>,
+    /// Indices of `entries`: those with a name, each name of an address once, in the order that [`Symbols::iter`] promises.
+    ordered: OnceLock<Vec<u32>>,
+    /// Hashes of names and indices of `entries`, sorted.
+    by_name: OnceLock<Vec<(u32, u32)>>,
     mapping: Mapping,
 }
 
@@ -77,8 +89,9 @@ pub struct Symbols {
 struct Entry {
     svma: u64,
     size: u64,
+    /// Where in its table the name starts.
     name: u32,
-    name_len: u32,
+    table: u8,
     size_inferred: bool,
     kind: SymbolKind,
     in_text: bool,
@@ -110,36 +123,56 @@ impl Symbols {
         let end = self.entries.partition_point(|entry| entry.svma <= svma);
         let mut label = None;
         let mut object = None;
-        for index in (end.saturating_sub(LOOK_BACK)..end).rev() {
-            if self.reach[index] <= svma {
-                break;
+        let limit = end.saturating_sub(LOOK_BACK);
+        let mut at = end;
+        while at > limit && self.reach[at - 1] > svma {
+            let start = self.entries[at - 1].svma;
+            let mut function: Option<(&str, &Entry)> = None;
+            let (mut here_label, mut here_object) = (None, None);
+            while at > limit && self.entries[at - 1].svma == start {
+                at -= 1;
+                let entry = &self.entries[at];
+                let Some(name) = self.name(entry).filter(|_| entry.range().contains(&svma)) else {
+                    continue;
+                };
+                let best = match (entry.in_text, entry.size_inferred) {
+                    (true, false) => &mut function,
+                    (true, true) => &mut here_label,
+                    (false, _) => &mut here_object,
+                };
+                if best.is_none_or(|best| aliases((name, entry), best).is_ge()) {
+                    *best = Some((name, entry));
+                }
             }
-            let entry = &self.entries[index];
-            if !entry.range().contains(&svma) {
-                continue;
+            if let Some((name, entry)) = function {
+                return Some(symbol(name, entry));
             }
-            if entry.in_text && !entry.size_inferred {
-                return Some(self.symbol(entry));
-            }
-            let place = if entry.in_text {
-                &mut label
-            } else {
-                &mut object
-            };
-            place.get_or_insert(entry);
+            label = label.or(here_label);
+            object = object.or(here_object);
         }
-        label.or(object).map(|entry| self.symbol(entry))
+        let (name, entry) = label.or(object)?;
+        Some(symbol(name, entry))
     }
 
-    /// All defined symbols of exactly this name, version suffix ignored.
+    /// All defined symbols of exactly this name, version suffix ignored; sorted by address.
     pub fn named(&self, name: &str) -> Vec<Symbol<'_>> {
-        let name_of = |index: &u32| self.name(&self.entries[*index as usize]);
-        let start = self.by_name.partition_point(|index| name_of(index) < name);
-        self.by_name[start..]
+        let index = self.by_name.get_or_init(|| self.hashed());
+        let wanted = hash(name.as_bytes());
+        let start = index.partition_point(|(hash, _)| *hash < wanted);
+        let same = index[start..]
             .iter()
-            .take_while(|index| name_of(index) == name)
-            .map(|&index| self.symbol(&self.entries[index as usize]))
-            .collect()
+            .take_while(|(hash, _)| *hash == wanted);
+        let mut found: Vec<Symbol<'_>> = same
+            .filter_map(|(_, index)| {
+                let entry = &self.entries[*index as usize];
+                let own = self.name(entry).filter(|own| *own == name)?;
+                Some(symbol(own, entry))
+            })
+            .collect();
+        // Of two tables, the first one counts.
+        found.sort_by_key(|symbol| symbol.svma);
+        found.dedup_by_key(|symbol| symbol.svma);
+        found
     }
 
     /// All functions, sorted by address; aliases are all there.
@@ -150,7 +183,24 @@ impl Symbols {
 
     /// All symbols, sorted by address.
     pub fn iter(&self) -> impl Iterator<Item = Symbol<'_>> {
-        self.entries.iter().map(|entry| self.symbol(entry))
+        self.ordered().iter().filter_map(|index| {
+            let entry = &self.entries[*index as usize];
+            Some(symbol(self.name(entry)?, entry))
+        })
+    }
+
+    /// All functions in no order, and some twice: without the cost of sorting names.
+    pub fn unordered_functions(&self) -> impl Iterator<Item = Symbol<'_>> {
+        let functions = self.entries.iter();
+        let functions = functions.filter(|entry| entry.kind == SymbolKind::Function);
+        functions.filter_map(|entry| Some(symbol(self.name(entry)?, entry)))
+    }
+
+    /// Where functions start, in order, and whether the code there is Thumb; without their names.
+    pub fn function_starts(&self) -> impl Iterator<Item = (u64, bool)> + '_ {
+        let functions = self.entries.iter();
+        let functions = functions.filter(|entry| entry.kind == SymbolKind::Function);
+        functions.map(|entry| (entry.svma, entry.thumb))
     }
 
     /// What mapping symbols (`$a`, `$t`, `$d`, `$x`) say of an address: `None` without any before it
@@ -166,28 +216,84 @@ impl Symbols {
 
     /// How many symbols there are.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.ordered().len()
     }
 
     /// No symbols at all.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.is_empty() || self.ordered().is_empty()
     }
 
-    fn name(&self, entry: &Entry) -> &str {
-        &self.names[entry.name as usize..][..entry.name_len as usize]
+    fn ordered(&self) -> &[u32] {
+        self.ordered.get_or_init(|| {
+            let mut ordered = Vec::with_capacity(self.entries.len());
+            let mut start = 0;
+            for run in self.entries.chunk_by(|a, b| a.svma == b.svma) {
+                let numbered = run.iter().zip(start..);
+                let mut named: Vec<(&str, &Entry, u32)> = numbered
+                    .filter_map(|(entry, index)| Some((self.name(entry)?, entry, index)))
+                    .collect();
+                start += run.len() as u32;
+                // Stable, so that of a name that two tables have the first is kept.
+                named.sort_by(|a, b| a.0.cmp(b.0));
+                named.dedup_by(|next, kept| next.0 == kept.0);
+                named.sort_by(|a, b| aliases((a.0, a.1), (b.0, b.1)));
+                ordered.extend(named.iter().map(|(_, _, index)| index));
+            }
+            ordered
+        })
     }
 
-    fn symbol(&self, entry: &Entry) -> Symbol<'_> {
-        Symbol {
-            name: self.name(entry),
-            svma: entry.svma,
-            size: entry.size,
-            size_inferred: entry.size_inferred,
-            kind: entry.kind,
-            thumb: entry.thumb,
-            binding: entry.binding,
-            chooses: entry.chooses,
-        }
+    fn hashed(&self) -> Vec<(u32, u32)> {
+        let numbered = self.entries.iter().zip(0..);
+        let mut hashed: Vec<(u32, u32)> = numbered
+            .filter_map(|(entry, index)| Some((hash(self.name(entry)?.as_bytes()), index)))
+            .collect();
+        hashed.sort_unstable();
+        hashed
+    }
+
+    /// Without the version; `None` if the table has no such name.
+    fn name(&self, entry: &Entry) -> Option<&str> {
+        let table = match entry.table {
+            PLT_TABLE => &self.stubs,
+            table => self.tables.get(usize::from(table))?,
+        };
+        let name = layout::string_at(table.bytes(), entry.name.into())?;
+        // Linkers number `foo@VER` and `foo@@VER` in .symtab. Stubs of the PLT have an @ of their own.
+        let end = match entry.table {
+            PLT_TABLE => None,
+            _ => memchr::memchr(b'@', name),
+        };
+        let name = std::str::from_utf8(&name[..end.unwrap_or(name.len())]).ok()?;
+        (!name.is_empty()).then_some(name)
+    }
+}
+
+/// The number of the table that holds names of PLT stubs.
+const PLT_TABLE: u8 = u8::MAX;
+
+/// The order of two symbols at one address. gdb sorts by name and takes the last; names of the file itself come before
+/// those of its debug file, so that an exported name wins over internal aliases.
+fn aliases(a: (&str, &Entry), b: (&str, &Entry)) -> Ordering {
+    b.1.foreign.cmp(&a.1.foreign).then_with(|| a.0.cmp(b.0))
+}
+
+/// FNV-1a, 32 bits.
+fn hash(name: &[u8]) -> u32 {
+    let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    name.iter().fold(0x811c_9dc5, step)
+}
+
+fn symbol<'a>(name: &'a str, entry: &Entry) -> Symbol<'a> {
+    Symbol {
+        name,
+        svma: entry.svma,
+        size: entry.size,
+        size_inferred: entry.size_inferred,
+        kind: entry.kind,
+        thumb: entry.thumb,
+        binding: entry.binding,
+        chooses: entry.chooses,
     }
 }

@@ -25,3 +25,5 @@ mod replay;
 mod symbols;
 #[path = "image/tools.rs"]
 mod tools;
+#[path = "image/variables.rs"]
+mod variables;

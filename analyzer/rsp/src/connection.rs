@@ -72,7 +72,11 @@ pub struct Connection {
     garbage: Vec<u8>,
     skipped: usize,
     any_packet: bool,
+    /// A packet, notification or acknowledgement has come.
+    any_frame: bool,
     broken: Option<String>,
+    /// When something came last.
+    heard: Instant,
 }
 
 impl Connection {
@@ -106,7 +110,9 @@ impl Connection {
             garbage: Vec::new(),
             skipped: 0,
             any_packet: false,
+            any_frame: false,
             broken: None,
+            heard: Instant::now(),
         })
     }
 
@@ -204,6 +210,11 @@ impl Connection {
     /// Whether something is read already but not yet received; it does not show in a poll.
     pub fn has_input(&self) -> bool {
         !self.early.is_empty() || self.framer.has_frame()
+    }
+
+    /// How long the server has sent nothing, as far as was read.
+    pub fn silence(&self) -> Duration {
+        self.heard.elapsed()
     }
 
     /// How long an answer may take.
@@ -350,12 +361,16 @@ impl Connection {
         let mut buffer = [0; 16384];
         loop {
             if let Some(frame) = self.framer.next_frame() {
+                self.any_frame |= !matches!(frame, Frame::Garbage(_));
                 return Ok(Some(frame));
             }
             match self.stream.read(&mut buffer, deadline) {
                 Ok(None) => return Ok(None),
                 Ok(Some(0)) => return Err(self.closed()),
-                Ok(Some(count)) => self.framer.feed(buffer.get(..count).unwrap_or_default()),
+                Ok(Some(count)) => {
+                    self.heard = Instant::now();
+                    self.framer.feed(buffer.get(..count).unwrap_or_default());
+                }
                 Err(error) => return Err(self.io(error)),
             }
         }
@@ -396,7 +411,10 @@ impl Connection {
             return self.not_rsp();
         }
         let (packet, timeout) = (self.request.clone(), self.timeout);
-        self.fail(Error::Timeout { packet, timeout })
+        self.fail(match self.any_frame {
+            true => Error::Timeout { packet, timeout },
+            false => Error::Silent { timeout },
+        })
     }
 
     fn closed(&mut self) -> Error {

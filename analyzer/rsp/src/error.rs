@@ -77,8 +77,21 @@ pub enum Error {
         /// The packet's beginning.
         packet: String,
     },
+    /// No answer to anything, from the beginning.
+    #[error(
+        "the server accepts the connection and does not answer within {} s; it may be serving another client (gdbserver and \
+         qemu serve one at a time, qemu-arm one in all): end that client, or start the server again",
+        seconds(.timeout)
+    )]
+    Silent {
+        /// How long was waited.
+        timeout: Duration,
+    },
     /// No answer in time.
-    #[error("no answer to `{packet}` within {} s; the server hangs or is slow: give it a longer time-out, or restart it", seconds(.timeout))]
+    #[error(
+        "no answer to `{packet}` within {} s; the server hangs or the link to it is down: check both and connect again",
+        seconds(.timeout)
+    )]
     Timeout {
         /// The request.
         packet: String,
@@ -87,7 +100,7 @@ pub enum Error {
     },
     /// An earlier error left the connection in an unknown state: an answer that comes late could
     /// be taken for that to another request, so no request is sent any more.
-    #[error("the connection is unusable since an earlier error ({because}); connect again")]
+    #[error("{because}")]
     Broken {
         /// The earlier error's text.
         because: String,
@@ -219,6 +232,7 @@ impl Error {
                 | Error::Refused { .. }
                 | Error::Oversized { .. }
                 | Error::Coding { .. }
+                | Error::Silent { .. }
                 | Error::Timeout { .. }
                 | Error::Broken { .. }
         )

@@ -1,5 +1,5 @@
 //! What our own stub tells without stopping the target: its `UnspoolThreads`, `UnspoolTrace`, `UnspoolDropped`,
-//! `UnspoolMissed` and `UnspoolStood` notifications (docs/protocol.md).
+//! `UnspoolMissed`, `UnspoolStood`, `UnspoolHalted` and other notifications (docs/reference/protocol.md).
 
 use std::time::Duration;
 
@@ -55,6 +55,30 @@ pub enum Notice {
         to_ns: u64,
         /// How long ago this came.
         since: Duration,
+    },
+    /// All threads were stopped, for a client of the server.
+    Halted {
+        /// From here, by the server's monotonic clock, in nanoseconds.
+        from_ns: u64,
+        /// To here.
+        to_ns: u64,
+        /// How long ago this came.
+        since: Duration,
+    },
+    /// Threads were stopped for less than a millisecond each time; all in all:
+    ShortStops {
+        /// How often.
+        count: u64,
+        /// For how long.
+        total: Duration,
+    },
+    /// To an observer: a thread waits for it, about to get a signal that ends the process
+    /// ([`Client::release`](crate::Client::release)).
+    Fatal {
+        /// The thread.
+        tid: u64,
+        /// The signal, by gdb's number.
+        signal: u8,
     },
     /// To an observer: a thread waits for it, a moment at most ([`Client::release`](crate::Client::release)).
     Held {
@@ -152,14 +176,21 @@ impl Notice {
             let text = std::str::from_utf8(rest).unwrap_or_default();
             notices.extend(text.split(';').filter_map(Notice::missed));
         } else if let Some(rest) = payload.strip_prefix(b"UnspoolStood:") {
-            let text = std::str::from_utf8(rest).unwrap_or_default();
-            notices.extend(text.split(';').filter_map(|entry| {
-                let (from, to) = entry.split_once(',')?;
-                Some(Notice::Stood {
-                    from_ns: u64::from_str_radix(from, 16).ok()?,
-                    to_ns: u64::from_str_radix(to, 16).ok()?,
-                    since,
-                })
+            notices.extend(spans(rest).map(|(from_ns, to_ns)| Notice::Stood {
+                from_ns,
+                to_ns,
+                since,
+            }));
+        } else if let Some(rest) = payload.strip_prefix(b"UnspoolHalted:") {
+            notices.extend(spans(rest).map(|(from_ns, to_ns)| Notice::Halted {
+                from_ns,
+                to_ns,
+                since,
+            }));
+        } else if let Some(rest) = payload.strip_prefix(b"UnspoolShortStops:") {
+            notices.extend(spans(rest).map(|(count, ns)| Notice::ShortStops {
+                count,
+                total: Duration::from_nanos(ns),
             }));
         } else if let Some(notice) = Notice::of_observers(payload, notices) {
             notices.push(notice);
@@ -187,6 +218,16 @@ impl Notice {
     }
 }
 
+/// `NUMBER,NUMBER;...`, hexadecimal; what is not that is left out.
+fn spans(text: &[u8]) -> impl Iterator<Item = (u64, u64)> {
+    let text = std::str::from_utf8(text).unwrap_or_default();
+    text.split(';').filter_map(|entry| {
+        let (from, to) = entry.split_once(',')?;
+        let number = |digits| u64::from_str_radix(digits, 16).ok();
+        Some((number(from)?, number(to)?))
+    })
+}
+
 impl Notice {
     /// What only observers are told; of several threads that are held, all but the last go to `notices` by themselves.
     fn of_observers(payload: &[u8], notices: &mut Vec<Notice>) -> Option<Notice> {
@@ -204,6 +245,13 @@ impl Notice {
                     })
                 }));
                 notices.pop()
+            }
+            "UnspoolFatal" => {
+                let (tid, signal) = rest.split_once(',')?;
+                Some(Notice::Fatal {
+                    tid: u64::from_str_radix(tid, 16).ok()?,
+                    signal: u8::from_str_radix(signal, 16).ok()?,
+                })
             }
             "UnspoolExec" => {
                 let path = crate::hex::decode(rest.as_bytes())?;
@@ -401,6 +449,29 @@ mod tests {
             since: Duration::ZERO,
         };
         assert_eq!(notices, [stood(1000, 2000), stood(255, 256)]);
+        let mut notices = Vec::new();
+        for body in [
+            &b"UnspoolHalted:1,2;3"[..],
+            b"UnspoolShortStops:a,3e8",
+            b"UnspoolFatal:7b,0f",
+            b"UnspoolFatal:7b",
+        ] {
+            Notice::decode(body, 0, Duration::ZERO, &mut notices);
+        }
+        let halted = Notice::Halted {
+            from_ns: 1,
+            to_ns: 2,
+            since: Duration::ZERO,
+        };
+        let short = Notice::ShortStops {
+            count: 10,
+            total: Duration::from_micros(1),
+        };
+        let fatal = Notice::Fatal {
+            tid: 123,
+            signal: 15,
+        };
+        assert_eq!(notices, [halted, short, fatal]);
     }
 
     #[test]

@@ -96,13 +96,24 @@ fn name(request: &[u8]) -> String {
     shown(request.get(..len).unwrap_or(request))
 }
 
+/// A server's words, of which nothing reaches a terminal but text.
+fn printable(message: &[u8]) -> String {
+    let text = String::from_utf8_lossy(message);
+    let mut printable = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character.is_control() {
+            true => printable.extend(character.escape_debug()),
+            false => printable.push(character),
+        }
+    }
+    printable
+}
+
 /// `E NN` or `E.message` (RSP, "Standard Replies"). Hexadecimal data that begin with E have an
 /// even number of digits, so they are none.
 fn remote_error(payload: &[u8]) -> Option<RemoteError> {
     match payload {
-        [b'E', b'.', message @ ..] => Some(RemoteError::Message(
-            String::from_utf8_lossy(message).escape_debug().to_string(),
-        )),
+        [b'E', b'.', message @ ..] => Some(RemoteError::Message(printable(message))),
         [b'E', high, low] => {
             let code = crate::hex::decode(&[*high, *low])?;
             Some(RemoteError::Code(*code.first()?))

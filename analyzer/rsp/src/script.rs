@@ -1,5 +1,5 @@
 //! Scripts: sessions written by hand, run against a server: send, expect, bind.
-//! The language is documented in docs/transcript.md; a transcript is a script already.
+//! The language is documented in docs/reference/rsp-scripts.md; a transcript is a script already.
 
 mod pattern;
 mod run;
@@ -169,7 +169,10 @@ impl fmt::Display for ScriptError {
         let (file, line) = (&self.file, self.line);
         match &self.problem {
             Problem::Syntax(problem) => {
-                write!(f, "{file}:{line}: {problem}; see docs/transcript.md")
+                write!(
+                    f,
+                    "{file}:{line}: {problem}; see docs/reference/rsp-scripts.md"
+                )
             }
             Problem::Differs {
                 expected,

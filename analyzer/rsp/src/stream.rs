@@ -9,6 +9,14 @@ use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{setsockopt, sockopt};
+
+/// Seconds without traffic before the kernel asks whether the other machine is there.
+const KEEPALIVE_IDLE_S: u32 = 3;
+/// Seconds between two such questions.
+const KEEPALIVE_INTERVAL_S: u32 = 2;
+/// How many of them remain unanswered before the connection counts as lost.
+const KEEPALIVE_PROBES: u32 = 3;
 
 /// A two-way byte stream whose descriptor can be polled.
 pub trait Duplex: Read + Write + AsFd + Send {}
@@ -123,10 +131,19 @@ impl From<TcpStream> for Stream {
         // Failing here costs speed or, below, a bounded wait; the session works all the same.
         let _ = stream.set_nodelay(true);
         let _ = stream.set_nonblocking(true);
+        let _ = keep_alive(&stream);
         Stream {
             io: Box::new(stream),
         }
     }
+}
+
+/// Has the kernel find out that the other machine is gone while nothing is sent, within 10 s.
+fn keep_alive(stream: &TcpStream) -> Result<(), Errno> {
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &KEEPALIVE_INTERVAL_S)?;
+    setsockopt(stream, sockopt::TcpKeepCount, &KEEPALIVE_PROBES)
 }
 
 impl From<UnixStream> for Stream {
@@ -141,5 +158,32 @@ impl From<UnixStream> for Stream {
 impl From<Box<dyn Duplex>> for Stream {
     fn from(io: Box<dyn Duplex>) -> Stream {
         Stream { io }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::net::{TcpListener, TcpStream};
+
+    use super::Stream;
+
+    /// A timer 2 in proc(5)'s `net/tcp` is that of keepalive.
+    #[test]
+    fn tcp_connections_are_kept_alive() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _accepted = listener.accept().unwrap();
+        let port = stream.local_addr().unwrap().port();
+        let timer = || {
+            let table = fs::read_to_string("/proc/net/tcp").unwrap();
+            let mut rows = table.lines().map(|row| row.split_whitespace());
+            let ours = |local: &str| local.ends_with(&format!(":{port:04X}"));
+            let row = rows.find(|row| row.clone().nth(1).is_some_and(ours));
+            row.unwrap().nth(5).unwrap().to_owned()
+        };
+        assert!(timer().starts_with("00:"));
+        let _stream = Stream::from(stream);
+        assert!(timer().starts_with("02:"), "{}", timer());
     }
 }

@@ -1,5 +1,5 @@
 //! Transcripts: whole sessions as readable text, to look at, to replay, to turn into scripts.
-//! The format is documented in docs/transcript.md.
+//! The format is documented in docs/reference/rsp-scripts.md.
 
 pub(crate) mod line;
 mod replay;
@@ -101,7 +101,7 @@ pub enum TranscriptError {
     },
     /// A line that cannot be understood.
     #[error(
-        "line {line} of the transcript: expected `->`, `<-`, `<~`, `interrupt` or `closed` and a packet as docs/transcript.md writes it, got {problem}"
+        "line {line} of the transcript: expected `->`, `<-`, `<~`, `interrupt` or `closed` and a packet as docs/reference/rsp-scripts.md writes it, got {problem}"
     )]
     Line {
         /// Which line, from 1.

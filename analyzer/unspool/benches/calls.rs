@@ -1,7 +1,7 @@
 //! How fast a recording of calls is opened and reported, and how much memory that takes: 300 threads, 1,000 objects, and a
 //! hundred thousand, a million and four million events; by the whole command.
 //!
-//! `cargo bench -p unspool --bench calls` prints the table that docs/performance.md holds.
+//! `cargo bench -p unspool --bench calls` prints the table that docs/internals/performance.md holds.
 
 use std::fs::File;
 use std::io::BufWriter;

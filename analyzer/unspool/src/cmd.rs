@@ -1,8 +1,8 @@
 //! The command line: one subcommand a file, each a `struct Cmd` with `run`.
 //!
 //! Here is what they share: parsing, and how an error ends the process. Exit codes: 0 done,
-//! 1 failed, 2 the command line was wrong, 3 there is a finding of `--fail-on`; `record` passes on the
-//! program's own.
+//! 1 failed, 2 the command line was wrong, 3 there is a finding of `--fail-on`, 4 too little
+//! was seen to know; `record` passes on the program's own.
 
 mod demo;
 mod export;
@@ -20,17 +20,18 @@ mod symbols;
 mod table;
 mod target;
 mod terminal;
+mod wanted;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Shows where every thread of a running program came from, and what it waits for.
+/// Shows where every thread of a running program came from, what it does and what it waits for.
 ///
-/// Unspool watches a program through a debug server (its own, gdbserver, or the one in QEMU),
-/// notes every thread that is created together with the stack that created it, and prints the
-/// threads as a tree with functions and source lines. The program is not rebuilt.
+/// Unspool watches a program through a debug server: its own, gdbserver or the one in QEMU. It
+/// records each thread with the stack that created it, and prints the threads as a tree with
+/// functions and source lines. You do not rebuild the program.
 #[derive(Debug, Parser)]
 #[command(name = "unspool", version, max_term_width = 100, after_help = EXAMPLES)]
 struct Cli {
@@ -40,11 +41,11 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  unspool demo                            see what it does, on a small bundled program
-  unspool record -- xz -T2 -k big.tar     run a program and show where its threads came from
-  unspool record --sync -- ./server       also what its threads wait for, and what is wrong with that
-  unspool inspect --attach 1234           what all threads of a running process wait for, now; deadlocks
-  unspool report                          show the last recording again
+  unspool demo                          try it on a small bundled program
+  unspool record -- xz -T2 -k big.tar   run a program and show where its threads came from
+  unspool record --sync -- ./server     also record what its threads wait for
+  unspool inspect --attach 1234         what all threads of a process do and wait for now
+  unspool report                        show the last recording again
 
 `unspool COMMAND --help` explains a command and its options.\n";
 

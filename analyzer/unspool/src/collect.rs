@@ -9,13 +9,17 @@
 
 mod abi;
 mod auxv;
+mod blocked;
 mod bystanders;
 mod bytecode;
 mod calls;
+mod emulator;
+mod end_inspection;
 mod ending;
 mod error;
 mod hits;
 mod launch;
+mod link;
 mod memory;
 mod modules;
 mod movable;
@@ -40,14 +44,15 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use unspool_capture::WriteError;
+use unspool_capture::{Capture, WriteError};
 use unspool_rsp::Endpoint;
 
 use crate::store::Store;
 
 pub use calls::{Instrumented, Pattern, Sync};
+pub use end_inspection::MAX_LOOKS;
 pub use error::Error;
-pub use snapshot::Inspection;
+pub use snapshot::{Inspection, Wanted};
 
 /// Which program to observe, and how to come to it.
 #[derive(Debug, Clone)]
@@ -64,33 +69,54 @@ pub enum Source {
         /// The process.
         pid: u32,
     },
-    /// Connect to a server that has a program already.
+    /// Connect to a server.
     Connect {
         /// Where the server listens.
         endpoint: Endpoint,
-        /// The program's file on this machine, if the server cannot tell.
-        exec: Option<PathBuf>,
+        /// Which of its machine's programs.
+        subject: Subject,
     },
 }
 
-/// How hits are noticed.
+/// A program on a server's machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// The one that the server has already.
+    Served,
+    /// A running process, which the server is to attach to.
+    Process(u32),
+    /// A program that the server is to start.
+    Program {
+        /// Its path there, or a name that the server searches.
+        program: String,
+        /// Its arguments.
+        args: Vec<String>,
+    },
+}
+
+/// How calls are recorded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum ProbeKinds {
-    /// Tracepoints for a program on this machine and for one behind an unspool-stub, else breakpoints
+    /// Tracepoints where the server is unspool-stub, else breakpoints
     #[default]
     Auto,
-    /// The server notes them by itself, where it can (unspool-stub), without a stop where it can; else breakpoints
+    /// The server records calls by itself, without stopping the thread where it can
     Tracepoints,
-    /// The same, with a stop of the thread at each
+    /// The same, but each call stops its thread
     Traps,
-    /// The program stops, and everything is asked for; nobody else can control it meanwhile
+    /// Each call stops the program; no other client can control it
     Breakpoints,
 }
+
+/// Says, of what has been read of a program's threads, what more would tell.
+pub type WantsMore = Box<dyn FnMut(&Capture) -> Wanted>;
 
 /// What to observe, and with what means.
 pub struct Options {
     /// The program.
     pub source: Source,
+    /// The program's file on this machine, where the server cannot tell or that has more symbols.
+    pub exec: Option<PathBuf>,
     /// Where its files are.
     pub store: Store,
     /// Where the transcript of the RSP session goes.
@@ -101,10 +127,11 @@ pub struct Options {
     pub probes: ProbeKinds,
     /// Which calls are recorded.
     pub calls: Instrumented,
-    /// What tracepoints may cost the program, as `unspool-stub --budget` has it.
+    /// What tracepoints may cost the program, as `unspool-stub --budget` has it. With `none` the
+    /// program waits rather than that anything is lost.
     pub budget: Option<String>,
-    /// The program waits rather than that anything is lost.
-    pub lossless: bool,
+    /// Says what more has to be read of the threads when recording ends; nothing if not given.
+    pub wanted: Option<WantsMore>,
     /// Becomes readable when the user wants the recording to end, one byte for each time.
     pub stop: Option<OwnedFd>,
     /// The command line, for the capture's header.

@@ -12,6 +12,7 @@ mod cxx;
 mod finding;
 mod history;
 mod identity;
+mod layouts;
 mod listing;
 mod look;
 mod note;
@@ -21,6 +22,7 @@ mod recorded;
 pub(crate) mod staged;
 mod symbolizer;
 pub mod sync;
+mod tasks;
 mod thread;
 mod timeline;
 
@@ -93,6 +95,8 @@ pub struct Recording {
     pub dropped: u64,
     /// How many of them were beginnings and ends of calls.
     pub calls_dropped: u64,
+    /// Beginnings and ends of calls that were recorded.
+    pub calls_recorded: u64,
     /// Probes that were paused, to spare the program.
     pub paused: Vec<Paused>,
     /// Joins or detaches are missing.
@@ -134,6 +138,24 @@ impl Recording {
     /// Beginnings or ends of calls are missing, those of the futex system call among them.
     pub(crate) fn misses_calls(&self) -> bool {
         self.calls_dropped > 0 || self.paused.iter().any(|paused| paused.of_calls)
+    }
+
+    /// How many beginnings and ends of calls are known to be missing.
+    pub fn calls_missed(&self) -> u64 {
+        let paused = self.paused.iter().filter(|paused| paused.of_calls);
+        let missed = paused.map(|paused| paused.missed);
+        missed.fold(self.calls_dropped, u64::saturating_add)
+    }
+
+    /// Most calls are missing: what was not found may be there, and what threads did is not known.
+    pub fn too_little_seen(&self) -> bool {
+        self.calls_missed() > self.calls_recorded
+    }
+
+    /// Nothing is missing from the beginning to the end.
+    pub fn is_complete(&self) -> bool {
+        let lost = |paused: &Paused| paused.missed > 0 || !paused.exact;
+        !self.cut && self.dropped == 0 && !self.paused.iter().any(lost)
     }
 
     /// The program may have waited for its recorder (`record --lossless`): how long things took is not its own doing alone.
@@ -206,6 +228,8 @@ impl Model {
         if capture.header.source() == Source::Inspected {
             model.look_closer(capture, symbolizer);
             model.notes.extend(model.look.unknown());
+        } else {
+            look::add_findings(capture, &mut model, symbolizer);
         }
         model.notes.extend(symbolizer.take_notes());
         note::arrange(&mut model.notes);
@@ -230,13 +254,9 @@ impl Model {
 
     /// What the threads of a look did, from all that was read by now: to be called again when more has been.
     pub fn look_closer(&mut self, capture: &Capture, symbolizer: &mut Symbolizer) {
-        self.look = look::look(capture, self, symbolizer);
+        self.look = look::look(&look::Scene::of(capture, self), self, symbolizer);
         self.findings = look::findings(self, &self.look);
-        self.findings.sort_by_key(|finding| {
-            FindingKind::ALL
-                .iter()
-                .position(|kind| *kind == finding.kind)
-        });
+        finding::sort(&mut self.findings);
     }
 
     /// A thread in a sentence: `thread 7 (writer)`, by its name if it has one of its own, else by its function.

@@ -31,12 +31,14 @@ pub enum Kind {
     Once,
     /// Another thread's end.
     Join,
+    /// A result that another thread will give: C++'s `std::future`.
+    Future,
     /// A word in memory of which nothing more is known.
     Futex,
 }
 
 impl Kind {
-    /// As JSON has it: `mutex`, `rwlock`, `cond`, `sem`, `barrier`, `once`, `join` or `futex`.
+    /// As JSON has it: `mutex`, `rwlock`, `cond`, `sem`, `barrier`, `once`, `join`, `future` or `futex`.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Mutex => "mutex",
@@ -46,6 +48,7 @@ impl Kind {
             Kind::Barrier => "barrier",
             Kind::Once => "once",
             Kind::Join => "join",
+            Kind::Future => "future",
             Kind::Futex => "futex",
         }
     }
@@ -60,6 +63,7 @@ impl Kind {
             Kind::Barrier => "barrier",
             Kind::Once => "once control",
             Kind::Join => "thread",
+            Kind::Future => "future",
             Kind::Futex => "futex",
         }
     }
@@ -188,6 +192,20 @@ impl Primitive {
     /// The documented name.
     pub fn name(&self) -> &'static str {
         self.names.first().copied().unwrap_or_default()
+    }
+
+    /// Whether a thread may wait in it at the object. Those who signal a condition variable of
+    /// glibc may have to wait for each other, and who destroys one for its last waiters.
+    pub fn may_wait(&self) -> bool {
+        let waits = match self.kind {
+            Kind::Cond => matches!(
+                self.operation,
+                Operation::Signal | Operation::Broadcast | Operation::Destroy
+            ),
+            Kind::Barrier => self.operation == Operation::Destroy,
+            _ => false,
+        };
+        waits || self.operation.may_wait()
     }
 
     /// Whether it is Rust's or C++'s own, and no function of a C library.

@@ -5,14 +5,17 @@
 //! was fetched from the target is fetched once.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use unspool_image::{BuildId, Fetch, FindError, Finder, Image, Wanted};
 use unspool_unwind::{Cache, CompileOptions, Table};
 
+mod answers;
+mod passages;
 mod places;
 
+pub use passages::Passages;
 pub use places::Places;
 
 use crate::c_library::is_c_library;
@@ -58,6 +61,20 @@ impl Store {
         self
     }
 
+    /// The copy of the target's file system, and the directories of debug files besides the system's, as
+    /// absolute paths.
+    pub fn directories(&self) -> (Option<PathBuf>, Vec<PathBuf>) {
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let finder = &self.finder;
+        let usual = Finder::default().debug_directories;
+        let debug = finder.debug_directories.iter();
+        let debug = debug
+            .filter(|dir| !usual.contains(dir))
+            .map(absolute)
+            .collect();
+        (finder.sysroot.as_ref().map(absolute), debug)
+    }
+
     /// The unwind rules of a file.
     pub fn table(&self, image: &Image) -> Arc<Table> {
         let options = CompileOptions::default();
@@ -65,6 +82,11 @@ impl Store {
             Some(cache) => cache.table(image, &options),
             None => Table::compile(image, &options),
         })
+    }
+
+    /// What is known of where control leaves the functions of a file. `None`: its architecture's code cannot be followed.
+    pub fn passages<'i>(&self, image: &'i Image) -> Option<Passages<'i>> {
+        Passages::new(image, self.cache.as_ref())
     }
 
     /// Keeps what a table holds by now. A cache that cannot be written costs time, nothing else.
@@ -95,6 +117,13 @@ impl Store {
         }
         opened.insert(key, new.clone());
         Ok(new)
+    }
+
+    /// Takes a file for what [`find`](Store::find) gives, whatever has been found there before.
+    pub fn put(&self, wanted: &Wanted<'_>, file: Opened) {
+        let key = key(wanted.path, wanted.build_id, wanted.local);
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.insert(key, file);
     }
 
     /// Begins to open files of a process of this machine that its threads are sure to be in, and to read their lines: the program and

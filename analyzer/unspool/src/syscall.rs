@@ -23,6 +23,8 @@ pub struct Futex {
     pub address: u64,
     /// The word's value for which the thread waits; of a priority-inheritance lock, nothing.
     pub expected: Option<u32>,
+    /// Only wakes of certain kinds end it (`FUTEX_WAIT_BITSET`).
+    pub has_bits: bool,
     /// Threads of other processes may wait and wake here.
     pub shared: bool,
     /// It ends after a while by itself.
@@ -38,6 +40,46 @@ pub const AFTER: u64 = 64;
 
 /// `-EINTR` and the kernel's own results by which a system call is restarted (include/linux/errno.h).
 const INTERRUPTED: [i64; 5] = [-4, -512, -513, -514, -516];
+
+/// Calls that may wait for the file in their first argument.
+const ON_FILES: [&str; 36] = [
+    "read",
+    "readv",
+    "pread64",
+    "preadv",
+    "preadv2",
+    "write",
+    "writev",
+    "pwrite64",
+    "pwritev",
+    "pwritev2",
+    "recv",
+    "recvfrom",
+    "recvmsg",
+    "recvmmsg",
+    "recvmmsg_time64",
+    "send",
+    "sendto",
+    "sendmsg",
+    "sendmmsg",
+    "sendfile",
+    "sendfile64",
+    "connect",
+    "accept",
+    "accept4",
+    "epoll_wait",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "fsync",
+    "fdatasync",
+    "flock",
+    "fcntl",
+    "fcntl64",
+    "ioctl",
+    "getdents64",
+    "ftruncate",
+    "fallocate",
+];
 
 /// What differs by architecture.
 struct Convention {
@@ -145,6 +187,12 @@ impl Call {
         }
     }
 
+    /// The descriptor of the file that it works on, if its first argument is one.
+    pub fn descriptor(&self, arch: Arch) -> Option<i32> {
+        let on_file = ON_FILES.contains(&self.name(arch)?);
+        on_file.then_some(self.args[0] as i32)
+    }
+
     /// Whether it does nothing but wait for time to pass: `nanosleep` and its kin.
     pub fn sleeps(&self, arch: Arch) -> bool {
         convention(arch).is_some_and(|convention| convention.sleeps.contains(&self.number))
@@ -165,7 +213,8 @@ impl Call {
         let [address, operation, expected, time, ..] = self.args;
         let operation = u32::try_from(operation & 0xffff_ffff).ok()?;
         // include/uapi/linux/futex.h: FUTEX_PRIVATE_FLAG 128, FUTEX_CLOCK_REALTIME 256.
-        let inherits = match operation & !(128 | 256) {
+        let command = operation & !(128 | 256);
+        let inherits = match command {
             // FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI
             0 | 9 | 11 => false,
             // FUTEX_LOCK_PI, FUTEX_LOCK_PI2
@@ -186,6 +235,7 @@ impl Call {
         Some(Futex {
             address,
             expected: (!inherits).then_some(expected as u32),
+            has_bits: command == 9,
             shared: operation & 128 == 0,
             timed: time != 0,
             inherits,

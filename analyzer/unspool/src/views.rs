@@ -29,6 +29,7 @@ mod line;
 mod names;
 mod notes;
 mod phrase;
+mod plumbing;
 mod sync_json;
 mod waits;
 

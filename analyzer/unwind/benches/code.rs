@@ -1,5 +1,5 @@
 //! How fast code is analysed: `cargo bench -p unspool-unwind --bench code [-- ELF...]`, without files Debian's amd64
-//! libraries of which `docs/unwinding.md` records figures.
+//! libraries of which `docs/internals/unwinding.md` records figures.
 //!
 //! Apart from `peers`, since no peer does this. The machine has other users: the time is the processor's for this thread,
 //! system calls and page faults included, and the fastest of some rounds counts. A library's text is all of its executable

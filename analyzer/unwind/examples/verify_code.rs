@@ -1,13 +1,14 @@
 //! Compare the analysis of code with call frame information:
-//! `verify_code ELF [DEBUG-FILE] [--no-symbols] [--list]`. The analysis sees ELF
-//! alone; the debug file only serves as truth. `--list` adds where the two do not agree.
+//! `verify_code ELF [DEBUG-FILE] [--no-symbols] [--by-region] [--list]`. The analysis sees ELF
+//! alone; the debug file only serves as truth. `--by-region`: what walks know, which analyse the code
+//! region by region. `--list` adds where the two do not agree.
 
 use std::path::Path;
 use std::time::Instant;
 
 use unspool_image::Image;
 use unspool_unwind::code::analyze;
-use unspool_unwind::verify::verify;
+use unspool_unwind::verify::{verify, verify_by_region};
 use unspool_unwind::{CompileOptions, Source, Table};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .filter(|argument| !argument.starts_with("--"));
     let path = files
         .next()
-        .ok_or("usage: verify_code ELF [DEBUG-FILE] [--no-symbols] [--list]")?;
+        .ok_or("usage: verify_code ELF [DEBUG-FILE] [--no-symbols] [--by-region] [--list]")?;
     let analysed = Image::open(Path::new(path))?;
     let mut image = Image::open(Path::new(path))?;
     if let Some(debug) = files.next() {
@@ -38,7 +39,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let start = Instant::now();
     let functions = analyze(&analysed, symbols).functions();
     println!("code of {functions} functions in {:?}", start.elapsed());
-    let agreement = verify(&analysed, &image, &table, symbols);
+    let by_region = arguments.iter().any(|argument| argument == "--by-region");
+    let start = Instant::now();
+    let agreement = match by_region {
+        true => verify_by_region(&analysed, &image, &table, symbols),
+        false => verify(&analysed, &image, &table, symbols),
+    };
+    println!("compared in {:?}", start.elapsed());
     let (agree, unknown, wrong) = agreement.percent();
     println!(
         "{} instructions: agree {agree:.3} % unknown {unknown:.3} % wrong {wrong:.3} %",

@@ -39,28 +39,31 @@ impl Cache {
         }
     }
 
-    /// The table of `image`: from the cache if it is there, else compiled and kept.
+    /// The table of `image`. What it is asked for comes from the cache if it is there, else it is compiled or analysed.
     pub fn table(&self, image: &Image, options: &CompileOptions) -> Table {
-        if let Some(table) = self.load(image, options) {
-            return table;
-        }
-        let table = Table::compile(image, options);
-        // A cache that cannot be written costs time, nothing else.
-        let _ = self.keep(&table);
-        table
+        Table::caching(image, options, self.clone())
     }
 
-    /// Keep what `table` holds by now. A walk that needed the analysis of the code has made it; calling this
-    /// after saves the next run from doing so. Does nothing if the cache holds as much already.
+    /// Keep what `table` holds by now: walks have compiled or analysed what they needed, and calling this after saves the
+    /// next run from doing so. Does nothing if the cache holds as much already.
+    ///
+    /// # Errors
+    /// A file cannot be written.
     pub fn keep(&self, table: &Table) -> std::io::Result<()> {
-        let name = table
-            .origin()
-            .and_then(|(image, options)| name(image, options));
-        let (Some(name), true) = (name, table.has_news()) else {
+        let Some((image, options)) = table.origin() else {
             return Ok(());
         };
-        self.write(&name, &table.to_bytes())?;
-        table.was_kept();
+        if table.has_news()
+            && let Some(name) = name(image, options, "table")
+        {
+            self.write(&name, &table.to_bytes())?;
+            table.was_kept();
+        }
+        if let Some(name) = name(image, options, "regions")
+            && let Some(bytes) = table.regions_to_bytes()
+        {
+            self.write(&name, &bytes)?;
+        }
         Ok(())
     }
 
@@ -86,18 +89,23 @@ impl Cache {
         Ok(())
     }
 
-    fn load(&self, image: &Image, options: &CompileOptions) -> Option<Table> {
-        let bytes = self.read(&name(image, options)?, SIZE_LIMIT)?;
-        Table::from_bytes(image, options, &bytes)
+    /// What was kept of a table.
+    pub(crate) fn stored(&self, image: &Image, options: &CompileOptions) -> Option<Vec<u8>> {
+        self.read(&name(image, options, "table")?, SIZE_LIMIT)
+    }
+
+    /// What was kept of the regions of an image's code.
+    pub(crate) fn regions(&self, image: &Image, options: &CompileOptions) -> Option<Vec<u8>> {
+        self.read(&name(image, options, "regions")?, SIZE_LIMIT)
     }
 }
 
 /// `None`: without a build-id nothing proves what a table belongs to.
-fn name(image: &Image, options: &CompileOptions) -> Option<String> {
+fn name(image: &Image, options: &CompileOptions, kind: &str) -> Option<String> {
     let id = image.build_id()?;
     // Tables of other options and with a debug file are beside one another.
     let variant = crc32c::crc32c(&variant(image, options));
-    Some(format!("{id}-{variant:08x}.table"))
+    Some(format!("{id}-{variant:08x}.{kind}"))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! rest serves.
 
 mod entry;
+pub(crate) mod index;
 mod instruction;
 mod state;
 
@@ -45,19 +46,7 @@ pub(crate) fn compile(
     notes: &mut Vec<Note>,
 ) {
     into.make_room(section.data.len());
-    let mut compiler = Compiler {
-        arch,
-        section,
-        text,
-        into,
-        prepared: Vec::new(),
-        cies: HashMap::new(),
-        last: (usize::MAX, 0),
-        stack: Stack::default(),
-        fdes: 0,
-        notes: Vec::new(),
-        unnoted: 0,
-    };
+    let mut compiler = Compiler::new(arch, section, text, into);
     compiler.entries();
     compiler.listed();
     let unnoted = compiler.unnoted;
@@ -93,7 +82,28 @@ struct Prepared<'a> {
     factors: Factors,
 }
 
-impl<'a> Compiler<'a, '_> {
+impl<'a, 'b> Compiler<'a, 'b> {
+    fn new(
+        arch: Arch,
+        section: &'b Section<'a>,
+        text: &'b [Range<u64>],
+        into: &'b mut Builder,
+    ) -> Compiler<'a, 'b> {
+        Compiler {
+            arch,
+            section,
+            text,
+            into,
+            prepared: Vec::new(),
+            cies: HashMap::new(),
+            last: (usize::MAX, 0),
+            stack: Stack::default(),
+            fdes: 0,
+            notes: Vec::new(),
+            unnoted: 0,
+        }
+    }
+
     fn entries(&mut self) {
         let mut at = 0;
         loop {
@@ -233,7 +243,8 @@ impl<'a> Compiler<'a, '_> {
         })
     }
 
-    fn fde(&mut self, found: &Entry, cie: usize) {
+    /// Carries out an entry, and gives the addresses that it speaks of. `None`: it is of no use.
+    fn fde(&mut self, found: &Entry, cie: usize) -> Option<Range<u64>> {
         let number = self.prepare(cie);
         let prepared = match &self.prepared[number] {
             Ok(prepared) => prepared,
@@ -242,20 +253,20 @@ impl<'a> Compiler<'a, '_> {
                     "the entry that ends at offset {:#x} is skipped: {why}",
                     found.end
                 );
-                return self.note(note);
+                self.note(note);
+                return None;
             }
         };
         let Some(mut fde) = prepared.cie.fde(self.section, found) else {
             let note = format!("the entry that ends at offset {:#x} is cut off", found.end);
-            return self.note(note);
+            self.note(note);
+            return None;
         };
         // Linkers leave FDEs of discarded functions behind, at address 0 or near it.
         let after = self.text.partition_point(|range| range.start <= fde.start);
-        let Some(text) = after.checked_sub(1).map(|at| &self.text[at]) else {
-            return;
-        };
+        let text = &self.text[after.checked_sub(1)?];
         if !text.contains(&fde.start) {
-            return;
+            return None;
         }
         let (stated, end) = (fde.end, text.end);
         fde.end = stated.min(end);
@@ -275,6 +286,7 @@ impl<'a> Compiler<'a, '_> {
                 "the FDE of {start:#x} ends at {stated:#x}, the code at {end:#x}"
             ));
         }
+        Some(fde.start..fde.end)
     }
 }
 

@@ -11,6 +11,7 @@
 
 pub mod effect;
 pub mod passages;
+pub(crate) mod region;
 pub mod state;
 
 mod a32;
@@ -35,6 +36,8 @@ mod t32;
 pub(crate) mod text;
 mod x86;
 
+use std::ops::Range;
+
 use unspool_image::{Arch, Image};
 
 use crate::rows::Rows;
@@ -56,6 +59,11 @@ pub struct Analysis {
 impl Analysis {
     pub(crate) fn rows(&self) -> &Rows {
         &self.rows
+    }
+
+    /// Its rows, and where functions start.
+    pub(crate) fn into_parts(self) -> (Rows, Vec<u64>) {
+        (self.rows, self.starts)
     }
 
     /// Start of the function that contains `svma`.
@@ -103,33 +111,18 @@ pub fn analyze_by(image: &Image, symbols: bool, threads: usize) -> Analysis {
     }
 }
 
-/// Functions that instructions of `image` call directly, sorted; of ARM's code none, where data is between instructions.
-pub fn called_functions(image: &Image) -> Vec<u64> {
-    let Some(machine) = machine::machine(image.arch()) else {
-        return Vec::new();
-    };
-    starts::called(&Text::new(machine, image, true), 1).targets
+/// Whether an instruction of `image` calls an address in `range` directly. Of ARM's code that is not known: data is between its
+/// instructions.
+pub fn is_called(image: &Image, range: &Range<u64>) -> bool {
+    machine::machine(image.arch()).is_some_and(|machine| {
+        let text = Text::sparse(machine, image, false);
+        starts::is_called(image, &text, range)
+    })
 }
 
 /// Show the state at every instruction of `image`'s code to `visit`: address and what is known there. Where an
 /// address is shown twice, the first is to be believed.
 pub fn states(image: &Image, symbols: bool, visit: &mut dyn FnMut(u64, &State)) {
-    struct States;
-    impl Show for States {
-        fn merges(&self) -> bool {
-            false
-        }
-
-        fn show(
-            &mut self,
-            svma: u64,
-            len: u8,
-            state: &mut State,
-            _: Option<&mut Shown>,
-        ) -> Option<Shown> {
-            Some(Shown::State(svma, len, Box::new(state.clone())))
-        }
-    }
     survey(image, symbols, 1, &mut States, &mut |function| {
         for shown in &function.shown {
             if let Shown::State(svma, _, state) = shown {
@@ -137,6 +130,40 @@ pub fn states(image: &Image, symbols: bool, visit: &mut dyn FnMut(u64, &State)) 
             }
         }
     });
+}
+
+/// The same, of what walks know: by regions of the code ([`region`]).
+pub fn states_by_region(image: &Image, symbols: bool, visit: &mut dyn FnMut(u64, &State)) {
+    let Some(outline) = region::Outline::new(image, symbols) else {
+        return;
+    };
+    for text in image.text_ranges() {
+        let mut at = text.start;
+        while at < text.end
+            && let Some(next) = region::states(image, &outline, at, symbols, visit)
+        {
+            at = next.max(at + 1);
+        }
+    }
+}
+
+/// Keeps the state at every instruction.
+struct States;
+
+impl Show for States {
+    fn merges(&self) -> bool {
+        false
+    }
+
+    fn show(
+        &mut self,
+        svma: u64,
+        len: u8,
+        state: &mut State,
+        _: Option<&mut Shown>,
+    ) -> Option<Shown> {
+        Some(Shown::State(svma, len, Box::new(state.clone())))
+    }
 }
 
 /// Bytes of the instruction that `bytes` start with; `None`: there is none, or none is known. `thumb`: of ARM, T32.

@@ -84,7 +84,8 @@ struct Recipe {
 }
 
 impl Rows {
-    fn empty(arch: Arch, base: u64) -> Rows {
+    /// No rows.
+    pub(crate) fn empty(arch: Arch, base: u64) -> Rows {
         Rows {
             arch,
             base,

@@ -5,6 +5,8 @@
 
 #[cfg(feature = "std")]
 mod compile;
+#[cfg(feature = "std")]
+mod demand;
 mod file;
 #[cfg(feature = "std")]
 mod maker;
@@ -18,7 +20,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
-use core::ops::Range;
+use core::ops::{Deref, Range};
 
 use unspool_image::Arch;
 
@@ -29,6 +31,8 @@ use crate::rows::{Quick, Rows};
 use crate::rule::{Expression, Row, Source};
 #[cfg(feature = "std")]
 pub use compile::CompileOptions;
+#[cfg(feature = "std")]
+pub(crate) use compile::eh_frame;
 #[cfg(feature = "cache")]
 pub(crate) use file::variant;
 use maker::Maker;
@@ -55,7 +59,8 @@ impl fmt::Display for Note {
 /// The rules of one image, by address (svma). Shared between all modules and walks that use it.
 ///
 /// One set of rows holds, for every address, the rule of the best source that knows it
-/// ([`Table::lookup`]). What a single source says ([`Table::lookup_from`]) is compiled when first asked.
+/// ([`Table::lookup`]). What a single source says ([`Table::lookup_from`]) is compiled when first asked. A walk asks for single
+/// addresses: rows are then made for one function at a time, until so many were asked for that all are compiled.
 #[derive(Debug)]
 pub struct Table {
     arch: Arch,
@@ -64,15 +69,17 @@ pub struct Table {
     /// Sources by which the table may be extended: the analysis of the code.
     extensible: bool,
     cfi_before_code: bool,
+    cfi_before_exidx: bool,
     /// What the file states: all sources but the analysis of the code.
-    stated: Arc<Rows>,
+    stated: Once<Arc<Rows>>,
     /// All sources.
     whole: Once<Rows>,
     /// The code's own rows, as they were read from bytes: asked at instructions for which exidx promises nothing.
-    code: Option<Rows>,
+    code: Once<Rows>,
     /// Functions of which CFI and code contradict each other, in order of address.
     doubts: Once<Vec<Doubt>>,
-    notes: Vec<Note>,
+    /// Known once `stated` is.
+    notes: Once<Vec<Note>>,
     /// Makes what is not there yet; `None` if the table is all there is.
     maker: Option<Maker>,
 }
@@ -88,6 +95,25 @@ pub(crate) struct Layout {
     bytes: Vec<(u64, Arc<[u8]>)>,
 }
 
+/// Rows of a table, or some that were made for a single address.
+#[derive(Clone, Debug)]
+pub(crate) enum RowsRef<'t> {
+    Borrowed(&'t Rows),
+    #[cfg_attr(not(feature = "std"), expect(dead_code))]
+    Shared(Arc<Rows>),
+}
+
+impl Deref for RowsRef<'_> {
+    type Target = Rows;
+
+    fn deref(&self) -> &Rows {
+        match self {
+            RowsRef::Borrowed(rows) => rows,
+            RowsRef::Shared(rows) => rows,
+        }
+    }
+}
+
 impl Table {
     /// Let the bytes that the image has at `svma` be known to walks: its code, as a rule. A table made from an image
     /// knows them. Without the code, no frame can be found by frame pointers, the link register or scanning, because
@@ -97,20 +123,26 @@ impl Table {
         self
     }
 
-    /// What could not be used, and why.
+    /// What could not be used, and why. Compiles what the file states.
     pub fn notes(&self) -> &[Note] {
-        &self.notes
+        self.stated();
+        self.notes.get().map_or(&[], |notes| notes)
     }
 
-    /// Call frame information that the code contradicts. Known once the analysis of the code has been made, as it is when
-    /// call frame information fails; nothing before.
+    /// Call frame information that the code contradicts. Known once all rows have been made ([`Table::rows_of_all`]); nothing
+    /// before.
     pub fn doubts(&self) -> Option<Note> {
         doubt::note(self.doubted())
     }
 
-    /// The same of the function that contains `svma`, alone.
+    /// The same of the function that contains `svma`, alone. Known once its code has been analysed, as it is when its call
+    /// frame information fails.
     pub fn doubt_at(&self, svma: u64) -> Option<Note> {
         let doubted = self.doubted();
+        if self.whole.get().is_none() {
+            let maker = self.maker.as_ref().filter(|_| self.cfi_before_code)?;
+            return doubt::note(&[maker.doubt_at(svma)?]);
+        }
         let after = doubted.partition_point(|doubt| doubt.start <= svma);
         let doubt = after.checked_sub(1).map(|at| &doubted[at..after])?;
         doubt::note(doubt).filter(|_| svma < doubt[0].end)
@@ -158,7 +190,7 @@ impl Table {
 
     /// Bytes of the merged table, in memory and on disk, as far as it was needed.
     pub fn bytes(&self) -> usize {
-        self.whole.get().unwrap_or(&self.stated).bytes()
+        self.whole.get().unwrap_or_else(|| self.stated()).bytes()
     }
 
     /// The bytes of an expression that a row of [`Table::rows_from`] names, or, without a source, one of
@@ -171,7 +203,7 @@ impl Table {
             None => self
                 .whole
                 .get()
-                .unwrap_or(&self.stated)
+                .unwrap_or_else(|| self.stated())
                 .expression(expression),
         }
     }
@@ -198,47 +230,90 @@ impl Table {
     }
 
     pub(crate) fn rows(&self, source: Source) -> Option<&Rows> {
-        match &self.code {
+        match self.code.get() {
             Some(code) if source == Source::Code => Some(code),
             _ => self.maker.as_ref()?.rows(source),
         }
     }
 
-    /// The rows to ask about `svma` first. They are those of all sources only if the file states nothing of it,
-    /// or states it by an exidx entry, which may be a neighbour's.
-    pub(crate) fn best_at(&self, svma: u64) -> &Rows {
-        match self.whole.get() {
-            Some(whole) => whole,
-            None if !self.extensible => &self.stated,
-            None if self.cfi_before_code && self.stated.source(svma) == Some(Source::Cfi) => {
-                &self.stated
+    /// The rows in which a source's row for `svma` is, if it has one: no more of them are made than need be.
+    pub(crate) fn rows_at(&self, source: Source, svma: u64) -> Option<RowsRef<'_>> {
+        match (source, self.code.get(), self.stated.get()) {
+            (Source::Code, Some(code), _) => return Some(RowsRef::Borrowed(code)),
+            (Source::Cfi, _, Some(stated)) if self.cfi_before_exidx => {
+                let is_cfi = stated.source(svma) == Some(Source::Cfi);
+                return is_cfi.then_some(RowsRef::Borrowed(stated));
             }
-            None => self.whole(),
+            _ => {}
         }
+        let maker = self.maker.as_ref()?;
+        let rows = maker.rows_at(source, svma);
+        if maker.is_worth_compiling() {
+            self.stated();
+        }
+        rows
     }
 
-    /// The quick word of [`Table::lookup`], and whether its row may end right behind `svma`.
+    /// The rows that say what is best at `svma`, if they were made already.
+    pub(crate) fn merged_at(&self, svma: u64) -> Option<&Rows> {
+        if let Some(whole) = self.whole.get() {
+            return Some(whole);
+        }
+        let stated = self.stated.get()?;
+        let best =
+            !self.extensible || self.cfi_before_code && stated.source(svma) == Some(Source::Cfi);
+        best.then_some(stated)
+    }
+
+    /// The rows to ask about `svma` first. They are those of all sources only if the file states nothing of it,
+    /// or states it by an exidx entry, which may be a neighbour's.
+    fn best_at(&self, svma: u64) -> &Rows {
+        self.stated();
+        self.merged_at(svma).unwrap_or_else(|| self.whole())
+    }
+
+    /// The quick word of the best row for `svma`, and whether that row may end right behind `svma`.
     #[inline(always)]
     pub(crate) fn quick(&self, svma: u64) -> Option<(Quick, bool)> {
         let whole = self.whole.get();
-        let found = whole.unwrap_or(&self.stated).quick(svma);
-        if whole.is_some()
-            || self.cfi_before_code
-                && found.is_some_and(|(quick, _)| !quick.is_slow() && quick.source() == Source::Cfi)
-        {
-            return found;
+        if let Some(rows) = whole.or_else(|| Some(self.stated.get()?)) {
+            let found = rows.quick(svma);
+            if whole.is_some()
+                || self.cfi_before_code
+                    && found
+                        .is_some_and(|(quick, _)| !quick.is_slow() && quick.source() == Source::Cfi)
+            {
+                return found;
+            }
         }
-        self.quick_of_all(svma)
+        self.quick_on_demand(svma)
     }
 
     #[cold]
-    fn quick_of_all(&self, svma: u64) -> Option<(Quick, bool)> {
-        self.best_at(svma).quick(svma)
+    fn quick_on_demand(&self, svma: u64) -> Option<(Quick, bool)> {
+        if let Some(rows) = self.merged_at(svma) {
+            return rows.quick(svma);
+        }
+        self.order.iter().find_map(|&source| {
+            let found = self.rows_at(source, svma)?.quick(svma)?;
+            let own = source != Source::Exidx || !self.is_neighbours(svma);
+            own.then_some(found)
+        })
     }
 
     /// The sources, best first.
     pub(crate) fn order(&self) -> &[Source] {
         &self.order
+    }
+
+    /// What the file states.
+    fn stated(&self) -> &Rows {
+        if let Some(stated) = self.stated.get() {
+            return stated;
+        }
+        self.make_stated();
+        self.stated
+            .get_or_init(|| Arc::new(Rows::empty(self.arch, 0)))
     }
 
     /// The rows of all sources, as far as there is something to make them of.
@@ -250,11 +325,14 @@ impl Table {
                 self.doubted();
                 whole
             }),
-            _ => self.whole.get().unwrap_or(&self.stated),
+            _ => self.whole.get().unwrap_or_else(|| self.stated()),
         }
     }
 
-    pub(crate) fn neighbours(&self) -> &[Range<u64>] {
-        self.maker.as_ref().map_or(&[], Maker::neighbours)
+    /// Whether the exidx entry for `svma` is that of a function before the one that `svma` is in.
+    pub(crate) fn is_neighbours(&self, svma: u64) -> bool {
+        self.maker
+            .as_ref()
+            .is_some_and(|maker| maker.is_neighbours(svma))
     }
 }

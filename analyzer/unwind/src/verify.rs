@@ -4,6 +4,7 @@
 //! finds damaged CFI.
 
 mod lost;
+mod sampled;
 mod symbolic;
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,12 +15,14 @@ use crate::code::effect::{Effect, Flow, Instruction};
 use crate::code::machine::{Machine, machine};
 use crate::code::starts::padding;
 use crate::code::state::{State, Value};
-use crate::code::states;
 use crate::code::text::Text;
+use crate::code::{states, states_by_region};
 use crate::rows::Rows;
 use crate::rule::{Cfa, Expression, Place, Rule, Source};
 use crate::table::Table;
 use lost::Lost;
+
+pub use sampled::{Disagreement, Sampled, verify_samples};
 
 /// The condition "always".
 const ALWAYS: u8 = 14;
@@ -84,12 +87,35 @@ impl Agreement {
 /// Compare the analysis of `analysed` with the CFI in `truth`; `symbols`: let the analysis use symbols. `image` is the
 /// same image, with its debug file if there is one: its mapping symbols tell instructions from data.
 pub fn verify(analysed: &Image, image: &Image, truth: &Table, symbols: bool) -> Agreement {
+    verify_states(&states, analysed, image, truth, symbols)
+}
+
+/// The same of what walks know of the code, which they analyse region by region.
+pub fn verify_by_region(
+    analysed: &Image,
+    image: &Image,
+    truth: &Table,
+    symbols: bool,
+) -> Agreement {
+    verify_states(&states_by_region, analysed, image, truth, symbols)
+}
+
+/// Shows the states that an analysis knows.
+type Analyze = dyn Fn(&Image, bool, &mut dyn FnMut(u64, &State));
+
+fn verify_states(
+    analyze: &Analyze,
+    analysed: &Image,
+    image: &Image,
+    truth: &Table,
+    symbols: bool,
+) -> Agreement {
     let mut agreement = Agreement::default();
     let Some(machine) = machine(image.arch()) else {
         return agreement;
     };
     let mut known: HashMap<u64, State> = HashMap::new();
-    states(analysed, symbols, &mut |svma, state| {
+    analyze(analysed, symbols, &mut |svma, state| {
         known.entry(svma).or_insert_with(|| state.clone());
     });
     let text = Text::new(machine, image, true);

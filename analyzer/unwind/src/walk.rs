@@ -17,8 +17,8 @@ use unspool_image::Arch;
 use crate::memory::StackMemory;
 use crate::modules::{Module, ModuleMap};
 use crate::registers::{RegisterFile, roles};
-use crate::rows::Rows;
-use crate::rule::{Row, Source};
+use crate::rule::Source;
+use crate::table::RowsRef;
 use step::{Fail, Step};
 pub(crate) use trampoline::is_trampoline;
 
@@ -101,7 +101,8 @@ impl From<Source> for Provenance {
 pub struct Frame {
     /// Where the frame executes or will return to (avma, Thumb bit removed).
     pub pc: u64,
-    /// `pc` itself where it was interrupted, else an address inside the call before it.
+    /// `pc` itself where it was interrupted or is a signal trampoline's first instruction, else an
+    /// address inside the call before it.
     pub address_for_lookup: u64,
     /// The frame's stack pointer.
     pub sp: u64,
@@ -243,7 +244,9 @@ struct State {
 impl State {
     fn frame(&self, modules: &ModuleMap) -> Option<Frame> {
         let pc = self.registers.pc()?;
-        let address_for_lookup = if self.exact { pc } else { pc.wrapping_sub(1) };
+        // The kernel makes the handler return to the trampoline: no call is before it.
+        let exact = self.exact || trampoline::is_at(modules, pc);
+        let address_for_lookup = pc.wrapping_sub(u64::from(!exact));
         let found = modules.find(address_for_lookup);
         Some(Frame {
             pc,
@@ -284,11 +287,14 @@ fn caller(
 
     let found = modules.find(frame.address_for_lookup);
     for way in ways(found, here, options) {
-        let (step, signal_frame) = match way {
-            Way::Rule(rows, row) => {
-                let signal_frame = row.rule.signal_frame;
-                (step::apply(rows, &row.rule, here, memory), signal_frame)
-            }
+        let (step, signal_frame) = match &way {
+            Way::Rule(rows, svma, _) => match rows.lookup(*svma) {
+                Some(row) => {
+                    let step = step::apply(rows, &row.rule, here, memory);
+                    (step, row.rule.signal_frame)
+                }
+                None => (Err(Fail::NoRule), false),
+            },
             Way::FramePointer => (chain::step(modules, here, memory), false),
             Way::LinkRegister => (link_register(modules, here, frame.sp), false),
         };
@@ -352,7 +358,8 @@ fn link_register(modules: &ModuleMap, here: &State, sp: u64) -> Result<Step, Fai
 
 /// A way to a frame's caller.
 enum Way<'m> {
-    Rule(&'m Rows, Row<'m>),
+    /// The row for this address, and its source.
+    Rule(RowsRef<'m>, u64, Source),
     FramePointer,
     LinkRegister,
 }
@@ -360,7 +367,7 @@ enum Way<'m> {
 impl Way<'_> {
     fn provenance(&self) -> Provenance {
         match self {
-            Way::Rule(_, row) => row.source.into(),
+            Way::Rule(_, _, source) => (*source).into(),
             Way::FramePointer => Provenance::FramePointer,
             Way::LinkRegister => Provenance::LinkRegister,
         }
@@ -376,9 +383,10 @@ fn ways<'m>(
     let exact = here.exact;
     let rule = move |source: Source| {
         let (module, svma) = found?;
-        let rows = module.table.rows(source)?;
-        let row = rows.lookup(svma)?;
-        (source != Source::Exidx || !is_neighbours(module, svma)).then_some(Way::Rule(rows, row))
+        let rows = module.table.rows_at(source, svma)?;
+        let source = rows.source(svma)?;
+        let own = source != Source::Exidx || !module.table.is_neighbours(svma);
+        own.then_some(Way::Rule(rows, svma, source))
     };
     let preferred: Vec<Provenance> = options.prefer.clone();
     // The merged rows know the best rule. EHABI promises exidx rows at call sites only: elsewhere, knowing
@@ -386,9 +394,10 @@ fn ways<'m>(
     let best = found
         .filter(|_| preferred.is_empty())
         .and_then(|(module, svma)| {
-            let rows = module.table.best_at(svma);
-            let row = rows.lookup(svma)?;
-            (!exact || row.source != Source::Exidx).then_some(Way::Rule(rows, row))
+            let rows = module.table.merged_at(svma)?;
+            let source = rows.source(svma)?;
+            let way = Way::Rule(RowsRef::Borrowed(rows), svma, source);
+            (!exact || source != Source::Exidx).then_some(way)
         });
     let tried = best.as_ref().map(Way::provenance);
     let sources: Vec<Source> = match found {
@@ -420,13 +429,6 @@ fn ways<'m>(
         .chain(first)
         .chain(rest)
         .chain([Way::FramePointer, Way::LinkRegister])
-}
-
-/// Whether the exidx entry that reaches to `svma` is a neighbour's.
-fn is_neighbours(module: &Module, svma: u64) -> bool {
-    let cuts = module.table.neighbours();
-    let after = cuts.partition_point(|cut| cut.start <= svma);
-    after > 0 && cuts[after - 1].contains(&svma)
 }
 
 /// What must hold of every caller, however it was found.

@@ -18,6 +18,8 @@ mod harness;
 mod live;
 #[path = "it/peers.rs"]
 mod peers;
+#[path = "samples/perf.rs"]
+mod perf;
 #[path = "it/property.rs"]
 mod property;
 #[path = "it/readelf.rs"]
@@ -26,5 +28,7 @@ mod readelf;
 mod replay;
 #[path = "it/robust.rs"]
 mod robust;
+#[path = "it/samples.rs"]
+mod samples;
 #[path = "it/tools.rs"]
 mod tools;

@@ -8,6 +8,7 @@ mod displace;
 mod instruction;
 #[cfg(test)]
 pub(crate) mod stepped;
+pub(crate) mod trap_handler;
 mod user_regs;
 
 pub(crate) use debug::{can_watch, triggered, watch};

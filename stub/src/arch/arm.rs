@@ -13,6 +13,7 @@ mod relative;
 #[cfg(test)]
 pub(crate) mod stepped;
 mod t32;
+pub(crate) mod trap_handler;
 mod user_regs;
 
 pub(crate) use debug::{can_watch, triggered, watch};

@@ -10,6 +10,8 @@ use super::collector;
 pub(crate) const TICKET: u64 = 0;
 pub(crate) const DRAINED: u64 = 64;
 pub(crate) const ALARM: u64 = 96;
+/// Not 0 once the stub has died: collectors note nothing any more.
+pub(crate) const GONE: u64 = 128;
 /// A word for each slot: 0, free; twice a ticket: being filled; that and one: to be drained.
 pub(crate) const STATES: u64 = 256;
 /// Threads: thread pointer, id, lowest address and end of the stack. An entry stands at the place of its hash, or beside it. The upper
@@ -41,7 +43,7 @@ pub(super) const FIRST_PAGE: u32 = 4096;
 /// So many slots are tried.
 pub(super) const TRIES: u32 = 8;
 /// Multiplier of the hash: 2^64 by the golden ratio.
-pub(super) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Of the product, the uppermost bits count.
 pub(super) const HASH_SHIFT: u8 = 54;
 

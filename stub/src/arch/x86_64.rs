@@ -9,6 +9,7 @@ mod emulate;
 pub(super) mod instruction;
 #[cfg(test)]
 pub(crate) mod stepped;
+pub(crate) mod trap_handler;
 pub(super) mod user_regs;
 
 pub(crate) use debug::{can_watch, triggered, watch};

@@ -7,8 +7,9 @@
 //! probes come back. Hits during a pause are not seen; how many they were is told from how much processor time the
 //! program used in the pause, and how much it used from hit to hit before.
 //!
-//! A client may say of probes that it *needs* them: what is hit rarely, and cannot be guessed from what comes later. The lower half of the
-//! bucket is for these alone, they are paused only for what they cost themselves, and come back first.
+//! A client may say of probes that it *needs* them: creations of threads, for one, which nothing
+//! that comes later can tell. The budget does not touch them: they are never paused, and what they
+//! cost is counted apart and takes nothing from the bucket.
 
 mod account;
 mod share;
@@ -16,8 +17,8 @@ mod share;
 use std::collections::BTreeMap;
 
 pub(crate) use account::Missed;
-use account::{Account, Need, Pause, ProgramTime};
-pub(crate) use share::Share;
+use account::{Account, Pause, ProgramTime};
+pub(crate) use share::{Limit, Share};
 
 const SECOND: u64 = 1_000_000_000;
 /// How finely the cost of any second is known.
@@ -38,10 +39,12 @@ struct Others {
 pub(crate) struct Budget {
     /// `None`: there is no limit.
     pub(crate) share: Option<Share>,
+    /// What counts where no client asks for something else.
+    pub(crate) usual: Option<Share>,
     pub(crate) program: ProgramTime,
     left: i64,
-    /// Of those that go on, by [`Need`], since one was paused: another is, when that is a cause of its own.
-    others: [Others; 2],
+    /// Of those that go on, since one was paused: another is, when that is a cause of its own.
+    others: Others,
     filled: u64,
     /// The stub's processor time when it was last counted.
     cpu: u64,
@@ -59,6 +62,8 @@ pub(crate) struct Budget {
     pub(crate) overrun: i64,
     /// What it all cost.
     pub(crate) spent: u64,
+    /// What needed probes cost: how long threads were held, and the stub's processor time.
+    pub(crate) exempt: u64,
 }
 
 impl Budget {
@@ -66,6 +71,7 @@ impl Budget {
     pub(crate) fn begin(&mut self, now: u64, cpu: u64) {
         *self = Budget {
             share: self.share,
+            usual: self.usual,
             program: std::mem::take(&mut self.program),
             left: self.share.map_or(0, Share::capacity),
             filled: now,
@@ -94,24 +100,31 @@ impl Budget {
             account.restart(now, before);
         }
         account.hits += 1;
+        self.hits.push(at);
+        if account.needed {
+            self.exempt += held;
+            return self.is_over();
+        }
         account.recent += 1;
         account.heat += held.min(self.share.map_or(u64::MAX, Share::one_hit));
         if account.paused.is_none() {
-            let others = &mut self.others[account.need() as usize];
-            others.hits += 1;
-            others.cost += held;
+            self.others.hits += 1;
+            self.others.cost += held;
         }
-        self.hits.push(at);
         self.spend(now, held);
-        self.is_over(Need::Usual) || self.is_over(Need::Needed)
+        self.is_over()
     }
 
     /// The same for an instruction that was executed after a hit, to be noted.
     pub(crate) fn step(&mut self, now: u64, at: u64, held: u64) -> bool {
         let account = self.accounts.entry(at).or_default();
-        account.heat += held.min(self.share.map_or(u64::MAX, Share::one_hit));
-        self.spend(now, held);
-        self.is_over(Need::Usual) || self.is_over(Need::Needed)
+        if account.needed {
+            self.exempt += held;
+        } else {
+            account.heat += held.min(self.share.map_or(u64::MAX, Share::one_hit));
+            self.spend(now, held);
+        }
+        self.is_over()
     }
 
     /// A thread was held for so long to take out what it and others had noted.
@@ -129,16 +142,22 @@ impl Budget {
             return;
         }
         let each = used / reports;
+        let mut spent = 0;
         for at in &hits {
             let Some(account) = self.accounts.get_mut(at) else {
                 continue;
             };
+            if account.needed {
+                self.exempt += each;
+                continue;
+            }
+            spent += each;
             account.heat += each;
             if account.paused.is_none() {
-                self.others[account.need() as usize].cost += each;
+                self.others.cost += each;
             }
         }
-        self.spend(now, each * hits.len() as u64);
+        self.spend(now, spent);
     }
 
     fn spend(&mut self, now: u64, cost: u64) {
@@ -157,44 +176,24 @@ impl Budget {
         self.overrun = self.overrun.max(-self.left);
     }
 
-    /// Whether one of these probes is to be paused.
-    fn is_over(&self, need: Need) -> bool {
-        let others = self.others[need as usize];
+    /// Whether a probe is to be paused.
+    fn is_over(&self) -> bool {
         self.share.is_some_and(|share| {
-            let cause = others.hits > FEW && others.cost > share.one_hit();
-            let first = need == Need::Usual && !self.is_pausing(need);
-            self.left < self.reserved(share, need) && (first || cause)
+            let cause = self.others.hits > FEW && self.others.cost > share.one_hit();
+            self.left < 0 && (!self.is_pausing() || cause)
         })
     }
 
-    /// What these must leave to others.
-    fn reserved(&self, share: Share, need: Need) -> i64 {
-        let needed = || self.accounts.values().any(|account| account.needed);
-        match need {
-            Need::Usual if needed() => share.capacity() / 2,
-            _ => 0,
-        }
-    }
-
-    /// What must be there for these to come back.
-    fn enough(&self, share: Share, need: Need) -> i64 {
-        match need {
-            Need::Usual => i64::midpoint(self.reserved(share, need), share.capacity()),
-            Need::Needed => share.capacity() / 4,
-        }
-    }
-
-    /// The probe to be paused now, if one is to be: the one that costs most of those that are needed least.
+    /// The probe to be paused now, if one is to be: the one that costs most.
     pub(crate) fn pause(&mut self, now: u64) -> Option<u64> {
-        let over = [Need::Usual, Need::Needed];
-        let mut over = over.into_iter().filter(|need| self.is_over(*need));
-        let at = over.find_map(|need| {
-            let active = self.accounts.iter();
-            let active = active.filter(|(_, a)| a.paused.is_none() && a.need() == need);
-            // In a few hits it may have been the stub that had to wait.
-            let dearest = active.max_by_key(|(_, account)| (account.recent > FEW, account.heat));
-            dearest.map(|(at, _)| *at)
-        })?;
+        if !self.is_over() {
+            return None;
+        }
+        let active = self.accounts.iter();
+        let active = active.filter(|(_, a)| a.paused.is_none() && !a.needed);
+        // In a few hits it may have been the stub that had to wait.
+        let dearest = active.max_by_key(|(_, account)| (account.recent > FEW, account.heat));
+        let at = dearest.map(|(at, _)| *at)?;
         let program = self.program.now();
         let account = self.accounts.get_mut(&at)?;
         account.paused = Some(Pause {
@@ -204,29 +203,20 @@ impl Budget {
             hits: account.hits,
         });
         account.missed.pauses += 1;
-        self.others = Default::default();
+        self.others = Others::default();
         Some(at)
     }
 
     /// The probes that may come back now.
     pub(crate) fn resume(&mut self, now: u64) -> Vec<u64> {
-        let Some(share) = self.share else {
-            return Vec::new();
-        };
-        let needs: Vec<Need> = [Need::Usual, Need::Needed]
-            .into_iter()
-            .filter(|need| self.is_pausing(*need) && self.left >= self.enough(share, *need))
-            .collect();
-        if needs.is_empty() {
+        let short = |share: Share| self.left < share.capacity() / 2;
+        if !self.is_pausing() || self.share.is_some_and(short) {
             return Vec::new();
         }
         let program = self.program.now();
         let mut back = Vec::new();
         for (at, account) in &mut self.accounts {
             if account.paused.is_some() {
-                if !needs.contains(&account.need()) {
-                    continue;
-                }
                 account.missed = account.missed(now, program);
                 account.paused = None;
                 back.push(*at);
@@ -238,11 +228,8 @@ impl Budget {
 
     /// How long until [`resume`](Self::resume) has something to say, if it will have.
     pub(crate) fn wait(&self, now: u64) -> Option<u64> {
-        let share = self.share?;
-        let needs = [Need::Usual, Need::Needed].into_iter();
-        let paused = needs.filter(|need| self.is_pausing(*need));
-        let enough = paused.map(|need| self.enough(share, need)).min()?;
-        let due = self.filled + share.time_for(enough - self.left);
+        let share = self.share.filter(|_| self.is_pausing())?;
+        let due = self.filled + share.time_for(share.capacity() / 2 - self.left);
         Some(due.saturating_sub(now))
     }
 
@@ -265,9 +252,9 @@ impl Budget {
         accounts.any(|account| account.missed.pauses > 0)
     }
 
-    fn is_pausing(&self, need: Need) -> bool {
+    fn is_pausing(&self) -> bool {
         let mut accounts = self.accounts.values();
-        accounts.any(|account| account.paused.is_some() && account.need() == need)
+        accounts.any(|account| account.paused.is_some())
     }
 
     /// What has been missed at `at` by now.

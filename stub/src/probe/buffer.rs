@@ -19,6 +19,8 @@ const DEFAULT_SIZE: usize = 1 << 20;
 const LARGEST: usize = 256 << 20;
 /// Number and length.
 const HEADER: usize = 6;
+/// By how much needed frames may exceed the size at most.
+const MAX_RESERVE: usize = 16 << 20;
 /// What one block of memory can hold.
 const LONGEST_BLOCK: usize = 0xffff;
 
@@ -33,10 +35,12 @@ pub(crate) struct Frame {
     pub(crate) time: Instant,
     /// The register sets that the registers were taken from, one bit each.
     pub(crate) sets: u8,
+    /// A buffer that is drained keeps it beyond its size, rather than lose it.
+    pub(crate) needed: bool,
     blocks: Vec<u8>,
 }
 
-/// The variable of frames that are no hits: a place in the order of the hits behind which some are missing (docs/protocol.md).
+/// The variable of frames that are no hits: a place in the order of the hits behind which some are missing (docs/reference/protocol.md).
 const MARK: u32 = u32::MAX;
 
 /// Why hits are missing behind a mark.
@@ -69,6 +73,7 @@ impl Frame {
             pc,
             time: Instant::now(),
             sets: 0,
+            needed: false,
             blocks: Vec::new(),
         }
     }
@@ -76,6 +81,7 @@ impl Frame {
     /// No hit, but a mark among them.
     pub(crate) fn mark(tracepoint: u32, pc: u64, mark: Mark) -> Frame {
         let mut frame = Frame::new(tracepoint, pc);
+        frame.needed = true;
         frame.add_variable(MARK, mark as i64);
         frame
     }
@@ -170,8 +176,9 @@ pub(crate) struct Buffer {
     used: usize,
     /// Old frames make room for new ones.
     pub(crate) circular: bool,
-    /// Frames are put in the order of their times. Whoever numbers them wants them to stay where they are.
-    pub(crate) by_time: bool,
+    /// A client takes the frames out as they come. They are put in the order of their times, and
+    /// those that are needed may exceed the size. Without such a client frames keep their numbers.
+    pub(crate) drained: bool,
     /// Frames ever added.
     pub(crate) created: u64,
 }
@@ -183,7 +190,7 @@ impl Default for Buffer {
             size: DEFAULT_SIZE,
             used: 0,
             circular: false,
-            by_time: false,
+            drained: false,
             created: 0,
         }
     }
@@ -210,24 +217,33 @@ impl Buffer {
     pub(crate) fn add(&mut self, mut frame: Frame) -> bool {
         // It grew as it was filled; what it holds is what counts.
         frame.blocks.shrink_to_fit();
-        let size = frame.size();
-        if size > self.size {
+        if !self.fits(&frame) {
             return false;
         }
-        while self.used + size > self.size {
-            if !self.circular {
-                return false;
-            }
-            self.drop_first();
-        }
+        let size = frame.size();
+        while self.used + size > self.limit(&frame) && self.drop_first().is_some() {}
         self.used += size;
         self.created += 1;
         // A hit that was noted in the program may come after later ones.
-        let not_later = |known: &Frame| known.time <= frame.time || !self.by_time;
+        let not_later = |known: &Frame| known.time <= frame.time || !self.drained;
         let later = self.frames.iter().rev().position(not_later);
         let at = self.frames.len() - later.unwrap_or(self.frames.len());
         self.frames.insert(at, frame);
         true
+    }
+
+    /// Whether there is room for a frame, or can be made.
+    pub(crate) fn fits(&self, frame: &Frame) -> bool {
+        let used = if self.circular { 0 } else { self.used };
+        used + frame.size() <= self.limit(frame)
+    }
+
+    /// How many bytes may be used once the frame is there.
+    fn limit(&self, frame: &Frame) -> usize {
+        match frame.needed && self.drained {
+            true => self.size + self.reserve(),
+            false => self.size,
+        }
     }
 
     /// Takes the oldest frame out.
@@ -249,7 +265,17 @@ impl Buffer {
 
     /// Bytes that are free.
     pub(crate) fn free(&self) -> usize {
-        self.size - self.used
+        self.size.saturating_sub(self.used)
+    }
+
+    /// Bytes that only needed frames may use.
+    fn reserve(&self) -> usize {
+        self.size.min(MAX_RESERVE)
+    }
+
+    /// Whether half of what is reserved for needed frames is used.
+    pub(crate) fn reserve_is_short(&self) -> bool {
+        self.used > self.size + self.reserve() / 2
     }
 
     /// Up to `length` bytes from `offset` on, of all frames one behind the other.
@@ -319,6 +345,32 @@ mod tests {
     }
 
     #[test]
+    fn needed_frames_have_room_of_their_own() {
+        let mut buffer = Buffer {
+            drained: true,
+            ..Buffer::default()
+        };
+        buffer.resize(Some(300));
+        let needed = |number| Frame {
+            needed: true,
+            ..frame(number, 100)
+        };
+        let added = [frame(1, 100), frame(2, 100), frame(3, 100)].map(|f| buffer.add(f));
+        assert_eq!(added, [true, true, false]);
+        let added = [4, 5, 6, 7].map(|number| {
+            let added = buffer.add(needed(number));
+            (added, buffer.reserve_is_short())
+        });
+        assert_eq!(
+            added,
+            [(true, false), (true, true), (true, true), (false, true)]
+        );
+        assert!(!buffer.add(frame(8, 1)) && buffer.free() == 0);
+        buffer.drained = false;
+        assert!(!buffer.add(needed(9)));
+    }
+
+    #[test]
     fn in_the_order_of_their_times() {
         let now = Instant::now();
         let at = |number: u32, seconds| {
@@ -327,9 +379,9 @@ mod tests {
             frame
         };
         let all = [(1, 5), (2, 5), (3, 4), (4, 6), (5, 5), (6, 1)];
-        for (by_time, order) in [(true, [6, 3, 1, 2, 5, 4]), (false, [1, 2, 3, 4, 5, 6])] {
+        for (drained, order) in [(true, [6, 3, 1, 2, 5, 4]), (false, [1, 2, 3, 4, 5, 6])] {
             let mut buffer = Buffer {
-                by_time,
+                drained,
                 ..Buffer::default()
             };
             for (number, seconds) in all {

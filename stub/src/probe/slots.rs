@@ -117,10 +117,10 @@ impl Slots {
         Some(slot)
     }
 
-    /// Room that nobody uses, for a moment.
-    pub(crate) fn spare(&mut self, process: Tid, memory: &Memory) -> Option<u64> {
+    /// Room of this size that nobody uses, for a moment.
+    pub(crate) fn spare(&mut self, process: Tid, memory: &Memory, size: u64) -> Option<u64> {
         self.look_for_caves(&maps::read(process), memory);
-        let free = |(cave, taken): &&(Range<u64>, u64)| cave.end - taken >= SIZE;
+        let free = |(cave, taken): &&(Range<u64>, u64)| cave.end - taken >= size;
         self.caves.iter().find(free).map(|(_, taken)| *taken)
     }
 

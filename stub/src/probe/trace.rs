@@ -20,7 +20,7 @@ use taking::Taking;
 pub(crate) struct Asked {
     /// The thread is to stop for the client.
     pub(crate) stop: bool,
-    /// It is to be the last that is paused.
+    /// The budget is not to touch it, and what was noted is not to be dropped.
     pub(crate) needed: bool,
     /// It is to be followed.
     pub(crate) walks: Vec<Walk>,
@@ -175,7 +175,10 @@ impl Trace {
 
     /// Puts a frame into the buffer, if there is room for it and for what is to be said before it.
     fn keep(&mut self, frame: Frame) -> bool {
-        self.buffer.by_time = self.drained;
+        self.buffer.drained = self.drained;
+        if !self.buffer.fits(&frame) {
+            return false;
+        }
         while let Some((number, at)) = self.unmarked.last().copied() {
             let mut mark = Frame::mark(number, at, Mark::Dropped);
             mark.time = frame.time;
@@ -283,11 +286,14 @@ impl Trace {
         tracepoint.hits += 1;
         let error = taking.note(&tracepoint.actions, set_of);
         let Taking {
-            mut asked, frame, ..
+            mut asked,
+            mut frame,
+            ..
         } = taking;
         if asked.stop {
             return asked;
         }
+        frame.needed = asked.needed;
         self.add(tracepoint, frame, error);
         if self.running && tracepoint.steps > 0 {
             asked.walks.push(Walk {
@@ -530,5 +536,37 @@ mod tests {
         full.drained = false;
         full.hit(0x400, |_| None, &mut Still);
         assert_eq!(full.ended, Ended::Full);
+    }
+
+    /// Creations of threads, say, while something else fills the buffer.
+    #[test]
+    fn a_full_buffer_keeps_what_is_needed() {
+        // $v5 = 1
+        let set = Action::Expression(vec![0x22, 1, 0x2d, 0, 5, 0x27]);
+        let memory = Action::Memory {
+            register: None,
+            offset: 0x1000,
+            length: 16,
+        };
+        let mut full = trace(tracepoint(vec![memory.clone()]));
+        let needed = Tracepoint {
+            number: 2,
+            address: 0x500,
+            at: 0x500,
+            ..tracepoint(vec![memory, set])
+        };
+        full.tracepoints.insert((2, 0x500), needed);
+        full.variables.define(5, b"trace_needed", 0);
+        full.buffer.resize(Some(80));
+        full.drained = true;
+        for _ in 0..9 {
+            full.hit(0x400, |_| None, &mut Still);
+        }
+        assert!(full.hit(0x500, |_| None, &mut Still).needed);
+        let dropped = |key| full.tracepoints[&key].dropped;
+        assert_eq!((dropped((1, 0x400)), dropped((2, 0x500))), (7, 0));
+        // Before it, that others are missing.
+        let numbers: Vec<u32> = full.buffer.frames().iter().map(|f| f.tracepoint).collect();
+        assert_eq!(numbers, [1, 1, 1, 2]);
     }
 }

@@ -18,7 +18,8 @@ pub(crate) enum Sight {
     /// `trace_stop`: set by an expression to something else than zero, the hit is not noted but reported to the client
     /// as a breakpoint's.
     Stop,
-    /// `trace_needed`: set by an expression to something else than zero, the tracepoint is the last that is paused for the budget.
+    /// `trace_needed`: set by an expression to something else than zero, the budget never pauses
+    /// the tracepoint, and its frames are not dropped.
     Needed,
     /// `trace_stack_left`: bytes from the stack pointer to the stack's end, where it began.
     StackLeft,

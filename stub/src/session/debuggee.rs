@@ -9,6 +9,7 @@ mod extended_mode;
 pub(crate) mod files;
 mod host_io;
 mod machine;
+mod reattach;
 mod registers;
 
 use std::convert::Infallible;
@@ -24,7 +25,7 @@ use gdbstub::target::{Target, TargetError};
 use nix::errno::Errno;
 
 use crate::cli::Limits;
-use crate::probe::budget::Share;
+use crate::probe::budget::{Limit, Share};
 use crate::sys::Tid;
 use crate::tracee::family::Family;
 use crate::tracee::log::Log;
@@ -53,6 +54,10 @@ pub(crate) struct Debuggee {
     pub(crate) released: bool,
     /// The process that was there before, for those who observed it.
     gone: Option<Process>,
+    /// The observer that started or attached to the process, until a client takes control of that.
+    pub(crate) brought_by: Option<u32>,
+    /// The process to attach to when the next client comes.
+    untraced: Option<reattach::Untraced>,
     /// Threads are stopped one by one.
     pub(crate) non_stop: bool,
     /// The client asked the server to end (`monitor exit`).
@@ -63,16 +68,20 @@ pub(crate) struct Debuggee {
     pub(crate) failure: Option<Error>,
     /// The files of the client that is being served.
     pub(super) files: Files,
+    /// The server outlives its programs, and clients name them.
+    multi: bool,
     /// The only processes that a client may attach to, if not all.
     attachable: Option<Vec<i32>>,
     /// What tracing may cost the program, if that is limited.
     budget: Option<Share>,
+    /// It was named when the stub was started: no client gets more.
+    budget_is_bound: bool,
     original: Program,
 }
 
 impl Debuggee {
     /// Nothing yet, and how to start something.
-    pub(crate) fn new(program: Program, limits: Limits) -> Debuggee {
+    pub(crate) fn new(program: Program, limits: Limits, multi: bool) -> Debuggee {
         Debuggee {
             family: Family::default(),
             original: program.clone(),
@@ -84,19 +93,29 @@ impl Debuggee {
             free: false,
             released: false,
             gone: None,
+            brought_by: None,
+            untraced: None,
             non_stop: false,
             exit_requested: false,
             last_stop: None,
             failure: None,
             files: Files::new(limits.files),
+            multi,
             attachable: limits.attachable,
             budget: limits.budget,
+            budget_is_bound: limits.budget_is_given,
         }
     }
 
     /// What tracing may cost the program, if that is limited.
     pub(super) fn budget(&self) -> Option<Share> {
         self.budget
+    }
+
+    /// Whether a client may have tracing cost that much.
+    pub(super) fn permits(&self, limit: Limit) -> bool {
+        let bound = self.budget.map_or(Limit::None, Limit::Share);
+        !self.budget_is_bound || limit <= bound
     }
 
     /// The process, if there is one that has not ended.
@@ -137,12 +156,13 @@ impl Debuggee {
 
     fn take(&mut self, mut process: Process) {
         process.wishes = self.wishes.clone();
-        process.budget.share = self.budget;
+        (process.budget.usual, process.budget.share) = (self.budget, self.budget);
         process.set_non_stop(self.non_stop);
         if self.follows_threads {
             process.interests.of(Seat::Control).log = Some(Log::default());
         }
         (self.free, self.released) = (false, false);
+        (self.untraced, self.brought_by) = (None, None);
         self.last_stop = Some(Stop::Thread(process.current(), Cause::Ready));
         self.family.add(process);
     }
@@ -175,6 +195,10 @@ impl Debuggee {
         self.controller = None;
         self.stop_all();
         self.follow_threads(Seat::Control, false);
+        if let Some(process) = self.live() {
+            process.interests.of(Seat::Control).limit = None;
+            process.agree_on_budget();
+        }
         if !self.free {
             self.wish(|wishes| *wishes = Wishes::default());
         }
@@ -193,7 +217,7 @@ impl Debuggee {
     pub(crate) fn take_control(&mut self, name: String) {
         self.controller = Some(name);
         let was_free = std::mem::take(&mut self.free);
-        self.released = false;
+        (self.released, self.brought_by) = (false, None);
         self.wish(|_| {});
         if let Some(stop) = self.family.interrupt() {
             self.last_stop = Some(stop);
@@ -209,7 +233,7 @@ impl Debuggee {
         let kept = |process: &Process| process.is_observed() || process.has_persistent_commands();
         let kept = self.family.processes().find(|process| kept(process));
         let Some(pid) = kept.map(Process::pid) else {
-            return self.detach();
+            return self.detach_and_remember();
         };
         let others = self.family.processes().map(Process::pid);
         let others: Vec<Tid> = others.filter(|other| *other != pid).collect();

@@ -96,10 +96,7 @@ impl Framing {
     /// Queues a packet. The body must be escaped where it is binary.
     pub(crate) fn send(&mut self, body: &[u8]) {
         let start = self.out.len();
-        self.out.push(b'$');
-        self.out.extend_from_slice(body);
-        self.out
-            .extend_from_slice(format!("#{:02x}", sum(body)).as_bytes());
+        self.out.extend_from_slice(&framed(body));
         if self.acks {
             self.last = self.out[start..].to_vec();
         }
@@ -122,6 +119,12 @@ impl Framing {
     pub(crate) fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
     }
+}
+
+/// A whole packet. The body must be escaped where it is binary.
+pub(crate) fn framed(body: &[u8]) -> Vec<u8> {
+    let checksum = format!("#{:02x}", sum(body));
+    [b"$", body, checksum.as_bytes()].concat()
 }
 
 /// So many bytes are looked at together when they are escaped.

@@ -4,12 +4,14 @@
 
 mod alive;
 mod attached;
+mod budget;
 mod catch_syscalls;
 mod crc;
 mod ctrl_c;
 mod current_thread;
 mod detach;
 mod drain;
+mod fatal;
 mod halt_reason;
 mod hardware;
 mod kill;
@@ -99,8 +101,11 @@ const PACKETS: &[(&str, Handler)] = &[
     ("QTStop", trace::run::stop),
     ("QTinit", trace::init),
     ("QTro:", trace::run::read_only),
+    ("QUnspoolBudget:", budget::answer),
+    ("QUnspoolFatal:", fatal::answer),
     ("QUnspoolGo", observe::go),
     ("QUnspoolRelease:", observe::release),
+    ("QUnspoolSignal:", observe::signal),
     ("QUnspoolThreads:", thread_log::answer),
     ("QUnspoolTrace:", drain::answer),
     ("R", restart::answer),

@@ -15,6 +15,14 @@ impl Session {
         if self.refused.is_some() {
             return;
         }
+        let was_untraced = match debuggee.reattach() {
+            Ok(was_untraced) => was_untraced,
+            Err(error) => {
+                crate::say!("{}: {} was refused: {error}", crate::NAME, self.name);
+                self.refused = Some(error.to_string());
+                return;
+            }
+        };
         let announced = packet.strip_prefix(b"qSupported:").unwrap_or_default();
         if announced
             .split(|byte| *byte == b';')
@@ -22,6 +30,9 @@ impl Session {
         {
             self.seat = Some(Seat::Observer(self.number));
             debuggee.observers += 1;
+            if was_untraced {
+                debuggee.go_free();
+            }
             return;
         }
         match &debuggee.controller {

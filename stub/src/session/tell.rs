@@ -1,5 +1,5 @@
 //! What a client is told without asking: threads that came and went, trace frames, and to observers what became of the
-//! program and of its control (docs/protocol.md, "Several clients").
+//! program and of its control (docs/reference/protocol.md, "Several clients").
 
 use std::fmt::Write;
 use std::time::Instant;
@@ -9,10 +9,12 @@ use crate::sys::Tid;
 use crate::tracee::interest::Interest;
 use crate::tracee::log::Log;
 use crate::tracee::news::News;
+use crate::tracee::stalls::Cause;
 use crate::tracee::{Seat, Stop};
 
 use super::debuggee::Debuggee;
 use super::framing::hex;
+use super::signal::to_gdb;
 use super::{Outcome, Session, trace_notice};
 
 /// Threads that came and went and of which a client has not heard. One that lets more wait does not read.
@@ -38,6 +40,21 @@ impl Session {
         let former = debuggee.family.current.as_ref()?.pid();
         let own = *self.told.process.get_or_insert(former);
         (own != former && debuggee.family.select(own)).then_some(former)
+    }
+
+    /// Whether the client knows that the process has ended.
+    pub(super) fn knows_end(&self) -> bool {
+        self.told.end
+    }
+
+    /// The client knows that now.
+    pub(super) fn learnt_end(&mut self) {
+        self.told.end = true;
+    }
+
+    /// This client observes another process from now on.
+    pub(super) fn observe_process(&mut self, pid: Tid) {
+        (self.told.process, self.told.end) = (Some(pid), false);
     }
 
     /// Sends what there is to tell, if the client wants to hear it. Unless `all` is wanted, a client that drains the
@@ -69,7 +86,7 @@ impl Session {
             self.tell_of_threads(process.interests.of(seat));
         }
         if let Some(end) = ended {
-            self.told.end = true;
+            self.learnt_end();
             self.framing.notify(&[b"UnspoolEnd:", &end[..]].concat());
         }
     }
@@ -125,9 +142,15 @@ impl Session {
     }
 
     fn tell_stood(&mut self, interest: &mut Interest) {
-        if !interest.stood.is_empty() {
-            let spans = std::mem::take(&mut interest.stood);
-            self.framing.notify(&trace_notice::stood(&spans));
+        for (name, cause) in [("Stood", Cause::Late), ("Halted", Cause::Halted)] {
+            let spans = interest.stalls.take(cause);
+            if !spans.is_empty() {
+                self.framing.notify(&trace_notice::stalls(name, &spans));
+            }
+        }
+        if let Some((count, ns)) = interest.stalls.more_short() {
+            let body = format!("UnspoolShortStops:{count:x},{ns:x}");
+            self.framing.notify(body.as_bytes());
         }
     }
 
@@ -149,6 +172,10 @@ impl Session {
         }
         if text.contains(':') {
             self.framing.notify(text.as_bytes());
+        }
+        for (tid, signal) in interest.fatal.drain(..) {
+            let body = format!("UnspoolFatal:{:x},{:02x}", tid.0, to_gdb(signal));
+            self.framing.notify(body.as_bytes());
         }
     }
 

@@ -1,5 +1,5 @@
 //! The `UnspoolTrace` notification: trace frames, how many were dropped, how many missed, and when threads stood
-//! (docs/protocol.md).
+//! (docs/reference/protocol.md).
 
 use std::fmt::Write;
 
@@ -56,9 +56,9 @@ pub(super) fn missed(counts: &[(u32, Missed)]) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// `UnspoolStood:FROM,TO;...`: when threads may have stood.
-pub(super) fn stood(spans: &[(u64, u64)]) -> Vec<u8> {
-    let mut text = String::from("UnspoolStood");
+/// `UnspoolStood:FROM,TO;...` or `UnspoolHalted:...`: when threads were stopped, or may have been.
+pub(super) fn stalls(name: &str, spans: &[(u64, u64)]) -> Vec<u8> {
+    let mut text = format!("Unspool{name}");
     for (index, (from, to)) in spans.iter().enumerate() {
         let separator = if index == 0 { ':' } else { ';' };
         let _ = write!(text, "{separator}{from:x},{to:x}");

@@ -47,10 +47,9 @@ impl Turn {
         }
     }
 
-    /// From when to when it has been, if that is long.
-    pub(crate) fn if_long(&self) -> Option<(u64, u64)> {
-        let now = monotonic_ns();
-        (now - self.begun >= LONG).then_some((self.begun, now))
+    /// From when to now it has been.
+    pub(crate) fn so_far(&self) -> (u64, u64) {
+        (self.begun, monotonic_ns())
     }
 
     fn has_waited(&self) -> u64 {
@@ -98,7 +97,8 @@ mod tests {
             turn.sleep();
             std::thread::sleep(Duration::from_millis(2));
             turn.wake();
-            turn.if_long().is_some()
+            let (begun, now) = turn.so_far();
+            now - begun >= LONG
         });
         over.store(true, Ordering::Relaxed);
         for thread in busy {

@@ -5,7 +5,8 @@
 
 use nix::errno::Errno;
 
-use super::Tid;
+use super::{Tid, ptrace};
+use crate::arch;
 
 /// What became of a traced thread. Signals are the kernel's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,6 +54,59 @@ pub(crate) fn wait(only: Option<Tid>, block: bool) -> Result<Option<(Tid, Status
             Ok(0) => Ok(None),
             Ok(tid) => Ok(Some((Tid(tid), decode(word)))),
         };
+    }
+}
+
+/// The same as [`wait`], and where a trap instruction leaves the program counter behind itself, a thread that reports one
+/// has it put back before the report is taken: [`ptrace::is_rewound`] says so.
+///
+/// Until a report is taken the kernel keeps its signal, and delivers it if the tracer dies. After that the thread goes on
+/// where it stands, which must not be in the midst of an instruction.
+pub(crate) fn wait_rewinding(
+    only: Option<Tid>,
+    block: bool,
+) -> Result<Option<(Tid, Status)>, Errno> {
+    if arch::TRAP_ADVANCE == 0 {
+        return wait(only, block);
+    }
+    loop {
+        let Some((tid, signal)) = next(only, block)? else {
+            return Ok(None);
+        };
+        if signal == Some(libc::SIGTRAP) && ptrace::is_rewound(tid) {
+            // If that fails the thread is being killed.
+            let _ = ptrace::rewind(tid);
+        }
+        if let Some(report) = wait(Some(tid), false)? {
+            return Ok(Some(report));
+        }
+        // It was killed, and there is another report now.
+    }
+}
+
+/// The next thread that has a report, and the signal if it stopped for one. The report stays.
+fn next(only: Option<Tid>, block: bool) -> Result<Option<(Tid, Option<i32>)>, Errno> {
+    let flags = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | libc::__WALL | libc::__WNOTHREAD;
+    let flags = flags | if block { 0 } else { libc::WNOHANG };
+    let (kind, id) = match only {
+        Some(tid) => (libc::P_PID, tid.0 as libc::id_t),
+        None => (libc::P_ALL, 0),
+    };
+    loop {
+        // SAFETY: siginfo_t is plain data: all zeroes is a value.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel writes one siginfo_t.
+        let answer = unsafe { libc::waitid(kind, id, &raw mut info, flags) };
+        match Errno::result(answer) {
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+            Ok(_) => {
+                // SAFETY: waitid(2) fills these in, or leaves zeroes if there is nothing.
+                let (tid, status) = unsafe { (info.si_pid(), info.si_status()) };
+                let stopped = matches!(info.si_code, libc::CLD_TRAPPED | libc::CLD_STOPPED);
+                return Ok((tid != 0).then_some((Tid(tid), stopped.then_some(status))));
+            }
+        }
     }
 }
 

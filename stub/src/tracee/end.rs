@@ -75,6 +75,7 @@ impl Process {
         let planted = self.patches();
         self.remove_jumps();
         self.breakpoints.remove_all(&self.memory);
+        self.remove_trap_handler();
         self.slots.remove_all(&self.memory);
         self.unwatch_all();
         self.release_children(&planted);
@@ -97,6 +98,9 @@ impl Process {
             }
             for info in &signals {
                 let _ = ptrace::queue_signal(pid, *tid, info);
+            }
+            if let Some(stopped) = thread.stopped() {
+                stopped.settle_pc();
             }
             match thread.state {
                 // One that is being killed may stop once more, at its end.

@@ -334,7 +334,9 @@ impl Process {
         if signal == libc::SIGTRAP && self.trap(tid) {
             return;
         }
-        let pass = self.wishes.pass.contains(signal) && !self.is_breakpoint_fault(tid, signal);
+        let pass = self.wishes.pass.contains(signal)
+            && !self.is_breakpoint_fault(tid, signal)
+            && !self.is_fatal_for_control(signal);
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
@@ -351,7 +353,8 @@ impl Process {
         let pass = returning.is_some() || (pass && !shown);
         let misplaced = self.misplaced.iter().any(|(other, _)| *other == tid);
         let goes = self.going && !self.halting && thread.action != Action::Hold;
-        if pass && goes && !misplaced {
+        let waits = pass && goes && returning.is_none() && self.hold_if_fatal(tid, signal);
+        if pass && goes && !misplaced && !waits {
             self.go(tid, motion, signal);
             return;
         }
@@ -360,7 +363,9 @@ impl Process {
             return;
         };
         if pass {
-            thread.deliver.push_back(info);
+            if let Some(thread) = self.threads.get_mut(&tid) {
+                thread.deliver.push_back(info);
+            }
         } else {
             self.report(tid, Pending::Signal(info));
         }
@@ -410,6 +415,7 @@ impl Process {
             {
                 // As if the trap had not been executed: whoever resumes decides anew.
                 let _ = arch::TRAP_ADVANCE == 0 || stopped.set_pc(at).is_ok();
+                self.keep_trap_handler(tid);
                 let again = self.forget_hit(tid, at);
                 let stops = probed && !again && self.probe_hit(tid, at);
                 let breaks = planted && !again && self.breaks(tid, at);
@@ -491,6 +497,7 @@ impl Process {
         self.stacks.clear();
         self.slots.forget();
         self.jumps.forget();
+        self.trap_handler.forget();
         self.introduced.clear();
         self.misplaced.clear();
         self.watches.clear();

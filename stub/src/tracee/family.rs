@@ -52,10 +52,17 @@ impl Family {
         self.current.iter().chain(&self.others)
     }
 
-    /// Whoever had something to report has stood no longer than from one moment to the other, if that is worth telling.
-    pub(crate) fn turn_ends(&mut self, turn: Option<(u64, u64)>) {
+    /// Threads that had something to report stood no longer than this turn of the event loop.
+    pub(crate) fn turn_ends(&mut self, turn: (u64, u64)) {
         for process in self.members() {
             process.turn_ends(turn);
+        }
+    }
+
+    /// Threads that had something to report waited from one moment to the other for a client.
+    pub(crate) fn were_held_up(&mut self, from: u64, to: u64) {
+        for process in self.members() {
+            process.was_held_up(from, to);
         }
     }
 

@@ -12,6 +12,7 @@ use crate::sys::{Tid, monotonic_ns};
 
 use super::interest::Seat;
 use super::process::Process;
+use super::stalls::Cause;
 
 /// No thread waits longer for a client that is silent.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -33,9 +34,14 @@ pub(crate) struct Hold {
 impl Process {
     /// Has a thread, which is stopped, wait for this observer. `at`: the trap at which it stands.
     pub(super) fn hold(&mut self, tid: Tid, seat: Seat, at: Option<u64>) {
-        let now = Instant::now();
         let interest = self.interests.of(seat);
-        interest.held.push((tid, at.unwrap_or(0), now));
+        interest.held.push((tid, at.unwrap_or(0), Instant::now()));
+        self.hold_untold(tid, seat, at);
+    }
+
+    /// The same; the observer is told in another way.
+    pub(super) fn hold_untold(&mut self, tid: Tid, seat: Seat, at: Option<u64>) {
+        let now = Instant::now();
         let hold = self.holds.entry(tid).or_insert(Hold {
             seats: Vec::new(),
             since: now,
@@ -123,7 +129,7 @@ impl Process {
         };
         let now = monotonic_ns();
         let held = u64::try_from(hold.since.elapsed().as_nanos()).unwrap_or(0);
-        self.have_stood(now.saturating_sub(held), now);
+        self.have_stood(now.saturating_sub(held), now, Cause::Late);
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };

@@ -35,10 +35,34 @@ impl Process {
         let tids: Vec<Tid> = self.threads.keys().copied().collect();
         let tid = tids.into_iter().find(|tid| self.can_call(*tid))?;
         let process = self.any_task();
-        let at = self.slots.spare(process, &self.memory)?;
+        let code = call::code(self.stopped(tid)?.general().ok()?);
+        let long = self.slots.spare(process, &self.memory, code.len() as u64);
+        // Where there is little room, a thread is lost if the stub dies within the call.
+        let (at, code) = match long {
+            Some(at) => (at, code),
+            None => {
+                let code = call::INSTRUCTION.to_vec();
+                let room = code.len() as u64;
+                let at = self.slots.spare(process, &self.memory, room)?;
+                (at, code)
+            }
+        };
+        let patch = Patch::place(&self.memory, at, code).ok()?;
+        let answer = self.call_at(tid, at, number, arguments);
+        patch.lift(&self.memory, at);
+        answer
+    }
+
+    /// The same by this thread, with the instruction that stands at `at`. Others may run.
+    pub(super) fn call_at(
+        &mut self,
+        tid: Tid,
+        at: u64,
+        number: u64,
+        arguments: [u64; 6],
+    ) -> Option<u64> {
         let before = self.stopped(tid)?.general().ok()?.to_vec();
         let prepared = call::prepare(&before, at, number, arguments)?;
-        let patch = Patch::place(&self.memory, at, call::INSTRUCTION.to_vec()).ok()?;
         let behind = at + call::LENGTH;
         // Else there is a trap behind it.
         let motion = if arch::CAN_STEP {
@@ -69,7 +93,6 @@ impl Process {
             }
             self.forget_steps();
         }
-        patch.lift(&self.memory, at);
         answer
     }
 
@@ -129,6 +152,19 @@ impl Mapper for Room<'_> {
     }
 
     fn map(&mut self, near: u64, size: u64, code: bool) -> Option<u64> {
+        let start = self.get(near, size, code)?;
+        if code {
+            let process = &mut *self.process;
+            let handler = &mut process.trap_handler;
+            handler.add_collectors(&process.memory, start..start + size);
+        }
+        Some(start)
+    }
+}
+
+impl Room<'_> {
+    /// Maps memory as [`Mapper::map`] says.
+    pub(super) fn get(&mut self, near: u64, size: u64, code: bool) -> Option<u64> {
         let mut gaps = Vec::new();
         let mut end = 64 << 10;
         for mapping in maps::mappings(&self.maps) {

@@ -7,12 +7,14 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use crate::probe::budget::Limit;
 use crate::probe::plan::Plan;
 use crate::probe::trace::{Ended, Trace};
 use crate::sys::Tid;
 
 use super::log::Log;
 use super::process::Process;
+use super::stalls::Stalls;
 
 /// Whose it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -33,8 +35,14 @@ pub(crate) struct Interest {
     pub(crate) executed: Option<String>,
     /// Threads that are held for this client, since this was last told.
     pub(crate) held: Vec<(Tid, u64, Instant)>,
-    /// When threads may have stood for long, since this was last told (`standing`).
-    pub(crate) stood: Vec<(u64, u64)>,
+    /// How long threads were stopped, since this was last told.
+    pub(crate) stalls: Stalls,
+    /// What its client has asked that tracing may cost.
+    pub(crate) limit: Option<Limit>,
+    /// Before a signal ends the process its thread waits for this observer.
+    pub(crate) wants_fatal: bool,
+    /// Threads that wait so, each with its signal, since this was last told.
+    pub(crate) fatal: Vec<(Tid, i32)>,
     /// The last thread that was held for it was not let go in time.
     pub(super) late: bool,
 }
@@ -74,6 +82,11 @@ impl Interests {
         self.0
             .values_mut()
             .filter_map(|interest| interest.log.as_mut())
+    }
+
+    /// The strictest limit that a client has asked for.
+    pub(super) fn limit(&self) -> Option<Limit> {
+        self.0.values().filter_map(|interest| interest.limit).min()
     }
 
     /// Whether anybody keeps a log.
@@ -183,5 +196,6 @@ impl Process {
         self.stop_trace(seat, Ended::Disconnected);
         self.interests.remove(seat);
         self.release_all(seat);
+        self.agree_on_budget();
     }
 }

@@ -107,6 +107,8 @@ impl Process {
                 return;
             }
             room.process.introduced.clear();
+            let pool = jumps.pool_mapping().map_or(0, |(start, _)| start);
+            room.process.trap_handler.set_pool(&memory, pool);
             if let Some((start, size)) = former {
                 room.process.unmap(start, size);
             }
@@ -288,7 +290,7 @@ impl Process {
     fn trap_instead(&mut self, at: u64) {
         if let Some(kind) = self.interests.kind(at) {
             // Where that fails, there is nothing to be executed.
-            let _ = self.breakpoints.plant_probe(&self.memory, at, kind);
+            let _ = self.plant_probe(at, kind);
         }
     }
 
@@ -341,6 +343,9 @@ impl Process {
             return true;
         };
         let by_itself = info.is_fault();
+        if signal == libc::SIGTRAP && by_itself {
+            self.keep_trap_handler(tid);
+        }
         match (signal, standing) {
             (libc::SIGTRAP, Standing::Alarmed) if by_itself => {
                 self.alarmed = true;
@@ -508,6 +513,7 @@ impl Process {
             self.jumps.lift(&self.memory, at);
         }
         self.jumps.remove_veneers(&self.memory);
+        self.trap_handler.set_pool(&self.memory, 0);
         // Somebody may still be in a collector.
         if self.end.is_none() && !self.shares_memory() {
             for (start, size) in self.jumps.mappings() {

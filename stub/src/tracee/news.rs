@@ -13,6 +13,8 @@ use super::process::Process;
 const LATEST: Duration = Duration::from_millis(10);
 /// So many bytes of frames, or a quarter of the buffer, are told of at once.
 const ENOUGH: usize = 64 * 1024;
+/// The program waits for a client that has so many creations and ends of threads still to hear of.
+const MAX_UNTOLD_THREADS: usize = 10_000;
 
 /// A run of things of one kind.
 pub(crate) enum News {
@@ -85,13 +87,17 @@ impl Interest {
 }
 
 impl Process {
-    /// How much room is left, in hundredths of the buffer, if more than half of it waits for a client that drains it, and
-    /// nothing may be lost.
+    /// How much room is left, in hundredths of the buffer, if the program is to wait for the
+    /// client: more than half of the buffer is full and nothing may be lost, or too many needed
+    /// frames or threads that came and went wait to be sent.
     pub(crate) fn backed_up(&self, seat: Seat) -> Option<u32> {
-        let trace = &self.interests.get(seat)?.trace;
+        let interest = self.interests.get(seat)?;
+        let trace = &interest.trace;
         let left = trace.buffer.free() * 100 / trace.buffer.size().max(1);
-        let waits = trace.running && trace.waits;
-        (waits && left < 50).then_some(left as u32)
+        let waits = trace.running && trace.waits && left < 50;
+        let threads = interest.log.as_ref().map_or(0, Log::len);
+        let needed = trace.running && trace.drained && trace.buffer.reserve_is_short();
+        (waits || needed || threads > MAX_UNTOLD_THREADS).then_some(left as u32)
     }
 }
 

@@ -6,7 +6,7 @@
 //! step over a trap does, halts all and starts again those that ran.
 
 use crate::arch;
-use crate::sys::Tid;
+use crate::sys::{Tid, monotonic_ns};
 
 use super::process::{Cause, Process, Stop};
 use super::resume::Action;
@@ -31,6 +31,7 @@ impl Process {
             for thread in self.threads.values_mut() {
                 thread.action = Action::Hold;
             }
+            self.halt_ends(monotonic_ns());
             self.going = true;
         } else {
             self.halt();

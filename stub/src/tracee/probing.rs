@@ -41,6 +41,7 @@ impl Process {
             self.begin_budget();
         }
         self.trace(seat).start();
+        self.tell_of_early_stalls();
         self.update_probes()
             .inspect_err(|_| self.stop_trace(seat, Ended::NotRun))
     }
@@ -69,9 +70,10 @@ impl Process {
             // It comes back by itself.
             Some(_) if probed && self.budget.is_paused(at) => Ok(()),
             Some(_) if probed && self.breakpoints.is_whole(&self.memory, at) => Ok(()),
-            Some(kind) => self.changing_text(|process| {
-                process.breakpoints.plant_probe(&process.memory, at, kind)
-            }),
+            Some(kind) => {
+                self.prepare_for_trap(at, kind);
+                self.changing_text(|process| process.plant_probe(at, kind))
+            }
             None if probed => {
                 self.standing_still(|process| {
                     process.breakpoints.remove_probe(&process.memory, at);
@@ -105,6 +107,7 @@ impl Process {
     fn place_probes(&mut self, only_new: bool) -> Result<(), Errno> {
         self.settling.done();
         let wanted = self.interests.places();
+        self.provide_trap_handler(&wanted);
         self.settle_jumps(&wanted);
         for at in self.breakpoints.probes() {
             if !wanted.contains_key(&at) || self.jumps.is_planted(at) {
@@ -119,7 +122,7 @@ impl Process {
                 false => probed && self.budget.is_paused(at),
             };
             if !stays && !self.jumps.is_planted(at) {
-                self.breakpoints.plant_probe(&self.memory, at, kind)?;
+                self.plant_probe(at, kind)?;
             }
         }
         let jumps = &self.jumps;

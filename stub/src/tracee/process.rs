@@ -10,9 +10,10 @@ use crate::arch::watch::Watch;
 use crate::probe::budget::Budget;
 use crate::probe::jumps::Jumps;
 use crate::probe::slots::Slots;
-use crate::sys::Tid;
+use crate::probe::trap_handler::TrapHandler;
 use crate::sys::memory::Memory;
 use crate::sys::ptrace::{self, SignalInfo};
+use crate::sys::{Tid, monotonic_ns};
 
 use super::breakpoints::Breakpoints;
 use super::children::Child;
@@ -22,6 +23,7 @@ use super::probing::{Stacks, cpu};
 use super::resume::Action;
 use super::settling::Settling;
 use super::sparing::Uncounted;
+use super::stalls::Stall;
 use super::stepping::Stray;
 use super::thread::{Motion, State, Stopped, Thread};
 use super::threads::Threads;
@@ -124,6 +126,8 @@ pub(crate) struct Wishes {
     pub(crate) pass: SignalSet,
     /// Signals that detaching may deliver; `None`: all.
     pub(crate) deliver: Option<SignalSet>,
+    /// Stop before a signal ends the process, though it is to be passed.
+    pub(crate) fatal: bool,
     /// Stop when a thread begins and when it ends.
     pub(crate) thread_events: bool,
     /// Stop where these begin and end.
@@ -164,10 +168,16 @@ pub(crate) struct Process {
     pub(super) alarmed: bool,
     /// Some thread stood, in this turn of the event loop.
     pub(super) stood: bool,
+    /// Since when all threads are halted for a client, by the monotonic clock.
+    pub(super) halted_since: Option<u64>,
+    /// Stops before a client traced that wants to know of them.
+    pub(super) early_stalls: Vec<Stall>,
     /// Where instructions under traps are executed.
     pub(super) slots: Slots,
     /// What notes hits without a stop.
     pub(super) jumps: Jumps,
+    /// What handles traps in the program if we die.
+    pub(super) trap_handler: TrapHandler,
     /// The threads that collectors know, by what.
     pub(super) introduced: HashMap<Tid, u64>,
     /// Threads in the midst of what a jump has displaced, and where that is.
@@ -232,8 +242,11 @@ impl Process {
             uncounted: None,
             alarmed: false,
             stood: false,
+            halted_since: Some(monotonic_ns()),
+            early_stalls: Vec::new(),
             slots: Slots::default(),
             jumps: Jumps::default(),
+            trap_handler: TrapHandler::default(),
             introduced: HashMap::new(),
             misplaced: Vec::new(),
             settling: Settling::default(),

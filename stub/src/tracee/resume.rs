@@ -11,9 +11,9 @@
 //! taken as far as the kernel's door, behind which the trap can be put back. Most instructions need none of this: see `passing`.
 
 use crate::arch;
-use crate::sys::Tid;
 use crate::sys::ptrace::{self, SignalInfo};
 use crate::sys::wait::Status;
+use crate::sys::{Tid, monotonic_ns};
 
 use super::process::{Cause, Process, Stop};
 use super::thread::{At, Motion, Pending, State, Thread};
@@ -106,6 +106,7 @@ impl Process {
             return Some(stop);
         }
         self.let_live();
+        self.halt_ends(monotonic_ns());
         self.start_all();
         None
     }

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::probe::budget::Missed;
+use crate::probe::budget::{Limit, Missed};
 use crate::probe::buffer::Mark;
 use crate::sys::{monotonic_ns, processor_ns};
 
@@ -25,6 +25,14 @@ pub(super) struct Uncounted {
 }
 
 impl Process {
+    /// Takes the strictest limit that clients have asked for.
+    pub(crate) fn agree_on_budget(&mut self) {
+        let asked = self.interests.limit();
+        self.budget.share = asked.map_or(self.budget.usual, Limit::share);
+        // What was paused for a stricter limit goes on.
+        self.keep_budget();
+    }
+
     /// Tracing begins.
     pub(super) fn begin_budget(&mut self) {
         self.uncounted = None;

@@ -16,6 +16,9 @@ use super::process::Cause;
 use super::resume::Action;
 use super::stepping::Awaited;
 
+/// The index of the general registers' set, which has the program counter.
+const GENERAL: usize = 0;
+
 /// A thread that runs, or will report on its own that it does not any more.
 pub(crate) struct Running {
     tid: Tid,
@@ -26,6 +29,8 @@ pub(crate) struct Stopped {
     tid: Tid,
     at: At,
     sets: Vec<Option<Vec<u8>>>,
+    /// The kernel has the program counter at the trap instruction that it has executed; it is shown behind that.
+    rewound: bool,
 }
 
 /// In which kind of ptrace-stop a thread is: it decides how a signal can be delivered.
@@ -82,6 +87,7 @@ impl Running {
             tid: self.tid,
             at,
             sets: arch::SETS.iter().map(|_| None).collect(),
+            rewound: at == At::Signal && ptrace::is_rewound(self.tid),
         }
     }
 }
@@ -96,7 +102,11 @@ impl Stopped {
         let slot = &mut self.sets[index];
         if slot.is_none() {
             let set = &arch::SETS[index];
-            *slot = Some(ptrace::register_set(self.tid, set.note, set.capacity)?);
+            let mut values = ptrace::register_set(self.tid, set.note, set.capacity)?;
+            if index == GENERAL && self.rewound {
+                arch::move_pc(&mut values, arch::TRAP_ADVANCE);
+            }
+            *slot = Some(values);
         }
         slot.as_mut().ok_or(Errno::EIO)
     }
@@ -177,6 +187,7 @@ impl Stopped {
         let stored = ptrace::set_register_set(tid, note, self.set(set)?);
         // The kernel may have taken less than we wrote: read it again when asked.
         self.sets[set] = None;
+        self.rewound &= set != GENERAL;
         stored
     }
 
@@ -223,8 +234,16 @@ impl Stopped {
         self.set_register(register, &pc.to_le_bytes()[..register.size])
     }
 
+    /// Has the kernel's program counter be the one that is shown.
+    pub(crate) fn settle_pc(&mut self) {
+        if self.rewound && self.set(GENERAL).is_ok() {
+            let _ = self.store(GENERAL);
+        }
+    }
+
     /// Lets it go. If it was killed meanwhile, its end will be reported, as a running thread's would.
-    pub(crate) fn resume(self, motion: Motion, signal: i32) -> Running {
+    pub(crate) fn resume(mut self, motion: Motion, signal: i32) -> Running {
+        self.settle_pc();
         let _ = match motion {
             Motion::Continue => ptrace::cont(self.tid, signal),
             Motion::Step => ptrace::step(self.tid, signal),

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use crate::sys::Tid;
 use crate::sys::ptrace;
-use crate::sys::wait::{Status, wait};
+use crate::sys::wait::{Status, wait_rewinding};
 
 use super::process::Process;
 
@@ -61,7 +61,7 @@ impl Unclaimed {
 
     /// Takes what has come.
     pub(super) fn collect(&self) {
-        while let Ok(Some((tid, status))) = wait(None, false) {
+        while let Ok(Some((tid, status))) = wait_rewinding(None, false) {
             self.leave(tid, status);
         }
     }
@@ -69,11 +69,11 @@ impl Unclaimed {
     /// Waits for a report about this task.
     fn wait_for(&self, tid: Tid) -> Option<Status> {
         loop {
-            if let Some((_, status)) = wait(Some(tid), false).ok()? {
+            if let Some((_, status)) = wait_rewinding(Some(tid), false).ok()? {
                 return Some(status);
             }
             // Not for this one alone: of the end of a process's first thread the kernel tells only those who have read that of all others.
-            match wait(None, true).ok()?? {
+            match wait_rewinding(None, true).ok()?? {
                 (known, status) if known == tid => return Some(status),
                 (other, status) => self.leave(other, status),
             }
@@ -116,7 +116,7 @@ impl Process {
             if !block {
                 return None;
             }
-            let (tid, status) = wait(None, true).ok().flatten()?;
+            let (tid, status) = wait_rewinding(None, true).ok().flatten()?;
             self.unclaimed.leave(tid, status);
         }
     }
@@ -144,7 +144,7 @@ impl Process {
     /// That, if there is one now.
     pub(super) fn report_now(&self, tid: Tid) -> Option<Status> {
         let read = self.unclaimed.take(tid);
-        let report = || wait(Some(tid), false).ok().flatten();
+        let report = || wait_rewinding(Some(tid), false).ok().flatten();
         read.or_else(|| report().map(|(_, status)| status))
     }
 

@@ -2,8 +2,9 @@
 
 use super::client::{Client, unhex};
 use super::programs::{address, build};
-use super::server::Server;
+use super::server::{Server, eventually};
 use super::target::PC;
+use super::tracepoints::define;
 
 /// What the server says about a tracepoint, and the hundredths of a percent that the dearest second cost, and by how many
 /// microseconds a single hit cost more than was left.
@@ -147,6 +148,86 @@ fn without_a_budget_every_hit_is_there() {
     assert_eq!(client.ask("D"), "OK");
     assert!(server.wait().success());
     assert_eq!(server.output(), "total 20000\n");
+}
+
+/// However little tracing may cost: what the client needs is not paused.
+#[test]
+fn what_is_needed_is_there_whatever_it_costs() {
+    let program = build("paced", &["-no-pie"]);
+    let path = program.to_str().unwrap();
+    let mut server = Server::start(&["--once", "--budget", "0.001%", ":0", path, "2", "10000"]);
+    let mut client = Client::connect(server.port);
+    let [hit, end] = ["hit", "the_end"].map(|symbol| address(&program, symbol));
+    assert_eq!(client.ask("QTinit"), "OK");
+    assert_eq!(client.ask("QTBuffer:size:1000000"), "OK");
+    // trace_needed
+    assert_eq!(client.ask("QTDV:5:0:0:74726163655f6e6565646564"), "OK");
+    define(&mut client, 1, hit, &["X6,22012d000527"]);
+    assert_eq!(client.ask("QTStart"), "OK");
+    client.plant(end);
+    assert!(client.go().contains("swbreak:;"));
+    let needed = told(&mut client, 1);
+    assert_eq!((needed.hits, needed.pauses, needed.missed), (20_000, 0, 0));
+    assert_eq!(client.ask("D"), "OK");
+    assert!(server.wait().success());
+    assert_eq!(server.output(), "total 20000\n");
+}
+
+/// The program waits for an observer only where the stub was started to let it.
+#[test]
+fn an_observer_has_the_program_wait_only_without_a_budget() {
+    let program = build("paced", &["-no-pie"]);
+    let path = program.to_str().unwrap();
+    for (budget, answer) in [("5%", "E01"), ("none", "OK")] {
+        let server = Server::start(&["--budget", budget, ":0", path, "1", "20"]);
+        let mut observer = Client::observe(server.port);
+        assert_eq!(observer.ask("QTinit"), "OK");
+        assert_eq!(observer.ask("QUnspoolTrace:1"), "OK");
+        assert_eq!(observer.ask("QUnspoolTrace:2"), answer);
+        assert_eq!(observer.ask("QTStart"), "OK");
+    }
+}
+
+/// A client says what tracing may cost: at most what the stub was started with, and until it leaves.
+#[test]
+fn a_client_says_what_tracing_may_cost() {
+    let program = build("paced", &["-no-pie"]);
+    let path = program.to_str().unwrap();
+    let mut server = Server::start(&["--once", ":0", path, "2", "10000"]);
+    let mut client = Client::connect(server.port);
+    for wrong in ["", "x", "0", "2711", "5%"] {
+        assert_eq!(
+            client.ask(&format!("QUnspoolBudget:{wrong}")),
+            "E16",
+            "{wrong}"
+        );
+    }
+    assert_eq!(client.ask("QUnspoolBudget:1"), "OK");
+    assert_eq!(client.ask("QUnspoolBudget:none"), "OK");
+    let frames = trace(&server, &mut client, &program);
+    let hot = told(&mut client, 1);
+    assert_eq!((frames, hot.pauses, hot.missed), (20_000, 0, 0));
+    assert_eq!(client.ask("D"), "OK");
+    assert!(server.wait().success());
+
+    let server = Server::start(&["--budget", "5%", ":0", path, "1", "20"]);
+    let mut observer = Client::observe(server.port);
+    for (budget, answer) in [("none", "E01"), ("1f5", "E01"), ("1f4", "OK"), ("1", "OK")] {
+        assert_eq!(observer.ask(&format!("QUnspoolBudget:{budget}")), answer);
+    }
+
+    let server = Server::start(&[":0", path, "1", "20"]);
+    let mut first = Client::observe(server.port);
+    let mut second = Client::observe(server.port);
+    assert_eq!(first.ask("QUnspoolTrace:2"), "E01");
+    assert_eq!(first.ask("QUnspoolBudget:none"), "OK");
+    assert_eq!(first.ask("QUnspoolTrace:2"), "OK");
+    assert_eq!(second.ask("QUnspoolBudget:64"), "OK");
+    assert_eq!(first.ask("QUnspoolTrace:2"), "E01");
+    drop(second);
+    eventually("the stricter one's limit is gone", || {
+        first.ask("QUnspoolTrace:2") == "OK"
+    });
 }
 
 /// The traps of paused probes are not seen, not lost, and gone in the end; nor do breakpoints at the same place mind.

@@ -1,16 +1,20 @@
 //! Who may come in, by which door, and what they may do.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use nix::sys::termios::{LocalFlags, tcgetattr};
 
 use super::client::{Client, stopped};
 use super::gdb::{assert_order, gdb};
 use super::programs::{build, sleeper};
-use super::server::{Server, command};
+use super::server::{Server, command, send_signal};
 use super::target;
 
 fn directory(name: &str) -> PathBuf {
@@ -66,6 +70,11 @@ fn a_socket_file_is_its_owners_and_goes_with_the_server() {
     assert!(!socket.exists());
 }
 
+fn is_raw(line: &impl AsFd) -> bool {
+    let settings = tcgetattr(line).unwrap();
+    !settings.local_flags.contains(LocalFlags::ICANON)
+}
+
 /// A pseudoterminal is as serial as it gets without a cable: slow line discipline, special characters.
 #[test]
 fn a_serial_line_carries_every_byte() {
@@ -76,13 +85,7 @@ fn a_serial_line_carries_every_byte() {
     // A client speaks TCP; two threads carry it to the line and back.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let raw = || {
-        let settings = nix::sys::termios::tcgetattr(&pair.slave).unwrap();
-        !settings
-            .local_flags
-            .contains(nix::sys::termios::LocalFlags::ICANON)
-    };
-    wait_until("the line is not raw", raw);
+    wait_until("the line is not raw", || is_raw(&pair.slave));
     let mut client = Client::raw(port);
     let (mut near, _) = listener.accept().unwrap();
     let mut near_too = near.try_clone().unwrap();
@@ -106,6 +109,89 @@ fn a_serial_line_carries_every_byte() {
     drop(client);
     server.kill().unwrap();
     server.wait().unwrap();
+}
+
+/// A serial line, at which one client after the other talks to a server.
+struct Line {
+    master: std::fs::File,
+    /// Where what the server writes goes.
+    client: Arc<Mutex<Option<TcpStream>>>,
+    listener: TcpListener,
+}
+
+impl Line {
+    fn new(master: std::fs::File) -> Line {
+        let client = Arc::<Mutex<Option<TcpStream>>>::default();
+        let (mut from, to) = (master.try_clone().unwrap(), client.clone());
+        std::thread::spawn(move || {
+            let mut buffer = [0; 512];
+            while let Ok(count @ 1..) = from.read(&mut buffer) {
+                if let Some(stream) = &mut *to.lock().unwrap() {
+                    // It may be gone.
+                    let _ = stream.write_all(&buffer[..count]);
+                }
+            }
+        });
+        Line {
+            master,
+            client,
+            listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+        }
+    }
+
+    /// Says hello as an observer. What the server has sent to others before is not for it.
+    fn observe(&self) -> Client {
+        let mut client = Client::raw(self.listener.local_addr().unwrap().port());
+        let (mut near, _) = self.listener.accept().unwrap();
+        *self.client.lock().unwrap() = Some(near.try_clone().unwrap());
+        let mut far = self.master.try_clone().unwrap();
+        std::thread::spawn(move || carry(&mut near, &mut far));
+        let announced = client.ask("qSupported:multiprocess+;UnspoolObserve+");
+        assert!(announced.contains("UnspoolObserve+"), "{announced}");
+        assert_eq!(client.ask("QStartNoAckMode"), "OK");
+        client.write(b"+");
+        client
+    }
+}
+
+#[test]
+fn a_serial_line_serves_one_client_after_the_other() {
+    let program = build("loop", &["-no-pie"]);
+    let pair = nix::pty::openpty(None, None).unwrap();
+    let path = nix::unistd::ttyname(&pair.slave).unwrap();
+    let words = [
+        path.to_str().unwrap(),
+        program.to_str().unwrap(),
+        "/no/such",
+    ];
+    let mut server = start(&words);
+    // Until the server has opened it, the line echoes what is written to it.
+    wait_until("the line is not raw", || is_raw(&pair.slave));
+    let line = Line::new(pair.master.into());
+    let mut pid = 0;
+    for detach in [true, false, false, true] {
+        let mut client = line.observe();
+        pid = stopped(&client.ask("?")).0;
+        assert_eq!(client.ask("QUnspoolGo"), "OK");
+        wait_until("threads", || client.threads().len() == 2);
+        if detach {
+            assert_eq!(client.ask("D"), "OK");
+            let status = || std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+            wait_until("the program is untraced", || {
+                status().contains("TracerPid:\t0\n")
+            });
+        } else {
+            // The host loses its power in the midst of a packet.
+            client.write(b"$qUnspool");
+        }
+    }
+    // A client that knows of the program's end is done, and so is the server.
+    let mut client = line.observe();
+    send_signal(pid, 9);
+    assert_eq!(client.told("UnspoolEnd"), format!("X09;process:{pid:x}"));
+    wait_until("the server has not ended", || {
+        server.try_wait().unwrap().is_some()
+    });
 }
 
 fn carry(from: &mut impl Read, to: &mut impl Write) {

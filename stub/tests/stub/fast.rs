@@ -18,7 +18,7 @@ pub fn define(client: &mut Client, number: u32, at: u64, movable: usize, actions
 }
 
 /// How long the instructions of a function are, up to where a jump would end.
-fn movable(program: &Path, function: &str) -> usize {
+pub fn movable(program: &Path, function: &str) -> usize {
     let output = Command::new("objdump")
         .args(["-d", &format!("--disassemble={function}")])
         .arg(program)

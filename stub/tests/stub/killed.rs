@@ -1,10 +1,12 @@
 //! The server dies without a word, and the program does not notice.
 
 use super::attaching::Looping;
+use super::fast::{define, movable};
 use super::packets::text;
 use super::programs::{address, build};
-use super::server::{Server, eventually, send_signal};
+use super::server::{Server, eventually, send_signal, send_signals};
 use super::spinning::Spinning;
+use super::target::{HANDLES_TRAPS, many};
 
 /// Which of the server's two processes is killed.
 #[derive(Clone, Copy, Debug)]
@@ -124,6 +126,44 @@ fn a_started_program_outlives_the_server_once_it_has_run() {
             let expected = if resumed { "total 200000000\n" } else { "" };
             assert_eq!(server.output(), expected, "{victim:?}");
         }
+    }
+}
+
+/// As a container's end or the kernel does, when memory runs out: the program goes on with traps and jumps in its text.
+#[test]
+fn both_processes_are_killed_at_once() {
+    if !HANDLES_TRAPS {
+        return;
+    }
+    for round in 0..many(10) {
+        let mut spinning = Spinning::start("t");
+        let (mut server, mut client) = spinning.server();
+        let (hit, never) = (spinning.hit, spinning.never);
+        assert_eq!(client.ask("QTBuffer:circular:1"), "OK");
+        if round % 2 == 0 {
+            let asked = client.ask(&format!("QTDP:1:{hit:x}:E:0:0"));
+            assert_eq!(asked, "OK");
+        } else {
+            assert_eq!(client.ask("QUnspoolTrace:1"), "OK");
+            define(
+                &mut client,
+                1,
+                hit,
+                movable(&spinning.program, "hit"),
+                &["R1"],
+            );
+        }
+        assert_eq!(client.ask(&format!("QTDP:2:{never:x}:E:0:0")), "OK");
+        assert_eq!(client.ask("QTStart"), "OK");
+        client.pass_all_signals();
+        client.send(b"vCont;c");
+        std::thread::sleep(std::time::Duration::from_millis(5 + 3 * u64::from(round)));
+        send_signals(&[server.child.id(), server.tracer()], 9);
+        server.wait();
+        eventually("let go", || !spinning.traced());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(spinning.ended(), None, "{round}");
+        spinning.finish();
     }
 }
 

@@ -162,9 +162,13 @@ impl Drop for Server {
 
 /// kill(1).
 pub fn send_signal(pid: u32, signal: i32) {
+    send_signals(&[pid], signal);
+}
+
+pub fn send_signals(pids: &[u32], signal: i32) {
     let status = Command::new("kill")
         .arg(format!("-{signal}"))
-        .arg(pid.to_string())
+        .args(pids.iter().map(u32::to_string))
         .status()
         .unwrap();
     assert!(status.success());

@@ -14,6 +14,7 @@ pub struct Spinning {
     child: Child,
     output: BufReader<ChildStdout>,
     end: PathBuf,
+    pub program: PathBuf,
     /// The function that its threads call all the time.
     pub hit: u64,
     /// One that nobody calls.
@@ -42,6 +43,7 @@ impl Spinning {
             end,
             hit: address(&program, "hit"),
             never: address(&program, "never"),
+            program,
         }
     }
 

@@ -50,6 +50,9 @@ pub const RETURNS_BY_STACK: bool = cfg!(target_arch = "x86_64");
 /// A debug register triggers before the access that it watches, which has yet to be made.
 pub const WATCHES_BEFORE: bool = !cfg!(target_arch = "x86_64");
 
+/// A program that is traced has a handler for traps, for the time after its tracer's death.
+pub const HANDLES_TRAPS: bool = cfg!(target_arch = "x86_64");
+
 /// The size of a pointer, in bytes.
 pub const POINTER: usize = size_of::<usize>();
 

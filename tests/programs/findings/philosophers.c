@@ -53,6 +53,6 @@ int main(int count, char **words)
     for (long n = 0; n < SEATS; n++)
         pthread_join(threads[n], NULL);
     for (int n = 0; n < SEATS; n++)
-        printf("taken forks+%#zx %ld 0 0\n", n * sizeof forks[0], taken[n]);
+        printf("taken forks[%d] %ld 0 0\n", n, taken[n]);
     return 0;
 }

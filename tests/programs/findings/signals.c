@@ -1,9 +1,12 @@
-/* A condition that is signalled by somebody who does not hold the mutex it is waited for with. */
+/* A condition whose waiters can miss a signal: what they wait for is changed without their mutex. With an
+ * argument it is changed under the mutex and signalled afterwards, which is correct. */
+#include <stdatomic.h>
+
 #include "told.h"
 
 MUTEX(lock);
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static int state;
+static atomic_int state;
 
 static void *wait(void *argument)
 {
@@ -14,19 +17,21 @@ static void *wait(void *argument)
     return argument;
 }
 
-static void *change(void *argument)
+static void *change(void *under_mutex)
 {
     sleep_us(50000);
-    TAKE(lock);
+    if (under_mutex)
+        TAKE(lock);
     state = 1;
-    GIVE(lock);
+    if (under_mutex)
+        GIVE(lock);
     pthread_cond_signal(&changed);
-    return argument;
+    return NULL;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    pthread_t one = start(wait, NULL), two = start(change, NULL);
+    pthread_t one = start(wait, NULL), two = start(change, argc > 1 ? argv[1] : NULL);
     pthread_join(one, NULL);
     pthread_join(two, NULL);
     TELL(lock);

@@ -98,7 +98,7 @@ fn capture_of_the_future() -> Result<()> {
     complains(&run, &["version", "reads|newer"])
 }
 
-/// docs/capture-format.md: magic bytes, version, and the checksum of both.
+/// docs/reference/capture-format.md: magic bytes, version, and the checksum of both.
 fn set_version(bytes: &mut [u8], version: u16) {
     bytes[8..10].copy_from_slice(&version.to_le_bytes());
     let checksum = crc32c::crc32c(&bytes[..12]);

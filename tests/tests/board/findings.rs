@@ -4,7 +4,6 @@
 use anyhow::{Context, Result};
 use libtest_mimic::Trial;
 
-use unspool_tests::board::Machine;
 use unspool_tests::finding::{self, C, CASES, Case, Mode, Recorded};
 
 use super::waits::Recording;
@@ -38,13 +37,6 @@ fn once(isa: Isa, case: &Case, mode: Mode) -> Result<Option<String>> {
     let (report, output) = recording.finish()?;
     let text = isa.board()?.shell(&said)?;
     let report = serde_json::from_value(report)?;
-    let recorded = Recorded {
-        text,
-        report,
-        mutex: match isa.machine {
-            Machine::Arm => 24,
-            Machine::Arm64 => 48,
-        },
-    };
+    let recorded = Recorded { text, report };
     recorded.chance(case, mode).context(output)
 }

@@ -17,7 +17,7 @@ use unspool_tests::workspace;
 use super::{ISAS, Isa};
 
 /// Their modules.
-const MODULES: [&str; 12] = [
+const MODULES: [&str; 13] = [
     "attaching",
     "changing_text",
     "children",
@@ -26,6 +26,7 @@ const MODULES: [&str; 12] = [
     "conditions",
     "crowds",
     "doors",
+    "ends",
     "killed",
     "signals",
     "walking",

@@ -106,7 +106,7 @@ pub(super) fn trials() -> Vec<Trial> {
 /// The table of layouts is held against these files by a test beside it.
 fn layouts(command: &mut Command, file: &str) -> Result<()> {
     let run = process::run(command, Duration::from_secs(60))?.success()?;
-    let file = Path::new("analyzer/unspool/src/model/look/layouts").join(file);
+    let file = Path::new("analyzer/unspool/src/model/layouts").join(file);
     let ours = std::fs::read_to_string(workspace::root().join(file))?;
     ensure!(run.text() == ours, "{run}\nour table has\n{ours}");
     Ok(())

@@ -32,11 +32,17 @@ pub(super) fn trials() -> Vec<Trial> {
             library_with(b"GNU C Library (", b"ANU C Library (")
         }),
         ("static-stripped", || {
-            unnamed(&["gcc", "-O2", "-s", "-static", "-pthread"])
+            unnamed(Library::Glibc, GLIBC_STRIPPED)
         }),
         ("static-stripped-musl", || {
-            unnamed(&["musl-gcc", "-O2", "-s", "-static", "-pthread", "-DROBUST"])
+            unnamed(Library::Musl, &[MUSL_STRIPPED, &["-DROBUST"]].concat())
         }),
+        ("static-stripped-unrecorded", || {
+            let waiting = ring(MUSL_STRIPPED, |file| Command::new(file))?;
+            says_unknown(&waiting, "mutex", "musl does not record")
+        }),
+        ("static-stripped-condition", unnamed_condition),
+        ("static-stripped-exec", named_by_exec),
         ("damaged", damaged),
         ("stdio", stdio),
         ("arena", arena),
@@ -128,10 +134,66 @@ fn library_with(from: &[u8], to: &[u8]) -> Result<()> {
     says_unknown(&waiting, "mutex", "layouts")
 }
 
-/// Without names nothing tells what a word belongs to.
-fn unnamed(command: &[&str]) -> Result<()> {
+const GLIBC_STRIPPED: &[&str] = &["gcc", "-O2", "-s", "-static", "-pthread"];
+const MUSL_STRIPPED: &[&str] = &["musl-gcc", "-O2", "-s", "-static", "-pthread"];
+
+/// Without names the words of a mutex tell that it is one, and who holds it.
+fn unnamed(library: Library, command: &[&str]) -> Result<()> {
     let waiting = ring(command, |file| Command::new(file))?;
-    says_unknown(&waiting, "futex", "could not be told")
+    let (seen, run) = Inspection::attach(waiting.pid)?;
+    let sight = Sight {
+        named: false,
+        ..sight(library, false)
+    };
+    seen.compare(&waiting, sight)
+        .with_context(|| run.to_string())
+}
+
+/// Other objects keep nobody's id: what would tell is said.
+fn unnamed_condition() -> Result<()> {
+    let (folder, file) = waiting::compile("lost.c", GLIBC_STRIPPED)?;
+    let waiting = Waiting::start(&mut Command::new(file), folder)?;
+    waiting.settle(HERE)?;
+    let (_, run) = Inspection::attach(waiting.pid)?;
+    let text = run.text();
+    ensure!(
+        text.contains("could not be told") && text.contains("--exec"),
+        "{run}"
+    );
+    Ok(())
+}
+
+/// An unstripped copy gives frames their names, where its code is the program's.
+fn named_by_exec() -> Result<()> {
+    for compiler in ["gcc", "musl-gcc"] {
+        let mut unstripped = vec![compiler, "-O2", "-static", "-pthread"];
+        // Of these musl records the holder.
+        unstripped.extend((compiler == "musl-gcc").then_some("-DROBUST"));
+        let (_copies, copy) = waiting::compile("ring.c", &unstripped)?;
+        let waiting = ring(&unstripped, |file| {
+            let mut strip = Command::new("strip");
+            process::run(strip.arg(file), LIMIT).expect("strip runs");
+            Command::new(file)
+        })?;
+        let pid = waiting.pid.to_string();
+        let copy = copy.to_str().context("text")?;
+        let (seen, run) = Inspection::of(&["--attach", &pid, "--exec", copy])?;
+        seen.compare(&waiting, sight_of(compiler))
+            .with_context(|| run.to_string())?;
+        for name in ["dine", "pthread_mutex"] {
+            ensure!(run.text().contains(name), "no {name}: {run}");
+        }
+        let run = looking::inspect(&["--attach", &pid, "--exec", "/bin/true"], "text")?;
+        ensure!(run.text().contains("--exec is not used"), "{run}");
+    }
+    Ok(())
+}
+
+fn sight_of(compiler: &str) -> Sight {
+    match compiler {
+        "gcc" => sight(Library::Glibc, true),
+        _ => sight(Library::Musl, true),
+    }
 }
 
 fn damaged() -> Result<()> {

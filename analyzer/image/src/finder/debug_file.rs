@@ -19,7 +19,7 @@ impl Finder {
         notes: &mut Vec<String>,
     ) -> Image {
         let mut image = image;
-        if image.section(".debug_info").is_none() {
+        if !image.has_section(".debug_info") {
             let debug = self
                 .by_build_id(&image)
                 .or_else(|| self.by_link(&image, host_path, target_path, notes));
@@ -79,12 +79,14 @@ impl Finder {
                 continue;
             };
             let mut crc = flate2::Crc::new();
-            crc.update(debug.bytes());
+            if debug.visit_bytes(&mut |bytes| crc.update(bytes)).is_err() {
+                continue;
+            }
             if crc.sum() == expected && debug.arch() == image.arch() {
                 return Some(debug);
             }
             // The stripped file may itself have the name that it links to.
-            if debug.bytes() != image.bytes() {
+            if debug.file_size() != image.file_size() || debug.bytes() != image.bytes() {
                 notes.push(format!(
                     "{} is not the debug file of {}: expected checksum {expected:#010x}, found {:#010x}",
                     place.display(),
@@ -125,7 +127,7 @@ impl Finder {
             .filter_map(|place| Image::open(place).ok())
             .find(|file| file.build_id() == Some(&build_id));
         // Stripping leaves the reference behind, and nothing that needs it.
-        if found.is_none() && image.section(".debug_info").is_some() {
+        if found.is_none() && image.has_section(".debug_info") {
             notes.push(format!(
                 "the supplementary debug file {name} (build-id {build_id}) of {} was not found: \
                  some names are missing",

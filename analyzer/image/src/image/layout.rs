@@ -11,6 +11,7 @@ use object::elf::{FileHeader32, FileHeader64};
 use object::pod::{self, Pod};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 
+use crate::image::contents::Contents;
 use crate::{Arch, Error};
 
 /// One entry of the program header table.
@@ -62,7 +63,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    pub(crate) fn read(name: &str, bytes: &[u8]) -> Result<Layout, Error> {
+    pub(crate) fn read(name: &str, contents: &Contents) -> Result<Layout, Error> {
+        let bytes = contents.tail(0).unwrap_or(&[]);
         if !bytes.starts_with(b"\x7fELF") {
             let seen = match bytes {
                 [] => "an empty file".to_owned(),
@@ -93,8 +95,8 @@ impl Layout {
             None => return Err(corrupt("the file ends at offset 0x4".to_owned())),
         };
         match bytes[4] {
-            1 => read::<FileHeader32<Endianness>>(name, bytes, endian),
-            2 => read::<FileHeader64<Endianness>>(name, bytes, endian),
+            1 => read::<FileHeader32<Endianness>>(name, contents, endian),
+            2 => read::<FileHeader64<Endianness>>(name, contents, endian),
             other => Err(corrupt(format!(
                 "ELF class at offset 0x4 is {other}, expected 1 or 2"
             ))),
@@ -104,12 +106,13 @@ impl Layout {
 
 fn read<Elf: FileHeader<Endian = Endianness>>(
     name: &str,
-    bytes: &[u8],
+    contents: &Contents,
     endian: Endianness,
 ) -> Result<Layout, Error> {
-    let (header, _) = pod::from_bytes::<Elf>(bytes).map_err(|()| Error::Corrupt {
+    let start = contents.tail(0).unwrap_or(&[]);
+    let (header, _) = pod::from_bytes::<Elf>(start).map_err(|()| Error::Corrupt {
         name: name.to_owned(),
-        what: format!("the ELF header is cut off at {:#x}", bytes.len()),
+        what: format!("the ELF header is cut off at {:#x}", contents.len()),
     })?;
     let machine = header.e_machine(endian).0;
     let arch = Arch::from_elf_machine(machine).ok_or_else(|| Error::UnknownMachine {
@@ -125,16 +128,16 @@ fn read<Elf: FileHeader<Endian = Endianness>>(
     }
     let mut notes = Vec::new();
     // e_phnum and e_shnum overflow into section 0.
-    let program_count = header.phnum(endian, bytes).unwrap_or_else(|_| {
+    let program_count = header.phnum(endian, contents).unwrap_or_else(|_| {
         notes.push("the number of program headers cannot be read".to_owned());
         0
     });
-    let section_count = header.shnum(endian, bytes).unwrap_or_else(|_| {
+    let section_count = header.shnum(endian, contents).unwrap_or_else(|_| {
         notes.push("the section headers are missing".to_owned());
         0
     });
     let programs: &[Elf::ProgramHeader] = table(
-        bytes,
+        contents,
         header.e_phoff(endian).into(),
         header.e_phentsize(endian),
         program_count,
@@ -142,7 +145,7 @@ fn read<Elf: FileHeader<Endian = Endianness>>(
         &mut notes,
     );
     let sections: &[Elf::SectionHeader] = table(
-        bytes,
+        contents,
         header.e_shoff(endian).into(),
         header.e_shentsize(endian),
         section_count,
@@ -150,12 +153,11 @@ fn read<Elf: FileHeader<Endian = Endianness>>(
         &mut notes,
     );
     let names = header
-        .shstrndx(endian, bytes)
+        .shstrndx(endian, contents)
         .ok()
         .and_then(|index| sections.get(usize::try_from(index).ok()?))
         .and_then(|section| {
-            slice(
-                bytes,
+            contents.get(
                 section.sh_offset(endian).into(),
                 section.sh_size(endian).into(),
             )
@@ -207,7 +209,7 @@ fn truncated(name: &[u8]) -> &[u8] {
 
 /// As many entries of a header table as the file has.
 fn table<'data, T: Pod>(
-    bytes: &'data [u8],
+    contents: &'data Contents,
     offset: u64,
     entry_size: u16,
     count: u32,
@@ -224,25 +226,16 @@ fn table<'data, T: Pod>(
         ));
         return &[];
     }
-    let rest = usize::try_from(offset)
-        .ok()
-        .and_then(|offset| bytes.get(offset..))
-        .unwrap_or(&[]);
-    let wanted = usize::try_from(count).unwrap_or(usize::MAX);
-    let present = wanted.min(rest.len() / size_of::<T>());
-    if present < wanted {
+    let size = size_of::<T>() as u64;
+    let present = u64::from(count).min(contents.len().saturating_sub(offset) / size);
+    if present < u64::from(count) {
         notes.push(format!(
             "the {what} at offset {offset:#x} are cut off: {present} of {count} are in the file"
         ));
     }
-    pod::slice_from_bytes(rest, present).map_or(&[], |(table, _)| table)
-}
-
-/// `size` bytes at `offset`, if the file has them.
-pub(crate) fn slice(bytes: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
-    let start = usize::try_from(offset).ok()?;
-    let end = start.checked_add(usize::try_from(size).ok()?)?;
-    bytes.get(start..end)
+    let entries = contents.get(offset, present * size).unwrap_or(&[]);
+    let present = entries.len() / size_of::<T>();
+    pod::slice_from_bytes(entries, present).map_or(&[], |(table, _)| table)
 }
 
 /// The longest name that is read; longer ones are damage.
@@ -252,6 +245,6 @@ pub(crate) const NAME_LIMIT: usize = 16 << 10;
 pub(crate) fn string_at(table: &[u8], offset: u64) -> Option<&[u8]> {
     let rest = table.get(usize::try_from(offset).ok()?..)?;
     let rest = &rest[..rest.len().min(NAME_LIMIT)];
-    let end = rest.iter().position(|&byte| byte == 0)?;
+    let end = memchr::memchr(0, rest)?;
     Some(&rest[..end])
 }

@@ -2,15 +2,15 @@
 
 use std::borrow::Cow;
 use std::io::Read;
-use std::ops::Range;
 use std::sync::Arc;
 
 use object::Endianness;
 use object::elf::{CompressionHeader32, CompressionHeader64};
 use object::pod;
 
+use super::SharedBytes;
 use super::layout::{
-    self, Header, PT_ARM_EXIDX, PT_DYNAMIC, PT_GNU_EH_FRAME, PT_INTERP, SHF_COMPRESSED, SHT_NOBITS,
+    Header, PT_ARM_EXIDX, PT_DYNAMIC, PT_GNU_EH_FRAME, PT_INTERP, SHF_COMPRESSED, SHT_NOBITS,
 };
 use super::{File, Image};
 
@@ -24,13 +24,6 @@ pub struct Section<'a> {
     pub svma: u64,
     /// Its bytes, decompressed.
     pub data: Cow<'a, [u8]>,
-}
-
-/// A section's bytes that do not borrow from the image.
-#[derive(Clone, Debug)]
-pub(crate) struct SharedBytes {
-    pub(crate) whole: Arc<[u8]>,
-    pub(crate) range: Range<usize>,
 }
 
 impl Image {
@@ -49,6 +42,14 @@ impl Image {
         })
     }
 
+    /// Whether [`Image::section`] would look for a section's content: without reading it.
+    pub fn has_section(&self, name: &str) -> bool {
+        self.file.find(name).is_some()
+            || self
+                .debug_image()
+                .is_some_and(|debug| debug.file.find(name).is_some())
+    }
+
     pub(crate) fn own_section(&self, name: &str) -> Option<Section<'_>> {
         if let Some((index, header)) = self.file.find(name) {
             return Some(Section {
@@ -59,25 +60,18 @@ impl Image {
         self.section_by_program(name)
     }
 
-    /// As [`Image::section`], sharing ownership of the bytes.
+    /// As [`Image::section`], sharing ownership of the bytes. Section headers are needed.
     pub(crate) fn shared_section(&self, name: &str) -> Option<SharedBytes> {
-        let own = |image: &Image| -> Option<SharedBytes> {
-            let (index, header) = image.file.find(name)?;
-            if is_compressed(header) {
-                let whole = image.file.decompressed(index)?.clone();
-                return Some(SharedBytes {
-                    range: 0..whole.len(),
-                    whole,
-                });
-            }
-            let start = usize::try_from(header.offset).ok()?;
-            let len = image.file.content(index)?.len();
-            Some(SharedBytes {
-                whole: image.file.bytes.clone(),
-                range: start..start + len,
-            })
-        };
-        own(self).or_else(|| own(self.debug_image()?))
+        self.own_shared_section(name)
+            .or_else(|| self.debug_image()?.own_shared_section(name))
+    }
+
+    pub(crate) fn own_shared_section(&self, name: &str) -> Option<SharedBytes> {
+        let (index, header) = self.file.find(name)?;
+        if is_compressed(header) {
+            return Some(self.file.decompressed(index)?.clone().into());
+        }
+        self.file.contents.shared(header.offset, header.size)
     }
 
     fn section_by_program(&self, name: &str) -> Option<Section<'_>> {
@@ -90,7 +84,7 @@ impl Image {
             _ => return None,
         };
         let program = self.file.program(kind)?;
-        let data = layout::slice(&self.file.bytes, program.offset, program.file_size)?;
+        let data = self.file.contents.get(program.offset, program.file_size)?;
         Some(Section {
             svma: program.svma,
             data: Cow::Borrowed(data),
@@ -103,7 +97,7 @@ impl Image {
     /// malformed entry ends it.
     fn eh_frame_by_header(&self) -> Option<Section<'_>> {
         let header = self.file.program(PT_GNU_EH_FRAME)?;
-        let bytes = layout::slice(&self.file.bytes, header.offset, header.file_size)?;
+        let bytes = self.file.contents.get(header.offset, header.file_size)?;
         let [1, 0x1b, _, _, a, b, c, d, ..] = *bytes else {
             return None;
         };
@@ -154,14 +148,14 @@ impl File {
         if is_compressed(header) {
             return self.decompressed(index).map(|bytes| &bytes[..]);
         }
-        layout::slice(&self.bytes, header.offset, header.size)
+        self.contents.get(header.offset, header.size)
     }
 
     fn decompressed(&self, index: usize) -> Option<&Arc<[u8]>> {
         let cell = self.decompressed.get(index)?;
         cell.get_or_init(|| {
             let header = self.layout.sections.get(index)?;
-            let bytes = layout::slice(&self.bytes, header.offset, header.size)?;
+            let bytes = self.contents.get(header.offset, header.size)?;
             self.decompress(header, bytes)
         })
         .as_ref()

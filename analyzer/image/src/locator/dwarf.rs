@@ -5,6 +5,7 @@ use std::sync::Arc;
 use gimli::{EndianArcSlice, RunTimeEndian, SectionId};
 
 use super::scopes::Scopes;
+use super::variables::Variables;
 use super::{Dwarf, endianness};
 use crate::Image;
 use crate::image::SharedBytes;
@@ -29,6 +30,7 @@ pub(super) fn load(image: &Image) -> Result<Option<Dwarf>, gimli::Error> {
     let dwarf = Arc::new(dwarf);
     Ok(Some(Dwarf {
         scopes: Scopes::new(&dwarf),
+        variables: Variables::new(&dwarf),
         context: addr2line::Context::from_arc_dwarf(dwarf)?,
         known: Default::default(),
     }))
@@ -37,7 +39,7 @@ pub(super) fn load(image: &Image) -> Result<Option<Dwarf>, gimli::Error> {
 fn sections(image: &Image) -> Result<gimli::Dwarf<Reader>, gimli::Error> {
     let endian = endianness(image);
     let load = |id: SectionId| -> Result<Reader, gimli::Error> {
-        // Nobody asks where variables are, and these are large.
+        // Nobody asks where local variables are, and these are large.
         if let SectionId::DebugLoc | SectionId::DebugLocLists = id {
             return Ok(Reader::new(Arc::from([]), endian));
         }

@@ -4,84 +4,66 @@
 //! relocation that names the function; so the stubs' code is decoded, which works for all layouts of
 //! linkers (`.plt`, `.plt.sec`, `.plt.got`) alike.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use super::{Binding, Entry, SymbolKind};
 use crate::image::layout;
 use crate::image::tables;
 use crate::{Arch, Image};
 
 pub(super) struct Stub {
     pub(super) name: String,
-    svma: u64,
-    size: u64,
-    thumb: bool,
-}
-
-impl Stub {
-    pub(super) fn entry(&self) -> Entry {
-        Entry {
-            svma: self.svma,
-            size: self.size,
-            name: 0,
-            name_len: 0,
-            size_inferred: false,
-            kind: SymbolKind::Function,
-            in_text: false,
-            foreign: false,
-            thumb: self.thumb,
-            binding: Binding::Local,
-            chooses: false,
-        }
-    }
+    pub(super) svma: u64,
+    pub(super) size: u64,
+    pub(super) thumb: bool,
 }
 
 pub(super) fn stubs(image: &Image) -> Vec<Stub> {
     if image.is_big_endian() {
         return Vec::new();
     }
-    let slots = slots(image);
-    let mut stubs: Vec<Stub> = Vec::new();
+    let decode = match image.arch() {
+        Arch::X86_64 => x86_64,
+        Arch::Aarch64 => aarch64,
+        Arch::Arm => arm,
+    };
+    let mut jumps: Vec<Jump> = Vec::new();
     for section in &image.layout().sections {
         if !section.name.starts_with(".plt") && section.name != ".iplt" {
             continue;
         }
-        if !super::read::is_code(section) {
-            continue;
+        if super::read::is_code(section)
+            && let Some(content) = image.own_section(&section.name)
+        {
+            jumps.extend(decode(section.svma, &content.data));
         }
-        let Some(content) = image.own_section(&section.name) else {
-            continue;
-        };
-        let decode = match image.arch() {
-            Arch::X86_64 => x86_64,
-            Arch::Aarch64 => aarch64,
-            Arch::Arm => arm,
-        };
-        stubs.extend(
-            decode(section.svma, &content.data)
-                .into_iter()
-                .filter_map(|jump| {
-                    let name = slots.get(&jump.slot)?;
-                    Some(Stub {
-                        name: format!("{name}@plt"),
-                        svma: jump.start,
-                        size: jump.end - jump.start,
-                        thumb: jump.thumb,
-                    })
-                }),
-        );
     }
-    stubs
+    let used: HashSet<u64> = jumps.iter().map(|jump| jump.slot).collect();
+    let names = named_slots(image, &|slot| used.contains(&slot));
+    let stubs = jumps.into_iter().filter_map(|jump| {
+        let name = names.get(&jump.slot)?;
+        Some(Stub {
+            name: format!("{name}@plt"),
+            svma: jump.start,
+            size: jump.end - jump.start,
+            thumb: jump.thumb,
+        })
+    });
+    stubs.collect()
 }
 
 /// Slot address -> name of the function its relocation asks for.
 pub(crate) fn slots(image: &Image) -> HashMap<u64, String> {
+    named_slots(image, &|_| true)
+}
+
+/// The same of those slots that are wanted.
+fn named_slots(image: &Image, wanted: &dyn Fn(u64) -> bool) -> HashMap<u64, String> {
     let mut slots = HashMap::new();
     let Some((symbols, strings)) = super::read::sections(image, ".dynsym") else {
         return slots;
     };
     let headers = image.layout();
-    let names: Vec<u32> = tables::symbols(&symbols, headers.is_64, headers.endian)
+    let names: Vec<u32> = tables::symbols(symbols.bytes(), headers.is_64, headers.endian)
         .map(|symbol| symbol.name)
         .collect();
     for (section, addends) in [
@@ -95,11 +77,13 @@ pub(crate) fn slots(image: &Image) -> HashMap<u64, String> {
         };
         for relocation in tables::relocations(&content.data, headers.is_64, headers.endian, addends)
         {
+            if relocation.symbol == 0 || !wanted(relocation.offset) {
+                continue;
+            }
             let name = usize::try_from(relocation.symbol)
                 .ok()
-                .filter(|&symbol| symbol != 0)
                 .and_then(|symbol| names.get(symbol))
-                .and_then(|&name| layout::string_at(&strings, name.into()))
+                .and_then(|&name| layout::string_at(strings.bytes(), name.into()))
                 .filter(|name| !name.is_empty() && name.len() < 4096)
                 .and_then(|name| std::str::from_utf8(name).ok());
             if let Some(name) = name {

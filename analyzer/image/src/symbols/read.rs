@@ -1,11 +1,12 @@
 //! Reading the symbol tables of an image and of its debug file into one list.
 
-use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
 
 use super::mapping::{CodeKind, Mapping};
-use super::{Binding, Entry, SymbolKind, Symbols, plt};
+use super::{Binding, Entry, PLT_TABLE, SymbolKind, Symbols, plt};
 use crate::image::layout::{self, SHF_ALLOC, SHF_EXECINSTR};
-use crate::image::tables;
+use crate::image::{SharedBytes, tables};
 use crate::{Arch, Image};
 
 // gABI figures 4-15 to 4-18; STT_ARM_TFUNC from the old ARM ABI.
@@ -36,14 +37,12 @@ pub(super) fn merged(image: &Image) -> Symbols {
     if let Some(mini) = image.mini_debug_image() {
         merge.table(mini, ".symtab");
     }
-    for stub in plt::stubs(image) {
-        merge.push(&stub.name, stub.entry());
-    }
+    merge.stubs(image);
     merge.finish()
 }
 
 struct Merge {
-    text: Vec<std::ops::Range<u64>>,
+    text: Vec<Range<u64>>,
     arch: Arch,
     symbols: Symbols,
     mapping: Vec<(u64, CodeKind)>,
@@ -56,40 +55,31 @@ impl Merge {
         let Some((symbols, strings)) = sections(image, section) else {
             return;
         };
+        // There are four kinds of tables.
+        let Ok(table) = u8::try_from(self.symbols.tables.len()) else {
+            return;
+        };
         let layout = image.layout();
-        // Names share their tails and repeat, but a damaged table must not multiply them endlessly.
-        let limit = self.symbols.names.len() + strings.len().saturating_mul(64).min(1 << 30);
-        for raw in tables::symbols(&symbols, layout.is_64, layout.endian) {
-            if raw.section == SHN_UNDEF || raw.section == SHN_ABS {
+        let len = strings.bytes().len() as u64;
+        for raw in tables::symbols(symbols.bytes(), layout.is_64, layout.endian) {
+            let nameless = raw.name == 0 || u64::from(raw.name) >= len;
+            if raw.section == SHN_UNDEF || raw.section == SHN_ABS || nameless {
                 continue;
             }
-            let Some(name) = layout::string_at(&strings, raw.name.into()) else {
-                continue;
-            };
-            let Ok(name) = std::str::from_utf8(name) else {
-                continue;
-            };
             if self.arch != Arch::X86_64
                 && raw.kind == STT_NOTYPE
-                && let Some(kind) = CodeKind::from_name(name.as_bytes())
+                && let Some(name) = layout::string_at(strings.bytes(), raw.name.into())
+                && let Some(kind) = CodeKind::from_name(name)
             {
                 self.mapping.push((raw.value, kind));
                 continue;
             }
-            // Linkers number `foo@VER` and `foo@@VER` in .symtab.
-            let name = name.split_once('@').map_or(name, |(name, _)| name);
             let kind = match raw.kind {
                 STT_FUNC | STT_GNU_IFUNC | STT_ARM_TFUNC => SymbolKind::Function,
                 STT_OBJECT | STT_COMMON => SymbolKind::Object,
                 STT_NOTYPE => SymbolKind::Other,
                 _ => continue,
             };
-            if name.is_empty() {
-                continue;
-            }
-            if self.symbols.names.len() > limit {
-                break;
-            }
             // aaelf32 5.5.3: bit 0 of a function's value means Thumb code.
             let is_arm_function = self.arch == Arch::Arm && kind == SymbolKind::Function;
             let thumb = is_arm_function && (raw.value & 1 == 1 || raw.kind == STT_ARM_TFUNC);
@@ -98,88 +88,79 @@ impl Merge {
             } else {
                 raw.value
             };
-            self.push(
-                name,
-                Entry {
-                    svma,
-                    size: raw.size,
-                    name: 0,
-                    name_len: 0,
-                    size_inferred: false,
-                    kind,
-                    in_text: false,
-                    foreign: false,
-                    thumb,
-                    binding: match raw.binding {
-                        0 => Binding::Local,
-                        2 => Binding::Weak,
-                        _ => Binding::Global,
-                    },
-                    chooses: raw.kind == STT_GNU_IFUNC,
+            self.symbols.entries.push(Entry {
+                svma,
+                size: raw.size,
+                name: raw.name,
+                table,
+                size_inferred: false,
+                kind,
+                in_text: false,
+                foreign: self.foreign,
+                thumb,
+                binding: match raw.binding {
+                    0 => Binding::Local,
+                    2 => Binding::Weak,
+                    _ => Binding::Global,
                 },
-            );
+                chooses: raw.kind == STT_GNU_IFUNC,
+            });
         }
+        self.symbols.tables.push(strings);
     }
 
-    fn push(&mut self, name: &str, entry: Entry) {
-        let names = &mut self.symbols.names;
-        let (Ok(start), Ok(len)) = (u32::try_from(names.len()), u32::try_from(name.len())) else {
-            return;
-        };
-        if start.checked_add(len).is_none() {
-            return;
+    fn stubs(&mut self, image: &Image) {
+        let mut names = Vec::new();
+        for stub in plt::stubs(image) {
+            let Ok(name) = u32::try_from(names.len()) else {
+                break;
+            };
+            names.extend_from_slice(stub.name.as_bytes());
+            names.push(0);
+            self.symbols.entries.push(Entry {
+                svma: stub.svma,
+                size: stub.size,
+                name,
+                table: PLT_TABLE,
+                size_inferred: false,
+                kind: SymbolKind::Function,
+                in_text: false,
+                foreign: true,
+                thumb: stub.thumb,
+                binding: Binding::Local,
+                chooses: false,
+            });
         }
-        names.push_str(name);
-        let foreign = self.foreign;
-        self.symbols.entries.push(Entry {
-            name: start,
-            name_len: len,
-            foreign,
-            ..entry
-        });
+        self.symbols.stubs = Arc::<[u8]>::from(names).into();
     }
 
     fn finish(mut self) -> Symbols {
-        let Symbols {
-            names, mut entries, ..
-        } = std::mem::take(&mut self.symbols);
-        let name = |entry: &Entry| &names[entry.name as usize..][..entry.name_len as usize];
-        let mut seen = HashSet::new();
-        entries.retain(|entry| seen.insert((entry.svma, name(entry))));
-        drop(seen);
-        // gdb sorts by address, then by name, and takes the last; names of the file itself come
-        // before those of its debug file, so that an exported name wins over internal aliases.
-        entries.sort_by(|a, b| {
-            let aliases = b.foreign.cmp(&a.foreign).then_with(|| name(a).cmp(name(b)));
-            a.svma.cmp(&b.svma).then(aliases)
-        });
-        for entry in &mut entries {
-            entry.in_text =
-                entry.kind != SymbolKind::Object && range_of(&self.text, entry.svma).is_some();
+        let entries = &mut self.symbols.entries;
+        // Stable: the first table comes first.
+        entries.sort_by_key(|entry| entry.svma);
+        let mut range = 0..0;
+        for entry in &mut *entries {
+            if !range.contains(&entry.svma) {
+                range = range_of(&self.text, entry.svma).cloned().unwrap_or(0..0);
+            }
+            entry.in_text = entry.kind != SymbolKind::Object && range.contains(&entry.svma);
         }
-        infer_sizes(&mut entries, &self.text);
-        let mut reach: Vec<u64> = Vec::with_capacity(entries.len());
-        for entry in &entries {
-            let before = reach.last().copied().unwrap_or(0);
-            reach.push(before.max(entry.range().end));
+        infer_sizes(entries, &self.text);
+        let mut reach = Vec::with_capacity(entries.len());
+        let mut furthest = 0;
+        for entry in &*entries {
+            furthest = entry.range().end.max(furthest);
+            reach.push(furthest);
         }
-        let mut by_name: Vec<u32> = (0..).take(entries.len()).collect();
-        by_name.sort_by(|a, b| {
-            name(&entries[*a as usize])
-                .cmp(name(&entries[*b as usize]))
-                .then(a.cmp(b))
-        });
         Symbols {
             mapping: Mapping::new(self.mapping),
             reach,
-            by_name,
-            names,
-            entries,
+            ..self.symbols
         }
     }
 }
 
-fn range_of(text: &[std::ops::Range<u64>], svma: u64) -> Option<&std::ops::Range<u64>> {
+fn range_of(text: &[Range<u64>], svma: u64) -> Option<&Range<u64>> {
     let end = text.partition_point(|range| range.start <= svma);
     text.get(end.checked_sub(1)?)
         .filter(|range| range.contains(&svma))
@@ -187,7 +168,7 @@ fn range_of(text: &[std::ops::Range<u64>], svma: u64) -> Option<&std::ops::Range
 
 /// A symbol in text without a size reaches to the next symbol or the end of its section. Data without
 /// a size stays so.
-fn infer_sizes(entries: &mut [Entry], text: &[std::ops::Range<u64>]) {
+fn infer_sizes(entries: &mut [Entry], text: &[Range<u64>]) {
     let mut next = u64::MAX;
     let mut start = u64::MAX;
     for entry in entries.iter_mut().rev().filter(|entry| entry.in_text) {
@@ -203,32 +184,21 @@ fn infer_sizes(entries: &mut [Entry], text: &[std::ops::Range<u64>]) {
     }
 }
 
-type Bytes<'a> = std::borrow::Cow<'a, [u8]>;
-
 /// A symbol table and its strings. Without section headers, `.dynsym` is found through the dynamic
 /// section.
-pub(crate) fn sections<'a>(image: &'a Image, name: &str) -> Option<(Bytes<'a>, Bytes<'a>)> {
-    let header = image
-        .layout()
-        .sections
-        .iter()
-        .find(|section| section.name == name);
-    if let Some(header) = header {
-        let strings = image
-            .layout()
-            .sections
-            .get(usize::try_from(header.link).ok()?)?;
-        let strings = strings.name.clone();
-        return Some((
-            image.own_section(name)?.data,
-            image.own_section(&strings)?.data,
-        ));
-    }
-    if name != ".dynsym" {
-        return None;
-    }
-    let (symbols, strings) = image.dynamic().symbol_table(image)?;
-    Some((symbols.into(), strings.into()))
+pub(crate) fn sections(image: &Image, name: &str) -> Option<(SharedBytes, SharedBytes)> {
+    let headers = &image.layout().sections;
+    let Some(header) = headers.iter().find(|section| section.name == name) else {
+        return image
+            .dynamic()
+            .symbol_table(image)
+            .filter(|_| name == ".dynsym");
+    };
+    let strings = headers.get(usize::try_from(header.link).ok()?)?;
+    Some((
+        image.own_shared_section(name)?,
+        image.own_shared_section(&strings.name)?,
+    ))
 }
 
 /// True for a section that is code in memory.

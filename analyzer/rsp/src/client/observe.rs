@@ -1,5 +1,5 @@
 //! A session beside another client's: the target is looked at and traced while somebody else, or nobody, controls it
-//! (our stub, docs/protocol.md, "Several clients").
+//! (our stub, docs/reference/protocol.md, "Several clients").
 
 use std::time::{Duration, Instant};
 
@@ -48,11 +48,18 @@ impl Client {
     }
 
     /// What all threads have had of the processors, and when the server asked, by its monotonic clock. `None`: neither it nor its kernel
-    /// says.
-    pub fn thread_times(&mut self) -> Result<Option<(u64, Vec<ThreadTimes>)>, Error> {
+    /// says. Each answer may take `timeout`.
+    pub fn thread_times(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Option<(u64, Vec<ThreadTimes>)>, Error> {
         if !self.features.has("qUnspoolTimes") {
             return Ok(None);
         }
+        self.with_timeout(timeout, Client::all_thread_times)
+    }
+
+    fn all_thread_times(&mut self) -> Result<Option<(u64, Vec<ThreadTimes>)>, Error> {
         let mut all: Vec<ThreadTimes> = Vec::new();
         let mut asked_ns = None;
         loop {
@@ -81,6 +88,35 @@ impl Client {
             Err(Error::Remote { .. }) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Asks the server for something small if it has sent nothing for `silence`. An error: it does not answer within `timeout`, or the
+    /// connection fails. A link that is down shows in no other way as long as there is nothing to ask.
+    pub fn check_link(&mut self, silence: Duration, timeout: Duration) -> Result<(), Error> {
+        if self.connection.silence() < silence {
+            return Ok(());
+        }
+        self.with_timeout(timeout, |client| client.request("qC"))
+            .map(drop)
+    }
+
+    /// Does something with another limit for the time that an answer may take.
+    fn with_timeout<T>(&mut self, timeout: Duration, ask: impl FnOnce(&mut Client) -> T) -> T {
+        let usual = self.connection.timeout();
+        self.connection.set_timeout(timeout);
+        let answer = ask(self);
+        self.connection.set_timeout(usual);
+        answer
+    }
+
+    /// Whether [`Client::signal`] works.
+    pub fn has_signal(&self) -> bool {
+        self.features.has("QUnspoolSignal")
+    }
+
+    /// Sends a signal (gdb's number) to the program that we had the server start: SIGINT, SIGTERM or SIGKILL.
+    pub fn signal(&mut self, signal: u8) -> Result<(), Error> {
+        self.request(format!("QUnspoolSignal:{signal:x}"))?.ok()
     }
 
     /// Lets a thread go on that waits for us. `Ok(false)`: it does not wait any more.

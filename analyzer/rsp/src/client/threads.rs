@@ -82,6 +82,21 @@ impl Client {
         self.announced("QPassSignals", &list.join(";"))
     }
 
+    /// Has the server stop before a signal ends the target's process, even if the signal is to be
+    /// passed (`QUnspoolFatal`, docs/reference/protocol.md). An observer gets
+    /// [`Notice::Fatal`](crate::Notice) instead. `Ok(false)`: the server lacks it.
+    pub fn stop_before_fatal_signals(&mut self) -> Result<bool, Error> {
+        self.announced("QUnspoolFatal", "1")
+    }
+
+    /// Says what tracing may cost the target's program, in hundredths of a percent of one
+    /// processor; `None`: there is no limit (`QUnspoolBudget`, docs/reference/protocol.md).
+    /// `Ok(false)`: the server lacks it.
+    pub fn set_budget(&mut self, basis_points: Option<u32>) -> Result<bool, Error> {
+        let value = basis_points.map_or("none".to_owned(), |points| format!("{points:x}"));
+        self.announced("QUnspoolBudget", &value)
+    }
+
     /// Sends `name:value` if the server announced `name`.
     fn announced(&mut self, name: &str, value: &str) -> Result<bool, Error> {
         if !self.features.has(name) {

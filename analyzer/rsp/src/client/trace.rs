@@ -1,5 +1,5 @@
 //! Tracepoints: what the server notes by itself and sends while the target runs (RSP, "Tracepoint Packets", and our stub's
-//! `UnspoolTrace` notification, docs/protocol.md).
+//! `UnspoolTrace` notification, docs/reference/protocol.md).
 
 use crate::client::Client;
 use crate::error::Error;
@@ -29,11 +29,18 @@ impl Client {
             packets.push(format!("QTDV:{number:x}:0:0:{name}"));
         }
         packets.extend(buffer.map(|bytes| format!("QTBuffer:size:{bytes:x}")));
-        let drained = if lossless { 2 } else { 1 };
-        packets.push(format!("QUnspoolTrace:{drained}"));
+        packets.push("QUnspoolTrace:1".to_owned());
+        let required = packets.len();
+        if lossless {
+            // Refused where the target must not wait for this client.
+            packets.push("QUnspoolTrace:2".to_owned());
+        }
         packets.push("QTStart".to_owned());
         let packets: Vec<Vec<u8>> = packets.into_iter().map(String::into_bytes).collect();
-        let replies = self.requests(&packets)?;
+        let mut replies = self.requests(&packets)?;
+        if lossless {
+            replies.remove(required);
+        }
         replies.iter().try_for_each(Reply::ok)?;
         Ok(true)
     }

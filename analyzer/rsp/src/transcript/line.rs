@@ -50,7 +50,7 @@ fn word(text: &str) -> (&str, &str) {
     }
 }
 
-/// A payload as text: printable ASCII as it is, all else escaped, see docs/transcript.md.
+/// A payload as text: printable ASCII as it is, all else escaped, see docs/reference/rsp-scripts.md.
 pub(crate) fn encode(payload: &[u8]) -> String {
     let mut text = String::with_capacity(payload.len());
     for (at, byte) in payload.iter().enumerate() {

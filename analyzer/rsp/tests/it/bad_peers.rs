@@ -186,18 +186,22 @@ fn refuses_our_packets() {
 
 #[test]
 fn never_answers() {
-    for ack in [&b""[..], b"+"] {
+    let starts = [
+        (
+            &b""[..],
+            "the server accepts the connection and does not answer within 0.3 s;",
+        ),
+        (b"+", "no answer to `qSupported:"),
+    ];
+    for (ack, start) in starts {
         let error = handshake_error(move |peer| {
             peer.packet();
             peer.send(ack);
             while peer.next().is_some() {}
         });
         let text = sentence(&error);
-        assert!(text.starts_with("no answer to `qSupported:"), "{text}");
-        assert!(
-            text.contains("within 0.3 s; the server hangs or is slow"),
-            "{text}"
-        );
+        assert!(text.starts_with(start), "{text}");
+        assert!(!text.contains("time-out"), "{text}");
     }
 }
 
@@ -214,7 +218,7 @@ fn a_late_answer_is_not_taken_for_another() {
     std::thread::sleep(Duration::from_millis(400));
     let error = client.read_memory(0x2000, 4).unwrap_err();
     assert!(matches!(error, Error::Broken { .. }), "{error}");
-    assert!(sentence(&error).contains("(no answer to `m1000,4` within 0.3 s;"));
+    assert!(sentence(&error).contains("no answer to `m1000,4` within 0.3 s;"));
 }
 
 #[test]

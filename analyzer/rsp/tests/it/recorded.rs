@@ -96,7 +96,7 @@ fn a_departure_is_shown_as_a_difference() {
 
 #[test]
 fn the_documented_script_is_the_tested_one() {
-    let documentation = include_str!("../../../../docs/transcript.md");
+    let documentation = include_str!("../../../../docs/reference/rsp-scripts.md");
     assert!(documentation.contains(include_str!("../programs/first.script")));
 }
 

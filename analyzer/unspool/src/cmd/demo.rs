@@ -17,8 +17,8 @@ use crate::views;
 
 /// Record a small bundled program and show the report
 ///
-/// The program, demo/orders.c in the sources, has two pools that share a worker function, a
-/// thread that creates threads, a detached one, and many that live a few milliseconds.
+/// The program is demo/orders.c in the sources. It has two pools that share a worker function, a
+/// thread that creates threads, a detached thread, and many threads that live some milliseconds.
 #[derive(Debug, Args)]
 pub(super) struct Cmd {}
 
@@ -46,13 +46,14 @@ impl Cmd {
                     program: program.into(),
                     args: Vec::new(),
                 },
+                exec: None,
                 store: store.clone(),
                 rsp_log: None,
                 architecture: None,
                 calls: Default::default(),
                 probes: collect::ProbeKinds::default(),
                 budget: None,
-                lossless: false,
+                wanted: None,
                 stop: None,
                 command: std::env::args().collect(),
             },

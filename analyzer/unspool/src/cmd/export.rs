@@ -13,10 +13,9 @@ use super::{record, terminal};
 use crate::model::Model;
 use crate::views;
 
-/// Draw a recording as a graph: who created whom, who uses what, who waited for whom
+/// Draw a recording as a graph: creations, use of locks, waits
 ///
-/// Threads of one identity (same function, created on the same path) are one node with a count, so
-/// that hundreds of threads stay readable.
+/// Threads with the same function and the same creation stack are one node with a count.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Cmd {
@@ -24,15 +23,15 @@ pub(super) struct Cmd {
     #[arg(value_name = "FILE", default_value = record::DEFAULT_FILE)]
     file: PathBuf,
 
-    /// What to write: Graphviz DOT, or the picture that Graphviz makes of it
+    /// Output format
     #[arg(long, value_enum)]
     format: Format,
 
-    /// What to draw
+    /// Graph to draw
     #[arg(long, value_enum, default_value_t = Graph::Threads)]
     graph: Graph,
 
-    /// File to write to, instead of standard output
+    /// File to write [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -49,19 +48,20 @@ Examples:
 /// `--format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
+    /// Graphviz DOT
     Dot,
-    /// Needs Graphviz' program dot
+    /// A picture; needs Graphviz's program `dot`
     Svg,
 }
 
 /// `--graph`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Graph {
-    /// Who created whom, with the path of each creation
+    /// Which thread created which, with the stack of each creation
     Threads,
-    /// Threads and the synchronization objects they use, the wider the more was waited there
+    /// Threads and the objects they use; wider lines mean longer waits
     Sync,
-    /// Who made whom wait, and deadlocks
+    /// Which threads made which wait, and deadlocks
     Waits,
 }
 

@@ -9,16 +9,21 @@ use crate::model::{FindingKind, Model};
 
 /// What the exit code is when such a finding is there.
 const FOUND: u8 = 3;
+/// What it is when none is there, and too little was seen to say that there is none.
+const TOO_LITTLE_SEEN: u8 = 4;
+/// Kinds of findings that rest on threads' lives and not on calls.
+const OF_LIVES: [FindingKind; 2] = [FindingKind::Unjoined, FindingKind::Churn];
 
 /// Findings that make the command fail.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "For scripts")]
 pub(super) struct FailOn {
-    /// Exit with code 3 if there is a finding of such a kind; any, or some of: deadlock,
-    /// self-deadlock, abandoned-lock, lost-wakeup, destroyed-held, wrong-unlock, lock-order, convoy,
-    /// long-hold, contention, unlocked-signal, unjoined, churn
+    /// Exit with code 3 if there is a finding of this kind (repeatable, or separated by commas)
     ///
-    /// KIND alone counts what is proved and what is inferred; KIND:proved counts what is proved.
+    /// KIND is `any`, deadlock, self-deadlock, abandoned-lock, lost-wakeup, destroyed-held,
+    /// wrong-unlock, lock-order, convoy, long-hold, contention, unlocked-signal, unjoined or churn.
+    /// KIND:proved ignores inferred findings. Exit code 4: there is none, but most calls
+    /// were missed, so there may be one.
     #[arg(long = "fail-on", value_name = "KIND", value_delimiter = ',', value_parser = condition)]
     conditions: Vec<Condition>,
 }
@@ -49,12 +54,7 @@ fn condition(text: &str) -> Result<Condition, String> {
 }
 
 impl FailOn {
-    /// Some kind was named.
-    pub(super) fn is_asked(&self) -> bool {
-        !self.conditions.is_empty()
-    }
-
-    /// The exit code if there is such a finding, which is told on standard error.
+    /// The exit code if there is such a finding, or may be one, which is told on standard error.
     pub(super) fn exit_code(&self, model: &Model) -> Option<ExitCode> {
         let found: Vec<&str> = model
             .findings
@@ -67,11 +67,23 @@ impl FailOn {
             })
             .map(|finding| finding.kind.as_str())
             .collect();
-        let first = found.first()?;
+        let Some(first) = found.first() else {
+            return self.too_little_seen(model);
+        };
         terminal::say(&match found.len() {
             1 => format!("failing on a finding: {first}"),
             count => format!("failing on {count} findings, the first is {first}"),
         });
         Some(ExitCode::from(FOUND))
+    }
+
+    fn too_little_seen(&self, model: &Model) -> Option<ExitCode> {
+        let rests_on_calls =
+            |condition: &Condition| condition.kind.is_none_or(|kind| !OF_LIVES.contains(&kind));
+        if !model.recording.too_little_seen() || !self.conditions.iter().any(rests_on_calls) {
+            return None;
+        }
+        terminal::say("failing: too little was seen to say that there is no such finding");
+        Some(ExitCode::from(TOO_LITTLE_SEEN))
     }
 }

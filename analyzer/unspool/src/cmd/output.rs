@@ -11,6 +11,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use unspool_capture::{Resolution, Writer};
 
 /// A checked place for a recording.
 #[derive(Debug)]
@@ -107,6 +108,27 @@ impl Output {
     /// Whether what was written can be read back.
     pub(super) fn is_readable(&self) -> bool {
         self.before != Before::Special
+    }
+
+    /// Adds to the end of the recording, or leaves it as it was.
+    pub(super) fn append(
+        &self,
+        records: impl IntoIterator<Item = Resolution>,
+    ) -> anyhow::Result<()> {
+        let mut file = OpenOptions::new().append(true).open(&self.path)?;
+        let length = file.metadata()?.len();
+        let mut writer = Writer::append(&mut file, length);
+        let mut records = records.into_iter();
+        let written = records
+            .try_for_each(|record| writer.record(record))
+            .and_then(|()| writer.flush());
+        drop(writer);
+        if let Err(error) = written {
+            // A block that is not whole would look as if the recording had been cut.
+            file.set_len(length)?;
+            return Err(error.into());
+        }
+        Ok(())
     }
 
     fn old(&self) -> PathBuf {

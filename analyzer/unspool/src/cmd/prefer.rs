@@ -5,10 +5,7 @@ use unspool_unwind::{Provenance, Source};
 
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct Prefer {
-    /// Unwind by these rules first, in this order, where they are known
-    ///
-    /// By default call frame information (cfi), then ARM's exception index (exidx), then the
-    /// analysis of the machine code (code), then chains of frame pointers (fp).
+    /// Try these unwind rules first, in this order [default: cfi,exidx,code,fp]
     #[arg(long, value_name = "SOURCES", value_enum, value_delimiter = ',')]
     prefer: Vec<Way>,
 }

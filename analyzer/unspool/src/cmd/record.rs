@@ -16,6 +16,7 @@ use super::prefer::Prefer;
 use super::symbols::Symbols;
 use super::target::Target;
 use super::terminal;
+use super::wanted;
 use crate::collect::{self, Ended, Outcome};
 use crate::model::{Model, Symbolizer};
 use crate::store::Store;
@@ -24,23 +25,22 @@ use crate::views;
 /// Where `record` writes and `report` reads when no file is named.
 pub(super) const DEFAULT_FILE: &str = "capture.unspool";
 
-/// Record where every thread of a program is created, and on request what threads wait for
+/// Record where every thread of a program is created, and what threads wait for
 ///
-/// Runs PROG, or takes a process that runs already, and notes each thread creation with its
-/// stack, each thread's start, join, detach and end. The program's input, output and signals are
-/// its own; recording ends with the program, and the report is printed on standard error.
+/// Runs PROG, attaches to a process, or connects to a debug server. Records each thread's creation
+/// with its stack, and its start, join, detach and end. The program keeps its input, output and
+/// signals. Recording ends with the program; the report goes to standard error.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unspool record [OPTIONS] -- PROG [ARGS]...\n       \
                       unspool record [OPTIONS] --attach PID\n       \
-                      unspool record [OPTIONS] --connect ADDR",
+                      unspool record [OPTIONS] --connect ADDR [--attach PID | -- PROG [ARGS]...]",
     after_help = NOTES
 )]
 pub(super) struct Cmd {
     /// File to write the recording to
     ///
-    /// An earlier recording of that name is kept as FILE.old. A file that is not a recording is
-    /// never overwritten.
+    /// An earlier recording of that name is kept as FILE.old. Other files are never overwritten.
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
     output: PathBuf,
 
@@ -49,21 +49,21 @@ pub(super) struct Cmd {
     no_report: bool,
 
     /// The program to run, searched in PATH as a shell does, and its arguments
+    ///
+    /// With --connect the server runs it, on its machine (unspool-stub --multi, gdbserver --multi).
     #[arg(
         help_heading = "Which program",
         value_name = "PROG",
         last = true,
         num_args = 1..,
         required_unless_present_any = ["attach", "connect"],
-        conflicts_with_all = ["attach", "connect", "exec", "architecture"]
+        conflicts_with = "attach"
     )]
     program: Vec<OsString>,
 
-    /// Record also what threads wait for: `contended` (if nothing is said) only waiting, `all` every operation
+    /// Also record what threads wait for: mutexes, conditions, semaphores, joins and so on
     ///
-    /// Of mutexes, read-write locks, condition variables, semaphores, barriers and the like. `contended` costs nothing
-    /// while nobody waits: it watches the system calls by which the C library waits. `all` watches every lock and
-    /// unlock, within the budget.
+    /// `--sync` alone means `--sync=contended`.
     #[arg(
         long,
         value_enum,
@@ -74,29 +74,30 @@ pub(super) struct Cmd {
     )]
     sync: Option<collect::Sync>,
 
-    /// Record also each call of these functions: when, by whom, with what arguments, how long (may be repeated)
+    /// Also record each call of these functions: thread, time, arguments, duration (repeatable)
     ///
-    /// A name as the symbol table has it, C++ and Rust names without arguments (`Orders::submit`); `*` stands for any
-    /// characters, `?` for one. FILE:NAME means those of one file (`libz.so*:inflate*`), which may be called by the link to it that was started. Libraries loaded later are
-    /// searched, too. At most 500 functions.
+    /// GLOB is a name of the symbol table; C++ and Rust names have no arguments (`Orders::submit`).
+    /// `*` stands for any characters, `?` for one. FILE:NAME selects functions of one file
+    /// (`libz.so*:inflate*`). Libraries that are loaded later are searched, too. At most 500
+    /// functions.
     #[arg(long, value_name = "GLOB")]
     trace: Vec<collect::Pattern>,
 
-    /// How the program's calls are noticed
+    /// How calls are recorded
     #[arg(long, value_enum, value_name = "KIND", default_value_t)]
     probes: collect::ProbeKinds,
 
-    /// What the recording may cost the program: a share of one processor (5% if not said), or none for no limit
+    /// Share of one processor that recording may use, or `none` to lose no event [default: 5%]
     ///
-    /// Over it, the probes that cost most are paused for moments, creations of threads last, and the report says what they missed.
-    /// With --connect, the server's own --budget counts.
-    #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with = "connect")]
+    /// When the limit is reached, the most expensive probes pause, and the report says how many
+    /// calls they missed. Creations, ends and names of threads are always recorded. With `none` the
+    /// program waits for the recorder, and can become many times slower. With --connect, an
+    /// unspool-stub that was started with a smaller --budget refuses.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
     budget: Option<String>,
 
-    /// Lose nothing: a program that is faster than what is recorded of it can be read waits
-    ///
-    /// Otherwise such events are dropped, and counted. The program may become many times slower: there is no budget.
-    #[arg(long, conflicts_with_all = ["budget", "connect"])]
+    /// The same as --budget none
+    #[arg(long, hide = true, conflicts_with = "budget")]
     lossless: bool,
 
     #[command(flatten)]
@@ -113,16 +114,16 @@ pub(super) struct Cmd {
 }
 
 const NOTES: &str = "\
-Ctrl-C (SIGINT), SIGTERM and SIGHUP end the recording; it is kept and the report printed.
-  A program that record started gets SIGINT, unless the terminal has sent it one already, and
-  is killed if it still runs 2 seconds later, or at a second Ctrl-C. A program that record
-  attached or connected to goes on running without any trace of the recording.
+Ctrl-C (SIGINT), SIGTERM and SIGHUP end the recording and print the report. A program that
+  record started, or had an unspool-stub start, gets SIGINT, too. It is killed if it still runs
+  2 seconds later, or at a second Ctrl-C. Any other program goes on as before.
 
 Exit code:
-  That of the program, or 128 + N when signal N ended it; 0 when it goes on without us. When the
-  recording failed or is not whole (connection lost, disk full, a library's file missing or of
-  another build): the program's if that is not 0, else 1. 2: wrong command line. 3: there is a
-  finding that --fail-on names, whatever the program's code.
+  The program's own, or 128 + N if signal N ended it. 0 if the program goes on.
+  1: the recording failed or is incomplete, and the program's own code is 0.
+  2: the command line is wrong.
+  3: there is a finding that --fail-on names.
+  4: there is none, but most calls were missed, so there may be one.
 
 Examples:
   unspool record -- pigz -k big.tar
@@ -130,7 +131,8 @@ Examples:
   unspool record --sync -- ./server
   unspool record --trace 'parse_*' --trace 'libz.so*:deflate' -- ./server
   qemu-arm -g 1234 -L ~/rootfs ~/rootfs/usr/bin/pigz -k big.tar &
-  unspool record --connect :1234 --sysroot ~/rootfs --exec ~/rootfs/usr/bin/pigz";
+  unspool record --connect :1234 --sysroot ~/rootfs --exec ~/rootfs/usr/bin/pigz
+  unspool record --connect board:2345 -- ./server -v     # unspool-stub --multi on the board";
 
 /// As the server takes it, so that a mistake is told before anything is started.
 fn share(text: &str) -> Result<String, String> {
@@ -150,8 +152,10 @@ impl Cmd {
         let source = self.target.source(self.program.clone())?;
         let output = Output::prepare(&self.output)?;
         let interrupts = Interrupts::install().context("cannot take over signals")?;
+        let symbolizer = Symbolizer::new(store.clone()).preferring(self.prefer.ways());
         let options = collect::Options {
             source,
+            exec: self.target.exec.clone(),
             store: store.clone(),
             rsp_log: self.target.rsp_log()?,
             architecture: self.target.architecture.clone(),
@@ -164,7 +168,7 @@ impl Cmd {
                 true => Some("none".to_owned()),
                 false => self.budget.clone(),
             },
-            lossless: self.lossless,
+            wanted: Some(Box::new(wanted::ask(symbolizer))),
             stop: Some(interrupts.requests()?),
             command: std::env::args().collect(),
         };
@@ -194,19 +198,24 @@ impl Cmd {
         Ok(ExitCode::from(if failed && code == 0 { 1 } else { code }))
     }
 
-    /// Prints the report of what was just recorded on standard error; the exit code if `--fail-on` has one.
+    /// Completes the recording, and prints its report on standard error; the exit code if `--fail-on` has one.
     fn report(&self, output: &Output, store: Store) -> anyhow::Result<Option<ExitCode>> {
-        let quiet = self.no_report;
-        if quiet && !self.fail_on.is_asked() || !output.is_readable() {
+        if !output.is_readable() {
             return Ok(None);
         }
         let file: &Path = &self.output;
         let capture = Capture::read(file)?;
-        let model = Model::build(
-            &capture,
-            &mut Symbolizer::new(store).preferring(self.prefer.ways()),
-        );
-        if quiet {
+        let mut symbolizer = Symbolizer::new(store).preferring(self.prefer.ways());
+        let model = Model::build(&capture, &mut symbolizer);
+        // What the files said goes into the recording: they may be gone when it is opened again.
+        let kept = match capture.cut {
+            None => output.append(symbolizer.resolution()),
+            // Nothing can be read behind the cut.
+            Some(_) => Ok(()),
+        };
+        let kept = kept.context("the recording does not keep the names of its stacks");
+        if self.no_report {
+            kept?;
             return Ok(self.fail_on.exit_code(&model));
         }
         let mut out = io::BufWriter::new(io::stderr().lock());
@@ -224,6 +233,7 @@ impl Cmd {
         );
         let _ = out.flush();
         drop(out);
+        kept?;
         Ok(self.fail_on.exit_code(&model))
     }
 }

@@ -37,7 +37,8 @@ impl Recording {
         reading: &Reading,
         span: Option<(u64, u64)>,
     ) -> anyhow::Result<Recording> {
-        let store = reading.symbols.store()?;
+        // A mistake in the options is told before anything is read.
+        reading.symbols.store()?;
         let capture = match Capture::read(path) {
             Ok(capture) => capture,
             Err(ReadError::Open { path, source }) if source.kind() == ErrorKind::NotFound => {
@@ -49,11 +50,13 @@ impl Recording {
             Err(error @ ReadError::Open { .. }) => return Err(error.into()),
             Err(error) => bail!("{}: {error}", path.display()),
         };
-        let model = Model::build_for(
-            &capture,
-            &mut Symbolizer::new(store).preferring(reading.prefer.ways()),
-            span,
-        );
+        let symbols = reading.symbols.clone().or_of(&capture.header);
+        let ways = reading.prefer.ways();
+        let asks_files = reading.symbols.is_given() || !ways.is_empty();
+        let mut symbolizer = Symbolizer::new(symbols.store()?)
+            .preferring(ways)
+            .asking_files(asks_files);
+        let model = Model::build_for(&capture, &mut symbolizer, span);
         Ok(Recording {
             path: path.to_owned(),
             capture,

@@ -17,9 +17,8 @@ use crate::views::{self, Style};
 
 /// Show a recording: its threads as a tree, each with the stack that created it
 ///
-/// Threads that were created on the same path and run the same function are shown as one entry
-/// with a count. Names and source lines are looked up anew each time, so a report gets better
-/// when debug files are added later.
+/// Threads with the same function and the same creation stack are one entry with a count. Names
+/// and source lines are looked up each time, so a report gets better when you add debug files.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unspool report [OPTIONS] [FILE]\n       \
@@ -31,27 +30,27 @@ pub(super) struct Cmd {
     #[arg(value_name = "FILE")]
     names: Vec<String>,
 
-    /// What the text shows; JSON has everything
+    /// Part of the recording to show as text; JSON has everything
     #[arg(long, value_enum, value_name = "VIEW", default_value_t = View::Tree)]
     view: View,
 
-    /// What to write: text to read, or JSON for programs (docs/report-json.md)
+    /// Output format; docs/reference/report-json.md describes the JSON
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 
-    /// The timeline begins here: seconds since the recording began
+    /// Start of the timeline, in seconds since the recording began
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     from: Option<u64>,
 
-    /// The timeline ends here
+    /// End of the timeline, in seconds since the recording began
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     to: Option<u64>,
 
-    /// The timeline has a line for each thread, however many there are
+    /// Draw one line per thread in the timeline, also for many threads
     #[arg(long)]
     each: bool,
 
-    /// Columns of the text, if not the terminal's
+    /// Width of the text in columns [default: the terminal's]
     #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(40..=1000))]
     width: Option<u16>,
 
@@ -81,21 +80,21 @@ pub(super) enum Format {
 /// `--view`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum View {
-    /// Who created whom, and where
+    /// Which thread created which, and where
     Tree,
-    /// When each thread lived and waited: a line of blocks each
+    /// When each thread lived, ran and waited
     Timeline,
-    /// What a person should look at, with the evidence
+    /// Problems, with the evidence
     Findings,
-    /// Who waited for whom, and how long
+    /// Which threads waited for which, and how long
     Waits,
-    /// Synchronization objects: who uses them, how long they are held and waited for
+    /// Locks, conditions and so on: users, hold times, wait times
     Objects,
-    /// Who waited for what others held, with the stacks of both
+    /// Waits for what other threads held, with the stacks of both
     Contention,
-    /// Instrumented functions: calls, times, callers
+    /// Recorded functions: calls, times, callers
     Functions,
-    /// A source file's lines with what happened on them
+    /// Lines of a source file, with what happened on them
     Source,
 }
 

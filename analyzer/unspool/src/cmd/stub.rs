@@ -7,8 +7,7 @@ use clap::Args;
 
 /// Serve a program to gdb or to unspool, as gdbserver does
 ///
-/// All arguments go to the stub, which is also built as a program of its own, unspool-stub, for
-/// targets where nothing else should be installed. `unspool stub --help` lists its options.
+/// The same as the separate program unspool-stub. `unspool stub --help` lists its options.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(super) struct Cmd {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use unspool_capture::Header;
 use unspool_image::Finder;
 use unspool_unwind::Cache;
 
@@ -13,12 +14,12 @@ use crate::store::Store;
 pub(super) struct Symbols {
     /// Directory that holds a copy of the target's root file system
     ///
-    /// The target's /usr/lib/libc.so.6 is then read from DIR/usr/lib/libc.so.6. Needed when the
-    /// program runs on another machine or under QEMU, and the server cannot send its files.
+    /// /usr/lib/libc.so.6 of the target is then read from DIR/usr/lib/libc.so.6. Use it if the
+    /// program runs on another machine or under QEMU and the server cannot send files.
     #[arg(long, value_name = "DIR")]
     sysroot: Option<PathBuf>,
 
-    /// Directory of separate debug files, searched before /usr/lib/debug; may be repeated
+    /// Directory of separate debug files, searched before /usr/lib/debug (repeatable)
     ///
     /// Files are found by build-id (DIR/.build-id/ab/cdef.debug) and by debug link.
     #[arg(long = "debug-dir", value_name = "DIR")]
@@ -26,6 +27,23 @@ pub(super) struct Symbols {
 }
 
 impl Symbols {
+    /// Whether any of these options is given.
+    pub(super) fn is_given(&self) -> bool {
+        self.sysroot.is_some() || !self.debug_dirs.is_empty()
+    }
+
+    /// With the directories of a recording where none are given and those are still there.
+    pub(super) fn or_of(mut self, header: &Header) -> Symbols {
+        let there = |dir: &String| Some(PathBuf::from(dir)).filter(|dir| dir.is_dir());
+        if self.sysroot.is_none() && !header.sysroot.is_empty() {
+            self.sysroot = there(&header.sysroot);
+        }
+        if self.debug_dirs.is_empty() {
+            self.debug_dirs = header.debug_directories.iter().filter_map(there).collect();
+        }
+        self
+    }
+
     /// A store of the files that these options describe; a named directory that does not exist is an error.
     pub(super) fn store(&self) -> anyhow::Result<Store> {
         let named = self.sysroot.iter().map(|dir| ("--sysroot", dir));

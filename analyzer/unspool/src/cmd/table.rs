@@ -17,9 +17,8 @@ use crate::views::table::Selection;
 
 /// Show the unwind rules of an ELF file: how to get from each address to its caller
 ///
-/// The rules come from the file's call frame information (.eh_frame, .debug_frame), from ARM's
-/// exception index, and from the analysis of the machine code, merged to one table. Addresses are
-/// as the file states them.
+/// The rules come from call frame information (.eh_frame, .debug_frame), from ARM's exception
+/// index and from an analysis of the machine code. Addresses are those of the file.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Cmd {
@@ -27,18 +26,18 @@ pub(super) struct Cmd {
     #[arg(value_name = "ELF")]
     file: PathBuf,
 
-    /// Where the rules shown are from; `all` shows the best of each address
+    /// Source of the rules to show; `all` shows the best rule for each address
     #[arg(long, value_enum, default_value_t = From::All)]
     source: From,
 
-    /// What to write: text to read, or JSON for programs (docs/unwinding.md)
+    /// Output format; docs/internals/unwinding.md describes the JSON
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 
     /// Compare the analysis of the code with the call frame information, at every instruction
     ///
-    /// Prints how many instructions agree, are unknown to the analysis, or are stated
-    /// differently, and the functions with the most differences.
+    /// Prints how many rules agree, differ or are missing, and the functions with the most
+    /// differences.
     #[arg(long)]
     verify: bool,
 
@@ -46,7 +45,7 @@ pub(super) struct Cmd {
     #[arg(long, value_name = "FILE")]
     debug_file: Option<PathBuf>,
 
-    /// Analyse the code without the symbols' help, as if they were stripped
+    /// Analyse the code as if it were stripped
     #[arg(long)]
     no_symbols: bool,
 
@@ -69,9 +68,9 @@ enum From {
     Exidx,
     /// Analysis of the machine code
     Code,
-    /// The convention of frame-pointer chains
+    /// Frame pointers
     Fp,
-    /// The best of all
+    /// The best rule for each address
     All,
 }
 

@@ -9,31 +9,34 @@ use anyhow::Context;
 use clap::Args;
 use unspool_rsp::Endpoint;
 
-use crate::collect::Source;
+use crate::collect::{Source, Subject};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Which program")]
 pub(super) struct Target {
-    /// Attach to the running process PID on this machine
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "connect")]
+    /// Attach to the running process PID (with --connect: on the server's machine)
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) attach: Option<u32>,
 
-    /// Connect to a debug server: HOST:PORT, :PORT on this machine, unix:PATH, or a serial line (/dev/ttyUSB0,115200)
+    /// Connect to a debug server: HOST:PORT, :PORT (this machine), unix:PATH, /dev/ttyUSB0,115200
     ///
-    /// Any server that speaks the GDB remote protocol will do: unspool-stub, gdbserver,
-    /// `qemu-arm -g PORT`. The server must have a program loaded or attached to.
+    /// Any server of the GDB remote protocol: unspool-stub, gdbserver, `qemu-arm -g PORT`. For a
+    /// server without a program (`unspool-stub --multi`) name a process with --attach PID or, for a
+    /// recording, a program after --.
     #[arg(long, value_name = "ADDR", value_parser = endpoint)]
     pub(super) connect: Option<Endpoint>,
 
-    /// The program's file on this machine, when the server cannot tell which it is
-    #[arg(long, value_name = "FILE", requires = "connect")]
-    exec: Option<PathBuf>,
+    /// The program's file on this machine: an unstripped copy, or if the server does not name it
+    ///
+    /// Its build-id, or its code where there is none, must be that of the program.
+    #[arg(long, value_name = "FILE")]
+    pub(super) exec: Option<PathBuf>,
 
-    /// Architecture, for a server that does not describe its registers: i386:x86-64, aarch64, arm
+    /// Architecture, if the server does not describe its registers: i386:x86-64, aarch64, arm
     #[arg(long = "arch", value_name = "NAME", requires = "connect")]
     pub(super) architecture: Option<String>,
 
-    /// Write every packet sent and received to FILE, readable (docs/transcript.md)
+    /// Write all packets to FILE as text (docs/reference/rsp-scripts.md)
     #[arg(long, value_name = "FILE")]
     rsp_log: Option<PathBuf>,
 }
@@ -45,11 +48,14 @@ impl Target {
             anyhow::bail!("--exec {}: no such file", exec.display());
         }
         Ok(match (self.attach, &self.connect) {
-            (Some(pid), _) => Source::Attach { pid },
-            (None, Some(endpoint)) => Source::Connect {
+            (attach, Some(endpoint)) => Source::Connect {
                 endpoint: endpoint.clone(),
-                exec: self.exec.clone(),
+                subject: match attach {
+                    Some(pid) => Subject::Process(pid),
+                    None => served(program)?,
+                },
             },
+            (Some(pid), None) => Source::Attach { pid },
             (None, None) => {
                 let mut words = program.into_iter();
                 let program = words
@@ -72,6 +78,22 @@ impl Target {
         };
         self.rsp_log.as_ref().map(open).transpose()
     }
+}
+
+/// What a server is to start: nothing if no program is named.
+fn served(program: Vec<OsString>) -> anyhow::Result<Subject> {
+    let text = |word: OsString| {
+        let wrong = |word: OsString| anyhow::anyhow!("{word:?} is not UTF-8");
+        word.into_string().map_err(wrong)
+    };
+    let mut words = program.into_iter().map(text);
+    Ok(match words.next().transpose()? {
+        None => Subject::Served,
+        Some(program) => Subject::Program {
+            program,
+            args: words.collect::<anyhow::Result<_>>()?,
+        },
+    })
 }
 
 fn endpoint(text: &str) -> Result<Endpoint, String> {

@@ -98,6 +98,15 @@ impl Abi {
         registers.value(&self.pc)
     }
 
+    /// Registers of which only program counter and stack pointer are known.
+    pub(super) fn registers_at(&self, pc: u64, sp: u64) -> Registers {
+        let mut registers = Registers::unknown();
+        for (register, value) in [(&self.pc, pc), (&self.sp, sp)] {
+            registers.set(register, &value.to_le_bytes()[..register.size().min(8)]);
+        }
+        registers
+    }
+
     pub(super) fn set_pc(&self, registers: &mut Registers, pc: u64) {
         registers.set(&self.pc, &pc.to_le_bytes());
     }

@@ -65,6 +65,11 @@ impl Recorder {
         Ok(reads)
     }
 
+    /// The same at the end of the recording.
+    pub(super) fn note_last_threads(&mut self) -> Result<(), Error> {
+        self.look_around().map(drop)
+    }
+
     /// Its stack pointer and the handles together tell which creation it came from.
     fn note_newcomer(&mut self, thread: ThreadId, reads: Vec<Read>) -> Result<(), Error> {
         let registers = match self.session.client.registers(thread) {

@@ -35,9 +35,9 @@ const MOST_PATHS: usize = 1 << 20;
 /// Which operations of mutexes and the like are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sync {
-    /// Only waiting: costs nothing while nobody waits
+    /// Waits only; costs nothing while no thread waits
     Contended,
-    /// Every operation: lock, unlock, wait, signal, ..., within the budget
+    /// Every lock, unlock, wait, signal and post, within the budget
     All,
 }
 
@@ -158,8 +158,9 @@ impl Recorder {
         };
         let c_library = !self.program.is_dynamic() || has_threads(&mapped.path);
         let sync = self.calls.wanted.sync;
-        let inside = mapped.image.as_ref().is_some_and(has_musl_inside);
-        let musl = is_musl(&mapped.path) || !self.program.is_dynamic() && inside;
+        // The names of a file take long to read; those of a library are needed of the C library alone.
+        let inside = || mapped.image.as_ref().is_some_and(has_musl_inside);
+        let musl = is_musl(&mapped.path) || !self.program.is_dynamic() && inside();
         let sync = sync.filter(|_| c_library && !self.threads_run_on);
         let sync = sync.map(|sync| plan::Watched { sync, musl });
         let abi = &self.session.abi;
@@ -180,7 +181,14 @@ impl Recorder {
             patterns: &self.calls.wanted.functions,
             chosen: &chosen,
         };
-        let mut plan = plan::make(mapped, abi.arch, sync, functions, fast);
+        let mut plan = plan::make(
+            self.modules.store(),
+            mapped,
+            abi.arch,
+            sync,
+            functions,
+            fast,
+        );
         let path = mapped.path.clone();
         let here: usize = plan.named.iter().sum();
         if here + self.calls.named.iter().sum::<usize>() > MOST_FUNCTIONS {
@@ -194,7 +202,7 @@ impl Recorder {
                 patterns: &[],
                 ..functions
             };
-            plan = plan::make(mapped, abi.arch, sync, none, fast);
+            plan = plan::make(self.modules.store(), mapped, abi.arch, sync, none, fast);
         }
         for (count, more) in self.calls.named.iter_mut().zip(&plan.named) {
             *count += more;

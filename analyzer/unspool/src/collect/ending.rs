@@ -97,6 +97,11 @@ fn is_refusal(error: &Error) -> bool {
 }
 
 impl Recorder {
+    /// Whether the program is to end before the recording does.
+    pub(super) fn ends_program(&self) -> bool {
+        self.session.launched && self.ending.reason() != EndReason::Error
+    }
+
     /// Begins the end, or hastens it. The program runs.
     pub(super) fn ask_to_end(&mut self, reason: EndReason) -> Result<(), Error> {
         if let Some((since, earlier)) = self.ending.asked {
@@ -116,11 +121,9 @@ impl Recorder {
             // There is nothing to wait for; see `observe`.
             return Ok(());
         }
-        if !self.session.launched || reason == EndReason::Error {
-            self.ending.awaited = true;
-            self.interrupt()?;
-        }
-        Ok(())
+        self.ending.awaited = !self.session.launched || reason == EndReason::Error;
+        // A program that we started is read before it gets SIGINT: it may do anything then.
+        self.interrupt()
     }
 
     fn interrupt(&mut self) -> Result<(), Error> {
@@ -137,7 +140,7 @@ impl Recorder {
         let Some((since, reason)) = self.ending.asked else {
             return Ok(());
         };
-        if self.session.observes {
+        if self.session.observes && !self.ends_program() {
             return Ok(());
         }
         let elapsed = since.elapsed();
@@ -152,6 +155,7 @@ impl Recorder {
             {
                 self.interrupt()?;
             }
+            self.stop_emulator();
             return Ok(());
         }
         if !self.session.launched || reason == EndReason::Error {
@@ -181,13 +185,20 @@ impl Recorder {
     /// The program stands because we wanted it to.
     pub(super) fn stopped_for_end(&mut self) -> Result<Option<(Ended, EndReason)>, Error> {
         let reason = self.ending.reason();
-        self.threads
-            .compare(&mut self.sink, &mut self.session, false);
+        if self.threads_run_on {
+            self.note_last_threads()?;
+        } else {
+            self.threads
+                .compare(&mut self.sink, &mut self.session, false);
+        }
         // A program that is ending has no probes any more, and its end comes next.
         let removed = self.probes.remove_all(&mut self.session.client);
         let is_ending = self.session.own_stub && removed.as_ref().err().is_some_and(is_refusal);
         if !is_ending {
             removed?;
+        }
+        if !is_ending && self.inspect_and_resume(reason)? {
+            return Ok(None);
         }
         self.ending.awaited = false;
         if self.session.launched {
@@ -204,6 +215,32 @@ impl Recorder {
         }
     }
 
+    /// Reads the threads of a program that goes on without us. Whether it runs again, to be stopped once
+    /// more: what its files say can take time, which it need not wait for.
+    fn inspect_and_resume(&mut self, reason: EndReason) -> Result<bool, Error> {
+        // QEMU's user mode cannot be asked while all threads wait.
+        if self.session.launched || self.threads_run_on || reason == EndReason::Error {
+            return Ok(false);
+        }
+        if !self.session.own_stub {
+            self.inspect_for_end(None, true)?;
+            return Ok(false);
+        }
+        if self.end_inspection.has_begun() {
+            self.finish_inspection()?;
+            return Ok(false);
+        }
+        self.begin_inspection(None, true)?;
+        if !self.end_inspection.has_begun() {
+            return Ok(false);
+        }
+        self.resume()?;
+        self.find_wanted();
+        self.ending.asked = Some((Instant::now(), reason));
+        self.interrupt()?;
+        Ok(true)
+    }
+
     /// Lets the program go, as well as can be, when recording cannot go on: a program that we
     /// started is killed, for it has not been run as asked; any other goes on by itself.
     pub(super) fn abandon(&mut self) -> Ended {
@@ -212,7 +249,10 @@ impl Recorder {
             let _ = client.wait(Some(GRACE));
         }
         if self.session.launched {
-            let _ = client.kill();
+            match self.session.local {
+                true => drop(client.kill()),
+                false => self.kill_program(Signal::SIGKILL),
+            }
             return Ended::Terminated(Signal::SIGKILL as u8);
         }
         let _ = self.probes.remove_all(client);
@@ -221,6 +261,11 @@ impl Recorder {
     }
 
     fn kill_program(&mut self, signal: Signal) {
+        if !self.session.local {
+            // gdb's numbers of SIGINT and SIGKILL are Linux's.
+            let _ = self.session.client.signal(signal as u8);
+            return;
+        }
         let pid = self
             .session
             .pid

@@ -65,17 +65,38 @@ pub enum Error {
     /// The session with the server failed.
     #[error(transparent)]
     Rsp(#[from] unspool_rsp::Error),
+    /// The session ended in the midst of a recording.
+    #[error("the server was lost: {0}")]
+    Lost(#[source] unspool_rsp::Error),
     /// No unwinder knows the target's architecture.
     #[error(
         "the target's architecture is {0}; unspool knows x86-64, aarch64 and arm (little-endian)"
     )]
     Architecture(String),
+    /// The server does not give us the program, and says why.
+    #[error("the server refused: {0}")]
+    Refused(String),
+    /// The server keeps to a budget of its own.
+    #[error("the server's budget cannot be set to {asked}: {why}")]
+    Budget {
+        /// What was asked for.
+        asked: String,
+        /// Why, and what to do.
+        why: &'static str,
+    },
     /// The server has no program.
     #[error(
-        "the server has no running program; start it with one (gdbserver :PORT PROG) or attached \
-         to one"
+        "the server has no program; name a process there with --attach PID (to record, also a program, \
+         after --), or start the server with one (unspool-stub :PORT PROG)"
     )]
     NoTarget,
+    /// The server has no program but processors.
+    #[error(
+        "the server runs a whole machine (QEMU's system emulation), and its threads are processors; the kernel and the processes \
+         inside a machine are not supported yet: run unspool-stub in the machine and connect to that (qemu/README.md), or \
+         run one program under `qemu-arm -g PORT`"
+    )]
+    WholeMachine,
     /// Nothing says which program it is.
     #[error("the server does not say which program it runs; name its file with --exec FILE")]
     UnknownProgram,
@@ -133,4 +154,15 @@ pub enum Error {
          whether the program still runs"
     )]
     Unstoppable,
+}
+
+impl Error {
+    /// Whether the connection to the server cannot be used any more.
+    pub(super) fn is_loss(&self) -> bool {
+        match self {
+            Error::Lost(_) => true,
+            Error::Rsp(error) => error.is_fatal(),
+            _ => false,
+        }
+    }
 }

@@ -72,6 +72,20 @@ pub(super) struct Adding {
     pub(super) file: Option<PathBuf>,
 }
 
+/// Bytes of code that are compared.
+const COMPARED_CODE: usize = 1024;
+
+/// Whether a module's code begins as a file's does.
+fn has_code_of(session: &mut Session, image: &Image, bias: u64) -> bool {
+    let Some(text) = image.section(".text") else {
+        return true;
+    };
+    let expected = &text.data[..text.data.len().min(COMPARED_CODE)];
+    let at = text.svma.wrapping_add(bias);
+    let mapped = session.client.read_memory(at, expected.len());
+    mapped.is_ok_and(|mapped| mapped == expected)
+}
+
 impl Modules {
     pub(super) fn new(store: Store, abi: &Abi) -> Self {
         Self {
@@ -84,6 +98,21 @@ impl Modules {
 
     pub(super) fn map(&self) -> &ModuleMap {
         &self.map
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Keeps the unwind rules that were made while recording, for the next run.
+    pub(super) fn keep_tables(&self) {
+        for table in self
+            .mapped
+            .iter()
+            .filter_map(|mapped| mapped.table.as_ref())
+        {
+            self.store.keep_table(table);
+        }
     }
 
     pub(super) fn get(&self, id: u32) -> Option<&Mapped> {
@@ -134,15 +163,24 @@ impl Modules {
         if !adding.path.starts_with('/') {
             adding.path = session.mapped_file(header).unwrap_or(adding.path);
         }
-        let found = self.find(
-            session,
-            &adding.path,
-            adding.file.as_deref(),
-            mapped_id.as_ref(),
-        );
+        let mut named = None;
+        if let Some(file) = &adding.file {
+            let found = self.find_named(session, file, &adding.path, bias, mapped_id.as_ref());
+            if let Err(why) = &found {
+                let note = format!("the file named with --exec is not used: {why}");
+                sink.note(Severity::Warning, note);
+            }
+            named = found.ok();
+        }
+        let found = match named.clone() {
+            Some(named) => Ok(named),
+            None => self
+                .find(session, &adding.path, mapped_id.as_ref())
+                .map_err(|error| error.to_string()),
+        };
         let (file, problem) = match found {
             Ok(file) => (Some(file), None),
-            Err(error) => (None, Some(error.to_string())),
+            Err(error) => (None, Some(error)),
         };
         for note in file.iter().flat_map(|file| &file.notes) {
             sink.note(Severity::Warning, note.clone());
@@ -169,6 +207,14 @@ impl Modules {
                 .collect(),
         };
         let build_id = mapped_id.or_else(|| image.as_ref()?.build_id().cloned());
+        if let Some(named) = named {
+            let wanted = Wanted {
+                path: &adding.path,
+                build_id: build_id.as_ref(),
+                local: session.local,
+            };
+            self.store.put(&wanted, named);
+        }
         let id = self.insert(session, sink, adding, image, problem, build_id, &loads);
         if let Some(mapped) = self.mapped.last_mut() {
             mapped.file = file;
@@ -373,18 +419,40 @@ impl Modules {
         self.map = ModuleMap::new(abi.arch);
     }
 
+    /// The file that the user named, if it is the program's.
+    fn find_named(
+        &self,
+        session: &mut Session,
+        named: &Path,
+        path: &str,
+        bias: u64,
+        build_id: Option<&BuildId>,
+    ) -> Result<Opened, String> {
+        let wanted = Wanted {
+            path: &named.to_string_lossy(),
+            build_id,
+            local: true,
+        };
+        let found = self.store.find(&wanted, None);
+        let file = found.map_err(|error| error.to_string())?;
+        // Two build-ids tell already; without them the code has to.
+        let told = build_id.is_some() && file.image.build_id().is_some();
+        match told || has_code_of(session, &file.image, bias) {
+            true => Ok(file),
+            false => Err(format!("{} has other code than {path}", named.display())),
+        }
+    }
+
     fn find(
         &self,
         session: &mut Session,
         path: &str,
-        file: Option<&Path>,
         build_id: Option<&BuildId>,
     ) -> Result<Opened, FindError> {
-        let named = file.map(|file| file.to_string_lossy().into_owned());
         let wanted = Wanted {
-            path: named.as_deref().unwrap_or(path),
+            path,
             build_id,
-            local: session.local || named.is_some(),
+            local: session.local,
         };
         let local = session.local;
         let client: &mut Client = &mut session.client;

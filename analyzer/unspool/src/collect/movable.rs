@@ -6,10 +6,9 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use unspool_unwind::code::passages::Passages;
-
 use super::modules::Mapped;
 use super::probes::Place;
+use crate::store::{Passages, Store};
 
 /// Where bytes may be moved: the places that hold in one module, by where they start.
 #[derive(Debug, Default)]
@@ -17,7 +16,7 @@ pub(super) struct Movable(BTreeSet<u64>);
 
 impl Movable {
     /// Of places that may be moved as far as their own functions are concerned, with how many bytes, those into which no other leads.
-    pub(super) fn of(passages: &Passages<'_>, candidates: &[(u64, u8)]) -> Movable {
+    pub(super) fn of(passages: &mut Passages<'_>, candidates: &[(u64, u8)]) -> Movable {
         let candidates = candidates.iter().filter(|(_, length)| *length > 0);
         let mut ranges: Vec<Range<u64>> = candidates
             .map(|(svma, length)| *svma..svma + u64::from(*length))
@@ -36,9 +35,9 @@ impl Movable {
 }
 
 /// Finds out what may be moved at the beginnings of functions of one module.
-pub(super) fn tell(mapped: &Mapped, places: &mut [&mut Place]) {
+pub(super) fn tell(store: &Store, mapped: &Mapped, places: &mut [&mut Place]) {
     let image = mapped.image.as_ref().filter(|_| !places.is_empty());
-    let Some(mut passages) = image.and_then(Passages::new) else {
+    let Some(mut passages) = image.and_then(|image| store.passages(image)) else {
         return;
     };
     let mut candidates = Vec::new();
@@ -47,7 +46,8 @@ pub(super) fn tell(mapped: &Mapped, places: &mut [&mut Place]) {
         place.movable = passages.follow(svma, place.thumb).movable;
         candidates.push((svma, place.movable));
     }
-    let free = Movable::of(&passages, &candidates);
+    let free = Movable::of(&mut passages, &candidates);
+    passages.keep();
     for (place, (svma, length)) in places.iter_mut().zip(candidates) {
         place.movable = free.at(svma, length);
     }

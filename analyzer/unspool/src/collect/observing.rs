@@ -1,5 +1,5 @@
 //! Recording beside another client, such as gdb, on one stub: that one controls the program, or nobody does, and we are
-//! told what happens (docs/protocol.md, "Several clients").
+//! told what happens (docs/reference/protocol.md, "Several clients").
 //!
 //! What needs a stop elsewhere needs none here: a thread that loads a library, has a very long stack or executes a
 //! file waits for us by itself, some seconds at most, while the program runs on.
@@ -52,6 +52,12 @@ impl Recorder {
                     let done = self.on_exec(thread, &path);
                     self.unless_ended(done)?;
                 }
+                Notice::Fatal { tid, signal } => {
+                    let done = self.inspect_for_end(Some(signal), false);
+                    self.unless_ended(done)?;
+                    let released = self.session.client.release(tid);
+                    self.unless_ended(released.map(drop).map_err(Error::from))?;
+                }
                 Notice::Control(control) => self.on_control(control),
                 Notice::Ended(Some(
                     end @ (StopReply::Exited { .. } | StopReply::Terminated { .. }),
@@ -67,7 +73,7 @@ impl Recorder {
                 _ => {}
             }
         }
-        if self.ending.is_asked() {
+        if self.ending.is_asked() && !self.ends_program() {
             self.leave()?;
             return Ok(Some((Ended::Detached, self.ending.reason())));
         }
@@ -89,6 +95,7 @@ impl Recorder {
 
     /// Takes out what is ours; the program goes on as it does.
     fn leave(&mut self) -> Result<(), Error> {
+        self.inspect_for_end(None, false)?;
         self.probes.remove_all(&mut self.session.client)?;
         // What was noted before that is told yet.
         self.session.client.listen(LAST)?;

@@ -190,14 +190,14 @@ impl Probes {
         purpose: Purpose,
         place: &Place,
     ) {
-        let tracing = || (tracing::actions(abi, purpose), None);
+        let tracing = || (tracing::actions(abi, purpose, &place.function), None);
         self.insert(client, abi, place, purpose, &[], tracing);
     }
 
     /// Has a probe planted by the next [`send`](Self::send), unless there is one at that place already.
     pub(super) fn plant(&mut self, client: &mut Client, abi: &Abi, kind: ProbeKind, place: &Place) {
         let purpose = self.next_probe(kind);
-        let tracing = || (tracing::actions(abi, purpose), None);
+        let tracing = || (tracing::actions(abi, purpose, &place.function), None);
         self.insert(client, abi, place, purpose, &[], tracing);
     }
 

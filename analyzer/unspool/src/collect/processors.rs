@@ -1,12 +1,13 @@
 //! What threads have of the processors, by the kernel's account: asked for now and then, while the program runs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 use unspool_capture::{CpuTime, CpuTimes};
 
+use super::link::ANSWER_TIMEOUT;
 use super::recorder::Recorder;
 
 /// How often it is asked for, unless that takes too long.
@@ -22,8 +23,14 @@ const MOST: u32 = 2000;
 pub(super) struct Processors {
     begun: Instant,
     due: Instant,
+    /// When it was asked last, in the recording's time.
+    asked_ns: Option<u64>,
     /// Per thread, its time on a processor and waiting for one.
     last: HashMap<u64, (u64, u64)>,
+    /// Threads that have not run since that time, and whether it is noted what they do meanwhile.
+    idle: HashMap<u64, (u64, bool)>,
+    /// Per thread, program counter and stack pointer when it was last seen in the kernel.
+    pub(super) places: HashMap<u64, (u64, u64)>,
 }
 
 impl Processors {
@@ -32,7 +39,10 @@ impl Processors {
         Processors {
             begun: now,
             due: now,
+            asked_ns: None,
             last: HashMap::new(),
+            idle: HashMap::new(),
+            places: HashMap::new(),
         }
     }
 }
@@ -42,6 +52,7 @@ impl Recorder {
     pub(super) fn note_cpu_times_if_due(&mut self) {
         if Instant::now() >= self.processors.due {
             self.note_cpu_times();
+            self.note_short_stops();
         }
     }
 
@@ -62,9 +73,30 @@ impl Recorder {
             .map(|time| (time.tid, (time.on_cpu_ns, time.runnable_ns)))
             .collect();
         let is_news = |time: &CpuTime| last.get(&time.tid) != now.get(&time.tid);
-        let threads = times.into_iter().filter(is_news).collect();
+        let threads: Vec<CpuTime> = times.into_iter().filter(is_news).collect();
+        let before = self.processors.asked_ns.replace(time_ns);
+        let idle = &mut self.processors.idle;
+        idle.retain(|tid, _| now.contains_key(tid));
+        self.processors
+            .places
+            .retain(|tid, _| now.contains_key(tid));
+        for tid in threads.iter().map(|time| &time.tid) {
+            idle.remove(tid);
+        }
+        let ran: HashSet<u64> = threads.iter().map(|time| time.tid).collect();
+        let since = before.unwrap_or(time_ns);
+        for tid in now.keys().filter(|tid| !ran.contains(*tid)) {
+            idle.entry(*tid).or_insert((since, false));
+        }
+        let unknown = idle.iter().filter(|(_, (_, noted))| !noted);
+        let unknown: Vec<(u64, u64)> = unknown.map(|(tid, (since, _))| (*tid, *since)).collect();
         *last = now;
         self.sink.record(CpuTimes { time_ns, threads });
+        for tid in self.note_blocked(&unknown) {
+            if let Some((_, noted)) = self.processors.idle.get_mut(&tid) {
+                *noted = true;
+            }
+        }
         let cost = match self.session.local {
             true => own_cpu_time().saturating_sub(had) * SHARE,
             false => asked.elapsed() * SHARE_ELSEWHERE,
@@ -86,7 +118,7 @@ impl Recorder {
             // One who controls the program cannot ask while it runs.
             return None;
         }
-        let (server_ns, times) = self.session.client.thread_times().ok()??;
+        let (server_ns, times) = self.session.client.thread_times(ANSWER_TIMEOUT).ok()??;
         let time_ns = self.hearing.sent(Some(server_ns), Duration::ZERO);
         let time = |times: unspool_rsp::ThreadTimes| CpuTime {
             tid: times.tid,

@@ -12,6 +12,8 @@ use unspool_capture::{Chunk, EndReason, ProcessEnded, Severity};
 use unspool_rsp::{Action, Control, Notice, Registers, StopReason, StopReply, ThreadId, signals};
 
 use super::calls::Calls;
+use super::emulator::EmulatorStop;
+use super::end_inspection::EndInspection;
 use super::ending::Ending;
 use super::modules::Modules;
 use super::pending::Pending;
@@ -59,13 +61,14 @@ pub(super) struct Recorder {
     /// Replies that came while another was waited for.
     pub(super) queue: VecDeque<StopReply>,
     pub(super) ending: Ending,
+    pub(super) emulator_stop: EmulatorStop,
     /// The server holds only the thread that stopped; see `bystanders`.
     pub(super) threads_run_on: bool,
     /// Tracepoints are used where the server has them.
     pub(super) by_tracepoints: bool,
     /// These may be jumps.
     pub(super) by_jumps: bool,
-    /// There is no budget, as far as is known.
+    /// There is no budget: the program waits rather than that anything is lost.
     pub(super) at_any_cost: bool,
     pub(super) hearing: Hearing,
     /// What only observers are told, not yet acted on.
@@ -79,6 +82,11 @@ pub(super) struct Recorder {
     /// Words that threads waited at when they were looked at.
     pub(super) waited_at: Vec<u64>,
     pub(super) processors: Processors,
+    /// How often and how long threads were stopped for less than a millisecond; not written yet.
+    pub(super) short_stops: Option<(u64, Duration)>,
+    pub(super) end_inspection: EndInspection,
+    /// The server stops before a signal ends the program.
+    pub(super) stops_before_fatal: bool,
     stop: Option<OwnedFd>,
     forks: u64,
     listed: Instant,
@@ -117,13 +125,9 @@ impl Recorder {
     pub(super) fn new(session: Session, sink: Sink, options: Options) -> Self {
         let local = session.local;
         let observes = session.observes;
-        let exec = match options.source {
-            super::Source::Connect { exec, .. } => exec,
-            _ => None,
-        };
-        // Whoever started the server has said what it may cost.
-        let budget = session.client.features().value("UnspoolBudget");
-        let at_any_cost = budget.or(options.budget.as_deref()) == Some("none");
+        // What the server keeps to, unless it was told otherwise.
+        let usual = session.client.features().value("UnspoolBudget");
+        let at_any_cost = options.budget.as_deref().or(usual) == Some("none");
         Self {
             modules: Modules::new(options.store, &session.abi),
             way: session.steps_over().then_some(Way::Continue),
@@ -135,12 +139,13 @@ impl Recorder {
             threads: Threads::default(),
             program: Program::default(),
             libraries_known: false,
-            exec,
+            exec: options.exec,
             unusable: BTreeMap::new(),
             stack_sent: Vec::new(),
             stepping: HashSet::new(),
             queue: VecDeque::new(),
             ending: Ending::default(),
+            emulator_stop: EmulatorStop::default(),
             threads_run_on: false,
             by_tracepoints: match options.probes {
                 ProbeKinds::Auto => local || observes,
@@ -156,6 +161,9 @@ impl Recorder {
             places: NotedPlaces::default(),
             waited_at: Vec::new(),
             processors: Processors::new(),
+            short_stops: None,
+            end_inspection: EndInspection::new(options.wanted),
+            stops_before_fatal: false,
             stop: options.stop,
             forks: 0,
             listed: Instant::now(),
@@ -176,6 +184,7 @@ impl Recorder {
                 .collect();
             self.session.client.pass_signals(&silent)?;
         }
+        self.stops_before_fatal = self.session.client.stop_before_fatal_signals()?;
         let fresh = self.session.launched || self.has_not_begun(&program, &stop)?;
         self.threads
             .compare(&mut self.sink, &mut self.session, !fresh);
@@ -218,7 +227,12 @@ impl Recorder {
         let (ended, reason, failure) = match self.follow() {
             Ok((ended, reason)) => (ended, reason, None),
             Err(error) => {
-                let lost = matches!(&error, Error::Rsp(error) if error.is_fatal());
+                let local = self.session.local;
+                let error = match error {
+                    Error::Rsp(error) if error.is_fatal() && !local => Error::Lost(error),
+                    error => error,
+                };
+                let lost = error.is_loss();
                 let reason = if lost {
                     EndReason::ConnectionLost
                 } else {
@@ -240,10 +254,12 @@ impl Recorder {
         if self.session.local {
             self.note_cpu_times();
         }
+        self.note_short_stops();
         self.note_calls();
         self.note_places();
         let cut_short = self.cut_short();
         let write = self.sink.finish(reason, detail).map(Error::Write);
+        self.modules.keep_tables();
         Outcome {
             ended,
             failure: write.or(failure).or(cut_short),
@@ -286,6 +302,7 @@ impl Recorder {
                 return Ok(end);
             }
             self.note_cpu_times_if_due();
+            self.check_link()?;
             if self.sink.has_failed() && !self.ending.is_asked() {
                 self.ask_to_end(EndReason::Error)?;
             }
@@ -452,7 +469,10 @@ impl Recorder {
                         }
                     }
                 }
-                if self.ending.can_end_here(self.session.own_stub) {
+                self.emulator_stop.stopped_elsewhere();
+                if !self.emulator_stop.is_under_way()
+                    && self.ending.can_end_here(self.session.own_stub)
+                {
                     return self.stopped_for_end();
                 }
                 self.list_if_due();
@@ -464,18 +484,25 @@ impl Recorder {
                 return Ok(None);
             }
         }
-        if signal == SIGINT || signal == 0 || signal == 17 {
+        let stopped_emulator = self.emulator_stop.takes(signal);
+        if signal == SIGINT || signal == 0 || signal == 17 || stopped_emulator {
             let is_answer = self.ending.takes_answer();
             if self.ending.is_awaited() {
                 return self.stopped_for_end();
             }
             if is_answer {
+                if self.ending.is_asked() {
+                    self.inspect_for_end(None, true)?;
+                }
                 self.resume()?;
                 return Ok(None);
             }
         }
         if signal == SIGINT {
             self.ending.program_was_interrupted();
+        }
+        if ![0, SIGTRAP].contains(&signal) && self.is_fatal(signal) {
+            self.inspect_for_end(Some(signal), true)?;
         }
         self.resume_with(thread, (signal != 0).then_some(signal))?;
         Ok(None)

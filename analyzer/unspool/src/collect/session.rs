@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Read;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use unspool_capture::{self as capture, Document, Header, RegisterLayout};
@@ -12,7 +13,7 @@ use crate::maps;
 
 use super::abi::Abi;
 use super::launch::{self, Stub};
-use super::{Error, Options, Source, sink};
+use super::{Error, Options, Source, Subject, sink};
 
 /// One program behind one server.
 pub(super) struct Session {
@@ -22,7 +23,7 @@ pub(super) struct Session {
     pub(super) pid: Option<u64>,
     /// It runs on this machine: its `/proc` and its files are ours to read.
     pub(super) local: bool,
-    /// We started it, so it ends with the recording.
+    /// We started it, or had our stub start it, so it ends with the recording.
     pub(super) launched: bool,
     /// What the server calls thread names are none.
     pub(super) nameless: bool,
@@ -30,8 +31,6 @@ pub(super) struct Session {
     pub(super) own_stub: bool,
     /// The server tells of every thread that begins or ends, without a stop.
     pub(super) tells_creators: bool,
-    /// Nothing of what the server notes may be lost; the program waits.
-    pub(super) lossless: bool,
     /// Somebody else may control the program: we neither stop nor resume it.
     pub(super) observes: bool,
     /// Declared after the client: the stub ends when the connection does.
@@ -59,7 +58,7 @@ impl Session {
             }
         };
         let result = result.and_then(|mut client| {
-            let stop = client.stop_reason()?;
+            let stop = come_to(&mut client, &options.source)?;
             Ok((client, stop))
         });
         let (client, stop) = match (result, stub) {
@@ -78,9 +77,22 @@ impl Session {
                 };
                 return Err(Error::Stub(reason));
             }
-            (Err(error), _) => return Err(error.into()),
+            (Err(error), _) => {
+                return Err(match error.remote_message() {
+                    Some(words) => Error::Refused(words.to_owned()),
+                    None => error.into(),
+                });
+            }
         };
-        let (client, stub) = client;
+        let (mut client, stub) = client;
+        if stub.is_none() && is_whole_machine(&mut client) {
+            // QEMU has halted it for us.
+            let _ = client.detach();
+            return Err(Error::WholeMachine);
+        }
+        if let (Source::Connect { .. }, Some(budget)) = (&options.source, &options.budget) {
+            set_budget(&mut client, budget)?;
+        }
         let thread = match &stop {
             StopReply::Stopped { thread, .. } => *thread,
             _ => return Err(Error::NoTarget),
@@ -90,14 +102,21 @@ impl Session {
             Source::Attach { pid } => Some(u64::from(*pid)),
             _ => thread.and_then(|thread| thread.pid.or(Some(thread.tid))),
         };
+        let launched = match &options.source {
+            Source::Launch { .. } => true,
+            Source::Connect {
+                subject: Subject::Program { .. },
+                ..
+            } => client.is_observer() && client.has_signal(),
+            _ => false,
+        };
         let session = Self {
             observes: client.is_observer(),
-            lossless: options.lossless,
             client,
             abi,
             pid,
             local: stub.is_some(),
-            launched: matches!(options.source, Source::Launch { .. }),
+            launched,
             nameless: false,
             own_stub: stub.is_some(),
             tells_creators: false,
@@ -114,6 +133,8 @@ impl Session {
             Source::Attach { .. } => (capture::Source::Attached, String::new()),
             Source::Connect { endpoint, .. } => (capture::Source::Connected, endpoint.to_string()),
         };
+        let text = |path: PathBuf| path.to_string_lossy().into_owned();
+        let (sysroot, debug) = options.store.directories();
         Header {
             product: concat!("unspool ", env!("CARGO_PKG_VERSION")).to_owned(),
             start_unix_ns: sink::unix_ns(),
@@ -124,6 +145,8 @@ impl Session {
                 .trim()
                 .to_owned(),
             endpoint,
+            sysroot: sysroot.map(text).unwrap_or_default(),
+            debug_directories: debug.into_iter().map(text).collect(),
             ..Header::default()
         }
     }
@@ -161,7 +184,7 @@ impl Session {
     }
 
     /// Whether the server is known to step over its own breakpoints when told to continue: our stub
-    /// does, where the kernel can step (docs/protocol.md, "Resuming and breakpoints").
+    /// does, where the kernel can step (docs/reference/protocol.md, "Resuming and breakpoints").
     pub(super) fn steps_over(&self) -> bool {
         self.client.features().has("QUnspoolThreads") && self.abi.arch != Arch::Arm
     }
@@ -257,4 +280,58 @@ impl Session {
         }
         Ok(self.client.wait(Some(timeout))?)
     }
+}
+
+/// Has a server that was started by somebody else keep to this budget: `5%`, or `none`.
+fn set_budget(client: &mut Client, budget: &str) -> Result<(), Error> {
+    let refused = |why| Error::Budget {
+        asked: budget.to_owned(),
+        why,
+    };
+    let percent = budget
+        .strip_suffix('%')
+        .and_then(|text| text.parse::<f64>().ok());
+    // Hundredths of a percent, at least one.
+    let points = percent.map(|percent| (percent * 100.0).round().max(1.0) as u32);
+    match client.set_budget(points) {
+        Ok(true) => Ok(()),
+        Ok(false) if client.features().value("UnspoolBudget").is_some() => Err(refused(
+            "this unspool-stub is older and cannot be told (it lacks QUnspoolBudget); start it \
+             with that --budget, or use a newer one",
+        )),
+        // A server without a budget never pauses anything.
+        Ok(false) if points.is_none() => Ok(()),
+        Ok(false) => Err(refused(
+            "it has none (it lacks QUnspoolBudget); leave --budget out, or use unspool-stub",
+        )),
+        Err(unspool_rsp::Error::Remote { .. }) => Err(refused(
+            "it was started with a smaller --budget; start it with a larger one, or without",
+        )),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Has the server take the program that the user named. Why that stands still.
+fn come_to(client: &mut Client, source: &Source) -> Result<StopReply, unspool_rsp::Error> {
+    let Source::Connect { subject, .. } = source else {
+        return client.stop_reason();
+    };
+    if *subject != Subject::Served && !client.is_observer() {
+        client.extended_mode()?;
+    }
+    match subject {
+        Subject::Served => client.stop_reason(),
+        Subject::Process(pid) => client.attach(u64::from(*pid)),
+        Subject::Program { program, args } => client.run(program, args),
+    }
+}
+
+/// Whether the server is QEMU's system emulation, which alone answers this query.
+fn is_whole_machine(client: &mut Client) -> bool {
+    // A program's servers say where the kernel has put it.
+    if client.is_observer() || client.features().has("qXfer:auxv:read") {
+        return false;
+    }
+    let mode = client.raw(b"qqemu.PhyMemMode").unwrap_or_default();
+    matches!(mode[..], [b'0' | b'1'])
 }

@@ -3,7 +3,10 @@
 use std::fs::File;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use unspool_capture::{End, EndReason, Header, Note, Record, Severity, WriteError, Writer};
+use unspool_capture::{
+    End, EndReason, Header, Note, Record, Severity, Source, ThreadSeen, WriteError, Writer,
+};
+use unspool_rsp::ThreadId;
 
 /// Takes records. The first write error ends the writing and is kept; the rest is swallowed, for
 /// the program has to be let go in order whatever becomes of the file.
@@ -12,6 +15,10 @@ pub(super) struct Sink {
     start: Instant,
     events: u64,
     failure: Option<WriteError>,
+    /// Records that tell what is mapped: the program and its modules.
+    mapped: Vec<Record>,
+    /// What is recorded while threads are read, with what is needed to understand it.
+    copy: Option<Vec<Record>>,
 }
 
 enum Out {
@@ -34,7 +41,37 @@ impl Sink {
             start: Instant::now(),
             events: 0,
             failure: None,
+            mapped: Vec::new(),
+            copy: None,
         }
+    }
+
+    /// Keeps a copy of all records from now on, which is a look at these threads.
+    pub(super) fn begin_copy(&mut self, time_ns: u64, threads: &[ThreadId]) {
+        let header = Header {
+            source: Source::Inspected.into(),
+            ..Header::default()
+        };
+        let seen = threads.iter().map(|thread| ThreadSeen {
+            tid: thread.tid,
+            time_ns,
+            existed_before: true,
+            ..ThreadSeen::default()
+        });
+        let mut copy: Vec<Record> = vec![header.into()];
+        copy.extend(self.mapped.iter().cloned());
+        copy.extend(seen.map(Record::from));
+        self.copy = Some(copy);
+    }
+
+    /// The copy as far as it has come.
+    pub(super) fn copy(&self) -> &[Record] {
+        self.copy.as_deref().unwrap_or_default()
+    }
+
+    /// Ends the copy.
+    pub(super) fn take_copy(&mut self) -> Vec<Record> {
+        self.copy.take().unwrap_or_default()
     }
 
     pub(super) fn now_ns(&self) -> u64 {
@@ -42,9 +79,19 @@ impl Sink {
     }
 
     pub(super) fn record(&mut self, record: impl Into<Record>) {
+        let record = record.into();
+        if matches!(
+            record,
+            Record::Target(_) | Record::ModuleLoaded(_) | Record::ModuleUnloaded(_)
+        ) {
+            self.mapped.push(record.clone());
+        }
+        if let Some(copy) = &mut self.copy {
+            copy.push(record.clone());
+        }
         let result = match &mut self.out {
             Out::Memory(records) => {
-                records.push(record.into());
+                records.push(record);
                 return;
             }
             Out::File(Some(writer)) if self.failure.is_none() => writer.record(record),

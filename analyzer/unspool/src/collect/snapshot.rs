@@ -35,6 +35,25 @@ const LONG: usize = 64 * 1024;
 const ASLEEP_TRIES: usize = 60;
 const ASLEEP_FOR: Duration = Duration::from_millis(5);
 
+/// Threads and their program counters.
+type Taken = (Vec<ThreadStack>, Vec<u64>);
+
+/// What more has to be read to tell what threads wait for.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// Threads to be looked at again, because they may have moved between the reads.
+    pub threads: Vec<u64>,
+    /// Memory, to be read after that.
+    pub memory: Vec<Range<u64>>,
+}
+
+impl Wanted {
+    /// All that would be said is known.
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty() && self.memory.is_empty()
+    }
+}
+
 /// A look at a running program, which can be taken closer as long as it is not finished.
 pub struct Inspection {
     recorder: Recorder,
@@ -72,21 +91,9 @@ impl Inspection {
         Capture::from_records(self.recorder.sink.records().to_vec())
     }
 
-    /// Reads memory. What cannot be read is noted as missing.
-    pub fn read(&mut self, ranges: &[Range<u64>]) {
-        self.recorder.read_ranges(ranges);
-    }
-
-    /// Takes another look at these threads.
-    pub fn look_again(&mut self, tids: &[u64]) {
-        let mut wanted = self.recorder.threads.ids();
-        let all = wanted.len();
-        wanted.retain(|id| tids.contains(&id.tid));
-        // What was noted before is good without.
-        let _ = match self.recorder.session.observes && wanted.len() == all {
-            true => self.recorder.look_at_all_asleep(&wanted),
-            false => self.recorder.look_at(&wanted),
-        };
+    /// Reads more. What cannot be read is noted as missing.
+    pub fn read_more(&mut self, wanted: &Wanted) {
+        self.recorder.read_more(wanted);
     }
 
     /// Lets the program go. A server that we started for it may still be at that when this returns; dropping waits for it.
@@ -144,48 +151,88 @@ impl Recorder {
         // QEMU gives "CPU#0 [running]" for a name.
         self.session.nameless |= one_stands;
         let all_stand = !self.session.observes && !one_stands;
+        // Our own stub's program stands from the moment it was attached to.
+        let stands = self.session.own_stub || all_stand;
         let from_ns = self.sink.now_ns();
         // First the threads, so that they need not stand for the rest.
-        let taken = if self.session.client.has_stacks() {
-            let threads = self.session.client.thread_ids()?;
-            let taken = self.session.client.stacks(&threads, NOTED)?;
-            let abi = &self.session.abi;
-            let registers = taken.iter().filter_map(|one| one.registers.as_ref());
-            let looked: Vec<Registers> = registers.map(|all| abi.looked(all)).collect();
-            let words = looked.iter().filter_map(|one| abi.waits_at(one)).collect();
-            let pcs = looked.iter().filter_map(|one| abi.pc(one)).collect();
-            self.read_around(words);
-            // Our own stub's program stands from the moment it was attached to.
-            if self.session.own_stub || all_stand {
-                let to_ns = self.sink.now_ns();
-                self.sink.record(Standstill { from_ns, to_ns });
-            }
-            if self.session.observes {
-                self.session.client.let_run()?;
-            }
-            Some((taken, pcs))
-        } else {
-            None
-        };
+        let taken = self.take_threads(from_ns, stands)?;
+        if taken.is_some() && self.session.observes {
+            self.session.client.let_run()?;
+        }
         let program = self.identify()?;
         self.sink.record(self.session.target(program.path.clone()));
         self.threads
             .compare(&mut self.sink, &mut self.session, true);
         self.note_kernels_view(before);
         self.list_modules(program);
-        if let Some((taken, pcs)) = taken {
-            self.modules.read_ahead(pcs);
-            return self.note_taken(taken, Some(from_ns));
+        match taken {
+            Some((taken, pcs)) => {
+                self.modules.read_ahead(pcs);
+                self.note_taken(taken, Some(from_ns))
+            }
+            None => self.look_at_each(from_ns, all_stand),
         }
+    }
+
+    /// All threads and what lies around the words that they wait at, from a server that gives many
+    /// stacks at once; with the threads' program counters.
+    fn take_threads(&mut self, from_ns: u64, stands: bool) -> Result<Option<Taken>, Error> {
+        if !self.session.client.has_stacks() {
+            return Ok(None);
+        }
+        let threads = self.session.client.thread_ids()?;
+        let taken = self.session.client.stacks(&threads, NOTED)?;
+        let abi = &self.session.abi;
+        let registers = taken.iter().filter_map(|one| one.registers.as_ref());
+        let looked: Vec<Registers> = registers.map(|all| abi.looked(all)).collect();
+        let words = looked.iter().filter_map(|one| abi.waits_at(one)).collect();
+        let pcs = looked.iter().filter_map(|one| abi.pc(one)).collect();
+        self.read_around(words);
+        if stands {
+            let to_ns = self.sink.now_ns();
+            self.sink.record(Standstill { from_ns, to_ns });
+        }
+        Ok(Some((taken, pcs)))
+    }
+
+    /// The same, one thread after another.
+    fn look_at_each(&mut self, from_ns: u64, stands: bool) -> Result<(), Error> {
         let threads = self.threads.ids();
+        self.waited_at.clear();
         self.look_at(&threads)?;
         let words = std::mem::take(&mut self.waited_at);
         self.read_around(words);
-        if all_stand {
+        if stands {
             let to_ns = self.sink.now_ns();
             self.sink.record(Standstill { from_ns, to_ns });
         }
         Ok(())
+    }
+
+    /// Reads all threads of a program that is recorded.
+    pub(super) fn read_all_threads(&mut self, stands: bool) -> Result<(), Error> {
+        let from_ns = self.sink.now_ns();
+        let taken = self.take_threads(from_ns, stands)?;
+        self.note_kernels_view(None);
+        match taken {
+            Some((taken, _)) => self.note_taken(taken, Some(from_ns)),
+            None => self.look_at_each(from_ns, stands),
+        }
+    }
+
+    /// Takes another look at these threads, and reads memory.
+    pub(super) fn read_more(&mut self, wanted: &Wanted) {
+        if !wanted.threads.is_empty() {
+            let mut threads = self.threads.ids();
+            let all = threads.len();
+            threads.retain(|id| wanted.threads.contains(&id.tid));
+            // What was noted before is good without.
+            let _ = match self.session.observes && threads.len() == all {
+                true => self.look_at_all_asleep(&threads),
+                false => self.look_at(&threads),
+            };
+        }
+        self.read_ranges(&wanted.memory);
     }
 
     /// Looks once more at all threads of a program that we cannot stop. Each alone may be seen in a wait though at any moment

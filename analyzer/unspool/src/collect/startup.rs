@@ -53,7 +53,9 @@ impl Recorder {
         let client = &mut self.session.client;
         let auxv = Auxv::read(client);
         let named = client.exec_file(self.session.pid).ok().flatten();
-        let started_as = memory::string(client, auxv.file_name).filter(|path| !path.is_empty());
+        let started_as = Some(auxv.file_name).filter(|at| *at != 0);
+        let started_as = started_as.and_then(|at| memory::string(client, at));
+        let started_as = started_as.filter(|path| !path.is_empty());
         let given = self
             .exec
             .as_ref()
@@ -262,10 +264,13 @@ impl Recorder {
 
     /// Plants at the dynamic linker's notification function, wherever it is named.
     fn plant_linker(&mut self) -> Result<(), Error> {
+        // The executable comes last: only a static one has the function, and to read the names of a large one takes longer
+        // than the rest of the start.
         let named = self
             .program
             .kept
             .iter()
+            .rev()
             .filter_map(|id| self.modules.get(*id))
             .find_map(|mapped| places(mapped, "_dl_debug_state").into_iter().next());
         // Without a symbol, r_debug names the function, if the linker has come that far.
@@ -327,11 +332,17 @@ impl Recorder {
                 }
             }
             if self.probes.fast {
-                let here = LEAVING.iter().flat_map(|name| places(mapped, name));
-                leaving.extend(here);
+                if !self.program.is_dynamic() || has_threads(&mapped.path) {
+                    let here = LEAVING.iter().flat_map(|name| places(mapped, name));
+                    leaving.extend(here);
+                }
                 let names = naming[names_before..].iter_mut();
                 let others = wanted[before..].iter_mut().map(|(_, place)| place);
-                movable::tell(mapped, &mut names.chain(others).collect::<Vec<_>>());
+                movable::tell(
+                    self.modules.store(),
+                    mapped,
+                    &mut names.chain(others).collect::<Vec<_>>(),
+                );
             }
         }
         let naming = naming.into_iter().map(|place| (Purpose::Name, place));
@@ -416,7 +427,13 @@ impl Recorder {
                 })
             })
             .collect();
+        let leaving: Vec<Place> = (self.modules.iter().filter(|_| self.probes.fast))
+            .flat_map(|mapped| LEAVING.iter().flat_map(move |name| places(mapped, name)))
+            .collect();
         let (client, abi) = (&mut self.session.client, &self.session.abi);
+        for place in leaving {
+            self.probes.plant_own(client, abi, Purpose::Exec, &place);
+        }
         for (kind, place) in own {
             self.probes.plant(client, abi, kind, &place);
         }

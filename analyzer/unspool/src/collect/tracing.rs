@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use unspool_capture::{
-    Chunk, Dropped, Event, Gap, GapKind, Missed, ProbeKind, Read, ReadRole, Severity, Snapshot,
-    Stood,
+    Chunk, Dropped, Event, Gap, GapKind, Missed, ProbeKind, Read, ReadRole, Severity, ShortStops,
+    Snapshot, StallCause, Stood,
 };
 use unspool_rsp::{Client, Notice, Registers, ThreadId, TraceAction, TraceFrame, TraceMark};
 use unspool_unwind::{MemoryGap, RegisterFile, StackMemory};
@@ -35,7 +35,7 @@ const NAME: u8 = 16;
 /// So many functions are named in a note.
 const MOST_NAMED: usize = 3;
 
-/// What our stub sees at a hit (docs/protocol.md, "Tracepoints"), in the order of their numbers.
+/// What our stub sees at a hit (docs/reference/protocol.md, "Tracepoints"), in the order of their numbers.
 /// Those without `trace_` are ours: what is collected at the end of a call.
 const VARIABLES: [&str; 8] = [
     "trace_time",
@@ -57,7 +57,7 @@ pub(super) const FLAGS: usize = 6;
 const NEEDED: usize = 7;
 
 /// What is collected at a place.
-pub(super) fn actions(abi: &Abi, purpose: Purpose) -> Vec<TraceAction> {
+pub(super) fn actions(abi: &Abi, purpose: Purpose, function: &str) -> Vec<TraceAction> {
     let mut actions = vec![
         TraceAction::Registers(abi.trace_registers()),
         TraceAction::Expression(vec![
@@ -83,8 +83,6 @@ pub(super) fn actions(abi: &Abi, purpose: Purpose) -> Vec<TraceAction> {
             let [high, low] = abi.argument_number(3).to_be_bytes();
             let argument = vec![REG, high, low, CONST8, STATE as u8, TRACE, END];
             actions.push(TraceAction::Expression(argument));
-            // Nothing else tells where a thread came from.
-            actions.push(TraceAction::Expression(set(NEEDED)));
         }
         Purpose::Name => {
             let [high, low] = abi.argument_number(1).to_be_bytes();
@@ -98,7 +96,24 @@ pub(super) fn actions(abi: &Abi, purpose: Purpose) -> Vec<TraceAction> {
         }
         Purpose::Exec | Purpose::Probe { .. } => {}
     }
+    if is_needed(purpose, function) {
+        actions.push(TraceAction::Expression(set(NEEDED)));
+    }
     actions
+}
+
+/// Whether nothing else can tell what a hit does: it is never paused and never dropped. A thread
+/// is created, joined, detached and mostly named once; what may be tried again and again can wait.
+fn is_needed(purpose: Purpose, function: &str) -> bool {
+    match purpose {
+        Purpose::Name => true,
+        Purpose::Probe { kind, .. } => match kind {
+            ProbeKind::Create | ProbeKind::Detach => true,
+            ProbeKind::Join => function == "pthread_join",
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 /// The whole stack, or a stop if it is too long.
@@ -134,7 +149,7 @@ impl Recorder {
             (false, true) => Some(CALLS_ELSEWHERE),
             (false, false) => None,
         };
-        let lossless = self.session.lossless;
+        let lossless = self.at_any_cost;
         self.probes.tracing = self.by_tracepoints
             && self.session.tells_creators
             && self.session.client.trace(&VARIABLES, buffer, lossless)?;
@@ -196,12 +211,38 @@ impl Recorder {
                     to_ns,
                     since,
                 } => {
-                    let [from_ns, to_ns] =
-                        [from_ns, to_ns].map(|ns| self.hearing.sent(Some(ns), since));
-                    self.sink.record(Stood { from_ns, to_ns });
+                    self.note_stall(StallCause::Unspecified, from_ns, to_ns, since);
+                }
+                Notice::Halted {
+                    from_ns,
+                    to_ns,
+                    since,
+                } => self.note_stall(StallCause::Halted, from_ns, to_ns, since),
+                Notice::ShortStops { count, total } => {
+                    self.short_stops = Some((count, total));
                 }
                 other => self.observed.push_back(other),
             }
+        }
+    }
+
+    fn note_stall(&mut self, cause: StallCause, from_ns: u64, to_ns: u64, since: Duration) {
+        let [from_ns, to_ns] = [from_ns, to_ns].map(|ns| self.hearing.sent(Some(ns), since));
+        self.sink.record(Stood {
+            from_ns,
+            to_ns,
+            cause: cause.into(),
+        });
+    }
+
+    /// Writes how long threads were stopped for moments that no record tells of by itself.
+    pub(super) fn note_short_stops(&mut self) {
+        if let Some((count, total)) = self.short_stops.take() {
+            self.sink.record(ShortStops {
+                time_ns: self.sink.now_ns(),
+                count,
+                total_ns: u64::try_from(total.as_nanos()).unwrap_or(u64::MAX),
+            });
         }
     }
 
@@ -373,7 +414,8 @@ impl Recorder {
 
     /// What there is to be done about traps.
     fn remedy(&self) -> &'static str {
-        match (self.at_any_cost, self.session.own_stub) {
+        let settable = self.session.client.features().has("QUnspoolBudget");
+        match (self.at_any_cost, self.session.own_stub || settable) {
             (true, _) => "there is no room there for the jump that notes a call without a stop",
             (false, true) => "with '--budget none' most calls are noted without a stop",
             (false, false) => {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use unspool_capture::Snapshot;
 use unspool_unwind::Provenance;
 
+use super::layouts::Layout;
 use crate::c_library::has_threads;
 
 /// A place in the program's code, independent of where things were mapped, as far as it is known.
@@ -123,6 +124,11 @@ pub(super) trait Frames {
     fn place(&mut self, record: usize, avma: u64) -> Place;
     /// A data address: the variable it is in as the function, and the offset into that.
     fn data(&mut self, record: usize, avma: u64) -> Option<Place>;
+    /// What the source calls what is at a data address, the variable's name first: `l[13]`,
+    /// `acc[1].m`.
+    fn part(&mut self, _record: usize, _avma: u64) -> Option<Arc<str>> {
+        None
+    }
     /// What the pointer at an address holds, by the file that was mapped there.
     fn pointer(&mut self, _record: usize, _avma: u64) -> Option<u64> {
         None
@@ -130,6 +136,10 @@ pub(super) trait Frames {
     /// The C library is musl, as far as the files tell.
     fn is_musl(&mut self) -> bool {
         false
+    }
+    /// What lies where in the C library's objects, if that is known.
+    fn layout(&mut self) -> Option<&'static Layout> {
+        None
     }
 }
 

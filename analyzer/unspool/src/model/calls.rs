@@ -2,7 +2,7 @@
 //!
 //! A capture may hold millions of them, so they are not kept: each is shown when it begins and when it ends,
 //! in the order of the events, and what is kept are the calls under way, and each distinct call path once.
-//! Which end belongs to which beginning is told by thread and stack pointer (docs/capture-format.md, "Calls"). What ended unseen has no end here
+//! Which end belongs to which beginning is told by thread and stack pointer (docs/reference/capture-format.md, "Calls"). What ended unseen has no end here
 //! either: a call is [lost](Moment::Lost) rather than given another's.
 
 use std::collections::BTreeSet;

@@ -143,6 +143,12 @@ pub struct Finding {
     pub evidence: Vec<Evidence>,
 }
 
+/// The gravest first; of one kind, what is proved.
+pub(super) fn sort(findings: &mut [Finding]) {
+    let rank = |kind| FindingKind::ALL.iter().position(|other| *other == kind);
+    findings.sort_by_key(|finding| (rank(finding.kind), !finding.proved));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -155,7 +155,11 @@ impl<'a> History<'a> {
             | Record::ThreadState(_)
             | Record::Standstill(_)
             | Record::Stood(_)
-            | Record::CpuTimes(_) => {}
+            | Record::CpuTimes(_)
+            | Record::Inspection(_)
+            | Record::ShortStops(_)
+            | Record::Resolution(_)
+            | Record::Blocked(_) => {}
             Record::Gap(gap) => {
                 self.clock(gap.time_ns);
                 self.recording.gaps_are_placed = true;

@@ -2,7 +2,7 @@
 //!
 //! A key must be equal in every run of the same program, whatever the addresses, and differ where
 //! the creation paths differ. So only what the files state goes into it: module file names and
-//! svmas. The encoding is part of the JSON's contract (`docs/report-json.md`, "Keys"): changing it
+//! svmas. The encoding is part of the JSON's contract (`docs/reference/report-json.md`, "Keys"): changing it
 //! breaks comparisons with old reports.
 
 use std::fmt;

@@ -2,10 +2,10 @@
 //! what follows.
 //!
 //! All of it is computed from what a look at the program noted: registers, stacks, memory. `waits`
-//! says what each thread does, with `object` for what synchronization objects say of themselves and
-//! `layouts` for where they say it; `verdict` makes findings of them.
+//! says what each thread does, with `object` for what synchronization objects say of themselves;
+//! `verdict` makes findings of them.
 
-mod layouts;
+mod at_end;
 mod memory;
 mod object;
 #[cfg(test)]
@@ -17,13 +17,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::finding::ObjectName;
+use super::layouts;
 use super::note::Note;
 use super::thread::ThreadIndex;
 use crate::primitives::{Kind, Primitive};
 
+pub(super) use at_end::add_findings;
 pub(super) use layouts::{Family, Library};
 pub(super) use verdict::findings;
-pub(super) use waits::{Program, look};
+pub(super) use waits::{Program, Scene, look};
 
 /// What a thread did when it was looked at.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,6 +33,8 @@ pub enum State {
     /// Not known: its registers were not read.
     #[default]
     Unknown,
+    /// It had ended, or had not begun.
+    Absent,
     /// It executed the program, or was about to.
     Running,
     /// It waits for another thread.
@@ -52,7 +56,7 @@ impl State {
     /// `running`, `waiting`, `sleeping`, `syscall` or `stopped`.
     pub fn as_str(&self) -> Option<&'static str> {
         match self {
-            State::Unknown => None,
+            State::Unknown | State::Absent => None,
             State::Running => Some("running"),
             State::Waiting(_) => Some("waiting"),
             State::Sleeping => Some("sleeping"),
@@ -139,6 +143,11 @@ impl Look {
                     signal has stopped it, which signals it handles, by which names and numbers its threads know \
                     themselves: that these are the server's numbers is an assumption.";
         (!self.ids_known).then(|| Note::info(what))
+    }
+
+    /// The states of all threads that were there.
+    fn present(&self) -> impl Iterator<Item = &State> {
+        self.states.iter().filter(|state| **state != State::Absent)
     }
 
     /// What a thread did.

@@ -12,6 +12,7 @@ use unspool_capture::{
 use unspool_unwind::Provenance;
 
 use super::backtrace::{Backtrace, Frames, NamedFrame, Place};
+use super::layouts::{self, Family, Layout};
 use super::{Model, Module};
 
 pub(crate) mod sync;
@@ -45,6 +46,8 @@ pub(crate) struct Stage {
     pub(crate) data: std::collections::BTreeMap<u64, &'static str>,
     /// Why stacks of which innermost function end early.
     pub(crate) truncated: Option<&'static str>,
+    /// The C library.
+    pub(super) family: Option<Family>,
 }
 
 impl Stage {
@@ -60,6 +63,7 @@ impl Stage {
             stacks: Default::default(),
             data: Default::default(),
             truncated: None,
+            family: None,
         };
         stage.add(Header {
             product: "unspool 0.1.0".into(),
@@ -502,6 +506,14 @@ fn reads(handles: &[(u64, u64)]) -> Vec<Read> {
 }
 
 impl Frames for Stage {
+    fn is_musl(&mut self) -> bool {
+        self.family == Some(Family::Musl)
+    }
+
+    fn layout(&mut self) -> Option<&'static Layout> {
+        layouts::of(self.family?, 8).ok()
+    }
+
     fn backtrace(&mut self, _record: usize, snapshot: &Snapshot) -> Arc<Backtrace> {
         let pcs = snapshot.chunks[0].bytes.chunks_exact(8);
         let pcs: Vec<u64> = pcs

@@ -1,5 +1,6 @@
 //! From snapshots to named frames: which files were mapped when, and what they say.
 //!
+//! A recording keeps the answers that the files gave when it ended; they are believed first (`asked`).
 //! Files are opened only when a snapshot holds an address of theirs. A file that is missing costs the
 //! names of its own frames and a note, no more. Everything looked up is kept, so that a thousand
 //! threads from one place cost as much as one.
@@ -14,15 +15,18 @@ use unspool_unwind::{
 };
 
 use super::Note;
-use super::backtrace::{Backtrace, Frames, NamedFrame, Place, base_name};
-use super::look::{Family, Program};
+use super::backtrace::{Backtrace, NamedFrame, Place, base_name};
 use crate::store::Store;
 
+mod answers;
+mod asked;
 mod called;
 mod epoch;
 mod file;
+mod kept;
 mod program;
 
+use answers::Answers;
 use epoch::Epoch;
 use file::Files;
 
@@ -38,6 +42,12 @@ pub struct Module {
     /// avma = svma + bias, wrapping.
     pub bias: u64,
 }
+
+/// What gdb calls the code that a signal handler returns to; C libraries' files often do not name it.
+const SIGNAL_TRAMPOLINE: &str = "<signal handler called>";
+
+/// A trampoline is one or two instructions: further behind a symbol is another function's code.
+const MAX_TRAMPOLINE_OFFSET: u64 = 8;
 
 /// Turns snapshots into named frames. Keeps what it has read: use one for one capture.
 #[derive(Debug)]
@@ -55,6 +65,16 @@ pub struct Symbolizer {
     /// What pointers in files point to, by the files and their places there.
     pointers: HashMap<(usize, u64), Option<u64>>,
     walking: WalkOptions,
+    /// What has been answered by now: all a recording keeps, unless files are asked first.
+    answers: Answers,
+    /// What a recording keeps, if files are asked first.
+    kept: Option<Answers>,
+    /// Stacks of which both the recording and files tell, by both.
+    merged: HashMap<(*const Backtrace, *const Backtrace), Arc<Backtrace>>,
+    /// Files are asked although the recording keeps answers: they may say more.
+    asks_files: bool,
+    /// Where modules were mapped and unmapped, as indices into the records.
+    mappings: Vec<usize>,
     notes: Vec<Note>,
 }
 
@@ -95,8 +115,19 @@ impl Symbolizer {
             stacks: HashMap::new(),
             pointers: HashMap::new(),
             walking: WalkOptions::default(),
+            answers: Answers::default(),
+            kept: None,
+            merged: HashMap::new(),
+            asks_files: false,
+            mappings: Vec::new(),
             notes: Vec::new(),
         }
+    }
+
+    /// Asks files also where the recording keeps an answer, and takes the one that says more.
+    pub fn asking_files(mut self, asks: bool) -> Symbolizer {
+        self.asks_files = asks;
+        self
     }
 
     /// Unwinds these ways first, in this order, instead of what is best at each address.
@@ -146,6 +177,7 @@ impl Symbolizer {
             }
         }
         self.epochs = epoch::divide(&capture.records, capture.calls.count() > 0);
+        self.take_kept(capture);
     }
 
     /// The capture's modules.
@@ -156,7 +188,7 @@ impl Symbolizer {
     /// What could not be read, so far.
     pub(super) fn take_notes(&mut self) -> Vec<Note> {
         let mut notes = std::mem::take(&mut self.notes);
-        notes.extend(self.files.notes());
+        notes.extend(self.notes_of_files());
         notes
     }
 
@@ -239,6 +271,13 @@ impl Symbolizer {
                 table,
             });
         }
+    }
+
+    /// What the source calls what is at an address: `l[13]`, as far as debug information tells.
+    fn variable_at(&mut self, file: usize, svma: u64) -> Option<Arc<str>> {
+        let (name, start) = self.files.variable(file, svma)?;
+        let part = self.files.part(file, start, svma - start)?;
+        Some(format!("{name}{part}").into())
     }
 
     fn sources(&mut self, file: usize, svma: u64) -> Arc<[Source]> {
@@ -325,13 +364,9 @@ impl Symbolizer {
     }
 }
 
-impl Frames for Symbolizer {
-    fn is_musl(&mut self) -> bool {
-        let library = Program::library(self);
-        library.is_ok_and(|library| library.family == Family::Musl)
-    }
-
-    fn backtrace(&mut self, record: usize, snapshot: &Snapshot) -> Arc<Backtrace> {
+/// What files say, whatever a recording keeps.
+impl Symbolizer {
+    fn backtrace_by_files(&mut self, record: usize, snapshot: &Snapshot) -> Arc<Backtrace> {
         let epoch = self.epoch(record);
         let Some(arch) = self.arch.filter(|_| epoch < self.epochs.len()) else {
             return Arc::new(Backtrace {
@@ -362,11 +397,15 @@ impl Frames for Symbolizer {
         for (at, frame) in stack.frames.iter().enumerate() {
             let first = named.len();
             named.extend(self.named(epoch, frame));
-            let caller = stack.frames.get(at + 1).map(|caller| caller.pc);
-            if let ([unnamed], Some(caller)) = (&mut named[first..], caller)
-                && unnamed.place.function.is_none()
-            {
-                unnamed.called = self.called(epoch, caller);
+            let ([.., own], Some(caller)) = (&mut named[first..], stack.frames.get(at + 1)) else {
+                continue;
+            };
+            let known = own.place.function.is_some();
+            if caller.signal_frame && (!known || own.place.offset > MAX_TRAMPOLINE_OFFSET) {
+                own.place.function = Some(SIGNAL_TRAMPOLINE.into());
+                own.place.offset = 0;
+            } else if !known && caller.pc != caller.address_for_lookup {
+                own.called = self.called(epoch, caller.pc);
             }
         }
         let backtrace = Arc::new(Backtrace {
@@ -377,7 +416,7 @@ impl Frames for Symbolizer {
         backtrace
     }
 
-    fn place(&mut self, record: usize, avma: u64) -> Place {
+    fn place_by_files(&mut self, record: usize, avma: u64) -> Place {
         let epoch = self.epoch(record);
         if let (Some(arch), Some(load)) = (self.arch, self.owner(epoch, avma)) {
             self.map(arch, epoch, load);
@@ -397,7 +436,7 @@ impl Frames for Symbolizer {
         place
     }
 
-    fn data(&mut self, record: usize, avma: u64) -> Option<Place> {
+    fn data_by_files(&mut self, record: usize, avma: u64) -> Option<Place> {
         let epoch = self.epoch(record);
         let load = self.owner(epoch, avma)?;
         let Load {
@@ -422,7 +461,7 @@ impl Frames for Symbolizer {
         })
     }
 
-    fn pointer(&mut self, record: usize, avma: u64) -> Option<u64> {
+    fn pointer_by_files(&mut self, record: usize, avma: u64) -> Option<u64> {
         let epoch = self.epoch(record);
         let load = self.owner(epoch, avma)?;
         let Load { record, file, .. } = &self.loads[load];

@@ -5,6 +5,8 @@
 //! threads, not with that of events.
 
 mod blames;
+mod blind;
+mod blocked;
 mod concurrency;
 mod findings;
 mod gaps;
@@ -19,16 +21,18 @@ mod objects;
 mod order;
 mod processors;
 mod queues;
+mod recorder_stalls;
 mod replay;
 mod slots;
 mod spread;
-mod standing;
+mod tenures;
 #[cfg(test)]
 mod tests;
 mod under_way;
 mod usage;
 mod wakes;
 
+pub use blind::Blind;
 pub use concurrency::{Concurrency, Slice};
 pub(crate) use findings::length;
 pub(crate) use naming::caller;
@@ -43,13 +47,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use unspool_capture::{Capture, ProbeKind, Record, Source};
+use unspool_image::Arch;
 
 use super::backtrace::{Backtrace, Frames};
 use super::calls::Calls;
 use super::timeline::Window;
 use super::{Creation, Finding, Key, Model, Note, ThreadIndex};
+use blocked::Blocked;
+use recorder_stalls::RecorderStalls;
 use replay::Replay;
-use standing::Standing;
 
 /// Slices of a recording's time. A page has fewer columns.
 const SLICES: usize = 1000;
@@ -70,8 +76,12 @@ const JUMP_NS: u64 = 1_000_000;
 pub struct Sync {
     /// Calls of synchronization functions, or of others, were recorded.
     pub recorded: bool,
-    /// For so long altogether some thread may have stood for the recorder, which had to wait for a processor.
+    /// How long some thread was stopped for the recorder, or may have been: all of it, nanoseconds.
     pub stood_ns: u64,
+    /// How much of it the server was late, rather than that it had halted the program.
+    pub late_ns: u64,
+    /// When waits may have gone unseen.
+    pub blind: Blind,
     /// All objects, in the order they were made or first used.
     pub objects: Vec<Object>,
     /// All uses of all objects.
@@ -92,6 +102,8 @@ pub struct Sync {
     pub identities: Vec<(Key, ThreadIndex, usize)>,
     /// Per thread of the model, its identity in `identities`.
     pub identity_of: Vec<usize>,
+    /// Threads that are said to be stuck whatever other threads do.
+    pub(super) stuck_alone: Vec<ThreadIndex>,
 }
 
 impl Sync {
@@ -156,9 +168,10 @@ pub(super) fn analyse(
         columns: SLICES,
     };
     let slots = Slots::new(window, model.threads.len());
-    let standing = Standing::of(records);
-    let stood_ns = standing.total();
-    let mut replay = Replay::new(model, &identity_of, slots, standing, frames.is_musl());
+    let stalls = RecorderStalls::of(records);
+    let (stood_ns, late_ns) = (stalls.total(), stalls.late_ns());
+    let (musl, layout) = (frames.is_musl(), frames.layout());
+    let mut replay = Replay::new(model, &identity_of, slots, stalls, musl, layout);
     let mut calls = if records.iter().any(instruments) {
         Calls::interpret(capture, model, frames, &mut |calls, moment| {
             replay.moment(calls, moment);
@@ -177,13 +190,20 @@ pub(super) fn analyse(
     );
     let functions = replay.take_functions(&calls);
     let threads = times(model, &replay);
-    let findings = findings::Words {
+    let (findings, stuck_alone) = findings::Words {
         model,
         objects: &replay.objects.objects,
         uses: &replay.objects.uses,
         paths: &calls.paths,
+        identity_of: &identity_of,
+        blocked: Blocked::of(
+            records,
+            Arch::from_gdb_name(&capture.target.arch),
+            model,
+            frames,
+        ),
         event_ns: replay.unhindered.median_ns(),
-        is_overloaded: stood_ns > (end_ns / OVERLOADED).max(PLANTING_NS),
+        is_overloaded: late_ns > (end_ns / OVERLOADED).max(PLANTING_NS),
         clock_is_sound: replay.jump_ns < JUMP_NS,
     }
     .all(&replay, joins_are_seen(records));
@@ -204,14 +224,15 @@ pub(super) fn analyse(
     }
     if !calls.functions.is_empty() && stood_ns >= (end_ns / FELT).max(1) {
         notes.push(Note::info(format!(
-            "For up to {} altogether some thread stood for the recorder, which was busy or had to wait for a processor itself. What was \
-             waited and held then need not be the program's doing: contention, convoys and long holds are only told of where there is \
-             more.",
+            "The recorder stopped threads for up to {} in total, or kept them waiting. Waits and holds in that time need \
+             not be the program's doing: contention, convoys and long holds are reported only where there is more.",
             length(stood_ns)
         )));
     }
     let sync = Sync {
         stood_ns,
+        late_ns,
+        blind: Blind::of(records, end_ns),
         recorded: !calls.functions.is_empty(),
         objects: std::mem::take(&mut replay.objects.objects),
         uses: std::mem::take(&mut replay.objects.uses),
@@ -222,6 +243,7 @@ pub(super) fn analyse(
         processors,
         concurrency,
         identities,
+        stuck_alone,
         identity_of: Vec::new(),
     };
     drop(replay);

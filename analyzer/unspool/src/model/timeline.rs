@@ -61,6 +61,8 @@ pub enum Cell {
     Absent,
     /// It lived; nothing says that it waited.
     Alive,
+    /// It lived; waits of that time were not recorded.
+    Unknown,
     /// It could have run, and waited for a processor half of the time or longer.
     Runnable,
     /// It did not run for three quarters of the time or longer: it was in a system call that was not recorded.
@@ -99,6 +101,16 @@ impl Timeline {
             cells
         };
         let mut threads: Vec<Vec<Cell>> = model.threads.iter().map(life).collect();
+        for column in 0..window.columns {
+            let (from, to) = (window.column_ns(column), window.column_ns(column + 1));
+            if model.recording.too_little_seen() || model.sync.blind.covers(from, to) {
+                for cells in &mut threads {
+                    if let Some(cell @ Cell::Alive) = cells.get_mut(column) {
+                        *cell = Cell::Unknown;
+                    }
+                }
+            }
+        }
         for (index, cells) in threads.iter_mut().enumerate() {
             turns(&model.sync, index, &window, cells);
             waits(&model.sync, index, &window, cells);
@@ -120,13 +132,15 @@ fn turns(sync: &Sync, thread: usize, window: &Window, cells: &mut [Cell]) {
         for slot in slots.columns_of(from, to).into_iter().flatten() {
             turn.add(sync.processors.turn(thread, slot));
         }
-        if *cell != Cell::Alive || turn.known_ns == 0 {
+        if !matches!(cell, Cell::Alive | Cell::Unknown) || turn.known_ns == 0 {
             continue;
         }
         if turn.runnable_ns * 2 >= turn.known_ns {
             *cell = Cell::Runnable;
         } else if (turn.on_cpu_ns + turn.runnable_ns) * 4 <= turn.known_ns {
             *cell = Cell::Away;
+        } else {
+            *cell = Cell::Alive;
         }
     }
 }

@@ -560,6 +560,21 @@ pub(super) static PATHS: &[(&str, &str, Primitive)] = &[
         ),
     ),
     (
+        "std::__atomic_futex_unsigned_base",
+        "::_M_futex_wait_until",
+        of(Kind::Future, Operation::Wait, 0, &["std::future::wait"]),
+    ),
+    (
+        "std::__atomic_futex_unsigned_base",
+        "::_M_futex_wait_until_steady",
+        timed(of(
+            Kind::Future,
+            Operation::Wait,
+            0,
+            &["std::future::wait_for"],
+        )),
+    ),
+    (
         "std::atomic",
         "::wait",
         of(Kind::Futex, Operation::Wait, 0, &["std::atomic::wait"]),

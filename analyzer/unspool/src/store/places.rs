@@ -7,17 +7,16 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use unspool_image::{Function, Image, Location, Locator, SourceFrame};
 use unspool_unwind::Cache;
+use unspool_unwind::code::is_called;
+
+use super::answers;
 
 /// So many answers of one file are kept; more come from programs that are looked at once.
 const MOST: usize = 20_000;
-/// Larger files are none of ours.
-const SIZE_LIMIT: u64 = 64 << 20;
-
 /// Looks up addresses of one image.
 #[derive(Debug)]
 pub struct Places {
@@ -35,6 +34,8 @@ struct Known {
     /// What is kept has been looked for.
     read: bool,
     places: HashMap<u64, Location>,
+    /// By a variable's beginning and the offset into it.
+    parts: HashMap<(u64, u64), Option<String>>,
     /// As the locator has it, if that is known without it.
     information: Option<Information>,
     /// There are answers that are not in the file.
@@ -53,6 +54,8 @@ struct Information {
 struct Kept {
     information: Information,
     places: Vec<(u64, KeptPlace)>,
+    #[serde(default)]
+    parts: Vec<(u64, u64, Option<String>)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -83,18 +86,45 @@ impl Places {
         }
     }
 
-    /// As [`Locator::locate`].
+    /// As [`Locator::locate`]; but a symbol that does not say how far it reaches stands for no other function behind it.
     pub fn locate(&self, svma: u64) -> Location {
         let mut known = self.known();
         if let Some(location) = known.places.get(&svma) {
             return location.clone();
         }
-        let location = self.locator.locate(svma);
+        let mut location = self.locator.locate(svma);
+        if location.lines.is_empty() {
+            location.function = location
+                .function
+                .filter(|function| self.reaches(function.start, svma));
+        }
         if known.places.len() < MOST {
             known.places.insert(svma, location.clone());
             known.news = true;
         }
         location
+    }
+
+    /// As [`Locator::part`].
+    pub fn part(&self, start: u64, offset: u64) -> Option<String> {
+        let mut known = self.known();
+        if let Some(part) = known.parts.get(&(start, offset)) {
+            return part.clone();
+        }
+        let part = self.locator.part(start, offset);
+        if known.parts.len() < MOST {
+            known.parts.insert((start, offset), part.clone());
+            known.news = true;
+        }
+        part
+    }
+
+    /// Whether the function that a symbol says begins at `start` is likely to reach as far as `svma`. Assembly's symbols often have
+    /// no size; a stripped file may have other functions behind them, which only calls tell of.
+    fn reaches(&self, start: u64, svma: u64) -> bool {
+        let symbol = self.image.symbols().containing(svma);
+        let inferred = symbol.is_some_and(|symbol| symbol.size_inferred);
+        !inferred || !is_called(&self.image, &(start + 1..svma + 1))
     }
 
     /// As [`Locator::has_debug_information`].
@@ -127,16 +157,18 @@ impl Places {
         let information = self.of_locator(&mut known);
         let mut places: Vec<_> = known.places.iter().collect();
         places.sort_unstable_by_key(|(svma, _)| **svma);
+        let parts = known.parts.iter();
+        let mut parts: Vec<_> = parts.map(|(at, of)| (at.0, at.1, of.clone())).collect();
+        parts.sort_unstable();
         let kept = Kept {
             information,
             places: places
                 .into_iter()
                 .map(|(at, of)| (*at, of.into()))
                 .collect(),
+            parts,
         };
-        let text = serde_json::to_vec(&kept)?;
-        let head = head(&text) + "\n";
-        cache.write(name, &[head.as_bytes(), &text].concat())?;
+        answers::write(cache, name, &kept)?;
         known.news = false;
         Ok(())
     }
@@ -144,7 +176,9 @@ impl Places {
     /// Where answers are kept, and under what name.
     fn kept(&self) -> Option<(&Cache, &str)> {
         let cache = self.cache.as_ref()?;
-        let name = self.name.get_or_init(|| file_name(&self.image));
+        let name = self
+            .name
+            .get_or_init(|| answers::file_name(&self.image, "places"));
         Some((cache, name.as_deref()?))
     }
 
@@ -166,52 +200,20 @@ impl Places {
         if !known.read {
             known.read = true;
             let kept = self.kept();
-            let bytes = kept.and_then(|(cache, name)| cache.read(name, SIZE_LIMIT));
-            if let Some(kept) = bytes.as_deref().and_then(parse) {
+            let kept: Option<Kept> = kept.and_then(|(cache, name)| answers::read(cache, name));
+            if let Some(kept) = kept {
                 known.information = Some(kept.information);
                 known.places = kept
                     .places
                     .into_iter()
                     .map(|(at, of)| (at, of.into()))
                     .collect();
+                let parts = kept.parts.into_iter();
+                known.parts = parts.map(|(at, by, of)| ((at, by), of)).collect();
             }
         }
         known
     }
-}
-
-/// The files that answers come from.
-fn file_name(image: &Image) -> Option<String> {
-    let id = image.build_id()?;
-    let others = [image.debug_image(), image.supplementary_image()];
-    let mut identity = Vec::new();
-    for file in [Some(image)].into_iter().chain(others) {
-        let bytes = file.map_or(&[][..], Image::bytes);
-        identity.extend((bytes.len() as u64).to_le_bytes());
-        identity.extend(crc32c::crc32c(bytes).to_le_bytes());
-    }
-    Some(format!("{id}-{:08x}.places", crc32c::crc32c(&identity)))
-}
-
-/// What is not as it was written is not believed, and replaced.
-fn parse(bytes: &[u8]) -> Option<Kept> {
-    let end = bytes.iter().position(|byte| *byte == b'\n')?;
-    let (line, text) = (&bytes[..end], &bytes[end + 1..]);
-    (line == head(text).as_bytes()).then_some(())?;
-    serde_json::from_slice(text).ok()
-}
-
-/// The first line of a file with these lines after it: which program wrote it, and their checksum.
-fn head(text: &[u8]) -> String {
-    let program = std::env::current_exe().and_then(std::fs::metadata).ok();
-    let built = program.as_ref().and_then(|file| file.modified().ok());
-    let built = built.and_then(|built| built.duration_since(SystemTime::UNIX_EPOCH).ok());
-    let (length, built) = (
-        program.map_or(0, |file| file.len()),
-        built.unwrap_or_default(),
-    );
-    let sum = crc32c::crc32c(text);
-    format!("unspool places {length} {} {sum:08x}", built.as_nanos())
 }
 
 impl From<&Location> for KeptPlace {
@@ -269,6 +271,12 @@ mod tests {
         file
     }
 
+    fn is_whole(file: &Path) -> bool {
+        let cache = Cache::at(file.parent().expect("a directory"));
+        let name = file.file_name().and_then(|name| name.to_str());
+        answers::read::<Kept>(&cache, name.expect("text")).is_some()
+    }
+
     #[test]
     fn answers_of_another_run_are_the_locators() {
         let (image, directory) = (own(), tempfile::tempdir().expect("a directory"));
@@ -312,20 +320,20 @@ mod tests {
                 _ => bytes.clear(),
             }
             std::fs::write(&file, bytes).expect("written");
-            assert!(parse(&std::fs::read(&file).expect("written")).is_none());
+            assert!(!is_whole(&file));
         }
         let asked = places(&image, directory.path());
         assert_eq!(asked.locate(svma), truth);
         asked.keep().expect("kept");
-        let file = std::fs::read(kept(directory.path())).expect("kept");
-        assert!(parse(&file).is_some());
+        assert!(is_whole(&kept(directory.path())));
     }
 
     #[test]
     fn other_debug_information_has_other_answers() {
         let image = own();
         let with = own().with_debug_file(own());
-        assert_ne!(file_name(&image), file_name(&with));
+        let name = |image: &Image| answers::file_name(image, "places");
+        assert_ne!(name(&image), name(&with));
     }
 
     #[test]

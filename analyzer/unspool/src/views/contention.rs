@@ -146,11 +146,13 @@ fn held_ns(kin: &Kin) -> u64 {
     held.map(|used| used.waits.total_ns).sum()
 }
 
-/// `3 × work`, or the one of them that it always was: `work 4711`.
+/// `3 × work`, or the one of them that it always was: `work 4711`. Of threads that wait for others
+/// of their own kind, `one another`.
 fn blamed(model: &Model, blame: &Blame, room: usize) -> String {
     let one = model.thread(blame.longest.1).filter(|_| blame.for_one);
     let several = model.sync.identities.get(blame.holding);
     match (one, several) {
+        (None, Some((.., 2..))) if blame.holding == blame.waiting => "one another".to_owned(),
         (Some(thread), Some((.., 2..))) => match thread.tid {
             Some(tid) => format!("{} {tid}", phrase::one(model, thread, room)),
             None => phrase::one(model, thread, room),
@@ -243,6 +245,23 @@ fn summary(model: &Model) -> String {
         sum(|t| t.others_ns),
         sum(|t| t.idle_ns),
     );
+    if model.recording.too_little_seen() {
+        let kernel = sync.concurrency.turns.map_or(String::new(), |(running, runnable)| {
+            format!(
+                " By the kernel's account {running:.1} threads ran and {runnable:.1} waited for a processor on \
+                 average."
+            )
+        });
+        return format!(
+            "{about}{} lived {} altogether. How much of it they waited is not known: of what was seen, {} was \
+             waiting for what others held, {} for others to come or to finish, {} for work.{kernel}",
+            phrase::count(model.threads.len(), "thread"),
+            phrase::duration(alive),
+            phrase::duration(held),
+            phrase::duration(others),
+            phrase::duration(idle),
+        );
+    }
     let part = |ns: u64| format!("{:.0} %", 100.0 * ns as f64 / alive.max(1) as f64);
     // Where waits are missing, the rest is not all running.
     let unseen = match model.recording.misses_calls() {

@@ -14,6 +14,9 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     notes::first(page, model)?;
     let about = tree::about(model);
     let summary = match model.findings.len() {
+        0 if model.recording.too_little_seen() => {
+            format!("{about}there are no findings, but too little was seen to judge.")
+        }
         0 if model.sync.recorded => format!("{about}nothing was found that needs a look."),
         0 => format!(
             "{about}nothing was found that needs a look. Synchronization was not recorded: \

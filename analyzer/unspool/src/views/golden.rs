@@ -539,7 +539,7 @@ fn no_line_is_wider_than_the_page() {
     }
 }
 
-/// Every field of the documents, as `docs/report-json.md` has to name it.
+/// Every field of the documents, as `docs/reference/report-json.md` has to name it.
 #[test]
 fn every_json_field_is_documented() {
     fn fields(value: &serde_json::Value, found: &mut Vec<String>) {
@@ -554,7 +554,8 @@ fn every_json_field_is_documented() {
             _ => {}
         }
     }
-    let docs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/report-json.md");
+    let docs =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/report-json.md");
     let docs = std::fs::read_to_string(docs).unwrap();
     let (report, inspection) = docs.split_once("# `unspool inspect").unwrap();
     for (docs, view, model) in [

@@ -1,6 +1,6 @@
 //! The JSON objects that `report` and `inspect` share, as serde structs.
 //!
-//! Field order here is the order in the output; `docs/report-json.md` documents every field.
+//! Field order here is the order in the output; `docs/reference/report-json.md` documents every field.
 
 use std::io::{self, Write};
 

@@ -54,12 +54,12 @@ pub(super) fn of(sync: &Sync) -> Vec<Kin> {
 pub(super) fn of_variables(sync: &Sync) -> Vec<Kin> {
     let mut sizes: HashMap<(Kind, String), usize> = HashMap::new();
     for object in &sync.objects {
-        if let Some(variable) = variable(sync, object) {
+        if let Some(variable) = variable(object) {
             *sizes.entry((object.kind, variable)).or_default() += 1;
         }
     }
     sorted(sync, |object| {
-        let whole = variable(sync, object).map(|variable| (object.kind, variable));
+        let whole = variable(object).map(|variable| (object.kind, variable));
         match whole.filter(|whole| sizes.get(whole).is_some_and(|size| *size >= MANY)) {
             Some((kind, variable)) => Group::Elements(kind, variable),
             None => Group::Identity(object.key),
@@ -77,16 +77,10 @@ enum Group {
     Elements(Kind, String),
 }
 
-/// The variable that an object is part of, without the place in it: `table` of `table+0x28`.
-fn variable(sync: &Sync, object: &Object) -> Option<String> {
-    let name = sync.name(object)?;
-    let (variable, offset) = match name.rsplit_once("+0x") {
-        Some(parts) => parts,
-        None => (&*name, "0"),
-    };
-    // What has no variable is called by where it was made.
-    let plain = !variable.contains(' ') && offset.bytes().all(|byte| byte.is_ascii_hexdigit());
-    plain.then(|| variable.to_owned())
+/// The variable that an object is part of, without the place in it: `table` of `table[3].lock`.
+fn variable(object: &Object) -> Option<String> {
+    let name = object.symbol.as_ref()?.function.as_deref()?;
+    Some(name.to_owned())
 }
 
 fn sorted(sync: &Sync, group_of: impl Fn(&Object) -> Group) -> Vec<Kin> {

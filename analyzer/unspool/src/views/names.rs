@@ -1,7 +1,8 @@
 //! Function names that fit.
 //!
-//! Names of C++ and Rust functions are longer than a page: what all instances share (parameters, template
-//! arguments) is left out first, then middle segments, then the middle. JSON has everything.
+//! Names of C++ and Rust functions are longer than a page: what all instances share (parameters,
+//! template arguments) is left out first, then middle segments, then the middle. JSON has
+//! everything.
 
 use super::line::{head, tail, width};
 
@@ -18,10 +19,19 @@ pub(super) fn shorten(name: &str, room: usize) -> String {
     if width(&without) <= room {
         return without;
     }
+    // `{lambda()#3}` is no less told apart as `{lambda#3}`.
+    let without = match without.contains("{lambda(") {
+        true => without.replace("(…)", "").replace("()", ""),
+        false => without,
+    };
+    if width(&without) <= room {
+        return without;
+    }
     fewer_segments(&without, room).unwrap_or_else(|| middle(&without, room))
 }
 
-/// `std::…::Builder::spawn`: the first segment and as many of the last as fit.
+/// `std::…::Builder::spawn`: the first segment and as many of the last as fit; of a lambda the last
+/// ones alone, whose number tells it apart: `…::{lambda#3}`.
 fn fewer_segments(name: &str, room: usize) -> Option<String> {
     let mut depth = 0usize;
     let mut cuts = Vec::new();
@@ -35,10 +45,11 @@ fn fewer_segments(name: &str, room: usize) -> Option<String> {
     }
     let first = &name[..*cuts.first()?];
     let short = |cut: &usize| format!("{first}::…{}", &name[*cut..]);
-    cuts.iter()
-        .skip(1)
-        .map(short)
-        .find(|short| width(short) <= room)
+    let numbered = |cut: &&usize| name[**cut..].contains("{lambda#");
+    let last = |cut: &usize| format!("…{}", &name[*cut..]);
+    let lambdas = cuts.iter().filter(numbered).map(last);
+    let mut ways = cuts.iter().skip(1).map(short).chain(lambdas);
+    ways.find(|way| width(way) <= room)
 }
 
 /// Replaces what outermost brackets hold by `…`; `(anonymous namespace)` and the like stay.
@@ -122,6 +133,12 @@ mod tests {
         assert_eq!(
             shorten("std::thread::builder::Builder::spawn", 30),
             "std::…::Builder::spawn"
+        );
+        assert_eq!(shorten("main::{lambda(int)#3}", 16), "main::{lambda#3}");
+        assert_eq!(shorten("serve::{lambda()#13}", 15), "…::{lambda#13}");
+        assert_eq!(
+            shorten("pool::start()::{lambda(int, int)#2}", 20),
+            "pool::…::{lambda#2}"
         );
         assert_eq!(collapse("x::operator<<(a)", '<', '>'), "x::operator<<(a)");
         assert_eq!(collapse("f<A->b>(", '<', '>'), "f<…>(");

@@ -200,25 +200,33 @@ pub(super) fn object(sync: &Sync, index: ObjectIndex, room: usize) -> String {
     format!("{noun} {}", super::names::middle(&name, room))
 }
 
-/// The threads of some identities: `main, 3 × worker "billing"`.
+/// The threads of some identities: `main, 3 × worker "billing"`. What does not fit is counted: a
+/// name of which too little is left tells nothing.
 pub(super) fn identities(model: &Model, identities: &[usize], room: usize) -> String {
     const MOST: usize = 3;
-    let mut parts: Vec<String> = Vec::new();
-    for identity in identities.iter().take(MOST) {
-        parts.push(self::identity(
-            model,
-            *identity,
-            room / identities.len().clamp(1, MOST),
-        ));
-    }
-    let others: usize = identities
-        .iter()
-        .skip(MOST)
-        .filter_map(|identity| model.sync.identities.get(*identity))
-        .map(|(_, _, count)| count)
-        .sum();
+    /// Of one name.
+    const LEAST: usize = 16;
+    let several = identities.len().clamp(1, MOST);
+    let named = (1..=several).rev().find(|count| room / count >= LEAST);
+    let (named, others) = identities.split_at(named.unwrap_or(1).min(identities.len()));
+    let share = |room| {
+        let part = |identity: &usize| self::identity(model, *identity, room);
+        named.iter().map(part).collect::<Vec<String>>()
+    };
+    // Short names leave their room to long ones.
+    let whole = share(room).join(", ");
+    let mut parts = match super::line::width(&whole) <= room {
+        true => vec![whole],
+        false => share(room / named.len().max(1)),
+    };
+    let others = others.iter();
+    let others = others.filter_map(|identity| model.sync.identities.get(*identity));
+    let others: usize = others.map(|(_, _, count)| count).sum();
     if others > 0 {
-        parts.push(format!("{others} others"));
+        parts.push(match others {
+            1 => "another".to_owned(),
+            others => format!("{others} others"),
+        });
     }
     parts.join(", ")
 }

@@ -1,6 +1,6 @@
 //! The report as JSON: all threads with their identities and creation stacks.
 //!
-//! The schema is a promise (`docs/report-json.md`); what the text view leaves out for space is all here.
+//! The schema is a promise (`docs/reference/report-json.md`); what the text view leaves out for space is all here.
 
 use std::io::{self, Write};
 
@@ -75,7 +75,11 @@ struct Recording<'a> {
     duration_ns: u64,
     complete: bool,
     dropped_events: u64,
+    calls_recorded: u64,
+    calls_missed: u64,
+    too_little_seen: bool,
     stood_ns: u64,
+    late_ns: u64,
     paused_probes: Vec<PausedProbe<'a>>,
     exit_code: Option<i32>,
     signal: Option<u32>,
@@ -101,9 +105,13 @@ impl<'a> Recording<'a> {
             },
             start_unix_ns: Some(recording.start_unix_ns).filter(|ns| *ns != 0),
             duration_ns: recording.duration_ns,
-            complete: !recording.cut,
+            complete: recording.is_complete(),
             dropped_events: recording.dropped,
+            calls_recorded: recording.calls_recorded,
+            calls_missed: recording.calls_missed(),
+            too_little_seen: recording.too_little_seen(),
             stood_ns: model.sync.stood_ns,
+            late_ns: model.sync.late_ns,
             paused_probes: recording.paused.iter().map(PausedProbe::of).collect(),
             exit_code,
             signal,

@@ -1,6 +1,6 @@
 //! Synchronization in the report's JSON: objects, functions, the level of concurrency, findings.
 //!
-//! Field order here is the order in the output; `docs/report-json.md` documents every field.
+//! Field order here is the order in the output; `docs/reference/report-json.md` documents every field.
 
 use serde::Serialize;
 

@@ -272,6 +272,7 @@ struct Marks<'a> {
     idle: bool,
     runnable: bool,
     away: bool,
+    unknown: bool,
 }
 
 impl Marks<'_> {
@@ -284,10 +285,12 @@ impl Marks<'_> {
             idle: false,
             runnable: false,
             away: false,
+            unknown: false,
         };
         for cell in timeline.threads.iter().flatten() {
             marks.runnable |= *cell == Cell::Runnable;
             marks.away |= *cell == Cell::Away;
+            marks.unknown |= *cell == Cell::Unknown;
             let Cell::Waits(used) = cell else { continue };
             let used = model.sync.used(*used);
             if used.waiting == Waiting::Idle {
@@ -326,6 +329,7 @@ impl Marks<'_> {
                 Cell::Absent => (Ink::Plain, ' '),
                 Cell::Runnable => (Ink::Alarm, '▒'),
                 Cell::Away => (Ink::Faint, '╌'),
+                Cell::Unknown => (Ink::Faint, '?'),
                 _ => (Ink::Function, '█'),
             };
         };
@@ -350,6 +354,9 @@ impl Marks<'_> {
             (true, true) => "█ ran, as far as is known".to_owned(),
             (false, _) => "█ lived".to_owned(),
         }];
+        if self.unknown {
+            parts.push("? not known, because waits were not recorded then".to_owned());
+        }
         if self.runnable {
             parts.push("▒ could have run and waited for a processor".to_owned());
         }

@@ -6,9 +6,9 @@
 use std::io::{self, Write};
 
 use super::frames::{self, Sources};
-use super::groups::Forest;
+use super::groups::{Forest, Group};
 use super::line::{Ink, Line, Page, clean, width};
-use super::{Style, findings, names, notes, phrase};
+use super::{Style, findings, names, notes, phrase, plumbing};
 use crate::model::{Creation, Model, ProgramEnd, Thread};
 
 /// Writes the tree as text.
@@ -132,8 +132,8 @@ impl Tree<'_> {
         Ok(())
     }
 
-    fn group(&self, page: &mut Page<'_>, group: usize, lead: &str, below: &str) -> io::Result<()> {
-        let group = &self.forest.groups[group];
+    fn group(&self, page: &mut Page<'_>, at: usize, lead: &str, below: &str) -> io::Result<()> {
+        let group = &self.forest.groups[at];
         let members: Vec<&Thread> = group
             .members
             .iter()
@@ -156,6 +156,9 @@ impl Tree<'_> {
         };
         let prefix = Line::new().with(Ink::Faint, limit(below, page.width) + stem);
         self.facts(page, &prefix, &members)?;
+        if let Some(text) = self.apart(at) {
+            page.paragraph(&prefix, &prefix, Ink::Faint, &text)?;
+        }
         if let Some(stack) = first.creation_stack() {
             let guess = matches!(first.creation, Creation::Seen { inferred: true, .. });
             let label = if guess {
@@ -171,6 +174,37 @@ impl Tree<'_> {
             frames::write(page, &prefix, label, stack, &self.sources, false)?;
         }
         Ok(())
+    }
+
+    /// Why a group is not one with an earlier one that the same line created: only the C++
+    /// library's own code between that line and the thread's creation differs.
+    fn apart(&self, group: usize) -> Option<String> {
+        let groups = &self.forest.groups;
+        let first = |group: &Group| self.model.thread(*group.members.first()?);
+        let mut families = groups.iter().map(|parent| &parent.children);
+        let family = families.find(|children| children.contains(&group))?;
+        let mine = first(&groups[group])?;
+        let earlier = family.iter().take_while(|sibling| **sibling != group);
+        let mut alike = earlier.filter_map(|sibling| {
+            let group = &groups[*sibling];
+            let other = first(group).filter(|other| other.function == mine.function)?;
+            let of = (mine.creation_stack()?, other.creation_stack()?);
+            plumbing::differs_alone(of.0, of.1).then_some((group, other, of))
+        });
+        let (group, other, (ours, theirs)) = alike.next()?;
+        let title = phrase::title(self.model, other, 40);
+        let (them, their) = match group.members.len() {
+            1 => (title, "its"),
+            count => (format!("{count} × {title}"), "their"),
+        };
+        let reason = match (plumbing::growth(ours), plumbing::growth(theirs)) {
+            (Some(by), None) => format!("here a container grew (`{by}`)"),
+            (None, Some(by)) => format!("{their} container grew (`{by}`)"),
+            _ => "the C++ library went another way".to_owned(),
+        };
+        Some(format!(
+            "created by the same line as {them} above, and apart because {reason}"
+        ))
     }
 
     /// `3 × worker  "billing"  orders.c:33`

@@ -174,7 +174,7 @@ fn doing(model: &Model, thread: ThreadIndex) -> Option<String> {
 
 fn activity(model: &Model, thread: ThreadIndex, state: &State) -> Option<String> {
     Some(match state {
-        State::Unknown => return None,
+        State::Unknown | State::Absent => return None,
         State::Running => "running".to_owned(),
         State::Sleeping => "sleeping".to_owned(),
         State::Stopped(before) => match activity(model, thread, before) {
@@ -210,7 +210,7 @@ fn activity(model: &Model, thread: ThreadIndex, state: &State) -> Option<String>
 
 fn preposition(wait: &Wait) -> &'static str {
     match wait.object.kind {
-        Kind::Mutex | Kind::Rwlock | Kind::Join | Kind::Sem | Kind::Once => "for",
+        Kind::Mutex | Kind::Rwlock | Kind::Join | Kind::Sem | Kind::Once | Kind::Future => "for",
         Kind::Cond | Kind::Barrier | Kind::Futex => "at",
     }
 }

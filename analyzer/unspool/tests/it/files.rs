@@ -86,6 +86,30 @@ int main(void)
     assert_eq!(thread["creation"][0]["function"], "go");
 }
 
+/// The linker is asked for the function that it calls when libraries come, not the program, whose names take long to read if it is
+/// large.
+#[test]
+fn a_function_of_the_programs_does_not_stand_for_the_linkers() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = r#"
+#include <pthread.h>
+void _dl_debug_state(void) {}
+static void *work(void *argument) { return argument; }
+int main(void) { pthread_t t; pthread_create(&t, 0, work, 0); pthread_join(t, 0); return 0; }
+"#;
+    let program = dir.path().join("program");
+    compile("cc", &["-g", "-pthread"], source, &program);
+    let file = dir.path().join("capture");
+    let mut command = unspool();
+    command.args(["record", "-q", "-o"]).arg(&file).arg("--");
+    Run::of(command.arg(&program)).succeeds();
+    let report = report(&file);
+    let [thread] = created(&report)[..] else {
+        panic!("{report}");
+    };
+    assert_eq!(thread["function"], "work");
+}
+
 /// QEMU's user mode tells the program's path as it was given to it, and sends no files.
 #[test]
 fn a_program_that_qemu_was_given_by_a_relative_path_is_found() {

@@ -16,6 +16,19 @@ fn only_file(directory: &Path) -> PathBuf {
     file
 }
 
+/// A table with all its rows, kept.
+fn keep(cache: &Cache, image: &Image, options: &CompileOptions) -> Table {
+    let table = cache.table(image, options);
+    assert!(table.rows_of_all().count() > 1000);
+    cache.keep(&table).expect("kept");
+    table
+}
+
+/// The table that is in the cache.
+fn load(cache: &Cache, image: &Image, options: &CompileOptions) -> Option<Table> {
+    Table::from_bytes(image, options, &cache.stored(image, options)?)
+}
+
 fn same_rows(a: &Table, b: &Table) {
     let mut rows = 0;
     let mut others = b.rows_of_all();
@@ -36,15 +49,15 @@ fn a_table_comes_back() {
         ..CompileOptions::default()
     };
     let image = library();
-    let made = cache.table(&image, &options);
+    let made = keep(&cache, &image, &options);
     let file = only_file(directory.path());
     let written = std::fs::metadata(&file)
         .expect("file")
         .modified()
         .expect("time");
-    let loaded = cache.load(&image, &options).expect("loaded, not compiled");
+    let loaded = load(&cache, &image, &options).expect("loaded, not compiled");
     same_rows(&made, &loaded);
-    let loaded = cache.table(&image, &options);
+    let loaded = keep(&cache, &image, &options);
     let again = std::fs::metadata(&file)
         .expect("file")
         .modified()
@@ -63,7 +76,7 @@ fn damaged_files_are_replaced() {
         ..CompileOptions::default()
     };
     let image = library();
-    let made = cache.table(&image, &options);
+    let made = keep(&cache, &image, &options);
     let file = only_file(directory.path());
     let good = std::fs::read(&file).expect("file");
     let step = good.len() / 61;
@@ -71,13 +84,13 @@ fn damaged_files_are_replaced() {
         let mut bad = good.clone();
         bad[at] ^= 0x10;
         std::fs::write(&file, &bad).expect("write");
-        assert!(cache.load(&image, &options).is_none(), "byte {at}");
+        assert!(load(&cache, &image, &options).is_none(), "byte {at}");
     }
     for len in [0, 7, 8, 16, 30, good.len() / 2, good.len() - 1] {
         std::fs::write(&file, &good[..len]).expect("write");
-        assert!(cache.load(&image, &options).is_none(), "{len} bytes");
+        assert!(load(&cache, &image, &options).is_none(), "{len} bytes");
     }
-    same_rows(&made, &cache.table(&image, &options));
+    same_rows(&made, &keep(&cache, &image, &options));
     assert_eq!(std::fs::read(&file).expect("file"), good);
 }
 
@@ -85,9 +98,14 @@ fn damaged_files_are_replaced() {
 fn another_images_table_is_not_believed() {
     let directory = tempfile::tempdir().expect("directory");
     let cache = Cache::at(directory.path());
-    let options = CompileOptions::default();
-    let image = library();
-    cache.table(&image, &options);
+    let options = CompileOptions {
+        code: false,
+        ..CompileOptions::default()
+    };
+    // All of it in memory, so that an address tells the offset in the file.
+    let bytes = std::fs::read("/lib/x86_64-linux-gnu/libc.so.6").expect("libc6");
+    let image = Image::parse("libc.so.6", bytes).expect("libc6");
+    keep(&cache, &image, &options);
     let file = only_file(directory.path());
     // The same build-id, other call frame information: as damage on disk makes it.
     let section = image.section(".eh_frame").expect("section");
@@ -96,11 +114,41 @@ fn another_images_table_is_not_believed() {
     bytes[offset + 1000] ^= 1;
     let doctored = Image::parse("doctored", bytes).expect("image");
     assert_eq!(doctored.build_id(), image.build_id());
-    assert!(cache.load(&doctored, &options).is_none());
+    assert!(load(&cache, &doctored, &options).is_none());
     // Another image's file under this one's name.
     let other = Image::open(Path::new("/usr/bin/bash")).expect("bash");
-    let name = name(&other, &options).expect("build-id");
+    let name = name(&other, &options, "table").expect("build-id");
     let place = cache.directory.join(name);
     std::fs::rename(&file, place).expect("rename");
-    assert!(cache.load(&other, &options).is_none());
+    assert!(load(&cache, &other, &options).is_none());
+}
+
+#[test]
+fn what_walks_asked_of_the_code_comes_back() {
+    let directory = tempfile::tempdir().expect("directory");
+    let cache = Cache::at(directory.path());
+    let options = CompileOptions::default();
+    let image = library();
+    let asked = image.symbols().named("qsort")[0].svma + 4;
+    let made = cache.table(&image, &options);
+    let rows = made.rows_at(Source::Code, asked).expect("code");
+    let truth = rows.lookup(asked).expect("a row");
+    assert_eq!(made.known_regions(), 1, "no more was analysed than need be");
+    cache.keep(&made).expect("kept");
+    let file = only_file(directory.path());
+    let loaded = cache.table(&image, &options);
+    assert!(loaded.doubt_at(asked).is_none());
+    assert_eq!(loaded.known_regions(), 1, "it was in the cache");
+    let rows = loaded.rows_at(Source::Code, asked).expect("code");
+    assert_eq!(rows.lookup(asked), Some(truth));
+    // A damaged file is not believed.
+    let mut bytes = std::fs::read(&file).expect("file");
+    let last = bytes.len() - 9;
+    bytes[last] ^= 0x20;
+    std::fs::write(&file, bytes).expect("write");
+    let again = cache.table(&image, &options);
+    assert!(again.doubt_at(asked).is_none());
+    assert_eq!(again.known_regions(), 0);
+    let rows = again.rows_at(Source::Code, asked).expect("code");
+    assert_eq!(rows.lookup(asked), Some(truth));
 }

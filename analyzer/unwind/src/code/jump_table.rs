@@ -248,7 +248,7 @@ impl<'l> Entries<'l> {
             }) else {
                 // Addresses, unlike offsets, are seen to be those of code; parts of functions are elsewhere.
                 let whole = u64::from(size) == self.context.machine.pointer();
-                if whole && self.context.text.is_text(svma) {
+                if whole && self.context.text.is_code(svma) {
                     outside.insert(svma);
                     end = place + u64::from(size);
                 } else if self.bound.is_none() && svma != self.listing.end {

@@ -6,6 +6,7 @@
 //! a table names, and tables are in the order of functions: so each finds its own.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use unspool_image::Image;
@@ -20,35 +21,46 @@ const MOST: usize = 1 << 14;
 const FURTHEST: u64 = 1 << 22;
 
 /// The tables of one image.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Landings {
-    tables: Vec<Vec<Site>>,
-    /// Tables by where their first call site ends.
-    by_end: HashMap<u64, Vec<u32>>,
+    all: Arc<Tables>,
     /// Which have found their function.
     taken: Vec<bool>,
     /// Whole functions and the numbers of their tables.
     known: BTreeMap<u64, u32>,
 }
 
+#[derive(Debug, Default)]
+struct Tables {
+    tables: Vec<Vec<Site>>,
+    /// Tables by where their first call site ends.
+    by_end: HashMap<u64, Vec<u32>>,
+    /// The farthest of these places.
+    longest: u64,
+}
+
 impl Landings {
     pub(super) fn new(image: &Image) -> Landings {
-        let mut landings = Landings::default();
+        let mut all = Tables::default();
         if let Some(section) = image.section(".gcc_except_table") {
-            landings.tables = tables(&section.data);
+            all.tables = tables(&section.data);
         }
-        landings.taken = vec![false; landings.tables.len()];
-        for (number, table) in landings.tables.iter().enumerate() {
+        for (number, table) in all.tables.iter().enumerate() {
             if let Some(first) = table.first() {
-                let list = landings.by_end.entry(first.start + first.len).or_default();
-                list.push(number as u32);
+                let end = first.start + first.len;
+                all.longest = all.longest.max(end);
+                all.by_end.entry(end).or_default().push(number as u32);
             }
         }
-        landings
+        Landings {
+            taken: vec![false; all.tables.len()],
+            all: Arc::new(all),
+            known: BTreeMap::new(),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.tables.is_empty()
+        self.all.tables.is_empty()
     }
 
     /// Where exceptions are caught in those functions at `starts`, in order, that tables belong to.
@@ -62,7 +74,7 @@ impl Landings {
         returns: &Cover,
         lines: &Cover,
     ) -> Vec<Handler> {
-        let longest = self.by_end.keys().copied().max().unwrap_or(0);
+        let longest = self.all.longest;
         // Pairs of function and table, such that among those of a function the last table is first: a chain of
         // rising tables has one of each function at most.
         let mut pairs: Vec<(u64, u32)> = Vec::new();
@@ -78,7 +90,7 @@ impl Landings {
             }
             let mut found: Vec<u32> = returns
                 .within(start + 1..end.saturating_add(1))
-                .filter_map(|svma| self.by_end.get(&(svma - start)))
+                .filter_map(|svma| self.all.by_end.get(&(svma - start)))
                 .flatten()
                 .copied()
                 .filter(|&number| !self.taken[number as usize] && number >= lowest)
@@ -94,7 +106,7 @@ impl Landings {
             if whole {
                 self.known.insert(start, number);
             }
-            let sites = self.tables[number as usize].iter();
+            let sites = self.all.tables[number as usize].iter();
             found.extend(sites.filter(|site| site.pad != 0).map(|site| Handler {
                 start: start + site.start,
                 end: start + site.start + site.len,
@@ -105,7 +117,7 @@ impl Landings {
     }
 
     fn fits(&self, number: u32, start: u64, returns: &Cover, lines: &Cover) -> bool {
-        let table = &self.tables[number as usize];
+        let table = &self.all.tables[number as usize];
         table.iter().all(|site| {
             returns.contains(start + site.start + site.len)
                 && (site.pad == 0 || lines.contains(start + site.pad))
@@ -116,7 +128,7 @@ impl Landings {
     fn heaviest(&self, pairs: &[(u64, u32)]) -> Vec<(u64, u32)> {
         // By table: the weight of the best chain that ends there or before, as a Fenwick tree of maxima, with
         // the number of its last pair.
-        let mut best: Vec<(u64, usize)> = vec![(0, usize::MAX); self.tables.len() + 1];
+        let mut best: Vec<(u64, usize)> = vec![(0, usize::MAX); self.all.tables.len() + 1];
         let mut before = Vec::with_capacity(pairs.len());
         for (index, &(_, number)) in pairs.iter().enumerate() {
             let mut at = number as usize;
@@ -152,7 +164,7 @@ impl Landings {
 
     /// How much a table says about its function.
     fn weight(&self, number: u32) -> u64 {
-        let table = &self.tables[number as usize];
+        let table = &self.all.tables[number as usize];
         let pads = table.iter().filter(|site| site.pad != 0).count();
         (table.len() + pads) as u64
     }

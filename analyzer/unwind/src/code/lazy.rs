@@ -1,11 +1,13 @@
-//! Functions that find their return address on the stack, although calls leave it in a register: those that the first
-//! entry of a PLT jumps to, which needs the link register itself (`_dl_runtime_resolve`). No function loads the link
-//! register from above its own frame and jumps away with the stack pointer there, but one that takes off what was pushed
-//! on the way to it: that is what they are known by.
+//! Functions that the first entry of a PLT jumps to (`_dl_runtime_resolve`). What that has pushed is above
+//! the stack pointer they start with: they take it off before they jump away, which no other function does
+//! that begins by making room. Where calls leave the return address in a register, the PLT needs that
+//! register itself, and the return address is among what was pushed.
 //!
 //! ```text
-//! PLT 0:     push {lr}; ldr lr, ...; ldr pc, [lr, #8]!
-//! resolver:  push {r0-r4}; ...; bl fixup; ...; pop {r0-r4, lr}; bx ip
+//! ARM PLT 0:     push {lr}; ldr lr, ...; ldr pc, [lr, #8]!
+//! resolver:      push {r0-r4}; ...; bl fixup; ...; pop {r0-r4, lr}; bx ip
+//! x86-64 PLT 0:  push link_map(%rip); jmp *resolver(%rip), after the entry's own push of an index
+//! resolver:      push %rbx; ...; call fixup; ...; mov (%rsp), %rbx; add $24, %rsp; jmp *%r11
 //! ```
 
 use super::flow::Function;
@@ -19,6 +21,12 @@ const MOST: i32 = 64;
 pub(super) fn entries(machine: &'static Machine, function: &Function) -> Vec<State> {
     let above = function.above.filter(|&above| above <= MOST);
     let above = above.filter(|_| function.deepens).unwrap_or(0);
+    if !machine.link {
+        // The return address is above all of it, where calls leave it.
+        let pushed = (above > 0).then(|| above + machine.entry_depth);
+        let entry = pushed.map(|depth| State::pushed(machine, depth, -machine.slot));
+        return entry.into_iter().collect();
+    }
     let slots = (0..above).step_by(machine.slot as usize);
     slots
         .map(|at| State::pushed(machine, above, at - above))
@@ -26,6 +34,6 @@ pub(super) fn entries(machine: &'static Machine, function: &Function) -> Vec<Sta
 }
 
 /// Whether `function`, followed from one of these, is one.
-pub(super) fn is_one(function: &Function) -> bool {
-    function.clean && function.relinks
+pub(super) fn is_one(machine: &Machine, function: &Function) -> bool {
+    function.clean && (function.relinks || !machine.link)
 }

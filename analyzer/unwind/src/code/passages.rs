@@ -37,6 +37,7 @@ pub struct Passages<'i> {
 
 /// Where one function is left, and where it calls the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Ways {
     /// Where it returns, sorted: instructions of its own, and of functions that it jumps to instead.
     pub returns: Vec<Return>,
@@ -50,6 +51,7 @@ pub struct Ways {
 
 /// An instruction that returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Return {
     /// Its address.
     pub svma: u64,
@@ -65,6 +67,7 @@ pub struct Return {
 
 /// Instructions that end in one that returns; control comes to none of them but from the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Early {
     /// The first one's address.
     pub svma: u64,
@@ -78,6 +81,7 @@ pub struct Early {
 
 /// An instruction that calls the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SystemCall {
     /// Its address.
     pub svma: u64,
@@ -98,6 +102,7 @@ pub struct SystemCall {
 /// The instruction before a system call. A probe there sees what a probe at the call itself would, and does not have to execute
 /// an instruction that may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Before {
     /// Its address.
     pub svma: u64,
@@ -109,6 +114,7 @@ pub struct Before {
 
 /// What an argument is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Given {
     /// A constant.
     Constant(u32),
@@ -128,7 +134,7 @@ impl<'i> Passages<'i> {
                 text.silent.add(symbol.svma);
             }
         }
-        text.relocations = pointers::relocations(image);
+        text.relocations = pointers::relocations(image).into();
         let mut starts = starts::known(image, &text, true);
         let sized = image.symbols().functions();
         let sized = sized.filter(|symbol| !symbol.size_inferred);
@@ -137,7 +143,7 @@ impl<'i> Passages<'i> {
             .collect();
         // The kernel's return address into `mov $15, %rax; syscall` is found by an entry that begins one byte earlier.
         let restorer = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
-        for svma in described(image) {
+        for svma in starts::described(image) {
             let early = text.bytes(svma + 1).starts_with(&restorer);
             if text.is_text(svma) && !early {
                 starts.entry(svma).or_insert(false);
@@ -320,21 +326,6 @@ fn sound(function: &Function) -> bool {
         && !function.open
         && !function.doubtful
         && function.unresolved.is_empty()
-}
-
-/// Function starts that `.eh_frame_hdr` lists (LSB 5.0, 10.6.2, in the form that all linkers write).
-fn described(image: &Image) -> Vec<u64> {
-    let Some(header) = image.section(".eh_frame_hdr") else {
-        return Vec::new();
-    };
-    let [1, 0x1b, 0x03, 0x3b, _, _, _, _, _, _, _, _, table @ ..] = &header.data[..] else {
-        return Vec::new();
-    };
-    let entries = table.chunks_exact(8);
-    let offset = |entry: &[u8]| i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
-    entries
-        .map(|entry| header.svma.wrapping_add_signed(offset(entry).into()))
-        .collect()
 }
 
 /// Notes the instructions that matter, as the engine comes by them.

@@ -12,15 +12,15 @@ use super::state::{Kept, Value};
 use super::text::Text;
 use crate::exidx;
 
-pub(super) use calls::{Calls, called, likely_called};
+pub(super) use calls::{Calls, called, is_called, likely_called};
 
 /// Starts that something states: symbols, the entry point, the exception index, initializers.
 pub(super) fn known(image: &Image, text: &Text<'_>, symbols: bool) -> BTreeMap<u64, bool> {
     let mut starts = BTreeMap::new();
     if symbols {
-        for symbol in image.symbols().functions() {
-            if text.is_text(symbol.svma) {
-                starts.insert(symbol.svma, symbol.thumb);
+        for (svma, thumb) in image.symbols().function_starts() {
+            if text.is_text(svma) {
+                starts.insert(svma, thumb);
             }
         }
     }
@@ -49,6 +49,21 @@ pub(super) fn known(image: &Image, text: &Text<'_>, symbols: bool) -> BTreeMap<u
         }
     }
     starts
+}
+
+/// Function starts that `.eh_frame_hdr` lists (LSB 5.0, 10.6.2, in the form that all linkers write).
+pub(super) fn described(image: &Image) -> Vec<u64> {
+    let Some(header) = image.section(".eh_frame_hdr") else {
+        return Vec::new();
+    };
+    let [1, 0x1b, 0x03, 0x3b, _, _, _, _, _, _, _, _, table @ ..] = &header.data[..] else {
+        return Vec::new();
+    };
+    let entries = table.chunks_exact(8);
+    let offset = |entry: &[u8]| i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+    entries
+        .map(|entry| header.svma.wrapping_add_signed(offset(entry).into()))
+        .collect()
 }
 
 /// Whether `svma` is marked as a place that control comes to indirectly: `endbr64`.

@@ -18,6 +18,7 @@ use super::cover::Cover;
 use super::effect::Target;
 use super::flow::{Engine, Function, Show};
 use super::landing::Landings;
+use super::region::Outline;
 use super::starts::Calls;
 use super::state::State;
 use super::text::Text;
@@ -25,7 +26,7 @@ use super::{handlers, lazy, pointers, sparing, starts};
 use crew::{Crew, Means};
 
 /// Whether exceptions are caught in more than a few places: C++ rather than C with cancellation points.
-fn catches(image: &Image, text: &Text<'_>) -> bool {
+pub(super) fn catches(image: &Image, text: &Text<'_>) -> bool {
     let size: u64 = text
         .ranges()
         .iter()
@@ -64,6 +65,10 @@ pub(super) struct Survey<'i> {
     barren: HashSet<(u64, u64)>,
     /// Addresses that data holds; with the bit that says T32, on ARM. Made when first asked for.
     stated: Option<Cover>,
+    /// What is known of the whole image, where `text` is a region of it.
+    outline: Option<&'i Outline>,
+    /// Parts of functions, which only jumps lead to: no functions are looked for there.
+    parts: Vec<Range<u64>>,
 }
 
 impl<'i> Survey<'i> {
@@ -75,14 +80,55 @@ impl<'i> Survey<'i> {
                 }
             }
         }
-        text.relocations = pointers::relocations(image);
+        text.relocations = pointers::relocations(image).into();
         text.handlers = handlers::handlers(image, &text);
-        let reached = Cover::over(&text);
         let starts = starts::known(image, &text, symbols);
+        let catches = text.machine.arch != Arch::Arm && catches(image, &text);
+        Survey::with(image, text, symbols, starts, catches)
+    }
+
+    /// Of a region, with what is known of the whole image.
+    pub(super) fn of_region(
+        image: &'i Image,
+        text: Text<'i>,
+        symbols: bool,
+        outline: &'i Outline,
+    ) -> Self {
+        let range = text.start()..text.end();
+        let starts = outline.starts_in(&range).iter().copied();
+        let mut starts: BTreeMap<u64, bool> = starts.collect();
+        let described = Outline::described_in(image, &range);
+        let (functions, parts): (Vec<_>, Vec<_>) =
+            described.into_iter().partition(|one| one.function);
+        for function in functions {
+            if text.is_text(function.range.start) {
+                starts.entry(function.range.start).or_insert(false);
+            }
+        }
+        let mut survey = Survey {
+            outline: Some(outline),
+            parts: parts.into_iter().map(|part| part.range).collect(),
+            ..Survey::with(image, text, symbols, starts, outline.catches)
+        };
+        // Functions end where parts of others start.
+        for part in &survey.parts {
+            survey.started.add(part.start);
+        }
+        survey
+    }
+
+    fn with(
+        image: &'i Image,
+        text: Text<'i>,
+        symbols: bool,
+        starts: BTreeMap<u64, bool>,
+        catches: bool,
+    ) -> Self {
+        let reached = Cover::over(&text);
         Survey {
             started: Cover::of(&text, starts.keys()),
             starts,
-            catches: text.machine.arch != Arch::Arm && catches(image, &text),
+            catches,
             image,
             symbols,
             text,
@@ -96,6 +142,8 @@ impl<'i> Survey<'i> {
             followed: HashMap::new(),
             barren: HashSet::new(),
             stated: None,
+            outline: None,
+            parts: Vec::new(),
         }
     }
 
@@ -126,7 +174,10 @@ impl<'i> Survey<'i> {
         }
         self.calls = calls;
         if self.text.machine.arch != Arch::Arm {
-            self.landings = Landings::new(self.image);
+            self.landings = match self.outline {
+                Some(outline) => outline.landings.clone(),
+                None => Landings::new(self.image),
+            };
         }
         let known: Vec<u64> = self.starts.keys().copied().collect();
         self.land(&known, true);
@@ -266,7 +317,7 @@ impl<'i> Survey<'i> {
         let function = self.follow_from(start, end, &self.entry(start), whole, means);
         for entry in lazy::entries(self.text.machine, &function) {
             let other = self.follow_from(start, end, &entry, whole, means);
-            if lazy::is_one(&other) {
+            if lazy::is_one(self.text.machine, &other) {
                 return other;
             }
         }
@@ -417,6 +468,9 @@ impl<'i> Survey<'i> {
     /// All code that was reached, and what it reads.
     fn covered(&mut self) -> Cover {
         let mut covered = self.reached();
+        for part in &self.parts {
+            covered.insert(part.start, part.end);
+        }
         for function in self.all() {
             for &literal in &function.literals {
                 covered.insert(literal, literal + 4);

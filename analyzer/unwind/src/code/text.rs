@@ -2,6 +2,7 @@
 //! or not to return. Apart so that reading costs no more than an index into a slice.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use unspool_image::{CodeKind, Image, Symbols};
@@ -15,16 +16,22 @@ use super::{a32, a64, t32, x86};
 /// The mapped bytes of an image.
 pub(crate) struct Text<'i> {
     pub(crate) machine: &'static Machine,
-    /// Start and bytes of what is mapped.
+    /// Start and bytes of what is mapped, or of a part of it.
     pieces: Vec<(u64, &'i [u8])>,
-    /// Executable ranges, sorted.
+    /// Has what is mapped elsewhere.
+    image: Option<&'i Image>,
+    /// What is analysed of the executable ranges, sorted.
     ranges: Vec<Range<u64>>,
+    /// All executable ranges, if that is only a region of them.
+    all: Vec<Range<u64>>,
     /// The file's headers, where they are mapped: where they end.
     headers: u64,
     /// Where mapping symbols may tell data from code.
     symbols: Option<&'i Symbols>,
     /// Functions that do not return.
     pub(super) silent: Cover,
+    /// The same of functions that are not analysed, sorted.
+    pub(super) silent_elsewhere: Arc<[u64]>,
     /// Functions that leave registers as they are that others may write: a bit each.
     pub(crate) sparing: HashMap<u64, u32>,
     /// Addresses of data that code names; sorted.
@@ -32,7 +39,7 @@ pub(crate) struct Text<'i> {
     /// Prologues that control comes to neither from the instruction before nor by a jump to them.
     pub(super) prologues: Cover,
     /// Where data is relocated, and what it then holds; sorted.
-    pub(crate) relocations: Vec<(u64, u64)>,
+    pub(crate) relocations: Arc<[(u64, u64)]>,
     /// Where exceptions are caught; sorted.
     pub(crate) handlers: Vec<Handler>,
 }
@@ -48,20 +55,50 @@ impl<'i> Text<'i> {
             })
             .collect();
         let pieces: Vec<(u64, &[u8])> = pieces;
-        let symbols = symbols.then(|| image.symbols());
         let ranges = image.text_ranges();
         Text {
-            machine,
             headers: headers(&pieces),
             pieces,
-            symbols: symbols.filter(|symbols| symbols.code_map().next().is_some()),
             silent: Cover::new(first(&ranges), last(&ranges)),
             ranges,
+            ..Text::sparse(machine, image, symbols)
+        }
+    }
+
+    /// Of all of `image`, to look at single places.
+    pub(crate) fn sparse(machine: &'static Machine, image: &'i Image, symbols: bool) -> Text<'i> {
+        let symbols = symbols.then(|| image.symbols());
+        Text {
+            machine,
+            headers: image_headers(image),
+            pieces: Vec::new(),
+            image: Some(image),
+            ranges: image.text_ranges(),
+            all: Vec::new(),
+            symbols: symbols.filter(|symbols| symbols.code_map().next().is_some()),
+            silent: Cover::default(),
+            silent_elsewhere: Arc::default(),
             sparing: HashMap::new(),
-            relocations: Vec::new(),
+            relocations: Arc::default(),
             references: Vec::new(),
             prologues: Cover::default(),
             handlers: Vec::new(),
+        }
+    }
+
+    /// Of one range of the code of `image`, which has these bytes.
+    pub(crate) fn region(
+        machine: &'static Machine,
+        image: &'i Image,
+        symbols: bool,
+        (range, bytes): (Range<u64>, &'i [u8]),
+    ) -> Text<'i> {
+        Text {
+            pieces: vec![(range.start, bytes)],
+            silent: Cover::new(range.start, range.end),
+            ranges: vec![range],
+            all: image.text_ranges(),
+            ..Text::sparse(machine, image, symbols)
         }
     }
 
@@ -72,18 +109,22 @@ impl<'i> Text<'i> {
             machine,
             headers: 0,
             pieces: vec![(0, bytes)],
+            image: None,
             ranges: std::iter::once(0..bytes.len() as u64).collect(),
+            all: Vec::new(),
             symbols: None,
             silent: Cover::new(0, bytes.len() as u64),
+            silent_elsewhere: Arc::default(),
             sparing: HashMap::new(),
-            relocations: Vec::new(),
+            relocations: Arc::default(),
             references: Vec::new(),
             prologues: Cover::default(),
             handlers: Vec::new(),
         }
     }
 
-    /// The bytes from `svma` to the end of what is mapped there.
+    /// The bytes from `svma` on: those of analysed text to its end, others as many as are at hand.
+    #[inline]
     pub(crate) fn bytes(&self, svma: u64) -> &'i [u8] {
         for &(start, bytes) in &self.pieces {
             if let Some(skip) = svma.checked_sub(start)
@@ -92,7 +133,13 @@ impl<'i> Text<'i> {
                 return &bytes[skip as usize..];
             }
         }
-        &[]
+        self.bytes_elsewhere(svma)
+    }
+
+    #[cold]
+    fn bytes_elsewhere(&self, svma: u64) -> &'i [u8] {
+        let bytes = self.image.and_then(|image| image.bytes_from(svma));
+        bytes.unwrap_or(&[])
     }
 
     /// The instruction at `svma`.
@@ -131,7 +178,7 @@ impl<'i> Text<'i> {
         Some(self.relocations[index].1)
     }
 
-    /// Executable ranges, sorted.
+    /// The executable ranges that are analysed, sorted.
     pub(crate) fn ranges(&self) -> &[Range<u64>] {
         &self.ranges
     }
@@ -162,16 +209,21 @@ impl<'i> Text<'i> {
         last(&self.ranges)
     }
 
-    /// The executable range that `svma` lies in.
+    /// The analysed range that `svma` lies in.
     pub(crate) fn range(&self, svma: u64) -> Option<&Range<u64>> {
         let after = self.ranges.partition_point(|range| range.start <= svma);
         let range = self.ranges.get(after.checked_sub(1)?)?;
         range.contains(&svma).then_some(range)
     }
 
-    /// Whether `svma` is executable.
+    /// Whether `svma` is in text that is analysed.
     pub(crate) fn is_text(&self, svma: u64) -> bool {
         self.range(svma).is_some()
+    }
+
+    /// Whether `svma` is executable, analysed or not.
+    pub(crate) fn is_code(&self, svma: u64) -> bool {
+        self.is_text(svma) || self.all.iter().any(|range| range.contains(&svma))
     }
 
     /// Known to be data.
@@ -202,7 +254,17 @@ impl<'i> Text<'i> {
     /// Known not to return.
     pub(crate) fn never_returns(&self, target: Target) -> bool {
         self.silent.contains(target.svma)
+            || self.silent_elsewhere.binary_search(&target.svma).is_ok()
     }
+}
+
+/// Where the headers end that an image has mapped.
+fn image_headers(image: &Image) -> u64 {
+    let segments = image.segments().iter();
+    let pieces: Vec<(u64, &[u8])> = segments
+        .filter_map(|segment| Some((segment.svma, image.bytes_from(segment.svma)?)))
+        .collect();
+    headers(&pieces)
 }
 
 /// Where the ELF header and the program headers end that the first piece starts with (gABI, chapter 4: e_phoff, e_phentsize and

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::Doubt;
-use crate::code::Analysis;
 use crate::rows::Rows;
 use crate::rule::{Cfa, Place, Rule};
 
@@ -18,18 +17,22 @@ struct Tally {
     end: u64,
 }
 
-/// The functions in which most of what `cfi` says is contradicted by the code.
-pub(crate) fn doubts(cfi: &Rows, analysis: &Analysis) -> Vec<Doubt> {
+/// The functions in which most of what `cfi` says is contradicted by `code`. `function_start` gives the start of the function
+/// that contains an address.
+pub(crate) fn doubts(
+    cfi: &Rows,
+    code: &Rows,
+    function_start: &dyn Fn(u64) -> Option<u64>,
+) -> Vec<Doubt> {
     let mut tallies: BTreeMap<u64, Tally> = BTreeMap::new();
-    let mut code = analysis.rows().iter().peekable();
+    let mut code = code.iter().peekable();
     for stated in cfi.iter() {
         while code.next_if(|row| row.end <= stated.start).is_some() {}
         while let Some(found) = code.peek().filter(|row| row.start < stated.end) {
             let (start, end) = (found.start.max(stated.start), found.end.min(stated.end));
-            if let (Some(agrees), Some(function)) = (
-                compare(&stated.rule, &found.rule),
-                analysis.function_start(start),
-            ) {
+            if let (Some(agrees), Some(function)) =
+                (compare(&stated.rule, &found.rule), function_start(start))
+            {
                 let tally = tallies.entry(function).or_default();
                 tally.end = end;
                 if agrees {

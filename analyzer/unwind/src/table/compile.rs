@@ -1,13 +1,14 @@
 //! From an image to its table.
 
+use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
 
-use unspool_image::{Arch, Image, Segment};
+use unspool_image::{Arch, Image, Section, Segment};
 
 use super::maker::Maker;
-use super::merge::{Layer, merge};
 use super::{Layout, Note, Table};
+#[cfg(feature = "cache")]
+use crate::cache::Cache;
 use crate::cfi;
 use crate::code::Analysis;
 use crate::exidx;
@@ -63,34 +64,26 @@ impl Default for CompileOptions {
 impl Table {
     /// Compile `image`'s unwind information. Never fails: what is unreadable is left out and noted.
     pub fn compile(image: &Image, options: &CompileOptions) -> Table {
-        let mut notes = Vec::new();
-        let cfi = Arc::new(compile_cfi(image, options, &mut notes));
-        let exidx = Arc::new(compile_exidx(image, options, &mut notes));
-        let stated = if exidx.is_empty() {
-            cfi.clone()
-        } else if cfi.is_empty() {
-            exidx.clone()
-        } else {
-            let layers = options
-                .order()
-                .into_iter()
-                .filter_map(|source| match source {
-                    Source::Cfi => Some(Layer::whole(&cfi)),
-                    Source::Exidx => Some(Layer::whole(&exidx)),
-                    Source::Code => None,
-                });
-            Arc::new(merge(image.arch(), &layers.collect::<Vec<_>>()))
-        };
-        Table::new(
-            stated,
-            notes,
-            Maker::new(image, options).with_rows(cfi, exidx),
-        )
+        let table = Table::on_demand(image, options);
+        table.stated();
+        table
     }
 
-    pub(super) fn new(stated: Arc<Rows>, notes: Vec<Note>, maker: Maker) -> Table {
+    /// A table of `image` that compiles what is asked for, when it is asked for.
+    pub fn on_demand(image: &Image, options: &CompileOptions) -> Table {
+        Table::new(Maker::new(image, options))
+    }
+
+    /// The same; what `cache` has is not compiled again.
+    #[cfg(feature = "cache")]
+    pub(crate) fn caching(image: &Image, options: &CompileOptions, cache: Cache) -> Table {
+        Table::new(Maker::new(image, options).with_cache(cache))
+    }
+
+    pub(super) fn new(maker: Maker) -> Table {
         let (image, options) = (&maker.image, &maker.options);
         let order = options.order();
+        let but = |other: Source| order.iter().find(|source| **source != other);
         Table {
             arch: image.arch(),
             layout: Layout {
@@ -99,16 +92,32 @@ impl Table {
                 bytes: Vec::new(),
             },
             extensible: options.code,
-            cfi_before_code: order.iter().find(|source| **source != Source::Exidx)
-                == Some(&Source::Cfi),
+            cfi_before_code: but(Source::Exidx) == Some(&Source::Cfi),
+            cfi_before_exidx: but(Source::Code) == Some(&Source::Cfi),
             order,
-            stated,
+            stated: Once::new(),
             whole: Once::new(),
-            code: None,
+            code: Once::new(),
             doubts: Once::new(),
-            notes,
+            notes: Once::new(),
             maker: Some(maker),
         }
+    }
+
+    /// Makes the rows of what the file states, from the cache if they are there.
+    pub(super) fn make_stated(&self) {
+        let Some(maker) = &self.maker else {
+            return;
+        };
+        #[cfg(feature = "cache")]
+        if self.read_kept(maker) {
+            return;
+        }
+        let mut notes = Vec::new();
+        let stated = maker.stated(&self.order, &mut notes);
+        // Of two threads, one is first.
+        let _ = self.notes.set(notes);
+        let _ = self.stated.set(stated);
     }
 
     /// The image it was made of; `None` if the table came without ([`Table::from_slice`]).
@@ -120,6 +129,19 @@ impl Table {
     /// code keeps a frame pointer. Nothing says where it does. [`Row::source`] means nothing in them.
     pub fn rows_of_frame_pointer(&self) -> Vec<Row<'static>> {
         self.image().map_or(Vec::new(), frame_pointer::rows)
+    }
+
+    /// How many regions of the code were analysed.
+    #[cfg(test)]
+    pub(crate) fn known_regions(&self) -> usize {
+        let maker = self.maker.as_ref();
+        maker.map_or(0, |maker| maker.demand.regions().len())
+    }
+
+    /// What the analysis of all code found, if it was made.
+    #[cfg(test)]
+    pub(super) fn analysis_made(&self) -> Option<&Analysis> {
+        self.maker.as_ref()?.analysis_made()
     }
 
     /// What the analysis of the code found; it is made when first asked. `None` if the options forbid it, or without
@@ -177,30 +199,41 @@ fn compile_section(
     rows: &mut Builder,
     notes: &mut Vec<Note>,
 ) {
-    let header = image.section(".eh_frame_hdr");
-    let header = header
-        .as_ref()
-        .filter(|_| name == ".eh_frame")
-        .map(|header| (header.svma, &header.data[..]));
-    let debug = name == ".debug_frame";
-    if let Some(section) = image.section(name) {
+    if name == ".eh_frame" {
+        if let Some(section) = eh_frame(image) {
+            cfi::compile(image.arch(), &section, text, rows, notes);
+        }
+    } else if let Some(section) = image.section(name) {
         let section = cfi::Section {
             data: &section.data,
             svma: section.svma,
-            debug,
-            header,
+            debug: true,
+            header: None,
         };
         cfi::compile(image.arch(), &section, text, rows, notes);
-    } else if name == ".eh_frame"
-        && let Some((svma, data)) = eh_frame_by_header(image)
-    {
-        let section = cfi::Section {
-            data,
-            svma,
-            debug,
-            header,
-        };
-        cfi::compile(image.arch(), &section, text, rows, notes);
+    }
+}
+
+/// `.eh_frame` with its header.
+pub(crate) fn eh_frame(image: &Image) -> Option<cfi::Section<'_>> {
+    let header = image.section(".eh_frame_hdr").and_then(borrowed);
+    let (svma, data) = match image.section(".eh_frame") {
+        Some(section) => borrowed(section)?,
+        None => eh_frame_by_header(image)?,
+    };
+    Some(cfi::Section {
+        data,
+        svma,
+        debug: false,
+        header,
+    })
+}
+
+/// The address and the bytes of a section that is mapped: it is not compressed.
+fn borrowed(section: Section<'_>) -> Option<(u64, &[u8])> {
+    match section.data {
+        Cow::Borrowed(data) => Some((section.svma, data)),
+        Cow::Owned(_) => None,
     }
 }
 

@@ -11,6 +11,7 @@
 //! ```
 
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -21,6 +22,8 @@ use crate::doubt::Doubt;
 use crate::once::Once;
 use crate::rows::{Damage, Rows, array, number};
 use crate::rule::Source;
+#[cfg(feature = "cache")]
+pub(super) use keyed::Kept;
 #[cfg(feature = "cache")]
 pub(crate) use keyed::variant;
 
@@ -59,12 +62,12 @@ impl Table {
             .ok()?;
         let stated = Rows::read(arch, body).ok()?;
         let (whole, code, doubts) = match number(body).ok()? {
-            0 => (Once::new(), None, Once::new()),
+            0 => (Once::new(), Once::new(), Once::new()),
             1 => {
                 let whole = Rows::read(arch, body).ok()?;
                 let code = match number(body).ok()? {
-                    0 => None,
-                    1 => Some(Rows::read(arch, body).ok()?),
+                    0 => Once::new(),
+                    1 => Rows::read(arch, body).ok()?.into(),
                     _ => return None,
                 };
                 let (doubts, _) = array(body, 24).ok()?.as_chunks::<24>();
@@ -73,18 +76,19 @@ impl Table {
             }
             _ => return None,
         };
+        let but = |other: Source| order.iter().find(|source| **source != other);
         let table = Table {
             arch,
             layout,
             extensible: false,
-            cfi_before_code: order.iter().find(|source| **source != Source::Exidx)
-                == Some(&Source::Cfi),
+            cfi_before_code: but(Source::Exidx) == Some(&Source::Cfi),
+            cfi_before_exidx: but(Source::Code) == Some(&Source::Cfi),
             order,
-            stated: stated.into(),
+            stated: Arc::new(stated).into(),
             whole,
             code,
             doubts,
-            notes,
+            notes: notes.into(),
             maker: None,
         };
         body.is_empty().then_some(table)

@@ -1,8 +1,8 @@
 //! Stands in for [`Maker`] without `std`: a table is all there is, and nothing is made later.
 
 use alloc::vec::Vec;
-use core::ops::Range;
 
+use super::{RowsRef, Table};
 use crate::doubt::Doubt;
 use crate::rows::Rows;
 use crate::rule::Source;
@@ -28,7 +28,24 @@ impl Maker {
         match *self {}
     }
 
-    pub(super) fn neighbours(&self) -> &[Range<u64>] {
+    pub(super) fn rows_at(&self, _: Source, _: u64) -> Option<RowsRef<'_>> {
         match *self {}
     }
+
+    pub(super) fn is_worth_compiling(&self) -> bool {
+        match *self {}
+    }
+
+    pub(super) fn doubt_at(&self, _: u64) -> Option<Doubt> {
+        match *self {}
+    }
+
+    pub(super) fn is_neighbours(&self, _: u64) -> bool {
+        match *self {}
+    }
+}
+
+impl Table {
+    /// Tables come with all that they state.
+    pub(super) fn make_stated(&self) {}
 }

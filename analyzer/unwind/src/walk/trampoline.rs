@@ -92,15 +92,16 @@ fn interrupted(
     (modules.is_text(pc) || modules.find(pc).is_none()).then_some(registers)
 }
 
-/// Whether a return address leads to a trampoline outside all files. Those can be read from memory
-/// only, which [`step`] does; here it is enough that no module claims the place and that it is where the
-/// kernel puts such pages on ARM, and qemu's user mode on AArch64, too: page-aligned plus a small offset.
+/// Whether a return address leads to a trampoline, in a file or outside all of them. The latter can
+/// be read from memory only, which [`step`] does; here it is enough that no module claims the place
+/// and that it is where the kernel puts such pages on ARM, and qemu's user mode on AArch64, too:
+/// page-aligned plus a small offset.
 pub(super) fn is_at(modules: &ModuleMap, pc: u64) -> bool {
     modules.arch() != Arch::X86_64
         && modules.find(pc).is_none()
         && pc & 0xfff < 0x200
         && pc > 0x1000
-        || modules.bytes(pc, 9).is_some_and(|code| code == X86_64)
+        || starts(modules, pc)
 }
 
 /// Whether a module has a trampoline at `pc`, or, if that is `exact`, with its system call there.

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use unspool_image::{Arch, Image};
 use unspool_unwind::code::instruction_len;
-use unspool_unwind::verify::{Agreement, verify};
+use unspool_unwind::verify::{Agreement, verify, verify_by_region};
 use unspool_unwind::{CompileOptions, Table};
 
 use crate::tools::{Scratch, armhf_sysroot, compile, need, output, stripped};
@@ -76,14 +76,8 @@ fn debian_armhf_libraries() {
         ("libm.so.6", (99.99, 0.005), (99.25, 0.08)),
     ] {
         let analysed = Image::open(&directory.join(name)).expect("library");
-        let id = analysed.build_id().expect("build-id").to_string();
-        let debug = root.join(format!(
-            "usr/lib/debug/.build-id/{}/{}.debug",
-            &id[..2],
-            &id[2..]
-        ));
-        let debug = Image::open(&debug).expect("debug file of the same version");
-        let image = analysed.clone().with_debug_file(debug);
+        let image = analysed.clone();
+        let image = image.with_debug_file(armhf_debug_file(&analysed));
         for (symbols, (floor, ceiling)) in [(true, with), (false, without)] {
             let name = format!("{name}{}", if symbols { "" } else { " without symbols" });
             let (agree, _, wrong) = measure(&name, &analysed, &image, symbols).percent();
@@ -140,6 +134,44 @@ fn debian_64_bit_libraries() {
             "{path} without symbols: {agree} {wrong}"
         );
     }
+}
+
+/// What walks know of libraries too large to be analysed whole. Call frame information tells where functions start; what it
+/// says of parts that only jumps from other regions lead to stays unknown (GCC makes those on x86-64).
+#[test]
+fn debian_libraries_by_region() {
+    let armhf = armhf_sysroot().join("lib/arm-linux-gnueabihf/libc.so.6");
+    let armhf = armhf.to_str().expect("text").to_owned();
+    for (path, floor, ceiling) in [
+        (&*armhf, 99.95, 0.01),
+        ("/lib/x86_64-linux-gnu/libc.so.6", 98.6, 0.05),
+        ("/usr/lib/x86_64-linux-gnu/libstdc++.so.6", 96.9, 0.03),
+        ("/usr/lib/x86_64-linux-gnu/libcrypto.so.3", 99.65, 0.01),
+        ("/usr/aarch64-linux-gnu/lib/libc.so.6", 99.8, 0.03),
+        ("/usr/aarch64-linux-gnu/lib/libstdc++.so.6", 99.8, 0.03),
+    ] {
+        need(&[path]);
+        let analysed = Image::open(path.as_ref()).expect("library");
+        let mut image = analysed.clone();
+        if path == armhf {
+            image = image.with_debug_file(armhf_debug_file(&analysed));
+        }
+        let truth = Table::compile(&image, &CompileOptions::default());
+        let agreement = verify_by_region(&analysed, &image, &truth, true);
+        let (agree, unknown, wrong) = agreement.percent();
+        println!("{path} by region: agree {agree:.3} % unknown {unknown:.3} % wrong {wrong:.3} %");
+        assert!(agreement.total() > 200_000, "{path}");
+        assert!(
+            agree >= floor && wrong <= ceiling,
+            "{path}: {agree} {wrong}"
+        );
+    }
+}
+
+fn armhf_debug_file(image: &Image) -> Image {
+    let id = image.build_id().expect("build-id").to_string();
+    let file = format!("usr/lib/debug/.build-id/{}/{}.debug", &id[..2], &id[2..]);
+    Image::open(&armhf_sysroot().join(file)).expect("debug file of the same version")
 }
 
 /// The length of every instruction of whole libraries, as objdump has it.

@@ -143,6 +143,9 @@ fn compare_by(
                 .any(|frame| frame.provenance == Provenance::Scan),
         );
         outcome.interrupted += usize::from(stack.frames.iter().any(|frame| frame.signal_frame));
+        for pair in stack.frames.windows(2).filter(|pair| pair[1].signal_frame) {
+            assert_eq!(pair[0].pc, pair[0].address_for_lookup, "trampoline");
+        }
         // gdb may give up earlier than we do; it never goes further than right.
         if ours.starts_with(&theirs) && stack.end != StackEnd::FrameLimit {
             outcome.equal += 1;
@@ -179,7 +182,8 @@ fn from_slices(walked: Vec<(ModuleMap, RegisterFile, SnapshotMemory, Stack)>) {
         let mut portable = ModuleMap::new(modules.arch());
         for module in modules.modules() {
             let read = || {
-                // What the walks needed is made by now; of the rest, only what they never asked for is missing.
+                // The walks made single rules; all have to be there to be written.
+                module.table.rows_of_all().for_each(drop);
                 let mut table = Table::from_slice(&module.table.to_bytes()).expect("a table");
                 let image = module.table.image().expect("an image");
                 for part in image.segments().iter().filter(|part| part.is_executable()) {

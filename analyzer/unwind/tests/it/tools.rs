@@ -21,6 +21,7 @@ pub(crate) fn need(tools: &[&str]) {
             "qemu-arm" | "qemu-aarch64" => "qemu-user",
             path if path.ends_with("libunwind-x86_64.h") => "libunwind-dev",
             "musl-gcc" => "musl-tools",
+            "perf" => "linux-perf",
             "xz" => "xz-utils",
             "/usr/bin/python3" => "python3",
             "/usr/arm-linux-gnueabihf/lib/libc.so.6" => "libc6-dev-armhf-cross",

@@ -18,6 +18,11 @@ const NANOSLEEP: u32 = 162;
 const FUTEX: [u32; 2] = [240, 422];
 const CLOCK_NANOSLEEP: [u32; 2] = [265, 407];
 
+/// The instruction.
+pub(crate) fn code(_before: &[u8]) -> Vec<u8> {
+    INSTRUCTION.to_vec()
+}
+
 /// Whether a thread that is about to execute `code` may make another call first. The kernel remembers how long a sleep has still
 /// to last only as long as nothing else is executed.
 pub(crate) fn may_precede(code: &[u8], general: &[u8]) -> bool {

@@ -1,5 +1,6 @@
 //! A system call that a thread of the program makes for us (System V ABI for AMD64, A.2.1).
 
+use super::goes_back;
 use super::user_regs::{COUNT, CS, ORIG_RAX, RAX, RIP, USER_CS, set_word, word};
 
 /// The instruction.
@@ -11,6 +12,45 @@ pub(crate) const MUNMAP: u64 = 11;
 
 /// rdi, rsi, rdx, r10, r8, r9
 const ARGUMENTS: [usize; 6] = [14, 13, 12, 7, 9, 8];
+
+/// Where the registers are that the call changes, and the instructions that load them: rax, rcx, rdx, rsi, rdi, r8 to r11.
+const CHANGED: [(usize, [u8; 2]); 9] = [
+    (RAX, [0x48, 0xb8]),
+    (11, [0x48, 0xb9]),
+    (12, [0x48, 0xba]),
+    (13, [0x48, 0xbe]),
+    (14, [0x48, 0xbf]),
+    (9, [0x49, 0xb8]),
+    (8, [0x49, 0xb9]),
+    (7, [0x49, 0xba]),
+    (6, [0x49, 0xbb]),
+];
+const RESTART_SYSCALL: u64 = 219;
+/// The result of an interrupted call that `restart_syscall` ends.
+const ERESTART_RESTARTBLOCK: u64 = 516;
+
+/// The instruction, and what gives a thread its registers back if the stub dies meanwhile.
+pub(crate) fn code(before: &[u8]) -> Vec<u8> {
+    let mut code = INSTRUCTION.to_vec();
+    let again = goes_back(before);
+    for (index, load) in CHANGED {
+        let value = match index {
+            RAX if again && word(before, RAX) == ERESTART_RESTARTBLOCK.wrapping_neg() => {
+                RESTART_SYSCALL
+            }
+            RAX if again => word(before, ORIG_RAX),
+            index => word(before, index),
+        };
+        code.extend(load);
+        code.extend(value.to_le_bytes());
+    }
+    // jmp [rip + 0]
+    code.extend([0xff, 0x25, 0, 0, 0, 0]);
+    let pc = word(before, RIP);
+    let pc = if again { pc.wrapping_sub(LENGTH) } else { pc };
+    code.extend(pc.to_le_bytes());
+    code
+}
 
 /// Whether a thread that is about to execute `code` may make another call first: how a call goes on that was interrupted is in its
 /// registers.

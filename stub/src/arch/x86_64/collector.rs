@@ -12,9 +12,9 @@
 //! the epilogue from how much has been pushed, between them from the frame alone.
 
 use super::super::fast::{
-    ALARM, BEGIN, Base, DRAINED, END, FIRST_PAGE, GOLDEN, HASH_SHIFT, ID, LENGTHS, Noted, OWN,
-    Order, POINTER, PROCESSOR, Position, SLOTS, STACK_END, STACK_POINTER, STATES, Site, Standing,
-    Switch, TABLE, THREAD, TRIES,
+    ALARM, BEGIN, Base, DRAINED, END, FIRST_PAGE, GOLDEN, GONE, HASH_SHIFT, ID, LENGTHS, Noted,
+    OWN, Order, POINTER, PROCESSOR, Position, SLOTS, STACK_END, STACK_POINTER, STATES, Site,
+    Standing, Switch, TABLE, THREAD, TRIES,
 };
 use super::instruction::{Place, When, decode};
 use super::user_regs::{
@@ -220,6 +220,9 @@ pub(crate) fn generate(order: &Order) -> Option<Collector> {
     a.put(&[0]);
     a.jump(JE, Label::Leave);
     a.put_64(&[0x49, 0xbc], order.pool); // mov r12, pool
+    a.put_32(&[0x41, 0x83, 0xbc, 0x24], GONE as u32); // cmp dword [r12 + GONE], 0
+    a.put(&[0]);
+    a.jump(JNE, Label::Leave);
     find_thread(&mut a, order);
     let claim = a.code.len();
     take_slot(&mut a, order);

@@ -2,15 +2,6 @@
 
 use crate::sys::{Tid, processor_ns_of};
 
-/// Whether the client needs a probe.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Need {
-    /// It can do without for a while.
-    Usual,
-    /// Not if that can be helped.
-    Needed,
-}
-
 /// How often a place is hit is known from so much of the program's processor time.
 const LEAST_USED: u64 = 1_000_000;
 
@@ -33,6 +24,7 @@ pub(super) struct Account {
     pub(super) recent: u64,
     /// What these have cost.
     pub(super) heat: u64,
+    /// The budget does not touch it.
     pub(super) needed: bool,
     pub(super) paused: Option<Pause>,
     pub(super) missed: Missed,
@@ -54,13 +46,6 @@ impl Account {
         (self.since, self.hits) = ((now, program), 0);
         self.recent /= 2;
         self.heat /= 2;
-    }
-
-    pub(super) fn need(&self) -> Need {
-        match self.needed {
-            true => Need::Needed,
-            false => Need::Usual,
-        }
     }
 
     pub(super) fn missed(&self, now: u64, program: u64) -> Missed {

@@ -3,8 +3,27 @@
 use super::SECOND;
 
 /// A part of one processor, in millionths.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Share(u32);
+
+/// What tracing may cost. The smaller is the stricter.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Limit {
+    /// This share.
+    Share(Share),
+    /// As much as it does.
+    None,
+}
+
+impl Limit {
+    /// The share, if there is a limit.
+    pub(crate) fn share(self) -> Option<Share> {
+        match self {
+            Limit::Share(share) => Some(share),
+            Limit::None => None,
+        }
+    }
+}
 
 impl Share {
     /// What is asked of nobody who did not ask for something else.
@@ -26,6 +45,11 @@ impl Share {
         (1..=1_000_000)
             .contains(&millionths)
             .then_some(Share(millionths))
+    }
+
+    /// As [`basis_points`](Self::basis_points) has it: more than nothing, and at most one processor.
+    pub(crate) fn from_basis_points(points: u32) -> Option<Share> {
+        (1..=10_000).contains(&points).then(|| Share(points * 100))
     }
 
     /// In hundredths of a percent.

@@ -21,6 +21,10 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
         _ => return Answer::error(Errno::ESRCH),
     }
     session.selected = None;
+    if session.extended {
+        // This client will say what comes next.
+        debuggee.forget_untraced();
+    }
     if debuggee.pid().is_none() || debuggee.free {
         session.outcome = Some(Outcome::Detached);
     }

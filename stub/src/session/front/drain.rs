@@ -1,4 +1,4 @@
-//! `QUnspoolTrace`: frames are taken out of the trace buffer and sent as they come (docs/protocol.md).
+//! `QUnspoolTrace`: frames are taken out of the trace buffer and sent as they come (docs/reference/protocol.md).
 
 use nix::errno::Errno;
 
@@ -12,13 +12,16 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     let (drained, waits) = match rest {
         b"0" => (false, false),
         b"1" => (true, false),
-        // Who only observes costs the program nothing.
-        b"2" if seat == Seat::Control => (true, true),
+        b"2" => (true, true),
         _ => return Answer::error(Errno::EINVAL),
     };
     let Some(process) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
+    if waits && seat != Seat::Control && process.budget.share.is_some() {
+        // An observer may cost the program no more than the budget.
+        return Answer::error(Errno::EPERM);
+    }
     let trace = process.trace(seat);
     (trace.drained, trace.waits) = (drained, waits);
     Answer::ok()

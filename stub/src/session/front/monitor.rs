@@ -72,10 +72,12 @@ fn budget(debuggee: &mut Debuggee) -> String {
         None => "none".to_owned(),
     };
     let mut text = format!(
-        "Budget: {limit}; dearest second: {} %; exceeded at once by at most {} us; all in all: {} us.\n",
+        "Budget: {limit}; dearest second: {} %; exceeded at once by at most {} us; all in all: {} us; \
+         exempt from it: {} us.\n",
         percent(budget.worst / 100_000),
         budget.overrun / 1000,
-        budget.spent / 1000
+        budget.spent / 1000,
+        budget.exempt / 1000
     );
     let interests = process.interests.each();
     for tracepoint in interests.flat_map(|(_, interest)| interest.trace.tracepoints.values()) {

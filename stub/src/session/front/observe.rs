@@ -1,9 +1,11 @@
-//! What an observer may ask, and what only observers ask: `QUnspoolGo`, `QUnspoolRelease` (docs/protocol.md, "Several
-//! clients").
+//! What an observer may ask, and what only observers ask: `QUnspoolGo`, `QUnspoolRelease`, `QUnspoolSignal`
+//! (docs/reference/protocol.md, "Several clients").
 
 use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
-use super::Answer;
+use super::{Answer, run};
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::number;
 use crate::session::{Outcome, Session};
@@ -58,13 +60,9 @@ const CONTROLS: &[&str] = &[
     "M",
     "P",
     "QCatchSyscalls",
-    "QDisableRandomization",
-    "QEnvironment",
     "QNonStop",
     "QPassSignals",
     "QProgramSignals",
-    "QSetWorkingDir",
-    "QStartupWithShell",
     "QThreadEvents",
     "R",
     "S",
@@ -75,12 +73,20 @@ const CONTROLS: &[&str] = &[
     "qRcmd",
     "qXfer:siginfo:write:",
     "s",
-    "vAttach",
     "vCont",
     "vCtrlC",
     "vKill",
-    "vRun",
     "z",
+];
+
+/// Packets by which a client brings a program. An observer may send them while no client is in control and there is no program.
+const BRINGS: &[&str] = &[
+    "QDisableRandomization",
+    "QEnvironment",
+    "QSetWorkingDir",
+    "QStartupWithShell",
+    "vAttach;",
+    "vRun;",
 ];
 
 /// An observer's packet that is not answered as anybody's; `None`: it is.
@@ -103,6 +109,9 @@ pub(super) fn answer(
     if begins(ALLOWED) {
         return None;
     }
+    if begins(BRINGS) {
+        return Some(bring(session, debuggee, packet));
+    }
     if begins(CONTROLS) {
         let words = "E.an observer cannot do this: only the client that controls the program can";
         return Some(Answer::Reply(words.as_bytes().to_vec()));
@@ -117,6 +126,64 @@ fn glance(session: &Session, debuggee: &mut Debuggee) -> Answer {
     };
     let stop = Stop::Thread(process.current(), Cause::Halted);
     Answer::Reply(session.dialect.stop_reply(process, &stop))
+}
+
+/// Starts a program or attaches to one, or sets how programs are started.
+fn bring(session: &mut Session, debuggee: &mut Debuggee, packet: &[u8]) -> Answer {
+    let error = |words: String| Answer::Reply(format!("E.{words}").into_bytes());
+    let asked = packet.strip_prefix(b"vAttach;").and_then(number);
+    if let Some(pid) = debuggee.live().map(|process| process.pid()) {
+        if asked == u64::try_from(pid.0).ok() {
+            return glance(session, debuggee);
+        }
+        return error(format!(
+            "this stub serves process {pid}; name that, or start another stub"
+        ));
+    }
+    if let Some(name) = &debuggee.controller {
+        return error(format!(
+            "{name} has control of this stub, and starts programs or attaches to them"
+        ));
+    }
+    debuggee.failure = None;
+    let answer = match packet {
+        [b'v', b'R', b'u', b'n', b';', rest @ ..] => run::run(session, debuggee, rest),
+        [b'v', b'A', b't', b't', b'a', b'c', b'h', b';', rest @ ..] => {
+            run::attach(session, debuggee, rest)
+        }
+        _ => return Answer::PassOn,
+    };
+    if let Some(pid) = debuggee.pid() {
+        session.observe_process(pid);
+        debuggee.brought_by = Some(session.number());
+        return answer;
+    }
+    match debuggee.failure.take() {
+        Some(failure) => error(failure.to_string()),
+        None => answer,
+    }
+}
+
+/// `QUnspoolSignal:SIGNAL` (gdb's number): sends a signal to the process that this observer has started.
+pub(super) fn signal(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    let signal = match number(rest) {
+        Some(2) => Signal::SIGINT,
+        Some(9) => Signal::SIGKILL,
+        Some(15) => Signal::SIGTERM,
+        _ => return Answer::error(Errno::EINVAL),
+    };
+    let started = debuggee.brought_by == Some(session.number());
+    let process = debuggee
+        .live()
+        .filter(|process| started && !process.attached);
+    let Some(process) = process else {
+        let words = b"E.an observer can end only a program that it has started";
+        return Answer::Reply(words.to_vec());
+    };
+    match kill(Pid::from_raw(process.pid().0), signal) {
+        Ok(()) => Answer::ok(),
+        Err(errno) => Answer::error(errno),
+    }
 }
 
 /// `QUnspoolGo`: the program may run, as far as this client is concerned. Nobody else being in control, it does.
@@ -150,14 +217,16 @@ pub(super) fn release(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8
 
 #[cfg(test)]
 mod tests {
-    use super::{ALLOWED, CONTROLS};
+    use super::{ALLOWED, BRINGS, CONTROLS};
 
     #[test]
     fn nothing_is_both() {
-        for allowed in ALLOWED {
-            for control in CONTROLS {
-                let clash = allowed.starts_with(control) || control.starts_with(allowed);
-                assert!(!clash, "{allowed} and {control}");
+        let lists = [ALLOWED, CONTROLS, BRINGS];
+        for (index, list) in lists.iter().enumerate() {
+            let others = lists[index + 1..].concat();
+            for (one, other) in list.iter().flat_map(|a| others.iter().map(move |b| (a, b))) {
+                let clash = one.starts_with(other) || other.starts_with(one);
+                assert!(!clash, "{one} and {other}");
             }
         }
     }

@@ -37,7 +37,9 @@ pub(super) fn run(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -
         }
         Err(failure) => {
             crate::say!("{}: {failure}", crate::NAME);
-            Answer::error(failure.errno())
+            let errno = failure.errno();
+            debuggee.failure = Some(failure);
+            Answer::error(errno)
         }
     }
 }

@@ -1,5 +1,5 @@
 //! `qUnspoolStacks`: registers and stacks of many threads with one packet, each as it is at one moment. Threads that run
-//! are stopped for it, some at a time, and nobody is told (docs/protocol.md).
+//! are stopped for it, some at a time, and nobody is told (docs/reference/protocol.md).
 
 use nix::errno::Errno;
 

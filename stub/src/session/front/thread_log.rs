@@ -1,6 +1,6 @@
 //! `QUnspoolThreads`: notifications of threads that begin and end; and in stop replies all general
 //! registers, at breakpoints also some of the stack: for a client that follows every thread
-//! (docs/protocol.md).
+//! (docs/reference/protocol.md).
 
 use super::Answer;
 use crate::session::Session;

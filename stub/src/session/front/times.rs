@@ -1,4 +1,4 @@
-//! `qUnspoolTimes`: how long threads have been on a processor and waited for one, by the kernel's account (docs/protocol.md).
+//! `qUnspoolTimes`: how long threads have been on a processor and waited for one, by the kernel's account (docs/reference/protocol.md).
 
 use std::fmt::Write;
 use std::fs;

@@ -11,14 +11,14 @@ use unspool_rsp::{Connection, ConnectionOptions, Endpoint};
 
 use crate::cmd::terminal;
 
-/// Play a scripted session against a server and compare its answers
+/// Run a scripted session against a server and compare its answers
 ///
-/// The script says what to send and what to expect; the first answer that differs ends it with a
-/// message that shows both. docs/transcript.md describes scripts; a log written by --rsp-log is
-/// one already.
+/// The script lists packets to send and answers to expect. The first answer that differs ends the
+/// run; the message shows both. docs/reference/rsp-scripts.md describes scripts; a file that --rsp-log wrote
+/// is a script, too.
 #[derive(Debug, Args)]
 pub(super) struct Cmd {
-    /// The server: HOST:PORT, :PORT on this machine, unix:PATH, or a serial line (/dev/ttyUSB0,115200)
+    /// Server: HOST:PORT, :PORT (this machine), unix:PATH, /dev/ttyUSB0,115200
     #[arg(value_name = "ADDR")]
     server: Endpoint,
 

@@ -195,7 +195,7 @@ impl Recorder {
         choosers.undecided.remove(&chooser);
         let svma = abi.wrap(address.wrapping_sub(mapped.bias));
         let fast = self.fast();
-        let plan = plan::of_one(mapped, (svma, thumb), &name, fast);
+        let plan = plan::of_one(self.modules.store(), mapped, (svma, thumb), &name, fast);
         let id = mapped.id;
         self.carry_out(id, plan)?;
         self.ask_for_places()

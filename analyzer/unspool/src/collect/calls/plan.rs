@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use unspool_capture::ProbeKind;
 use unspool_image::{Arch, Image, SymbolKind};
-use unspool_unwind::code::passages::{Given, Passages, Return, SystemCall};
+use unspool_unwind::code::passages::{Given, Return, SystemCall};
 
 use super::super::modules::Mapped;
 use super::super::movable::Movable;
@@ -12,6 +12,7 @@ use super::chosen::Start;
 use super::site::{self, Does, Site};
 use super::{Pattern, Sync};
 use crate::primitives::{Kind, Operation, PRIMITIVES, Primitive};
+use crate::store::{Passages, Store};
 
 /// What is planted in one module.
 #[derive(Debug, Default)]
@@ -118,6 +119,7 @@ impl Watched {
 
 /// Plans one module. `sync`: it is a C library, or has one in it.
 pub(super) fn make(
+    store: &Store,
     mapped: &Mapped,
     arch: Arch,
     sync: Option<Watched>,
@@ -148,7 +150,7 @@ pub(super) fn make(
     if wanted.is_empty() && choosing.is_empty() && sync.is_none() {
         return plan;
     }
-    let Some(mut passages) = Passages::new(image) else {
+    let Some(mut passages) = store.passages(image) else {
         return plan;
     };
     for (svma, (name, thumb)) in choosing {
@@ -163,13 +165,17 @@ pub(super) fn make(
         calls = futex_calls(image, arch, watched.musl, &mut passages);
     }
     complete(&mut plan, wanted, calls, &mut passages, fast);
+    passages.keep();
     plan
 }
 
 /// Plans one function.
-pub(super) fn of_one(mapped: &Mapped, at: Start, name: &str, fast: Fast) -> Plan {
+pub(super) fn of_one(store: &Store, mapped: &Mapped, at: Start, name: &str, fast: Fast) -> Plan {
     let mut plan = Plan::default();
-    let passages = mapped.image.as_ref().and_then(Passages::new);
+    let passages = mapped
+        .image
+        .as_ref()
+        .and_then(|image| store.passages(image));
     if let Some(mut passages) = passages {
         let wanted = Wanted {
             thumb: at.1,
@@ -179,6 +185,7 @@ pub(super) fn of_one(mapped: &Mapped, at: Start, name: &str, fast: Fast) -> Plan
         };
         let wanted = BTreeMap::from([(at.0, wanted)]);
         complete(&mut plan, wanted, Vec::new(), &mut passages, fast);
+        passages.keep();
     }
     plan
 }

@@ -16,6 +16,18 @@ pub(crate) fn is_timed(args: &[u64]) -> bool {
     waits(args) && args.get(3).is_some_and(|limit| *limit != 0)
 }
 
+/// The value that it waits for its word to lose; nothing where the kernel hands over a lock.
+pub(crate) fn expected(args: &[u64]) -> Option<u32> {
+    let hands_over = matches!(operation(args), Some(6 | 13));
+    let value = args.get(2).filter(|_| !hands_over)?;
+    Some((value & 0xffff_ffff) as u32)
+}
+
+/// Whether it is `FUTEX_WAIT_BITSET` 9.
+pub(crate) fn has_bits(args: &[u64]) -> bool {
+    operation(args) == Some(9)
+}
+
 /// How many it wakes at its word, at most: `FUTEX_WAKE` 1, `FUTEX_WAKE_OP` 5, `FUTEX_UNLOCK_PI` 7, `FUTEX_WAKE_BITSET` 10. Those that
 /// move waiters to another word, `FUTEX_REQUEUE` 3 and the like, do not say which.
 pub(crate) fn wakes(args: &[u64]) -> Option<u64> {

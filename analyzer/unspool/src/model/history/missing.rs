@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use unspool_capture::{Calls, Missed, ProbeKind};
 
 use super::{Creation, History, Note, Source};
-use crate::model::Paused;
 use crate::model::thread::{Ending, Thread};
+use crate::model::{Paused, Recording};
 
 #[derive(Default)]
 pub(super) struct Counts {
@@ -81,6 +81,12 @@ impl Counts {
 impl History<'_> {
     pub(super) fn note_missing(&mut self) {
         let mut notes = Vec::new();
+        let hits = self.counts.hits.iter();
+        let of_calls = hits.filter(|(id, _)| {
+            let probe = self.probes.get(id);
+            probe.is_some_and(|probe| probe.kind().is_of_calls())
+        });
+        self.recording.calls_recorded = of_calls.map(|(_, hits)| hits).sum();
         let inspected = self.recording.source == Some(Source::Inspected);
         if let Some(cut) = &self.capture.cut {
             notes.push(Note::error(format!(
@@ -158,9 +164,9 @@ impl History<'_> {
         }
         if self.counts.unfollowed > 0 {
             notes.push(Note::info(format!(
-                "{} gone when the server could next be asked for thread ids, so their ids and ends are not \
-                 known (a creation that fails looks the same).",
-                count(self.counts.unfollowed, "thread was", "threads were")
+                "Of {} neither id nor end is known: the server could not be asked for ids before it ended, or not at \
+                 all (a creation that fails looks the same).",
+                count(self.counts.unfollowed, "thread", "threads")
             )));
         }
         if self.counts.inferred > 0 {
@@ -241,9 +247,28 @@ impl History<'_> {
             }
             self.recording.paused.push(paused);
         }
-        notes.extend(calls.note(option));
+        if self.recording.too_little_seen() {
+            // Before all that is wrong besides: it says how to read everything else.
+            self.notes.insert(0, too_little(&self.recording, option));
+        } else {
+            notes.extend(calls.note(option));
+        }
         creations
     }
+}
+
+fn too_little(recording: &Recording, option: &str) -> Note {
+    Note::error(format!(
+        "Too little was seen to judge: {} recorded, and at least {} not. What was not found may be there all \
+         the same, and what threads did most of the time is not known. With {option} all are recorded, which \
+         takes longer.",
+        count(
+            recording.calls_recorded,
+            "beginning or end of a call was",
+            "beginnings and ends of calls were"
+        ),
+        recording.calls_missed(),
+    ))
 }
 
 /// The probes of calls are many: one sentence is about all of them.

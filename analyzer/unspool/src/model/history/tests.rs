@@ -372,7 +372,7 @@ fn a_cut_capture_says_so_and_links_what_is_left() {
         thread(&model, 11).creation,
         Creation::Seen { inferred: true, .. }
     ));
-    assert!(notes(&model).contains("1 thread was gone when the server could next be asked"));
+    assert!(notes(&model).contains("Of 1 thread neither id nor end is known"));
 }
 
 #[test]
@@ -423,7 +423,7 @@ fn where_starts_are_not_watched_threads_are_known_by_their_stacks() {
             (None, "other".into(), Some(13), Ending::Unknown),
         ]
     );
-    assert!(notes(&model).contains("2 threads were gone when the server could next be asked"));
+    assert!(notes(&model).contains("Of 2 threads neither id nor end is known"));
     assert!(!notes(&model).contains("order of events"));
 }
 

@@ -19,7 +19,7 @@ struct Read {
 }
 
 impl Memory {
-    pub(super) fn of(records: &[Record]) -> Memory {
+    pub(super) fn of<'a>(records: impl Iterator<Item = &'a Record>) -> Memory {
         let mut memory = Memory::default();
         for record in records {
             if let Record::Memory(read) = record {
@@ -117,7 +117,7 @@ mod tests {
             read(7, 100, &[1, 2]),
             read(3, 200, &[]),
         ];
-        let memory = Memory::of(&records);
+        let memory = Memory::of(records.iter());
         assert_eq!(memory.bytes(102, 2), Some(&[3, 4][..]));
         assert_eq!(memory.bytes(103, 2), Some(&[9, 9][..]));
         assert_eq!(memory.bytes(104, 2), None);

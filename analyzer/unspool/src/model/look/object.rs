@@ -5,7 +5,6 @@
 
 use super::layouts::{Layout, OWNER_DIED, TID};
 use super::memory::Memory;
-use crate::primitives::Operation;
 use crate::syscall::Futex;
 
 /// No thread has a higher id (include/linux/threads.h, PID_MAX_LIMIT).
@@ -189,14 +188,6 @@ pub(super) fn rwlock(memory: &Memory, layout: &Layout, address: u64) -> Said {
     said
 }
 
-/// Where a thread that does `operation` may wait in an object, from its address.
-pub(super) fn rwlock_words(layout: &Layout, operation: Operation) -> &'static [u64] {
-    match operation {
-        Operation::WriteLock => layout.rwlock.write_words,
-        _ => layout.rwlock.read_words,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use unspool_capture::Record;
@@ -213,7 +204,7 @@ mod tests {
             address: AT,
             bytes,
         };
-        Memory::of(&[Record::Memory(read)])
+        Memory::of([Record::Memory(read)].iter())
     }
 
     fn glibc(words: &[u32]) -> Said {

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use unspool_capture::{
-    Capture, Chunk, Event, Header, Record, RegisterLayout, SNAPSHOT_PROBE, Snapshot, Standstill,
-    Target, ThreadSeen, ThreadState,
+    Capture, Chunk, Event, Header, Inspection, Record, RegisterLayout, SNAPSHOT_PROBE, Snapshot,
+    Standstill, Target, ThreadSeen, ThreadState,
 };
 use unspool_unwind::Provenance;
 
 use super::layouts::{Family, Library};
-use super::{Look, Program};
+use super::{Look, Program, Scene, add_findings};
 use crate::model::backtrace::{Backtrace, Frames, NamedFrame, Place};
-use crate::model::{Finding, FindingKind, Model};
+use crate::model::{Finding, FindingKind, Model, ThreadIndex};
 
 const REGISTERS: [&str; 9] = [
     "orig_rax", "rax", "rdi", "rsi", "rdx", "r10", "r8", "r9", "rsp",
@@ -22,7 +22,9 @@ const STACKS: u64 = 0x7000_0000;
 /// The files of a program: everybody waits for a mutex.
 struct Files {
     library: Result<Library, String>,
-    /// The file that the function is in.
+    /// The function that all wait in.
+    function: &'static str,
+    /// The file that it is in.
     module: &'static str,
 }
 
@@ -34,6 +36,7 @@ impl Files {
                 path: "/lib/libc.so.6".into(),
                 inside: false,
             }),
+            function: "pthread_mutex_lock",
             module: "/lib/libc.so.6",
         }
     }
@@ -65,7 +68,7 @@ impl Frames for Files {
         };
         Arc::new(Backtrace {
             frames: vec![
-                frame("pthread_mutex_lock", self.module),
+                frame(self.function, self.module),
                 frame("work", "/bin/program"),
             ],
             truncated: None,
@@ -153,9 +156,119 @@ fn ring(count: u64) -> Vec<Record> {
 fn look(records: Vec<Record>, mut files: Files) -> (Look, Vec<Finding>) {
     let capture = Capture::from_records(records);
     let model = Model::interpret(&capture, &mut files, None);
-    let look = super::look(&capture, &model, &mut files);
+    let look = super::look(&Scene::of(&capture, &model), &model, &mut files);
     let findings = super::findings(&model, &look);
     (look, findings)
+}
+
+/// As a recorder reads the threads when its recording ends, at nanoseconds 9 to 14.
+fn recorded(mut records: Vec<Record>) -> Model {
+    let Some(Record::Header(header)) = records.first_mut() else {
+        panic!("no header");
+    };
+    header.source = unspool_capture::Source::Launched.into();
+    records.push(Record::Inspection(Inspection {
+        from_ns: 9,
+        to_ns: 14,
+        ..Inspection::default()
+    }));
+    let mut files = Files::new();
+    let capture = Capture::from_records(records);
+    let mut model = Model::interpret(&capture, &mut files, None);
+    assert!(model.findings.is_empty(), "{:?}", model.findings);
+    add_findings(&capture, &mut model, &mut files);
+    model
+}
+
+#[test]
+fn what_a_recorded_program_is_stuck_in_is_proved_as_by_a_look() {
+    let mut records = ring(3);
+    // One thread has ended, and one has its id again.
+    for (at, time_ns) in [(2, 1), (4, 3)] {
+        records.insert(
+            at,
+            Record::ThreadSeen(ThreadSeen {
+                tid: 101,
+                time_ns,
+                creator_tid: Some(100),
+                ..ThreadSeen::default()
+            }),
+        );
+    }
+    let model = recorded(records);
+    let [finding] = &model.findings[..] else {
+        panic!("{:?}", model.findings);
+    };
+    assert_eq!(
+        (finding.kind, finding.proved),
+        (FindingKind::Deadlock, true)
+    );
+    let mut tids: Vec<_> = (finding.threads.iter())
+        .map(|thread| model.threads[thread.0].tid)
+        .collect();
+    tids.sort_unstable();
+    assert_eq!(tids, [Some(100), Some(101), Some(102)]);
+}
+
+#[test]
+fn a_reading_that_was_interrupted_tells_nothing() {
+    let mut records = ring(3);
+    records.insert(2, Record::Inspection(Inspection::default()));
+    let capture = Capture::from_records(records);
+    let mut files = Files::new();
+    let mut model = Model::interpret(&capture, &mut files, None);
+    add_findings(&capture, &mut model, &mut files);
+    assert!(model.findings.is_empty(), "{:?}", model.findings);
+}
+
+/// What was concluded from calls is dropped where a thread was seen to go on.
+#[test]
+fn a_thread_that_runs_is_in_no_deadlock() {
+    let mut records = ring(3);
+    for record in &mut records {
+        if let Record::Event(event) = record
+            && event.tid == 101
+        {
+            // No system call.
+            let rax = u64::MAX.to_le_bytes();
+            event.snapshot.as_mut().unwrap().registers[..8].copy_from_slice(&rax);
+        }
+    }
+    records.push(Record::Inspection(Inspection {
+        from_ns: 9,
+        to_ns: 14,
+        ..Inspection::default()
+    }));
+    let mut files = Files::new();
+    let capture = Capture::from_records(records);
+    let mut model = Model::interpret(&capture, &mut files, None);
+    let of = |kind: FindingKind, threads: &[usize]| Finding {
+        kind,
+        proved: true,
+        threads: threads.iter().copied().map(ThreadIndex).collect(),
+        circle: kind == FindingKind::Deadlock,
+        objects: Vec::new(),
+        text: String::new(),
+        evidence: Vec::new(),
+    };
+    model.findings = vec![
+        of(FindingKind::Deadlock, &[0, 1, 2]),
+        of(FindingKind::AbandonedLock, &[7, 0]),
+        of(FindingKind::LockOrder, &[1]),
+        of(FindingKind::LostWakeup, &[0, 2]),
+    ];
+    add_findings(&capture, &mut model, &mut files);
+    let kinds: Vec<_> = model.findings.iter().map(|finding| finding.kind).collect();
+    assert_eq!(kinds, [FindingKind::LockOrder]);
+    // Some threads are stuck whatever others do.
+    model.findings = vec![of(FindingKind::LostWakeup, &[0, 2])];
+    model.sync.stuck_alone = vec![ThreadIndex(0), ThreadIndex(2)];
+    add_findings(&capture, &mut model, &mut files);
+    assert_eq!(model.findings.len(), 1);
+    model.sync.stuck_alone = vec![ThreadIndex(0), ThreadIndex(1), ThreadIndex(2)];
+    model.findings = vec![of(FindingKind::LostWakeup, &[0, 1])];
+    add_findings(&capture, &mut model, &mut files);
+    assert!(model.findings.is_empty(), "{:?}", model.findings);
 }
 
 #[test]
@@ -241,6 +354,32 @@ fn a_shared_mutex_proves_nothing() {
     let (_, findings) = look(records, Files::new());
     assert!(!findings[0].proved, "{findings:?}");
     assert!(findings[0].text.contains("PID namespace"), "{findings:?}");
+}
+
+/// libstdc++ makes the system call of memory that processes share, but a future is its process's own.
+#[test]
+fn futures_that_no_thread_is_left_to_provide() {
+    let mut records = ring(2);
+    for record in &mut records {
+        if let Record::Event(event) = record
+            && let Some(snapshot) = &mut event.snapshot
+        {
+            // futex(word, FUTEX_WAIT, 2, NULL)
+            snapshot.registers[24..32].fill(0);
+        }
+    }
+    let mut files = Files::new();
+    files.function = "std::__atomic_futex_unsigned_base::_M_futex_wait_until";
+    files.module = "/lib/libstdc++.so.6";
+    let (_, findings) = look(records.clone(), files);
+    let found: Vec<_> = findings.iter().map(|f| (f.kind, f.proved)).collect();
+    assert_eq!(found, [(FindingKind::LostWakeup, true)], "{findings:?}");
+    // Of another word that may be shared, nothing follows.
+    let mut files = Files::new();
+    files.function = "wait_for_another_process";
+    files.module = "/bin/program";
+    let (_, findings) = look(records, files);
+    assert_eq!(findings, []);
 }
 
 /// Whatever is missing or changed: no panic; and what was not so at one moment, or of a thread that is not there, is not

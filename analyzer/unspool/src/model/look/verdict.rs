@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use super::{Look, Wait};
+use super::{Look, State, Wait};
 use crate::model::circles::circles;
 use crate::model::finding::{Evidence, Finding, FindingKind, ObjectName};
+use crate::model::tasks::{runs_task, why_hung};
 use crate::model::{Model, ThreadIndex};
 use crate::primitives::Kind;
 
@@ -24,7 +25,11 @@ pub(in crate::model) fn findings(model: &Model, look: &Look) -> Vec<Finding> {
     findings.extend(verdict.abandoned());
     let concerned: BTreeSet<ThreadIndex> =
         findings.iter().flat_map(|f| f.threads.clone()).collect();
-    findings.extend(verdict.forsaken(&concerned));
+    let forsaken = verdict.forsaken(&concerned);
+    if forsaken.is_none() {
+        findings.extend(verdict.hung_pools());
+    }
+    findings.extend(forsaken);
     findings
 }
 
@@ -241,7 +246,7 @@ impl Verdict<'_> {
 
     /// Nobody runs, and nobody can be made to: what threads wait for can never come.
     fn forsaken(&self, concerned: &BTreeSet<ThreadIndex>) -> Option<Finding> {
-        let states = &self.look.states;
+        let states: Vec<&State> = self.look.present().collect();
         let endless = |wait: &Wait| wait.is_endless();
         let all =
             !states.is_empty() && states.iter().all(|state| state.wait().is_some_and(endless));
@@ -309,6 +314,41 @@ impl Verdict<'_> {
             evidence: self.evidence(&threads, &self.held(&threads)),
             threads,
         })
+    }
+
+    /// Threads of one function, all of which wait for futures that they alone could provide.
+    fn hung_pools(&self) -> Vec<Finding> {
+        let mut pools: BTreeMap<&str, Vec<ThreadIndex>> = BTreeMap::new();
+        for (index, thread) in self.model.threads.iter().enumerate() {
+            let function = thread.function.as_ref();
+            if *self.look.state(ThreadIndex(index)) == State::Absent {
+                continue;
+            }
+            if let Some(function) = function.and_then(|place| place.function.as_deref()) {
+                pools.entry(function).or_default().push(ThreadIndex(index));
+            }
+        }
+        let hangs = |thread: &ThreadIndex| {
+            let wait = self.look.state(*thread).wait();
+            let stack = self.model.thread(*thread).and_then(|t| t.stack.as_deref());
+            wait.is_some_and(|wait| wait.object.kind == Kind::Future && wait.is_endless())
+                && stack.is_some_and(runs_task)
+        };
+        pools.retain(|_, threads| threads.iter().all(hangs));
+        let finding = |(function, threads): (&str, Vec<ThreadIndex>)| {
+            let waits = threads.iter();
+            let waits = waits.filter_map(|thread| self.look.state(*thread).wait());
+            Finding {
+                kind: FindingKind::LostWakeup,
+                proved: false,
+                circle: false,
+                objects: objects(waits),
+                text: why_hung(threads.len(), function),
+                evidence: self.evidence(&threads, &Held::new()),
+                threads,
+            }
+        };
+        pools.into_iter().map(finding).collect()
     }
 
     /// `thread 7 (writer)`

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use unspool_capture::{Capture, Event, Record, RegisterLayout, SNAPSHOT_PROBE, Snapshot};
+use unspool_capture::{Capture, Event, Record, RegisterLayout, SNAPSHOT_PROBE, Snapshot, Target};
 use unspool_image::Arch;
 
 use super::layouts::{self, Layout, Library};
@@ -20,6 +20,7 @@ use crate::primitives::Kind;
 use crate::syscall::{self, AFTER, BEFORE, Call, Futex};
 
 mod primitive;
+mod unnamed;
 
 /// What the program's files say.
 pub(in crate::model) trait Program {
@@ -34,14 +35,37 @@ pub(in crate::model) trait Program {
 /// Where on a stack the C library keeps what its own functions work on.
 const NEAR: usize = 1024;
 
-/// Tells what each thread did. A capture that is no look gives nothing.
-pub(in crate::model) fn look(capture: &Capture, model: &Model, program: &mut dyn Program) -> Look {
-    let Some(arch) = Arch::from_gdb_name(&capture.target.arch) else {
+/// What was read of all threads at one time.
+pub(in crate::model) struct Scene<'a> {
+    pub(in crate::model) target: &'a Target,
+    /// Snapshots, memory, and what the kernel said.
+    pub(in crate::model) records: Vec<&'a Record>,
+    /// By the model's threads, whether each was there.
+    pub(in crate::model) present: Vec<bool>,
+}
+
+impl<'a> Scene<'a> {
+    /// A capture that is nothing else.
+    pub(in crate::model) fn of(capture: &'a Capture, model: &Model) -> Scene<'a> {
+        Scene {
+            target: &capture.target,
+            records: capture.records.iter().collect(),
+            present: vec![true; model.threads.len()],
+        }
+    }
+}
+
+/// Tells what each thread did.
+pub(in crate::model) fn look(scene: &Scene<'_>, model: &Model, program: &mut dyn Program) -> Look {
+    let Some(arch) = Arch::from_gdb_name(&scene.target.arch) else {
         return Look::default();
     };
-    let mut looking = Looking::new(capture, model, program, arch);
+    let mut looking = Looking::new(scene, model, program, arch);
     for index in 0..model.threads.len() {
-        let state = looking.state(ThreadIndex(index));
+        let state = match scene.present.get(index) {
+            Some(true) => looking.state(ThreadIndex(index)),
+            _ => State::Absent,
+        };
         looking.look.states.push(state);
     }
     let at_once = |stood: &(u64, u64)| {
@@ -50,7 +74,8 @@ pub(in crate::model) fn look(capture: &Capture, model: &Model, program: &mut dyn
     };
     looking.look.stood = looking.standstills.iter().any(at_once);
     let mut look = looking.look;
-    look.all_wait = look.states.iter().all(|state| state.wait().is_some());
+    let all_wait = look.present().all(|state| state.wait().is_some());
+    look.all_wait = all_wait;
     if look.all_wait && !look.stood {
         let once = looking.events.iter();
         let once = once.filter(|(_, (first, last))| std::ptr::eq(*first, *last));
@@ -93,20 +118,20 @@ struct Waiter<'a> {
 
 impl<'a> Looking<'a> {
     fn new(
-        capture: &'a Capture,
+        scene: &Scene<'a>,
         model: &'a Model,
         program: &'a mut dyn Program,
         arch: Arch,
     ) -> Looking<'a> {
         let pointer = arch.address_size();
-        let layouts = &capture.target.registers;
+        let layouts = &scene.target.registers;
         let registers = layouts.iter().map(|one| (one.name.as_str(), one)).collect();
         let mut looking = Looking {
             model,
             arch,
             pointer,
             registers,
-            memory: Memory::of(&capture.records),
+            memory: Memory::of(scene.records.iter().copied()),
             events: HashMap::new(),
             standstills: Vec::new(),
             by_tid: HashMap::new(),
@@ -118,12 +143,14 @@ impl<'a> Looking<'a> {
             program,
         };
         for (index, thread) in model.threads.iter().enumerate() {
-            if let Some(tid) = thread.tid {
+            if let Some(tid) = thread.tid
+                && scene.present.get(index) == Some(&true)
+            {
                 looking.by_tid.insert(tid, ThreadIndex(index));
             }
         }
         let mut own = HashMap::new();
-        for record in &capture.records {
+        for record in scene.records.iter().copied() {
             match record {
                 Record::Event(event) if event.probe == SNAPSHOT_PROBE => {
                     let entry = looking.events.entry(event.tid).or_insert((event, event));
@@ -133,7 +160,7 @@ impl<'a> Looking<'a> {
                     looking.standstills.push((stood.from_ns, stood.to_ns));
                 }
                 Record::ThreadState(state) => {
-                    looking.stopped |= state.state == "T" && state.tid == capture.target.pid;
+                    looking.stopped |= state.state == "T" && state.tid == scene.target.pid;
                     looking.look.handled_signals =
                         state.handled_signals.or(looking.look.handled_signals);
                     looking.look.ids_known |= state.own_tid.is_some();
@@ -280,6 +307,7 @@ impl<'a> Looking<'a> {
             self.look.wanted.push(window..end);
         }
         let found = self.function(stack);
+        let found = found.map(|found| self.waits_for(found, futex));
         let function = found.as_ref().map(|(function, _)| *function);
         let kind = function.map_or(Kind::Futex, |function| function.kind);
         let mut wait = Wait {
@@ -314,6 +342,10 @@ impl<'a> Looking<'a> {
         }
         if wait.object.kind == Kind::Join {
             // The kernel wakes whoever joins as if it were of another process.
+            wait.shared = false;
+        }
+        if wait.object.kind == Kind::Future {
+            // libstdc++ never says that its futures are private to the process (futex.cc).
             wait.shared = false;
         }
         let address = wait.object.address;

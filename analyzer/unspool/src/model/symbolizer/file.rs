@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use unspool_image::{Arch, BuildId, Image, SymbolKind, Wanted};
 use unspool_unwind::Table;
-use unspool_unwind::code::called_functions;
 
 use super::Source;
+use crate::c_library::has_threads;
 use crate::model::Note;
+use crate::model::backtrace::base_name;
 use crate::store::{self, Store};
 
 /// All files of a capture, each once however often it was mapped.
@@ -47,23 +48,6 @@ struct Opened {
     table: Option<Arc<Table>>,
     /// Of functions on stacks.
     doubts: BTreeSet<String>,
-    /// What the code calls, sorted; read where symbols do not say how far functions reach.
-    called: Option<Vec<u64>>,
-}
-
-impl Opened {
-    /// Whether the function that a symbol says begins at `start` is likely to reach as far as `svma`. Assembly's symbols often have
-    /// no size; a stripped file may have other functions behind them, which only calls tell of.
-    fn reaches(&mut self, start: u64, svma: u64) -> bool {
-        let image = &self.found.image;
-        let symbol = image.symbols().containing(svma);
-        if !symbol.is_some_and(|symbol| symbol.size_inferred) {
-            return true;
-        }
-        let called = self.called.get_or_insert_with(|| called_functions(image));
-        let between = called.partition_point(|&called| called <= start);
-        called.get(between).is_none_or(|&next| next > svma)
-    }
 }
 
 impl Files {
@@ -154,9 +138,7 @@ impl Files {
             return Vec::new();
         };
         let location = opened.found.places.locate(svma);
-        let stated = !location.lines.is_empty();
         let function = location.function;
-        let function = function.filter(|function| stated || opened.reaches(function.start, svma));
         let start = function.as_ref().map(|function| function.start);
         let mut sources: Vec<Source> = location
             .lines
@@ -196,8 +178,19 @@ impl Files {
         (symbol.kind == SymbolKind::Object).then(|| (name.into(), symbol.svma))
     }
 
-    /// What is wrong with files that frames were in.
-    pub(super) fn notes(&self) -> Vec<Note> {
+    /// What lies `offset` bytes behind the beginning of the variable at `start`: `[13]`, `[1].m`.
+    /// The C library's own debug information takes longer to read than its names are worth.
+    pub(super) fn part(&mut self, file: usize, start: u64, offset: u64) -> Option<String> {
+        let path = &self.files.get(file)?.path;
+        if has_threads(path) || base_name(path).starts_with("ld-") {
+            return None;
+        }
+        self.open(file)?.found.places.part(start, offset)
+    }
+
+    /// What is wrong with files that frames were in. Where `answered`, the recording has answers of its own
+    /// for a file that is missing.
+    pub(super) fn notes(&self, answered: bool) -> Vec<Note> {
         let mut notes = Vec::new();
         let with_lines: Vec<&str> = self
             .files
@@ -211,6 +204,11 @@ impl Files {
             match &file.state {
                 // The kernel's own page; there is no file to miss.
                 _ if file.path.starts_with('[') => {}
+                State::Missing(why) if answered => notes.push(Note::info(format!(
+                    "The file of {} could not be used: {}. What is shown of it is what the recording keeps.",
+                    file.path,
+                    why.trim_end_matches('.')
+                ))),
                 State::Missing(why) => notes.push(Note::warning(format!(
                     "The file of {} could not be used, so its frames have no names and stacks may end \
                      there: {}.",
@@ -266,7 +264,6 @@ impl Files {
                     found,
                     table: None,
                     doubts: BTreeSet::new(),
-                    called: None,
                 })),
                 Err(error) => State::Missing(error.to_string()),
             };

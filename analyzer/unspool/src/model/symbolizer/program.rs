@@ -7,13 +7,13 @@ use unspool_image::SymbolKind;
 
 use super::Symbolizer;
 use crate::c_library::{has_musl_inside, is_c_library, is_musl};
-use crate::model::look::{Family, Library, Program};
+use crate::model::look::{Family, Library};
 
 /// Every address is looked up in the last epoch: a look has only one.
-const LAST: usize = usize::MAX;
+pub(super) const LAST: usize = usize::MAX;
 
-impl Program for Symbolizer {
-    fn library(&mut self) -> Result<Library, String> {
+impl Symbolizer {
+    pub(super) fn library_by_files(&mut self) -> Result<Library, String> {
         let mut seen = Vec::new();
         for load in 0..self.loads.len() {
             let c_library = is_c_library(&self.loads[load].path);
@@ -69,14 +69,17 @@ impl Program for Symbolizer {
         Err("there is no C library of known layouts".to_owned())
     }
 
-    fn code(&mut self, avma: u64, len: usize) -> Option<Vec<u8>> {
+    pub(super) fn code_by_files(&mut self, avma: u64, len: usize) -> Option<Vec<u8>> {
         let epoch = self.epoch(LAST);
         self.code_at(epoch, avma, len)
     }
 
-    fn variable(&mut self, avma: u64) -> Option<Arc<str>> {
-        let epoch = self.epoch(LAST);
+    pub(super) fn variable_by_files(&mut self, record: usize, avma: u64) -> Option<Arc<str>> {
+        let epoch = self.epoch(record);
         let (file, svma) = self.file_at(epoch, avma)?;
+        if let Some(name) = self.variable_at(file, svma) {
+            return Some(name);
+        }
         let symbol = self.files.image(file)?.symbols().containing(svma)?;
         if symbol.kind == SymbolKind::Function {
             return None;

@@ -47,8 +47,10 @@ impl Blames {
                 max_ns: 0,
                 longest: wait.threads,
                 for_one: true,
+                by_one: true,
             });
         blame.for_one &= blame.longest.1 == wait.threads.1;
+        blame.by_one &= blame.longest.0 == wait.threads.0;
         blame.count += 1;
         blame.total_ns = blame.total_ns.saturating_add(wait.ns);
         if wait.ns >= blame.max_ns {

@@ -11,6 +11,7 @@ mod orders;
 
 use std::sync::Arc;
 
+use super::blocked::Blocked;
 use super::is_main;
 use super::naming::{caller, name_of, place};
 use super::objects::{Object, ObjectIndex, Use, UseIndex};
@@ -23,12 +24,18 @@ use crate::model::{Model, ThreadIndex};
 /// Of one kind, so many findings are written out.
 const MOST: usize = 25;
 
+/// No object of a C library is larger (glibc: a read-write lock has 56 bytes).
+const OBJECT_SIZE: u64 = 56;
+
 /// What findings are said with.
 pub(super) struct Words<'a> {
     pub(super) model: &'a Model,
     pub(super) objects: &'a [Object],
     pub(super) uses: &'a [Use],
     pub(super) paths: &'a [Arc<Backtrace>],
+    /// Per thread, its identity.
+    pub(super) identity_of: &'a [usize],
+    pub(super) blocked: Blocked,
     /// What recording an event costs the thread, about.
     pub(super) event_ns: u64,
     /// Threads stood for the recorder so long that others will have waited for processors, too.
@@ -38,10 +45,14 @@ pub(super) struct Words<'a> {
 }
 
 impl Words<'_> {
-    /// All findings, the gravest first.
-    pub(super) fn all(&self, replay: &Replay<'_>, joins_are_seen: bool) -> Vec<Finding> {
+    /// All findings, the gravest first, and the threads that are stuck whatever others do.
+    pub(super) fn all(
+        &self,
+        replay: &Replay<'_>,
+        joins_are_seen: bool,
+    ) -> (Vec<Finding>, Vec<ThreadIndex>) {
         let mut findings = Vec::new();
-        blocked::find(self, replay, &mut findings);
+        let alone = blocked::find(self, replay, &mut findings);
         misuse::find(self, replay, &mut findings);
         orders::find(self, replay, joins_are_seen, &mut findings);
         let stuck: Vec<ObjectName> = findings
@@ -67,7 +78,7 @@ impl Words<'_> {
             let of_kind = findings.iter().filter(|finding| finding.kind == kind);
             kept.extend(of_kind.take(MOST).cloned());
         }
-        kept
+        (kept, alone)
     }
 
     /// No event is missing that could tell another story.
@@ -101,6 +112,13 @@ impl Words<'_> {
             Some(name) => format!("the {noun} {name}"),
             None => format!("the {noun} at {:#x}", object.address),
         }
+    }
+
+    /// The object that a futex word is in: the nearest one that begins before it.
+    fn object_with(&self, word: u64) -> Option<ObjectIndex> {
+        let offset = |index: &usize| word.wrapping_sub(self.objects[*index].address);
+        let near = (0..self.objects.len()).filter(|index| offset(index) < OBJECT_SIZE);
+        near.min_by_key(offset).map(ObjectIndex)
     }
 
     fn name(&self, index: ObjectIndex) -> Option<Arc<str>> {

@@ -154,21 +154,19 @@ impl Holds {
             Some(_) => stood(held.since_ns),
             None => 0,
         };
-        let own = |hold: LongHold| hold.ns.saturating_sub(hold.stood_ns);
-        if let Some((waiter, waiting)) = held.waiter
-            && owned
-                .longest_hold
-                .is_none_or(|longest| own(longest) < ns.saturating_sub(stood_ns))
-        {
-            owned.longest_hold = Some(LongHold {
+        if let Some(first) = held.waiter {
+            owned.held_long(LongHold {
                 thread,
-                taken: held.taken,
+                taken: Some(held.taken),
+                given_up: None,
                 from_ns: held.since_ns,
                 ns,
                 stood_ns,
                 events,
-                waiter,
-                waiting,
+                first: Some(first),
+                waiting: Vec::new(),
+                waited_ns: 0,
+                longest_wait: None,
             });
         }
         Some(held)

@@ -4,36 +4,40 @@ use crate::model::backtrace::Place;
 use crate::model::calls::{Calls, PathId};
 use crate::primitives::{self, Kind, Operation, Primitive};
 
-/// The address by which an object is called of which only a futex word is seen: a condition variable of C's
-/// has two that take turns, side by side (glibc, `__g_signals`).
-pub(super) fn word(primitive: &Primitive, address: u64) -> u64 {
-    let of_c = ["pthread_", "cnd_"];
-    let name = primitive.name().trim_start_matches('_');
+/// The address by which an object is called of which only a futex word is seen, and no layout is
+/// known: a condition variable of C's has two that take turns, side by side (glibc, `__g_signals`).
+pub(super) fn pair(primitive: &Primitive, address: u64) -> u64 {
     match primitive.kind {
-        Kind::Cond if of_c.iter().any(|prefix| name.starts_with(prefix)) => address & !7,
+        Kind::Cond if !primitive.is_of_a_language() => address & !7,
         _ => address,
     }
 }
 
+const FUTEX: Primitive = Primitive {
+    names: &["futex"],
+    kind: Kind::Futex,
+    operation: Operation::Wait,
+    object: 0,
+    mutex: None,
+    timed: false,
+    internal: false,
+};
+static LOCK: Primitive = Primitive {
+    names: &["lock of the C library"],
+    kind: Kind::Mutex,
+    operation: Operation::Lock,
+    ..FUTEX
+};
+
+/// Whether it is a lock of the C library's own.
+pub(super) fn is_own_lock(primitive: &Primitive) -> bool {
+    *primitive == LOCK
+}
+
 /// The innermost primitive on a path, or a lock of the C library's own; a futex if there is none.
 pub(super) fn in_path(calls: &Calls, path: PathId) -> &'static Primitive {
-    const FUTEX: Primitive = Primitive {
-        names: &["futex"],
-        kind: Kind::Futex,
-        operation: Operation::Wait,
-        object: 0,
-        mutex: None,
-        timed: false,
-        internal: false,
-    };
-    static LOCK: Primitive = Primitive {
-        names: &["lock of the C library"],
-        kind: Kind::Mutex,
-        operation: Operation::Lock,
-        ..FUTEX
-    };
     let of = |function: &str| {
-        let found = primitives::find(function).filter(|one| one.operation.may_wait());
+        let found = primitives::find(function).filter(|one| one.may_wait());
         // musl: src/thread/__lock.c, and the one around the list of threads.
         found.or_else(|| {
             ["__lock", "__tl_lock", "__tl_sync"]
@@ -68,8 +72,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_of_a_condition() {
-        let at = |function| word(primitives::find(function).expect(function), 0x1004);
+    fn the_address_of_a_condition_of_unknown_layout() {
+        let at = |function| pair(primitives::find(function).expect(function), 0x1004);
         assert_eq!(at("pthread_cond_wait"), 0x1000);
         assert_eq!(at("__pthread_cond_wait_common"), 0x1000);
         assert_eq!(at("std::sys::sync::condvar::futex::Condvar::wait"), 0x1004);

@@ -13,6 +13,9 @@ use crate::primitives;
 
 /// What people call an object: its variable, or where it comes from.
 pub(super) fn name_of(object: &Object, origin: Option<&Backtrace>) -> Option<Arc<str>> {
+    if let Some(part) = object.part.as_ref().filter(|_| !object.word) {
+        return Some(part.clone());
+    }
     if let Some(symbol) = &object.symbol {
         let name = symbol.function.as_deref()?;
         return Some(match symbol.offset {

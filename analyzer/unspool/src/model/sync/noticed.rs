@@ -10,6 +10,8 @@ use crate::primitives::Operation;
 const MOST_MISTAKES: usize = 1000;
 /// As many ways to signal one condition.
 const MOST_SIGNALS: usize = 64;
+/// Locks given up by one thread that are remembered.
+const MAX_GIVEN_UP: usize = 16;
 
 /// All that was noticed.
 #[derive(Debug, Default)]
@@ -17,6 +19,19 @@ pub(super) struct Noticed {
     pub(super) still: Vec<StillWaiting>,
     pub(super) mistakes: Vec<Mistake>,
     pub(super) signals: HashMap<ObjectIndex, Vec<Signalled>>,
+    /// Per thread, the locks it gave up last.
+    given_up: HashMap<ThreadIndex, GivenUp>,
+    /// When a thread last signalled a condition, counted in events of this type.
+    last_signal: HashMap<(ThreadIndex, ObjectIndex), u64>,
+    now: u64,
+}
+
+/// The locks that a thread gave up last, and when, the latest last.
+#[derive(Debug, Default)]
+struct GivenUp {
+    locks: Vec<(ObjectIndex, u64)>,
+    /// When the latest one was given up that is no longer in the list.
+    forgotten: u64,
 }
 
 impl Noticed {
@@ -32,25 +47,59 @@ impl Noticed {
         }
     }
 
-    /// A condition is signalled by a thread that holds these.
+    /// A thread gives up a lock.
+    pub(super) fn gave_up(&mut self, thread: ThreadIndex, lock: ObjectIndex) {
+        self.now += 1;
+        let given_up = self.given_up.entry(thread).or_default();
+        let locks = &mut given_up.locks;
+        if let Some(at) = locks.iter().rposition(|(known, _)| *known == lock) {
+            locks.remove(at);
+        } else if locks.len() == MAX_GIVEN_UP {
+            given_up.forgotten = locks.remove(0).1;
+        }
+        locks.push((lock, self.now));
+    }
+
+    /// A thread signals a condition while it holds `held`. `mutex` is the one that the condition is
+    /// waited for with, if that is known by now.
     pub(super) fn signal(
         &mut self,
         condition: ObjectIndex,
         thread: ThreadIndex,
         used: UseIndex,
-        mut held: Vec<ObjectIndex>,
+        held: impl Iterator<Item = ObjectIndex>,
+        mutex: Option<ObjectIndex>,
     ) {
-        held.sort_unstable();
+        self.now += 1;
+        let last = self.last_signal.insert((thread, condition), self.now);
+        let last = last.unwrap_or(0);
+        let mut had: Vec<ObjectIndex> = held.collect();
+        let mut complete = true;
+        if let Some(given_up) = self.given_up.get(&thread) {
+            let since = given_up.locks.iter().filter(|(_, at)| *at > last);
+            had.extend(since.map(|(lock, _)| *lock));
+            complete = given_up.forgotten <= last;
+        }
+        if let Some(mutex) = mutex {
+            had.retain(|lock| *lock == mutex);
+        }
+        had.sort_unstable();
+        had.dedup();
+        let new = Signalled {
+            used,
+            thread,
+            had,
+            complete,
+            count: 1,
+        };
         let seen = self.signals.entry(condition).or_default();
-        if let Some(known) = seen.iter_mut().find(|s| s.used == used && s.held == held) {
+        let same = |s: &&mut Signalled| {
+            (s.used, s.complete) == (new.used, new.complete) && s.had == new.had
+        };
+        if let Some(known) = seen.iter_mut().find(same) {
             known.count += 1;
         } else if seen.len() < MOST_SIGNALS {
-            seen.push(Signalled {
-                used,
-                thread,
-                held,
-                count: 1,
-            });
+            seen.push(new);
         }
     }
 }
@@ -89,11 +138,22 @@ pub(super) enum MistakeKind {
     Destroy,
 }
 
-/// A condition that is signalled, and what the thread holds then.
+/// Signals of a condition from one place, and the locks that the thread had by then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Signalled {
     pub(super) used: UseIndex,
     pub(super) thread: ThreadIndex,
-    pub(super) held: Vec<ObjectIndex>,
+    /// Held at some time since the thread's previous signal of the condition.
+    had: Vec<ObjectIndex>,
+    /// The list `had` is complete.
+    complete: bool,
     pub(super) count: u64,
+}
+
+impl Signalled {
+    /// The thread did not have this lock between its previous signal of the condition and this one.
+    /// So it cannot have changed under the lock what is waited for.
+    pub(super) fn is_without(&self, mutex: ObjectIndex) -> bool {
+        self.complete && !self.had.contains(&mutex)
+    }
 }

@@ -5,6 +5,7 @@
 //! another kind.
 
 use std::hash::Hasher;
+use std::sync::Arc;
 
 use foldhash::HashMap;
 use siphasher::sip::SipHasher24;
@@ -35,10 +36,13 @@ pub struct Object {
     pub key: Key,
     /// The variable it is, or is in.
     pub symbol: Option<Place>,
+    /// What of that variable it is, the variable's name first, where types tell: `l[13]`,
+    /// `acc[1].m`.
+    pub part: Option<Arc<str>>,
     /// Where it was made, or used first.
     pub origin: PathId,
     /// What its name has behind it, where objects of other identities have the same.
-    pub(super) apart: Option<std::sync::Arc<str>>,
+    pub(super) apart: Option<Arc<str>>,
     /// Only its futex word was seen: `address` is that word's, not necessarily its beginning.
     pub word: bool,
     /// It was seen being made: otherwise `origin` is its first use.
@@ -69,6 +73,17 @@ pub struct Object {
     pub longest_hold: Option<LongHold>,
     /// What was seen of it does not fit together: events are missing.
     pub doubtful: bool,
+}
+
+impl Object {
+    /// It was held while others waited: the longest such hold is kept.
+    pub(super) fn held_long(&mut self, hold: LongHold) {
+        let own = |hold: &LongHold| hold.ns.saturating_sub(hold.stood_ns);
+        let longest = self.longest_hold.as_ref().map(own);
+        if longest.is_none_or(|longest| longest < own(&hold)) {
+            self.longest_hold = Some(hold);
+        }
+    }
 }
 
 /// One operation on one object, called on one path.
@@ -175,15 +190,19 @@ pub struct Blame {
     pub longest: (ThreadIndex, ThreadIndex),
     /// All waits were for the same thread.
     pub for_one: bool,
+    /// All waits were of the same thread.
+    pub by_one: bool,
 }
 
 /// A hold while others waited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongHold {
     /// Who held it.
     pub thread: ThreadIndex,
-    /// Where it was taken.
-    pub taken: UseIndex,
+    /// Where it was taken, if that was seen; otherwise it had been taken before `from_ns`.
+    pub taken: Option<UseIndex>,
+    /// Where it was given up, if only that was seen.
+    pub given_up: Option<PathId>,
     /// Since when.
     pub from_ns: u64,
     /// For how long.
@@ -192,10 +211,37 @@ pub struct LongHold {
     pub(super) stood_ns: u64,
     /// How many events were recorded of its holder meanwhile.
     pub(super) events: u64,
-    /// Where somebody waited meanwhile.
-    pub waiter: UseIndex,
-    /// Who.
-    pub waiting: ThreadIndex,
+    /// The first wait that began meanwhile, if the hold's beginning was seen: where, and whose.
+    pub(super) first: Option<(UseIndex, ThreadIndex)>,
+    /// Of all waits in that time: which threads waited.
+    pub waiting: Vec<ThreadIndex>,
+    /// How long these waits took, all threads' together.
+    pub waited_ns: u64,
+    /// How long the longest one took, and where and whose it was.
+    pub longest_wait: Option<(u64, UseIndex, ThreadIndex)>,
+}
+
+impl LongHold {
+    /// A wait for the object has ended.
+    pub(super) fn add_wait(
+        &mut self,
+        used: UseIndex,
+        thread: ThreadIndex,
+        from_ns: u64,
+        to_ns: u64,
+    ) {
+        if from_ns >= self.from_ns.saturating_add(self.ns) || to_ns <= self.from_ns {
+            return;
+        }
+        if !self.waiting.contains(&thread) {
+            self.waiting.push(thread);
+        }
+        let ns = to_ns.saturating_sub(from_ns);
+        self.waited_ns = self.waited_ns.saturating_add(ns);
+        if self.longest_wait.is_none_or(|(longest, ..)| longest < ns) {
+            self.longest_wait = Some((ns, used, thread));
+        }
+    }
 }
 
 /// What is known of all objects so far.
@@ -227,6 +273,14 @@ impl Objects {
         (object.kind == kind && object.destroyed_ns.is_none()).then_some(index)
     }
 
+    /// An object of which only a word was seen is at this address.
+    pub(super) fn turns_out(&mut self, index: ObjectIndex, address: u64) {
+        let object = &mut self.objects[index.0];
+        self.by_address.remove(&object.address);
+        (object.address, object.word) = (address, false);
+        self.by_address.insert(address, index);
+    }
+
     /// An object is made, whatever was there before.
     pub(super) fn begin(
         &mut self,
@@ -242,6 +296,7 @@ impl Objects {
             address,
             key: Key::default(),
             symbol: None,
+            part: None,
             origin: path,
             apart: None,
             word: false,
@@ -302,11 +357,14 @@ impl Objects {
         &mut self,
         record: usize,
         frames: &mut dyn Frames,
-        paths: &[std::sync::Arc<Backtrace>],
+        paths: &[Arc<Backtrace>],
     ) {
         for object in &mut self.objects {
             if object.kind != Kind::Join {
                 object.symbol = frames.data(record, object.address);
+                if object.symbol.is_some() {
+                    object.part = frames.part(record, object.address);
+                }
             }
             object.key = key(object, paths.get(object.origin.0).map(|path| &**path));
         }
@@ -319,7 +377,7 @@ const HASH_KEY: (u64, u64) = (
     u64::from_le_bytes(*b"object 1"),
 );
 
-/// Documented in docs/report-json.md, "Keys of objects".
+/// Documented in docs/reference/report-json.md, "Keys of objects".
 fn key(object: &Object, origin: Option<&Backtrace>) -> Key {
     let mut hash = SipHasher24::new_with_keys(HASH_KEY.0, HASH_KEY.1);
     hash.write(object.kind.as_str().as_bytes());

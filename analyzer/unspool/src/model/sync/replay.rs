@@ -10,29 +10,35 @@ use super::blames::{Blamed, Blames};
 use super::gaps::Gaps;
 use super::holds::{Held, Holds};
 use super::late::{Latecomers, Unblamed};
-use super::meaning::{in_path, returns_errors, word};
+use super::meaning::returns_errors;
 use super::noticed::{MistakeKind, Noticed};
 use super::objects::{ObjectIndex, Objects};
 use super::order::Order;
 use super::queues::Queues;
+use super::recorder_stalls::RecorderStalls;
 use super::slots::Slots;
 use super::spread::Spread;
-use super::standing::Standing;
+use super::tenures::Tenures;
 use super::under_way::{Pending, Under, UnderWay};
 use super::usage::{FunctionTimes, Usage};
-use super::wakes::{Ended, Wakes};
+use super::wakes::{Ended, Ender, Wakes};
 use crate::model::calls::{Call, Calls, FunctionId, Moment, futex};
+use crate::model::layouts::Layout;
 use crate::model::{Creation, Model, ThreadIndex};
 use crate::primitives::{self, Kind, Operation, Primitive};
 use refusals::Refused;
+use words::{ByCaller, WaitedAt};
 
 mod ending;
 mod holding;
 mod refusals;
 mod waking;
+mod words;
 
 /// Without a view of the system calls, a call that took at least this long has waited.
 const WAITED_NS: u64 = 100_000;
+/// No once control is larger (the Itanium C++ ABI's guard has 8 bytes).
+const ONCE_SIZE: u64 = 8;
 /// Robust mutexes: the lock is taken, its former holder died (POSIX, `pthread_mutex_lock`).
 const EOWNERDEAD: u64 = 130;
 
@@ -45,6 +51,9 @@ pub(super) struct Replay<'a> {
     futexes: bool,
     /// The C library is glibc.
     glibc: bool,
+    /// What lies where in its objects.
+    layout: Option<&'static Layout>,
+    by_caller: ByCaller,
     under_way: UnderWay,
     refused: HashMap<ThreadIndex, Refused>,
     pub(super) holds: Holds,
@@ -56,7 +65,8 @@ pub(super) struct Replay<'a> {
     queues: Queues,
     wakes: Wakes,
     late: Latecomers,
-    standing: Standing,
+    tenures: Tenures,
+    stalls: RecorderStalls,
     blames: Blames,
     pub(super) objects: Objects,
     pub(super) order: Order,
@@ -80,8 +90,9 @@ impl<'a> Replay<'a> {
         model: &'a Model,
         identities: &'a [usize],
         slots: Slots,
-        standing: Standing,
+        stalls: RecorderStalls,
         musl: bool,
+        layout: Option<&'static Layout>,
     ) -> Replay<'a> {
         Replay {
             model,
@@ -89,6 +100,8 @@ impl<'a> Replay<'a> {
             roles: Vec::new(),
             futexes: false,
             glibc: !musl,
+            layout,
+            by_caller: ByCaller::default(),
             under_way: UnderWay::default(),
             refused: HashMap::new(),
             holds: Holds::new(model.threads.len()),
@@ -98,7 +111,8 @@ impl<'a> Replay<'a> {
             queues: Queues::default(),
             wakes: Wakes::default(),
             late: Latecomers::default(),
-            standing,
+            tenures: Tenures::default(),
+            stalls,
             blames: Blames::default(),
             objects: Objects::default(),
             order: Order::default(),
@@ -143,6 +157,7 @@ impl<'a> Replay<'a> {
                 if functions.iter().any(|id| calls.function(*id).futex) {
                     self.wakes.change(gap, self.latest_ns);
                     self.late.forget();
+                    self.tenures.forget(self.latest_ns);
                 }
                 self.gaps.change(calls, functions, ends, gap);
             }
@@ -176,7 +191,10 @@ impl<'a> Replay<'a> {
             let has_end = calls.function(call.function).has_end;
             self.usage.entered(call, has_end);
         }
-        let outer = self.under_way.outer(call.within);
+        let mut outer = self.under_way.outer(call.within);
+        if futex {
+            outer = outer.filter(|outer| !self.runs_a_function(*outer, call));
+        }
         let own = if futex {
             if !futex::waits(&call.args) {
                 self.wakes_others(call);
@@ -191,14 +209,22 @@ impl<'a> Replay<'a> {
                 self.under_way.insert(call.number, Under::Part(outer));
                 return;
             }
-            let primitive = in_path(calls, call.path);
-            let address = call.args.first().copied();
-            address.map(|address| (primitive, address))
+            self.waited_at(calls, call)
         } else {
-            let argument = primitive.map(|p| (p, call.args.get(usize::from(p.object)).copied()));
-            argument.and_then(|(primitive, address)| Some((primitive, address?)))
+            primitive.and_then(|primitive| {
+                Some(WaitedAt {
+                    primitive,
+                    address: *call.args.get(usize::from(primitive.object))?,
+                    only_word: false,
+                })
+            })
         };
-        let Some((primitive, address)) = own else {
+        let Some(WaitedAt {
+            primitive,
+            address,
+            only_word,
+        }) = own
+        else {
             self.under_way.insert(call.number, Under::Plain);
             return;
         };
@@ -212,13 +238,22 @@ impl<'a> Replay<'a> {
         let has_end = calls.function(call.function).has_end;
         let (address, owner) = match futex {
             true => {
-                let refused = refused.filter(|r| self.goes_on_for(r, calls, call, primitive));
+                let refused =
+                    refused.filter(|r| self.goes_on_for(r, calls, call, primitive, address));
                 let known = refused.map(|r| (self.objects.objects[r.object.0].address, r.owner));
                 known.unwrap_or_else(|| (address, self.owner(call, primitive.kind)))
             }
             false => (address, None),
         };
+        let waits = primitive.operation.may_wait();
+        if waits && !futex {
+            self.names_object(calls, call.path, primitive.kind, address);
+        }
         let pending = self.begins(call, primitive, address, owner, futex, has_end);
+        self.objects.objects[pending.object.0].word |= only_word;
+        if waits {
+            self.waits_from(calls, call.path, pending.object);
+        }
         // Nothing follows of a call whose end is not watched.
         if has_end {
             self.under_way
@@ -248,6 +283,18 @@ impl<'a> Replay<'a> {
         objects.any(|object| {
             let object = &self.objects.objects[object.0];
             (object.kind, object.address) == (kind, address)
+        })
+    }
+
+    /// A system call is made by the function that a once control's call runs, and is about
+    /// something else: the call waits where its word is the control itself.
+    fn runs_a_function(&self, outer: u64, call: &Call) -> bool {
+        let pending = self.under_way.own(outer);
+        let word = call.args.first().copied().unwrap_or(0);
+        pending.is_some_and(|pending| {
+            let control = self.objects.objects[pending.object.0].address;
+            pending.primitive.operation == Operation::Once
+                && word.wrapping_sub(control) >= ONCE_SIZE
         })
     }
 
@@ -289,16 +336,8 @@ impl<'a> Replay<'a> {
                 }
                 new
             }
-            _ => {
-                let address = if futex {
-                    word(primitive, address)
-                } else {
-                    address
-                };
-                self.objects.at(kind, address, call.path, now)
-            }
+            _ => self.objects.at(kind, address, call.path, now),
         };
-        self.objects.objects[object.0].word |= futex;
         let used = self
             .objects
             .used(object, operation, call.path, thread, identity);
@@ -348,6 +387,9 @@ impl<'a> Replay<'a> {
                 {
                     held.waiter.get_or_insert((used, thread));
                 }
+                if let Some(word) = call.args.first().filter(|_| futex && kind == Kind::Mutex) {
+                    self.tenures.wait(object, *word, now, pending.owner);
+                }
                 let objects = &self.objects.objects;
                 let is_held = |h: &&Held| !self.gaps.may_be_free(objects[h.object.0].kind, h.stamp);
                 let held = self.holds.of(thread).iter().filter(is_held).copied();
@@ -372,9 +414,12 @@ impl<'a> Replay<'a> {
                 pending.queued = true;
             }
             Operation::Post => self.order.rises(thread, object),
+            // What it does it has done, or will do: here it only waits.
+            _ if futex => pending.queued = true,
             Operation::Signal | Operation::Broadcast => {
                 let held = self.holds.of(thread).iter().map(|held| held.object);
-                self.noticed.signal(object, thread, used, held.collect());
+                let mutex = self.mutex_of.get(&object).copied();
+                self.noticed.signal(object, thread, used, held, mutex);
             }
             Operation::Destroy => {
                 if let Some(holder) = self.holds.holder(object) {
@@ -413,7 +458,7 @@ impl<'a> Replay<'a> {
         if let Some(place) = pending.place {
             self.queues.leave(pending.object, place);
         }
-        if operation.may_wait() && self.has_waited(&pending, waited) {
+        if pending.primitive.may_wait() && self.has_waited(&pending, waited) {
             self.waited(&pending, left_ns);
         }
         self.note_refusal(&pending, call);
@@ -456,7 +501,7 @@ impl<'a> Replay<'a> {
                     self.holds.take(&mut self.objects, pending.thread, held);
                 }
             }
-            Operation::Destroy if succeeded => {
+            Operation::Destroy if succeeded && !pending.alone => {
                 let object = &mut self.objects.objects[pending.object.0];
                 object.destroyed_ns = Some(left_ns);
                 self.holds.forget(pending.object);
@@ -477,6 +522,9 @@ impl<'a> Replay<'a> {
         let pending = self.under_way.end(call.number)?;
         if let Some(place) = pending.place {
             self.queues.leave(pending.object, place);
+        }
+        if pending.alone && pending.primitive.kind == Kind::Mutex {
+            self.tenures.lose(pending.object);
         }
         Some(*pending)
     }
@@ -525,13 +573,26 @@ impl<'a> Replay<'a> {
         used.of_created |= self.model.threads[pending.thread.0].creation != Creation::Main;
         let object = &mut self.objects.objects[pending.object.0];
         object.waits.add(ns);
-        object.stood_ns += self.standing.within(pending.entered_ns, to_ns);
+        object.stood_ns += self.stalls.within(pending.entered_ns, to_ns);
         object.queued += u64::from(pending.place.is_some_and(|place| place.behind));
         self.usage.waited(pending.thread, pending.used, ns);
         self.slots
             .waited(pending.thread, pending.used, pending.entered_ns, to_ns);
+        if let Some(hold) = &mut object.longest_hold {
+            hold.add_wait(pending.used, pending.thread, pending.entered_ns, to_ns);
+        }
+        let tenure = self.tenure(pending, to_ns);
+        let ender = match tenure {
+            Some(tenure) => Some(Ender {
+                thread: tenure.thread,
+                path: Some(tenure.given_up),
+            }),
+            None => pending.ended,
+        };
+        // No thread makes itself wait.
+        let ender = ender.filter(|ender| ender.thread != pending.thread);
         // Who gave it up had it to the end; who had it when the wait began need not have.
-        let ended = pending.ended.map(|ended| (ended.thread, None));
+        let ended = ender.map(|ended| (ended.thread, None));
         let taken = pending.holder.filter(|(_, taken)| taken.is_some());
         let Some((holder, taken)) = taken.or(ended).or(pending.holder) else {
             if let Some((word, number)) = pending.late {
@@ -541,7 +602,7 @@ impl<'a> Replay<'a> {
             }
             return;
         };
-        let ended = pending.ended.filter(|_| taken.is_none());
+        let ended = ender.filter(|_| taken.is_none());
         self.blames.add(&Blamed {
             waiter: pending.used,
             holder: taken,

@@ -9,7 +9,9 @@ use crate::model::staged::sync::Acting;
 use crate::primitives::Kind;
 
 mod findings;
+mod holders;
 mod processors;
+mod words;
 
 const A: u64 = 0xa000;
 const B: u64 = 0xb000;

@@ -58,8 +58,8 @@ pub struct Function {
     pub clean: bool,
     /// The first that it does with the stack pointer is to make room.
     pub deepens: bool,
-    /// How far above where it was at the start the stack pointer is where it jumps away, with another return address in
-    /// the link register.
+    /// How far above where it was at the start the stack pointer is where it jumps away, with another
+    /// return address in the link register if there is one.
     pub above: Option<i32>,
     /// Where it jumps away, its return address is in the link register.
     pub relinks: bool,

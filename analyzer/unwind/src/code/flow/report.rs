@@ -189,13 +189,20 @@ impl Follow for Report<'_> {
             && self.jumps.is_resolved(at);
         self.unclean |= state.has_frame() && !resolved;
         let machine = self.text.machine;
-        if machine.link && !resolved {
+        if resolved {
+            return;
+        }
+        let above = state.depth().map_or(0, |depth| machine.entry_depth - depth);
+        if machine.link {
             let link = state.register(machine.ra);
             self.function.relinks |= link == Value::Entry(machine.ra);
-            let above = state.depth().map_or(0, i32::wrapping_neg);
             if above > 0 && link == Value::Unknown {
                 self.function.above = Some(above);
             }
+        } else if above > 0
+            && let Some(Flow::Indirect(Some(_))) = listing.at(at).map(|found| found.flow)
+        {
+            self.function.above = Some(above);
         }
     }
 }

@@ -296,6 +296,72 @@ impl Behind {
     }
 }
 
+/// How much code is read at once where nothing of it is kept.
+const CHUNK: usize = 256 << 10;
+
+/// Whether an instruction calls an address in `wanted` directly. Looks at bytes that may be a call to there and decodes what
+/// is around them: all of the text would take a hundred times as long.
+pub(in crate::code) fn is_called(image: &Image, text: &Text<'_>, wanted: &Range<u64>) -> bool {
+    let mut buffer = vec![0; CHUNK];
+    for range in text.ranges() {
+        let mut at = range.start;
+        while at < range.end {
+            let left = usize::try_from(range.end - at).unwrap_or(CHUNK);
+            let len = image.copy_bytes(at, &mut buffer[..left.min(CHUNK)]);
+            let bytes = &buffer[..len];
+            let mut sites = likely_calls(text.machine.arch, bytes, at, wanted);
+            if sites.any(|site| is_instruction(text, range, site)) {
+                return true;
+            }
+            // A call may reach into the next chunk.
+            let overlap = if len == CHUNK { 4 } else { 0 };
+            at += len.saturating_sub(overlap).max(1) as u64;
+        }
+    }
+    false
+}
+
+/// Where in `bytes`, which are at `svma`, there may be calls to `wanted`.
+fn likely_calls(
+    arch: Arch,
+    bytes: &[u8],
+    svma: u64,
+    wanted: &Range<u64>,
+) -> impl Iterator<Item = u64> {
+    let (length, step) = match arch {
+        Arch::X86_64 => (5, 1),
+        _ => (4, 4),
+    };
+    let places = bytes.windows(length).enumerate().step_by(step);
+    places.filter_map(move |(index, bytes)| {
+        let at = svma + index as u64;
+        let target = match (arch, bytes) {
+            // e8 rel32
+            (Arch::X86_64, &[0xe8, a, b, c, d]) => {
+                let distance = i32::from_le_bytes([a, b, c, d]);
+                (at + 5).wrapping_add_signed(distance.into())
+            }
+            // 100101ii iiiiiiii iiiiiiii iiiiiiii: bl
+            (Arch::Aarch64, &[a, b, c, d]) if d >> 2 == 0b100101 => {
+                let word = u32::from_le_bytes([a, b, c, d]);
+                at.wrapping_add_signed(i64::from((word << 6) as i32 >> 6) * 4)
+            }
+            _ => return None,
+        };
+        wanted.contains(&target).then_some(at)
+    })
+}
+
+/// Whether an instruction starts at `site`, as far as can be told from the code before it.
+fn is_instruction(text: &Text<'_>, range: &Range<u64>, site: u64) -> bool {
+    let mut at = site.saturating_sub(LEAD).max(range.start) & !15;
+    while at < site {
+        let found = text.decode(at, false);
+        at += found.map_or(1 << text.machine.shift, |found| u64::from(found.len));
+    }
+    at == site
+}
+
 /// Prologues that something in ARM text looks like a call to. There is data between functions, and nothing says which
 /// words are code, but few words of data are a call to a prologue.
 pub(in crate::code) fn likely_called(image: &Image, text: &Text<'_>, symbols: bool) -> Vec<Target> {

@@ -15,10 +15,14 @@ const AT_ONCE: usize = 512;
 impl Survey<'_> {
     /// Functions of which only the address is known: in data, or computed by code.
     pub(super) fn named_by_data(&mut self, crew: &mut Crew<'_>) {
-        let (image, text) = (self.image, &self.text);
-        let stated = self
-            .stated
-            .get_or_insert_with(|| Cover::of(text, pointers::candidates(image, text).iter()));
+        let (image, text, outline) = (self.image, &self.text, self.outline);
+        let stated = self.stated.get_or_insert_with(|| match outline {
+            Some(outline) => {
+                let range = text.start()..text.end();
+                Cover::of(text, outline.candidates_in(image, &range).iter())
+            }
+            None => Cover::of(text, pointers::candidates(image, text).iter()),
+        });
         let mut candidates = stated.clone();
         for _ in 0..6 {
             for function in self.done.values() {
@@ -45,6 +49,7 @@ impl Survey<'_> {
                 && !self.started.contains(target.svma)
                 && self.text.is_text(target.svma)
                 && !self.text.is_data(target.svma)
+                && !self.parts.iter().any(|part| part.contains(&target.svma))
         });
         let at_once = if crew.is_worth(AT_ONCE) { AT_ONCE } else { 1 };
         let mut found = Vec::new();

@@ -77,7 +77,7 @@ fn a_resolver() {
     let mut memory = Memory::new(machine);
     let mut engine = Engine::new(&text, &mut memory, false);
     let function = engine.follow(start, 24, &entries[0], true, &mut States);
-    assert!(lazy::is_one(&function));
+    assert!(lazy::is_one(machine, &function));
     let saved = |offset| Some((offset, Place::AtCfa(-4)));
     let expected = [saved(4), saved(24), saved(24), saved(24), saved(24)];
     assert_eq!(rows(&function)[..5], expected);
@@ -94,6 +94,49 @@ fn no_resolver() {
     // e28dd008 add sp, sp, #8; e8bd4010 pop {r4, lr}; e12fff13 bx r3
     let tail = a32(&[0xe28d_d008, 0xe8bd_4010, 0xe12f_ff13]);
     assert!(lazy::entries(machine, &tail).is_empty());
+}
+
+/// The same of x86-64, which finds its frame by `rbx`: two words lie below its return address.
+#[test]
+fn a_resolver_of_x86_64() {
+    let code = [
+        &[0x53][..],                     //  0 push rbx
+        &[0x48, 0x89, 0xe3],             //  1 mov rbx, rsp
+        &[0x48, 0x83, 0xe4, 0xc0],       //  4 and rsp, -0x40
+        &[0x48, 0x8b, 0x73, 0x10],       //  8 mov rsi, [rbx+0x10]
+        &[0xe8, 0xef, 0xff, 0xff, 0xff], // 12 call 0
+        &[0x49, 0x89, 0xc3],             // 17 mov r11, rax
+        &[0x48, 0x89, 0xdc],             // 20 mov rsp, rbx
+        &[0x48, 0x8b, 0x1c, 0x24],       // 23 mov rbx, [rsp]
+        &[0x48, 0x83, 0xc4, 0x18],       // 27 add rsp, 0x18
+        &[0x41, 0xff, 0xe3],             // 31 jmp r11
+    ]
+    .concat();
+    let machine = machine(Arch::X86_64).expect("x86-64");
+    let text = Text::of_bytes(machine, &code);
+    let start = Target {
+        svma: 0,
+        thumb: false,
+    };
+    let mut memory = Memory::new(machine);
+    let mut engine = Engine::new(&text, &mut memory, false);
+    let end = code.len() as u64;
+    let called = State::entry(machine);
+    let function = engine.follow(start, end, &called, true, &mut States);
+    let entries = lazy::entries(machine, &function);
+    assert_eq!(entries.len(), 1);
+    let function = engine.follow(start, end, &entries[0], true, &mut States);
+    assert!(lazy::is_one(machine, &function));
+    let cfas: Vec<Option<i32>> = rules(&function)
+        .into_iter()
+        .map(|rule| match rule?.0 {
+            Cfa::Register { offset, .. } => Some(offset),
+            _ => None,
+        })
+        .collect();
+    // By rsp, then by rbx, then by rsp again; where it jumps away only the return address is left.
+    let expected = [24, 32, 32, 32, 32, 32, 32, 32, 32, 8].map(Some);
+    assert_eq!(cfas, expected);
 }
 
 /// OpenSSL's SHA for AVX2: the caller's stack pointer is kept at the bottom of an aligned frame, a loop moves the

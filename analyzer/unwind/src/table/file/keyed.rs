@@ -1,18 +1,78 @@
 //! Writing tables, and believing only those that were made of this very image by this very code.
+//!
+//! What walks asked of the code is kept by itself ([`Table::regions_to_bytes`]): a table has megabytes, and a region of code
+//! a few hundred bytes.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use unspool_image::{Arch, Image};
 
 use super::MAGIC;
-use crate::rows::array;
+use crate::cache::Cache;
+use crate::once::Once;
+use crate::rows::{Rows, array, number};
 use crate::rule::Source;
+use crate::table::demand::Region;
 use crate::table::maker::Maker;
 use crate::table::{CompileOptions, Table};
 
+/// How much of a table is on disk.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// Where; `None`: nowhere.
+    cache: Option<Cache>,
+    /// Nothing, what the file states, all.
+    extent: AtomicU8,
+    /// How many regions of code.
+    regions: AtomicUsize,
+    /// They were looked for.
+    loaded: OnceLock<()>,
+}
+
+impl Maker {
+    /// Lets the table take what `cache` has of it.
+    pub(crate) fn with_cache(mut self, cache: Cache) -> Maker {
+        self.kept.cache = Some(cache);
+        self
+    }
+
+    /// Adds the regions of code that were analysed in earlier runs.
+    pub(in crate::table) fn load_regions(&self) {
+        self.kept.loaded.get_or_init(|| {
+            let cache = self.kept.cache.as_ref();
+            let bytes = cache.and_then(|cache| cache.regions(&self.image, &self.options));
+            let Some(bytes) = bytes else { return };
+            let regions = self.regions(&bytes).unwrap_or_default();
+            self.kept.regions.store(regions.len(), Ordering::Relaxed);
+            for region in regions {
+                self.demand.add_region(region);
+            }
+        });
+    }
+
+    fn regions(&self, bytes: &[u8]) -> Option<Vec<Region>> {
+        let mut body = checked(bytes)?;
+        if array(&mut body, 1).ok()? != key_of(&self.image, &self.options) {
+            return None;
+        }
+        let count = number(&mut body).ok()?;
+        let regions = (0..count).map(|_| {
+            let start = number(&mut body).ok()?;
+            let end = number(&mut body).ok()?;
+            let (starts, _) = array(&mut body, 8).ok()?.as_chunks::<8>();
+            let starts = starts.iter().map(|bytes| u64::from_le_bytes(*bytes));
+            let rows = Rows::read(self.image.arch(), &mut body).ok()?;
+            Some(Region::new(start..end, starts.collect(), rows))
+        });
+        regions.collect()
+    }
+}
+
 impl Table {
-    /// The table as it is by now, for [`Table::from_bytes`] and [`Table::from_slice`].
+    /// The table as it is by now, for [`Table::from_bytes`] and [`Table::from_slice`]. The rules of the code are in it once
+    /// all rows were asked for ([`Table::rows_of_all`]); those that walks asked for are kept by [`crate::Cache`] alone.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut body = Vec::new();
         let key = self.maker.as_ref();
@@ -26,15 +86,15 @@ impl Table {
         put(&mut body, &order);
         put_ranges(&mut body, &self.layout.segments);
         put_ranges(&mut body, &self.layout.text);
-        body.extend((self.notes.len() as u64).to_le_bytes());
-        for note in &self.notes {
+        body.extend((self.notes().len() as u64).to_le_bytes());
+        for note in self.notes() {
             put(&mut body, note.text.as_bytes());
         }
-        self.stated.write(&mut body);
+        self.stated().write(&mut body);
         body.extend(u64::from(self.whole.get().is_some()).to_le_bytes());
         if let Some(whole) = self.whole.get() {
             whole.write(&mut body);
-            let beside_exidx = self.code.is_some() || self.size(Source::Exidx).0 > 0;
+            let beside_exidx = self.code.get().is_some() || self.size(Source::Exidx).0 > 0;
             let code = self.rows(Source::Code).filter(|_| beside_exidx);
             body.extend(u64::from(code.is_some()).to_le_bytes());
             if let Some(code) = code {
@@ -47,31 +107,63 @@ impl Table {
                 body.extend(words.iter().flat_map(|word| word.to_le_bytes()));
             }
         }
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(u64::from(crc32c::crc32c(&body)).to_le_bytes());
-        bytes.extend(body);
-        bytes
+        sealed(&body)
     }
 
     /// The table that [`Table::to_bytes`] gave, without compiling or analysing anything. `None` if the bytes are
     /// damaged, or were made of another image, with other options, or by another build of this crate.
     pub fn from_bytes(image: &Image, options: &CompileOptions, bytes: &[u8]) -> Option<Table> {
-        let body = bytes.strip_prefix(MAGIC)?;
-        let (checksum, mut body) = body.split_first_chunk::<8>()?;
-        if u64::from_le_bytes(*checksum) != u64::from(crc32c::crc32c(body)) {
-            return None;
-        }
-        if array(&mut body, 1).ok()? != key_of(image, options) {
+        let table = Table::on_demand(image, options);
+        table.take(bytes)?;
+        Some(table)
+    }
+
+    /// Takes what the cache has of it. Returns whether it has anything.
+    pub(in crate::table) fn read_kept(&self, maker: &Maker) -> bool {
+        let cache = maker.kept.cache.as_ref();
+        let bytes = cache.and_then(|cache| cache.stored(&maker.image, &maker.options));
+        bytes.is_some_and(|bytes| self.take(&bytes).is_some())
+    }
+
+    /// Takes the rows in these bytes, if they were made of the same image.
+    fn take(&self, bytes: &[u8]) -> Option<()> {
+        let maker = self.maker.as_ref()?;
+        let mut body = checked(bytes)?;
+        if array(&mut body, 1).ok()? != key_of(&maker.image, &maker.options) {
             return None;
         }
         let read = Table::read(&mut body)?;
-        let mut table = Table::new(read.stated, read.notes, Maker::new(image, options));
-        if (&table.layout, table.arch, &table.order) != (&read.layout, read.arch, &read.order) {
+        if (&self.layout, self.arch, &self.order) != (&read.layout, read.arch, &read.order) {
             return None;
         }
-        (table.whole, table.code, table.doubts) = (read.whole, read.code, read.doubts);
-        table.was_kept();
-        Some(table)
+        fill(&self.notes, read.notes);
+        fill(&self.code, read.code);
+        fill(&self.doubts, read.doubts);
+        fill(&self.whole, read.whole);
+        fill(&self.stated, read.stated);
+        self.was_kept();
+        Some(())
+    }
+
+    /// The regions of code that were analysed; `None` if all of them were kept before.
+    pub(crate) fn regions_to_bytes(&self) -> Option<Vec<u8>> {
+        let maker = self.maker.as_ref()?;
+        let regions = maker.demand.regions();
+        if regions.len() <= maker.kept.regions.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut body = Vec::new();
+        put(&mut body, &key_of(&maker.image, &maker.options));
+        body.extend((regions.len() as u64).to_le_bytes());
+        for region in &regions {
+            body.extend(region.range.start.to_le_bytes());
+            body.extend(region.range.end.to_le_bytes());
+            body.extend((region.starts.len() as u64).to_le_bytes());
+            body.extend(region.starts.iter().flat_map(|start| start.to_le_bytes()));
+            region.rows.write(&mut body);
+        }
+        maker.kept.regions.store(regions.len(), Ordering::Relaxed);
+        Some(sealed(&body))
     }
 
     /// What it was made of, if that is known.
@@ -84,32 +176,49 @@ impl Table {
     pub(crate) fn has_news(&self) -> bool {
         self.maker
             .as_ref()
-            .is_some_and(|maker| maker.kept.load(Ordering::Relaxed) < self.extent())
+            .is_some_and(|maker| maker.kept.extent.load(Ordering::Relaxed) < self.extent())
     }
 
     pub(crate) fn was_kept(&self) {
         if let Some(maker) = &self.maker {
-            maker.kept.store(self.extent(), Ordering::Relaxed);
+            maker.kept.extent.store(self.extent(), Ordering::Relaxed);
         }
     }
 
     fn extent(&self) -> u8 {
-        1 + u8::from(self.whole.get().is_some())
+        u8::from(self.stated.get().is_some()) + u8::from(self.whole.get().is_some())
     }
 }
 
-/// What a table was made of, and by which code. The sections' checksums tell a damaged or doctored file from
-/// the one that its build-id names.
+/// Puts a value where none is yet: what is there already is the same.
+fn fill<T>(place: &Once<T>, read: Once<T>) {
+    if let Some(value) = read.into_inner() {
+        place.get_or_init(|| value);
+    }
+}
+
+/// With the first word of all such files, and a checksum.
+fn sealed(body: &[u8]) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(u64::from(crc32c::crc32c(body)).to_le_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+/// What [`sealed`] was given, if nothing of it is damaged.
+fn checked(bytes: &[u8]) -> Option<&[u8]> {
+    let body = bytes.strip_prefix(MAGIC)?;
+    let (checksum, body) = body.split_first_chunk::<8>()?;
+    (u64::from_le_bytes(*checksum) == u64::from(crc32c::crc32c(body))).then_some(body)
+}
+
+/// What a table was made of, and by which code. A damaged or doctored file may have the build-id of the good one, but
+/// is another file.
 fn key_of(image: &Image, options: &CompileOptions) -> Vec<u8> {
     let mut key = env!("UNWIND_REVISION").as_bytes().to_vec();
     key.extend(image.arch().name().as_bytes());
     put(&mut key, image.build_id().map_or(&[], |id| id.as_bytes()));
-    key.extend((image.bytes().len() as u64).to_le_bytes());
-    for name in [".eh_frame", ".ARM.exidx"] {
-        let section = image.section(name);
-        let sum = section.map_or(0, |section| crc32c::crc32c(&section.data));
-        key.extend(sum.to_le_bytes());
-    }
+    put(&mut key, &image.identity().to_bytes());
     key.extend(variant(image, options));
     key
 }
@@ -124,7 +233,7 @@ pub(crate) fn variant(image: &Image, options: &CompileOptions) -> Vec<u8> {
     ];
     variant.extend(options.prefer.iter().map(|source| *source as u8 + 2));
     if let Some(debug) = image.debug_image() {
-        variant.extend((debug.bytes().len() as u64).to_le_bytes());
+        variant.extend(debug.file_size().to_le_bytes());
         variant.extend(debug.build_id().map_or(&[][..], |id| id.as_bytes()));
     }
     variant

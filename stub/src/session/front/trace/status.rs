@@ -72,7 +72,7 @@ pub(in super::super) fn tracepoint(
     }
 }
 
-/// `qUnspoolPlaces`: how many tracepoints have a jump, and the numbers of those that have a trap (docs/protocol.md).
+/// `qUnspoolPlaces`: how many tracepoints have a jump, and the numbers of those that have a trap (docs/reference/protocol.md).
 pub(in super::super) fn places(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     let seat = session.seat();
     let Some(process) = debuggee.live() else {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use unspool_image::Arch;
 
-use super::super::layouts::{COND_SIZE, Family, Layout, Library, Own};
+use super::super::layouts::{self, COND_SIZE, Family, Layout, Library, Own, takes_mutex};
 use super::super::object::{self, Said};
 use super::{Looking, Wait, Waiter};
 use crate::model::backtrace::{Backtrace, Place, base_name};
@@ -33,7 +33,7 @@ impl Looking<'_> {
     pub(super) fn function(&mut self, stack: &Backtrace) -> Option<Waited> {
         let waits = |name: &str| {
             let found = primitives::find(name);
-            found.filter(|primitive| primitive.operation.may_wait())
+            found.filter(|primitive| primitive.may_wait())
         };
         for frame in stack.frames.iter().take(DEEPEST) {
             let name = frame.place.function.as_deref();
@@ -45,6 +45,21 @@ impl Looking<'_> {
             }
         }
         None
+    }
+
+    /// What a thread waits for in a function: where that waits at a condition variable, it may be
+    /// the mutex.
+    pub(super) fn waits_for(&self, (function, module): Waited, futex: &Futex) -> Waited {
+        let library = self.library.as_ref();
+        let is_glibc = library.is_ok_and(|library| matches!(library.family, Family::Glibc(_)));
+        let at_cond = (function.kind, function.operation) == (Kind::Cond, Operation::Wait)
+            && !function.is_of_a_language();
+        match primitives::find("pthread_mutex_lock") {
+            Some(lock) if is_glibc && at_cond && takes_mutex(futex.expected, futex.has_bits) => {
+                (lock, module)
+            }
+            _ => (function, module),
+        }
     }
 
     /// What the object of a primitive says.
@@ -90,6 +105,11 @@ impl Looking<'_> {
             && let Some(said) = self.stdio_owner(layout, &waiter.futex)
         {
             wait.object.kind = Kind::Mutex;
+            return said;
+        }
+        if whose.is_none()
+            && let Some(said) = self.said_by_words(waiter, stack, wait)
+        {
             return said;
         }
         let unknown = match whose {
@@ -142,10 +162,11 @@ impl Looking<'_> {
             ..Said::default()
         };
         if function.kind == Kind::Rwlock {
-            // library/std/src/sys/sync/rwlock/futex.rs: `state`, then `writer_notify`.
-            if function.operation == Operation::WriteLock {
-                wait.object.address = wait.object.address.wrapping_sub(4);
-            }
+            wait.object.address = layouts::beginning_in_language(
+                function.kind,
+                function.operation,
+                wait.object.address,
+            );
             let count = self
                 .memory
                 .word(wait.object.address)
@@ -163,28 +184,25 @@ impl Looking<'_> {
         wait: &mut Wait,
     ) -> Said {
         let futex = &waiter.futex;
-        let mut found = |offsets: &[u64]| {
-            let bases = || {
-                offsets
-                    .iter()
-                    .map(|offset| futex.address.wrapping_sub(*offset))
-            };
-            let named = bases().find(|base| waiter.words.contains(base));
+        let does = (function.kind, function.operation);
+        let bases = layout.beginnings(does, futex.address, futex.expected);
+        let mut found = || {
+            let named = bases.iter().find(|base| waiter.words.contains(base));
             // Nothing else than a number tells which of its words this is.
-            wait.proved &= named.is_some() || offsets.len() == 1;
-            if let Some(base) = named.or(bases().next()) {
-                wait.object.address = base;
+            wait.proved &= named.is_some() || bases.len() == 1;
+            if let Some(base) = named.or(bases.first()) {
+                wait.object.address = *base;
             }
             wait.object.address
         };
         match function.kind {
             Kind::Mutex if self.is_refused(waiter) => self.refused(layout, waiter, wait),
             Kind::Mutex => {
-                let address = found(&[layout.mutex.word]);
+                let address = found();
                 object::mutex(&self.memory, layout, address, Some(futex))
             }
             Kind::Rwlock => {
-                let address = found(object::rwlock_words(layout, function.operation));
+                let address = found();
                 object::rwlock(&self.memory, layout, address)
             }
             Kind::Join => {
@@ -208,21 +226,17 @@ impl Looking<'_> {
                     ..Said::default()
                 }
             }
-            Kind::Cond if !layout.cond.is_empty() => {
-                let cond = found(layout.cond);
+            Kind::Cond if !bases.is_empty() => {
+                let cond = found();
                 wait.mutex = self.mutex_of(cond, layout, &waiter.near);
                 Said::default()
             }
-            Kind::Barrier if !layout.barrier.is_empty() => {
-                found(layout.barrier);
+            Kind::Barrier if !bases.is_empty() => {
+                found();
                 Said::default()
             }
-            Kind::Sem => {
-                found(layout.sem);
-                Said::default()
-            }
-            Kind::Once => {
-                found(layout.once);
+            Kind::Sem | Kind::Once => {
+                found();
                 Said::default()
             }
             // musl's wait at a word on their own stack.
@@ -244,7 +258,7 @@ impl Looking<'_> {
                     },
                 }
             }
-            Kind::Futex => Said::default(),
+            Kind::Future | Kind::Futex => Said::default(),
         }
     }
 
@@ -420,7 +434,7 @@ impl Looking<'_> {
 /// The function is not the C library's own, so its object may look in any way.
 fn is_foreign(function: &Primitive, module: Option<&str>, library: &Library) -> bool {
     // Whose these are does not matter: nothing is read of what they wait at.
-    let plain = matches!(function.kind, Kind::Once | Kind::Futex);
+    let plain = matches!(function.kind, Kind::Once | Kind::Future | Kind::Futex);
     let apart = module.is_some_and(|module| {
         // A file of its own until glibc 2.33.
         let threads = matches!(library.family, Family::Glibc(_)) && !library.inside;

@@ -1,5 +1,7 @@
 //! Threads that can never go on: deadlocks, locks whose holder is gone, wake-ups that cannot come.
 
+use std::collections::BTreeMap;
+
 use super::Words;
 use crate::model::circles;
 use crate::model::finding::{Evidence, Finding, FindingKind};
@@ -7,6 +9,7 @@ use crate::model::sync::holds::Held;
 use crate::model::sync::noticed::StillWaiting;
 use crate::model::sync::objects::{ObjectIndex, UseIndex};
 use crate::model::sync::replay::Replay;
+use crate::model::tasks::{runs_task, why_hung};
 use crate::model::{Creation, ProgramEnd, Thread, ThreadIndex};
 use crate::primitives::{Kind, Operation};
 
@@ -29,7 +32,13 @@ struct Edge {
     sure: bool,
 }
 
-pub(super) fn find(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<Finding>) {
+/// Adds findings, and gives the threads of those that hold whatever other threads do.
+pub(super) fn find(
+    words: &Words<'_>,
+    replay: &Replay<'_>,
+    findings: &mut Vec<Finding>,
+) -> Vec<ThreadIndex> {
+    let mut alone = Vec::new();
     // A thread is in one call at a time; the outermost says what it waits for.
     let mut still: Vec<StillWaiting> = Vec::new();
     let mut all = replay.noticed.still.clone();
@@ -54,8 +63,16 @@ pub(super) fn find(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<Fi
     }
     abandoned(words, &edges, findings);
     if circles.is_empty() {
-        findings.extend(forsaken(words, &still, &edges));
+        let forsaken = forsaken(words, &still, &edges);
+        if forsaken.is_none() {
+            let mut partial = hung_pools(words, &still);
+            partial.extend(among_themselves(words, &still, &edges));
+            alone.extend(partial.iter().flat_map(|finding| &finding.threads));
+            findings.extend(partial);
+        }
+        findings.extend(forsaken);
     }
+    alone
 }
 
 /// Whom a thread waits for.
@@ -386,6 +403,117 @@ fn forsaken(words: &Words<'_>, still: &[StillWaiting], edges: &[Edge]) -> Option
         text,
         evidence: evidence.collect(),
     })
+}
+
+/// Threads wait for several locks whose holders are not recorded, and no other thread that lives was seen
+/// to use these locks: most likely each of them has what another one waits for.
+fn among_themselves(words: &Words<'_>, still: &[StillWaiting], edges: &[Edge]) -> Option<Finding> {
+    if matches!(
+        words.model.recording.program_end,
+        Some(ProgramEnd::Exited(_))
+    ) {
+        return None;
+    }
+    let locks = still.iter().filter(|waiting| {
+        let lock = matches!(
+            waiting.operation,
+            Operation::Lock | Operation::ReadLock | Operation::WriteLock
+        );
+        let known = |edge: &Edge| edge.waiting.thread == waiting.thread;
+        lock && !waiting.timed
+            && waiting.sure
+            && lasted(words, waiting, LASTING)
+            && !edges.iter().any(known)
+    });
+    let mut waiting: Vec<&StillWaiting> = locks.collect();
+    // A lock that others use may be theirs.
+    let inside = |waiting: &[&StillWaiting], object: ObjectIndex| {
+        let is_member = |thread: usize| waiting.iter().any(|w| w.thread.0 == thread);
+        let uses = words.objects[object.0].uses.iter();
+        let mut shares = uses.flat_map(|used| &words.uses[used.0].shares);
+        shares.all(|share| {
+            let threads = words.model.threads.iter().enumerate();
+            let mut users = threads.filter(|(index, thread)| {
+                words.identity_of.get(*index) == Some(&share.identity) && alive(words, thread)
+            });
+            users.all(|(index, _)| is_member(index))
+        })
+    };
+    // To leave one out may leave out others.
+    loop {
+        let kept: Vec<&StillWaiting> = waiting
+            .iter()
+            .filter(|one| inside(&waiting, one.object))
+            .copied()
+            .collect();
+        if kept.len() == waiting.len() {
+            break;
+        }
+        waiting = kept;
+    }
+    let mut objects: Vec<ObjectIndex> = waiting.iter().map(|one| one.object).collect();
+    objects.sort_unstable();
+    objects.dedup();
+    if objects.len() < 2 || waiting.len() < 2 {
+        return None;
+    }
+    let evidence = waiting.iter().take(8).map(|waiting| {
+        let what = format!("waits for {}", words.object(waiting.object));
+        words.evidence(waiting.thread, waiting.used, what)
+    });
+    Some(Finding {
+        kind: FindingKind::Deadlock,
+        proved: false,
+        threads: waiting.iter().map(|waiting| waiting.thread).collect(),
+        circle: false,
+        objects: objects.iter().map(|object| words.named(*object)).collect(),
+        text: format!(
+            "{}. Who holds these locks is not recorded. No other thread was seen to use them, so each of \
+             these threads most likely holds what another one waits for.",
+            waits_for_locks(words, &waiting)
+        ),
+        evidence: evidence.collect(),
+    })
+}
+
+/// Threads of one function, all of which wait for futures that they alone could provide.
+fn hung_pools(words: &Words<'_>, still: &[StillWaiting]) -> Vec<Finding> {
+    let hangs = |index: usize| {
+        let waiting = still.iter().find(|waiting| waiting.thread.0 == index)?;
+        let path = words.paths.get(words.uses[waiting.used.0].path.0)?;
+        let hangs = words.objects[waiting.object.0].kind == Kind::Future
+            && !waiting.timed
+            && waiting.sure
+            && lasted(words, waiting, LASTING)
+            && runs_task(path);
+        hangs.then_some(waiting)
+    };
+    let mut pools: BTreeMap<&str, Vec<Option<&StillWaiting>>> = BTreeMap::new();
+    for (index, thread) in words.model.threads.iter().enumerate() {
+        let function = thread.function.as_ref();
+        if let Some(function) = function.and_then(|place| place.function.as_deref())
+            && alive(words, thread)
+        {
+            pools.entry(function).or_default().push(hangs(index));
+        }
+    }
+    let finding = |(function, threads): (&str, Vec<Option<&StillWaiting>>)| {
+        let waiting: Vec<&StillWaiting> = threads.into_iter().collect::<Option<_>>()?;
+        let evidence = waiting.iter().take(8).map(|waiting| {
+            let what = format!("waits for {}", words.object(waiting.object));
+            words.evidence(waiting.thread, waiting.used, what)
+        });
+        Some(Finding {
+            kind: FindingKind::LostWakeup,
+            proved: false,
+            threads: waiting.iter().map(|waiting| waiting.thread).collect(),
+            circle: false,
+            objects: waiting.iter().map(|w| words.named(w.object)).collect(),
+            text: why_hung(waiting.len(), function),
+            evidence: evidence.collect(),
+        })
+    };
+    pools.into_iter().filter_map(finding).collect()
 }
 
 /// `main waits in add (pool.c:3) for mutex a; worker (TID 7) waits in take (pool.c:9) for mutex b`

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Words, length, times};
 use crate::model::finding::{Finding, FindingKind};
+use crate::model::sync::blocked::Blocking;
 use crate::model::sync::objects::{Object, ObjectIndex};
 use crate::primitives::Kind;
 
@@ -60,34 +61,89 @@ fn long_hold(words: &Words<'_>, index: ObjectIndex) -> Option<Finding> {
         return None;
     }
     let name = words.object(index);
+    let (waited_ns, waiter, waiting) = match (hold.longest_wait, hold.first) {
+        (Some((ns, used, thread)), _) => (Some(ns), used, thread),
+        (None, Some((used, thread))) => (None, used, thread),
+        (None, None) => return None,
+    };
+    let busy = words
+        .blocked
+        .longest(hold.thread, hold.from_ns, hold.from_ns + hold.ns);
+    let doing = busy.map_or(String::new(), |(blocking, ns)| {
+        let part = match ns > hold.ns / 2 {
+            true => "Most of the time",
+            false => "For a part of it",
+        };
+        format!(" {part} {}.", in_kernel(words, blocking))
+    });
+    let place = words.at(waiter);
+    let longest = waited_ns.map_or(String::new(), |ns| format!(" for {}", length(ns)));
+    let who = words.thread(waiting);
+    let waits = match hold.waiting.len() {
+        0 | 1 => format!("Meanwhile {who} waited for it{longest}{place}."),
+        count => format!(
+            "Meanwhile {count} threads waited for it, {who}{place} longest,{longest}. The waits of \
+             these threads add up to {}.",
+            length(hold.waited_ns)
+        ),
+    };
+    let held = match (hold.taken, hold.given_up) {
+        (Some(taken), _) => format!("for {}, taken{}", length(hold.ns), words.at(taken)),
+        (None, Some(path)) => format!(
+            "for {} or longer, given up{}",
+            length(hold.ns),
+            words.at_path(path)
+        ),
+        (None, None) => format!("for {}", length(hold.ns)),
+    };
+    let what = |verb: &str| format!("{verb} {name} and held it for {}", length(hold.ns));
+    let holding = match (hold.taken, hold.given_up) {
+        (Some(taken), _) => Some(words.evidence(hold.thread, taken, what("took"))),
+        (None, Some(path)) => {
+            let what = format!("gave up {name} after {}", length(hold.ns));
+            Some(words.evidence_at(hold.thread, path, what))
+        }
+        (None, None) => None,
+    };
+    let waited = words.evidence(waiting, waiter, format!("waited for {name}"));
     Some(Finding {
         kind: FindingKind::LongHold,
         proved: words.lossless()
             && !object.doubtful
             && doubt(words).is_empty()
             && is_own(hold.ns, hold.stood_ns),
-        threads: vec![hold.thread, hold.waiting],
+        threads: vec![hold.thread, waiting],
         circle: false,
         objects: vec![words.named(index)],
         text: format!(
-            "{} held {name} for {}, taken{}, while {} waited for it{}.{}{}",
+            "{} held {name} {held}.{} {waits}{}{}",
             words.thread(hold.thread),
-            length(hold.ns),
-            words.at(hold.taken),
-            words.thread(hold.waiting),
-            words.at(hold.waiter),
+            doing,
             of_which(hold.ns, hold.stood_ns),
             doubt(words),
         ),
-        evidence: vec![
-            words.evidence(
-                hold.thread,
-                hold.taken,
-                format!("took {name} and held it for {}", length(hold.ns)),
-            ),
-            words.evidence(hold.waiting, hold.waiter, format!("waited for {name}")),
-        ],
+        evidence: holding.into_iter().chain([waited]).collect(),
     })
+}
+
+/// `it was in read() of pipe:[7], called in refill (cache.cpp:9)`
+fn in_kernel(words: &Words<'_>, blocking: &Blocking) -> String {
+    let place = blocking.stack.frames.iter();
+    let mut place = place.filter(|frame| !frame.place.is_within());
+    let place = place.next().map_or(String::new(), |frame| {
+        format!(", called in {}", super::place(frame))
+    });
+    let Some(call) = blocking.call else {
+        return format!("it waited for memory to be read in (a page fault){place}");
+    };
+    let object = blocking.futex.and_then(|word| words.object_with(word));
+    if let Some(object) = object {
+        return format!("it waited for {}{place}", words.object(object));
+    }
+    match &blocking.file[..] {
+        "" => format!("it was in {call}(){place}"),
+        file => format!("it was in {call}() of {file}{place}"),
+    }
 }
 
 /// Why lengths of time tell nothing of the program for certain, if there is a reason.
@@ -149,7 +205,7 @@ fn convoy(words: &Words<'_>, index: ObjectIndex) -> Finding {
         _ => format!("{behind} of {all} times it was taken, others waited already"),
     };
     finding.text = format!(
-        "Threads queue up at {name}, up to {} at a time: {queued}. It is {held}waited for {} on average, {} altogether.{}{}",
+        "Threads queue up at {name}, up to {} at a time: {queued}. It is {held}waited for {} on average; all waits of all threads add up to {}.{}{}",
         object.longest_queue,
         length(object.waits.mean_ns()),
         length(object.waits.total_ns),
@@ -165,10 +221,10 @@ fn contention(words: &Words<'_>, index: ObjectIndex) -> Finding {
     let mut threads = Vec::new();
     let mut evidence = Vec::new();
     let mut text = format!(
-        "Threads waited {} for {name}, {} altogether, at most {}.",
+        "Threads waited {} for {name}, at most {} at a time; all waits of all threads add up to {}.",
         times(object.waits.count),
-        length(object.waits.total_ns),
         length(object.waits.max_ns),
+        length(object.waits.total_ns),
     );
     if let Some(blame) = object.blames.first() {
         let (waiting, holding) = blame.longest;
@@ -177,13 +233,30 @@ fn contention(words: &Words<'_>, index: ObjectIndex) -> Finding {
             (None, Some(ended)) => format!(", which gave it up{}", words.at_path(ended)),
             (None, None) => String::new(),
         };
-        text.push_str(&format!(
-            " Most of it, {}: {} waited{} for {}{seen}.",
-            length(blame.total_ns),
-            words.thread(waiting),
-            words.at(blame.waiter),
-            words.thread(holding),
-        ));
+        let who = words.thread(waiting);
+        let at = words.at(blame.waiter);
+        let for_whom = match blame.for_one {
+            true => words.thread(holding),
+            false => format!("threads such as {}", words.thread(holding)),
+        };
+        let whose = match (blame.by_one, blame.count) {
+            (true, 1) => format!("The largest part is one wait of {who}{at}"),
+            (true, count) => format!("The largest part is {count} waits of {who}{at}"),
+            (false, count) => {
+                format!(
+                    "The largest part is {count} waits of several threads, {who} among them,{at}"
+                )
+            }
+        };
+        let sum = match blame.count {
+            1 => length(blame.total_ns),
+            _ => format!(
+                "{} in sum, at most {} at a time",
+                length(blame.total_ns),
+                length(blame.max_ns)
+            ),
+        };
+        text.push_str(&format!(" {whose} for {for_whom}{seen}: {sum}."));
         threads = vec![waiting, holding];
         evidence.push(words.evidence(waiting, blame.waiter, format!("waited for {name}")));
         if let Some(holder) = blame.holder {

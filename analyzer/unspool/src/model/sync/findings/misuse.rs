@@ -66,7 +66,7 @@ fn unlocked_signals(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<F
         let Some(mutex) = replay.mutex_of.get(condition) else {
             continue;
         };
-        let without: Vec<_> = signals.iter().filter(|s| !s.held.contains(mutex)).collect();
+        let without: Vec<_> = signals.iter().filter(|s| s.is_without(*mutex)).collect();
         let Some(first) = without.first() else {
             continue;
         };
@@ -80,8 +80,9 @@ fn unlocked_signals(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<F
             circle: false,
             objects: vec![words.named(*condition), words.named(*mutex)],
             text: format!(
-                "{} is signalled without {}, with which it is waited for: {count} of {all} signals, e.g. by \
-                 {}{}. Unless what is waited for is changed under the mutex, a wake-up can be lost.",
+                "{} is waited for with {}, but {count} of {all} signals came from a thread that had not \
+                 locked this mutex since its previous signal, e.g. {}{}. If that thread changed what is \
+                 waited for, it did so without the mutex, and a wake-up can be lost.",
                 capital(&words.object(*condition)),
                 words.object(*mutex),
                 words.thread(first.thread),

@@ -86,10 +86,11 @@ impl Replay<'_> {
     ) -> Option<Held> {
         let events = self.events_of(thread);
         let (objects, gaps) = (&mut self.objects, &self.gaps);
-        let stood = |since| self.standing.within(since, now);
+        let stood = |since| self.stalls.within(since, now);
         let held = self
             .holds
             .release(objects, thread, object, now, events, gaps, &stood)?;
+        self.noticed.gave_up(thread, object);
         if gaps.may_be_two(objects.objects[object.0].kind, held.stamp) {
             self.order.discard(thread, object);
         } else {

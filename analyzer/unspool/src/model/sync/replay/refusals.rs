@@ -40,12 +40,12 @@ impl Replay<'_> {
         calls: &Calls,
         call: &Call,
         primitive: &Primitive,
+        address: u64,
     ) -> bool {
         let here = caller(calls.path(call.path));
-        let word = call.args.first().copied().unwrap_or(0);
         primitive.operation == Operation::Lock
             && here.is_some()
             && here == caller(calls.path(refused.path))
-            && self.objects.known(primitive.kind, word).is_none()
+            && self.objects.known(primitive.kind, address).is_none()
     }
 }

@@ -3,6 +3,9 @@
 use super::Replay;
 use crate::model::calls::{Call, futex};
 use crate::model::sync::blames::Blamed;
+use crate::model::sync::objects::LongHold;
+use crate::model::sync::tenures::Tenure;
+use crate::model::sync::under_way::Pending;
 use crate::model::sync::wakes::{Answer, Ended, Ender};
 use crate::primitives::Kind;
 
@@ -26,6 +29,7 @@ impl Replay<'_> {
             path: Some(call.path),
         });
         self.wakes.wake(*word, by, call.entered_ns, count);
+        self.gives_up_contended(*word, call);
         for late in self.late.wake(*word, by) {
             if let Some(wait) = late.wait {
                 self.blames.add(&Blamed {
@@ -40,6 +44,37 @@ impl Replay<'_> {
                 pending.ended = pending.ended.or(Some(by));
             }
         }
+    }
+
+    /// A thread wakes others at a lock of which only waits are seen: it has had the lock.
+    fn gives_up_contended(&mut self, word: u64, call: &Call) {
+        let (thread, now) = (call.thread, call.entered_ns);
+        let Some((object, tenure)) = self.tenures.wake(word, thread, call.path, now) else {
+            return;
+        };
+        let stood_ns = self.stalls.within(tenure.from_ns, tenure.to_ns);
+        self.objects.objects[object.0].held_long(LongHold {
+            thread,
+            taken: None,
+            given_up: Some(tenure.given_up),
+            from_ns: tenure.from_ns,
+            ns: tenure.to_ns.saturating_sub(tenure.from_ns),
+            stood_ns,
+            events: 0,
+            first: None,
+            waiting: Vec::new(),
+            waited_ns: 0,
+            longest_wait: None,
+        });
+    }
+
+    /// The tenure that took most of a wait at such a lock.
+    pub(super) fn tenure(&mut self, pending: &Pending, to_ns: u64) -> Option<Tenure> {
+        if !pending.alone || pending.primitive.kind != Kind::Mutex {
+            return None;
+        }
+        let span = (pending.entered_ns, to_ns);
+        self.tenures.leave(pending.object, pending.thread, span)
     }
 
     /// A system call that waited is over: who ended it ended the wait that it is part of, too.

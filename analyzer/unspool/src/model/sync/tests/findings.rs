@@ -5,7 +5,7 @@ use unspool_capture::{Dropped, Gap, GapKind, ProcessEnded, Stood, ThreadExited};
 use super::*;
 use crate::model::{Finding, FindingKind, Model};
 
-fn of_kind(model: &Model, kind: FindingKind) -> Vec<&Finding> {
+pub(super) fn of_kind(model: &Model, kind: FindingKind) -> Vec<&Finding> {
     model.findings.iter().filter(|f| f.kind == kind).collect()
 }
 
@@ -439,6 +439,29 @@ fn signals_without_the_mutex_are_told() {
 }
 
 #[test]
+fn signals_after_an_unlock_are_correct() {
+    let signals = |again: bool| {
+        let mut acting = two_threads();
+        work(&mut acting, ONE, 1);
+        for us in [3000, 3100] {
+            acting.lock(TWO, us, A).unlock(TWO, us + 10, A);
+            acting.call(TWO, us + 20, "pthread_cond_signal", &[COND]);
+        }
+        if again {
+            // The mutex was locked for the signal before, not for this one.
+            acting.call(TWO, 3200, "pthread_cond_signal", &[COND]);
+        }
+        acting.stage.end(10);
+        acting.stage.model()
+    };
+    assert_eq!(kinds(&signals(false)), []);
+    let model = signals(true);
+    assert_eq!(kinds(&model), [("unlocked-signal", true)]);
+    let text = &model.findings[0].text;
+    assert!(text.contains("1 of 3 signals"), "{text}");
+}
+
+#[test]
 fn everybody_waits() {
     let mut acting = two_threads();
     for (tid, us) in [(ONE, 2000), (TWO, 2100)] {
@@ -546,6 +569,7 @@ fn time_for_which_threads_stood_for_the_recorder_is_not_the_programs() {
             .unlock(ONE, 102_000, A)
             .leave(TWO, 102_010, "pthread_mutex_lock", 0);
         acting.stage.add(Stood {
+            cause: 0,
             from_ns: stood_us.start * 1000,
             to_ns: stood_us.end * 1000,
         });
@@ -567,7 +591,7 @@ fn time_for_which_threads_stood_for_the_recorder_is_not_the_programs() {
         assert!(text.contains("For up to 60.0 ms of that"), "{text}");
     }
     assert_eq!(model.sync.stood_ns, 60_000_000);
-    let said = |note: &crate::model::Note| note.text.contains("For up to 60.0 ms altogether");
+    let said = |note: &crate::model::Note| note.text.contains("for up to 60.0 ms in total");
     assert!(model.notes.iter().any(said), "{:?}", model.notes);
     assert_eq!(kinds(&found(3000..90_000)), []);
     // Somebody else waits for a processor as well.

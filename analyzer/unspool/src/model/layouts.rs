@@ -8,6 +8,8 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use crate::primitives::{Kind, Operation};
+
 /// A program's C library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::model) struct Library {
@@ -31,20 +33,63 @@ pub(in crate::model) enum Family {
 pub(super) struct Layout {
     pub(super) mutex: Mutex,
     pub(super) rwlock: Rwlock,
-    /// Where a thread may wait in a condition variable; none if it waits at a word of its own.
-    pub(super) cond: &'static [u64],
-    pub(super) sem: &'static [u64],
-    pub(super) barrier: &'static [u64],
+    pub(super) cond: Cond,
+    pub(super) barrier: Barrier,
     /// Where threads wait at words of their own.
     pub(super) cond_own: Option<Own>,
     pub(super) barrier_own: Option<Own>,
-    pub(super) once: &'static [u64],
+    /// The alignment of all objects but condition variables: the size of a pointer.
+    align: u64,
     /// From the word that a joining thread waits at to the id of the thread it waits for.
     pub(super) joined_tid: i64,
     /// The word itself becomes 0 at the thread's end; otherwise that is its state.
     pub(super) tid_is_word: bool,
     /// A private lock of the library, in which stdio's locks have their owner's thread pointer.
     pub(super) stdio_owner: Option<u64>,
+}
+
+/// A word of an object at which a thread may wait, and what tells that it is this one: the value
+/// that the thread expects in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word {
+    /// Bytes from the object's address.
+    pub(super) at: u64,
+    mask: u32,
+    bits: u32,
+}
+
+impl Word {
+    /// A word at which threads wait for any value.
+    const fn at(at: u64) -> Word {
+        Word::of(at, 0, 0)
+    }
+
+    /// A word at which threads wait for values whose bits in `mask` are `bits`.
+    const fn of(at: u64, mask: u32, bits: u32) -> Word {
+        Word { at, mask, bits }
+    }
+
+    fn allows(&self, expected: Option<u32>) -> bool {
+        expected.is_none_or(|value| value & self.mask == self.bits)
+    }
+}
+
+/// The words of a condition variable at which threads wait; those of waiters are none if each waits
+/// at a word of its own.
+#[derive(Debug)]
+pub(super) struct Cond {
+    wait: &'static [Word],
+    /// Where those who signal wait for each other, and for waiters that are about to leave.
+    signal: &'static [Word],
+    /// Where who destroys it waits until all waiters have left.
+    destroy: &'static [Word],
+}
+
+/// The words of a barrier at which threads wait; none if each waits at a word of its own.
+#[derive(Debug)]
+pub(super) struct Barrier {
+    arrive: &'static [Word],
+    destroy: &'static [Word],
 }
 
 /// A word in a record on some thread's stack, to which the object points.
@@ -59,7 +104,8 @@ pub(super) struct Own {
 /// A mutex.
 #[derive(Debug)]
 pub(super) struct Mutex {
-    /// The word that is waited at.
+    /// The word that is waited at, and where it is.
+    words: &'static [Word],
     pub(super) word: u64,
     /// The owner's thread id, where it is not in the word.
     pub(super) owner: Option<u64>,
@@ -98,8 +144,8 @@ pub(super) struct Flavors {
 #[derive(Debug)]
 pub(super) struct Rwlock {
     /// Words where readers wait, the most usual first.
-    pub(super) read_words: &'static [u64],
-    pub(super) write_words: &'static [u64],
+    pub(super) read_words: &'static [Word],
+    pub(super) write_words: &'static [Word],
     /// The word with the number of readers.
     pub(super) readers: u64,
     /// The writer's thread id, where it is recorded.
@@ -137,10 +183,12 @@ const fn glibc(
     mutex_size: u64,
     writer: u64,
     rwlock_size: u64,
-    cond: &'static [u64],
+    align: u64,
+    cond: Cond,
 ) -> Layout {
     Layout {
         mutex: Mutex {
+            words: FIRST,
             word: 0,
             owner: Some(8),
             kind,
@@ -149,20 +197,25 @@ const fn glibc(
             flavors: GLIBC_FLAVORS,
         },
         rwlock: Rwlock {
-            // __wrphase_futex, __readers; __writers_futex, __wrphase_futex
-            read_words: &[8, 0],
-            write_words: &[12, 8],
+            // nptl/pthread_rwlock_common.c. __wrphase_futex, for 1 and PTHREAD_RWLOCK_FUTEX_USED;
+            // __readers, for a value with PTHREAD_RWLOCK_RWAITING
+            read_words: const { &[Word::of(8, u32::MAX, 3), Word::of(0, 4, 4)] },
+            // __writers_futex, for 1 and PTHREAD_RWLOCK_FUTEX_USED; __wrphase_futex, for the latter
+            // alone
+            write_words: const { &[Word::of(12, u32::MAX, 3), Word::of(8, u32::MAX, 2)] },
             readers: 0,
             writer: Some(writer),
             size: rwlock_size,
         },
         cond,
-        sem: &[0],
-        // current_round, in, out
-        barrier: &[4, 0, 16],
+        barrier: Barrier {
+            // current_round, in; out
+            arrive: const { &[Word::at(4), Word::at(0)] },
+            destroy: const { &[Word::at(16)] },
+        },
         cond_own: None,
         barrier_own: None,
-        once: &[0],
+        align,
         joined_tid: 0,
         tid_is_word: true,
         stdio_owner: Some(8),
@@ -171,19 +224,39 @@ const fn glibc(
 
 /// Of glibc's `pthread_cond_t`, everywhere.
 pub(super) const COND_SIZE: u64 = 48;
-/// Both words of `__g_signals`
-const COND: &[u64] = &[40, 44];
+/// The alignment of a `pthread_cond_t`, everywhere: that of a `long long`.
+const COND_ALIGN: u64 = 8;
+
+/// Both words of `__g_signals`; `__g1_orig_size`, whose lowest bits are a lock, both of `__g_refs`,
+/// for a value with the lowest bit; `__wrefs`, for a value with the third
+/// (nptl/pthread_cond_common.c, pthread_cond_destroy.c).
+const COND: Cond = Cond {
+    wait: &[Word::at(40), Word::at(44)],
+    signal: &[Word::of(32, 3, 2), Word::of(16, 1, 1), Word::of(20, 1, 1)],
+    destroy: &[Word::of(36, 4, 4)],
+};
 /// The same since 2.41, which has no `__g_refs` before them.
-const COND_41: &[u64] = &[32, 36];
+const COND_41: Cond = Cond {
+    wait: &[Word::at(32), Word::at(36)],
+    signal: &[Word::of(24, 3, 2)],
+    destroy: &[Word::of(28, 4, 4)],
+};
 
-static GLIBC_64: Layout = glibc(16, 12, 40, 24, 56, COND);
-static GLIBC_64_41: Layout = glibc(16, 12, 40, 24, 56, COND_41);
-static GLIBC_32: Layout = glibc(12, 16, 24, 28, 32, COND);
-static GLIBC_32_41: Layout = glibc(12, 16, 24, 28, 32, COND_41);
+static GLIBC_64: Layout = glibc(16, 12, 40, 24, 56, 8, COND);
+static GLIBC_64_41: Layout = glibc(16, 12, 40, 24, 56, 8, COND_41);
+static GLIBC_32: Layout = glibc(12, 16, 24, 28, 32, 4, COND);
+static GLIBC_32_41: Layout = glibc(12, 16, 24, 28, 32, 4, COND_41);
 
-const fn musl(mutex_size: u64, rwlock_size: u64, cond_own: Own, barrier_own: Own) -> Layout {
+const fn musl(
+    mutex_size: u64,
+    rwlock_size: u64,
+    align: u64,
+    cond_own: Own,
+    barrier_own: Own,
+) -> Layout {
     Layout {
         mutex: Mutex {
+            words: const { &[Word::at(4)] },
             word: 4,
             owner: None,
             kind: 0,
@@ -192,18 +265,25 @@ const fn musl(mutex_size: u64, rwlock_size: u64, cond_own: Own, barrier_own: Own
             flavors: MUSL_FLAVORS,
         },
         rwlock: Rwlock {
-            read_words: &[0],
-            write_words: &[0],
+            read_words: const { &[Word::at(0)] },
+            write_words: const { &[Word::at(0)] },
             readers: 0,
             writer: None,
             size: rwlock_size,
         },
-        cond: &[],
-        sem: &[0],
-        barrier: &[],
+        cond: Cond {
+            wait: &[],
+            // _c_lock
+            signal: const { &[Word::at(32)] },
+            destroy: &[],
+        },
+        barrier: Barrier {
+            arrive: &[],
+            destroy: &[],
+        },
         cond_own: Some(cond_own),
         barrier_own: Some(barrier_own),
-        once: &[0],
+        align,
         // `int tid, errno_val, detach_state` of struct pthread
         joined_tid: -8,
         tid_is_word: false,
@@ -214,6 +294,7 @@ const fn musl(mutex_size: u64, rwlock_size: u64, cond_own: Own, barrier_own: Own
 static MUSL_64: Layout = musl(
     40,
     56,
+    8,
     // `barrier` of struct waiter; _c_head, _c_tail
     Own {
         words: &[20],
@@ -228,6 +309,7 @@ static MUSL_64: Layout = musl(
 static MUSL_32: Layout = musl(
     24,
     32,
+    4,
     Own {
         words: &[12],
         pointers: &[4, 20],
@@ -237,6 +319,78 @@ static MUSL_32: Layout = musl(
         pointers: &[12],
     },
 );
+
+/// The word at the beginning of an object.
+const FIRST: &[Word] = &[Word::at(0)];
+
+impl Layout {
+    /// Where in an object a thread may wait that does this to it, the most usual first.
+    fn words(&self, kind: Kind, operation: Operation) -> &'static [Word] {
+        match (kind, operation) {
+            (Kind::Mutex, _) => self.mutex.words,
+            (Kind::Rwlock, Operation::WriteLock) => self.rwlock.write_words,
+            (Kind::Rwlock, _) => self.rwlock.read_words,
+            (Kind::Cond, Operation::Wait) => self.cond.wait,
+            (Kind::Cond, Operation::Destroy) => self.cond.destroy,
+            (Kind::Cond, _) => self.cond.signal,
+            (Kind::Barrier, Operation::Destroy) => self.barrier.destroy,
+            (Kind::Barrier, _) => self.barrier.arrive,
+            (Kind::Sem | Kind::Once, _) => FIRST,
+            (Kind::Join | Kind::Future | Kind::Futex, _) => &[],
+        }
+    }
+
+    /// Whether each thread that waits at such an object does so at a word of its own.
+    pub(super) fn has_own_words(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Cond => self.cond_own.is_some(),
+            Kind::Barrier => self.barrier_own.is_some(),
+            _ => false,
+        }
+    }
+
+    /// Where an object may begin if a thread that does this to it waits at `word` for the value
+    /// `expected`, the likeliest first. Mostly there is one; none if threads wait at words of their
+    /// own, or it is no object.
+    pub(super) fn beginnings(
+        &self,
+        (kind, operation): (Kind, Operation),
+        word: u64,
+        expected: Option<u32>,
+    ) -> Vec<u64> {
+        let align = match kind {
+            Kind::Cond => COND_ALIGN,
+            _ => self.align,
+        };
+        let words = self.words(kind, operation).iter();
+        let of = |one: &Word| word.wrapping_sub(one.at);
+        let mut all: Vec<u64> = words.filter(|one| one.allows(expected)).map(of).collect();
+        // A program may pack its objects.
+        if all.iter().any(|at| at.is_multiple_of(align)) {
+            all.retain(|at| at.is_multiple_of(align));
+        }
+        all
+    }
+}
+
+/// Where an object of a language's own library begins, in which a thread waits at `word`. Rust's
+/// read-write lock has `state`, at which readers wait, before `writer_notify`
+/// (library/std/src/sys/sync/rwlock/futex.rs).
+pub(super) fn beginning_in_language(kind: Kind, operation: Operation, word: u64) -> u64 {
+    match (kind, operation) {
+        (Kind::Rwlock, Operation::WriteLock) => word.wrapping_sub(4),
+        _ => word,
+    }
+}
+
+/// Whether who waits at a word inside a function that waits at a condition variable of glibc takes
+/// the mutex again. For the condition it waits by `FUTEX_WAIT_BITSET`, before 2.34 also by
+/// `FUTEX_WAIT` for 0; for a mutex by `FUTEX_WAIT` for 2, or for an owner's id with `FUTEX_WAITERS`
+/// (sysdeps/nptl/lowlevellock.h, nptl/pthread_mutex_lock.c); or the kernel hands it over.
+pub(super) fn takes_mutex(expected: Option<u32>, has_bits: bool) -> bool {
+    let held = |value: u32| value == 2 || value & FUTEX_WAITERS != 0;
+    !has_bits && expected.is_none_or(held)
+}
 
 /// The versions of glibc that have these layouts: condition variables and read-write locks were made anew
 /// in 2.25, and what comes after the last may change anything.
@@ -263,6 +417,8 @@ pub(super) fn of(family: Family, pointer: usize) -> Result<&'static Layout, Stri
 
 /// Of a lock word that holds its owner's id (include/uapi/linux/futex.h, FUTEX_TID_MASK).
 pub(super) const TID: u32 = 0x3fff_ffff;
+/// The kernel is to be asked to wake others when it is given up.
+const FUTEX_WAITERS: u32 = 0x8000_0000;
 /// The kernel's mark that the owner has ended.
 pub(super) const OWNER_DIED: u32 = 0x4000_0000;
 
@@ -291,12 +447,12 @@ mod tests {
                 counts.count,
                 counts.users,
                 rwlock.readers,
-                rwlock.read_words[0],
-                rwlock.write_words[0],
+                rwlock.read_words[0].at,
+                rwlock.write_words[0].at,
                 rwlock.writer.unwrap(),
                 rwlock.size,
-                layout.cond[0],
-                layout.cond[1],
+                layout.cond.wait[0].at,
+                layout.cond.wait[1].at,
                 COND_SIZE,
             );
             assert_eq!(ours, headers, "pointers of {pointer}");

@@ -1,0 +1,122 @@
+//! What threads do in the kernel while the program runs, read from `/proc` without stopping them.
+//!
+//! This tells what the holder of a lock waits for. A thread is read when it has not run since the
+//! kernel was asked before, and once for each such time. Only threads of this machine can be read.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+
+use unspool_capture::{Blocked, Chunk, Snapshot};
+
+use super::recorder::Recorder;
+use crate::syscall::Call;
+
+/// Threads read at one time, so that a program with thousands of idle threads costs no more.
+const MAX_READS: usize = 32;
+/// Bytes of stack that are kept: enough for a system call's callers.
+const STACK: usize = 1024;
+
+/// `/proc/PID/task/TID/syscall` of a thread that is blocked (proc(5)).
+#[derive(Debug, PartialEq, Eq)]
+struct Word {
+    number: Option<u64>,
+    args: Vec<u64>,
+    sp: u64,
+    pc: u64,
+}
+
+impl Word {
+    /// `0 0x3 0x7f.. 0x1 0x0 0x0 0x0 0x7ffd.. 0x7f..`, or `-1 0x7ffd.. 0x7f..` in no system call.
+    fn parse(text: &str) -> Option<Word> {
+        let mut words = text.split_whitespace();
+        let number: i64 = words.next()?.parse().ok()?;
+        let hex = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+        let mut values: Vec<u64> = words.map(hex).collect::<Option<_>>()?;
+        let (pc, sp) = (values.pop()?, values.pop()?);
+        Some(Word {
+            number: u64::try_from(number).ok(),
+            args: values,
+            sp,
+            pc,
+        })
+    }
+}
+
+impl Recorder {
+    /// Notes what these threads do in the kernel, each of which has not run since that time. Gives
+    /// those of which that is known now.
+    pub(super) fn note_blocked(&mut self, idle: &[(u64, u64)]) -> Vec<u64> {
+        let Some(pid) = self.session.pid.filter(|_| self.session.local) else {
+            return Vec::new();
+        };
+        let mut memory = None;
+        let mut known = Vec::new();
+        for &(tid, since_ns) in idle.iter().take(MAX_READS) {
+            let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"));
+            // One that runs is said to be `running`.
+            let Some(word) = text.ok().and_then(|text| Word::parse(&text)) else {
+                continue;
+            };
+            known.push(tid);
+            let place = (word.pc, word.sp);
+            let is_new = self.processors.places.insert(tid, place) != Some(place);
+            let snapshot = is_new.then(|| {
+                let memory = memory.get_or_insert_with(|| File::open(format!("/proc/{pid}/mem")));
+                let bytes = memory.as_ref().ok().and_then(|file| stack(file, word.sp));
+                let registers = self.session.abi.registers_at(word.pc, word.sp);
+                let mut snapshot =
+                    Snapshot::of_registers(registers.bytes().to_vec(), registers.known());
+                snapshot.chunks.extend(bytes.map(|bytes| Chunk {
+                    address: word.sp,
+                    bytes,
+                }));
+                snapshot
+            });
+            let file = self.file_waited_for(pid, &word).unwrap_or_default();
+            self.sink.record(Blocked {
+                time_ns: self.sink.now_ns(),
+                tid,
+                since_ns,
+                number: word.number,
+                args: word.args,
+                file,
+                pc: word.pc,
+                sp: word.sp,
+                snapshot,
+            });
+        }
+        known
+    }
+
+    fn file_waited_for(&self, pid: u64, word: &Word) -> Option<String> {
+        let args = word.args.as_slice().try_into().ok()?;
+        let number = word.number?;
+        let descriptor = Call { number, args }.descriptor(self.session.abi.arch)?;
+        let path = fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).ok()?;
+        Some(path.to_string_lossy().into_owned())
+    }
+}
+
+/// The end of a stack, as much as there is.
+fn stack(memory: &File, sp: u64) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; STACK];
+    let count = memory.read_at(&mut bytes, sp).ok()?;
+    bytes.truncate(count);
+    (count > 0).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_the_kernel() {
+        let word = Word::parse("0 0x3 0x7ffd10 0x1 0x0 0x0 0x0 0x7ffd00 0x7f0010\n").unwrap();
+        assert_eq!((word.number, word.args.len()), (Some(0), 6));
+        assert_eq!((word.args[0], word.sp, word.pc), (3, 0x7ffd00, 0x7f0010));
+        let fault = Word::parse("-1 0x7ffd00 0x7f0010\n").unwrap();
+        assert_eq!((fault.number, fault.pc), (None, 0x7f0010));
+        assert_eq!(Word::parse("running\n"), None);
+        assert_eq!(Word::parse(""), None);
+    }
+}

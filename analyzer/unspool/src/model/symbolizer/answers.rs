@@ -1,0 +1,118 @@
+//! Answers to what the model asks about snapshots and addresses, each with the question.
+//!
+//! Apart from the symbolizer because answers outlive the files they came from: a recording keeps
+//! them (`kept`), so that its report is the same when the files are gone.
+
+use std::collections::HashMap;
+use std::hash::Hasher;
+use std::sync::Arc;
+
+use siphasher::sip::SipHasher24;
+use unspool_capture::Snapshot;
+
+use crate::model::Note;
+use crate::model::backtrace::{Backtrace, NamedFrame, Place};
+use crate::model::look::Library;
+
+/// An address or a snapshot's hash, and how many modules had been mapped and unmapped before.
+pub(super) type Question = (u64, u32);
+
+/// What was asked and answered.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answers {
+    /// The stacks of snapshots.
+    pub(super) stacks: HashMap<Question, Arc<Backtrace>>,
+    /// The functions at addresses.
+    pub(super) code: HashMap<Question, Place>,
+    /// The variables at addresses.
+    pub(super) data: HashMap<Question, Option<Place>>,
+    /// The pointers that files have at addresses.
+    pub(super) pointers: HashMap<Question, Option<u64>>,
+    /// The bytes that files have at addresses, by their number.
+    pub(super) bytes: HashMap<(Question, usize), Option<Vec<u8>>>,
+    /// The names of symbols that are no functions', and the offsets into them.
+    pub(super) symbols: HashMap<Question, Option<Arc<str>>>,
+    /// The C library, or what is wrong with it.
+    pub(super) library: Option<Result<Library, String>>,
+    /// What is missing or doubtful in the files.
+    pub(super) notes: Vec<Note>,
+    /// How many answers did not fit into the recording.
+    pub(super) left_out: u64,
+}
+
+/// The hash's own key: "unspool snapshot", little-endian halves.
+const HASH_KEY: (u64, u64) = (
+    u64::from_le_bytes(*b"unspool "),
+    u64::from_le_bytes(*b"snapshot"),
+);
+
+/// The hash by which a recording names a snapshot; docs/capture-format.md states it.
+pub(super) fn hash(snapshot: &Snapshot) -> u64 {
+    let mut hash = SipHasher24::new_with_keys(HASH_KEY.0, HASH_KEY.1);
+    let mut write = |bytes: &[u8]| {
+        hash.write(&(bytes.len() as u64).to_le_bytes());
+        hash.write(bytes);
+    };
+    write(&snapshot.registers);
+    write(&snapshot.known);
+    for chunk in &snapshot.chunks {
+        write(&chunk.address.to_le_bytes());
+        write(&chunk.bytes);
+    }
+    write(snapshot.note.as_bytes());
+    hash.finish()
+}
+
+/// The stack that says more: of the recording, or by the files that are there now. The frames of a
+/// whole stack stay those of the recording, so that keys do; they may get names and lines.
+pub(super) fn fuller_stack(kept: &Arc<Backtrace>, found: &Arc<Backtrace>) -> Arc<Backtrace> {
+    let counters = |stack: &Backtrace| -> Vec<u64> {
+        let frames = stack.physical();
+        frames.map(|frame| frame.place.avma).collect()
+    };
+    let (here, there) = (counters(kept), counters(found));
+    if here != there {
+        let longer = found.truncated.is_none() || there.len() > here.len();
+        let chosen = match kept.truncated.is_some() && longer {
+            true => found,
+            false => kept,
+        };
+        return chosen.clone();
+    }
+    let mut merged = Vec::new();
+    let pairs = calls(kept).zip(calls(found));
+    for (ours, theirs) in pairs {
+        let better = detail(theirs) > detail(ours);
+        merged.extend_from_slice(if better { theirs } else { ours });
+    }
+    if merged == kept.frames {
+        return kept.clone();
+    }
+    Arc::new(Backtrace {
+        frames: merged,
+        truncated: kept.truncated.clone().and(found.truncated.clone()),
+    })
+}
+
+/// The frames of a stack, each with what was inlined into it.
+fn calls(stack: &Backtrace) -> impl Iterator<Item = &[NamedFrame]> {
+    stack.frames.split_inclusive(|frame| !frame.inlined)
+}
+
+/// Whether frames have lines, and names.
+fn detail(frames: &[NamedFrame]) -> (bool, bool) {
+    let any = |has: fn(&Place) -> bool| frames.iter().any(|frame| has(&frame.place));
+    (
+        any(|place| place.line.is_some()),
+        any(|place| place.function.is_some()),
+    )
+}
+
+/// The place that says more, as [`fuller_stack`] has it.
+pub(super) fn fuller_place(kept: Place, found: Place) -> Place {
+    let detail = |place: &Place| (place.function.is_some(), place.line.is_some());
+    match detail(&found) > detail(&kept) {
+        true => found,
+        false => kept,
+    }
+}

@@ -1,0 +1,132 @@
+//! When threads were stopped for the recorder, or may have been: the program was halted to be
+//! prepared, or the server had to wait for a processor.
+//!
+//! A thread that is stopped holds its locks, and others may wait for them: what of a wait or a hold
+//! lies in such a time need not be the program's doing. Which thread was stopped does not matter,
+//! for who waits for whom, and why, is not always known.
+
+use unspool_capture::{Record, StallCause};
+
+/// Such times.
+#[derive(Debug, Default)]
+pub(super) struct RecorderStalls {
+    /// From, to, and how much there was before: in order, and apart from each other.
+    spans: Vec<(u64, u64, u64)>,
+    /// How much of it was not a halt of the whole program.
+    late_ns: u64,
+    /// The sum of stops that were too short to be told one by one.
+    short_ns: u64,
+}
+
+impl RecorderStalls {
+    pub(super) fn of(records: &[Record]) -> RecorderStalls {
+        let mut all = Vec::new();
+        let mut late = Vec::new();
+        let mut short_ns = 0;
+        for record in records {
+            match record {
+                Record::Stood(stood) if stood.from_ns < stood.to_ns => {
+                    all.push((stood.from_ns, stood.to_ns));
+                    if stood.cause() != StallCause::Halted {
+                        late.push((stood.from_ns, stood.to_ns));
+                    }
+                }
+                Record::ShortStops(stops) => short_ns = stops.total_ns,
+                _ => {}
+            }
+        }
+        let late = union(late);
+        RecorderStalls {
+            spans: union(all),
+            late_ns: until(&late, u64::MAX),
+            short_ns,
+        }
+    }
+
+    /// How much of the time between two moments.
+    pub(super) fn within(&self, from: u64, to: u64) -> u64 {
+        until(&self.spans, to).saturating_sub(until(&self.spans, from))
+    }
+
+    /// All of it, short stops included.
+    pub(super) fn total(&self) -> u64 {
+        until(&self.spans, u64::MAX).saturating_add(self.short_ns)
+    }
+
+    /// How long the server was late: what it does when it halts the program says nothing of how
+    /// busy the machine is.
+    pub(super) fn late_ns(&self) -> u64 {
+        self.late_ns
+    }
+}
+
+/// What overlaps becomes one.
+fn union(mut told: Vec<(u64, u64)>) -> Vec<(u64, u64, u64)> {
+    told.sort_unstable();
+    let mut spans: Vec<(u64, u64, u64)> = Vec::new();
+    for (from, to) in told {
+        match spans.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            _ => spans.push((from, to, 0)),
+        }
+    }
+    let mut before = 0;
+    for span in &mut spans {
+        span.2 = before;
+        before += span.1 - span.0;
+    }
+    spans
+}
+
+fn until(spans: &[(u64, u64, u64)], ns: u64) -> u64 {
+    let after = spans.partition_point(|span| span.0 < ns);
+    let last = after.checked_sub(1).and_then(|at| spans.get(at));
+    last.map_or(0, |(from, to, before)| before + ns.min(*to) - from)
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_capture::{ShortStops, Stood};
+
+    use super::*;
+
+    fn stood(from_ns: u64, to_ns: u64, cause: StallCause) -> Record {
+        Record::Stood(Stood {
+            from_ns,
+            to_ns,
+            cause: cause.into(),
+        })
+    }
+
+    #[test]
+    fn times_that_overlap_count_once() {
+        let told = [(50, 60), (10, 20), (15, 30), (9, 3)];
+        let told = told.map(|(from, to)| stood(from, to, StallCause::Unspecified));
+        let stalls = RecorderStalls::of(&told);
+        assert_eq!((stalls.total(), stalls.late_ns()), (30, 30));
+        let within = |from, to| stalls.within(from, to);
+        assert_eq!((within(0, 10), within(0, 12), within(12, 25)), (0, 2, 13));
+        assert_eq!((within(30, 50), within(25, 55), within(55, 90)), (0, 10, 5));
+        assert_eq!((within(60, 10), RecorderStalls::default().total()), (0, 0));
+    }
+
+    #[test]
+    fn halts_and_short_stops_are_part_of_the_total() {
+        let short = |total_ns| {
+            Record::ShortStops(ShortStops {
+                time_ns: 0,
+                count: 1,
+                total_ns,
+            })
+        };
+        let told = [
+            short(3),
+            stood(10, 20, StallCause::Halted),
+            stood(15, 40, StallCause::Unspecified),
+            short(7),
+        ];
+        let stalls = RecorderStalls::of(&told);
+        assert_eq!((stalls.total(), stalls.late_ns()), (37, 25));
+        assert_eq!(stalls.within(10, 15), 5);
+    }
+}

@@ -1,0 +1,186 @@
+//! Who had a contended lock from when to when, where only waits and wakes are recorded.
+//!
+//! While threads wait for a lock, each unlock makes a system call that wakes one of them. So the time
+//! from one wake to the next belongs to the thread that does the later one; the first such time begins
+//! with the first wait.
+
+use std::collections::VecDeque;
+
+use foldhash::HashMap;
+
+use super::objects::ObjectIndex;
+use crate::model::ThreadIndex;
+use crate::model::calls::PathId;
+
+/// Tenures of one lock that are remembered.
+const MAX_TENURES: usize = 256;
+
+/// A time for which a thread had a lock that others waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tenure {
+    pub(super) thread: ThreadIndex,
+    /// It had the lock then, and perhaps before.
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
+    /// Where it gave the lock up.
+    pub(super) given_up: PathId,
+}
+
+/// All locks that threads wait for.
+#[derive(Debug, Default)]
+pub(super) struct Tenures {
+    locks: HashMap<ObjectIndex, Lock>,
+    /// The locks by the words that threads wait at.
+    words: HashMap<u64, ObjectIndex>,
+}
+
+#[derive(Debug, Default)]
+struct Lock {
+    waiting: usize,
+    /// When the tenure that has not ended was first seen.
+    since_ns: u64,
+    /// Whose it is by the lock's own memory.
+    owner: Option<ThreadIndex>,
+    /// When the waits of threads ended that may have the lock since.
+    returned: HashMap<ThreadIndex, u64>,
+    past: VecDeque<Tenure>,
+}
+
+impl Tenures {
+    /// A thread begins to wait at a lock's word. `owner` is what the lock's memory says.
+    pub(super) fn wait(
+        &mut self,
+        lock: ObjectIndex,
+        word: u64,
+        now: u64,
+        owner: Option<ThreadIndex>,
+    ) {
+        self.words.insert(word, lock);
+        let lock = self.locks.entry(lock).or_default();
+        if lock.waiting == 0 {
+            lock.since_ns = now;
+            lock.owner = None;
+            lock.returned.clear();
+            lock.past.clear();
+        }
+        lock.waiting += 1;
+        lock.owner = lock.owner.or(owner);
+    }
+
+    /// A thread has given up a lock and wakes one that waits at its word: the tenure that ends by
+    /// that, if it is known whose it was.
+    pub(super) fn wake(
+        &mut self,
+        word: u64,
+        thread: ThreadIndex,
+        given_up: PathId,
+        now: u64,
+    ) -> Option<(ObjectIndex, Tenure)> {
+        let index = *self.words.get(&word)?;
+        let lock = self.locks.get_mut(&index)?;
+        if lock.waiting == 0 {
+            return None;
+        }
+        let since_ns = std::mem::replace(&mut lock.since_ns, now);
+        let owner = lock.owner.take();
+        if owner.is_some_and(|owner| owner != thread) {
+            // It changed hands unseen.
+            return None;
+        }
+        // One that waited itself has had the lock since that at most: it may have had to wait for a
+        // processor before.
+        let returned_ns = lock.returned.remove(&thread).unwrap_or(0);
+        let tenure = Tenure {
+            thread,
+            from_ns: since_ns.max(returned_ns),
+            to_ns: now,
+            given_up,
+        };
+        if lock.past.len() == MAX_TENURES {
+            lock.past.pop_front();
+        }
+        lock.past.push_back(tenure);
+        Some((index, tenure))
+    }
+
+    /// A thread's wait is over: the tenure that took most of its time.
+    pub(super) fn leave(
+        &mut self,
+        lock: ObjectIndex,
+        thread: ThreadIndex,
+        (from_ns, to_ns): (u64, u64),
+    ) -> Option<Tenure> {
+        let lock = self.locks.get_mut(&lock)?;
+        lock.waiting = lock.waiting.saturating_sub(1);
+        lock.returned.insert(thread, to_ns);
+        let part = |tenure: &Tenure| {
+            let end = tenure.to_ns.min(to_ns);
+            end.saturating_sub(tenure.from_ns.max(from_ns))
+        };
+        let known: u64 = lock.past.iter().map(part).sum();
+        let longest = lock.past.iter().max_by_key(|tenure| part(tenure))?;
+        // Of the rest of the time nobody knows whose it was.
+        let rest = to_ns.saturating_sub(from_ns).saturating_sub(known);
+        (part(longest) > rest).then_some(*longest)
+    }
+
+    /// A wait has ended, unseen.
+    pub(super) fn lose(&mut self, lock: ObjectIndex) {
+        if let Some(lock) = self.locks.get_mut(&lock) {
+            lock.waiting = lock.waiting.saturating_sub(1);
+        }
+    }
+
+    /// Wakes are missing until now.
+    pub(super) fn forget(&mut self, now: u64) {
+        for lock in self.locks.values_mut() {
+            lock.past.clear();
+            lock.owner = None;
+            lock.since_ns = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCK: ObjectIndex = ObjectIndex(0);
+    const WORD: u64 = 0xa004;
+    const READER: ThreadIndex = ThreadIndex(1);
+    const FIRST: ThreadIndex = ThreadIndex(2);
+    const SECOND: ThreadIndex = ThreadIndex(3);
+    const PATH: PathId = PathId(7);
+
+    #[test]
+    fn a_wait_is_for_who_had_the_lock_longest() {
+        let mut tenures = Tenures::default();
+        tenures.wait(LOCK, WORD, 100, None);
+        tenures.wait(LOCK, WORD, 200, None);
+        // One has it for long, and hands it on to the other that waits, which gives it up at once.
+        let (lock, long) = tenures.wake(WORD, READER, PATH, 1000).unwrap();
+        assert_eq!(lock, LOCK);
+        assert_eq!((long.from_ns, long.to_ns), (100, 1000));
+        assert_eq!(tenures.leave(LOCK, FIRST, (100, 1001)), Some(long));
+        let (_, short) = tenures.wake(WORD, FIRST, PATH, 1010).unwrap();
+        // It had the lock from its return on.
+        assert_eq!((short.from_ns, short.to_ns), (1001, 1010));
+        assert_eq!(tenures.leave(LOCK, SECOND, (200, 1011)), Some(long));
+    }
+
+    #[test]
+    fn what_contradicts_itself_or_is_missing_blames_nobody() {
+        let mut tenures = Tenures::default();
+        tenures.wait(LOCK, WORD, 100, Some(FIRST));
+        assert_eq!(tenures.wake(WORD, READER, PATH, 1000), None);
+        assert_eq!(tenures.leave(LOCK, FIRST, (100, 1001)), None);
+        tenures.wait(LOCK, WORD, 2000, Some(FIRST));
+        tenures.forget(2900);
+        tenures.wake(WORD, READER, PATH, 3000);
+        assert_eq!(tenures.leave(LOCK, FIRST, (2000, 3001)), None);
+        tenures.wait(LOCK, WORD, 3500, None);
+        tenures.lose(LOCK);
+        // Without anybody who waits there are no wakes to be seen.
+        assert_eq!(tenures.wake(WORD, READER, PATH, 4000), None);
+    }
+}

@@ -1,0 +1,207 @@
+//! Waits of which the kernel's calls alone are seen: who held what, and who can never go on.
+
+use unspool_capture::ProcessEnded;
+
+use super::findings::of_kind;
+use super::*;
+use crate::model::{Finding, FindingKind};
+
+/// A lock of which only waits and wakes are seen: `two` has it for 900 ms while two others wait, and
+/// those have it for a moment one after the other.
+#[test]
+fn who_had_a_contended_lock_longest_is_blamed() {
+    let mut acting = two_threads();
+    let stage = &mut acting.stage;
+    stage.instrument(90, "libc.so.6!__lll_lock_wait", ProbeKind::FutexWait);
+    stage.instrument_end(91, ProbeKind::FutexReturn, &[90]);
+    stage.instrument(92, "libc.so.6!__lll_lock_wake", ProbeKind::FutexWake);
+    let waits = [
+        "libc.so.6!__lll_lock_wait",
+        "libc.so.6!pthread_mutex_lock",
+        "orders!one@orders.c:22",
+        END[0],
+    ];
+    let wakes = [
+        "libc.so.6!__lll_lock_wake",
+        "libc.so.6!pthread_mutex_unlock",
+        "orders!two@orders.c:41",
+        END[0],
+    ];
+    let ms = 1_000_000;
+    for (tid, at) in [(ONE, 10), (PID, 20)] {
+        stage.enter(tid, at * ms, 90, tid << 16, &[A, 0x80, 2], &waits);
+    }
+    for (waker, woken, at) in [
+        (TWO, Some(ONE), 910),
+        (ONE, Some(PID), 911),
+        (PID, None, 912),
+    ] {
+        stage.enter(waker, at * ms, 92, waker << 20, &[A, 0x81, 1], &wakes);
+        if let Some(woken) = woken {
+            stage.leave(woken, at * ms + 1000, 91, woken << 16, 0);
+        }
+    }
+    stage.end(1000);
+    let model = stage.model();
+    let [hold] = of_kind(&model, FindingKind::LongHold)[..] else {
+        panic!("{:?}", kinds(&model))
+    };
+    assert!(hold.proved, "{}", hold.text);
+    for words in [
+        "two (TID 12) held mutex lock_a for 900 ms or longer, given up in two (orders.c:41).",
+        "Meanwhile 2 threads waited for it, one (TID 11) in one (orders.c:22) longest, for 900 ms.",
+        "The waits of these threads add up to 1.79 s.",
+    ] {
+        assert!(hold.text.contains(words), "{words}: {}", hold.text);
+    }
+    let two = hold.threads[0];
+    let [contention] = of_kind(&model, FindingKind::Contention)[..] else {
+        panic!("{:?}", kinds(&model))
+    };
+    assert_eq!(contention.threads[1], two, "{}", contention.text);
+    for words in [
+        "at most 900 ms at a time",
+        "all waits of all threads add up to 1.79 s",
+    ] {
+        assert!(
+            contention.text.contains(words),
+            "{words}: {}",
+            contention.text
+        );
+    }
+    let blames = &object(&model.sync, A).blames;
+    assert!(
+        blames.iter().all(|blame| blame.longest.1 == two),
+        "{blames:?}"
+    );
+}
+
+/// The function that a once control runs waits for a semaphore: that is no wait for the control.
+#[test]
+fn a_wait_in_a_once_function_is_its_own() {
+    const ONCE: u64 = 0x6100;
+    const SEMAPHORE: u64 = 0x6200;
+    let mut acting = two_threads();
+    let stage = &mut acting.stage;
+    stage.instrument(80, "libc.so.6!pthread_once", ProbeKind::Enter);
+    stage.instrument_end(81, ProbeKind::Leave, &[80]);
+    stage.instrument(90, "libc.so.6!__futex_wait", ProbeKind::FutexWait);
+    stage.instrument_end(91, ProbeKind::FutexReturn, &[90]);
+    let once = ["libc.so.6!pthread_once", "orders!one@orders.c:22", END[0]];
+    let inner = [
+        "libc.so.6!__futex_wait",
+        "libc.so.6!sem_wait",
+        "orders!load@orders.c:60",
+        "libc.so.6!pthread_once",
+        "orders!one@orders.c:22",
+        END[0],
+    ];
+    let outer = [&inner[..1], &once[..]].concat();
+    stage.enter(ONE, 2_000_000, 80, 0x7100, &[ONCE], &once);
+    stage.enter(ONE, 2_001_000, 90, 0x7000, &[SEMAPHORE, 0x80, 0], &inner);
+    // Another one comes meanwhile, and waits for the control.
+    stage.enter(TWO, 2_100_000, 80, 0x8100, &[ONCE], &once);
+    stage.enter(TWO, 2_101_000, 90, 0x8000, &[ONCE, 0x80, 1], &outer);
+    stage.leave(ONE, 5_000_000, 91, 0x7000, 0);
+    stage.leave(ONE, 5_001_000, 81, 0x7100, 0);
+    stage.leave(TWO, 5_002_000, 91, 0x8000, 0);
+    stage.leave(TWO, 5_003_000, 81, 0x8100, 0);
+    stage.end(10);
+    let model = stage.model();
+    let of = |address: u64| &object(&model.sync, address).waits;
+    assert_eq!(of(SEMAPHORE).total_ns, 2_999_000);
+    assert_eq!((of(ONCE).count, of(ONCE).total_ns), (1, 2_903_000));
+}
+
+/// Of Rust's locks no holder is recorded. Two threads wait for each other's, while `main` goes on.
+#[test]
+fn locks_that_only_stuck_threads_use() {
+    let stuck = |main_uses_one: bool| {
+        let mut acting = two_threads();
+        let stage = &mut acting.stage;
+        let lock = "orders!std::sys::sync::mutex::futex::Mutex::lock_contended";
+        stage.instrument(90, lock, ProbeKind::FutexWait);
+        stage.instrument_end(91, ProbeKind::FutexReturn, &[90]);
+        if main_uses_one {
+            let path = [lock, "orders!main@orders.c:9", END[1]];
+            stage.enter(PID, 2_000_000, 90, PID << 16, &[A, 0x80, 2], &path);
+            stage.leave(PID, 3_000_000, 91, PID << 16, 0);
+        }
+        for (tid, word, function) in [
+            (ONE, B, "orders!one@orders.c:22"),
+            (TWO, A, "orders!two@orders.c:41"),
+        ] {
+            let path = [lock, function, END[0]];
+            stage.enter(tid, 10_000_000, 90, tid << 16, &[word, 0x80, 2], &path);
+        }
+        // Interrupted: by itself it would not have ended.
+        stage.add(ProcessEnded {
+            time_ns: 900_000_000,
+            exit_code: None,
+            signal: Some(2),
+        });
+        stage.model()
+    };
+    let model = stuck(false);
+    assert_eq!(kinds(&model), [("deadlock", false)]);
+    let text = &model.findings[0].text;
+    for words in [
+        "mutex lock_a",
+        "mutex lock_b",
+        "No other thread was seen to use them",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    // The main thread may have what both wait for.
+    assert_eq!(
+        of_kind(&stuck(true), FindingKind::Deadlock),
+        Vec::<&Finding>::new()
+    );
+}
+
+/// The threads of a pool wait for futures in the tasks they run, while `main` goes on.
+#[test]
+fn a_pool_whose_tasks_wait_for_its_tasks() {
+    let pool = |second_waits: bool| {
+        let mut acting = Acting::new();
+        let main = ["orders!main@orders.c:9"];
+        acting.on(PID, &main);
+        for tid in [ONE, TWO] {
+            acting
+                .stage
+                .spawn(PID, tid, 1, "orders!run@orders.c:20", &main);
+        }
+        let stage = &mut acting.stage;
+        let wait = "libstdc++.so.6!std::__atomic_futex_unsigned_base::_M_futex_wait_until";
+        stage.instrument(90, wait, ProbeKind::FutexWait);
+        stage.instrument_end(91, ProbeKind::FutexReturn, &[90]);
+        let path = [
+            wait,
+            "orders!task@orders.c:30",
+            "orders!std::__future_base::_Task_state<int ()>::_M_run",
+            "orders!run@orders.c:21",
+            END[0],
+        ];
+        let threads: &[u64] = if second_waits { &[ONE, TWO] } else { &[ONE] };
+        for tid in threads {
+            stage.enter(
+                *tid,
+                10_000_000,
+                90,
+                tid << 16,
+                &[tid << 8, 0, 1 << 31],
+                &path,
+            );
+        }
+        stage.end(900);
+        stage.model()
+    };
+    let model = pool(true);
+    assert_eq!(kinds(&model), [("lost-wakeup", false)]);
+    let text = &model.findings[0].text;
+    assert!(
+        text.starts_with("All 2 threads that run run wait for futures"),
+        "{text}"
+    );
+    assert_eq!(kinds(&pool(false)), []);
+}

@@ -1,0 +1,143 @@
+//! One object, whichever of its words threads wait at.
+
+use unspool_capture::ProbeKind;
+
+use super::{A, Acting, B, COND, ONE, TWO, two_threads};
+use crate::model::layouts::Family;
+use crate::model::staged::PID;
+use crate::primitives::Kind;
+
+/// `FUTEX_WAIT` and `FUTEX_WAIT_BITSET` with `FUTEX_CLOCK_REALTIME`, of this process.
+const WAIT: u64 = 0x80;
+const WAIT_BITSET: u64 = 0x189;
+/// A lock's word that somebody holds, and somebody waits for.
+const HELD: u64 = 2;
+
+/// Kind and address of the objects of a program whose threads wait in these functions at these
+/// words, with this operation, for these values.
+fn objects(family: Family, waits: &[(&'static str, u64, u64, u64)]) -> Vec<(Kind, u64)> {
+    let mut acting = two_threads();
+    let stage = &mut acting.stage;
+    stage.family = Some(family);
+    stage.instrument(90, "libc.so.6!futex", ProbeKind::FutexWait);
+    stage.instrument_end(91, ProbeKind::FutexReturn, &[90]);
+    for (at, (function, word, operation, value)) in waits.iter().enumerate() {
+        let ns = 2_000_000 + 100_000 * at as u64;
+        let path = ["libc.so.6!futex", function, "orders!one@orders.c:22"];
+        stage.enter(ONE, ns, 90, 0x7000, &[*word, *operation, *value], &path);
+        stage.leave(ONE, ns + 50_000, 91, 0x7000, 0);
+    }
+    stage.end(10);
+    let sync = stage.model().sync;
+    let objects = sync.objects.iter();
+    objects.map(|one| (one.kind, one.address)).collect()
+}
+
+#[test]
+fn the_words_of_glibc() {
+    let (wait, signal, destroy) = (
+        "libc.so.6!pthread_cond_wait",
+        "libc.so.6!pthread_cond_signal",
+        "libc.so.6!pthread_cond_destroy",
+    );
+    // __g_signals twice; the lock in __g1_orig_size; __g_refs twice; __wrefs.
+    let before_2_41 = [
+        (wait, COND + 0x28, WAIT_BITSET, 0),
+        (wait, COND + 0x2c, WAIT_BITSET, 0),
+        (signal, COND + 0x20, WAIT, 4 << 2 | HELD),
+        (signal, COND + 0x10, WAIT, 3),
+        (signal, COND + 0x14, WAIT, 1),
+        (destroy, COND + 0x24, WAIT, 12),
+    ];
+    let since_2_41 = [
+        (wait, COND + 0x20, WAIT_BITSET, 0),
+        (wait, COND + 0x24, WAIT_BITSET, 6),
+        (signal, COND + 0x18, WAIT, HELD),
+        (destroy, COND + 0x1c, WAIT, 12),
+    ];
+    for (version, waits) in [(36, &before_2_41[..]), (41, &since_2_41)] {
+        let seen = objects(Family::Glibc(Some(version)), waits);
+        assert_eq!(seen, [(Kind::Cond, COND)], "2.{version}");
+    }
+    let (read, write) = (
+        "libc.so.6!pthread_rwlock_rdlock",
+        "libc.so.6!pthread_rwlock_wrlock",
+    );
+    let glibc = Family::Glibc(Some(36));
+    let waits = [
+        (read, A + 8, WAIT_BITSET, 3),
+        (read, A, WAIT_BITSET, 2 << 3 | 4 | 2),
+        (write, A + 12, WAIT_BITSET, 3),
+        (write, A + 8, WAIT_BITSET, 2),
+    ];
+    assert_eq!(objects(glibc, &waits), [(Kind::Rwlock, A)]);
+    let wait = "libc.so.6!pthread_barrier_wait";
+    let waits = [(wait, A + 4, WAIT, 1), (wait, A, WAIT, 5)];
+    assert_eq!(objects(glibc, &waits), [(Kind::Barrier, A)]);
+}
+
+#[test]
+fn the_words_of_musl() {
+    for (function, word, kind) in [
+        ("libc.so!pthread_mutex_timedlock", A + 4, Kind::Mutex),
+        ("libc.so!pthread_rwlock_timedwrlock", A, Kind::Rwlock),
+        ("libc.so!sem_timedwait", A, Kind::Sem),
+    ] {
+        let seen = objects(Family::Musl, &[(function, word, WAIT, HELD)]);
+        assert_eq!(seen, [(kind, A)], "{function}");
+    }
+}
+
+/// Where the function's own parts have no names, a wait for the mutex looks like one for the
+/// condition.
+#[test]
+fn who_takes_the_mutex_again_waits_for_that() {
+    let wait = "libc.so.6!pthread_cond_wait";
+    let waits = [(wait, COND + 0x28, WAIT_BITSET, 0), (wait, A, WAIT, HELD)];
+    let seen = objects(Family::Glibc(Some(36)), &waits);
+    assert_eq!(seen, [(Kind::Cond, COND), (Kind::Mutex, A)]);
+}
+
+/// musl's threads wait at words on their own stacks. The call of the function tells the object,
+/// where it was recorded.
+#[test]
+fn words_of_their_own_are_of_one_object() {
+    for called_first in [true, false] {
+        let mut acting = two_threads();
+        let wait = "libc.so.6!pthread_cond_wait";
+        let place = "orders!wait_for_work@orders.c:7";
+        acting.stage.family = Some(Family::Musl);
+        let stage = &mut acting.stage;
+        stage.instrument(90, "libc.so.6!futex", ProbeKind::FutexWait);
+        stage.instrument_end(91, ProbeKind::FutexReturn, &[90]);
+        let waits = |acting: &mut Acting, tid: u64, ns: u64| {
+            let path = ["libc.so.6!futex", wait, place];
+            let (stage, own) = (&mut acting.stage, tid << 20);
+            stage.enter(tid, ns, 90, own, &[own + 20, WAIT, HELD], &path);
+            stage.leave(tid, ns + 50_000, 91, own, 0);
+        };
+        let calls = |acting: &mut Acting| {
+            acting.on(PID, &[place]);
+            acting.enter(PID, 3000, "pthread_cond_wait", &[COND, B]);
+            waits(acting, PID, 3_010_000);
+            acting.leave(PID, 3100, "pthread_cond_wait", 0);
+        };
+        match called_first {
+            true => {
+                calls(&mut acting);
+                waits(&mut acting, ONE, 4_000_000);
+                waits(&mut acting, TWO, 5_000_000);
+            }
+            false => {
+                waits(&mut acting, ONE, 2_000_000);
+                waits(&mut acting, TWO, 2_500_000);
+                calls(&mut acting);
+            }
+        }
+        acting.stage.end(10);
+        let sync = acting.stage.model().sync;
+        let conds = sync.objects.iter().filter(|one| one.kind == Kind::Cond);
+        let conds: Vec<_> = conds.map(|one| (one.address, one.waits.count)).collect();
+        assert_eq!(conds, [(COND, 3)], "called first: {called_first}");
+    }
+}

@@ -1,0 +1,222 @@
+//! Where functions return and call the kernel, remembered from one run to the next.
+//!
+//! Apart from the analysis because it reads and writes files. Each recording asks the same questions about the same C library, and
+//! to answer them takes longer than a short program runs. Code is analysed only if a question has no kept answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use unspool_image::Image;
+use unspool_unwind::Cache;
+use unspool_unwind::code::passages::{Passages as Analysis, Ways};
+
+use super::answers;
+
+/// Functions, of one image, whose ways are kept at most.
+const FUNCTION_LIMIT: usize = 20_000;
+/// Sets of ranges, of one image, of which is kept which of them are entered.
+const RANGE_SET_LIMIT: usize = 64;
+
+/// Follows functions of one image, as [`Analysis`] does.
+pub struct Passages<'i> {
+    image: &'i Image,
+    analysis: Option<Analysis<'i>>,
+    /// Where answers are kept.
+    file: Option<(Cache, String)>,
+    kept: Kept,
+    /// Likely system calls have been asked for: more functions are known than before.
+    searched: bool,
+    /// There are answers that are not in the file.
+    has_news: bool,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Kept {
+    system_calls: Option<Vec<u64>>,
+    /// Before likely system calls were asked for, and after.
+    before: Answers,
+    after: Answers,
+}
+
+/// Answers by address; bit 0 is set for ARM's T32 code.
+#[derive(Default, Serialize, Deserialize)]
+struct Answers {
+    functions: BTreeMap<u64, Option<(u64, bool)>>,
+    ways: BTreeMap<u64, Ways>,
+    entered: Vec<(Vec<Range<u64>>, BTreeSet<u64>)>,
+}
+
+impl<'i> Passages<'i> {
+    /// Reads the kept answers. `None`: the architecture's code cannot be followed.
+    pub(super) fn new(image: &'i Image, cache: Option<&Cache>) -> Option<Passages<'i>> {
+        let name = answers::file_name(image, "passages");
+        let file = cache.cloned().zip(name);
+        let kept = file
+            .as_ref()
+            .and_then(|(cache, name)| answers::read(cache, name));
+        let analysis = match kept {
+            Some(_) => None,
+            None => Some(Analysis::new(image)?),
+        };
+        Some(Passages {
+            image,
+            analysis,
+            file,
+            kept: kept.unwrap_or_default(),
+            searched: false,
+            has_news: false,
+        })
+    }
+
+    /// As [`Analysis::function_at`].
+    pub fn function_at(&mut self, svma: u64) -> Option<(u64, bool)> {
+        if let Some(known) = self.answers().functions.get(&svma) {
+            return *known;
+        }
+        let found = self.analysis()?.function_at(svma);
+        self.answers().functions.insert(svma, found);
+        found
+    }
+
+    /// As [`Analysis::likely_system_calls`].
+    pub fn likely_system_calls(&mut self) -> Vec<u64> {
+        if let Some(known) = &self.kept.system_calls {
+            self.searched = true;
+            // An analysis that has begun without them must know the same functions as one that begins now.
+            if let Some(analysis) = &mut self.analysis {
+                analysis.likely_system_calls();
+            }
+            return known.clone();
+        }
+        let found = self.analysis().map(Analysis::likely_system_calls);
+        self.searched = true;
+        self.kept.system_calls.clone_from(&found);
+        found.unwrap_or_default()
+    }
+
+    /// As [`Analysis::follow`].
+    pub fn follow(&mut self, svma: u64, thumb: bool) -> Ways {
+        let key = svma | u64::from(thumb);
+        if let Some(known) = self.answers().ways.get(&key) {
+            return known.clone();
+        }
+        let Some(analysis) = self.analysis() else {
+            return Ways::default();
+        };
+        let ways = analysis.follow(svma, thumb);
+        let answers = &mut self.answers().ways;
+        if answers.len() < FUNCTION_LIMIT {
+            answers.insert(key, ways.clone());
+        }
+        ways
+    }
+
+    /// As [`Analysis::entered`].
+    pub fn entered(&mut self, ranges: &[Range<u64>]) -> BTreeSet<u64> {
+        let known = self.answers().entered.iter();
+        if let Some((_, known)) = known.rev().find(|(of, _)| of == ranges) {
+            return known.clone();
+        }
+        let Some(analysis) = self.analysis() else {
+            // Then nothing is moved.
+            return ranges.iter().map(|range| range.start).collect();
+        };
+        let entered = analysis.entered(ranges);
+        let answers = &mut self.answers().entered;
+        if answers.len() == RANGE_SET_LIMIT {
+            answers.remove(0);
+        }
+        answers.push((ranges.to_vec(), entered.clone()));
+        entered
+    }
+
+    /// Writes new answers to the cache. A cache that cannot be written costs time, nothing else.
+    pub fn keep(&mut self) {
+        if let Some((cache, name)) = &self.file
+            && std::mem::take(&mut self.has_news)
+        {
+            let _ = answers::write(cache, name, &self.kept);
+        }
+    }
+
+    fn answers(&mut self) -> &mut Answers {
+        match self.searched {
+            true => &mut self.kept.after,
+            false => &mut self.kept.before,
+        }
+    }
+
+    /// The analysis itself, for a question without an answer.
+    fn analysis(&mut self) -> Option<&mut Analysis<'i>> {
+        self.has_news = true;
+        if self.analysis.is_none() {
+            let mut analysis = Analysis::new(self.image)?;
+            if self.searched {
+                analysis.likely_system_calls();
+            }
+            self.analysis = Some(analysis);
+        }
+        self.analysis.as_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// A C library, which has system calls of its own.
+    fn c_library() -> Image {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("own maps");
+        let path = maps
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(5))
+            .find(|path| crate::c_library::is_c_library(path));
+        Image::open(Path::new(path.expect("a C library"))).expect("its file")
+    }
+
+    /// What a recording asks.
+    fn ask(passages: &mut Passages<'_>, image: &Image) -> (Vec<Ways>, BTreeSet<u64>) {
+        let create = image.symbols().named("pthread_create")[0].svma;
+        let mut ways = vec![passages.follow(create, false)];
+        let calls = passages.likely_system_calls();
+        for svma in calls.into_iter().take(20) {
+            let function = passages.function_at(svma).expect("a function");
+            ways.push(passages.follow(function.0, function.1));
+        }
+        let entered = passages.entered(std::slice::from_ref(&(create..create + 8)));
+        (ways, entered)
+    }
+
+    #[test]
+    fn a_second_run_analyses_no_code() {
+        let (image, directory) = (c_library(), tempfile::tempdir().expect("a directory"));
+        let cache = Cache::at(directory.path());
+        let mut first = Passages::new(&image, Some(&cache)).expect("known code");
+        let truth = ask(&mut first, &image);
+        assert!(truth.0.iter().any(|ways| !ways.system_calls.is_empty()));
+        first.keep();
+        let mut second = Passages::new(&image, Some(&cache)).expect("kept");
+        assert_eq!(ask(&mut second, &image), truth);
+        assert!(second.analysis.is_none() && !second.has_news);
+    }
+
+    #[test]
+    fn a_new_question_is_answered_as_without_a_cache() {
+        let (image, directory) = (c_library(), tempfile::tempdir().expect("a directory"));
+        let cache = Cache::at(directory.path());
+        let mut first = Passages::new(&image, Some(&cache)).expect("known code");
+        ask(&mut first, &image);
+        first.keep();
+        let join = image.symbols().named("pthread_join")[0].svma;
+        let answers = [Some(&cache), None].map(|cache| {
+            let mut passages = Passages::new(&image, cache).expect("known code");
+            ask(&mut passages, &image);
+            (passages.follow(join, false), passages.function_at(join))
+        });
+        assert_eq!(answers[0], answers[1]);
+        assert!(!answers[0].0.returns.is_empty());
+    }
+}

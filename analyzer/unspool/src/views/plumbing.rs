@@ -1,0 +1,87 @@
+//! What C++'s containers and allocators have between a program's own code and the creation of a
+//! thread: two threads that one line creates may come there by different ways.
+
+use crate::model::{Backtrace, NamedFrame};
+
+/// Functions by which containers make room, in libstdc++ and libc++.
+const GROWTH: [&str; 5] = [
+    "_M_realloc_insert",
+    "_M_realloc_append",
+    "_M_push_back_aux",
+    "_M_reallocate_map",
+    "__emplace_back_slow_path",
+];
+
+/// Whether two stacks are the same but for the C++ library's own code, by lines of source.
+pub(super) fn differs_alone(one: &Backtrace, other: &Backtrace) -> bool {
+    let own = |stack: &Backtrace| {
+        let frames = stack.frames.iter().filter(|frame| !is_library(frame));
+        let places = frames.map(|frame| {
+            let place = &frame.place;
+            (place.function.clone(), place.file.clone(), place.line)
+        });
+        places.collect::<Vec<_>>()
+    };
+    let (one, other) = (own(one), own(other));
+    let is_known = one.iter().any(|(.., line)| line.is_some());
+    is_known && one == other
+}
+
+/// The function by which a container made room on the way.
+pub(super) fn growth(stack: &Backtrace) -> Option<&'static str> {
+    let mut grows = stack.frames.iter().filter_map(|frame| {
+        let function = frame.place.function.as_deref()?;
+        GROWTH.into_iter().find(|growth| function.contains(growth))
+    });
+    grows.next()
+}
+
+fn is_library(frame: &NamedFrame) -> bool {
+    let function = frame.place.function.as_deref().unwrap_or_default();
+    let spaces = ["std::", "__gnu_cxx::", "void std::"];
+    spaces.iter().any(|space| function.starts_with(space))
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_unwind::Provenance;
+
+    use super::*;
+    use crate::model::Place;
+
+    fn stack(functions: &[(&str, u32)]) -> Backtrace {
+        let frame = |(function, line): &(&str, u32)| NamedFrame {
+            place: Place {
+                function: Some((*function).into()),
+                file: Some("pool.cpp".into()),
+                line: Some(*line),
+                ..Place::default()
+            },
+            inlined: false,
+            provenance: Provenance::Cfi,
+            called: None,
+        };
+        Backtrace {
+            frames: functions.iter().map(frame).collect(),
+            truncated: None,
+        }
+    }
+
+    #[test]
+    fn growth_of_a_vector_is_the_librarys_own_way() {
+        let vector = "std::vector<std::thread, std::allocator<std::thread> >";
+        let (insert, emplace) = (
+            format!("void {vector}::_M_realloc_insert<void (&)()>"),
+            format!("{vector}::emplace_back<void (&)()>"),
+        );
+        let begin = ("std::thread::_M_start_thread", 1);
+        let grown = stack(&[begin, (&insert, 462), (&emplace, 123), ("main", 11)]);
+        let plain = stack(&[begin, (&emplace, 117), ("main", 11)]);
+        let elsewhere = stack(&[begin, (&emplace, 117), ("main", 12)]);
+        assert!(differs_alone(&grown, &plain));
+        assert!(!differs_alone(&elsewhere, &plain));
+        assert_eq!(growth(&grown), Some("_M_realloc_insert"));
+        assert_eq!(growth(&plain), None);
+        assert!(!differs_alone(&stack(&[]), &stack(&[])), "nothing is known");
+    }
+}

@@ -1,0 +1,300 @@
+//! One region of an image's code, analysed when a walk first needs a rule there.
+//!
+//! The whole text of a browser takes half a minute and a gigabyte, of which a walk needs a dozen functions. Regions tile the
+//! text: each holds the functions that start in it, as far as starts are stated, so that every address belongs to one
+//! region and what was found can be kept.
+//!
+//! What is known of the whole image without decoding it serves all regions ([`Outline`]). What only the whole text
+//! could tell is missing: calls from other regions, and the state in which another region's function jumps to a part of
+//! its own here. Where no start is stated nearby, code on both sides of the region is analysed with it.
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use unspool_image::{Arch, Image};
+
+use super::flow::{Function, Show, Shown};
+use super::handlers::{self, Handler};
+use super::landing::Landings;
+use super::rules::Rules;
+use super::state::State;
+use super::survey::{Survey, catches};
+use super::text::Text;
+use super::{Analysis, States, machine, pointers, starts};
+use crate::cfi;
+use crate::cfi::index::{self, Described, Index};
+use crate::table::eh_frame;
+
+/// An image with no more text than this is one region.
+const WHOLE: u64 = 256 << 10;
+/// The same where few function starts are stated.
+const WHOLE_UNNAMED: u64 = 1 << 20;
+/// The same of x86-64 code without call frame information.
+const WHOLE_UNDESCRIBED: u64 = 4 << 20;
+/// How much text a region has, about.
+const REGION: u64 = 16 << 10;
+/// Larger regions are divided, wherever that is: a divided function is taken for several, of which only
+/// the first is entered by a call. The largest functions have 55 KB (CPython) to 170 KB (LLVM).
+const LARGEST: u64 = 16 * REGION;
+/// What is analysed on each side of a region where no start is stated nearby.
+const MARGIN: u64 = 8 << 10;
+
+/// What is known of an image without decoding its code.
+#[derive(Debug)]
+pub(crate) struct Outline {
+    /// Function starts, sorted: T32 or not.
+    starts: Vec<(u64, bool)>,
+    /// The same, and where call frame information says that something starts.
+    bounds: Vec<u64>,
+    /// Functions that are known not to return by their names, sorted.
+    pub(super) silent: Arc<[u64]>,
+    pub(super) relocations: Arc<[(u64, u64)]>,
+    handlers: Vec<Handler>,
+    pub(super) landings: Landings,
+    /// Addresses of code that data holds, sorted; made when first asked for.
+    candidates: OnceLock<Vec<u64>>,
+    /// Exceptions are caught in more than a few places.
+    pub(super) catches: bool,
+    /// All of the text is one region.
+    whole: bool,
+}
+
+impl Outline {
+    /// Of `image`, by its symbols or not. `None`: its code cannot be decoded.
+    pub(crate) fn new(image: &Image, symbols: bool) -> Option<Outline> {
+        let mut text = Text::sparse(machine::machine(image.arch())?, image, symbols);
+        text.relocations = pointers::relocations(image).into();
+        let starts: Vec<(u64, bool)> = starts::known(image, &text, symbols).into_iter().collect();
+        let mut bounds: Vec<u64> = starts.iter().map(|start| start.0).collect();
+        if let Some((_, index)) = indexed(image) {
+            bounds.extend(index.starts().filter(|svma| text.is_text(*svma)));
+        }
+        let described = bounds.len() - starts.len();
+        bounds.sort_unstable();
+        bounds.dedup();
+        let mut silent = Vec::new();
+        if symbols {
+            let named = image.symbols().unordered_functions();
+            let named = named.filter(|symbol| starts::never_returns(symbol.name));
+            silent.extend(named.map(|symbol| symbol.svma));
+            silent.sort_unstable();
+            silent.dedup();
+        }
+        let arm = image.arch() == Arch::Arm;
+        let size: u64 = text
+            .ranges()
+            .iter()
+            .map(|range| range.end - range.start)
+            .sum();
+        Some(Outline {
+            whole: size <= whole_limit(image, &starts, described, size),
+            starts,
+            bounds,
+            silent: silent.into(),
+            handlers: handlers::handlers(image, &text),
+            landings: if arm {
+                Landings::default()
+            } else {
+                Landings::new(image)
+            },
+            candidates: OnceLock::new(),
+            catches: !arm && catches(image, &text),
+            relocations: text.relocations,
+        })
+    }
+
+    /// The region that `svma` belongs to, and what is to be analysed for it. `None`: there is no code.
+    fn region(&self, image: &Image, svma: u64) -> Option<(Range<u64>, Range<u64>)> {
+        let text = image.text_ranges();
+        let text = text.iter().find(|range| range.contains(&svma))?;
+        let before = self.bounds.partition_point(|start| *start <= svma);
+        let function = before.checked_sub(1).map(|at| self.bounds[at]);
+        let function = function
+            .filter(|start| text.contains(start))
+            .unwrap_or(text.start);
+        let tile = |svma: u64| svma / REGION * REGION;
+        let next = |from: u64| {
+            let at = self.bounds.partition_point(|start| *start < from);
+            self.bounds
+                .get(at)
+                .map_or(text.end, |start| text.end.min(*start))
+        };
+        let from = tile(function);
+        let start = if from <= text.start {
+            text.start
+        } else {
+            next(from)
+        };
+        let end = next(from.saturating_add(REGION).max(start + 1));
+        if end - start <= LARGEST {
+            return Some((start..end, start..end));
+        }
+        // Hardly any start is stated here.
+        let region = tile(svma).max(start)..(tile(svma) + REGION).min(end);
+        let around = region.start.saturating_sub(MARGIN).max(start)..(region.end + MARGIN).min(end);
+        Some((region, around))
+    }
+
+    /// The starts that are stated in a range.
+    pub(super) fn starts_in(&self, range: &Range<u64>) -> &[(u64, bool)] {
+        let within = |svma: u64| self.starts.partition_point(|(start, _)| *start < svma);
+        &self.starts[within(range.start)..within(range.end)]
+    }
+
+    /// What call frame information says of the functions in a range, and of parts of functions.
+    pub(super) fn described_in(image: &Image, range: &Range<u64>) -> Vec<Described> {
+        indexed(image).map_or(Vec::new(), |(section, index)| {
+            index::described(image.arch(), &section, &index, range)
+        })
+    }
+
+    pub(super) fn handlers_in(&self, range: &Range<u64>) -> Vec<Handler> {
+        let handlers = self.handlers.iter();
+        handlers
+            .filter(|handler| range.contains(&handler.start))
+            .copied()
+            .collect()
+    }
+
+    /// Addresses in a range that data holds.
+    pub(super) fn candidates_in(&self, image: &Image, range: &Range<u64>) -> &[u64] {
+        let all = self.candidates.get_or_init(|| {
+            let machine = machine::machine(image.arch());
+            machine.map_or(Vec::new(), |machine| {
+                let mut text = Text::sparse(machine, image, false);
+                text.relocations = Arc::clone(&self.relocations);
+                pointers::candidates(image, &text)
+            })
+        });
+        let within = |svma: u64| all.partition_point(|candidate| *candidate < svma);
+        &all[within(range.start)..within(range.end)]
+    }
+}
+
+/// Call frame information that can be searched by address.
+fn indexed(image: &Image) -> Option<(cfi::Section<'_>, Index<'_>)> {
+    let section = eh_frame(image)?;
+    let (svma, header) = section.header?;
+    Some((section, Index::new(svma, header)?))
+}
+
+/// An image with no more text than this is one region.
+fn whole_limit(image: &Image, starts: &[(u64, bool)], described: usize, size: u64) -> u64 {
+    let functions = starts.len() as u64;
+    if image.arch() == Arch::X86_64 && (described as u64) < size / 4096 {
+        // Compilers move code that is seldom executed out of functions, and nothing but jumps from there leads to it.
+        WHOLE_UNDESCRIBED
+    } else if functions < size / 4096 && image.arch() != Arch::X86_64 {
+        WHOLE_UNNAMED
+    } else {
+        WHOLE
+    }
+}
+
+/// Analyses the region that `svma` belongs to, and gives it. `None`: there is no code.
+pub(crate) fn analyze(
+    image: &Image,
+    outline: &Outline,
+    svma: u64,
+    symbols: bool,
+) -> Option<(Range<u64>, Analysis)> {
+    if outline.whole {
+        let text = image.text_ranges();
+        let range = text.first()?.start..text.last()?.end;
+        let inside = text.iter().any(|range| range.contains(&svma));
+        return inside.then(|| (range, super::analyze_by(image, symbols, 1)));
+    }
+    let (region, around) = outline.region(image, svma)?;
+    let mut rules = Rules::new(image.arch());
+    let mut starts = Vec::new();
+    let mut runs = Vec::new();
+    survey(
+        image,
+        outline,
+        around,
+        symbols,
+        &mut rules,
+        &mut |function| {
+            starts.push(function.start);
+            runs.extend(Rules::runs(&function.shown));
+        },
+    )?;
+    starts.sort_unstable();
+    starts.dedup();
+    // The function that reaches into the region, too.
+    let first = starts
+        .partition_point(|start| *start <= region.start)
+        .saturating_sub(1);
+    let last = starts.partition_point(|start| *start < region.end);
+    let starts = starts.get(first..last).map_or(Vec::new(), <[u64]>::to_vec);
+    let within = |(start, end, rule): (u64, u64, u32)| {
+        let (start, end) = (start.max(region.start), end.min(region.end));
+        (start < end).then_some((start, end, rule))
+    };
+    let runs: Vec<_> = runs.into_iter().filter_map(within).collect();
+    let rows = rules.rows(&runs);
+    Some((region, Analysis { rows, starts }))
+}
+
+/// Shows the states in the region that `svma` belongs to, and gives its end.
+pub(super) fn states(
+    image: &Image,
+    outline: &Outline,
+    svma: u64,
+    symbols: bool,
+    visit: &mut dyn FnMut(u64, &State),
+) -> Option<u64> {
+    let (region, around) = outline.region(image, svma)?;
+    survey(
+        image,
+        outline,
+        around,
+        symbols,
+        &mut States,
+        &mut |function| {
+            for shown in &function.shown {
+                if let Shown::State(svma, _, state) = shown
+                    && region.contains(svma)
+                {
+                    visit(*svma, state);
+                }
+            }
+        },
+    )?;
+    Some(region.end)
+}
+
+fn survey(
+    image: &Image,
+    outline: &Outline,
+    range: Range<u64>,
+    symbols: bool,
+    show: &mut dyn Show,
+    visit: &mut dyn FnMut(&Function),
+) -> Option<()> {
+    let machine = machine::machine(image.arch())?;
+    let bytes = bytes(image, &range);
+    let mut text = Text::region(machine, image, symbols, (range.clone(), &bytes));
+    text.silent_elsewhere = Arc::clone(&outline.silent);
+    text.relocations = Arc::clone(&outline.relocations);
+    text.handlers = outline.handlers_in(&range);
+    Survey::of_region(image, text, symbols, outline).run(1, show, visit);
+    Some(())
+}
+
+/// The code in a range, and what is behind it as far as an instruction may reach.
+fn bytes(image: &Image, range: &Range<u64>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut at = range.start;
+    let end = range.end.saturating_add(16);
+    while at < end
+        && let Some(more) = image.bytes_from(at)
+    {
+        let len = usize::try_from(end - at)
+            .unwrap_or(usize::MAX)
+            .min(more.len());
+        bytes.extend_from_slice(&more[..len]);
+        at += len as u64;
+    }
+    bytes
+}

@@ -1,0 +1,59 @@
+//! Code analysis where programs really execute: CFI is evaluated on the same registers.
+//! `cargo run --release -p unspool-unwind --example sample_code` does it for many more programs.
+
+use unspool_image::Image;
+use unspool_unwind::verify::{Sampled, verify_samples};
+use unspool_unwind::{CompileOptions, Table};
+
+use crate::perf;
+use crate::tools::{Scratch, need};
+
+/// Samples a second of processor time.
+const FREQUENCY: u32 = 3989;
+/// Enough that one wrong CFA is less than what is allowed.
+const FEWEST_SAMPLES: u64 = 4000;
+
+/// Interprets, sorts, compresses and calls into libraries for some seconds of processor time.
+const PYTHON: &str = "
+import json, re, sqlite3, time, zlib
+db = sqlite3.connect(':memory:')
+db.execute('create table t(a, b)')
+while time.process_time() < 4:
+    json.loads(json.dumps([{str(k): [k, 1.5]} for k in range(500)]))
+    re.findall('(a|b)+c?', 'abac' * 500)
+    sorted(str(k) for k in range(5000))
+    db.executemany('insert into t values (?, ?)', ((k, k % 7) for k in range(500)))
+    db.execute('select sum(a) from t where b = 3').fetchall()
+    zlib.compress(bytes(range(256)) * 200)
+";
+
+/// Of all samples at most 0.05 % have another CFA than by CFI, with symbols and without.
+#[test]
+fn the_frames_of_a_running_interpreter() {
+    need(&["perf", "/usr/bin/python3"]);
+    let folder = Scratch::new("samples");
+    let program = ["/usr/bin/python3", "-S", "-c", PYTHON].map(str::to_owned);
+    let samples = perf::sample(&program, FREQUENCY, folder.path()).expect("samples");
+    for symbols in [true, false] {
+        let mut all = Sampled::default();
+        let mut files = 0;
+        for (path, samples) in &samples {
+            let image = Image::open(path).expect("a file that was mapped");
+            let table = Table::compile(&image, &CompileOptions::default());
+            let samples = samples.iter().map(|(svma, registers)| (*svma, registers));
+            let of_file = verify_samples(&image, &table, symbols, samples);
+            files += u64::from(of_file.total() > 0);
+            all.add(&of_file);
+            if of_file.wrong > 0 {
+                eprintln!("{}: {:#x?}", path.display(), of_file.disagreements);
+            }
+        }
+        eprintln!("symbols: {symbols}, files: {files}, {all:?}");
+        assert!(all.total() >= FEWEST_SAMPLES, "{} samples", all.total());
+        assert!(files >= 4, "{files} files");
+        // Of samples that are skipped nothing is known.
+        assert!(all.skipped * 100 <= all.total(), "{} skipped", all.skipped);
+        assert!(all.wrong * 2000 <= all.total(), "{} wrong", all.wrong);
+        assert!(all.unknown * 25 <= all.total(), "{} unknown", all.unknown);
+    }
+}

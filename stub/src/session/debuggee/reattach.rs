@@ -1,0 +1,135 @@
+//! A program that runs while no client is connected: the stub detaches from it and attaches again when the next client comes.
+//!
+//! Apart because it is neither debugged nor forgotten. Untraced, the program pays nothing between two clients, any other tracer can
+//! have it, and the stub can be killed in any way.
+
+use super::Debuggee;
+use crate::sys::Tid;
+use crate::tracee::{Error, Process};
+
+/// A process to attach to when the next client comes.
+pub(super) struct Untraced {
+    pid: Tid,
+    /// It ran before the stub did; otherwise the stub started it.
+    attached: bool,
+    /// `starttime` of proc(5), in clock ticks: another process may get the number.
+    started: Option<u64>,
+}
+
+impl Untraced {
+    fn has_ended(&self) -> bool {
+        let now = Stat::of(self.pid);
+        now.is_none_or(|now| now.has_ended || Some(now.started) != self.started)
+    }
+}
+
+impl Debuggee {
+    /// Detaches from the program until the next client comes. A program whose first thread has ended stays traced, because the
+    /// kernel lets no tracer attach to it.
+    pub(crate) fn detach_until_next_client(&mut self) {
+        let has_first_thread = |process: &mut Process| process.listed(process.pid());
+        if self.multi || self.live().is_none_or(has_first_thread) {
+            self.detach_and_remember();
+        }
+    }
+
+    /// Detaches from the program, and attaches again when the next client comes if that is possible.
+    pub(super) fn detach_and_remember(&mut self) {
+        let next = self.live().map(|process| (process.pid(), process.attached));
+        self.detach();
+        self.untraced = next
+            .filter(|_| !self.multi)
+            .map(|(pid, attached)| Untraced {
+                pid,
+                attached,
+                started: Stat::of(pid).map(|stat| stat.started),
+            });
+    }
+
+    /// Attaches to the program again, which is then halted. Whether there was one.
+    pub(crate) fn reattach(&mut self) -> Result<bool, Error> {
+        let Some(untraced) = self.untraced.take_if(|untraced| !untraced.has_ended()) else {
+            return Ok(false);
+        };
+        match Process::attach(untraced.pid.0, self.family.unclaimed()) {
+            Ok(mut process) => {
+                process.attached = untraced.attached;
+                process.resumed = true;
+                self.take(process);
+                Ok(true)
+            }
+            Err(error) => {
+                self.untraced = Some(untraced);
+                Err(error)
+            }
+        }
+    }
+
+    /// The stub does not attach to the program again.
+    pub(crate) fn forget_untraced(&mut self) {
+        self.untraced = None;
+    }
+
+    /// Forgets a program that has ended untraced. Whether there was one.
+    pub(crate) fn untraced_has_ended(&mut self) -> bool {
+        self.untraced.take_if(|it| it.has_ended()).is_some()
+    }
+
+    /// Whether there is a program to attach to again.
+    pub(crate) fn has_untraced(&self) -> bool {
+        self.untraced.is_some()
+    }
+
+    /// Whether that program ran before the stub did.
+    pub(crate) fn was_attached(&self) -> bool {
+        self.untraced.as_ref().is_some_and(|it| it.attached)
+    }
+
+    /// Whether the stub shares its terminal with the program, because it has started it.
+    pub(crate) fn shares_terminal(&self) -> bool {
+        self.pid().is_some() || self.untraced.as_ref().is_some_and(|it| !it.attached)
+    }
+}
+
+/// Fields of `/proc/PID/stat`.
+struct Stat {
+    has_ended: bool,
+    started: u64,
+}
+
+impl Stat {
+    fn of(pid: Tid) -> Option<Stat> {
+        Stat::read(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn read(stat: &str) -> Option<Stat> {
+        // The name may contain anything.
+        let (_, fields) = stat.rsplit_once(") ")?;
+        let fields: Vec<&str> = fields.split(' ').collect();
+        // A first thread that has ended is a zombie like a process, but others are left.
+        let threads: u32 = fields.get(17)?.parse().ok()?;
+        Some(Stat {
+            has_ended: matches!(*fields.first()?, "Z" | "X") && threads <= 1,
+            started: fields.get(19)?.parse().ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Stat;
+
+    #[test]
+    fn fields_of_stat() {
+        let stat = |state: char, threads: u32| {
+            let text = format!(
+                "7 (a) b) {state} 1 7 7 0 -1 4194304 103 0 0 0 0 0 0 0 20 0 {threads} 0 987 2621440 211"
+            );
+            Stat::read(&text).map(|stat| (stat.has_ended, stat.started))
+        };
+        assert_eq!(stat('S', 1), Some((false, 987)));
+        assert_eq!(stat('Z', 1), Some((true, 987)));
+        assert_eq!(stat('Z', 2), Some((false, 987)));
+        assert!(Stat::read("7 (a) S 1").is_none());
+    }
+}

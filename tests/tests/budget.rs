@@ -1,0 +1,92 @@
+//! `record --connect --budget`: a server that was started by somebody else is told what tracing may cost.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+
+use unspool_tests::{process, qemu, report, waiting};
+
+use crate::looks::serve;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    [
+        ("of_a_stub", of_a_stub as fn() -> Result<()>),
+        ("of_another_server", of_another_server),
+    ]
+    .into_iter()
+    .map(|(name, check)| crate::trial(format!("budget::{name}"), check))
+    .collect()
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Without `--budget` most of these calls are missed; a limit of the stub's own is kept to.
+fn of_a_stub() -> Result<()> {
+    let options = ["gcc", "-g", "-O1", "-pthread"];
+    let (folder, program) = waiting::compile_in(".", "locks.c", &options)?;
+    let capture = folder.path().join("capture");
+    for (own, asked, missed) in [
+        (None, Some("none"), Some(false)),
+        (None, Some("0.1%"), Some(true)),
+        (Some("0.1%"), None, Some(true)),
+        (Some("0.1%"), Some("none"), None),
+    ] {
+        let (_stub, address) = serve(|command| {
+            command.args(own.iter().flat_map(|own| ["--budget", own]));
+            command.arg(":0").arg(&program).args(["4", "3000"]);
+        })?;
+        let mut record = report::unspool()?;
+        record.args(["record", "-q", "--sync=all", "--connect", &address, "-o"]);
+        record.arg(&capture);
+        record.args(asked.iter().flat_map(|asked| ["--budget", asked]));
+        let run = process::run(&mut record, LIMIT)?;
+        let case = format!("stub {own:?}, recorder {asked:?}: {run}");
+        let Some(missed) = missed else {
+            ensure!(
+                run.code()? == 1 && run.stderr.contains("a smaller --budget"),
+                "{case}"
+            );
+            continue;
+        };
+        let run = run.success()?;
+        let json = report::json(&capture, &[])?;
+        let paused = json["recording"]["paused_probes"].as_array();
+        let paused = paused.with_context(|| format!("{run}"))?;
+        ensure!(paused.is_empty() != missed, "{case}\n{paused:?}");
+    }
+    Ok(())
+}
+
+/// QEMU's server has no budget: none is what it does, a share cannot be had.
+fn of_another_server() -> Result<()> {
+    let sysroot = qemu::sysroot()?;
+    let program = sysroot.join("usr/bin/pigz");
+    for (asked, code) in [("none", 0), ("5%", 1)] {
+        let folder = tempfile::tempdir()?;
+        let emulator = qemu::start(&program, &["--version"], Stdio::null())?;
+        let address = format!("unix:{}", emulator.socket.display());
+        let mut record = report::unspool()?;
+        record.args([
+            "record",
+            "-q",
+            "--connect",
+            &address,
+            "--budget",
+            asked,
+            "-o",
+        ]);
+        record
+            .arg(folder.path().join("capture"))
+            .arg("--sysroot")
+            .arg(sysroot);
+        let run = process::run(&mut record, LIMIT)?;
+        ensure!(run.code()? == code, "{asked}: {run}");
+        ensure!(
+            run.stderr.contains("QUnspoolBudget") == (code == 1),
+            "{asked}: {run}"
+        );
+    }
+    Ok(())
+}
