@@ -32,6 +32,7 @@ pub fn converse<'a>(
         directory: Some(root.into()),
         fixed_addresses: true,
         detached_stdio: true,
+        default_keys: true,
         mask: SigSet::empty(),
     };
     let mut limits = Limits::default();

@@ -60,6 +60,10 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
         directory: None,
         fixed_addresses: options.fixed_addresses,
         detached_stdio: options.comm.is_stdio(),
+        // A server that a shell or an init script put into the background ignores SIGINT. Its
+        // clients' programs must not: a client has no other key. A recorder's own stub passes on
+        // what the recorder was given.
+        default_keys: !matches!(options.comm, Comm::Descriptor(_)),
         mask: signals.original_mask(),
     };
     let multi = options.subject == Subject::Any;

@@ -17,6 +17,7 @@ pub(crate) fn start(path: &str) -> Process {
         directory: None,
         fixed_addresses: true,
         detached_stdio: true,
+        default_keys: true,
         mask: SigSet::empty(),
     };
     Process::start(&program, Unclaimed::default()).expect("a program")

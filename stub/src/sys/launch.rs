@@ -31,6 +31,8 @@ pub(crate) struct Launch {
     pub(crate) fixed_addresses: bool,
     /// Our standard input and output are the connection: give it others.
     pub(crate) detached_stdio: bool,
+    /// A terminal's keys end it, even if our parent ignores them.
+    pub(crate) default_keys: bool,
     /// How many further programs are executed before the one that is meant (a wrapper's).
     pub(crate) extra_execs: u32,
     /// The signal mask to start it with.
@@ -184,6 +186,10 @@ fn unsafe_child(
         }
         // Rust's runtime ignores SIGPIPE; programs expect the default.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        if launch.default_keys {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            libc::signal(libc::SIGQUIT, libc::SIG_DFL);
+        }
         libc::sigprocmask(
             libc::SIG_SETMASK,
             std::ptr::from_ref(launch.mask.as_ref()),

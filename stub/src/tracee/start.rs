@@ -120,6 +120,8 @@ pub(crate) struct Program {
     pub(crate) fixed_addresses: bool,
     /// Our standard input and output are the connection.
     pub(crate) detached_stdio: bool,
+    /// A terminal's keys end it, even if our parent ignores them.
+    pub(crate) default_keys: bool,
     /// The signal mask to start it with.
     pub(crate) mask: SigSet,
 }
@@ -160,6 +162,7 @@ impl Process {
                 .transpose()?,
             fixed_addresses: program.fixed_addresses,
             detached_stdio: program.detached_stdio,
+            default_keys: program.default_keys,
             extra_execs: u32::from(!program.wrapper.is_empty()),
             mask: program.mask,
         });

@@ -255,7 +255,8 @@ fn an_observer_names_a_process_to_a_server_for_any() {
 #[test]
 fn an_observer_starts_a_program_and_ends_it() {
     let program = build("loop", &["-no-pie"]);
-    let server = Server::start(&["--multi", ":0"]);
+    // As an init script starts it.
+    let server = Server::start_ignoring_keys(&["--multi", ":0"]);
     let run = format!(
         "vRun;{};{}",
         hex(program.to_str().unwrap()),

@@ -33,8 +33,18 @@ pub fn command() -> Command {
 impl Server {
     /// Starts it with `arguments`, of which one is `:0`, and waits until it listens.
     pub fn start(arguments: &[&str]) -> Server {
-        let mut child = command()
-            .args(arguments)
+        Server::spawn(command().args(arguments))
+    }
+
+    /// The same, with the keys of a terminal ignored, as in the background of a shell's script.
+    pub fn start_ignoring_keys(arguments: &[&str]) -> Server {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' INT QUIT; exec \"$0\" \"$@\""]);
+        Server::spawn(shell.arg(target::stub()).args(arguments))
+    }
+
+    fn spawn(command: &mut Command) -> Server {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
