@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::net::IpAddr;
 
 use crate::comm::Comm;
-use crate::probe::budget::Share;
 use crate::session::debuggee::files::Permission;
+use crate::tracepoint::budget::Share;
 
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\

@@ -58,7 +58,7 @@ impl Client {
     pub(crate) fn due(&self, debuggee: &Debuggee) -> Option<Instant> {
         match self.stuck {
             Some(since) => Some(since + PATIENCE),
-            None => debuggee.news_due(self.session.seat()),
+            None => debuggee.notifications_due(self.session.role()),
         }
     }
 
@@ -95,7 +95,7 @@ impl Client {
         for _ in 0..TOLD_AT_ONCE {
             self.session.tell(debuggee, false);
             self.write();
-            let due = debuggee.news_due(self.session.seat());
+            let due = debuggee.notifications_due(self.session.role());
             if self.is_behind() || due.is_none_or(|due| due > Instant::now()) {
                 break;
             }
@@ -107,16 +107,16 @@ impl Client {
     /// Whether the program is to wait for this client to read (docs/reference/protocol.md, "Draining"), or for a thread of which it must
     /// be told before anything else: then the program is looked after the more seldom the less room there is.
     pub(crate) fn holds_up(&self, debuggee: &Debuggee, looked: Instant) -> bool {
-        let seat = self.session.seat();
+        let role = self.session.role();
         let left = debuggee.family.processes();
-        let Some(left) = left.filter_map(|process| process.backed_up(seat)).min() else {
+        let Some(left) = left.filter_map(|process| process.backed_up(role)).min() else {
             return false;
         };
         if self.is_behind() {
             return self.stuck.is_none_or(|since| since.elapsed() < PAUSE);
         }
         // It has read all that it was sent: first it is sent more.
-        let due = debuggee.news_due(seat);
+        let due = debuggee.notifications_due(role);
         due.is_some_and(|due| due <= Instant::now())
             || looked.elapsed() < SELDOM * 100 / left.clamp(2, 50)
     }

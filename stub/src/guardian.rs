@@ -6,21 +6,21 @@
 //! - **The first is killed.** The kernel sends the child `SIGTERM`, and that one lets the program go in good order, as ever.
 //! - **The tracer is killed.** The first traces *it*, for one event: the kernel holds the dying process at the beginning of its exit,
 //!   while the program's threads are still under its control. A thread that runs into a trap now waits. The first takes all traps
-//!   out (`probe::journal` says where they are), then lets the tracer die, which sets all threads free.
+//!   out (`breakpoint::journal` says where they are), then lets the tracer die, which sets all threads free.
 //!
 //! What the second cannot mend: a thread that had run into a trap, and whose stop the tracer had not yet read, is given the
 //! `SIGTRAP` when the tracer dies, and the program with it; the kernel lets nobody else take it. Nor does it let anybody else end
-//! the stepping of a thread that has just made a step (`tracee::resting`). (docs/decisions/0004 has it all.) Slots keep their
+//! the stepping of a thread that has just made a step (`tracee::step_reset`). (docs/decisions/0004 has it all.) Slots keep their
 //! instructions, as threads may be in them: they are in bytes that nothing uses.
 
 use std::process::ExitCode;
 
 use nix::errno::Errno;
 
-use crate::probe::journal;
-use crate::probe::patch::is_executable;
+use crate::breakpoint::journal;
+use crate::breakpoint::patch::is_executable;
+use crate::sys::fork::{self, Side};
 use crate::sys::memory::Memory;
-use crate::sys::twin::{self, Twin};
 use crate::sys::wait::{Status, wait};
 use crate::sys::{Tid, maps, ptrace};
 
@@ -31,9 +31,9 @@ pub(crate) fn split() -> Result<Option<ExitCode>, Errno> {
     let hold = |tracer| {
         let _ = ptrace::seize(tracer, ptrace::UNTIL_EXIT);
     };
-    match twin::fork(c"unspool-tracer", hold)? {
-        Twin::Child => Ok(None),
-        Twin::Parent(tracer) => Ok(Some(guard(tracer))),
+    match fork::fork(c"unspool-tracer", hold)? {
+        Side::Child => Ok(None),
+        Side::Parent(tracer) => Ok(Some(guard(tracer))),
     }
 }
 
@@ -45,7 +45,7 @@ fn guard(tracer: Tid) -> ExitCode {
                 Status::Exited(code) => return ExitCode::from(code as u8),
                 Status::Killed(signal) => {
                     mend(tracer);
-                    twin::die_by(signal);
+                    fork::die_by(signal);
                 }
                 Status::Exiting => {
                     mend(tracer);
@@ -56,7 +56,7 @@ fn guard(tracer: Tid) -> ExitCode {
                 _ => drop(ptrace::cont(tracer, 0)),
             }
         }
-        match twin::next_signal() {
+        match fork::next_signal() {
             Ok((libc::SIGCHLD, _)) => {}
             // The terminal sends its keys to both of us.
             Ok((libc::SIGINT | libc::SIGQUIT, false)) => {}

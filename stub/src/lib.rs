@@ -14,6 +14,8 @@ macro_rules! say {
 pub(crate) use say;
 
 mod arch;
+mod breakpoint;
+mod bytecode;
 mod cli;
 mod client;
 mod comm;
@@ -21,11 +23,13 @@ mod comm;
 pub mod fuzzing;
 mod guardian;
 mod output;
-mod probe;
+mod ptrace;
 mod server;
 mod session;
+mod subscription;
 mod sys;
 mod tracee;
+mod tracepoint;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -12,13 +12,13 @@ use crate::cli::{Options, Subject, Without};
 use crate::client::Client;
 use crate::comm::{Comm, CommError, Door, Stream};
 use crate::output;
-use crate::probe::trace::Ended;
 use crate::session::debuggee::Debuggee;
 use crate::session::{Outcome, Session};
+use crate::sys::scheduling::Turn;
 use crate::sys::signals::{Signals, Told};
-use crate::sys::turn::Turn;
 use crate::sys::{monotonic_ns, ptrace, wait};
-use crate::tracee::{Action, Error, Process, Program, Seat};
+use crate::tracee::{Action, Error, Program, Role, Tracee};
+use crate::tracepoint::experiment::Ended;
 
 /// The shortest sleep of poll(2), which counts milliseconds.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -410,7 +410,7 @@ impl Server {
         let let_go = controlled && outcome == Some(Outcome::Detached);
         let released = let_go || self.debuggee.released;
         let unwatched = self.debuggee.free && self.debuggee.observers == 0;
-        let persists = Process::has_persistent_commands;
+        let persists = Tracee::has_persistent_commands;
         if unwatched && !self.debuggee.family.processes().any(persists) {
             match released && self.debuggee.live().is_some_and(|it| it.attached) {
                 true => self.debuggee.detach(),
@@ -456,7 +456,7 @@ impl Server {
         let Some(process) = self.debuggee.family.current.as_mut() else {
             return;
         };
-        let trace = process.trace(Seat::Control);
+        let trace = process.trace(Role::Control);
         if trace.running && trace.disconnected && !self.once {
             if process.is_going() {
                 return;
@@ -469,7 +469,7 @@ impl Server {
             self.debuggee.last_stop = Some(stop);
         }
         if let Some(process) = self.debuggee.live() {
-            process.stop_trace(Seat::Control, Ended::Disconnected);
+            process.stop_trace(Role::Control, Ended::Disconnected);
         }
     }
 
@@ -511,15 +511,15 @@ impl Server {
         let all = || self.debuggee.family.processes();
         let processes = || all().filter(|_| held_up.is_none());
         let due = due.chain(held_up);
-        let due = due.chain(processes().filter_map(Process::release_due));
-        let due = due.chain(processes().filter_map(Process::pause_ends));
-        let due = due.chain(processes().filter_map(Process::drain_due));
-        let due = due.chain(processes().filter_map(Process::settle_due));
-        let due = due.chain(processes().filter_map(Process::rest_due));
+        let due = due.chain(processes().filter_map(Tracee::release_due));
+        let due = due.chain(processes().filter_map(Tracee::pause_ends));
+        let due = due.chain(processes().filter_map(Tracee::drain_due));
+        let due = due.chain(processes().filter_map(Tracee::placement_due));
+        let due = due.chain(processes().filter_map(Tracee::step_reset_due));
         // Something may have come to light after the program was looked after.
         let deaf = |client: &&Client| client.session.controls() && client.is_behind();
         let held_back = self.debuggee.non_stop && self.clients.iter().any(|client| deaf(&client));
-        let unreported = processes().any(Process::is_eventful) && !held_back;
+        let unreported = processes().any(Tracee::is_eventful) && !held_back;
         let due = due.chain(unreported.then(Instant::now));
         // Nothing reports the end of a process that is neither traced nor our child.
         let untraced = self.debuggee.has_untraced();

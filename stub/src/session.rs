@@ -1,32 +1,32 @@
 //! One client's conversation: packets in, replies and stop replies out. No sockets here.
 
+mod control;
 pub(crate) mod debuggee;
 pub(crate) mod framing;
-mod front;
-mod notices;
-mod seat;
+mod notify;
+mod packets;
 mod signal;
+mod stop_notifications;
 mod stop_reply;
 mod stub;
-mod tell;
 mod thread_db;
-mod trace_notice;
+mod trace_notification;
 mod xml;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::cli::Without;
 use crate::sys::Tid;
-use crate::tracee::{Seat, Stop};
+use crate::tracee::{Role, Stop};
 
 use debuggee::Debuggee;
 use debuggee::files::Files;
 use framing::{Framing, Incoming};
-use front::Answer;
-use notices::Notices;
+use notify::Told;
+use packets::Answer;
+use stop_notifications::StopNotifications;
 use stop_reply::Dialect;
 use stub::Stub;
-use tell::Told;
 use thread_db::ThreadDb;
 
 /// What the conversation has come to.
@@ -54,7 +54,7 @@ pub(crate) struct Session {
     name: String,
     number: u32,
     /// Whether it controls or observes, once it has said something.
-    seat: Option<Seat>,
+    role: Option<Role>,
     /// Why it may do neither.
     refused: Option<String>,
     /// What it has been told as an observer.
@@ -78,7 +78,7 @@ pub(crate) struct Session {
     /// The table of the system's that is being read.
     os_table: Vec<u8>,
     /// Stops that the client has not seen (non-stop).
-    notices: Notices,
+    stop_notifications: StopNotifications,
     /// The trace frame that registers and memory are read from.
     frame: Option<usize>,
     /// Tracepoints or variables that are being read.
@@ -108,7 +108,7 @@ impl Session {
             without,
             name,
             number,
-            seat: None,
+            role: None,
             refused: None,
             told: Told::default(),
             files: debuggee.files.for_another(),
@@ -119,7 +119,7 @@ impl Session {
             threads: Vec::new(),
             libraries: Vec::new(),
             os_table: Vec::new(),
-            notices: Notices::default(),
+            stop_notifications: StopNotifications::default(),
             frame: None,
             upload: VecDeque::new(),
             thread_db: BTreeMap::new(),
@@ -130,13 +130,13 @@ impl Session {
     }
 
     /// Where it sits. One that has not said anything yet has nothing.
-    pub(crate) fn seat(&self) -> Seat {
-        self.seat.unwrap_or(Seat::Observer(self.number))
+    pub(crate) fn role(&self) -> Role {
+        self.role.unwrap_or(Role::Observer(self.number))
     }
 
     /// Whether it controls the program.
     pub(crate) fn controls(&self) -> bool {
-        self.seat == Some(Seat::Control)
+        self.role == Some(Role::Control)
     }
 
     /// Its number among all clients.
@@ -146,7 +146,7 @@ impl Session {
 
     /// Whether it has yet to say what it wants.
     pub(crate) fn is_undecided(&self) -> bool {
-        self.seat.is_none()
+        self.role.is_none()
     }
 
     /// Who it is, for people.
@@ -154,11 +154,11 @@ impl Session {
         &self.name
     }
 
-    /// It is gone, and gives up its seat.
+    /// It is gone, and gives up its role.
     pub(crate) fn leave(&mut self, debuggee: &mut Debuggee) {
-        match self.seat.take() {
-            Some(Seat::Control) => debuggee.controller_left(),
-            Some(seat) => debuggee.observer_left(seat),
+        match self.role.take() {
+            Some(Role::Control) => debuggee.controller_left(),
+            Some(role) => debuggee.observer_left(role),
             None => {}
         }
     }
@@ -246,7 +246,7 @@ impl Session {
         for process in debuggee.family.members() {
             for stop in process.take_stops() {
                 let reply = self.dialect.stop_reply(process, &stop);
-                if let Some(notice) = self.notices.push(&stop, reply) {
+                if let Some(notice) = self.stop_notifications.push(&stop, reply) {
                     self.framing.notify(&notice);
                 }
             }
@@ -257,8 +257,8 @@ impl Session {
     }
 
     fn interrupt(&mut self, debuggee: &mut Debuggee) {
-        if self.seat.is_none() {
-            self.take_seat(debuggee, &[]);
+        if self.role.is_none() {
+            self.take_role(debuggee, &[]);
         }
         if !self.controls() || debuggee.free {
             return;
@@ -271,14 +271,14 @@ impl Session {
     }
 
     fn packet(&mut self, debuggee: &mut Debuggee, packet: &[u8]) {
-        if self.on_line && self.seat.is_some() && packet.starts_with(b"qSupported") {
+        if self.on_line && self.role.is_some() && packet.starts_with(b"qSupported") {
             // A line does not show that its client has left.
             self.outcome = Some(Outcome::Superseded);
             self.greeting = framing::framed(packet);
             return;
         }
-        if self.seat.is_none() {
-            self.take_seat(debuggee, packet);
+        if self.role.is_none() {
+            self.take_role(debuggee, packet);
         }
         let former = self.look_at_own(debuggee);
         std::mem::swap(&mut self.files, &mut debuggee.files);
@@ -291,7 +291,7 @@ impl Session {
             && let Some(process) = debuggee.live()
         {
             // After the answer: what that took is not the observer's.
-            process.heard(self.seat());
+            process.heard(self.role());
         }
         // What a packet brought about is told after its reply.
         self.tell_of_stops(debuggee);
@@ -301,7 +301,7 @@ impl Session {
     }
 
     fn answer(&mut self, debuggee: &mut Debuggee, packet: &[u8]) {
-        match front::answer(self, debuggee, packet) {
+        match packets::answer(self, debuggee, packet) {
             Answer::Reply(reply) => self.framing.send(&reply),
             Answer::Nothing => {}
             Answer::PassOn => {
@@ -324,12 +324,10 @@ impl Session {
             return self.stub.answer(debuggee, packet);
         }
         // An observer may look at a thread that runs.
-        let stopped = debuggee
-            .live()
-            .map(|process| process.stop_for_a_look(&[tid]));
+        let stopped = debuggee.live().map(|process| process.pause_threads(&[tid]));
         let replies = self.stub.answer(debuggee, packet);
         if let (Some(stopped), Some(process)) = (stopped, debuggee.live()) {
-            process.looked(stopped);
+            process.unpause_threads(stopped);
         }
         replies
     }

@@ -6,13 +6,13 @@
 
 #![allow(unsafe_code)]
 
+pub(crate) mod fork;
 pub(crate) mod launch;
 pub(crate) mod maps;
 pub(crate) mod memory;
 pub(crate) mod ptrace;
+pub(crate) mod scheduling;
 pub(crate) mod signals;
-pub(crate) mod turn;
-pub(crate) mod twin;
 pub(crate) mod wait;
 
 use std::fmt;

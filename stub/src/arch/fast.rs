@@ -139,7 +139,7 @@ pub(crate) enum Standing {
     /// Some of the displaced instructions have been executed: its place is in the midst of the jump.
     Inside,
     /// All have.
-    Behind,
+    After,
     /// The code has left the hit to the stub.
     Slow,
 }

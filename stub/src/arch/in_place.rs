@@ -1,18 +1,18 @@
 //! Displaced and emulated instructions of A32, T32 and A64 against the processor: each is executed in its place and then the
 //! other way; registers, flags, vector registers, memory and the signal that ends it must be the same.
 //!
-//! The processor is not asked to step, as ARMv7's cannot: all text of the patient is filled with what is undefined, and it runs
+//! The processor is not asked to step, as ARMv7's cannot: all text of the test process is filled with what is undefined, and it runs
 //! until it meets that. These run where the stub runs, on the boards (`tests/tests/board/instructions.rs`). x86-64's are in
 //! `x86_64/against_processor.rs`.
 
 use std::time::{Duration, Instant};
 
 use super::machine::{displace, emulate, is_system_call, may_displace};
-use super::patient::{self, Words};
+use super::test_process::{self, Words};
 use crate::sys::memory::Memory;
 use crate::sys::wait::{Status, wait};
 use crate::sys::{Tid, ptrace};
-use crate::tracee::Process;
+use crate::tracee::Tracee;
 
 use super::cases::{self, FLAGS, GENERAL, Instruction, PC, VECTOR, WORD};
 
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ENDLESS: i32 = 0;
 
 /// A program that stands at its first instruction, and lends itself.
-struct Patient {
+struct TestProcess {
     tid: Tid,
     memory: Memory,
     /// Where instructions stand.
@@ -36,7 +36,7 @@ struct Patient {
     data: u64,
     general: Vec<u8>,
     vector: Vec<u8>,
-    _process: Process,
+    _process: Tracee,
 }
 
 /// Where an instruction begins.
@@ -68,9 +68,9 @@ struct Tally {
     wrong: Vec<String>,
 }
 
-impl Patient {
-    fn new() -> Patient {
-        let mut process = patient::start("/bin/busybox");
+impl TestProcess {
+    fn new() -> TestProcess {
+        let mut process = test_process::start("/bin/busybox");
         let tid = process.pid();
         let stopped = process.stopped(tid).expect("it stands");
         let (pc, sp) = (stopped.pc().unwrap(), stopped.sp().unwrap());
@@ -86,7 +86,7 @@ impl Patient {
             // The kernel's pages cannot be written.
             let _ = memory.write(number(start), &fill);
         }
-        Patient {
+        TestProcess {
             tid,
             memory,
             at: (pc & !0xfff) + 0x100,
@@ -267,7 +267,7 @@ fn whole(word: u64) -> u64 {
     if word & 3 == 2 { word & !3 } else { word }
 }
 
-impl Patient {
+impl TestProcess {
     /// Registers that mostly point into the data, any flags.
     fn random_state(&self, random: &mut Random, instruction: &Instruction) -> State {
         let mut general = self.general.clone();
@@ -293,15 +293,15 @@ impl Patient {
 
 #[test]
 fn every_class_of_instruction() {
-    let patient = Patient::new();
+    let process = TestProcess::new();
     let mut random = Random(SEED);
     let mut wrong = 0;
     for (class, instructions) in cases::classes() {
         let mut tally = Tally::default();
         for instruction in instructions {
             for _ in 0..6 {
-                let state = patient.random_state(&mut random, &instruction);
-                patient.compare(&instruction, &state, &mut tally);
+                let state = process.random_state(&mut random, &instruction);
+                process.compare(&instruction, &state, &mut tally);
             }
         }
         tally.show(&class);
@@ -316,15 +316,15 @@ fn random_instructions() {
     let seed = std::env::var("UNSPOOL_SEED").ok();
     let seed = seed.and_then(|digits| digits.parse().ok()).unwrap_or(SEED);
     println!("seed {seed}: repeat with UNSPOOL_SEED={seed}");
-    let patient = Patient::new();
+    let process = TestProcess::new();
     let mut random = Random(seed | 1);
     let mut tally = Tally::default();
     for _ in 0..3000 {
         let Some(instruction) = cases::random(&mut random) else {
             continue;
         };
-        let state = patient.random_state(&mut random, &instruction);
-        patient.compare(&instruction, &state, &mut tally);
+        let state = process.random_state(&mut random, &instruction);
+        process.compare(&instruction, &state, &mut tally);
     }
     tally.show("random");
     assert!(tally.wrong.is_empty(), "seed {seed}");

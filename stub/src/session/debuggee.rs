@@ -25,12 +25,12 @@ use gdbstub::target::{Target, TargetError};
 use nix::errno::Errno;
 
 use crate::cli::Limits;
-use crate::probe::budget::{Limit, Share};
+use crate::subscription::stop_policy::StopPolicy;
+use crate::subscription::thread_log::Log;
 use crate::sys::Tid;
 use crate::tracee::family::Family;
-use crate::tracee::log::Log;
-use crate::tracee::process::Wishes;
-use crate::tracee::{Cause, Error, Process, Program, Seat, Stop};
+use crate::tracee::{Cause, Error, Program, Role, Stop, Tracee};
+use crate::tracepoint::budget::{Limit, Share};
 
 use files::Files;
 
@@ -41,7 +41,7 @@ pub(crate) struct Debuggee {
     /// How to start a program.
     pub(crate) program: Program,
     /// What the present client wants to be told; every process it gets inherits it.
-    pub(crate) wishes: Wishes,
+    pub(crate) stop_policy: StopPolicy,
     /// The client in control wants to know of threads that come and go.
     follows_threads: bool,
     /// Who controls the program.
@@ -53,7 +53,7 @@ pub(crate) struct Debuggee {
     /// Who controlled it has let it go.
     pub(crate) released: bool,
     /// The process that was there before, for those who observed it.
-    gone: Option<Process>,
+    gone: Option<Tracee>,
     /// The observer that started or attached to the process, until a client takes control of that.
     pub(crate) brought_by: Option<u32>,
     /// The process to attach to when the next client comes.
@@ -86,7 +86,7 @@ impl Debuggee {
             family: Family::default(),
             original: program.clone(),
             program,
-            wishes: Wishes::default(),
+            stop_policy: StopPolicy::default(),
             follows_threads: false,
             controller: None,
             observers: 0,
@@ -119,7 +119,7 @@ impl Debuggee {
     }
 
     /// The process, if there is one that has not ended.
-    pub(crate) fn live(&mut self) -> Option<&mut Process> {
+    pub(crate) fn live(&mut self) -> Option<&mut Tracee> {
         self.family
             .current
             .as_mut()
@@ -132,12 +132,12 @@ impl Debuggee {
             .current
             .as_ref()
             .filter(|process| process.end().is_none())
-            .map(Process::pid)
+            .map(Tracee::pid)
     }
 
     /// Starts the program anew.
     pub(crate) fn start(&mut self) -> Result<(), Error> {
-        let process = Process::start(&self.program, self.family.unclaimed())?;
+        let process = Tracee::start(&self.program, self.family.wait_queue())?;
         self.take(process);
         Ok(())
     }
@@ -149,17 +149,17 @@ impl Debuggee {
         {
             return Err(Error::NotAllowed(pid));
         }
-        let process = Process::attach(pid, self.family.unclaimed())?;
+        let process = Tracee::attach(pid, self.family.wait_queue())?;
         self.take(process);
         Ok(())
     }
 
-    fn take(&mut self, mut process: Process) {
-        process.wishes = self.wishes.clone();
+    fn take(&mut self, mut process: Tracee) {
+        process.stop_policy = self.stop_policy.clone();
         (process.budget.usual, process.budget.share) = (self.budget, self.budget);
         process.set_non_stop(self.non_stop);
         if self.follows_threads {
-            process.interests.of(Seat::Control).log = Some(Log::default());
+            process.subscriptions.of(Role::Control).log = Some(Log::default());
         }
         (self.free, self.released) = (false, false);
         (self.untraced, self.brought_by) = (None, None);
@@ -168,23 +168,23 @@ impl Debuggee {
     }
 
     /// Sets what the client wants to be told.
-    pub(crate) fn wish(&mut self, change: impl FnOnce(&mut Wishes)) {
-        change(&mut self.wishes);
+    pub(crate) fn set_stop_policy(&mut self, change: impl FnOnce(&mut StopPolicy)) {
+        change(&mut self.stop_policy);
         for process in self.family.members() {
-            process.wishes = self.wishes.clone();
+            process.stop_policy = self.stop_policy.clone();
         }
     }
 
     /// Has a client be told of threads that come and go, or not.
-    pub(crate) fn follow_threads(&mut self, seat: Seat, on: bool) {
-        if seat == Seat::Control {
+    pub(crate) fn follow_threads(&mut self, role: Role, on: bool) {
+        if role == Role::Control {
             self.follows_threads = on;
         }
         if let Some(process) = self.live() {
-            let interest = process.interests.of(seat);
-            match (on, &interest.log) {
-                (true, None) => interest.log = Some(Log::default()),
-                (false, _) => interest.log = None,
+            let subscription = process.subscriptions.of(role);
+            match (on, &subscription.log) {
+                (true, None) => subscription.log = Some(Log::default()),
+                (false, _) => subscription.log = None,
                 (true, Some(_)) => {}
             }
         }
@@ -194,22 +194,22 @@ impl Debuggee {
     pub(crate) fn controller_left(&mut self) {
         self.controller = None;
         self.stop_all();
-        self.follow_threads(Seat::Control, false);
+        self.follow_threads(Role::Control, false);
         if let Some(process) = self.live() {
-            process.interests.of(Seat::Control).limit = None;
+            process.subscriptions.of(Role::Control).limit = None;
             process.agree_on_budget();
         }
         if !self.free {
-            self.wish(|wishes| *wishes = Wishes::default());
+            self.set_stop_policy(|stop_policy| *stop_policy = StopPolicy::default());
         }
-        self.wishes = Wishes::default();
+        self.stop_policy = StopPolicy::default();
     }
 
     /// An observer has left, and with it what it wanted to know.
-    pub(crate) fn observer_left(&mut self, seat: Seat) {
+    pub(crate) fn observer_left(&mut self, role: Role) {
         self.observers -= 1;
         for process in self.family.members().chain(&mut self.gone) {
-            process.lose_interest(seat);
+            process.unsubscribe(role);
         }
     }
 
@@ -218,7 +218,7 @@ impl Debuggee {
         self.controller = Some(name);
         let was_free = std::mem::take(&mut self.free);
         (self.released, self.brought_by) = (false, None);
-        self.wish(|_| {});
+        self.set_stop_policy(|_| {});
         if let Some(stop) = self.family.interrupt() {
             self.last_stop = Some(stop);
         }
@@ -230,18 +230,18 @@ impl Debuggee {
     /// The client in control lets all go. A program that is observed stays traced, and so does one with commands that are to persist.
     pub(crate) fn let_go(&mut self) {
         self.stop_members();
-        let kept = |process: &Process| process.is_observed() || process.has_persistent_commands();
+        let kept = |process: &Tracee| process.is_observed() || process.has_persistent_commands();
         let kept = self.family.processes().find(|process| kept(process));
-        let Some(pid) = kept.map(Process::pid) else {
+        let Some(pid) = kept.map(Tracee::pid) else {
             return self.detach_and_remember();
         };
-        let others = self.family.processes().map(Process::pid);
+        let others = self.family.processes().map(Tracee::pid);
         let others: Vec<Tid> = others.filter(|other| *other != pid).collect();
         for other in others {
             self.family.detach(other);
         }
         if let Some(process) = &mut self.family.current {
-            process.lose_interest(Seat::Control);
+            process.unsubscribe(Role::Control);
             (self.free, self.released) = (true, true);
             self.last_stop = process.set_free();
         }
@@ -274,15 +274,20 @@ impl Debuggee {
     }
 
     /// When this client is to be told something that it need not be told at once.
-    pub(crate) fn news_due(&self, seat: Seat) -> Option<Instant> {
-        let interests = self.family.processes().map(|process| &process.interests);
-        let interests = interests.filter_map(|interests| interests.get(seat));
-        let drained = interests.filter(|interest| interest.trace.drained);
-        drained.filter_map(|interest| interest.news_due()).min()
+    pub(crate) fn notifications_due(&self, role: Role) -> Option<Instant> {
+        let subscriptions = self
+            .family
+            .processes()
+            .map(|process| &process.subscriptions);
+        let subscriptions = subscriptions.filter_map(|subscriptions| subscriptions.get(role));
+        let drained = subscriptions.filter(|subscription| subscription.trace.drained);
+        drained
+            .filter_map(|subscription| subscription.notifications_due())
+            .min()
     }
 
     /// What an observer looks at: this process, if it is there or was.
-    pub(crate) fn observed(&mut self, pid: Tid) -> Option<&mut Process> {
+    pub(crate) fn observed(&mut self, pid: Tid) -> Option<&mut Tracee> {
         let mut all = self.family.members().chain(&mut self.gone);
         all.find(|process| process.pid() == pid)
     }

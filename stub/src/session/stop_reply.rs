@@ -6,10 +6,10 @@ use std::fmt::Write;
 use crate::arch;
 use crate::arch::watch::Access;
 use crate::cli::Without;
+use crate::subscription::thread_log::{Entry, What};
 use crate::sys::Tid;
 use crate::sys::monotonic_ns;
-use crate::tracee::log::{Entry, What};
-use crate::tracee::{Cause, Process, Stop};
+use crate::tracee::{Cause, Stop, Tracee};
 
 use super::framing::hex;
 use super::signal;
@@ -78,7 +78,7 @@ impl Dialect {
     }
 
     /// The stop reply for `stop`.
-    pub(crate) fn stop_reply(self, process: &mut Process, stop: &Stop) -> Vec<u8> {
+    pub(crate) fn stop_reply(self, process: &mut Tracee, stop: &Stop) -> Vec<u8> {
         let pid = process.pid();
         let process_suffix = if self.multiprocess {
             format!(";process:{:x}", pid.0)
@@ -98,7 +98,7 @@ impl Dialect {
         }
     }
 
-    fn thread_stop(self, process: &mut Process, tid: Tid, cause: &Cause) -> Vec<u8> {
+    fn thread_stop(self, process: &mut Tracee, tid: Tid, cause: &Cause) -> Vec<u8> {
         let number = match cause {
             Cause::Signal(number) => signal::to_gdb(*number),
             Cause::Interrupt => signal::to_gdb(libc::SIGINT),
@@ -167,7 +167,7 @@ impl Dialect {
         reply
     }
     /// `memory:0xADDRESS=BYTES;`, as LLDB's servers send memory along.
-    fn append_stack(self, process: &mut Process, tid: Tid, reply: &mut Vec<u8>) {
+    fn append_stack(self, process: &mut Tracee, tid: Tid, reply: &mut Vec<u8>) {
         let sp = process.stopped(tid).and_then(|stopped| stopped.sp().ok());
         let mut bytes = vec![0; self.stack];
         if let Some(sp) = sp

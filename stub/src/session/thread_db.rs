@@ -5,7 +5,7 @@
 
 use crate::arch;
 use crate::sys::Tid;
-use crate::tracee::Process;
+use crate::tracee::Tracee;
 
 /// The descriptors that are needed.
 const SYMBOLS: [&str; 5] = [
@@ -53,7 +53,7 @@ impl ThreadDb {
 
     /// Where the thread-local block of the module with this `link_map` is, in this thread; `None` if it has not been
     /// allocated there yet, or nothing is known.
-    pub(crate) fn block(&self, process: &mut Process, tid: Tid, link_map: u64) -> Option<u64> {
+    pub(crate) fn block(&self, process: &mut Tracee, tid: Tid, link_map: u64) -> Option<u64> {
         let pointer = process.stopped(tid)?.thread_pointer().ok()?;
         let vector_at = if arch::TLS_BELOW_POINTER {
             pointer + self.field(process, VECTOR_POINTER)?.offset
@@ -92,7 +92,7 @@ impl ThreadDb {
         (block != 0 && block != arch::wide(arch::Word::MAX)).then_some(block)
     }
 
-    fn field(&self, process: &Process, which: usize) -> Option<Field> {
+    fn field(&self, process: &Tracee, which: usize) -> Option<Field> {
         let mut bytes = [0; 12];
         let known = process
             .read_memory(self.addresses[which]?, &mut bytes)
@@ -128,7 +128,7 @@ fn is_dynamic(offset: u64) -> bool {
     offset == 0 || offset >= max - 1
 }
 
-fn word(process: &Process, at: u64) -> Option<u64> {
+fn word(process: &Tracee, at: u64) -> Option<u64> {
     let mut bytes = [0; 8];
     let size = WORD as usize;
     let known = process.read_memory(at, &mut bytes[..size]).ok()?;

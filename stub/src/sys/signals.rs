@@ -76,7 +76,7 @@ impl Signals {
 }
 
 /// Has the descriptor say once more that traced threads have something to report: not all that came was read.
-pub(crate) fn tell_again() {
+pub(crate) fn raise_again() {
     let _ = nix::sys::signal::raise(Signal::SIGCHLD);
 }
 

@@ -6,14 +6,14 @@
 //! past the traps it meets.
 
 use crate::arch;
-use crate::probe::patch::Patch;
+use crate::breakpoint::patch::Patch;
 use crate::sys::Tid;
 use crate::sys::memory::Memory;
 use crate::sys::ptrace;
 use crate::sys::wait::Status;
 
-use super::process::Process;
-use super::thread::{At, Motion, Running, State, Stopped, Thread};
+use super::Tracee;
+use crate::ptrace::thread::{At, Motion, Running, State, Stopped, Thread};
 
 /// A process made by the traced one, or by such a process.
 pub(crate) struct Child {
@@ -31,11 +31,11 @@ enum Kind {
     Shared,
 }
 
-impl Process {
+impl Tracee {
     /// A thread reported that it made `new`.
     pub(super) fn adopt(&mut self, parent: Tid, new: Tid, how: Status) {
         if how == Status::Clone && ptrace::is_thread_of(self.pid(), new) {
-            for log in self.interests.logs() {
+            for log in self.subscriptions.logs() {
                 log.created(new, parent);
             }
             self.adopt_thread(parent, new);
@@ -57,7 +57,7 @@ impl Process {
 
     fn adopt_child(&mut self, new: Tid, shared: bool) {
         let kind = if shared {
-            self.dismiss_all();
+            self.unregister_all();
             Kind::Shared
         } else {
             Kind::Copy(self.patches())
@@ -68,7 +68,7 @@ impl Process {
             misread: None,
         };
         self.children.insert(new, child);
-        while let Some(status) = self.unclaimed.take(new) {
+        while let Some(status) = self.wait_queue.take(new) {
             self.handle_child(new, status);
         }
     }
@@ -86,8 +86,8 @@ impl Process {
 
     /// All that is planted in the memory now.
     pub(super) fn patches(&self) -> Vec<(u64, Patch)> {
-        let all = self.breakpoints.patches().chain(self.slots.patches());
-        let all = all.chain(self.jumps.patches());
+        let all = self.breakpoints.patches().chain(self.displaced.patches());
+        let all = all.chain(self.jump_pads.patches());
         all.map(|(at, patch)| (at, patch.clone())).collect()
     }
 
@@ -180,12 +180,12 @@ impl Process {
         let mut back = || {
             let pc = stopped.pc().ok()?;
             let mut general = stopped.general().ok()?.to_vec();
-            self.jumps.back(&self.memory, pc, &mut general)?;
-            let copy = self.jumps.copy_around(pc)?;
+            self.jump_pads.back(&self.memory, pc, &mut general)?;
+            let copy = self.jump_pads.copy_around(pc)?;
             stopped.set_general(&general).ok()?;
             stopped.set_pc(copy).ok()
         };
-        !self.jumps.is_unused() && back().is_some()
+        !self.jump_pads.is_unused() && back().is_some()
     }
 
     pub(super) fn is_trap(&self, at: u64) -> bool {
@@ -267,11 +267,11 @@ impl Process {
     /// Lets go what stopped for the first time and whose parent ended before saying what it is: a copy of memory with these
     /// patches in it.
     pub(super) fn release_early(&mut self, planted: &[(u64, Patch)]) {
-        if !self.unclaimed.is_own() {
+        if !self.wait_queue.is_own() {
             // It may be another process's that is debugged.
             return;
         }
-        for (tid, _) in self.unclaimed.take_others(|tid| self.knows(tid)) {
+        for (tid, _) in self.wait_queue.take_others(|tid| self.knows(tid)) {
             clean(tid, planted);
             let _ = ptrace::detach(tid, 0);
         }
@@ -281,7 +281,7 @@ impl Process {
 /// Lets a child run on after its step, with the signals that came meanwhile.
 fn release(tid: Tid, thread: &mut Thread) {
     for pending in std::mem::take(&mut thread.pending) {
-        if let super::thread::Pending::Signal(info) = pending {
+        if let crate::ptrace::thread::Pending::Signal(info) = pending {
             let _ = ptrace::queue_signal(tid, tid, &info);
         }
     }

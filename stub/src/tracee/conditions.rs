@@ -3,22 +3,22 @@
 //! The client sends both as agent expressions (GDB manual, `Z0`). A hit for which all conditions are false is nobody's business, nor is
 //! one for which there are commands: the thread goes on past the trap while all others run, as from a tracepoint's.
 
+use crate::bytecode::{self, World};
 use crate::output;
-use crate::probe::agent::{self, World};
-use crate::probe::trace::Moment;
-use crate::probe::variable::Variables;
 use crate::sys::Tid;
+use crate::tracepoint::experiment::HitContext;
+use crate::tracepoint::variable::Variables;
 
-use super::interest::Seat;
-use super::probing::Now;
-use super::process::Process;
+use super::Tracee;
+use super::tracepoints::Now;
+use crate::subscription::role::Role;
 
-impl Process {
+impl Tracee {
     /// Whether the client's breakpoint at `at`, where the thread stands, is to be reported. So it is where a condition
     /// cannot be evaluated: the client can do that better. If there are commands they are executed, each as far as that can be done; the
     /// client could not.
     pub(super) fn breaks(&mut self, tid: Tid, at: u64) -> bool {
-        let Some((now, interests)) = self.now(tid) else {
+        let Some((now, subscriptions)) = self.now(tid) else {
             return true;
         };
         let Some(terms) = now.memory.breakpoints.terms(at) else {
@@ -26,13 +26,13 @@ impl Process {
         };
         let mut here = Here {
             now,
-            variables: &mut interests.of(Seat::Control).trace.variables,
+            variables: &mut subscriptions.of(Role::Control).trace.variables,
         };
-        let mut holds = |condition: &Vec<u8>| agent::evaluate(condition, &mut here) != Ok(0);
+        let mut holds = |condition: &Vec<u8>| bytecode::evaluate(condition, &mut here) != Ok(0);
         let counts = terms.conditions.is_empty() || terms.conditions.iter().any(&mut holds);
         if counts {
             for command in &terms.commands {
-                let _ = agent::evaluate(command, &mut here);
+                let _ = bytecode::evaluate(command, &mut here);
             }
         }
         counts && terms.commands.is_empty()
@@ -59,8 +59,8 @@ impl World for Here<'_> {
     fn collect_string(&mut self, _: u64, _: u64) {}
 
     fn variable(&mut self, number: u32) -> i64 {
-        match self.variables.sight(number) {
-            Some(sight) => self.now.see(sight),
+        match self.variables.computed(number) {
+            Some(computed) => self.now.compute(computed),
             None => self.variables.value(number).unwrap_or(0),
         }
     }

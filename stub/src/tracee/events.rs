@@ -3,7 +3,7 @@
 //! Reports come in any order: a new thread's first stop before its parent's event, a thread's
 //! end at any moment, an exec that takes another thread's id. What the client may want to know is
 //! queued on its thread ([`Pending`]); one is reported, the others wait for the next
-//! [`resume`](Process::resume). All other stops end here.
+//! [`resume`](Tracee::resume). All other stops end here.
 
 use crate::arch;
 use crate::sys::memory::Memory;
@@ -12,14 +12,15 @@ use crate::sys::signals;
 use crate::sys::wait::Status;
 use crate::sys::{Tid, monotonic_ns};
 
-use super::process::{Cause, Process, Stop};
-use super::resume::Action;
-use super::thread::{At, Motion, Pending, State, Thread};
+use super::Tracee;
+use crate::ptrace::action::Action;
+use crate::ptrace::stop::{Cause, Stop};
+use crate::ptrace::thread::{At, Motion, Pending, State, Thread};
 
 /// So many reports are taken before the client has its turn.
 const AT_ONCE: u32 = 128;
 
-impl Process {
+impl Tracee {
     /// Takes the reports that have come. If one of them is for the client, halts and returns it.
     pub(crate) fn poll(&mut self) -> Option<Stop> {
         // First: while what follows is done no observer is heard.
@@ -31,7 +32,7 @@ impl Process {
             self.count_costs(&mut since);
             reports += 1;
             if reports == AT_ONCE {
-                signals::tell_again();
+                signals::raise_again();
                 break;
             }
             if self.eventful && self.going && !self.non_stop {
@@ -44,13 +45,13 @@ impl Process {
                 self.start_all();
             }
         }
-        self.pass_strays();
-        self.pass_misplaced();
-        self.settle_if_due();
+        self.step_over_queued();
+        self.pass_inside_jumps();
+        self.place_if_due();
         self.drain_if_due();
         self.keep_budget();
         self.retire_probes();
-        self.rest_if_due();
+        self.reset_steps_if_due();
         if !self.going || self.non_stop {
             return None;
         }
@@ -110,7 +111,7 @@ impl Process {
     /// away by the process's exit look held, but are no longer stopped.
     pub(super) fn nothing_runs(&self) -> bool {
         let alive = |thread: &Thread| !matches!(thread.state, State::Exiting);
-        self.wishes.no_resumed
+        self.stop_policy.no_resumed
             && !self
                 .threads
                 .values()
@@ -142,7 +143,7 @@ impl Process {
 
     /// Remembers what the client is about to see.
     pub(super) fn show(&mut self, stop: &Stop) {
-        self.begin_rest();
+        self.schedule_step_reset();
         if let Stop::Thread(tid, cause) = stop {
             self.shown = *tid;
             // Who was interrupted in front of a trap has yet to execute it.
@@ -186,9 +187,9 @@ impl Process {
         }
         self.halting = false;
         self.end_steps();
-        self.drop_walks();
-        self.lift_misplaced();
-        self.drain_jumps();
+        self.drop_step_series();
+        self.lift_occupied_jumps();
+        self.drain_jump_pads();
     }
 
     fn all_stopped(&self, but_in_vfork: bool) -> bool {
@@ -204,7 +205,7 @@ impl Process {
 
     /// One report.
     pub(super) fn handle(&mut self, tid: Tid, status: Status) {
-        self.stood = true;
+        self.has_stopped_threads = true;
         if self.children.contains_key(&tid) {
             self.handle_child(tid, status);
             return;
@@ -222,8 +223,8 @@ impl Process {
                 if let Ok(new) = ptrace::event_message(tid) {
                     self.adopt(tid, Tid(new as i32), status);
                 }
-                if !self.has_news(tid) {
-                    self.quiet(tid);
+                if !self.has_pending(tid) {
+                    self.continue_unreported(tid);
                 }
             }
             Status::VForkDone => {
@@ -232,10 +233,10 @@ impl Process {
                     thread.vfork_child = None;
                     thread.lends_memory = false;
                 }
-                if self.wishes.vforks {
+                if self.stop_policy.vforks {
                     self.report(tid, Pending::Family(Cause::VForkDone));
                 } else {
-                    self.quiet(tid);
+                    self.continue_unreported(tid);
                 }
             }
             Status::Exec => self.executed(tid),
@@ -243,26 +244,26 @@ impl Process {
             Status::Syscall => {
                 self.mark_stopped(tid, At::Event);
                 let reported = self.call_stop(tid);
-                self.walk_out_of_call(tid);
+                self.record_step_out_of_call(tid);
                 if !reported {
-                    self.quiet(tid);
+                    self.continue_unreported(tid);
                 }
             }
             Status::Other => {
                 self.mark_stopped(tid, At::Event);
-                self.quiet(tid);
+                self.continue_unreported(tid);
             }
         }
     }
 
     /// Nothing to report: the thread goes on, unless all are being stopped.
-    pub(super) fn quiet(&mut self, tid: Tid) {
+    pub(super) fn continue_unreported(&mut self, tid: Tid) {
         if self.going && !self.halting {
             self.start_one(tid);
         }
     }
 
-    fn has_news(&self, tid: Tid) -> bool {
+    fn has_pending(&self, tid: Tid) -> bool {
         let thread = self.threads.get(&tid);
         thread.is_some_and(|thread| !thread.pending.is_empty())
     }
@@ -279,7 +280,7 @@ impl Process {
         self.mark_stopped(tid, At::held(signal));
         self.leave_slot(tid);
         let can_trap =
-            !self.breakpoints.is_empty() || !self.jumps.is_unused() || !self.watches.is_empty();
+            !self.breakpoints.is_empty() || !self.jump_pads.is_unused() || !self.watches.is_empty();
         if self.halting
             && let Some(thread) = self.threads.get_mut(&tid)
             && (can_trap || thread.steps())
@@ -301,25 +302,25 @@ impl Process {
             self.watch_thread(tid);
             self.born(tid);
         }
-        if newborn && self.wishes.thread_events {
+        if newborn && self.stop_policy.thread_events {
             self.report(tid, Pending::Created);
         } else {
-            self.quiet(tid);
+            self.continue_unreported(tid);
         }
     }
 
     /// A thread stands for the first time.
     fn born(&mut self, tid: Tid) {
-        if !self.interests.follow_threads() && self.introduced.is_empty() {
+        if !self.subscriptions.follow_threads() && self.registered.is_empty() {
             return;
         }
         let stopped = self.stopped(tid);
         let pointer = stopped.and_then(|stopped| stopped.thread_pointer().ok());
-        for log in self.interests.logs() {
+        for log in self.subscriptions.logs() {
             log.born(tid, pointer);
         }
         if let Some(pointer) = pointer {
-            self.dismiss_former(pointer);
+            self.unregister_pointer(pointer);
         }
     }
 
@@ -334,7 +335,7 @@ impl Process {
         if signal == libc::SIGTRAP && self.trap(tid) {
             return;
         }
-        let pass = self.wishes.pass.contains(signal)
+        let pass = self.stop_policy.pass.contains(signal)
             && !self.is_breakpoint_fault(tid, signal)
             && !self.is_fatal_for_control(signal);
         let Some(thread) = self.threads.get_mut(&tid) else {
@@ -351,10 +352,10 @@ impl Process {
             thread.returning.swap_remove(index);
         }
         let pass = returning.is_some() || (pass && !shown);
-        let misplaced = self.misplaced.iter().any(|(other, _)| *other == tid);
+        let inside_jumps = self.inside_jumps.iter().any(|(other, _)| *other == tid);
         let goes = self.going && !self.halting && thread.action != Action::Hold;
         let waits = pass && goes && returning.is_none() && self.hold_if_fatal(tid, signal);
-        if pass && goes && !misplaced && !waits {
+        if pass && goes && !inside_jumps && !waits {
             self.go(tid, motion, signal);
             return;
         }
@@ -390,8 +391,8 @@ impl Process {
             return true;
         };
         // A trap of the program's own is no step.
-        let walks = thread.walks() && !arch::is_trap_report(info.code());
-        let stepping = thread.action.is_step() || walks;
+        let series = thread.records_steps() && !arch::is_trap_report(info.code());
+        let stepping = thread.action.is_step() || series;
         if self.watch_trap(tid, &info) {
             return true;
         }
@@ -442,14 +443,14 @@ impl Process {
                 && let Some(stopped) = self.stopped(tid)
                 && stopped.set_pc(at).is_ok()
             {
-                self.quiet(tid);
+                self.continue_unreported(tid);
                 return true;
             }
         }
         if stepping && !self.is_sent_trap(tid) {
             self.stepped(tid);
             if !self.eventful {
-                self.quiet(tid);
+                self.continue_unreported(tid);
             }
             return true;
         }
@@ -469,7 +470,7 @@ impl Process {
         }
         let general = thread.stopped().and_then(|stopped| stopped.general().ok());
         let number = general.and_then(arch::system_call);
-        match number.filter(|number| self.wishes.calls.contain(*number)) {
+        match number.filter(|number| self.stop_policy.calls.contain(*number)) {
             Some(number) => {
                 self.report(tid, Pending::Call(number, entry));
                 true
@@ -490,16 +491,16 @@ impl Process {
         self.exits.clear();
         self.threads.insert(tid, Thread::new(tid, action));
         self.mark_stopped(tid, At::Event);
-        self.settle_end(tid);
+        self.set_exit_stop(tid);
         self.leave_memory();
         self.breakpoints.forget();
-        self.steps_made.clear();
+        self.used_step_traps.clear();
         self.stacks.clear();
-        self.slots.forget();
-        self.jumps.forget();
+        self.displaced.forget();
+        self.jump_pads.forget();
         self.trap_handler.forget();
-        self.introduced.clear();
-        self.misplaced.clear();
+        self.registered.clear();
+        self.inside_jumps.clear();
         self.watches.clear();
         if let Ok(memory) = Memory::open(tid) {
             self.memory = memory;
@@ -507,10 +508,10 @@ impl Process {
         self.shown = tid;
         let path = self.executable().unwrap_or_default();
         self.executed_file(tid, &path.to_string_lossy());
-        if self.wishes.execs {
+        if self.stop_policy.execs {
             self.report(tid, Pending::Exec(path.to_string_lossy().into_owned()));
         } else {
-            self.quiet(tid);
+            self.continue_unreported(tid);
         }
     }
 
@@ -521,7 +522,7 @@ impl Process {
         let creator = self.threads.get(&creator);
         thread.stops_at_end = creator.is_some_and(|creator| creator.stops_at_end);
         self.threads.insert(tid, thread);
-        while let Some(status) = self.unclaimed.take(tid) {
+        while let Some(status) = self.wait_queue.take(tid) {
             self.handle(tid, status);
         }
     }

@@ -8,51 +8,52 @@ use crate::sys::memory::Memory;
 use crate::sys::signals;
 use crate::sys::wait::Status;
 
+use super::Tracee;
 use super::children::clean;
-use super::process::{Cause, Process, Stop};
-use super::resume::Action;
-use super::thread::{At, Pending, Thread};
-use super::unclaimed::Unclaimed;
+use crate::ptrace::action::Action;
+use crate::ptrace::stop::{Cause, Stop};
+use crate::ptrace::thread::{At, Pending, Thread};
+use crate::ptrace::wait_queue::WaitQueue;
 
 /// The processes one client debugs.
 #[derive(Default)]
 pub(crate) struct Family {
     /// The one that packets are about; it may have ended.
-    pub(crate) current: Option<Process>,
-    others: Vec<Process>,
+    pub(crate) current: Option<Tracee>,
+    others: Vec<Tracee>,
     /// The one that the client asked for last.
     asked_for: Option<Tid>,
-    unclaimed: Unclaimed,
+    wait_queue: WaitQueue,
 }
 
 impl Family {
     /// What a process must be started with that is to be one of them.
-    pub(crate) fn unclaimed(&self) -> Unclaimed {
-        self.unclaimed.clone()
+    pub(crate) fn wait_queue(&self) -> WaitQueue {
+        self.wait_queue.clone()
     }
 
     /// One more that the client asks for, the current one from now on.
-    pub(crate) fn add(&mut self, process: Process) {
+    pub(crate) fn add(&mut self, process: Tracee) {
         self.asked_for = Some(process.pid());
         self.make_current(process);
     }
 
-    fn make_current(&mut self, process: Process) {
+    fn make_current(&mut self, process: Tracee) {
         let former = self.current.replace(process);
         self.others.extend(former.filter(|p| !p.is_past()));
     }
 
     /// All, the current one first.
-    pub(crate) fn members(&mut self) -> impl Iterator<Item = &mut Process> {
+    pub(crate) fn members(&mut self) -> impl Iterator<Item = &mut Tracee> {
         self.current.iter_mut().chain(&mut self.others)
     }
 
     /// All, to look at.
-    pub(crate) fn processes(&self) -> impl Iterator<Item = &Process> {
+    pub(crate) fn processes(&self) -> impl Iterator<Item = &Tracee> {
         self.current.iter().chain(&self.others)
     }
 
-    /// Threads that had something to report stood no longer than this turn of the event loop.
+    /// A turn of the event loop ends: threads that had something to report stood no longer than that.
     pub(crate) fn turn_ends(&mut self, turn: (u64, u64)) {
         for process in self.members() {
             process.turn_ends(turn);
@@ -85,7 +86,7 @@ impl Family {
     }
 
     /// Takes a process out.
-    pub(crate) fn remove(&mut self, pid: Tid) -> Option<Process> {
+    pub(crate) fn remove(&mut self, pid: Tid) -> Option<Tracee> {
         if !self.select(pid) {
             return None;
         }
@@ -101,7 +102,7 @@ impl Family {
     /// it is about.
     pub(crate) fn poll(&mut self) -> Option<Stop> {
         if self.current.is_none() {
-            self.unclaimed.collect();
+            self.wait_queue.collect();
         }
         let news = self.first(|p| p.poll().map(|stop| (p.pid(), stop)));
         if let Some((pid, stop)) = news {
@@ -110,15 +111,15 @@ impl Family {
         }
         // One may have taken reports that are for another that was asked before it.
         if self.members().any(|process| process.has_reports()) {
-            signals::tell_again();
+            signals::raise_again();
         }
         let members = self.current.iter().chain(&self.others);
-        self.unclaimed
+        self.wait_queue
             .forget_ended(|tid| members.clone().any(|process| process.knows(tid)));
         None
     }
 
-    fn first<T>(&mut self, ask: impl FnMut(&mut Process) -> Option<T>) -> Option<T> {
+    fn first<T>(&mut self, ask: impl FnMut(&mut Tracee) -> Option<T>) -> Option<T> {
         let found = self.members().find_map(ask);
         self.take_over();
         found
@@ -154,7 +155,7 @@ impl Family {
 
     /// The same in non-stop mode: one thread of all that run, or the next that is resumed, is told to have been interrupted.
     pub(crate) fn interrupt_one(&mut self) {
-        let goes = self.processes().position(Process::any_goes);
+        let goes = self.processes().position(Tracee::any_goes);
         if let Some(process) = self.members().nth(goes.unwrap_or(0)) {
             process.interrupt_one();
         }
@@ -163,16 +164,16 @@ impl Family {
     /// An interrupt that is due to a process that stays where it is is another's that goes on. Not one's that only steps: that is how
     /// gdb gets threads past breakpoints.
     fn pass_on_interrupt(&mut self, action: &impl Fn(Tid, Option<Tid>) -> Action) {
-        let goes = |process: &Process, how: fn(Action) -> bool| {
+        let goes = |process: &Tracee, how: fn(Action) -> bool| {
             let pid = process.pid();
             process.threads().any(|tid| how(action(pid, Some(tid))))
         };
-        let due = |process: &Process| process.interrupt_due;
-        let stays = |process: &Process| !goes(process, |action| action != Action::Hold);
+        let due = |process: &Tracee| process.interrupt_due;
+        let stays = |process: &Tracee| !goes(process, |action| action != Action::Hold);
         if !self.processes().any(due) || self.processes().any(|p| due(p) && !stays(p)) {
             return;
         }
-        let goes_on = |process: &&mut Process| goes(process, |a| matches!(a, Action::Continue(_)));
+        let goes_on = |process: &&mut Tracee| goes(process, |a| matches!(a, Action::Continue(_)));
         if let Some(process) = self.known().find(goes_on) {
             process.interrupt_due = true;
         }
@@ -192,7 +193,7 @@ impl Family {
         }
     }
 
-    /// Resumes those that have a thread to be resumed; see [`Process::resume`].
+    /// Resumes those that have a thread to be resumed; see [`Tracee::resume`].
     pub(crate) fn resume(&mut self, action: impl Fn(Tid, Option<Tid>) -> Action) -> Option<Stop> {
         let mut stopped = None;
         self.pass_on_interrupt(&action);
@@ -225,7 +226,7 @@ impl Family {
     }
 
     /// Those that it has been told of.
-    pub(crate) fn known(&mut self) -> impl Iterator<Item = &mut Process> {
+    pub(crate) fn known(&mut self) -> impl Iterator<Item = &mut Tracee> {
         let unknown = self.unknown();
         self.members()
             .filter(move |process| !unknown.contains(&process.pid()))
@@ -241,7 +242,7 @@ impl Family {
 
     /// Takes over the processes that members made, and what they planted in memory that is not theirs.
     pub(crate) fn take_over(&mut self) {
-        let made: Vec<Process> = self
+        let made: Vec<Tracee> = self
             .members()
             .flat_map(|p| std::mem::take(&mut p.made))
             .collect();
@@ -261,7 +262,7 @@ impl Family {
     /// Forgets those that have ended and been told of, but the current one, whose end may still be asked for.
     pub(crate) fn forget_ended(&mut self) {
         self.others.retain(|process| !process.is_past());
-        if self.current.as_ref().is_none_or(Process::is_past)
+        if self.current.as_ref().is_none_or(Tracee::is_past)
             && let Some(other) = self.others.pop()
         {
             self.current = Some(other);
@@ -272,7 +273,7 @@ impl Family {
     pub(crate) fn detach(&mut self, pid: Tid) -> bool {
         let unknown = self
             .select(pid)
-            .then(|| self.current.as_mut().map(Process::unknown));
+            .then(|| self.current.as_mut().map(Tracee::unknown));
         for child in unknown.flatten().unwrap_or_default() {
             // Nobody else would ever let it go.
             self.detach(child);
@@ -288,14 +289,14 @@ impl Family {
     }
 
     /// All of them, which are no family any more.
-    pub(crate) fn dissolve(&mut self) -> impl Iterator<Item = Process> + use<> {
+    pub(crate) fn dissolve(&mut self) -> impl Iterator<Item = Tracee> + use<> {
         self.take_over();
         let others = std::mem::take(&mut self.others);
         others.into_iter().chain(self.current.take())
     }
 }
 
-impl Process {
+impl Tracee {
     /// Stops a going process for another's sake. What there is to be reported remains.
     fn pause(&mut self) {
         if self.going && !self.non_stop {
@@ -307,10 +308,12 @@ impl Process {
     /// Makes a process to be debugged of a child, if the client wants that.
     pub(super) fn make_process(&mut self, parent: Tid, new: Tid, how: Status) -> bool {
         let (wanted, shared) = match how {
-            Status::Fork => (self.wishes.forks, false),
+            Status::Fork => (self.stop_policy.forks, false),
             // Tracepoints' slots in a memory can belong to one process only.
             Status::VFork => (
-                self.wishes.vforks && !self.breakpoints.has_probes() && self.jumps.is_empty(),
+                self.stop_policy.vforks
+                    && !self.breakpoints.has_probes()
+                    && self.jump_pads.is_empty(),
                 true,
             ),
             _ => (false, false),
@@ -322,14 +325,14 @@ impl Process {
         let Ok(memory) = Memory::open(new) else {
             return false;
         };
-        let mut process = Process::new(new, self.attached, memory, self.unclaimed.clone());
-        process.wishes = self.wishes.clone();
+        let mut process = Tracee::new(new, self.attached, memory, self.wait_queue.clone());
+        process.stop_policy = self.stop_policy.clone();
         process.threads.insert(new, Thread::new(new, Action::Hold));
         if let Some(Status::Exited(_) | Status::Killed(_)) | None = first {
             return false;
         }
         process.mark_stopped(new, At::Event);
-        process.settle_end(new);
+        process.set_exit_stop(new);
         process.resumed = self.resumed;
         process.non_stop = self.non_stop;
         process.going = self.non_stop;
@@ -373,7 +376,7 @@ impl Process {
     }
 
     /// A process that runs in this memory is not to be debugged any more. It runs on among our traps.
-    fn take_back(&mut self, mut child: Process) {
+    fn take_back(&mut self, mut child: Tracee) {
         let pid = child.pid();
         for (at, patch) in child.breakpoints.patches() {
             if !self.breakpoints.trapped(at) {

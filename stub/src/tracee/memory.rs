@@ -3,14 +3,14 @@
 use nix::errno::Errno;
 
 use crate::arch;
-use crate::probe::jumps::Jumps;
-use crate::probe::slots::Slots;
+use crate::breakpoint::displaced::DisplacedInstructions;
 use crate::sys::memory::Memory;
+use crate::tracepoint::fast::jump_pad::JumpPads;
 
-use super::Process;
-use super::breakpoints::{Breakpoints, Terms};
+use super::Tracee;
+use crate::breakpoint::table::{Breakpoints, Terms};
 
-impl Process {
+impl Tracee {
     /// Reads up to the first address that is not readable; fails if that is the first.
     pub(crate) fn read_memory(&self, address: u64, into: &mut [u8]) -> Result<usize, Errno> {
         let done = self.memory.read(address, into)?;
@@ -21,8 +21,8 @@ impl Process {
     /// Shows the program's bytes where ours are, in `bytes` read from `address`.
     fn hide(&self, address: u64, bytes: &mut [u8]) {
         self.breakpoints.hide(address, bytes);
-        self.slots.hide(address, bytes);
-        self.jumps.hide(address, bytes);
+        self.displaced.hide(address, bytes);
+        self.jump_pads.hide(address, bytes);
     }
 
     /// Writes all of `bytes`.
@@ -30,7 +30,7 @@ impl Process {
         let mut bytes = bytes.to_vec();
         self.make_way(address..address.saturating_add(bytes.len() as u64));
         self.breakpoints.absorb(address, &mut bytes);
-        self.slots.absorb(address, &mut bytes);
+        self.displaced.absorb(address, &mut bytes);
         self.memory.write(address, &bytes)
     }
 
@@ -82,8 +82,8 @@ impl Process {
 pub(super) struct Seen<'a> {
     pub(super) memory: &'a Memory,
     pub(super) breakpoints: &'a Breakpoints,
-    pub(super) slots: &'a Slots,
-    pub(super) jumps: &'a Jumps,
+    pub(super) displaced: &'a DisplacedInstructions,
+    pub(super) jump_pads: &'a JumpPads,
 }
 
 impl Seen<'_> {
@@ -91,8 +91,8 @@ impl Seen<'_> {
     pub(super) fn load_some(&self, address: u64, into: &mut [u8]) -> usize {
         let known = self.memory.read(address, into).unwrap_or(0);
         self.breakpoints.hide(address, &mut into[..known]);
-        self.slots.hide(address, &mut into[..known]);
-        self.jumps.hide(address, &mut into[..known]);
+        self.displaced.hide(address, &mut into[..known]);
+        self.jump_pads.hide(address, &mut into[..known]);
         known
     }
 }

@@ -2,23 +2,24 @@
 //! others run (GDB manual, "Non-Stop Mode").
 //!
 //! The process is going all the time. A thread with something to report stays where it is, is reported by
-//! [`take_stops`](Process::take_stops) and held from then on. What needs everybody's standstill, as a
+//! [`take_stops`](Tracee::take_stops) and held from then on. What needs everybody's standstill, as a
 //! step over a trap does, halts all and starts again those that ran.
 
 use crate::arch;
 use crate::sys::{Tid, monotonic_ns};
 
-use super::process::{Cause, Process, Stop};
-use super::resume::Action;
-use super::thread::{Pending, State, Thread};
+use super::Tracee;
+use crate::ptrace::action::Action;
+use crate::ptrace::stop::{Cause, Stop};
+use crate::ptrace::thread::{Pending, State, Thread};
 
-impl Process {
+impl Tracee {
     /// Changes between stopping all and stopping one. All are halted afterwards, or none that was running.
     pub(crate) fn set_non_stop(&mut self, on: bool) {
         if on == self.non_stop || self.end.is_some() {
             return;
         }
-        if on && !self.jumps.is_empty() {
+        if on && !self.jump_pads.is_empty() {
             // What is fast needs everybody's standstill now and then.
             let _ = self.standing_still(|process| {
                 process.non_stop = true;
@@ -84,7 +85,7 @@ impl Process {
             self.step_over_traps();
         }
         self.start_all();
-        self.pass_strays();
+        self.step_over_queued();
     }
 
     /// Asks one thread that runs to stop, as if by the terminal's interrupt key; if none does, the next that is resumed.
@@ -176,7 +177,7 @@ impl Process {
 
     /// The threads that are held, and why, as far as that is known.
     pub(crate) fn held_threads(&mut self) -> Vec<Tid> {
-        let held = |(tid, thread): (&Tid, &mut super::thread::Thread)| {
+        let held = |(tid, thread): (&Tid, &mut crate::ptrace::thread::Thread)| {
             (thread.action == Action::Hold && thread.stopped().is_some()).then_some(*tid)
         };
         self.threads.iter_mut().filter_map(held).collect()
@@ -197,7 +198,7 @@ impl Process {
     }
 
     /// Traps come or go: everybody stands still, unless the architecture allows that others run.
-    pub(super) fn changing_text<T>(&mut self, change: impl FnOnce(&mut Process) -> T) -> T {
+    pub(super) fn changing_text<T>(&mut self, change: impl FnOnce(&mut Tracee) -> T) -> T {
         if arch::TEXT_MAY_CHANGE {
             change(self)
         } else {
@@ -207,12 +208,12 @@ impl Process {
 
     /// Everybody stands still while `change` is made, and those that ran go on; unless one of them has something to
     /// report for which all are halted.
-    pub(super) fn standing_still<T>(&mut self, change: impl FnOnce(&mut Process) -> T) -> T {
+    pub(super) fn standing_still<T>(&mut self, change: impl FnOnce(&mut Tracee) -> T) -> T {
         if !self.going || self.halting {
             return change(self);
         }
         self.halt();
-        self.stood = true;
+        self.has_stopped_threads = true;
         let done = change(self);
         if self.non_stop || !self.eventful {
             self.start_all();

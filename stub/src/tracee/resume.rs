@@ -8,51 +8,17 @@
 //!
 //! Stepping over happens while every thread is still held, so that nobody runs through the gap.
 //! An instruction that enters the kernel may wait there for a thread that we hold; it is therefore only
-//! taken as far as the kernel's door, behind which the trap can be put back. Most instructions need none of this: see `passing`.
+//! taken as far as the kernel's door, behind which the trap can be put back. Most instructions need none of this: see `step_over`.
 
 use crate::arch;
 use crate::sys::ptrace::{self, SignalInfo};
 use crate::sys::wait::Status;
 use crate::sys::{Tid, monotonic_ns};
 
-use super::process::{Cause, Process, Stop};
-use super::thread::{At, Motion, Pending, State, Thread};
-
-/// What a thread is to do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Action {
-    /// Stay where it is.
-    Hold,
-    /// Run; deliver this signal (the kernel's number) unless zero.
-    Continue(i32),
-    /// Execute one instruction; deliver this signal unless zero.
-    Step(i32),
-    /// Execute instructions until the program counter leaves this range.
-    StepWhileIn(u64, u64),
-}
-
-impl Action {
-    fn signal(self) -> i32 {
-        match self {
-            Action::Continue(signal) | Action::Step(signal) => signal,
-            _ => 0,
-        }
-    }
-
-    /// The same, with the signal taken out: what remains after it has been delivered.
-    pub(super) fn without_signal(self) -> Action {
-        match self {
-            Action::Continue(_) => Action::Continue(0),
-            Action::Step(_) => Action::Step(0),
-            other => other,
-        }
-    }
-
-    /// Whether the thread is to stop again by itself.
-    pub(super) fn is_step(self) -> bool {
-        matches!(self, Action::Step(_) | Action::StepWhileIn(..))
-    }
-}
+use super::Tracee;
+use crate::ptrace::action::Action;
+use crate::ptrace::stop::{Cause, Stop};
+use crate::ptrace::thread::{At, Motion, Pending, State, Thread};
 
 /// How a step over a trap ended.
 #[derive(PartialEq, Eq)]
@@ -65,7 +31,7 @@ pub(super) enum Over {
     Stuck,
 }
 
-impl Process {
+impl Tracee {
     /// Resumes; `action` says what each thread does, `others` what new threads do. Returns at once
     /// with a stop if one is already there to be reported; then nothing has moved.
     pub(crate) fn resume(
@@ -76,7 +42,7 @@ impl Process {
         self.default_action = others.without_signal();
         self.going = true;
         self.eventful = false;
-        self.rests = None;
+        self.step_reset_at = None;
         if self.end.is_some() {
             return self.take_stop();
         }
@@ -97,7 +63,7 @@ impl Process {
         if let Some(stop) = self.take_stop().or_else(|| self.due_interrupt()) {
             return Some(stop);
         }
-        if !self.jumps.is_empty() || self.interests.want_fast() {
+        if !self.jump_pads.is_empty() || self.subscriptions.want_fast() {
             // Where a trap cannot be, nothing can be executed.
             let _ = self.complete_probes();
         }
@@ -155,7 +121,7 @@ impl Process {
                 _ => None,
             };
             let stepping = thread.action.is_step();
-            let (traps, jumps, watches) = (&self.breakpoints, &self.jumps, &self.watches);
+            let (traps, jumps, watches) = (&self.breakpoints, &self.jump_pads, &self.watches);
             thread.pending.retain(|pending| match pending {
                 Pending::Watch(watch) => watches.contains(watch),
                 Pending::Breakpoint(at) => pc == Some(*at) && traps.planted(*at),
@@ -187,7 +153,7 @@ impl Process {
     }
 
     pub(super) fn step_over_traps(&mut self) {
-        if self.breakpoints.is_empty() && self.jumps.is_empty() {
+        if self.breakpoints.is_empty() && self.jump_pads.is_empty() {
             return;
         }
         let tids: Vec<Tid> = self.threads.keys().copied().collect();
@@ -196,7 +162,7 @@ impl Process {
                 continue;
             };
             // It may have come here by a step.
-            let jump = self.jumps.is_planted(at);
+            let jump = self.jump_pads.is_planted(at);
             if !self.forget_hit(tid, at) && (jump || self.breakpoints.probed(at)) {
                 self.probe_hit(tid, at);
                 if self.is_held(tid) {
@@ -239,7 +205,7 @@ impl Process {
             && !thread.deliver.front().is_some_and(first)
             && (self.breakpoints.planted(at)
                 || self.breakpoints.probed(at)
-                || self.jumps.is_planted(at))
+                || self.jump_pads.is_planted(at))
             && thread.stopped()?.pc() == Ok(at)
             && !arch::goes_back(thread.stopped()?.general().ok()?);
         due.then_some(at)
@@ -247,7 +213,7 @@ impl Process {
 
     /// A thread has executed one instruction of those it is to execute.
     pub(super) fn stepped(&mut self, tid: Tid) {
-        self.walk(tid);
+        self.record_step(tid);
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
@@ -416,7 +382,7 @@ impl Process {
 
     /// Lets one stopped thread do what it is to do, if it is to do anything.
     pub(super) fn start_one(&mut self, tid: Tid) {
-        if self.is_misplaced(tid) {
+        if self.is_inside_jump(tid) {
             return;
         }
         let Some(thread) = self.threads.get_mut(&tid) else {

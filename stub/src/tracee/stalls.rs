@@ -1,76 +1,15 @@
-//! How long threads of the program were stopped for us and our clients.
-//!
-//! A thread that is stopped holds its locks, and others wait for them: that is not the program's
-//! doing, and clients that record it need to know. Stops of a millisecond or more are told one by
-//! one: this process had to wait for a processor, halted all threads to plant something, or waited
-//! for a client; or all threads were halted until a client resumed them. Shorter stops are counted
-//! and summed up.
+//! When threads of the program were stopped for the stub or its clients.
 
-use super::interest::Interests;
-use super::process::Process;
+use crate::subscription::stalls::{Cause, LONG_STOP_NS, MAX_STALLS, Stall};
 
-/// Stalls that are kept apart for a client that does not hear them.
-const MAX_STALLS: usize = 1000;
-/// Stops of at least this length are told one by one.
-pub(crate) const LONG_STOP_NS: u64 = 1_000_000;
+use super::Tracee;
 
-/// What clients are told of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Cause {
-    /// The stub was late, or waited for a client that does not read.
-    Late,
-    /// All threads were halted for a client.
-    Halted,
-}
-
-/// A moment in which threads were stopped, by the monotonic clock in nanoseconds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Stall {
-    pub(crate) from: u64,
-    pub(crate) to: u64,
-    pub(crate) cause: Cause,
-}
-
-/// What one client is still to be told.
-#[derive(Default)]
-pub(crate) struct Stalls {
-    long: Vec<Stall>,
-    /// How many stops were shorter, and how long they took together.
-    short: (u64, u64),
-    told_short: (u64, u64),
-}
-
-impl Stalls {
-    fn add(&mut self, stall: Stall) {
-        let is_full = self.long.len() >= MAX_STALLS;
-        match self.long.last_mut() {
-            Some(last) if is_full => last.to = stall.to,
-            _ => self.long.push(stall),
-        }
-    }
-
-    /// Takes out those with this cause.
-    pub(crate) fn take(&mut self, cause: Cause) -> Vec<(u64, u64)> {
-        let is_meant = |stall: &mut Stall| stall.cause == cause;
-        let taken = self.long.extract_if(.., is_meant);
-        taken.map(|stall| (stall.from, stall.to)).collect()
-    }
-
-    /// How many short stops there were and how long they took, if there are more than when this was
-    /// asked last.
-    pub(crate) fn more_short(&mut self) -> Option<(u64, u64)> {
-        let more = self.short != self.told_short;
-        self.told_short = self.short;
-        more.then_some(self.short)
-    }
-}
-
-impl Process {
+impl Tracee {
     /// A turn of the event loop is over that lasted from one moment to the other.
     pub(super) fn turn_ends(&mut self, (from, to): (u64, u64)) {
-        if std::mem::take(&mut self.stood) {
+        if std::mem::take(&mut self.has_stopped_threads) {
             match to.saturating_sub(from) {
-                short if short < LONG_STOP_NS => self.interests.stopped_shortly(short),
+                short if short < LONG_STOP_NS => self.subscriptions.stopped_shortly(short),
                 _ => self.have_stood(from, to, Cause::Late),
             }
         }
@@ -81,7 +20,7 @@ impl Process {
 
     /// The program waited since then, for a client that had to read first.
     pub(super) fn was_held_up(&mut self, from: u64, to: u64) {
-        if self.stood {
+        if self.has_stopped_threads {
             self.have_stood(from, to, Cause::Late);
         }
     }
@@ -97,7 +36,7 @@ impl Process {
     pub(super) fn have_stood(&mut self, from: u64, to: u64, cause: Cause) {
         let stall = Stall { from, to, cause };
         let mut any = false;
-        for stalls in self.interests.stalls() {
+        for stalls in self.subscriptions.stalls() {
             stalls.add(stall);
             any = true;
         }
@@ -109,57 +48,8 @@ impl Process {
     /// A client that drains its trace begins: it learns of the stops that it was prepared in.
     pub(super) fn tell_of_early_stalls(&mut self) {
         let early = std::mem::take(&mut self.early_stalls);
-        for stalls in self.interests.stalls() {
+        for stalls in self.subscriptions.stalls() {
             early.iter().for_each(|stall| stalls.add(*stall));
         }
-    }
-}
-
-impl Interests {
-    /// What those are to be told who drain a trace that runs.
-    fn stalls(&mut self) -> impl Iterator<Item = &mut Stalls> {
-        let drained = self.each().map(|(_, interest)| interest);
-        let drained = drained.filter(|interest| interest.trace.running && interest.trace.drained);
-        drained.map(|interest| &mut interest.stalls)
-    }
-
-    fn stopped_shortly(&mut self, ns: u64) {
-        for stalls in self.stalls() {
-            stalls.short.0 += 1;
-            stalls.short.1 += ns;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stalls_are_told_once_and_by_cause() {
-        let mut stalls = Stalls::default();
-        let stall = |from, cause| Stall {
-            from,
-            to: from + 1,
-            cause,
-        };
-        stalls.add(stall(1, Cause::Late));
-        stalls.add(stall(5, Cause::Halted));
-        stalls.add(stall(9, Cause::Late));
-        assert_eq!(stalls.take(Cause::Halted), [(5, 6)]);
-        assert_eq!(stalls.take(Cause::Late), [(1, 2), (9, 10)]);
-        assert!(stalls.take(Cause::Late).is_empty());
-        assert_eq!(stalls.more_short(), None);
-        stalls.short = (2, 700);
-        assert_eq!(stalls.more_short(), Some((2, 700)));
-        assert_eq!(stalls.more_short(), None);
-        // One that nobody hears of any more grows.
-        (0..MAX_STALLS + 5).for_each(|at| stalls.add(stall(10 * at as u64, Cause::Late)));
-        let told = stalls.take(Cause::Late);
-        let last = 10 * (MAX_STALLS as u64 + 4) + 1;
-        assert_eq!(
-            (told.len(), told.last().map(|l| l.1)),
-            (MAX_STALLS, Some(last))
-        );
     }
 }

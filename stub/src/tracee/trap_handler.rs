@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use nix::errno::Errno;
 
 use crate::arch::trap_handler::{ACTION_SIZE, HANDLER, SIGACTION, SYSTEM_CALL, handler_of};
-use crate::probe::trap_handler::REGION;
 use crate::sys::ptrace;
 use crate::sys::{Tid, status_field};
+use crate::tracepoint::trap_handler::REGION;
 
-use super::injecting::Room;
-use super::process::Process;
+use super::Tracee;
+use super::remote_syscall::Room;
 
 const SIGTRAP: u64 = libc::SIGTRAP as u64;
 /// `SIG_IGN`
@@ -23,7 +23,7 @@ const MASK_SIZE: u64 = 8;
 /// Below a stack pointer: what signal handlers may overwrite.
 const BELOW_RED_ZONE: u64 = 512;
 
-impl Process {
+impl Tracee {
     /// Has the program ready for traps at these places. Everybody stands still.
     pub(super) fn provide_trap_handler(&mut self, wanted: &BTreeMap<u64, usize>) {
         let own = self.end.is_none() && !self.shares_memory() && self.borrowed.is_none();

@@ -1,5 +1,5 @@
 //! Instructions in their places and elsewhere, and threads in collectors, on the boards' processors: the stub's own trials of that
-//! (`stub/src/arch/in_place.rs`, `stub/src/tracee/jumping/tests.rs`) are built for the board and run there.
+//! (`stub/src/arch/in_place.rs`, `stub/src/tracee/fast_tracepoints/tests.rs`) are built for the board and run there.
 
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
@@ -27,7 +27,7 @@ fn in_place(machine: Machine) -> Result<()> {
     let seed =
         std::env::var("UNSPOOL_SEED").map_or(String::new(), |seed| format!("UNSPOOL_SEED={seed} "));
     let text = board.shell(&format!(
-        "{seed}{there} in_place jumping --nocapture --test-threads=1"
+        "{seed}{there} in_place fast_tracepoints --nocapture --test-threads=1"
     ))?;
     ensure!(
         text.contains("test result: ok. 3 passed"),

@@ -508,7 +508,7 @@ impl Collector {
             if let Some((register, value)) = copied.sets {
                 set_word(general, register.into(), value);
             }
-            let standing = Standing::Behind;
+            let standing = Standing::After;
             return Some(Position {
                 standing,
                 claimed: None,

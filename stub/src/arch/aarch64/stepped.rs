@@ -1,4 +1,4 @@
-//! AArch64 for the trial that steps a thread through a collector (`tracee/jumping/tests.rs`).
+//! AArch64 for the trial that steps a thread through a collector (`tracee/fast_tracepoints/tests.rs`).
 
 use super::user_regs::{self, COUNT, STATE, set_word, word};
 use crate::sys::{Tid, ptrace};

@@ -33,7 +33,7 @@ enum Field {
     /// `b`: 24 bits.
     Jump,
     /// `ldr` from behind: 12 bits, subtracted.
-    Behind,
+    After,
     /// From ahead: 12 bits.
     Ahead,
     /// The same in T32, from where a word begins; in the second half.
@@ -133,7 +133,7 @@ impl Assembler {
             let distance = to - (at_32 + 8);
             let bits = match field {
                 Field::Jump => (distance / 4) & 0x00ff_ffff,
-                Field::Behind => -distance & 0xfff,
+                Field::After => -distance & 0xfff,
                 Field::Ahead => distance & 0xfff,
                 Field::AheadT32 => ((to - ((at_32 + 4) & !3)) & 0xfff) << 16,
             };
@@ -156,7 +156,7 @@ impl Assembler {
 
     /// `ldr` of the word at a label behind.
     pub(super) fn ldr_of(&mut self, t: R, from: Label) {
-        self.references.push((self.code.len(), from, Field::Behind));
+        self.references.push((self.code.len(), from, Field::After));
         self.put(0xe51f_0000 | t << 12);
     }
 

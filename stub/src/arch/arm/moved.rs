@@ -165,7 +165,7 @@ pub(super) fn assemble(a: &mut Assembler, order: &Order) -> Option<Vec<Place>> {
     let in_set = |address: u32| address | u32::from(thumb);
     let standing = |done: usize| match done {
         0 => Standing::Dealt,
-        done if done == all => Standing::Behind,
+        done if done == all => Standing::After,
         _ => Standing::Inside,
     };
     let mut places = Vec::new();
@@ -215,7 +215,7 @@ pub(super) fn assemble(a: &mut Assembler, order: &Order) -> Option<Vec<Place>> {
             Moved::Goes { to, when, links } => {
                 if links {
                     a.ldr_number(thumb, LR, next);
-                    stands(a, Standing::Behind, to, Rest::Set(LR as u8, next));
+                    stands(a, Standing::After, to, Rest::Set(LR as u8, next));
                 }
                 match when {
                     When::Flags(condition) if !thumb => {
@@ -228,9 +228,9 @@ pub(super) fn assemble(a: &mut Assembler, order: &Order) -> Option<Vec<Place>> {
                             When::Flags(condition) => 0xd001 | u16::from(condition) << 8,
                             When::Always => return None,
                         });
-                        stands(a, Standing::Behind, next, Rest::Nothing);
+                        stands(a, Standing::After, next, Rest::Nothing);
                         a.ldr_number(thumb, PC, next);
-                        stands(a, Standing::Behind, to, Rest::Nothing);
+                        stands(a, Standing::After, to, Rest::Nothing);
                         a.ldr_number(thumb, PC, to);
                         return Some(places);
                     }
@@ -243,7 +243,7 @@ pub(super) fn assemble(a: &mut Assembler, order: &Order) -> Option<Vec<Place>> {
         }
     }
     let behind = in_set(at.wrapping_add(all as u32));
-    stands(a, Standing::Behind, behind, Rest::Nothing);
+    stands(a, Standing::After, behind, Rest::Nothing);
     a.ldr_number(thumb, PC, behind);
     Some(places)
 }

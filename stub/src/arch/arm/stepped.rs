@@ -1,4 +1,4 @@
-//! ARM for the trial that steps a thread through a collector (`tracee/jumping/tests.rs`).
+//! ARM for the trial that steps a thread through a collector (`tracee/fast_tracepoints/tests.rs`).
 
 use super::user_regs::{self, COUNT, ORIG_R0, STATE, set_word};
 use crate::sys::Tid;

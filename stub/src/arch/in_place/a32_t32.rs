@@ -106,7 +106,7 @@ pub(super) fn classes() -> Vec<(String, Vec<Instruction>)> {
     a32.chain(t32).collect()
 }
 
-/// Anything that does the same twice, and leaves the patient in a state it can be brought back from.
+/// Anything that does the same twice, and leaves the test process in a state it can be brought back from.
 pub(super) fn random(random: &mut Random) -> Option<Instruction> {
     if random.below(2) == 0 {
         let mut code = random.word();

@@ -73,7 +73,7 @@ pub(super) fn classes() -> Vec<(String, Vec<Instruction>)> {
     classes.collect()
 }
 
-/// Anything that does the same twice, and leaves the patient in a state it can be brought back from.
+/// Anything that does the same twice, and leaves the test process in a state it can be brought back from.
 pub(super) fn random(random: &mut Random) -> Option<Instruction> {
     let code = random.word();
     // Of the system instructions hints and barriers only; no branch to itself.

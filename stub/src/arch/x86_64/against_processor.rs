@@ -4,13 +4,13 @@
 
 use std::process::Command;
 
-use super::patient::{self, Words};
+use super::test_process::{self, Words};
 use super::words::{set_word, word};
 use super::x86_64::{displace, emulate, instruction};
 use crate::sys::memory::Memory;
 use crate::sys::wait::{Status, wait};
 use crate::sys::{Tid, ptrace};
-use crate::tracee::Process;
+use crate::tracee::Tracee;
 
 const RAX: usize = 10;
 const RCX: usize = 11;
@@ -22,7 +22,7 @@ const FREE: [usize; 15] = [10, 11, 12, 5, 4, 13, 14, 9, 8, 7, 6, 3, 2, 1, 0];
 const STATUS_FLAGS: u64 = 0xcd5;
 
 /// A program that stands at its first instruction, and lends itself.
-struct Patient {
+struct TestProcess {
     tid: Tid,
     memory: Memory,
     /// Where instructions stand.
@@ -32,7 +32,7 @@ struct Patient {
     data: u64,
     general: Vec<u8>,
     extended: Vec<u8>,
-    _process: Process,
+    _process: Tracee,
 }
 
 /// All that an instruction can change.
@@ -66,13 +66,13 @@ impl Outcome {
     }
 }
 
-impl Patient {
-    fn new() -> Patient {
-        let mut process = patient::start("/bin/true");
+impl TestProcess {
+    fn new() -> TestProcess {
+        let mut process = test_process::start("/bin/true");
         let tid = process.pid();
         let stopped = process.stopped(tid).expect("it stands");
         let (pc, sp) = (stopped.pc().unwrap(), stopped.sp().unwrap());
-        Patient {
+        TestProcess {
             tid,
             memory: Memory::open(tid).unwrap(),
             at: (pc & !0xfff) + 0x100,
@@ -196,7 +196,7 @@ impl Random {
     }
 }
 
-impl Patient {
+impl TestProcess {
     /// Registers that mostly point into the data, counters that are small, any flags.
     fn random_state(&self, random: &mut Random) -> (Vec<u64>, Vec<u8>) {
         let mut words: Vec<u64> = (0..27).map(|index| word(&self.general, index)).collect();
@@ -216,7 +216,7 @@ impl Patient {
 
 #[test]
 fn every_class_of_instruction() {
-    let patient = Patient::new();
+    let process = TestProcess::new();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     // The text beside them is the GNU assembler's.
     let codes: &[&[u8]] = &[
@@ -274,23 +274,23 @@ fn every_class_of_instruction() {
     ];
     for code in codes {
         for _ in 0..12 {
-            let (mut words, data) = patient.random_state(&mut random);
-            words[4] = patient.data + 1024 + 8 * random.below(128);
-            patient.compare(code, &words, &data);
+            let (mut words, data) = process.random_state(&mut random);
+            words[4] = process.data + 1024 + 8 * random.below(128);
+            process.compare(code, &words, &data);
         }
     }
     for condition in 0..16 {
         for _ in 0..16 {
-            let (words, data) = patient.random_state(&mut random);
-            patient.compare(&[0x70 | condition, 0x10], &words, &data);
-            patient.compare(&[0x0f, 0x80 | condition, 0x10, 1, 0, 0], &words, &data);
+            let (words, data) = process.random_state(&mut random);
+            process.compare(&[0x70 | condition, 0x10], &words, &data);
+            process.compare(&[0x0f, 0x80 | condition, 0x10, 1, 0, 0], &words, &data);
         }
     }
 }
 
 #[test]
 fn random_instructions() {
-    let patient = Patient::new();
+    let process = TestProcess::new();
     let mut random = Random(SEED);
     let mut executed = 0;
     for _ in 0..8000 {
@@ -318,8 +318,8 @@ fn random_instructions() {
         if is_unsteady(&code) {
             continue;
         }
-        let (words, data) = patient.random_state(&mut random);
-        let outcome = patient.compare(&code, &words, &data);
+        let (words, data) = process.random_state(&mut random);
+        let outcome = process.compare(&code, &words, &data);
         executed += usize::from(outcome.is_some_and(|o| o.signal == libc::SIGTRAP));
     }
     assert!(executed > 1500, "only {executed} were executed");
@@ -415,8 +415,8 @@ fn lengths_are_objdumps() {
 #[test]
 fn registers_of_the_kernels_set() {
     // What the tests above take for granted: rax is word 10, as `struct user_regs_struct` has it.
-    let patient = Patient::new();
-    let words: Vec<u64> = (0..27).map(|index| word(&patient.general, index)).collect();
-    let outcome = patient.compare(&[0xb8, 0x2a, 0, 0, 0], &words, &[0; DATA]);
+    let process = TestProcess::new();
+    let words: Vec<u64> = (0..27).map(|index| word(&process.general, index)).collect();
+    let outcome = process.compare(&[0xb8, 0x2a, 0, 0, 0], &words, &[0; DATA]);
     assert_eq!(outcome.map(|outcome| outcome.general[RAX]), Some(0x2a));
 }

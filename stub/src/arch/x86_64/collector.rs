@@ -518,10 +518,9 @@ impl Collector {
             match inside {
                 Some((_, 0)) => (Standing::Dealt, self.at),
                 Some((_, there)) => (Standing::Inside, self.at.wrapping_add(*there as u64)),
-                None if offset == self.way_back => (
-                    Standing::Behind,
-                    self.at.wrapping_add(self.displaced as u64),
-                ),
+                None if offset == self.way_back => {
+                    (Standing::After, self.at.wrapping_add(self.displaced as u64))
+                }
                 None => return None,
             }
         } else {

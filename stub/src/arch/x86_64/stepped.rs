@@ -1,4 +1,4 @@
-//! x86-64 for the trial that steps a thread through a collector (`tracee/jumping/tests.rs`).
+//! x86-64 for the trial that steps a thread through a collector (`tracee/fast_tracepoints/tests.rs`).
 
 use super::user_regs::{COUNT, FLAGS, FS_BASE, ORIG_RAX, set_word};
 use crate::sys::Tid;

@@ -10,8 +10,8 @@ use nix::errno::Errno;
 use super::machine::RegisterBlock;
 use super::{Debuggee, part, refused};
 use crate::arch;
+use crate::ptrace::thread::Stopped;
 use crate::sys::Tid;
-use crate::tracee::thread::Stopped;
 
 impl Debuggee {
     pub(super) fn stopped(&mut self, tid: WireTid) -> Result<&mut Stopped, Errno> {

@@ -5,7 +5,7 @@
 
 use super::Debuggee;
 use crate::sys::Tid;
-use crate::tracee::{Error, Process};
+use crate::tracee::{Error, Tracee};
 
 /// A process to attach to when the next client comes.
 pub(super) struct Untraced {
@@ -27,7 +27,7 @@ impl Debuggee {
     /// Detaches from the program until the next client comes. A program whose first thread has ended stays traced, because the
     /// kernel lets no tracer attach to it.
     pub(crate) fn detach_until_next_client(&mut self) {
-        let has_first_thread = |process: &mut Process| process.listed(process.pid());
+        let has_first_thread = |process: &mut Tracee| process.listed(process.pid());
         if self.multi || self.live().is_none_or(has_first_thread) {
             self.detach_and_remember();
         }
@@ -51,7 +51,7 @@ impl Debuggee {
         let Some(untraced) = self.untraced.take_if(|untraced| !untraced.has_ended()) else {
             return Ok(false);
         };
-        match Process::attach(untraced.pid.0, self.family.unclaimed()) {
+        match Tracee::attach(untraced.pid.0, self.family.wait_queue()) {
             Ok(mut process) => {
                 process.attached = untraced.attached;
                 process.resumed = true;

@@ -1,0 +1,158 @@
+//! Which traps are planted, in memory that outlives us: whoever finds it can take them out.
+//!
+//! An entry is written before its trap is, and erased after the trap is gone, so that it may speak of a trap that is not there,
+//! but no trap is missing. There is room for a fixed number: traps beyond it are not written down.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::errno::Errno;
+
+use crate::sys::Tid;
+use crate::sys::fork;
+
+use super::patch::Patch;
+
+/// No trap is longer.
+const LONGEST: usize = 4;
+/// Words of an entry: address; ours and the original, four bytes each; the process, and in the lowest byte how many
+/// of the bytes count, 0 if there is no entry.
+const WORDS: usize = 3;
+const ENTRIES: usize = 8192;
+/// How many entries have ever been in use.
+const HEADER: usize = 1;
+
+static MEMORY: OnceLock<&'static [AtomicU64]> = OnceLock::new();
+
+/// Makes the memory. What is planted before is not written down.
+pub(crate) fn open() -> Result<(), Errno> {
+    if MEMORY.get().is_none() {
+        let _ = MEMORY.set(fork::shared_words(HEADER + WORDS * ENTRIES)?);
+    }
+    Ok(())
+}
+
+/// A trap that was written down.
+pub(crate) struct Entry {
+    /// In whose memory.
+    pub(crate) process: Tid,
+    pub(crate) at: u64,
+    pub(crate) patch: Patch,
+}
+
+/// All that is written down.
+pub(crate) fn read() -> Vec<Entry> {
+    entries().filter_map(entry).collect()
+}
+
+fn entries() -> impl Iterator<Item = &'static [AtomicU64]> {
+    let memory: &'static [AtomicU64] = MEMORY.get().map_or(&[], |memory| memory);
+    let used = memory
+        .first()
+        .map_or(0, |used| used.load(Ordering::Acquire));
+    let entries = memory.get(HEADER..).unwrap_or_default();
+    entries.chunks_exact(WORDS).take(used as usize)
+}
+
+fn entry(words: &[AtomicU64]) -> Option<Entry> {
+    let last = words[2].load(Ordering::Acquire);
+    let length = (last as u8 as usize).min(LONGEST);
+    if length == 0 {
+        return None;
+    }
+    let bytes = words[1].load(Ordering::Relaxed).to_le_bytes();
+    let (ours, original) = bytes.split_at(LONGEST);
+    Some(Entry {
+        process: Tid((last >> 8) as i32),
+        at: words[0].load(Ordering::Relaxed),
+        patch: Patch::over(&original[..length], &ours[..length]),
+    })
+}
+
+/// The writer, of the traps in one memory.
+#[derive(Default)]
+pub(crate) struct Journal(HashMap<u64, (&'static [AtomicU64], Tid)>);
+
+impl Journal {
+    /// A trap is about to be planted in a process's memory.
+    pub(crate) fn note(&mut self, process: Tid, at: u64, patch: &Patch) {
+        self.erase(at);
+        let unused = |words: &&'static [AtomicU64]| words[2].load(Ordering::Relaxed) == 0;
+        let words = entries().find(unused).or_else(|| {
+            let memory: &'static [AtomicU64] = MEMORY.get()?;
+            let used = memory[0].load(Ordering::Relaxed) as usize;
+            let words = memory[HEADER..].chunks_exact(WORDS).nth(used)?;
+            memory[0].store(used as u64 + 1, Ordering::Release);
+            Some(words)
+        });
+        if let Some(words) = words
+            && patch.ours().len() <= LONGEST
+        {
+            self.0.insert(at, (words, process));
+            self.renew(at, patch);
+        }
+    }
+
+    /// What is under a trap has changed.
+    pub(crate) fn renew(&mut self, at: u64, patch: &Patch) {
+        let Some((words, process)) = self.0.get(&at) else {
+            return;
+        };
+        let (ours, original) = (patch.ours(), patch.original());
+        let mut bytes = [0; 2 * LONGEST];
+        bytes[..ours.len()].copy_from_slice(ours);
+        bytes[LONGEST..LONGEST + original.len()].copy_from_slice(original);
+        words[0].store(at, Ordering::Relaxed);
+        words[1].store(u64::from_le_bytes(bytes), Ordering::Release);
+        let last = (process.0 as u64) << 8 | ours.len() as u64;
+        words[2].store(last, Ordering::Release);
+    }
+
+    /// A trap is gone.
+    pub(crate) fn erase(&mut self, at: u64) {
+        if let Some((words, _)) = self.0.remove(&at) {
+            words[2].store(0, Ordering::Release);
+        }
+    }
+
+    /// All are gone.
+    pub(crate) fn clear(&mut self) {
+        for (_, (words, _)) in self.0.drain() {
+            words[2].store(0, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_noted_is_read_until_it_is_erased() {
+        open().expect("memory");
+        let patch = Patch::over(&[0x55], &[0xcc]);
+        let mine = |entry: &Entry| entry.process == Tid(77);
+        let read = || -> Vec<(u64, Patch)> {
+            let entries = read().into_iter().filter(mine);
+            entries.map(|entry| (entry.at, entry.patch)).collect()
+        };
+        let mut journal = Journal::default();
+        journal.note(Tid(77), 0x1000, &patch);
+        journal.note(Tid(77), 0x2000, &patch);
+        let other = Patch::over(&[0x90], &[0xcc]);
+        journal.renew(0x1000, &other);
+        journal.renew(0x3000, &other);
+        assert_eq!(read(), [(0x1000, other), (0x2000, patch.clone())]);
+        journal.erase(0x1000);
+        assert_eq!(read(), [(0x2000, patch)]);
+        drop(journal);
+        assert_eq!(read(), []);
+    }
+}

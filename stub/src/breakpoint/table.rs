@@ -1,0 +1,407 @@
+//! Trap instructions in the program's text.
+//!
+//! The original bytes live here, and reads and writes of memory go through [`hide`](Breakpoints::hide)
+//! and [`absorb`](Breakpoints::absorb), so that a client never sees a trap and never loses one by
+//! writing over it.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Range;
+
+use nix::errno::Errno;
+
+use crate::arch;
+use crate::breakpoint::journal::Journal;
+use crate::breakpoint::patch::Patch;
+use crate::sys::memory::Memory;
+
+/// The traps planted in one memory.
+#[derive(Default)]
+pub(crate) struct Breakpoints {
+    traps: BTreeMap<u64, Trap>,
+    journal: Journal,
+}
+
+/// What a hit of a client's trap leads to, in agent expressions.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Terms {
+    /// It is one if any of these is not zero, or if there are none.
+    pub(crate) conditions: Vec<Vec<u8>>,
+    /// These are executed; it is reported if there are none.
+    pub(crate) commands: Vec<Vec<u8>>,
+    /// The trap and its commands are to stay when the client lets the program go.
+    pub(crate) persist: bool,
+}
+
+struct Trap {
+    patch: Patch,
+    /// The breakpoint kind of the GDB protocol: on ARM it tells the instruction set.
+    kind: usize,
+    /// By the client.
+    planted: Option<Terms>,
+    /// By a tracepoint.
+    probed: bool,
+    /// By this many threads that step.
+    steps: u32,
+    /// It is out for a while.
+    paused: bool,
+}
+
+impl Breakpoints {
+    /// Plants a trap. Planting it twice is planting it once (GDB manual, `Z0` is idempotent), with the terms that came last.
+    pub(crate) fn plant(
+        &mut self,
+        memory: &Memory,
+        at: u64,
+        kind: usize,
+        terms: Terms,
+    ) -> Result<(), Errno> {
+        self.trap(memory, at, kind)?.planted = Some(terms);
+        Ok(())
+    }
+
+    /// Plants the trap of a tracepoint.
+    pub(crate) fn plant_probe(
+        &mut self,
+        memory: &Memory,
+        at: u64,
+        kind: usize,
+    ) -> Result<(), Errno> {
+        self.trap(memory, at, kind)?.probed = true;
+        Ok(())
+    }
+
+    /// Plants a trap that ends a step.
+    pub(crate) fn plant_step(
+        &mut self,
+        memory: &Memory,
+        at: u64,
+        kind: usize,
+    ) -> Result<(), Errno> {
+        self.trap(memory, at, kind)?.steps += 1;
+        Ok(())
+    }
+
+    fn trap(&mut self, memory: &Memory, at: u64, kind: usize) -> Result<&mut Trap, Errno> {
+        let code = arch::trap(kind).ok_or(Errno::EINVAL)?;
+        // The text may have been unmapped since, and another be here now.
+        let stale = |trap: &Trap| trap.steps == 0 && !trap.paused;
+        if self.traps.get(&at).is_some_and(stale) && !self.is_whole(memory, at) {
+            self.traps.remove(&at);
+            self.journal.erase(at);
+        }
+        let entry = match self.traps.entry(at) {
+            Entry::Occupied(mut entry) => {
+                entry.get_mut().come_back(memory, at, &mut self.journal)?;
+                return Ok(entry.into_mut());
+            }
+            Entry::Vacant(entry) => entry,
+        };
+        let patch = Patch::plan(memory, at, code.to_vec())?;
+        self.journal.note(memory.process(), at, &patch);
+        patch
+            .replant(memory, at)
+            .inspect_err(|_| self.journal.erase(at))?;
+        Ok(entry.insert(Trap {
+            patch,
+            kind,
+            planted: None,
+            probed: false,
+            steps: 0,
+            paused: false,
+        }))
+    }
+
+    /// The client's traps, for another process that runs in the same memory.
+    pub(crate) fn of_the_client(&self) -> Breakpoints {
+        let planted = self.traps.iter().filter(|(_, trap)| trap.planted.is_some());
+        let copy = |(at, trap): (&u64, &Trap)| {
+            let trap = Trap {
+                patch: trap.patch.clone(),
+                kind: trap.kind,
+                planted: trap.planted.clone(),
+                probed: false,
+                steps: 0,
+                paused: false,
+            };
+            (*at, trap)
+        };
+        Breakpoints {
+            traps: planted.map(copy).collect(),
+            ..Breakpoints::default()
+        }
+    }
+
+    /// Takes the client's traps to be those that another process has left in this memory.
+    pub(crate) fn inherit(&mut self, left: Breakpoints, memory: &Memory) {
+        for trap in self.traps.values_mut() {
+            trap.planted = None;
+        }
+        for (at, mut trap) in left.traps {
+            self.journal.note(memory.process(), at, &trap.patch);
+            let planted = trap.planted.take();
+            self.traps.entry(at).or_insert(trap).planted = planted;
+        }
+        self.traps
+            .retain(|_, trap| trap.planted.is_some() || trap.probed || trap.steps > 0);
+    }
+
+    /// The client's traps, planted in another memory, a copy of this one without its traps.
+    pub(crate) fn planted_anew(&self, memory: &Memory) -> Breakpoints {
+        let mut copy = Breakpoints::default();
+        for (at, trap) in &self.traps {
+            if let Some(terms) = &trap.planted {
+                // Where that fails, there is nothing to be executed.
+                let _ = copy.plant(memory, *at, trap.kind, terms.clone());
+            }
+        }
+        copy
+    }
+
+    /// Removes a trap. Removing what is not there is no error.
+    pub(crate) fn remove(&mut self, memory: &Memory, at: u64) {
+        if let Some(trap) = self.traps.get_mut(&at) {
+            trap.planted = None;
+            self.drop_unused(memory, at);
+        }
+    }
+
+    /// Removes the traps of the client, all or those that are to go with it.
+    pub(crate) fn remove_planted(&mut self, memory: &Memory, all: bool) {
+        let goes = |terms: &Terms| all || !terms.persist;
+        let planted = self.traps.iter();
+        let going = planted.filter(|(_, trap)| trap.planted.as_ref().is_some_and(goes));
+        let places: Vec<u64> = going.map(|(at, _)| *at).collect();
+        for at in places {
+            self.remove(memory, at);
+        }
+    }
+
+    /// Whether any trap of the client is to stay when it lets the program go.
+    pub(crate) fn persist(&self) -> bool {
+        let mut planted = self.traps.values().filter_map(|trap| trap.planted.as_ref());
+        planted.any(|terms| terms.persist)
+    }
+
+    /// Removes the trap of a tracepoint.
+    pub(crate) fn remove_probe(&mut self, memory: &Memory, at: u64) {
+        if let Some(trap) = self.traps.get_mut(&at) {
+            trap.probed = false;
+            self.drop_unused(memory, at);
+        }
+    }
+
+    /// Takes out the trap of a tracepoint for a while, unless others want it. A thread may have run into it just before.
+    pub(crate) fn pause_probe(&mut self, memory: &Memory, at: u64) {
+        if let Some(trap) = self.traps.get_mut(&at)
+            && trap.planted.is_none()
+            && !trap.paused
+            && trap.steps == 0
+        {
+            trap.patch.lift(memory, at);
+            trap.paused = true;
+        }
+    }
+
+    /// The inverse of [`pause_probe`](Self::pause_probe).
+    pub(crate) fn resume_probe(&mut self, memory: &Memory, at: u64) {
+        if let Some(trap) = self.traps.get_mut(&at) {
+            // If that fails the text is gone, and with it what was probed.
+            let _ = trap.come_back(memory, at, &mut self.journal);
+        }
+    }
+
+    /// Removes a trap that ended a step.
+    pub(crate) fn remove_step(&mut self, memory: &Memory, at: u64) {
+        if let Some(trap) = self.traps.get_mut(&at)
+            && trap.steps > 0
+        {
+            trap.steps -= 1;
+            self.drop_unused(memory, at);
+        }
+    }
+
+    fn drop_unused(&mut self, memory: &Memory, at: u64) {
+        if let Entry::Occupied(entry) = self.traps.entry(at)
+            && entry.get().planted.is_none()
+            && !entry.get().probed
+            && entry.get().steps == 0
+        {
+            let trap = entry.remove();
+            if !trap.paused {
+                trap.patch.lift(memory, at);
+            }
+            self.journal.erase(at);
+        }
+    }
+
+    /// Removes all traps.
+    pub(crate) fn remove_all(&mut self, memory: &Memory) {
+        for (at, trap) in std::mem::take(&mut self.traps) {
+            if !trap.paused {
+                trap.patch.lift(memory, at);
+            }
+        }
+        self.journal.clear();
+    }
+
+    /// Forgets all traps: the memory they were in is gone.
+    pub(crate) fn forget(&mut self) {
+        self.traps.clear();
+        self.journal.clear();
+    }
+
+    /// Whether the client planted a trap at exactly this address.
+    pub(crate) fn planted(&self, at: u64) -> bool {
+        self.terms(at).is_some()
+    }
+
+    /// The terms of a trap that the client planted at exactly this address.
+    pub(crate) fn terms(&self, at: u64) -> Option<&Terms> {
+        self.traps.get(&at)?.planted.as_ref()
+    }
+
+    /// Whether a tracepoint's trap is at exactly this address.
+    pub(crate) fn probed(&self, at: u64) -> bool {
+        self.traps.get(&at).is_some_and(|trap| trap.probed)
+    }
+
+    /// Whether of traps of this range there is at most a tracepoint's at its beginning.
+    pub(crate) fn only_probe_in(&self, range: Range<u64>) -> bool {
+        let mut traps = self.traps.range(range.clone());
+        traps.all(|(at, trap)| *at == range.start && trap.planted.is_none() && trap.steps == 0)
+    }
+
+    /// Whether there is any tracepoint's trap.
+    pub(crate) fn has_probes(&self) -> bool {
+        self.traps.values().any(|trap| trap.probed)
+    }
+
+    /// Where tracepoints' traps are.
+    pub(crate) fn probes(&self) -> Vec<u64> {
+        let probed = self.traps.iter().filter(|(_, trap)| trap.probed);
+        probed.map(|(at, _)| *at).collect()
+    }
+
+    /// Whether there is a trap at exactly this address that is not out for a while.
+    pub(crate) fn stands(&self, at: u64) -> bool {
+        self.traps.get(&at).is_some_and(|trap| !trap.paused)
+    }
+
+    /// Whether the trap at this address is still in the program's memory.
+    pub(crate) fn is_whole(&self, memory: &Memory, at: u64) -> bool {
+        let trap = self.traps.get(&at);
+        trap.is_some_and(|trap| !trap.paused && trap.patch.stands(memory, at))
+    }
+
+    /// Whether there is a trap at exactly this address, whoever planted it.
+    pub(crate) fn trapped(&self, at: u64) -> bool {
+        self.traps.contains_key(&at)
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.traps.is_empty()
+    }
+
+    /// The breakpoint kind of the trap at an address.
+    pub(crate) fn kind(&self, at: u64) -> Option<usize> {
+        self.traps.get(&at).map(|trap| trap.kind)
+    }
+
+    /// All traps, those too that are out for a while: a copy of the memory may have been made before.
+    pub(crate) fn patches(&self) -> impl Iterator<Item = (u64, &Patch)> {
+        self.traps.iter().map(|(at, trap)| (*at, &trap.patch))
+    }
+
+    /// Puts the original bytes of one trap in its place, for a moment.
+    pub(crate) fn lift(&self, memory: &Memory, at: u64) {
+        if let Some(trap) = self.traps.get(&at)
+            && !trap.paused
+        {
+            trap.patch.lift(memory, at);
+        }
+    }
+
+    /// The inverse of [`lift`](Self::lift).
+    pub(crate) fn replant(&self, memory: &Memory, at: u64) {
+        if let Some(trap) = self.traps.get(&at)
+            && !trap.paused
+        {
+            let _ = trap.patch.replant(memory, at);
+        }
+    }
+
+    /// Replaces traps by original bytes in `bytes`, read from `address`.
+    pub(crate) fn hide(&self, address: u64, bytes: &mut [u8]) {
+        let end = address.saturating_add(bytes.len() as u64);
+        for (at, trap) in self.traps.range(address.saturating_sub(8)..end) {
+            if !trap.paused {
+                trap.patch.hide(*at, address, bytes);
+            }
+        }
+    }
+
+    /// Takes what is about to be written at `address` as the new original bytes, and leaves the traps
+    /// in `bytes`.
+    pub(crate) fn absorb(&mut self, address: u64, bytes: &mut [u8]) {
+        let end = address.saturating_add(bytes.len() as u64);
+        for (at, trap) in self.traps.range_mut(address.saturating_sub(8)..end) {
+            if !trap.paused {
+                trap.patch.absorb(*at, address, bytes);
+                self.journal.renew(*at, &trap.patch);
+            }
+        }
+    }
+}
+
+impl Trap {
+    /// Puts it in again, over what is there now.
+    fn come_back(&mut self, memory: &Memory, at: u64, journal: &mut Journal) -> Result<(), Errno> {
+        if self.paused
+            && let Some(code) = arch::trap(self.kind)
+        {
+            self.patch = Patch::plan(memory, at, code.to_vec())?;
+            journal.note(memory.process(), at, &self.patch);
+            self.patch.replant(memory, at)?;
+            self.paused = false;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_trap(at: u64) -> Breakpoints {
+        let trap = Trap {
+            patch: Patch::over(&[0x55], &[0xcc]),
+            kind: 1,
+            planted: Some(Terms::default()),
+            probed: false,
+            steps: 0,
+            paused: false,
+        };
+        Breakpoints {
+            traps: BTreeMap::from([(at, trap)]),
+            ..Breakpoints::default()
+        }
+    }
+
+    #[test]
+    fn reads_show_the_original() {
+        let mut bytes = [0x90, 0xcc, 0x90];
+        with_trap(0x1001).hide(0x1000, &mut bytes);
+        assert_eq!(bytes, [0x90, 0x55, 0x90]);
+    }
+
+    #[test]
+    fn writes_go_under_the_trap() {
+        let mut traps = with_trap(0x1001);
+        let mut bytes = [1, 2, 3];
+        traps.absorb(0x1000, &mut bytes);
+        assert_eq!(bytes, [1, 0xcc, 3]);
+        assert_eq!(traps.traps[&0x1001].patch.original(), [2]);
+    }
+}

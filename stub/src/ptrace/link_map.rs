@@ -1,0 +1,190 @@
+//! The shared libraries of the program, as its dynamic linker lists them.
+//!
+//! The way there: AT_PHDR -> PT_DYNAMIC -> DT_DEBUG -> `struct r_debug` -> `struct link_map`
+//! (System V ABI, "Dynamic Linking"; glibc's `<link.h>`). Each link is missing in some program
+//! (static, or stopped before the linker has run), and then the list is empty.
+
+use std::collections::HashSet;
+
+use super::auxv::{AT_PHDR, AT_PHNUM};
+use crate::arch::Word;
+use crate::tracee::Tracee;
+
+/// An entry of the dynamic linker's list.
+pub(crate) struct Library {
+    /// Where the entry itself is.
+    pub(crate) link_map: u64,
+    /// What was added to the file's addresses.
+    pub(crate) bias: u64,
+    /// Where its dynamic section is.
+    pub(crate) dynamic: u64,
+    /// Its file's path.
+    pub(crate) path: Vec<u8>,
+    /// The head of the namespace's list.
+    pub(crate) namespace: u64,
+}
+
+/// An entry of the list to begin with.
+pub(crate) struct Start {
+    /// The entry.
+    pub(crate) entry: u64,
+    /// The one before it; zero: it is the first, and the program's own.
+    pub(crate) previous: u64,
+    /// The head of the namespace's list.
+    pub(crate) namespace: u64,
+}
+
+/// The list, without the program itself.
+#[derive(Default)]
+pub(crate) struct Libraries {
+    /// The program's own entry.
+    pub(crate) main: Option<u64>,
+    /// The others.
+    pub(crate) loaded: Vec<Library>,
+}
+
+const WORD: u64 = size_of::<Word>() as u64;
+const PT_DYNAMIC: u64 = 2;
+const PT_PHDR: u64 = 6;
+const DT_DEBUG: u64 = 21;
+const PATH_MAX: usize = 4096;
+/// More entries than any program has: a list that is longer is a broken one.
+const LIMIT: usize = 65_536;
+
+impl Tracee {
+    /// Reads the list. `None`: where it is, the program's headers will never say, as where the dynamic linker
+    /// itself was started, with the program as its argument.
+    pub(crate) fn libraries(&self) -> Option<Libraries> {
+        let mut libraries = Libraries::default();
+        let mut debug = match self.r_debug() {
+            Debug::At(debug) => debug,
+            Debug::NotYet => return Some(libraries),
+            Debug::Never => return None,
+        };
+        let mut seen = HashSet::new();
+        // r_debug: int version; link_map *map; addr brk; int state; addr ldbase;
+        // from version 2: r_debug_extended *next.
+        while debug != 0 && seen.insert(debug) {
+            let version = self.read_number(debug, 4).unwrap_or(0);
+            let head = self.read_number(debug + WORD, WORD as usize).unwrap_or(0);
+            self.link_maps(head, debug, &mut libraries);
+            debug = if version >= 2 {
+                self.read_number(debug + 5 * WORD, WORD as usize)
+                    .unwrap_or(0)
+            } else {
+                0
+            };
+        }
+        Some(libraries)
+    }
+
+    /// Reads the list from an entry on.
+    pub(crate) fn libraries_from(&self, start: Start) -> Libraries {
+        let mut libraries = Libraries::default();
+        let rest = match start.previous {
+            0 => start.entry,
+            previous => {
+                // The client knows the program already; what is not linked to what it knows is no entry.
+                libraries.main = Some(previous);
+                let next = self.read_number(previous + 3 * WORD, WORD as usize);
+                if next == Some(start.entry) {
+                    start.entry
+                } else {
+                    0
+                }
+            }
+        };
+        self.link_maps(rest, start.namespace, &mut libraries);
+        if start.previous != 0 {
+            libraries.main = None;
+        }
+        libraries
+    }
+
+    fn link_maps(&self, head: u64, namespace: u64, libraries: &mut Libraries) {
+        let mut seen = HashSet::new();
+        let mut entry = head;
+        while entry != 0 && seen.len() < LIMIT && seen.insert(entry) {
+            // link_map: addr bias; char *name; dyn *ld; link_map *next, *prev.
+            let field = |index: u64| self.read_number(entry + index * WORD, WORD as usize);
+            let (Some(bias), Some(name), Some(dynamic), Some(next)) =
+                (field(0), field(1), field(2), field(3))
+            else {
+                break;
+            };
+            if libraries.main.is_none() {
+                libraries.main = Some(entry);
+            } else {
+                let path = self.read_string(name, PATH_MAX).unwrap_or_default();
+                if !path.is_empty() {
+                    libraries.loaded.push(Library {
+                        link_map: entry,
+                        bias,
+                        dynamic,
+                        path,
+                        namespace,
+                    });
+                }
+            }
+            entry = next;
+        }
+    }
+
+    fn r_debug(&self) -> Debug {
+        let (start, size) = match self.dynamic_section() {
+            Some((Some(start), size)) => (start, size),
+            // Without PT_PHDR it is no program: the dynamic linker itself was started.
+            Some((None, _)) => return Debug::Never,
+            None => return Debug::NotYet,
+        };
+        for index in 0..(size / (2 * WORD)).min(4096) {
+            let entry = start + index * 2 * WORD;
+            match self.read_number(entry, WORD as usize) {
+                Some(0) => return Debug::Never,
+                Some(DT_DEBUG) => {
+                    return match self.read_number(entry + WORD, WORD as usize) {
+                        None | Some(0) => Debug::NotYet,
+                        Some(at) => Debug::At(at),
+                    };
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
+        Debug::NotYet
+    }
+
+    /// Address, as far as the headers tell it, and size, if the program has one.
+    fn dynamic_section(&self) -> Option<(Option<u64>, u64)> {
+        let headers = self.auxv_entry(AT_PHDR)?;
+        let count = self.auxv_entry(AT_PHNUM)?;
+        // Elf64_Phdr: type 0, vaddr 16, memsz 40, size 56; Elf32_Phdr: type 0, vaddr 8, memsz 20, size 32.
+        let (vaddr, memsz, size) = if WORD == 8 { (16, 40, 56) } else { (8, 20, 32) };
+        let mut bias = None;
+        let mut dynamic = None;
+        for index in 0..count.min(1024) {
+            let header = headers + index * size;
+            let address = self.read_number(header + vaddr, WORD as usize)?;
+            match self.read_number(header, 4)? {
+                PT_PHDR => bias = Some(headers.wrapping_sub(address)),
+                PT_DYNAMIC => {
+                    dynamic = Some((address, self.read_number(header + memsz, WORD as usize)?));
+                }
+                _ => {}
+            }
+        }
+        dynamic.map(|(address, size)| {
+            let start = bias.map(|bias: u64| bias.wrapping_add(address));
+            (start, size)
+        })
+    }
+}
+
+/// Where the dynamic linker's list begins.
+enum Debug {
+    At(u64),
+    /// Nothing is there yet, or never will be: the program is static.
+    NotYet,
+    /// The program has no place for it.
+    Never,
+}

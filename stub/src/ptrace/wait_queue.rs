@@ -1,0 +1,154 @@
+//! Reports that are not about the process that waited for them: of threads and children whose maker has not reported
+//! them yet, and of other processes that are debugged, too. waitpid(2) hands out all of them to whoever asks.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use crate::sys::Tid;
+use crate::sys::ptrace;
+use crate::sys::wait::{Status, wait_rewinding};
+
+/// What nobody has claimed yet, in the order in which it came; one list for all processes that are debugged together.
+#[derive(Clone, Default)]
+pub(crate) struct WaitQueue(Rc<RefCell<List>>);
+
+#[derive(Default)]
+struct List {
+    reports: VecDeque<(Tid, Status)>,
+    /// Threads that were to be let go when they could not be: inside vfork(2).
+    released: Vec<Tid>,
+}
+
+impl WaitQueue {
+    /// The first report about this task.
+    pub(crate) fn take(&self, tid: Tid) -> Option<Status> {
+        self.take_first(|other| other == tid)
+            .map(|(_, status)| status)
+    }
+
+    fn take_first(&self, mine: impl Fn(Tid) -> bool) -> Option<(Tid, Status)> {
+        let mut list = self.0.borrow_mut();
+        let index = list.reports.iter().position(|(tid, _)| mine(*tid))?;
+        list.reports.remove(index)
+    }
+
+    /// Nobody else will claim anything.
+    pub(crate) fn is_own(&self) -> bool {
+        // The family holds it, and this process.
+        Rc::strong_count(&self.0) <= 2
+    }
+
+    fn leave(&self, tid: Tid, status: Status) {
+        let mut list = self.0.borrow_mut();
+        if let Some(index) = list.released.iter().position(|other| *other == tid) {
+            list.released.swap_remove(index);
+            let _ = ptrace::detach(tid, 0);
+        } else {
+            list.reports.push_back((tid, status));
+        }
+    }
+
+    /// Lets a thread go as soon as it can be.
+    pub(crate) fn release(&self, tid: Tid) {
+        self.0.borrow_mut().released.push(tid);
+        if let Some(status) = self.take(tid) {
+            self.leave(tid, status);
+        }
+    }
+
+    /// Takes what has come.
+    pub(crate) fn collect(&self) {
+        while let Ok(Some((tid, status))) = wait_rewinding(None, false) {
+            self.leave(tid, status);
+        }
+    }
+
+    /// The next report about a task that this process `knows`, in the order in which reports were read. `None`: there is
+    /// none now, or, if it may `block`, nothing is traced any more.
+    ///
+    /// The kernel hands out reports of the same threads first. So all that are there are read before one is returned: a
+    /// thread that stops again and again must not hide the others.
+    pub(crate) fn next(
+        &self,
+        process: Tid,
+        knows: &impl Fn(Tid) -> bool,
+        block: bool,
+    ) -> Option<(Tid, Status)> {
+        if !self.has_any(knows) {
+            self.collect();
+        }
+        loop {
+            if let Some(report) = self.take_first(knows) {
+                return Some(report);
+            }
+            self.let_strangers_end(process, knows);
+            if !block {
+                return None;
+            }
+            let (tid, status) = wait_rewinding(None, true).ok().flatten()?;
+            self.leave(tid, status);
+        }
+    }
+
+    /// Lets threads of `process` end that were killed before their creator was reported: the process cannot end before.
+    fn let_strangers_end(&self, process: Tid, knows: &impl Fn(Tid) -> bool) {
+        let is_stranger = |tid: Tid| !knows(tid) && ptrace::is_thread_of(process, tid);
+        self.0.borrow_mut().reports.retain(|(tid, status)| {
+            let ends = *status == Status::Exiting && is_stranger(*tid);
+            if ends {
+                let _ = ptrace::cont(*tid, 0);
+            }
+            !ends
+        });
+    }
+
+    /// Waits for the next report about this task alone.
+    pub(crate) fn wait_for(&self, tid: Tid) -> Option<Status> {
+        if let Some(status) = self.take(tid) {
+            return Some(status);
+        }
+        loop {
+            if let Some((_, status)) = wait_rewinding(Some(tid), false).ok()? {
+                return Some(status);
+            }
+            // The kernel reports the end of a process's first thread only to a tracer that has read the ends of all others.
+            match wait_rewinding(None, true).ok()?? {
+                (known, status) if known == tid => return Some(status),
+                (other, status) => self.leave(other, status),
+            }
+        }
+    }
+
+    /// The next report about this task, if there is one now.
+    pub(crate) fn now(&self, tid: Tid) -> Option<Status> {
+        let report = || wait_rewinding(Some(tid), false).ok().flatten();
+        self.take(tid)
+            .or_else(|| report().map(|(_, status)| status))
+    }
+
+    /// Whether there is a report about a task that `knows` accepts.
+    pub(crate) fn has_any(&self, knows: impl Fn(Tid) -> bool) -> bool {
+        let list = self.0.borrow();
+        list.reports.iter().any(|(tid, _)| knows(*tid))
+    }
+
+    /// All that is about tasks that are not known.
+    pub(crate) fn take_others(&self, known: impl Fn(Tid) -> bool) -> VecDeque<(Tid, Status)> {
+        let mut list = self.0.borrow_mut();
+        let reports = std::mem::take(&mut list.reports);
+        let (kept, taken) = reports.into_iter().partition(|(tid, _)| known(*tid));
+        list.reports = kept;
+        taken
+    }
+
+    /// Drops what is about tasks that have ended without anybody having known them: their ids will be others'.
+    pub(crate) fn forget_ended(&self, known: impl Fn(Tid) -> bool) {
+        let mut list = self.0.borrow_mut();
+        let ended =
+            |(_, status): &&(Tid, Status)| matches!(status, Status::Exited(_) | Status::Killed(_));
+        let gone = list.reports.iter().filter(ended).map(|(tid, _)| *tid);
+        let gone: Vec<Tid> = gone.filter(|tid| !known(*tid)).collect();
+        list.reports.retain(|(tid, _)| !gone.contains(tid));
+    }
+}

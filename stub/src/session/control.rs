@@ -1,0 +1,63 @@
+//! Which role a client takes, by the first packet it sends: control, if it is free, or an observer's, if it asks for that
+//! (docs/decisions/0003-one-controls-others-observe.md).
+
+use crate::tracee::Role;
+
+use super::debuggee::Debuggee;
+use super::{Outcome, Session};
+
+/// What an observer has in its `qSupported`.
+const OBSERVES: &[u8] = b"UnspoolObserve+";
+
+impl Session {
+    /// The client's first packet decides.
+    pub(super) fn take_role(&mut self, debuggee: &mut Debuggee, packet: &[u8]) {
+        if self.refused.is_some() {
+            return;
+        }
+        let was_untraced = match debuggee.reattach() {
+            Ok(was_untraced) => was_untraced,
+            Err(error) => {
+                crate::say!("{}: {} was refused: {error}", crate::NAME, self.name);
+                self.refused = Some(error.to_string());
+                return;
+            }
+        };
+        let announced = packet.strip_prefix(b"qSupported:").unwrap_or_default();
+        if announced
+            .split(|byte| *byte == b';')
+            .any(|feature| feature == OBSERVES)
+        {
+            self.role = Some(Role::Observer(self.number));
+            debuggee.observers += 1;
+            if was_untraced {
+                debuggee.go_free();
+            }
+            return;
+        }
+        match &debuggee.controller {
+            None => {
+                self.role = Some(Role::Control);
+                debuggee.take_control(self.name.clone());
+            }
+            Some(name) => {
+                let words = format!(
+                    "the program is controlled by {name}; it can be observed meanwhile (unspool record, unspool inspect), \
+                     or controlled when that one has detached"
+                );
+                crate::say!("{}: {} was refused: {words}", crate::NAME, self.name);
+                self.refused = Some(words);
+            }
+        }
+    }
+
+    /// The answer of somebody who has none. gdb shows the one to `vMustReplyEmpty`, and gives up.
+    pub(super) fn refusal(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
+        let words = self.refused.as_ref()?;
+        if packet.starts_with(b"qSupported") || packet == b"QStartNoAckMode" {
+            return Some(Vec::new());
+        }
+        self.outcome = Some(Outcome::Refused);
+        Some(format!("E.{words}").into_bytes())
+    }
+}

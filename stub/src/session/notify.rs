@@ -1,0 +1,224 @@
+//! What a client is told without asking: threads that came and went, trace frames, and to observers what became of the
+//! program and of its control (docs/reference/protocol.md, "Several clients").
+
+use std::fmt::Write;
+use std::time::Instant;
+
+use crate::subscription::Subscription;
+use crate::subscription::outbox::Notification;
+use crate::subscription::stalls::Cause;
+use crate::subscription::thread_log::Log;
+use crate::sys::Tid;
+use crate::tracee::{Role, Stop};
+use crate::tracepoint::budget::Missed;
+
+use super::debuggee::Debuggee;
+use super::framing::hex;
+use super::signal::to_gdb;
+use super::{Outcome, Session, trace_notification};
+
+/// Threads that came and went and of which a client has not heard. One that lets more wait does not read.
+const PATIENCE: usize = 50_000;
+
+/// What an observer has been told.
+#[derive(Default)]
+pub(super) struct Told {
+    /// Whether somebody controls the program, and whether it runs though nobody does.
+    control: Option<(bool, bool)>,
+    /// The process it observes.
+    process: Option<Tid>,
+    /// That this one is gone.
+    end: bool,
+}
+
+impl Session {
+    /// Makes the process that this client observes the one that packets are about, if it is another. The one that was.
+    pub(super) fn look_at_own(&mut self, debuggee: &mut Debuggee) -> Option<Tid> {
+        if !matches!(self.role, Some(Role::Observer(_))) {
+            return None;
+        }
+        let former = debuggee.family.current.as_ref()?.pid();
+        let own = *self.told.process.get_or_insert(former);
+        (own != former && debuggee.family.select(own)).then_some(former)
+    }
+
+    /// Whether the client knows that the process has ended.
+    pub(super) fn knows_end(&self) -> bool {
+        self.told.end
+    }
+
+    /// The client knows that now.
+    pub(super) fn learnt_end(&mut self) {
+        self.told.end = true;
+    }
+
+    /// This client observes another process from now on.
+    pub(super) fn observe_process(&mut self, pid: Tid) {
+        (self.told.process, self.told.end) = (Some(pid), false);
+    }
+
+    /// Sends what there is to tell, if the client wants to hear it. Unless `all` is wanted, a client that drains the
+    /// trace buffer is told only when it is worth waking it.
+    pub(crate) fn tell(&mut self, debuggee: &mut Debuggee, all: bool) {
+        let Some(role) = self.role else {
+            return;
+        };
+        self.tell_of_control(debuggee);
+        let ended = self.tells_end(debuggee);
+        let process = match role {
+            Role::Control => debuggee.family.current.as_mut(),
+            Role::Observer(_) => self.told.process.and_then(|pid| debuggee.observed(pid)),
+        };
+        if let Some(process) = process {
+            let all = all || ended.is_some();
+            // Asked once: what becomes due from here on waits, for nothing was drained for it.
+            if notifications_are_due(process.subscriptions.of(role), all) {
+                // A thread's creation is not told of before the call that made it.
+                process.drain_jump_pads();
+                let missed = process.newly_missed(role, all);
+                // Before the frames, for a pause that is over; behind them, for one that began among them.
+                self.tell_missed(&missed);
+                self.tell_stood(process.subscriptions.of(role));
+                self.notify_in_order(process.subscriptions.of(role), all);
+                self.tell_missed(&missed);
+            }
+            self.tell_log(process.subscriptions.of(role));
+            self.tell_of_threads(process.subscriptions.of(role));
+        }
+        if let Some(end) = ended {
+            self.learnt_end();
+            self.framing.notify(&[b"UnspoolEnd:", &end[..]].concat());
+        }
+    }
+
+    /// Whether the client lets too much wait.
+    pub(crate) fn check_patience(&mut self, debuggee: &mut Debuggee) {
+        let role = self.role();
+        let logs = debuggee.family.processes().filter_map(|process| {
+            let subscription = process.subscriptions.get(role)?;
+            subscription.log.as_ref().map(Log::len)
+        });
+        if logs.sum::<usize>() > PATIENCE {
+            self.outcome = Some(Outcome::Deaf);
+        }
+    }
+
+    /// What threads did, to a client that does not drain the trace buffer.
+    fn tell_log(&mut self, subscription: &mut Subscription) {
+        if !subscription.trace.drained
+            && let Some(log) = &mut subscription.log
+            && let Some(body) = self.dialect.thread_log(&log.take())
+        {
+            self.framing.notify(&body);
+        }
+    }
+
+    /// Frames, and what threads did, in the order in which it happened.
+    fn notify_in_order(&mut self, subscription: &mut Subscription, all: bool) {
+        for news in subscription.take_notifications(all) {
+            match news {
+                Notification::Threads(entries) => {
+                    if let Some(body) = self.dialect.thread_log(&entries) {
+                        self.framing.notify(&body);
+                    }
+                }
+                Notification::Frames(frames) => {
+                    for body in trace_notification::frames(&frames) {
+                        self.framing.notify(&body);
+                    }
+                }
+            }
+        }
+        let dropped = subscription.trace.newly_dropped();
+        if !dropped.is_empty() {
+            self.framing.notify(&trace_notification::dropped(&dropped));
+        }
+    }
+
+    fn tell_missed(&mut self, missed: &[(u32, Missed)]) {
+        if !missed.is_empty() {
+            self.framing.notify(&trace_notification::missed(missed));
+        }
+    }
+
+    fn tell_stood(&mut self, subscription: &mut Subscription) {
+        for (name, cause) in [("Stood", Cause::Late), ("Halted", Cause::Halted)] {
+            let spans = subscription.stalls.take(cause);
+            if !spans.is_empty() {
+                self.framing
+                    .notify(&trace_notification::stalls(name, &spans));
+            }
+        }
+        if let Some((count, ns)) = subscription.stalls.more_short() {
+            let body = format!("UnspoolShortStops:{count:x},{ns:x}");
+            self.framing.notify(body.as_bytes());
+        }
+    }
+
+    /// Of threads that wait for it, and of another program.
+    fn tell_of_threads(&mut self, subscription: &mut Subscription) {
+        let executed = subscription.executed.take();
+        if !matches!(self.role, Some(Role::Observer(_))) {
+            return;
+        }
+        if let Some(path) = executed {
+            let mut body = b"UnspoolExec:".to_vec();
+            hex(path.as_bytes(), &mut body);
+            self.framing.notify(&body);
+        }
+        let mut text = String::from("UnspoolHeld");
+        for (index, (tid, at, _)) in subscription.held.drain(..).enumerate() {
+            let separator = if index == 0 { ':' } else { ';' };
+            let _ = write!(text, "{separator}{:x},{at:x}", tid.0);
+        }
+        if text.contains(':') {
+            self.framing.notify(text.as_bytes());
+        }
+        for (tid, signal) in subscription.fatal.drain(..) {
+            let body = format!("UnspoolFatal:{:x},{:02x}", tid.0, to_gdb(signal));
+            self.framing.notify(body.as_bytes());
+        }
+    }
+
+    fn tell_of_control(&mut self, debuggee: &Debuggee) {
+        // Who has let it go may still be there, without it.
+        let free = debuggee.free;
+        let now = (debuggee.controller.is_some() && !free, free);
+        if self.role == Some(Role::Control) || self.told.control == Some(now) {
+            return;
+        }
+        self.told.control = Some(now);
+        let body: &[u8] = match now {
+            (true, _) => b"UnspoolControl:taken",
+            (false, true) => b"UnspoolControl:free",
+            (false, false) => b"UnspoolControl:halted",
+        };
+        self.framing.notify(body);
+    }
+
+    /// The end of what was observed, if the client has not heard of it: as stop replies have it, or `D` if the program was
+    /// let go.
+    fn tells_end(&mut self, debuggee: &mut Debuggee) -> Option<Vec<u8>> {
+        if self.told.end || !matches!(self.role, Some(Role::Observer(_))) {
+            return None;
+        }
+        let pid = self.told.process.or(debuggee.pid())?;
+        self.told.process = Some(pid);
+        let Some(process) = debuggee.observed(pid) else {
+            return Some(b"D".to_vec());
+        };
+        let end @ (Stop::Exited(_) | Stop::Killed(_)) = process.end()?.clone() else {
+            return None;
+        };
+        Some(self.dialect.stop_reply(process, &end))
+    }
+}
+
+/// Whether a client that drains the trace buffer is told of it now.
+fn notifications_are_due(subscription: &Subscription, all: bool) -> bool {
+    subscription.trace.drained
+        && (all
+            || subscription
+                .notifications_due()
+                .is_some_and(|due| due <= Instant::now()))
+}

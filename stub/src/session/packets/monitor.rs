@@ -1,0 +1,104 @@
+//! Commands typed by a person (`monitor ...`, `qRcmd`), some of them gdbserver's: what they print, people and
+//! programs look for. In front of gdbstub, which cannot refuse one.
+
+use std::fmt::Write;
+
+use nix::errno::Errno;
+
+use super::Answer;
+use crate::session::Session;
+use crate::session::debuggee::Debuggee;
+use crate::session::framing::{hex, unhex};
+use crate::sys::monotonic_ns;
+
+const HELP: &str = "\
+The following monitor commands are supported:
+  budget what tracing has cost, and what was missed to keep to the budget
+  exit   end the server (a program it started and that never ran is killed)
+  help   this text
+  set debug 0|1, set remote-debug 0|1, set debug-format all|none
+         accepted; there is no such output
+";
+
+pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    let Some(command) = unhex(rest) else {
+        return Answer::error(Errno::EINVAL);
+    };
+    if command == b"budget" {
+        let text = budget(debuggee);
+        return print(session, &text);
+    }
+    let (text, known) = match &command[..] {
+        b"exit" => {
+            debuggee.exit_requested = true;
+            ("", true)
+        }
+        b"help" => (HELP, true),
+        b"set debug 1" => ("Debug output enabled.\n", true),
+        b"set debug 0" => ("Debug output disabled.\n", true),
+        b"set remote-debug 1" => ("Protocol debug output enabled.\n", true),
+        b"set remote-debug 0" => ("Protocol debug output disabled.\n", true),
+        b"set debug-format all" => ("All extra debug format options enabled.\n", true),
+        b"set debug-format none" => ("All extra debug format options disabled.\n", true),
+        _ => ("Unknown monitor command; see 'monitor help'.\n", false),
+    };
+    let printed = print(session, text);
+    if known {
+        printed
+    } else {
+        Answer::error(Errno::EINVAL)
+    }
+}
+
+fn print(session: &mut Session, text: &str) -> Answer {
+    if !text.is_empty() {
+        let mut console = b"O".to_vec();
+        hex(text.as_bytes(), &mut console);
+        session.framing.send(&console);
+    }
+    Answer::ok()
+}
+
+/// One line about the costs, one about each tracepoint.
+fn budget(debuggee: &mut Debuggee) -> String {
+    let Some(process) = debuggee.family.current.as_mut() else {
+        return "There is no program.\n".to_owned();
+    };
+    process.drain_jump_pads();
+    let now = monotonic_ns();
+    let budget = &mut process.budget;
+    let limit = match budget.share {
+        Some(share) => format!("{} %", percent(share.basis_points().into())),
+        None => "none".to_owned(),
+    };
+    let mut text = format!(
+        "Budget: {limit}; dearest second: {} %; exceeded at once by at most {} us; all in all: {} us; \
+         exempt from it: {} us.\n",
+        percent(budget.worst / 100_000),
+        budget.overrun / 1000,
+        budget.spent / 1000,
+        budget.exempt / 1000
+    );
+    let subscriptions = process.subscriptions.each();
+    for tracepoint in
+        subscriptions.flat_map(|(_, subscription)| subscription.trace.tracepoints.values())
+    {
+        let missed = budget.missed(now, tracepoint.at);
+        let _ = writeln!(
+            text,
+            "Tracepoint {} at {:#x}: {} hits; paused {} times, {} ms; about {} hits missed.",
+            tracepoint.number,
+            tracepoint.address,
+            tracepoint.hits,
+            missed.pauses,
+            missed.paused_ns / 1_000_000,
+            missed.hits
+        );
+    }
+    text
+}
+
+/// Hundredths as a number with a point.
+fn percent(hundredths: u64) -> String {
+    format!("{}.{:02}", hundredths / 100, hundredths % 100)
+}

@@ -1,0 +1,233 @@
+//! What an observer may ask, and what only observers ask: `QUnspoolGo`, `QUnspoolRelease`, `QUnspoolSignal`
+//! (docs/reference/protocol.md, "Several clients").
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::{Answer, run};
+use crate::session::debuggee::Debuggee;
+use crate::session::framing::number;
+use crate::session::{Outcome, Session};
+use crate::sys::Tid;
+use crate::tracee::{Cause, Role, Stop};
+
+/// Packets that change neither the program nor what its controller sees. All others are refused.
+const ALLOWED: &[&str] = &[
+    "H",
+    "T",
+    "QStartNoAckMode",
+    "QTBuffer:",
+    "QTD",
+    "QTEnable:",
+    "QTFrame:",
+    "QTNotes:",
+    "QTS",
+    "QTinit",
+    "QTro:",
+    "QUnspool",
+    "g",
+    "m",
+    "p",
+    "qAttached",
+    "qC",
+    "qGetTLSAddr:",
+    "qSearch:",
+    "qSupported",
+    "qSymbol",
+    "qT",
+    "qUnspool",
+    "qXfer:auxv:read:",
+    "qXfer:exec-file:read:",
+    "qXfer:features:read:",
+    "qXfer:libraries-svr4:read:",
+    "qXfer:osdata:read:",
+    "qXfer:siginfo:read:",
+    "qXfer:threads:read:",
+    "qXfer:traceframe-info:read:",
+    "qfThreadInfo",
+    "qsThreadInfo",
+    "vFile:",
+    "vMustReplyEmpty",
+    "x",
+];
+
+/// Packets that gdb and others send to change something, or to have the program run.
+const CONTROLS: &[&str] = &[
+    "!",
+    "C",
+    "G",
+    "M",
+    "P",
+    "QCatchSyscalls",
+    "QNonStop",
+    "QPassSignals",
+    "QProgramSignals",
+    "QThreadEvents",
+    "R",
+    "S",
+    "X",
+    "Z",
+    "c",
+    "k",
+    "qRcmd",
+    "qXfer:siginfo:write:",
+    "s",
+    "vCont",
+    "vCtrlC",
+    "vKill",
+    "z",
+];
+
+/// Packets by which a client brings a program. An observer may send them while no client is in control and there is no program.
+const BRINGS: &[&str] = &[
+    "QDisableRandomization",
+    "QEnvironment",
+    "QSetWorkingDir",
+    "QStartupWithShell",
+    "vAttach;",
+    "vRun;",
+];
+
+/// An observer's packet that is not answered as anybody's; `None`: it is.
+pub(super) fn answer(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    packet: &[u8],
+) -> Option<Answer> {
+    let begins = |list: &[&str]| {
+        list.iter()
+            .any(|start| packet.starts_with(start.as_bytes()))
+    };
+    if packet == b"?" {
+        return Some(glance(session, debuggee));
+    }
+    if packet == b"D" || packet.starts_with(b"D;") {
+        session.outcome = Some(Outcome::Detached);
+        return Some(Answer::ok());
+    }
+    if begins(ALLOWED) {
+        return None;
+    }
+    if begins(BRINGS) {
+        return Some(bring(session, debuggee, packet));
+    }
+    if begins(CONTROLS) {
+        let words = "E.an observer cannot do this: only the client that controls the program can";
+        return Some(Answer::Reply(words.as_bytes().to_vec()));
+    }
+    Some(Answer::Reply(Vec::new()))
+}
+
+/// `?`: which process that is. Nothing has stopped for it.
+fn glance(session: &Session, debuggee: &mut Debuggee) -> Answer {
+    let Some(process) = debuggee.live() else {
+        return Answer::Reply(b"W00".to_vec());
+    };
+    let stop = Stop::Thread(process.current(), Cause::Halted);
+    Answer::Reply(session.dialect.stop_reply(process, &stop))
+}
+
+/// Starts a program or attaches to one, or sets how programs are started.
+fn bring(session: &mut Session, debuggee: &mut Debuggee, packet: &[u8]) -> Answer {
+    let error = |words: String| Answer::Reply(format!("E.{words}").into_bytes());
+    let asked = packet.strip_prefix(b"vAttach;").and_then(number);
+    if let Some(pid) = debuggee.live().map(|process| process.pid()) {
+        if asked == u64::try_from(pid.0).ok() {
+            return glance(session, debuggee);
+        }
+        return error(format!(
+            "this stub serves process {pid}; name that, or start another stub"
+        ));
+    }
+    if let Some(name) = &debuggee.controller {
+        return error(format!(
+            "{name} has control of this stub, and starts programs or attaches to them"
+        ));
+    }
+    debuggee.failure = None;
+    let answer = match packet {
+        [b'v', b'R', b'u', b'n', b';', rest @ ..] => run::run(session, debuggee, rest),
+        [b'v', b'A', b't', b't', b'a', b'c', b'h', b';', rest @ ..] => {
+            run::attach(session, debuggee, rest)
+        }
+        _ => return Answer::PassOn,
+    };
+    if let Some(pid) = debuggee.pid() {
+        session.observe_process(pid);
+        debuggee.brought_by = Some(session.number());
+        return answer;
+    }
+    match debuggee.failure.take() {
+        Some(failure) => error(failure.to_string()),
+        None => answer,
+    }
+}
+
+/// `QUnspoolSignal:SIGNAL` (gdb's number): sends a signal to the process that this observer has started.
+pub(super) fn signal(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    let signal = match number(rest) {
+        Some(2) => Signal::SIGINT,
+        Some(9) => Signal::SIGKILL,
+        Some(15) => Signal::SIGTERM,
+        _ => return Answer::error(Errno::EINVAL),
+    };
+    let started = debuggee.brought_by == Some(session.number());
+    let process = debuggee
+        .live()
+        .filter(|process| started && !process.attached);
+    let Some(process) = process else {
+        let words = b"E.an observer can end only a program that it has started";
+        return Answer::Reply(words.to_vec());
+    };
+    match kill(Pid::from_raw(process.pid().0), signal) {
+        Ok(()) => Answer::ok(),
+        Err(errno) => Answer::error(errno),
+    }
+}
+
+/// `QUnspoolGo`: the program may run, as far as this client is concerned. Nobody else being in control, it does.
+pub(super) fn go(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+    if session.controls() {
+        return Answer::error(Errno::EBUSY);
+    }
+    if let Some(name) = &debuggee.controller
+        && !debuggee.free
+    {
+        return Answer::Reply(format!("E.{name} controls the program").into_bytes());
+    }
+    if debuggee.live().is_none() {
+        return Answer::error(Errno::ESRCH);
+    }
+    debuggee.go_free();
+    Answer::ok()
+}
+
+/// `QUnspoolRelease:TID`: a thread that was held goes on.
+pub(super) fn release(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    let tid = number(rest).and_then(|tid| i32::try_from(tid).ok());
+    let (Some(tid), Some(process)) = (tid, debuggee.live()) else {
+        return Answer::error(Errno::EINVAL);
+    };
+    match session.role() {
+        role @ Role::Observer(_) if process.release(Tid(tid), role) => Answer::ok(),
+        _ => Answer::error(Errno::ESRCH),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALLOWED, BRINGS, CONTROLS};
+
+    #[test]
+    fn nothing_is_both() {
+        let lists = [ALLOWED, CONTROLS, BRINGS];
+        for (index, list) in lists.iter().enumerate() {
+            let others = lists[index + 1..].concat();
+            for (one, other) in list.iter().flat_map(|a| others.iter().map(move |b| (a, b))) {
+                let clash = one.starts_with(other) || other.starts_with(one);
+                assert!(!clash, "{one} and {other}");
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! `vCont` and its forerunners `c C s S`.
+//!
+//! gdbstub drops a signal given to all threads, refuses a step for all, and can report a stop only
+//! in its own words; so resuming is ours, and gdbstub never learns that the program ran.
+
+use nix::errno::Errno;
+
+use super::{Answer, ThreadName, thread_name};
+use crate::session::Session;
+use crate::session::debuggee::Debuggee;
+use crate::session::framing::number;
+use crate::session::signal::from_gdb;
+use crate::sys::Tid;
+use crate::tracee::Action;
+
+pub(super) fn actions(_: &mut Session, _: &mut Debuggee, _: &[u8]) -> Answer {
+    Answer::Reply(b"vCont;c;C;s;S;t;r".to_vec())
+}
+
+/// `vCont;action[:thread];...`: for each thread, the leftmost action that names it.
+pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    let Some(asked) = parse(rest) else {
+        return Answer::error(Errno::EINVAL);
+    };
+    resume(session, debuggee, &asked)
+}
+
+pub(super) fn plain_continue(session: &mut Session, debuggee: &mut Debuggee, at: &[u8]) -> Answer {
+    move_to(session, debuggee, at);
+    old_style(session, debuggee, Action::Continue(0))
+}
+
+pub(super) fn plain_step(session: &mut Session, debuggee: &mut Debuggee, at: &[u8]) -> Answer {
+    move_to(session, debuggee, at);
+    old_style(session, debuggee, Action::Step(0))
+}
+
+pub(super) fn continue_with_signal(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    with_signal(session, debuggee, rest, Action::Continue)
+}
+
+pub(super) fn step_with_signal(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    with_signal(session, debuggee, rest, Action::Step)
+}
+
+/// `sig[;addr]`.
+fn with_signal(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+    action: fn(i32) -> Action,
+) -> Answer {
+    let mut parts = rest.splitn(2, |byte| *byte == b';');
+    let Some(signal) = parts.next().and_then(wire_signal) else {
+        return Answer::error(Errno::EINVAL);
+    };
+    move_to(session, debuggee, parts.next().unwrap_or_default());
+    old_style(session, debuggee, action(signal))
+}
+
+/// The old packets may name an address to go on from.
+fn move_to(session: &Session, debuggee: &mut Debuggee, at: &[u8]) {
+    let tid = session.resumed.or_else(|| session.thread(debuggee));
+    if let (Some(pc), Some(tid), Some(process)) = (number(at), tid, debuggee.live())
+        && let Some(stopped) = process.stopped(tid)
+    {
+        let _ = stopped.set_pc(pc);
+    }
+}
+
+/// As gdbserver: one thread does this; the others continue, unless `Hc` named one thread.
+fn old_style(session: &mut Session, debuggee: &mut Debuggee, action: Action) -> Answer {
+    let Some(tid) = session.resumed.or_else(|| session.thread(debuggee)) else {
+        return Answer::error(Errno::ESRCH);
+    };
+    let mut asked = vec![(action, ThreadName::One(tid))];
+    if session.resumed.is_none() {
+        asked.push((Action::Continue(0), ThreadName::All));
+    }
+    resume(session, debuggee, &asked)
+}
+
+fn resume(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    asked: &[(Action, ThreadName)],
+) -> Answer {
+    let selected = session.thread(debuggee);
+    if debuggee.non_stop {
+        return resume_some(session, debuggee, asked);
+    }
+    if debuggee.family.current.is_none() {
+        return Answer::error(Errno::ESRCH);
+    }
+    if debuggee.family.is_going() {
+        return Answer::error(Errno::EBUSY);
+    }
+    let named = |pid: Tid, tid: Option<Tid>| {
+        let action = asked.iter().find(|(_, thread)| match thread {
+            ThreadName::All => true,
+            ThreadName::AllOf(process) | ThreadName::AnyOf(process) => pid == *process,
+            ThreadName::Any => tid.is_some() && tid == selected,
+            ThreadName::One(one) => tid == Some(*one),
+        });
+        action.map_or(Action::Hold, |(action, _)| *action)
+    };
+    let stop = debuggee.family.resume(named);
+    session.waiting = true;
+    if let Some(stop) = stop {
+        session.stopped(debuggee, stop);
+    }
+    Answer::Nothing
+}
+
+/// In non-stop mode: the threads that are named do that, all others what they did; the reply comes at once.
+fn resume_some(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    asked: &[(Action, ThreadName)],
+) -> Answer {
+    let stop_notifications = &session.stop_notifications;
+    for process in debuggee
+        .family
+        .known()
+        .filter(|process| process.end().is_none())
+    {
+        let pid = process.pid();
+        let all = |thread: &ThreadName| match thread {
+            ThreadName::All => true,
+            ThreadName::AllOf(process) => pid == *process,
+            _ => false,
+        };
+        let first = |named: &dyn Fn(&ThreadName) -> bool| {
+            let found = asked.iter().find(|(_, thread)| named(thread));
+            found.map(|(action, _)| *action)
+        };
+        let named = |tid: Tid| {
+            first(&|thread| match thread {
+                ThreadName::Any => true,
+                ThreadName::AnyOf(process) => pid == *process,
+                ThreadName::One(one) => tid == *one,
+                thread => all(thread),
+            })
+        };
+        let others = first(&all);
+        process.resume_some(
+            |tid| named(tid).filter(|_| !stop_notifications.hold(tid)),
+            others,
+        );
+    }
+    Answer::ok()
+}
+
+fn parse(rest: &[u8]) -> Option<Vec<(Action, ThreadName)>> {
+    rest.split(|byte| *byte == b';')
+        .map(|item| {
+            let mut parts = item.splitn(2, |byte| *byte == b':');
+            let action = match parts.next()? {
+                b"c" => Action::Continue(0),
+                b"s" => Action::Step(0),
+                b"t" => Action::Hold,
+                [b'C', signal @ ..] => Action::Continue(wire_signal(signal)?),
+                [b'S', signal @ ..] => Action::Step(wire_signal(signal)?),
+                [b'r', range @ ..] => {
+                    let comma = range.iter().position(|byte| *byte == b',')?;
+                    let (start, end) = (number(&range[..comma])?, number(&range[comma + 1..])?);
+                    if start >= end {
+                        // An empty range is one step (GDB manual, `vCont;r`).
+                        Action::Step(0)
+                    } else {
+                        Action::StepWhileIn(start, end)
+                    }
+                }
+                _ => return None,
+            };
+            let thread = parts.next().map_or(Some(ThreadName::All), thread_name)?;
+            Some((action, thread))
+        })
+        .collect()
+}
+
+/// A signal the program can be given.
+fn wire_signal(digits: &[u8]) -> Option<i32> {
+    from_gdb(u8::try_from(number(digits)?).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn actions_are_read() {
+        assert_eq!(
+            parse(b"s:p1.2;C1e:3;c"),
+            Some(vec![
+                (Action::Step(0), ThreadName::One(Tid(2))),
+                (Action::Continue(libc::SIGUSR1), ThreadName::One(Tid(3))),
+                (Action::Continue(0), ThreadName::All),
+            ])
+        );
+        assert_eq!(
+            parse(b"r10,20:1"),
+            Some(vec![(Action::StepWhileIn(16, 32), ThreadName::One(Tid(1)))])
+        );
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for bad in [&b""[..], b"q", b"Czz", b"c:zz", b"r1", b"c;;"] {
+            assert_eq!(parse(bad), None, "{}", String::from_utf8_lossy(bad));
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! `Z0`, `z0`: breakpoints that are traps in the text, with their conditions and commands, which are evaluated here.
+
+use nix::errno::Errno;
+
+use super::{Answer, range};
+use crate::breakpoint::table::Terms;
+use crate::session::Session;
+use crate::session::debuggee::Debuggee;
+use crate::session::framing::{number, unhex};
+
+/// `addr,kind[;Xlen,bytes...][;cmds:persist,Xlen,bytes...]`. The lists take the place of those that were sent before.
+pub(super) fn insert(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    let Some(((at, kind), terms)) = breakpoint(rest) else {
+        return Answer::error(Errno::EINVAL);
+    };
+    let Some(process) = debuggee.live() else {
+        return Answer::error(Errno::ESRCH);
+    };
+    match process.plant(at, kind, terms) {
+        Ok(()) => Answer::ok(),
+        Err(errno) => Answer::error(errno),
+    }
+}
+
+/// `addr,kind`.
+pub(super) fn remove(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    let Some(((at, _), _)) = breakpoint(rest) else {
+        return Answer::error(Errno::EINVAL);
+    };
+    match debuggee.live().map(|process| process.unplant(at)) {
+        Some(Err(errno)) => Answer::error(errno),
+        _ => Answer::ok(),
+    }
+}
+
+/// Address and kind, and what a hit leads to.
+type Breakpoint = ((u64, usize), Terms);
+
+fn breakpoint(text: &[u8]) -> Option<Breakpoint> {
+    let mut parts = text.split(|byte| *byte == b';');
+    let place = range(parts.next()?)?;
+    let mut terms = Terms::default();
+    for part in parts {
+        if let Some(rest) = part.strip_prefix(b"cmds:") {
+            let comma = rest.iter().position(|byte| *byte == b',')?;
+            terms.persist = number(&rest[..comma])? != 0;
+            terms.commands.extend(expressions(&rest[comma + 1..])?);
+        } else {
+            terms.conditions.extend(expressions(part)?);
+        }
+    }
+    Some((place, terms))
+}
+
+/// `Xlen,bytes...`: gdb puts nothing between them.
+fn expressions(mut rest: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut all = Vec::new();
+    while !rest.is_empty() {
+        let after = rest.strip_prefix(b"X")?;
+        let comma = after.iter().position(|byte| *byte == b',')?;
+        let digits = usize::try_from(number(&after[..comma])?)
+            .ok()?
+            .checked_mul(2)?;
+        let (code, after) = after[comma + 1..].split_at_checked(digits)?;
+        all.push(unhex(code)?);
+        rest = after;
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_expressions() {
+        let read = |text: &str| breakpoint(text.as_bytes());
+        assert_eq!(read("401000,1"), Some(((0x40_1000, 1), Terms::default())));
+        let both = vec![vec![0x22, 1, 0x27], vec![0x27]];
+        let terms = Terms {
+            conditions: both.clone(),
+            ..Terms::default()
+        };
+        assert_eq!(read("10,4;X3,220127X1,27"), Some(((16, 4), terms.clone())));
+        assert_eq!(read("10,4;X3,220127;X1,27"), Some(((16, 4), terms.clone())));
+        let terms = Terms {
+            commands: both,
+            ..terms
+        };
+        let lists = "10,4;X3,220127X1,27;cmds:0,X3,220127X1,27";
+        assert_eq!(read(lists), Some(((16, 4), terms)));
+        assert!(read("10,4;cmds:1,X1,27").is_some_and(|(_, terms)| terms.persist));
+        for nonsense in [
+            "10",
+            "10,4;X4,220127",
+            "10,4;X3,2201zz",
+            "10,4;cmds:0",
+            "10,4;cmds:,X1,27",
+            "10,4;cmds:0,X2,27",
+            "x,1",
+            "10,4;X1",
+        ] {
+            assert_eq!(read(nonsense), None, "{nonsense}");
+        }
+    }
+}

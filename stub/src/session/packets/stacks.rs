@@ -1,0 +1,104 @@
+//! `qUnspoolStacks`: registers and stacks of many threads with one packet, each as it is at one moment. Threads that run
+//! are stopped for it, some at a time, and nobody is told (docs/reference/protocol.md).
+
+use nix::errno::Errno;
+
+use super::Answer;
+use crate::arch;
+use crate::session::Session;
+use crate::session::debuggee::Debuggee;
+use crate::session::framing::{PACKET_SIZE, escape, number};
+use crate::sys::Tid;
+use crate::tracee::Tracee;
+
+/// So many threads stand still at the same time.
+const AT_ONCE: usize = 16;
+/// No more of a stack is read.
+const LONGEST: usize = 64 * 1024;
+
+/// `LENGTH;TID;TID...`. The reply: `b`, then for as many of these threads, in this order, as there is room for
+///
+/// ```text
+/// thread id (4) registers' size (4) stack's size (4) registers as in the g packet, stack from sp upward
+/// ```
+/// little-endian, with binary escapes. Of the registers the general ones are there and the thread pointer; others are zeroes,
+/// or left out at the end. A thread that cannot be looked at has no registers.
+pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    let mut parts = rest.split(|byte| *byte == b';').map(number);
+    let length = parts.next().flatten().and_then(|n| usize::try_from(n).ok());
+    let tids: Option<Vec<Tid>> = parts.map(|tid| i32::try_from(tid?).ok().map(Tid)).collect();
+    let (Some(length), Some(tids)) = (length, tids) else {
+        return Answer::error(Errno::EINVAL);
+    };
+    let Some(process) = debuggee.live() else {
+        return Answer::error(Errno::ESRCH);
+    };
+    let mut stack = vec![0; length.min(LONGEST)];
+    // Every byte may need an escape.
+    let room = PACKET_SIZE / 2 - 8;
+    let largest = 12 + arch::layout().size + stack.len();
+    let mut plain = Vec::with_capacity(room);
+    for some in tids.chunks(AT_ONCE) {
+        if plain.len() + some.len() * largest > room {
+            // The rest of them one by one, as far as there is room.
+            for tid in some {
+                if !plain.is_empty() && plain.len() + largest > room {
+                    return reply(&plain);
+                }
+                look(process, &[*tid], &mut stack, &mut plain);
+            }
+            continue;
+        }
+        look(process, some, &mut stack, &mut plain);
+    }
+    let _ = session;
+    reply(&plain)
+}
+
+fn reply(plain: &[u8]) -> Answer {
+    let mut reply = Vec::with_capacity(plain.len() + plain.len() / 16 + 1);
+    reply.push(b'b');
+    escape(plain, &mut reply);
+    Answer::Reply(reply)
+}
+
+fn look(process: &mut Tracee, tids: &[Tid], stack: &mut [u8], into: &mut Vec<u8>) {
+    let interrupted = process.pause_threads(tids);
+    for tid in tids {
+        note(process, *tid, stack, into);
+    }
+    process.unpause_threads(interrupted);
+}
+
+fn note(process: &mut Tracee, tid: Tid, stack: &mut [u8], into: &mut Vec<u8>) {
+    let layout = arch::layout();
+    let start = into.len();
+    into.extend_from_slice(&tid.0.to_le_bytes());
+    into.extend_from_slice(&[0; 8]);
+    let Some(stopped) = process.stopped(tid) else {
+        return;
+    };
+    let wanted = |register: &&arch::Register| {
+        register.place.set == 0 || Some(register.number) == arch::THREAD_POINTER
+    };
+    let registers = layout.registers.iter().filter(wanted);
+    let ends = registers
+        .clone()
+        .map(|register| register.offset + register.size);
+    let size = ends.max().unwrap_or(0);
+    into.resize(start + 12 + size, 0);
+    for register in registers {
+        let at = start + 12 + register.offset;
+        let value = &mut into[at..at + register.size];
+        if stopped.register(register, value).is_err() {
+            value.fill(0);
+        }
+    }
+    let sp = stopped.sp();
+    let known = sp
+        .and_then(|sp| process.read_memory(sp, stack))
+        .unwrap_or(0);
+    into.extend_from_slice(&stack[..known]);
+    into[start + 4..start + 8].copy_from_slice(&(size as u32).to_le_bytes());
+    into[start + 8..start + 12].copy_from_slice(&(known as u32).to_le_bytes());
+}

@@ -1,0 +1,240 @@
+//! `QTDP` and `QTDPsrc`: tracepoints, their conditions and actions, and the client's words for them.
+
+use nix::errno::Errno;
+
+use super::super::Answer;
+use super::{numbers, refused, unhex};
+use crate::session::Session;
+use crate::session::debuggee::Debuggee;
+use crate::session::framing::number;
+use crate::tracepoint::definition::{Action, Source, Tracepoint};
+
+/// No client has more; each may be hit.
+const MOST: usize = 10_000;
+/// More bytes than a jump ever displaces.
+const MOST_MOVABLE: usize = 32;
+
+/// `n:addr:ena:step:pass[:Fflen][:S][:Xlen,bytes][-]`, or `-n:addr:[S]action...[-]` with more actions.
+pub(in super::super) fn tracepoint(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    let role = session.role();
+    let Some(process) = debuggee.live() else {
+        return Answer::error(Errno::ESRCH);
+    };
+    if let Some(more) = rest.strip_prefix(b"-") {
+        let Some(([number, address], text)) = numbers::<2>(more, b':') else {
+            return Answer::error(Errno::EINVAL);
+        };
+        let key = (number as u32, address);
+        let Some(tracepoint) = process.trace(role).tracepoints.get_mut(&key) else {
+            return Answer::error(Errno::ENOENT);
+        };
+        let text = text.strip_prefix(b":").unwrap_or(text);
+        let text = text.strip_suffix(b"-").unwrap_or(text);
+        // What follows the first of those after steps is done after steps, too.
+        let last = tracepoint.action_texts.last();
+        let after_steps = last.is_some_and(|(letter, _)| *letter == 'S');
+        let (letter, text) = match text.strip_prefix(b"S") {
+            Some(text) => ('S', text),
+            None if after_steps => ('S', text),
+            None => ('A', text),
+        };
+        let Some(actions) = actions(text) else {
+            return Answer::error(Errno::EINVAL);
+        };
+        match letter {
+            'S' => tracepoint.step_actions.extend(actions),
+            _ => tracepoint.actions.extend(actions),
+        }
+        tracepoint.action_texts.push((letter, text.to_vec()));
+        // One that is enabled already counts as it is now.
+        let at = tracepoint.enabled.then_some(tracepoint.at);
+        return match at.map_or(Ok(()), |at| process.tracepoint_changed(role, at)) {
+            Ok(()) => Answer::ok(),
+            Err(errno) => Answer::error(errno),
+        };
+    }
+    let Some(([number, address], rest)) = numbers::<2>(rest, b':') else {
+        return Answer::error(Errno::EINVAL);
+    };
+    let (at, kind) = process.place(address);
+    let Some((mut tracepoint, movable)) = definition(rest) else {
+        return refused("static tracepoints are not supported; use 'trace'");
+    };
+    tracepoint.fast = movable.and_then(|length| {
+        let mut code = vec![0; length.min(MOST_MOVABLE)];
+        (process.read_memory(at, &mut code) == Ok(code.len())).then_some(code)
+    });
+    (tracepoint.number, tracepoint.address) = (number as u32, address);
+    (tracepoint.at, tracepoint.kind) = (at, kind);
+    if process.trace(role).tracepoints.len() >= MOST {
+        return Answer::error(Errno::ENOSPC);
+    }
+    let key = (tracepoint.number, address);
+    let enabled = tracepoint.enabled;
+    let former = process.trace(role).tracepoints.insert(key, tracepoint);
+    if !enabled && former.is_none_or(|former| !former.enabled) {
+        return Answer::ok();
+    }
+    match process.tracepoint_changed(role, at) {
+        Ok(()) => Answer::ok(),
+        Err(errno) => {
+            process.trace(role).tracepoints.remove(&key);
+            Answer::error(errno)
+        }
+    }
+}
+
+/// `:ena:step:pass` and what may follow; how many bytes may be moved to have it fast. `None` also for static
+/// tracepoints, which we have not.
+fn definition(text: &[u8]) -> Option<(Tracepoint, Option<usize>)> {
+    let mut parts = text.strip_prefix(b":")?.split(|byte| *byte == b':');
+    let enabled = parts.next()? == b"E";
+    let steps = number(parts.next()?)?;
+    let last = parts.next()?;
+    let passes = number(last.strip_suffix(b"-").unwrap_or(last))?;
+    let mut tracepoint = Tracepoint {
+        enabled,
+        steps,
+        passes,
+        ..Tracepoint::default()
+    };
+    let mut movable = None;
+    for part in parts {
+        match part.strip_suffix(b"-").unwrap_or(part) {
+            [b'X', rest @ ..] => tracepoint.condition = Some(expression(rest)?.0),
+            [b'F', rest @ ..] => movable = usize::try_from(self::number(rest)?).ok(),
+            _ => return None,
+        }
+    }
+    Some((tracepoint, movable))
+}
+
+/// `len,bytes`, and what follows.
+fn expression(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let ([length], rest) = numbers::<1>(text, b',')?;
+    let rest = rest.strip_prefix(b",")?;
+    let digits = rest.get(..usize::try_from(length).ok()?.checked_mul(2)?)?;
+    Some((unhex(digits)?, &rest[digits.len()..]))
+}
+
+/// Actions one behind the other: `Rmask`, `Mreg,offset,len`, `Xlen,bytes`.
+fn actions(text: &[u8]) -> Option<Vec<Action>> {
+    let mut rest = text;
+    let mut actions = Vec::new();
+    while let Some((kind, after)) = rest.split_first() {
+        match kind {
+            b'R' => {
+                let end = after.iter().position(|byte| !byte.is_ascii_hexdigit());
+                let (digits, after) = after.split_at(end.unwrap_or(after.len()));
+                // The highest registers come first.
+                let digits = if digits.len() % 2 == 0 {
+                    digits.to_vec()
+                } else {
+                    [b"0", digits].concat()
+                };
+                let mut mask = unhex(&digits)?;
+                mask.reverse();
+                actions.push(Action::Registers(mask));
+                rest = after;
+            }
+            b'M' => {
+                let minus = after.strip_prefix(b"-");
+                let ([register, offset, length], after) =
+                    numbers::<3>(minus.unwrap_or(after), b',')?;
+                // -1: no register; gdb writes it as an unsigned number of 32 bits.
+                let absolute = minus.is_some() || register as u32 == u32::MAX;
+                let register = usize::try_from(register).ok().filter(|_| !absolute);
+                actions.push(Action::Memory {
+                    register,
+                    offset,
+                    length,
+                });
+                rest = after;
+            }
+            b'X' => {
+                let (code, after) = expression(after)?;
+                actions.push(Action::Expression(code));
+                rest = after;
+            }
+            // gdb 7.0 separated them, and ended the list so.
+            b'-' => rest = after,
+            _ => return None,
+        }
+    }
+    Some(actions)
+}
+
+/// `QTDPsrc:n:addr:type:start:slen:bytes`: kept for the next client that asks.
+pub(in super::super) fn source(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    let role = session.role();
+    let Some(process) = debuggee.live() else {
+        return Answer::error(Errno::ESRCH);
+    };
+    let read = || {
+        let ([number, address], rest) = numbers::<2>(rest, b':')?;
+        let mut parts = rest.strip_prefix(b":")?.splitn(4, |byte| *byte == b':');
+        let kind = parts.next()?.to_vec();
+        let start = self::number(parts.next()?)?;
+        let _length = self::number(parts.next()?)?;
+        let text = unhex(parts.next()?)?;
+        Some(((number as u32, address), start, Source { kind, text }))
+    };
+    let Some((key, start, source)) = read() else {
+        return Answer::error(Errno::EINVAL);
+    };
+    let Some(tracepoint) = process.trace(role).tracepoints.get_mut(&key) else {
+        return Answer::error(Errno::ENOENT);
+    };
+    let last = tracepoint.sources.last_mut();
+    match last.filter(|last| start > 0 && last.kind == source.kind) {
+        // Long ones come in parts.
+        Some(last) => last.text.extend_from_slice(&source.text),
+        None => tracepoint.sources.push(source),
+    }
+    Answer::ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definitions() {
+        let (tracepoint, _) = definition(b":E:c:3:X3,220127-").unwrap();
+        assert!(tracepoint.enabled && (tracepoint.steps, tracepoint.passes) == (12, 3));
+        assert_eq!(tracepoint.condition.as_deref(), Some(&[0x22, 1, 0x27][..]));
+        assert!(definition(b":D:0:0").is_some_and(|(t, _)| !t.enabled));
+        assert!(definition(b":E:0:0:Fa").is_some_and(|(_, movable)| movable == Some(10)));
+        assert!(definition(b":E:0:0:S").is_none());
+        assert!(definition(b":E:0:0:X9,22").is_none());
+    }
+
+    #[test]
+    fn lists_of_actions() {
+        let read = actions(b"R180c0X2,2627M7,10,800MFFFFFFFF,1000,4M-1,2000,8").unwrap();
+        let memory = |register, offset, length| Action::Memory {
+            register,
+            offset,
+            length,
+        };
+        assert_eq!(
+            read,
+            [
+                Action::Registers(vec![0xc0, 0x80, 0x01]),
+                Action::Expression(vec![0x26, 0x27]),
+                memory(Some(7), 0x10, 0x800),
+                memory(None, 0x1000, 4),
+                memory(None, 0x2000, 8),
+            ]
+        );
+        assert_eq!(actions(b"Q1"), None);
+    }
+}

@@ -1,0 +1,155 @@
+//! `QTStart`, `QTStop`, and what is set before: `QTEnable`, `QTDisable`, `QTDisconnected`, `QTro`, `QTBuffer`, `QTNotes`.
+
+use nix::errno::Errno;
+
+use super::super::Answer;
+use super::{numbers, unhex};
+use crate::session::Session;
+use crate::session::debuggee::Debuggee;
+use crate::session::framing::number;
+use crate::tracepoint::experiment::Ended;
+
+pub(in super::super) fn start(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+    let role = session.role();
+    session.frame = None;
+    let Some(process) = debuggee.live() else {
+        return Answer::error(Errno::ESRCH);
+    };
+    match process.start_trace(role) {
+        Ok(()) => Answer::ok(),
+        Err(errno) => Answer::error(errno),
+    }
+}
+
+pub(in super::super) fn stop(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+    let role = session.role();
+    let Some(process) = debuggee.live() else {
+        return Answer::error(Errno::ESRCH);
+    };
+    process.stop_trace(role, Ended::Stopped);
+    Answer::ok()
+}
+
+pub(in super::super) fn enable(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    switch(session, debuggee, rest, true)
+}
+
+pub(in super::super) fn disable(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    switch(session, debuggee, rest, false)
+}
+
+/// `n:addr`, in a running trace, too.
+fn switch(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8], on: bool) -> Answer {
+    let role = session.role();
+    let (Some(([number, address], _)), Some(process)) = (numbers::<2>(rest, b':'), debuggee.live())
+    else {
+        return Answer::error(Errno::EINVAL);
+    };
+    let key = (number as u32, address);
+    let Some(tracepoint) = process.trace(role).tracepoints.get_mut(&key) else {
+        return Answer::error(Errno::ENOENT);
+    };
+    tracepoint.enabled = on;
+    let at = tracepoint.at;
+    match process.tracepoint_changed(role, at) {
+        Ok(()) => Answer::ok(),
+        Err(errno) => Answer::error(errno),
+    }
+}
+
+pub(in super::super) fn disconnected(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    let role = session.role();
+    if let Some(process) = debuggee.live() {
+        process.trace(role).disconnected = rest == b"1";
+    }
+    Answer::ok()
+}
+
+/// `QTro:start,end:...`.
+pub(in super::super) fn read_only(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    let role = session.role();
+    if let Some(process) = debuggee.live() {
+        let pairs = rest.split(|byte| *byte == b':');
+        process.trace(role).read_only = pairs
+            .filter_map(|pair| numbers::<2>(pair, b','))
+            .map(|([start, end], _)| start..end)
+            .collect();
+    }
+    Answer::ok()
+}
+
+pub(in super::super) fn circular(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    let role = session.role();
+    if let Some(process) = debuggee.live() {
+        process.trace(role).buffer.circular = rest == b"1";
+    }
+    Answer::ok()
+}
+
+/// `QTBuffer:size:n`; `-1`: as it was in the beginning.
+pub(in super::super) fn size(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    let role = session.role();
+    let Some(process) = debuggee.live() else {
+        return Answer::ok();
+    };
+    let size = if rest.starts_with(b"-") {
+        None
+    } else {
+        match number(rest) {
+            Some(size) => Some(size),
+            None => return Answer::error(Errno::EINVAL),
+        }
+    };
+    process.trace(role).buffer.resize(size);
+    Answer::ok()
+}
+
+/// `QTNotes:type:text;...`, the texts as digits.
+pub(in super::super) fn notes(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    let role = session.role();
+    let Some(process) = debuggee.live() else {
+        return Answer::ok();
+    };
+    for part in rest
+        .split(|byte| *byte == b';')
+        .filter(|part| !part.is_empty())
+    {
+        let mut words = part.splitn(2, |byte| *byte == b':');
+        let (kind, text) = (words.next(), words.next().and_then(unhex));
+        match (kind, text) {
+            (Some(b"user"), Some(text)) => process.trace(role).user = text,
+            (Some(b"notes"), Some(text)) => process.trace(role).notes = text,
+            (Some(b"tstop"), Some(text)) => process.trace(role).stop_note = text,
+            _ => return Answer::error(Errno::EINVAL),
+        }
+    }
+    Answer::ok()
+}

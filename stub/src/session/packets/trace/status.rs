@@ -1,0 +1,90 @@
+//! `qTStatus` and `qTP`: how the trace and its tracepoints stand; `qTMinFTPILen`.
+
+use super::super::Answer;
+use super::{digits, numbers};
+use crate::arch::collector::JUMP;
+use crate::session::Session;
+use crate::session::debuggee::Debuggee;
+use crate::tracepoint::experiment::Ended;
+
+/// What gdb's `tstatus` is to show in the notes if hits have been missed for the budget's sake.
+const MISSED: &[u8] = b"hits are missing, for tracepoints were paused to keep to the budget: \
+    'monitor budget' says how many, '--budget none' has the stub do without one";
+
+/// `T` and 1 if it runs, then details (GDB manual, `qTStatus`).
+pub(in super::super) fn trace(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+    let role = session.role();
+    let Some(process) = debuggee.live() else {
+        return Answer::Reply(b"T0;tnotrun:0".to_vec());
+    };
+    let mut notes = process.trace(role).notes.clone();
+    if process.budget.has_paused() {
+        if !notes.is_empty() {
+            notes.extend_from_slice(b"; ");
+        }
+        notes.extend_from_slice(MISSED);
+    }
+    let trace = process.trace(role);
+    let reason = match &trace.ended {
+        Ended::NotRun => "tnotrun:0".to_owned(),
+        Ended::Stopped => format!("tstop:{}:0", digits(&trace.stop_note)),
+        Ended::Full => "tfull:0".to_owned(),
+        Ended::Disconnected => "tdisconnected:0".to_owned(),
+        Ended::Passes(number) => format!("tpasscount:{number:x}"),
+        Ended::Error(number, words) => format!("terror:{}:{number:x}", digits(words.as_bytes())),
+        Ended::Gone => "tunknown:0".to_owned(),
+    };
+    let buffer = &trace.buffer;
+    Answer::Reply(
+        format!(
+            "T{};{reason};tframes:{:x};tcreated:{:x};tfree:{:x};tsize:{:x};circular:{};disconn:{};\
+             starttime:{:x};stoptime:{:x};username:{};notes:{}:",
+            u8::from(trace.running),
+            buffer.frames().len(),
+            buffer.created,
+            buffer.free(),
+            buffer.size(),
+            u8::from(buffer.circular),
+            u8::from(trace.disconnected),
+            trace.started_us,
+            trace.stopped_us,
+            digits(&trace.user),
+            digits(&notes),
+        )
+        .into_bytes(),
+    )
+}
+
+/// `qTP:n:addr`: hits and bytes of the buffer.
+pub(in super::super) fn tracepoint(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
+    let role = session.role();
+    let key = numbers::<2>(rest, b':').map(|([number, address], _)| (number as u32, address));
+    let tracepoint = key.and_then(|key| debuggee.live()?.trace(role).tracepoints.get(&key));
+    match tracepoint {
+        Some(tracepoint) => {
+            Answer::Reply(format!("V{:x}:{:x}", tracepoint.hits, tracepoint.usage).into_bytes())
+        }
+        None => Answer::error(nix::errno::Errno::ENOENT),
+    }
+}
+
+/// `qUnspoolPlaces`: how many tracepoints have a jump, and the numbers of those that have a trap (docs/reference/protocol.md).
+pub(in super::super) fn places(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+    let role = session.role();
+    let Some(process) = debuggee.live() else {
+        return Answer::error(nix::errno::Errno::ESRCH);
+    };
+    process.place_pending_jumps();
+    let (jumps, traps) = process.trace(role).kinds();
+    let traps: Vec<String> = traps.iter().map(|number| format!("{number:x}")).collect();
+    Answer::Reply(format!("{jumps:x};{}", traps.join(",")).into_bytes())
+}
+
+/// How long an instruction must be that gdb has a fast tracepoint at: as the jump that takes its place.
+pub(in super::super) fn shortest_fast(_: &mut Session, _: &mut Debuggee, _: &[u8]) -> Answer {
+    Answer::Reply(format!("{JUMP:x}").into_bytes())
+}

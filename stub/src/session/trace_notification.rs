@@ -1,0 +1,67 @@
+//! The `UnspoolTrace` notification: trace frames, how many were dropped, how many missed, and when threads stood
+//! (docs/reference/protocol.md).
+
+use std::fmt::Write;
+
+use crate::sys::monotonic_ns;
+use crate::tracepoint::budget::Missed;
+use crate::tracepoint::frame_buffer::Frame;
+
+use super::framing::escape;
+
+/// A notification ends behind the frame that makes it longer than this, before escaping.
+const LONG: usize = 16 * 1024;
+
+/// `UnspoolTrace:NOW;` and frames as trace files have them, escaped; in as many notifications as it takes.
+pub(super) fn frames(frames: &[Frame]) -> Vec<Vec<u8>> {
+    let mut bodies = Vec::new();
+    let mut bytes = Vec::new();
+    for (index, frame) in frames.iter().enumerate() {
+        frame.write(&mut bytes);
+        if bytes.len() > LONG || index + 1 == frames.len() {
+            let mut body = format!("UnspoolTrace:{:x};", monotonic_ns()).into_bytes();
+            escape(&bytes, &mut body);
+            bodies.push(body);
+            bytes.clear();
+        }
+    }
+    bodies
+}
+
+/// `UnspoolDropped:N,COUNT;...`: of each tracepoint that has more than it had, all.
+pub(super) fn dropped(counts: &[(u32, u64)]) -> Vec<u8> {
+    let mut text = String::from("UnspoolDropped");
+    for (index, (number, count)) in counts.iter().enumerate() {
+        let separator = if index == 0 { ':' } else { ';' };
+        let _ = write!(text, "{separator}{number:x},{count:x}");
+    }
+    text.into_bytes()
+}
+
+/// `UnspoolMissed:N,PAUSES,NS,HITS;...`: of each tracepoint that has been paused again, all.
+pub(super) fn missed(counts: &[(u32, Missed)]) -> Vec<u8> {
+    let mut text = String::from("UnspoolMissed");
+    for (index, (number, missed)) in counts.iter().enumerate() {
+        let separator = if index == 0 { ':' } else { ';' };
+        let Missed {
+            pauses,
+            paused_ns,
+            hits,
+        } = missed;
+        let _ = write!(
+            text,
+            "{separator}{number:x},{pauses:x},{paused_ns:x},{hits:x}"
+        );
+    }
+    text.into_bytes()
+}
+
+/// `UnspoolStood:FROM,TO;...` or `UnspoolHalted:...`: when threads were stopped, or may have been.
+pub(super) fn stalls(name: &str, spans: &[(u64, u64)]) -> Vec<u8> {
+    let mut text = format!("Unspool{name}");
+    for (index, (from, to)) in spans.iter().enumerate() {
+        let separator = if index == 0 { ':' } else { ';' };
+        let _ = write!(text, "{separator}{from:x},{to:x}");
+    }
+    text.into_bytes()
+}

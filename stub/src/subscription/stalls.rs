@@ -1,0 +1,115 @@
+//! How long threads of the program were stopped for us and our clients.
+//!
+//! A thread that is stopped holds its locks, and others wait for them: that is not the program's
+//! doing, and clients that record it need to know. Stops of a millisecond or more are told one by
+//! one: this process had to wait for a processor, halted all threads to plant something, or waited
+//! for a client; or all threads were halted until a client resumed them. Shorter stops are counted
+//! and summed up.
+
+use super::Subscriptions;
+
+/// Stalls that are kept apart for a client that does not hear them.
+pub(crate) const MAX_STALLS: usize = 1000;
+/// Stops of at least this length are told one by one.
+pub(crate) const LONG_STOP_NS: u64 = 1_000_000;
+
+/// What clients are told of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    /// The stub was late, or waited for a client that does not read.
+    Late,
+    /// All threads were halted for a client.
+    Halted,
+}
+
+/// A moment in which threads were stopped, by the monotonic clock in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stall {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) cause: Cause,
+}
+
+/// What one client is still to be told.
+#[derive(Default)]
+pub(crate) struct Stalls {
+    long: Vec<Stall>,
+    /// How many stops were shorter, and how long they took together.
+    short: (u64, u64),
+    told_short: (u64, u64),
+}
+
+impl Stalls {
+    pub(crate) fn add(&mut self, stall: Stall) {
+        let is_full = self.long.len() >= MAX_STALLS;
+        match self.long.last_mut() {
+            Some(last) if is_full => last.to = stall.to,
+            _ => self.long.push(stall),
+        }
+    }
+
+    /// Takes out those with this cause.
+    pub(crate) fn take(&mut self, cause: Cause) -> Vec<(u64, u64)> {
+        let is_meant = |stall: &mut Stall| stall.cause == cause;
+        let taken = self.long.extract_if(.., is_meant);
+        taken.map(|stall| (stall.from, stall.to)).collect()
+    }
+
+    /// How many short stops there were and how long they took, if there are more than when this was
+    /// asked last.
+    pub(crate) fn more_short(&mut self) -> Option<(u64, u64)> {
+        let more = self.short != self.told_short;
+        self.told_short = self.short;
+        more.then_some(self.short)
+    }
+}
+
+impl Subscriptions {
+    /// What those are to be told who drain a trace that runs.
+    pub(crate) fn stalls(&mut self) -> impl Iterator<Item = &mut Stalls> {
+        let drained = self.each().map(|(_, subscription)| subscription);
+        let drained =
+            drained.filter(|subscription| subscription.trace.running && subscription.trace.drained);
+        drained.map(|subscription| &mut subscription.stalls)
+    }
+
+    pub(crate) fn stopped_shortly(&mut self, ns: u64) {
+        for stalls in self.stalls() {
+            stalls.short.0 += 1;
+            stalls.short.1 += ns;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stalls_are_told_once_and_by_cause() {
+        let mut stalls = Stalls::default();
+        let stall = |from, cause| Stall {
+            from,
+            to: from + 1,
+            cause,
+        };
+        stalls.add(stall(1, Cause::Late));
+        stalls.add(stall(5, Cause::Halted));
+        stalls.add(stall(9, Cause::Late));
+        assert_eq!(stalls.take(Cause::Halted), [(5, 6)]);
+        assert_eq!(stalls.take(Cause::Late), [(1, 2), (9, 10)]);
+        assert!(stalls.take(Cause::Late).is_empty());
+        assert_eq!(stalls.more_short(), None);
+        stalls.short = (2, 700);
+        assert_eq!(stalls.more_short(), Some((2, 700)));
+        assert_eq!(stalls.more_short(), None);
+        // One that nobody hears of any more grows.
+        (0..MAX_STALLS + 5).for_each(|at| stalls.add(stall(10 * at as u64, Cause::Late)));
+        let told = stalls.take(Cause::Late);
+        let last = 10 * (MAX_STALLS as u64 + 4) + 1;
+        assert_eq!(
+            (told.len(), told.last().map(|l| l.1)),
+            (MAX_STALLS, Some(last))
+        );
+    }
+}

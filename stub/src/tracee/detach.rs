@@ -1,0 +1,146 @@
+//! Letting go: detaching leaves the program as it was before us, killing leaves none.
+
+use std::collections::BTreeMap;
+
+use crate::sys::Tid;
+use crate::sys::ptrace;
+use crate::sys::wait::Status;
+
+use super::Tracee;
+use crate::ptrace::action::Action;
+use crate::ptrace::stop::Stop;
+use crate::ptrace::thread::{Pending, State};
+use crate::subscription::stop_policy::{SignalSet, StopPolicy};
+
+impl Tracee {
+    /// Nobody controls the program any more, but it is observed, or commands of breakpoints persist: all else that was planted for control
+    /// goes, and the program goes on as if it had been detached from. The end, if that has come.
+    pub(crate) fn set_free(&mut self) -> Option<Stop> {
+        if self.end.is_some() {
+            return None;
+        }
+        if self.going {
+            self.halt();
+            self.going = false;
+        }
+        self.breakpoints.remove_planted(&self.memory, false);
+        self.unwatch_all();
+        self.go_on()
+    }
+
+    /// Whether commands of its breakpoints are to be executed when the client has let it go.
+    pub(crate) fn has_persistent_commands(&self) -> bool {
+        self.breakpoints.persist()
+    }
+
+    /// A client controls the program again, and it is halted: what an earlier one has left behind goes.
+    pub(crate) fn taken(&mut self) {
+        self.breakpoints.remove_planted(&self.memory, true);
+    }
+
+    /// Goes on with nobody to ask: every thread, each with the signal that it was shown to have stopped with.
+    pub(crate) fn go_on(&mut self) -> Option<Stop> {
+        let allowed = self.stop_policy.deliver;
+        self.stop_policy = StopPolicy {
+            pass: SignalSet::all(),
+            ..StopPolicy::default()
+        };
+        if self.going {
+            return None;
+        }
+        self.interrupt_due = false;
+        loop {
+            let threads = self.threads.iter();
+            let signals: BTreeMap<Tid, i32> = threads
+                .filter_map(|(tid, thread)| Some((*tid, thread.shown_signal.as_ref()?.signal())))
+                .filter(|(_, signal)| *signal != libc::SIGTRAP)
+                .filter(|(_, signal)| allowed.is_none_or(|set| set.contains(*signal)))
+                .collect();
+            let action = |tid| Action::Continue(signals.get(&tid).copied().unwrap_or(0));
+            match self.resume(action, Action::Continue(0)) {
+                Some(end @ (Stop::Exited(_) | Stop::Killed(_))) => return Some(end),
+                // Something that nobody waits for any more.
+                Some(_) => {}
+                None => return None,
+            }
+        }
+    }
+
+    /// Takes out all traps and lets every thread run untraced, with the signals it has not got yet.
+    pub(crate) fn detach(mut self) {
+        if self.end.is_some() {
+            return;
+        }
+        if self.going {
+            self.halt();
+        }
+        let planted = self.patches();
+        self.remove_jumps();
+        self.breakpoints.remove_all(&self.memory);
+        self.remove_trap_handler();
+        self.displaced.remove_all(&self.memory);
+        self.unwatch_all();
+        self.release_children(&planted);
+        let pid = self.pid();
+        let allowed = self.stop_policy.deliver;
+        for (tid, thread) in &mut self.threads {
+            let mut signals = std::mem::take(&mut thread.deliver);
+            if let Some(shown) = thread.shown_signal.take()
+                && shown.signal() != libc::SIGTRAP
+                && allowed.is_none_or(|set| set.contains(shown.signal()))
+            {
+                signals.push_back(shown);
+            }
+            for pending in &thread.pending {
+                if let Pending::Signal(info) = pending
+                    && info.signal() != libc::SIGTRAP
+                {
+                    signals.push_back(info.clone());
+                }
+            }
+            for info in &signals {
+                let _ = ptrace::queue_signal(pid, *tid, info);
+            }
+            if let Some(stopped) = thread.stopped() {
+                stopped.write_shown_pc();
+            }
+            match thread.state {
+                // One that is being killed may stop once more, at its end.
+                State::Stopped(_) if ptrace::detach(*tid, 0).is_ok() => {}
+                State::Stopped(_) => self.wait_queue.release(*tid),
+                State::Running(_) => self.wait_queue.release(*tid),
+                State::Exiting => {}
+            }
+        }
+    }
+
+    /// Kills the program and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        if self.end.is_some() {
+            return;
+        }
+        let pid = self.pid();
+        self.going = false;
+        let planted = self.patches();
+        self.breakpoints.remove_all(&self.memory);
+        self.displaced.remove_all(&self.memory);
+        let _ = ptrace::kill(pid);
+        while self.end.is_none() {
+            match self.next_report(true) {
+                Some((tid, Status::Exiting)) => {
+                    let _ = ptrace::cont(tid, 0);
+                }
+                Some((tid, status)) => {
+                    self.handle(tid, status);
+                    if self.children_wait() {
+                        self.step_children();
+                    }
+                }
+                _ => self.end = Some(Stop::Killed(libc::SIGKILL)),
+            }
+        }
+        self.release_children(&planted);
+        // Whoever had it killed knows.
+        self.eventful = false;
+    }
+}

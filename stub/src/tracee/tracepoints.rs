@@ -1,0 +1,322 @@
+//! Tracepoints in the program: their traps, and what a thread that runs into one leaves behind.
+//!
+//! A hit is the affair of one thread: it is looked at where it stopped, all others run on, and it goes on by itself
+//! (`step_over`). When tracing ends by itself, because of a full buffer or a count, the traps come out at the next
+//! opportunity with everybody held; until then they are passed by.
+
+use std::collections::HashMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::errno::Errno;
+
+use crate::arch;
+use crate::sys::{Tid, maps, monotonic_ns};
+use crate::tracepoint::experiment::{Ended, HitContext};
+use crate::tracepoint::variable::Computed;
+
+use super::Tracee;
+use super::budget::HitCost;
+use super::memory::Seen;
+use crate::ptrace::thread::{Stopped, Thread};
+use crate::subscription::Subscriptions;
+use crate::subscription::role::Role;
+
+/// Where stacks end, by thread: lowest address seen, end.
+pub(super) type Stacks = HashMap<Tid, (u64, u64)>;
+
+impl Tracee {
+    /// Where the trap of a tracepoint at `address` goes, and its breakpoint kind. On ARM an odd address means Thumb, and
+    /// of an even one the text tells, or what the current thread executes.
+    pub(crate) fn place(&mut self, address: u64) -> (u64, usize) {
+        let tid = self.current();
+        let general = self.stopped(tid).and_then(|s| s.general().ok());
+        let general = general.map(<[u8]>::to_vec).unwrap_or_default();
+        arch::place(address, &general, &|at, into| {
+            self.read_memory(at, into) == Ok(into.len())
+        })
+    }
+
+    /// Plants a client's tracepoints and begins. Nothing is planted if one cannot be.
+    pub(crate) fn start_trace(&mut self, role: Role) -> Result<(), Errno> {
+        if !self.is_tracing() {
+            self.begin_budget();
+        }
+        self.trace(role).start();
+        self.tell_of_early_stalls();
+        self.update_probes()
+            .inspect_err(|_| self.stop_trace(role, Ended::NotRun))
+    }
+
+    /// Ends a client's trace, if it runs.
+    pub(crate) fn stop_trace(&mut self, role: Role, why: Ended) {
+        self.drain_jump_pads();
+        self.trace(role).stop(why);
+        self.retire_probes();
+    }
+
+    /// A client has changed one of its tracepoints at a place: it has a trap, or none any more. Whether it gets a jump is decided when the
+    /// program goes on, or when it has gone on for a moment (`jump_placement`).
+    pub(crate) fn tracepoint_changed(&mut self, role: Role, at: u64) -> Result<(), Errno> {
+        if !self.trace(role).running {
+            return Ok(());
+        }
+        self.schedule_placement();
+        let here = at..at + 1;
+        if !self.going && !self.jump_pads.overlapping(here.clone()).is_empty() {
+            return Ok(());
+        }
+        self.make_way(here);
+        let probed = self.breakpoints.probed(at);
+        match self.subscriptions.kind(at) {
+            // It comes back by itself.
+            Some(_) if probed && self.budget.is_paused(at) => Ok(()),
+            Some(_) if probed && self.breakpoints.is_whole(&self.memory, at) => Ok(()),
+            Some(kind) => {
+                self.prepare_for_trap(at, kind);
+                self.changing_text(|process| process.plant_probe(at, kind))
+            }
+            None if probed => {
+                self.standing_still(|process| {
+                    process.breakpoints.remove_probe(&process.memory, at);
+                });
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Has the traps and jumps be what the tracepoints say.
+    fn update_probes(&mut self) -> Result<(), Errno> {
+        let none = self.breakpoints.probes().is_empty() && self.jump_pads.is_empty();
+        if none && self.subscriptions.places().is_empty() {
+            return Ok(());
+        }
+        self.standing_still(Tracee::set_probes)
+    }
+
+    /// The same, everybody standing still.
+    pub(super) fn set_probes(&mut self) -> Result<(), Errno> {
+        self.place_probes(false)
+    }
+
+    /// Has jumps be where they can be, and traps where they cannot be any more. Where a trap or jump has gone by itself, the program has
+    /// put something else in its place, which may be data.
+    pub(super) fn complete_probes(&mut self) -> Result<(), Errno> {
+        self.place_probes(true)
+    }
+
+    fn place_probes(&mut self, only_new: bool) -> Result<(), Errno> {
+        self.jump_placement.done();
+        let wanted = self.subscriptions.places();
+        self.provide_trap_handler(&wanted);
+        self.place_jumps(&wanted);
+        for at in self.breakpoints.probes() {
+            if !wanted.contains_key(&at) || self.jump_pads.is_planted(at) {
+                self.breakpoints.remove_probe(&self.memory, at);
+            }
+        }
+        for (at, kind) in wanted {
+            let probed = self.breakpoints.probed(at);
+            // One that is paused comes back by itself.
+            let stays = match only_new {
+                true => probed || !self.is_as_defined(at),
+                false => probed && self.budget.is_paused(at),
+            };
+            if !stays && !self.jump_pads.is_planted(at) {
+                self.plant_probe(at, kind)?;
+            }
+        }
+        let jumps = &self.jump_pads;
+        for trace in self.subscriptions.traces() {
+            for tracepoint in trace.tracepoints.values_mut() {
+                tracepoint.has_jump = jumps.is_planted(tracepoint.at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the text at a tracepoint is what it was.
+    fn is_as_defined(&self, at: u64) -> bool {
+        let source = self.subscriptions.source(at);
+        source.is_none_or(|source| {
+            let mut now = vec![0; source.len()];
+            self.read_memory(at, &mut now) == Ok(now.len()) && now == source
+        })
+    }
+
+    /// The end of the memory around `address` that does not change: the client says so, or it cannot be written. (gdb
+    /// says so with the addresses of a file that is loaded elsewhere.)
+    pub(crate) fn constant_until(&self, role: Role, address: u64) -> Option<u64> {
+        let told = self.subscriptions.get(role)?.trace.read_only.iter();
+        if let Some(range) = told.clone().find(|range| range.contains(&address)) {
+            return Some(range.end);
+        }
+        let maps = String::from_utf8(self.read_proc("maps")).ok()?;
+        let mapping = maps::around(&maps, address)?;
+        (!mapping.writable).then_some(mapping.range.end)
+    }
+
+    /// Takes traps out that nobody wants any more, for a trace has ended.
+    pub(super) fn retire_probes(&mut self) {
+        let mut ended = false;
+        for trace in self.subscriptions.traces() {
+            ended |= std::mem::take(&mut trace.to_retire);
+        }
+        if ended && self.end.is_none() {
+            // Nothing is planted: that cannot fail.
+            let _ = self.update_probes();
+        }
+        if ended && !self.is_tracing() {
+            self.budget.end(monotonic_ns());
+        }
+    }
+
+    /// A thread where it stands, and those who may want to know of it.
+    pub(super) fn now(&mut self, tid: Tid) -> Option<(Now<'_>, &mut Subscriptions)> {
+        let process = self.any_task();
+        let stopped = self.threads.get_mut(&tid).and_then(Thread::stopped)?;
+        let now = Now {
+            tid,
+            process,
+            stopped,
+            memory: Seen {
+                memory: &self.memory,
+                breakpoints: &self.breakpoints,
+                displaced: &self.displaced,
+                jump_pads: &self.jump_pads,
+            },
+            stacks: &mut self.stacks,
+        };
+        Some((now, &mut self.subscriptions))
+    }
+
+    /// A thread stands at a tracepoint, for the first time with this execution of the instruction. Every trace that
+    /// runs takes it. Whether it is to stop there for the client that controls it; it may also be held for an observer.
+    pub(super) fn probe_hit(&mut self, tid: Tid, at: u64) -> bool {
+        let since = monotonic_ns();
+        self.drain_jump_pads();
+        self.hit_cost = Some(HitCost {
+            at,
+            draining: monotonic_ns().saturating_sub(since),
+            is_step: false,
+        });
+        let Some((mut now, subscriptions)) = self.now(tid) else {
+            return false;
+        };
+        let mut series = Vec::new();
+        let mut stops = Vec::new();
+        let mut needed = false;
+        for (role, subscription) in subscriptions.each() {
+            let asked = subscription.trace.hit(at, set_of, &mut now);
+            needed |= asked.needed;
+            if asked.stop {
+                stops.push(role);
+            }
+            series.extend(
+                asked
+                    .series
+                    .into_iter()
+                    .map(|one_series| (role, one_series)),
+            );
+        }
+        if needed {
+            self.budget.need(at);
+        }
+        self.begin_step_series(tid, series);
+        if !stops.is_empty() {
+            // It is to wait for a client, and is no hit that a recorder could do without: a pause might be all it misses.
+            self.hit_cost = None;
+        }
+        let for_control = stops.contains(&Role::Control);
+        for role in stops {
+            if role != Role::Control {
+                self.hold(tid, role, Some(at));
+            }
+        }
+        for_control
+    }
+}
+
+/// The set that a register belongs to.
+pub(super) fn set_of(number: usize) -> Option<usize> {
+    let register = arch::layout().register(number);
+    register.map(|register| register.place.set)
+}
+
+/// A thread at a tracepoint, or at a breakpoint.
+pub(super) struct Now<'a> {
+    pub(super) tid: Tid,
+    pub(super) process: Tid,
+    pub(super) stopped: &'a mut Stopped,
+    pub(super) memory: Seen<'a>,
+    pub(super) stacks: &'a mut Stacks,
+}
+
+impl HitContext for Now<'_> {
+    fn registers(&mut self, sets: u8) -> (u8, Vec<u8>) {
+        let layout = arch::layout();
+        let mut values = vec![0; layout.size];
+        let mut known = 0;
+        for register in &layout.registers {
+            let bit = 1 << register.place.set;
+            let into = &mut values[register.offset..register.offset + register.size];
+            if sets & bit != 0 && self.stopped.register(register, into).is_ok() {
+                known |= bit;
+            }
+        }
+        (known, values)
+    }
+
+    fn register(&mut self, number: usize) -> Option<u64> {
+        let register = arch::layout().register(number)?;
+        let mut value = [0; 16];
+        let into = value.get_mut(..register.size)?;
+        self.stopped.register(register, into).ok()?;
+        value.first_chunk().map(|word| u64::from_le_bytes(*word))
+    }
+
+    fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
+        self.memory.load_some(address, into)
+    }
+
+    fn compute(&mut self, computed: Computed) -> i64 {
+        match computed {
+            Computed::Timestamp => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH);
+                since.map_or(0, |since| since.as_micros() as i64)
+            }
+            Computed::Time => monotonic_ns().cast_signed(),
+            Computed::Stop | Computed::Needed => 0,
+            Computed::Thread => self.tid.0.into(),
+            Computed::Cpu => cpu(self.process, self.tid).map_or(-1, i64::from),
+            Computed::StackLeft => self.stack_left().map_or(-1, u64::cast_signed),
+        }
+    }
+}
+
+impl Now<'_> {
+    /// Bytes from the stack pointer to the end of the mapping it points into. That end stays where it is as long as
+    /// the thread does.
+    fn stack_left(&mut self) -> Option<u64> {
+        let sp = self.stopped.sp().ok()?;
+        if let Some((low, end)) = self.stacks.get_mut(&self.tid)
+            && sp < *end
+            && *low - sp.min(*low) < 1 << 20
+        {
+            *low = sp.min(*low);
+            return Some(*end - sp);
+        }
+        let end = maps::around(&maps::read(self.process), sp)?.range.end;
+        self.stacks.insert(self.tid, (sp, end));
+        Some(end - sp)
+    }
+}
+
+/// The processor a thread ran on last: field 39 of its `stat` (proc(5)).
+pub(super) fn cpu(process: Tid, tid: Tid) -> Option<u32> {
+    let stat = std::fs::read(format!("/proc/{process}/task/{tid}/stat")).ok()?;
+    // The name in field 2 may contain anything, a parenthesis too.
+    let after = stat.iter().rposition(|byte| *byte == b')')? + 2;
+    let field = stat.get(after..)?.split(|byte| *byte == b' ').nth(39 - 3)?;
+    std::str::from_utf8(field).ok()?.parse().ok()
+}

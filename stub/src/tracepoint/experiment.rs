@@ -1,0 +1,573 @@
+//! A trace experiment: the tracepoints, the variables, whether it runs and why not, and what a hit does.
+
+mod frame_builder;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::budget::{Budget, Missed};
+use super::definition::Tracepoint;
+use super::frame_buffer::{Buffer, Frame, Mark};
+use super::variable::Variables;
+use crate::bytecode;
+use crate::sys::monotonic_ns;
+use frame_builder::FrameBuilder;
+pub(crate) use frame_builder::HitContext;
+
+/// What is asked for at a hit, beside being noted.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Asked {
+    /// The thread is to stop for the client.
+    pub(crate) stop: bool,
+    /// The budget is not to touch it, and what was noted is not to be dropped.
+    pub(crate) needed: bool,
+    /// It is to be followed.
+    pub(crate) series: Vec<StepSeries>,
+}
+
+/// The instructions that a thread executes one by one after a hit, and that are noted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct StepSeries {
+    /// Where the hit was.
+    pub(crate) at: u64,
+    tracepoint: (u32, u64),
+    left: u64,
+    /// The trace ends with it, for the hit was the last that was asked for.
+    last: bool,
+    /// In which run of the trace.
+    run: u64,
+}
+
+/// Why an experiment does not run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// It has not been started.
+    NotRun,
+    /// The client ended it.
+    Stopped,
+    /// The buffer is full.
+    Full,
+    /// The client left.
+    Disconnected,
+    /// A tracepoint has been hit as often as it was to be.
+    Passes(u32),
+    /// An expression of this tracepoint has no value.
+    Error(u32, String),
+    /// The program became another.
+    Gone,
+}
+
+/// An experiment.
+pub(crate) struct Experiment {
+    pub(crate) tracepoints: BTreeMap<(u32, u64), Tracepoint>,
+    pub(crate) variables: Variables,
+    pub(crate) buffer: Buffer,
+    pub(crate) ended: Ended,
+    pub(crate) running: bool,
+    /// How often it has been started.
+    runs: u64,
+    /// It goes on when the client has left.
+    pub(crate) disconnected: bool,
+    /// Memory that does not change and need not be noted.
+    pub(crate) read_only: Vec<Range<u64>>,
+    pub(crate) user: Vec<u8>,
+    pub(crate) notes: Vec<u8>,
+    pub(crate) stop_note: Vec<u8>,
+    /// Microseconds since 1970.
+    pub(crate) started_us: u64,
+    pub(crate) stopped_us: u64,
+    /// It has ended, and its traps are still to be taken out.
+    pub(crate) to_retire: bool,
+    /// Frames are taken out by a client as they come; if there is no room they are dropped, and it goes on.
+    pub(crate) drained: bool,
+    /// The program waits for who drains it, rather than that anything is dropped.
+    pub(crate) waits: bool,
+    /// Tracepoints of which hits were dropped that no mark tells of yet.
+    unmarked: Vec<(u32, u64)>,
+}
+
+impl Default for Experiment {
+    fn default() -> Experiment {
+        Experiment {
+            tracepoints: BTreeMap::new(),
+            variables: Variables::default(),
+            buffer: Buffer::default(),
+            ended: Ended::NotRun,
+            running: false,
+            runs: 0,
+            disconnected: false,
+            read_only: Vec::new(),
+            user: Vec::new(),
+            notes: Vec::new(),
+            stop_note: Vec::new(),
+            started_us: 0,
+            stopped_us: 0,
+            to_retire: false,
+            drained: false,
+            waits: false,
+            unmarked: Vec::new(),
+        }
+    }
+}
+
+impl Experiment {
+    /// Forgets tracepoints, variables and frames (`QTinit`).
+    pub(crate) fn clear(&mut self) {
+        self.tracepoints.clear();
+        self.variables = Variables::default();
+        self.buffer.clear();
+        self.ended = Ended::NotRun;
+        self.running = false;
+        self.read_only.clear();
+        self.drained = false;
+        self.waits = false;
+        self.unmarked.clear();
+    }
+
+    /// Where traps are wanted, and their breakpoint kinds.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (u64, usize)> {
+        let enabled = self.tracepoints.values();
+        enabled
+            .filter(|tracepoint| tracepoint.enabled)
+            .map(|tracepoint| (tracepoint.at, tracepoint.kind))
+    }
+
+    /// Begins. The traps are planted.
+    pub(crate) fn start(&mut self) {
+        for tracepoint in self.tracepoints.values_mut() {
+            (tracepoint.hits, tracepoint.usage) = (0, 0);
+            (tracepoint.dropped, tracepoint.told) = (0, 0);
+            tracepoint.told_missed = Missed::default();
+        }
+        self.buffer.clear();
+        self.running = true;
+        self.runs += 1;
+        self.stop_note.clear();
+        self.started_us = now_us();
+        self.stopped_us = 0;
+    }
+
+    /// Ends, if it runs. The traps are to be taken out.
+    pub(crate) fn stop(&mut self, why: Ended) {
+        if self.running {
+            self.running = false;
+            self.to_retire = true;
+            self.ended = why;
+            self.stopped_us = now_us();
+        }
+    }
+
+    /// The tracepoints at `at` are paused, or go on.
+    pub(crate) fn mark(&mut self, at: u64, mark: Mark) {
+        if !self.running || !self.drained {
+            return;
+        }
+        let here = self.tracepoints.values().filter(|t| t.at == at);
+        let marks: Vec<Frame> = here.map(|t| Frame::mark(t.number, at, mark)).collect();
+        for frame in marks {
+            let (number, pc) = (frame.tracepoint, frame.pc);
+            if !self.keep(frame) {
+                self.is_unmarked(number, pc);
+            }
+        }
+    }
+
+    /// Puts a frame into the buffer, if there is room for it and for what is to be said before it.
+    fn keep(&mut self, frame: Frame) -> bool {
+        self.buffer.drained = self.drained;
+        if !self.buffer.fits(&frame) {
+            return false;
+        }
+        while let Some((number, at)) = self.unmarked.last().copied() {
+            let mut mark = Frame::mark(number, at, Mark::Dropped);
+            mark.time = frame.time;
+            if !self.buffer.add(mark) {
+                return false;
+            }
+            self.unmarked.pop();
+        }
+        self.buffer.add(frame)
+    }
+
+    fn is_unmarked(&mut self, number: u32, at: u64) {
+        if !self.unmarked.contains(&(number, at)) {
+            self.unmarked.push((number, at));
+        }
+    }
+
+    /// How many tracepoints have a jump, and the numbers of those that have a trap.
+    pub(crate) fn kinds(&self) -> (usize, Vec<u32>) {
+        let enabled = self.tracepoints.values().filter(|t| t.enabled);
+        let (jumps, traps): (Vec<&Tracepoint>, Vec<_>) = enabled.partition(|t| t.has_jump);
+        (jumps.len(), traps.iter().map(|t| t.number).collect())
+    }
+
+    /// Hits that were not noted, of each tracepoint that has more of them than when this was asked last.
+    pub(crate) fn newly_dropped(&mut self) -> Vec<(u32, u64)> {
+        let more = self.tracepoints.values_mut();
+        more.filter(|tracepoint| tracepoint.dropped > tracepoint.told)
+            .map(|tracepoint| {
+                tracepoint.told = tracepoint.dropped;
+                (tracepoint.number, tracepoint.dropped)
+            })
+            .collect()
+    }
+
+    /// What has been missed at each tracepoint at which that is more than when this was asked last, or, unless `all` is wanted, at
+    /// which another pause has begun since.
+    pub(crate) fn newly_missed(&mut self, budget: &mut Budget, all: bool) -> Vec<(u32, Missed)> {
+        let now = monotonic_ns();
+        let mut news = Vec::new();
+        for tracepoint in self.tracepoints.values_mut() {
+            let missed = budget.missed(now, tracepoint.at);
+            let told = &mut tracepoint.told_missed;
+            if missed.pauses != told.pauses || (all && missed != *told) {
+                *told = missed;
+                news.push((tracepoint.number, missed));
+            }
+        }
+        news
+    }
+
+    /// A thread has come by `pc`. What every tracepoint there wants is done.
+    pub(crate) fn hit(
+        &mut self,
+        pc: u64,
+        set_of: impl Fn(usize) -> Option<usize>,
+        context: &mut dyn HitContext,
+    ) -> Asked {
+        let mut asked = Asked::default();
+        if !self.running {
+            return asked;
+        }
+        let here: Vec<(u32, u64)> = self
+            .tracepoints
+            .iter()
+            .filter(|(_, tracepoint)| tracepoint.at == pc && tracepoint.enabled)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in here {
+            let Some(mut tracepoint) = self.tracepoints.remove(&key) else {
+                continue;
+            };
+            let here = self.take(&mut tracepoint, &set_of, context);
+            asked.stop |= here.stop;
+            asked.needed |= here.needed;
+            asked.series.extend(here.series);
+            self.tracepoints.insert(key, tracepoint);
+        }
+        asked
+    }
+
+    fn take(
+        &mut self,
+        tracepoint: &mut Tracepoint,
+        set_of: &dyn Fn(usize) -> Option<usize>,
+        context: &mut dyn HitContext,
+    ) -> Asked {
+        let mut builder =
+            FrameBuilder::new(tracepoint, tracepoint.at, &mut self.variables, context);
+        if let Some(condition) = &tracepoint.condition {
+            match bytecode::evaluate(condition, &mut builder) {
+                Ok(0) => {
+                    return Asked {
+                        stop: false,
+                        ..builder.asked
+                    };
+                }
+                Ok(_) => {}
+                Err(fault) => {
+                    let why = Ended::Error(tracepoint.number, fault.to_string());
+                    self.stop(why);
+                    return Asked::default();
+                }
+            }
+        }
+        tracepoint.hits += 1;
+        let error = builder.note(&tracepoint.actions, set_of);
+        let FrameBuilder {
+            mut asked,
+            mut frame,
+            ..
+        } = builder;
+        if asked.stop {
+            return asked;
+        }
+        frame.needed = asked.needed;
+        self.add(tracepoint, frame, error);
+        if self.running && tracepoint.steps > 0 {
+            asked.series.push(StepSeries {
+                at: tracepoint.at,
+                tracepoint: (tracepoint.number, tracepoint.address),
+                left: tracepoint.steps,
+                last: tracepoint.is_done(),
+                run: self.runs,
+            });
+        } else if tracepoint.is_done() {
+            self.stop(Ended::Passes(tracepoint.number));
+        }
+        asked
+    }
+
+    /// A thread has executed one more instruction after a hit, and is at `pc` now. Whether it is to be followed further.
+    pub(crate) fn step(
+        &mut self,
+        one_series: &mut StepSeries,
+        pc: u64,
+        set_of: impl Fn(usize) -> Option<usize>,
+        context: &mut dyn HitContext,
+    ) -> bool {
+        if !self.is_for(one_series) {
+            return false;
+        }
+        let Some(mut tracepoint) = self.tracepoints.remove(&one_series.tracepoint) else {
+            return false;
+        };
+        let mut builder = FrameBuilder::new(&tracepoint, pc, &mut self.variables, context);
+        let error = builder.note(&tracepoint.step_actions, &set_of);
+        let frame = builder.frame;
+        self.add(&mut tracepoint, frame, error);
+        one_series.left -= 1;
+        if one_series.left == 0 {
+            self.end_series(one_series);
+        }
+        self.tracepoints.insert(one_series.tracepoint, tracepoint);
+        self.running && one_series.left > 0
+    }
+
+    /// Nothing more is noted of it: so many instructions have been executed, or the thread has ended.
+    pub(crate) fn end_series(&mut self, one_series: &StepSeries) {
+        if one_series.last && self.is_for(one_series) {
+            self.stop(Ended::Passes(one_series.tracepoint.0));
+        }
+    }
+
+    /// Whether what the thread does is still to be noted.
+    pub(crate) fn is_for(&self, one_series: &StepSeries) -> bool {
+        self.running && one_series.run == self.runs
+    }
+
+    /// Keeps a frame, or says why not; `error`: what could not be noted.
+    fn add(&mut self, tracepoint: &mut Tracepoint, frame: Frame, error: Option<bytecode::Fault>) {
+        let size = frame.size();
+        if self.keep(frame) {
+            tracepoint.usage += size as u64;
+        } else if self.drained {
+            tracepoint.dropped += 1;
+            self.is_unmarked(tracepoint.number, tracepoint.at);
+        } else {
+            return self.stop(Ended::Full);
+        }
+        if let Some(fault) = error {
+            self.stop(Ended::Error(tracepoint.number, fault.to_string()));
+        }
+    }
+}
+
+/// Microseconds since 1970.
+fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_micros() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tracepoint::definition::Action;
+    use crate::tracepoint::frame_buffer::Block;
+    use crate::tracepoint::variable::Computed;
+
+    struct Still;
+
+    impl HitContext for Still {
+        fn registers(&mut self, sets: u8) -> (u8, Vec<u8>) {
+            (sets, vec![1, 2, 3, 4])
+        }
+
+        fn register(&mut self, number: usize) -> Option<u64> {
+            Some(0x1000 + number as u64)
+        }
+
+        /// Readable up to 0x1010.
+        fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
+            into.fill(9);
+            into.len().min(0x1010_u64.saturating_sub(address) as usize)
+        }
+
+        fn compute(&mut self, computed: Computed) -> i64 {
+            computed as i64
+        }
+    }
+
+    fn trace(tracepoint: Tracepoint) -> Experiment {
+        let mut trace = Experiment::default();
+        trace
+            .tracepoints
+            .insert((tracepoint.number, tracepoint.address), tracepoint);
+        trace.start();
+        trace
+    }
+
+    fn tracepoint(actions: Vec<Action>) -> Tracepoint {
+        Tracepoint {
+            number: 1,
+            address: 0x400,
+            at: 0x400,
+            enabled: true,
+            actions,
+            ..Tracepoint::default()
+        }
+    }
+
+    #[test]
+    fn what_is_wanted_is_noted() {
+        let memory = Action::Memory {
+            register: Some(4),
+            offset: 4,
+            length: 64,
+        };
+        let registers = Action::Registers(vec![0b10]);
+        // tracev 5
+        let expression = Action::Expression(vec![0x2e, 0, 5, 0x27]);
+        let mut trace = trace(tracepoint(vec![registers, memory, expression]));
+        trace.variables.define(5, b"trace_cpu", 0);
+        trace.hit(0x400, |_| Some(1), &mut Still);
+        trace.hit(0x500, |_| Some(1), &mut Still);
+        let frames = trace.buffer.frames();
+        assert_eq!((frames.len(), frames[0].sets), (1, 3));
+        assert_eq!(
+            frames[0].blocks(4),
+            [
+                Block::Registers(&[1, 2, 3, 4]),
+                Block::Memory {
+                    address: 0x1008,
+                    bytes: &[9; 8]
+                },
+                Block::Variable {
+                    number: 5,
+                    value: Computed::Cpu as i64
+                },
+            ]
+        );
+    }
+
+    #[test]
+    fn conditions_passes_and_errors() {
+        // $v5++ > 1, counting by itself: getv, const8 1, add, setv, const8 1, swap, less_signed
+        let condition = vec![
+            0x2c, 0, 5, 0x22, 1, 0x02, 0x2d, 0, 5, 0x22, 1, 0x2b, 0x14, 0x27,
+        ];
+        let mut counted = trace(Tracepoint {
+            condition: Some(condition),
+            passes: 2,
+            ..tracepoint(Vec::new())
+        });
+        (0..9).for_each(|_| assert!(!counted.hit(0x400, |_| None, &mut Still).stop));
+        assert_eq!(counted.buffer.created, 2);
+        assert_eq!(counted.ended, Ended::Passes(1));
+        let mut faulty = trace(tracepoint(vec![Action::Expression(vec![0x17, 0x27])]));
+        faulty.hit(0x400, |_| None, &mut Still);
+        assert!(matches!(faulty.ended, Ended::Error(1, _)) && !faulty.running);
+    }
+
+    #[test]
+    fn steps_after_hits() {
+        let registers = vec![Action::Registers(vec![1])];
+        let mut trace = trace(Tracepoint {
+            steps: 2,
+            step_actions: registers,
+            passes: 2,
+            ..tracepoint(Vec::new())
+        });
+        let mut series = Vec::new();
+        for _ in 0..2 {
+            series.extend(trace.hit(0x400, |_| Some(0), &mut Still).series);
+        }
+        let mut step = |trace: &mut Experiment, index: usize, pc| {
+            let one_series: &mut StepSeries = &mut series[index];
+            trace.step(one_series, pc, |_| Some(0), &mut Still)
+        };
+        assert!(step(&mut trace, 1, 0x404));
+        assert!(step(&mut trace, 0, 0x404) && !step(&mut trace, 0, 0x408));
+        // The second hit was the last, and its steps belong to it.
+        assert!(trace.running && !step(&mut trace, 1, 0x408));
+        assert_eq!(trace.ended, Ended::Passes(1));
+        let frames = trace.buffer.frames();
+        let frames: Vec<(u64, u8)> = frames.iter().map(|f| (f.pc, f.sets)).collect();
+        let [hit, first, second] = [(0x400, 0), (0x404, 1), (0x408, 1)];
+        assert_eq!(frames, [hit, hit, first, first, second, second]);
+        // Another run is none of theirs.
+        let one_series = series.remove(0);
+        trace.start();
+        assert!(!trace.is_for(&one_series));
+        trace.end_series(&one_series);
+        assert!(trace.running);
+    }
+
+    #[test]
+    fn what_variables_ask_for() {
+        // $v5 = 1
+        let set = Action::Expression(vec![0x22, 1, 0x2d, 0, 5, 0x27]);
+        for (name, asked) in [
+            (&b"trace_stop"[..], (true, false)),
+            (b"trace_needed", (false, true)),
+            (b"another", (false, false)),
+        ] {
+            let mut trace = trace(tracepoint(vec![set.clone()]));
+            trace.variables.define(5, name, 0);
+            let Asked { stop, needed, .. } = trace.hit(0x400, |_| None, &mut Still);
+            assert_eq!((stop, needed), asked);
+            assert_eq!(trace.buffer.created, u64::from(!stop));
+        }
+    }
+
+    #[test]
+    fn a_drained_buffer_drops() {
+        let mut full = trace(tracepoint(vec![Action::Memory {
+            register: None,
+            offset: 0x1000,
+            length: 16,
+        }]));
+        full.buffer.resize(Some(40));
+        full.drained = true;
+        (0..3).for_each(|_| assert!(!full.hit(0x400, |_| None, &mut Still).stop));
+        assert!(full.running);
+        assert_eq!(full.tracepoints[&(1, 0x400)].dropped, 2);
+        full.drained = false;
+        full.hit(0x400, |_| None, &mut Still);
+        assert_eq!(full.ended, Ended::Full);
+    }
+
+    /// Creations of threads, say, while something else fills the buffer.
+    #[test]
+    fn a_full_buffer_keeps_what_is_needed() {
+        // $v5 = 1
+        let set = Action::Expression(vec![0x22, 1, 0x2d, 0, 5, 0x27]);
+        let memory = Action::Memory {
+            register: None,
+            offset: 0x1000,
+            length: 16,
+        };
+        let mut full = trace(tracepoint(vec![memory.clone()]));
+        let needed = Tracepoint {
+            number: 2,
+            address: 0x500,
+            at: 0x500,
+            ..tracepoint(vec![memory, set])
+        };
+        full.tracepoints.insert((2, 0x500), needed);
+        full.variables.define(5, b"trace_needed", 0);
+        full.buffer.resize(Some(80));
+        full.drained = true;
+        for _ in 0..9 {
+            full.hit(0x400, |_| None, &mut Still);
+        }
+        assert!(full.hit(0x500, |_| None, &mut Still).needed);
+        let dropped = |key| full.tracepoints[&key].dropped;
+        assert_eq!((dropped((1, 0x400)), dropped((2, 0x500))), (7, 0));
+        // Before it, that others are missing.
+        let numbers: Vec<u32> = full.buffer.frames().iter().map(|f| f.tracepoint).collect();
+        assert_eq!(numbers, [1, 1, 1, 2]);
+    }
+}

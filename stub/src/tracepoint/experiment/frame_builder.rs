@@ -1,0 +1,139 @@
+//! One frame: what is noted of a thread at a hit, or after a step that follows one.
+
+use std::time::Instant;
+
+use super::Asked;
+use crate::bytecode::{self, World};
+use crate::tracepoint::definition::{self, Action, Tracepoint};
+use crate::tracepoint::frame_buffer::Frame;
+use crate::tracepoint::variable::{Computed, Variables};
+
+/// A string that is noted is never longer.
+const LONGEST_STRING: u64 = 64 * 1024;
+/// No block of memory is noted that is longer.
+const LONGEST_MEMORY: u64 = 16 << 20;
+
+/// The thread that has hit a tracepoint, at that moment.
+pub(crate) trait HitContext {
+    /// When it is.
+    fn time(&self) -> Instant {
+        Instant::now()
+    }
+    /// The registers of these sets, as in the `g` packet, others as zeroes; and which sets they are.
+    fn registers(&mut self, sets: u8) -> (u8, Vec<u8>);
+    /// A register's value, by its number.
+    fn register(&mut self, number: usize) -> Option<u64>;
+    /// Reads as much as can be read from there on.
+    fn read(&mut self, address: u64, into: &mut [u8]) -> usize;
+    /// What is not stored.
+    fn compute(&mut self, computed: Computed) -> i64;
+}
+
+/// A frame in the making.
+pub(super) struct FrameBuilder<'a> {
+    pub(super) frame: Frame,
+    variables: &'a mut Variables,
+    context: &'a mut dyn HitContext,
+    pub(super) asked: Asked,
+}
+
+impl<'a> FrameBuilder<'a> {
+    /// Of a tracepoint, by a thread that is at `pc`.
+    pub(super) fn new(
+        tracepoint: &Tracepoint,
+        pc: u64,
+        variables: &'a mut Variables,
+        context: &'a mut dyn HitContext,
+    ) -> FrameBuilder<'a> {
+        let mut frame = Frame::new(tracepoint.number, pc);
+        frame.time = context.time();
+        FrameBuilder {
+            frame,
+            variables,
+            context,
+            asked: Asked::default(),
+        }
+    }
+
+    /// Does what is to be done, up to what cannot be.
+    pub(super) fn note(
+        &mut self,
+        actions: &[Action],
+        set_of: &dyn Fn(usize) -> Option<usize>,
+    ) -> Option<bytecode::Fault> {
+        let sets = definition::sets(actions, set_of) | 1;
+        for action in actions {
+            match action {
+                Action::Registers(_) => {
+                    let (sets, registers) = self.context.registers(sets);
+                    self.frame.add_registers(sets, &registers);
+                }
+                Action::Memory {
+                    register,
+                    offset,
+                    length,
+                } => {
+                    let base = register.map_or(Some(0), |number| self.context.register(number));
+                    if let Some(base) = base {
+                        self.collect(base.wrapping_add(*offset), *length);
+                    }
+                }
+                Action::Expression(code) => {
+                    if let Err(fault) = bytecode::evaluate(code, self) {
+                        return Some(fault);
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+impl World for FrameBuilder<'_> {
+    fn register(&mut self, number: usize) -> Option<u64> {
+        self.context.register(number)
+    }
+
+    fn read(&mut self, address: u64, into: &mut [u8]) -> bool {
+        self.context.read(address, into) == into.len()
+    }
+
+    fn collect(&mut self, address: u64, length: u64) {
+        let mut bytes = vec![0; length.min(LONGEST_MEMORY) as usize];
+        let known = self.context.read(address, &mut bytes);
+        self.frame.add_memory(address, &bytes[..known]);
+    }
+
+    fn collect_string(&mut self, address: u64, limit: u64) {
+        let limit = match limit {
+            0 => LONGEST_STRING,
+            limit => limit.min(LONGEST_STRING),
+        };
+        let mut bytes = vec![0; limit as usize];
+        let known = self.context.read(address, &mut bytes);
+        let end = bytes[..known].iter().position(|byte| *byte == 0);
+        let length = end.map_or(known, |end| end + 1);
+        self.frame.add_memory(address, &bytes[..length]);
+    }
+
+    fn variable(&mut self, number: u32) -> i64 {
+        match self.variables.computed(number) {
+            Some(computed) => self.context.compute(computed),
+            None => self.variables.value(number).unwrap_or(0),
+        }
+    }
+
+    fn set_variable(&mut self, number: u32, value: i64) {
+        match self.variables.computed(number) {
+            Some(Computed::Stop) => self.asked.stop = value != 0,
+            Some(Computed::Needed) => self.asked.needed = value != 0,
+            _ => {}
+        }
+        self.variables.set(number, value);
+    }
+
+    fn collect_variable(&mut self, number: u32) {
+        let value = self.variable(number);
+        self.frame.add_variable(number, value);
+    }
+}

@@ -1,0 +1,379 @@
+//! What must be noted at a hit so that all that a tracepoint does can be done later.
+//!
+//! Its condition and its expressions are followed with what is known before: registers and how much of the stack is left have
+//! names instead of values. Every way through them is taken. What comes out is memory at fixed distances from registers; where an address
+//! comes from memory, or a length is not bounded, there is no such list.
+
+use crate::arch::collector;
+use crate::arch::fast::{Base, Block, MOST_BLOCKS};
+
+use crate::tracepoint::definition::{self, Action, Tracepoint};
+use crate::tracepoint::variable::{Computed, Variables};
+
+/// So many instructions are followed on all ways together.
+const FUEL: u32 = 400;
+/// No more memory is noted at a hit.
+const MOST: u64 = 32 << 10;
+
+/// Memory to be noted, and in which case a hit is nothing for this.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Plan {
+    pub(crate) blocks: Vec<Block>,
+    /// More of the stack is left than this.
+    pub(crate) stack_left: Option<u32>,
+}
+
+/// A value as far as it is known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Value {
+    Constant(u64),
+    /// A register and so much more.
+    Register(usize, u64),
+    /// `trace_stack_left`.
+    StackLeft,
+    /// Whether less of the stack than this is left.
+    LessLeft(u64),
+    /// Whether more is.
+    MoreLeft(u64),
+    Unknown,
+}
+
+impl Plan {
+    /// What this tracepoint needs beside what is always noted. Registers other than general ones can be had only where they are not
+    /// insisted on.
+    pub(crate) fn of(
+        tracepoint: &Tracepoint,
+        variables: &Variables,
+        set_of: impl Fn(usize) -> Option<usize>,
+    ) -> Option<Plan> {
+        if tracepoint.fast.is_none()
+            && definition::sets(&tracepoint.actions, set_of) & !collector::SETS != 0
+        {
+            return None;
+        }
+        let mut plan = Plan::default();
+        if let Some(condition) = &tracepoint.condition {
+            plan.follow(condition, variables)?;
+        }
+        for action in &tracepoint.actions {
+            match action {
+                Action::Registers(_) => {}
+                Action::Memory {
+                    register,
+                    offset,
+                    length,
+                } => {
+                    let base = register.map_or(Value::Constant(*offset), |number| {
+                        Value::Register(number, *offset)
+                    });
+                    plan.note(base, *length)?;
+                }
+                Action::Expression(code) => plan.follow(code, variables)?,
+            }
+        }
+        plan.is_small().then_some(plan)
+    }
+
+    /// Both.
+    pub(crate) fn and(mut self, other: &Plan) -> Option<Plan> {
+        for block in &other.blocks {
+            self.add(*block);
+        }
+        self.stack_left = match (self.stack_left, other.stack_left) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        self.is_small().then_some(self)
+    }
+
+    fn is_small(&self) -> bool {
+        let bytes: u64 = self.blocks.iter().map(Block::room).sum();
+        self.blocks.len() <= MOST_BLOCKS && bytes <= MOST
+    }
+
+    fn note(&mut self, address: Value, length: u64) -> Option<()> {
+        let (base, offset) = match address {
+            Value::Constant(address) => (Base::Absolute, address),
+            Value::Register(number, offset) if collector::is_base(number) => {
+                (Base::Register(number), offset)
+            }
+            _ => return None,
+        };
+        let length = u32::try_from(length)
+            .ok()
+            .filter(|l| u64::from(*l) <= MOST)?;
+        self.add(Block {
+            base,
+            offset,
+            length,
+        });
+        Some(())
+    }
+
+    fn add(&mut self, block: Block) {
+        let same = |known: &&mut Block| known.base == block.base && known.offset == block.offset;
+        match self.blocks.iter_mut().find(same) {
+            Some(known) => known.length = known.length.max(block.length),
+            None => self.blocks.push(block),
+        }
+    }
+
+    fn follow(&mut self, code: &[u8], variables: &Variables) -> Option<()> {
+        let mut way = Way {
+            plan: self,
+            code,
+            variables,
+            fuel: FUEL,
+        };
+        way.go(0, Vec::new(), u64::MAX)
+    }
+}
+
+struct Way<'a> {
+    plan: &'a mut Plan,
+    code: &'a [u8],
+    variables: &'a Variables,
+    fuel: u32,
+}
+
+impl Way<'_> {
+    fn operand(&self, at: &mut usize, size: usize) -> Option<u64> {
+        let bytes = self.code.get(*at..*at + size)?;
+        *at += size;
+        Some(
+            bytes
+                .iter()
+                .fold(0, |number, byte| number << 8 | u64::from(*byte)),
+        )
+    }
+
+    /// `most`: so much of the stack is left at most. (Codes: see `agent`.)
+    fn go(&mut self, mut at: usize, mut stack: Vec<Value>, mut most: u64) -> Option<()> {
+        loop {
+            self.fuel = self.fuel.checked_sub(1)?;
+            let code = self.operand(&mut at, 1)?;
+            match code {
+                0x02 | 0x03 => {
+                    let (second, first) = (stack.pop()?, stack.pop()?);
+                    stack.push(sum(first, second, code == 0x03));
+                }
+                0x15 => {
+                    let (second, first) = (stack.pop()?, stack.pop()?);
+                    stack.push(match (first, second) {
+                        (Value::StackLeft, Value::Constant(limit)) => Value::LessLeft(limit),
+                        (Value::Constant(limit), Value::StackLeft) => Value::MoreLeft(limit),
+                        _ => Value::Unknown,
+                    });
+                }
+                0x04..=0x0b | 0x0f..=0x11 | 0x13 | 0x14 => {
+                    let _ = (stack.pop()?, stack.pop()?);
+                    stack.push(Value::Unknown);
+                }
+                0x0e | 0x12 => *stack.last_mut()? = Value::Unknown,
+                0x16 | 0x2a => {
+                    // To 64 bits nothing changes.
+                    if self.operand(&mut at, 1)? != 64 {
+                        *stack.last_mut()? = Value::Unknown;
+                    }
+                }
+                0x0c => {
+                    let (length, address) = (stack.pop()?, stack.pop()?);
+                    self.collect(address, length, most)?;
+                }
+                0x0d | 0x30 => {
+                    let size = if code == 0x0d { 1 } else { 2 };
+                    let length = self.operand(&mut at, size)?;
+                    self.collect(*stack.last()?, Value::Constant(length), most)?;
+                }
+                0x17..=0x1a => {
+                    let address = stack.pop()?;
+                    self.plan.note(address, 1 << (code - 0x17))?;
+                    stack.push(Value::Unknown);
+                }
+                0x20 => {
+                    let to = self.operand(&mut at, 2)? as usize;
+                    let (mut taken, mut not) = (most, most);
+                    match stack.pop()? {
+                        Value::LessLeft(limit) => taken = most.min(limit),
+                        Value::MoreLeft(limit) => {
+                            not = most.min(limit);
+                            if self.stops(to) {
+                                // That is for the stub to do.
+                                let limit = u32::try_from(limit).ok()?;
+                                let known = self.plan.stack_left;
+                                self.plan.stack_left =
+                                    Some(known.map_or(limit, |known| known.min(limit)));
+                                most = not;
+                                continue;
+                            }
+                        }
+                        _ => {}
+                    }
+                    self.go(to, stack.clone(), taken)?;
+                    most = not;
+                }
+                0x21 => at = self.operand(&mut at, 2)? as usize,
+                0x22..=0x25 => {
+                    let value = self.operand(&mut at, 1 << (code - 0x22))?;
+                    stack.push(Value::Constant(value));
+                }
+                0x26 => {
+                    let number = self.operand(&mut at, 2)? as usize;
+                    stack.push(Value::Register(number, 0));
+                }
+                0x27 => return Some(()),
+                0x28 => {
+                    let value = *stack.last()?;
+                    stack.push(value);
+                }
+                0x29 => drop(stack.pop()?),
+                0x2b => {
+                    let (second, first) = (stack.pop()?, stack.pop()?);
+                    stack.extend([second, first]);
+                }
+                0x2c => {
+                    let number = self.operand(&mut at, 2)? as u32;
+                    stack.push(match self.variables.computed(number) {
+                        Some(Computed::StackLeft) => Value::StackLeft,
+                        _ => Value::Unknown,
+                    });
+                }
+                0x2d => {
+                    let number = self.operand(&mut at, 2)? as u32;
+                    stack.last()?;
+                    if self.variables.computed(number) == Some(Computed::Stop) {
+                        return None;
+                    }
+                }
+                0x2e => drop(self.operand(&mut at, 2)?),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Whether the code there does nothing but have the thread stop.
+    fn stops(&self, at: usize) -> bool {
+        match self.code.get(at..) {
+            // const8 1, setv N, end
+            Some([0x22, 1, 0x2d, high, low, 0x27, ..]) => {
+                let number = u32::from(u16::from_be_bytes([*high, *low]));
+                self.variables.computed(number) == Some(Computed::Stop)
+            }
+            _ => false,
+        }
+    }
+
+    fn collect(&mut self, address: Value, length: Value, most: u64) -> Option<()> {
+        let length = match length {
+            Value::Constant(length) => length,
+            Value::StackLeft => most,
+            _ => return None,
+        };
+        self.plan.note(address, length)
+    }
+}
+
+fn sum(first: Value, second: Value, minus: bool) -> Value {
+    let add = |one: u64, other: u64| match minus {
+        true => one.wrapping_sub(other),
+        false => one.wrapping_add(other),
+    };
+    match (first, second) {
+        (Value::Constant(one), Value::Constant(other)) => Value::Constant(add(one, other)),
+        (Value::Register(number, offset), Value::Constant(other)) => {
+            Value::Register(number, add(offset, other))
+        }
+        (Value::Constant(one), Value::Register(number, offset)) if !minus => {
+            Value::Register(number, one.wrapping_add(offset))
+        }
+        _ => Value::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables() -> Variables {
+        let mut variables = Variables::default();
+        variables.define(5, b"trace_stack_left", 0);
+        variables.define(6, b"trace_stop", 0);
+        variables
+    }
+
+    fn plan(actions: Vec<Action>) -> Option<Plan> {
+        let tracepoint = Tracepoint {
+            actions,
+            fast: Some(Vec::new()),
+            ..Tracepoint::default()
+        };
+        Plan::of(&tracepoint, &variables(), |_| Some(0))
+    }
+
+    fn block(number: usize, offset: u64, length: u32) -> Block {
+        Block {
+            base: Base::Register(number),
+            offset,
+            length,
+        }
+    }
+
+    #[test]
+    fn memory_at_registers() {
+        let memory = |register, offset, length| Action::Memory {
+            register,
+            offset,
+            length,
+        };
+        let known = plan(vec![
+            Action::Registers(vec![0xff]),
+            memory(Some(7), 8, 64),
+            memory(Some(7), 8, 100),
+            memory(None, 0x1000, 4),
+            // reg 5, const8 4, add, ref32, pop; reg 5, const8 40, trace
+            Action::Expression(vec![
+                0x26, 0, 5, 0x22, 4, 0x02, 0x19, 0x29, 0x26, 0, 5, 0x22, 40, 0x0c, 0x27,
+            ]),
+        ]);
+        let absolute = Block {
+            base: Base::Absolute,
+            offset: 0x1000,
+            length: 4,
+        };
+        let blocks = vec![block(7, 8, 100), absolute, block(5, 4, 4), block(5, 0, 40)];
+        assert_eq!(known.map(|plan| plan.blocks), Some(blocks));
+        // An address from memory; a length from memory; a string; more than anybody needs.
+        for code in [
+            vec![0x26, 0, 5, 0x1a, 0x0d, 8, 0x27],
+            vec![0x26, 0, 5, 0x28, 0x19, 0x0c, 0x27],
+            vec![0x26, 0, 5, 0x22, 9, 0x2f, 0x27],
+            vec![0x26, 0, 5, 0x23, 0xff, 0xff, 0x0c, 0x27],
+            vec![0x21, 0, 0],
+            vec![0x22, 1, 0x2d, 0, 6, 0x27],
+        ] {
+            assert_eq!(plan(vec![Action::Expression(code)]), None);
+        }
+    }
+
+    #[test]
+    fn the_stack_up_to_its_end() {
+        // As the recorder asks for it: the stack, at most 4096 bytes of it.
+        let up_to = vec![
+            0x26, 0, 7, 0x2c, 0, 5, 0x23, 0x10, 0, 0x15, 0x20, 0, 0x15, 0x23, 0x10, 0, 0x0c, 0x21,
+            0, 0x19, 0x27, 0x2c, 0, 5, 0x0c, 0x27,
+        ];
+        let known = plan(vec![Action::Expression(up_to)]).expect("a plan");
+        assert_eq!(
+            (known.blocks, known.stack_left),
+            (vec![block(7, 0, 4096)], None)
+        );
+        // All of it, or the thread stops.
+        let or_stop = vec![
+            0x23, 0x40, 0, 0x2c, 0, 5, 0x15, 0x20, 0, 0x12, 0x26, 0, 7, 0x2c, 0, 5, 0x0c, 0x27,
+            0x22, 1, 0x2d, 0, 6, 0x27,
+        ];
+        let known = plan(vec![Action::Expression(or_stop)]).expect("a plan");
+        assert_eq!(known.blocks, [block(7, 0, 0x4000)]);
+        assert_eq!(known.stack_left, Some(0x4000));
+    }
+}

@@ -1,0 +1,105 @@
+//! Experiment state variables: numbers that tracepoints count, compare and note.
+//!
+//! A few are not stored but seen at the hit; a client has them by defining a variable with that name.
+
+use std::collections::BTreeMap;
+
+/// What a variable shows that is not stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Computed {
+    /// `trace_timestamp`: microseconds since 1970, as gdbserver's.
+    Timestamp,
+    /// `trace_time`: nanoseconds of the monotonic clock.
+    Time,
+    /// `trace_thread`: the kernel's thread id.
+    Thread,
+    /// `trace_cpu`: the processor.
+    Cpu,
+    /// `trace_stop`: set by an expression to something else than zero, the hit is not noted but reported to the client
+    /// as a breakpoint's.
+    Stop,
+    /// `trace_needed`: set by an expression to something else than zero, the budget never pauses
+    /// the tracepoint, and its frames are not dropped.
+    Needed,
+    /// `trace_stack_left`: bytes from the stack pointer to the stack's end, where it began.
+    StackLeft,
+}
+
+const COMPUTED: [(&[u8], Computed); 7] = [
+    (b"trace_timestamp", Computed::Timestamp),
+    (b"trace_time", Computed::Time),
+    (b"trace_thread", Computed::Thread),
+    (b"trace_cpu", Computed::Cpu),
+    (b"trace_stop", Computed::Stop),
+    (b"trace_needed", Computed::Needed),
+    (b"trace_stack_left", Computed::StackLeft),
+];
+
+/// The number of `trace_timestamp`, which is always there.
+const TIMESTAMP: u32 = 1;
+
+/// A variable as the client defined it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Variable {
+    pub(crate) name: Vec<u8>,
+    pub(crate) initial: i64,
+    /// It was there without the client.
+    pub(crate) builtin: bool,
+    value: i64,
+    computed: Option<Computed>,
+}
+
+/// All variables, by their numbers.
+pub(crate) struct Variables(BTreeMap<u32, Variable>);
+
+impl Default for Variables {
+    fn default() -> Variables {
+        let mut variables = Variables(BTreeMap::new());
+        variables.define(TIMESTAMP, b"trace_timestamp", 0);
+        if let Some(variable) = variables.0.get_mut(&TIMESTAMP) {
+            variable.builtin = true;
+        }
+        variables
+    }
+}
+
+impl Variables {
+    /// Defines one, or defines it anew.
+    pub(crate) fn define(&mut self, number: u32, name: &[u8], initial: i64) {
+        let builtin = self.0.get(&number).is_some_and(|known| known.builtin);
+        let computed = COMPUTED.iter().find(|(known, _)| *known == name);
+        let variable = Variable {
+            name: name.to_vec(),
+            initial,
+            builtin,
+            value: initial,
+            computed: computed.map(|(_, computed)| *computed),
+        };
+        self.0.insert(number, variable);
+    }
+
+    /// All, in the order of their numbers.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u32, &Variable)> {
+        self.0.iter().map(|(number, variable)| (*number, variable))
+    }
+
+    /// What a variable shows that is not stored.
+    pub(crate) fn computed(&self, number: u32) -> Option<Computed> {
+        self.0.get(&number)?.computed
+    }
+
+    /// A stored value; `None`: there is no such variable.
+    pub(crate) fn value(&self, number: u32) -> Option<i64> {
+        self.0.get(&number).map(|variable| variable.value)
+    }
+
+    /// Sets a stored value. One that nobody defined comes to be.
+    pub(crate) fn set(&mut self, number: u32, value: i64) {
+        if !self.0.contains_key(&number) {
+            self.define(number, b"", 0);
+        }
+        if let Some(variable) = self.0.get_mut(&number) {
+            variable.value = value;
+        }
+    }
+}
