@@ -86,21 +86,21 @@ impl Client {
     }
 
     /// Tells what there is to tell, if there is room.
-    pub(crate) fn tell(&mut self, debuggee: &mut Debuggee) {
+    pub(crate) fn notify(&mut self, debuggee: &mut Debuggee) {
         if self.is_behind() {
             self.session.check_patience(debuggee);
             return self.write();
         }
         // As much as it takes: hits come in while nothing is sent.
         for _ in 0..TOLD_AT_ONCE {
-            self.session.tell(debuggee, false);
+            self.session.notify(debuggee, false);
             self.write();
             let due = debuggee.notifications_due(self.session.role());
             if self.is_behind() || due.is_none_or(|due| due > Instant::now()) {
                 break;
             }
         }
-        self.session.tell_of_stops(debuggee);
+        self.session.notify_stops(debuggee);
         self.write();
     }
 

@@ -91,6 +91,6 @@ fn moved(debuggee: &mut Debuggee, session: &mut Session) {
             debuggee.stopped_alone(stop);
         }
     }
-    session.tell(debuggee, false);
-    session.tell_of_stops(debuggee);
+    session.notify(debuggee, false);
+    session.notify_stops(debuggee);
 }

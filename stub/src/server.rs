@@ -255,7 +255,7 @@ impl Server {
             }
         }
         for client in &mut self.clients {
-            client.tell(&mut self.debuggee);
+            client.notify(&mut self.debuggee);
             client.answer(&mut self.debuggee);
         }
     }

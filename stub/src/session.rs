@@ -22,7 +22,7 @@ use crate::tracee::{Role, Stop};
 use debuggee::Debuggee;
 use debuggee::files::Files;
 use framing::{Framing, Incoming};
-use notify::Told;
+use notify::Notified;
 use packets::Answer;
 use stop_notifications::StopNotifications;
 use stop_reply::Dialect;
@@ -58,7 +58,7 @@ pub(crate) struct Session {
     /// Why it may do neither.
     refused: Option<String>,
     /// What it has been told as an observer.
-    told: Told,
+    notified: Notified,
     /// The files it has open.
     files: Files,
     /// Packets the client is to do without.
@@ -110,7 +110,7 @@ impl Session {
             number,
             role: None,
             refused: None,
-            told: Told::default(),
+            notified: Notified::default(),
             files: debuggee.files.for_another(),
             selected: None,
             resumed: None,
@@ -219,7 +219,7 @@ impl Session {
 
     /// The program stopped, and this client controls it.
     pub(crate) fn stopped(&mut self, debuggee: &mut Debuggee, stop: Stop) {
-        self.tell(debuggee, true);
+        self.notify(debuggee, true);
         let Some(process) = &mut debuggee.family.current else {
             return;
         };
@@ -230,7 +230,7 @@ impl Session {
         }
         match stop {
             Stop::Thread(tid, _) => self.selected = Some(tid),
-            Stop::Exited(_) | Stop::Killed(_) => self.learnt_end(),
+            Stop::Exited(_) | Stop::Killed(_) => self.set_end_known(),
             Stop::ThreadExited(..) | Stop::NothingRuns => {}
         }
         debuggee.last_stop = Some(stop);
@@ -238,7 +238,7 @@ impl Session {
     }
 
     /// Sends the stops of single threads, to the client that controls them.
-    pub(crate) fn tell_of_stops(&mut self, debuggee: &mut Debuggee) {
+    pub(crate) fn notify_stops(&mut self, debuggee: &mut Debuggee) {
         if !self.controls() {
             return;
         }
@@ -294,7 +294,7 @@ impl Session {
             process.heard(self.role());
         }
         // What a packet brought about is told after its reply.
-        self.tell_of_stops(debuggee);
+        self.notify_stops(debuggee);
         if debuggee.exit_requested {
             self.outcome = Some(Outcome::Exit);
         }

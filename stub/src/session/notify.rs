@@ -22,7 +22,7 @@ const PATIENCE: usize = 50_000;
 
 /// What an observer has been told.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct Notified {
     /// Whether somebody controls the program, and whether it runs though nobody does.
     control: Option<(bool, bool)>,
     /// The process it observes.
@@ -38,36 +38,36 @@ impl Session {
             return None;
         }
         let former = debuggee.family.current.as_ref()?.pid();
-        let own = *self.told.process.get_or_insert(former);
+        let own = *self.notified.process.get_or_insert(former);
         (own != former && debuggee.family.select(own)).then_some(former)
     }
 
     /// Whether the client knows that the process has ended.
     pub(super) fn knows_end(&self) -> bool {
-        self.told.end
+        self.notified.end
     }
 
     /// The client knows that now.
-    pub(super) fn learnt_end(&mut self) {
-        self.told.end = true;
+    pub(super) fn set_end_known(&mut self) {
+        self.notified.end = true;
     }
 
     /// This client observes another process from now on.
     pub(super) fn observe_process(&mut self, pid: Tid) {
-        (self.told.process, self.told.end) = (Some(pid), false);
+        (self.notified.process, self.notified.end) = (Some(pid), false);
     }
 
     /// Sends what there is to tell, if the client wants to hear it. Unless `all` is wanted, a client that drains the
     /// trace buffer is told only when it is worth waking it.
-    pub(crate) fn tell(&mut self, debuggee: &mut Debuggee, all: bool) {
+    pub(crate) fn notify(&mut self, debuggee: &mut Debuggee, all: bool) {
         let Some(role) = self.role else {
             return;
         };
-        self.tell_of_control(debuggee);
-        let ended = self.tells_end(debuggee);
+        self.notify_control(debuggee);
+        let ended = self.end_to_notify(debuggee);
         let process = match role {
             Role::Control => debuggee.family.current.as_mut(),
-            Role::Observer(_) => self.told.process.and_then(|pid| debuggee.observed(pid)),
+            Role::Observer(_) => self.notified.process.and_then(|pid| debuggee.observed(pid)),
         };
         if let Some(process) = process {
             let all = all || ended.is_some();
@@ -77,16 +77,16 @@ impl Session {
                 process.drain_jump_pads();
                 let missed = process.newly_missed(role, all);
                 // Before the frames, for a pause that is over; behind them, for one that began among them.
-                self.tell_missed(&missed);
-                self.tell_stood(process.subscriptions.of(role));
+                self.notify_missed(&missed);
+                self.notify_stalls(process.subscriptions.of(role));
                 self.notify_in_order(process.subscriptions.of(role), all);
-                self.tell_missed(&missed);
+                self.notify_missed(&missed);
             }
-            self.tell_log(process.subscriptions.of(role));
-            self.tell_of_threads(process.subscriptions.of(role));
+            self.notify_threads(process.subscriptions.of(role));
+            self.notify_held(process.subscriptions.of(role));
         }
         if let Some(end) = ended {
-            self.learnt_end();
+            self.set_end_known();
             self.framing.notify(&[b"UnspoolEnd:", &end[..]].concat());
         }
     }
@@ -104,7 +104,7 @@ impl Session {
     }
 
     /// What threads did, to a client that does not drain the trace buffer.
-    fn tell_log(&mut self, subscription: &mut Subscription) {
+    fn notify_threads(&mut self, subscription: &mut Subscription) {
         if !subscription.trace.drained
             && let Some(log) = &mut subscription.log
             && let Some(body) = self.dialect.thread_log(&log.take())
@@ -135,13 +135,13 @@ impl Session {
         }
     }
 
-    fn tell_missed(&mut self, missed: &[(u32, Missed)]) {
+    fn notify_missed(&mut self, missed: &[(u32, Missed)]) {
         if !missed.is_empty() {
             self.framing.notify(&trace_notification::missed(missed));
         }
     }
 
-    fn tell_stood(&mut self, subscription: &mut Subscription) {
+    fn notify_stalls(&mut self, subscription: &mut Subscription) {
         for (name, cause) in [("Stood", Cause::Late), ("Halted", Cause::Halted)] {
             let spans = subscription.stalls.take(cause);
             if !spans.is_empty() {
@@ -156,7 +156,7 @@ impl Session {
     }
 
     /// Of threads that wait for it, and of another program.
-    fn tell_of_threads(&mut self, subscription: &mut Subscription) {
+    fn notify_held(&mut self, subscription: &mut Subscription) {
         let executed = subscription.executed.take();
         if !matches!(self.role, Some(Role::Observer(_))) {
             return;
@@ -180,14 +180,14 @@ impl Session {
         }
     }
 
-    fn tell_of_control(&mut self, debuggee: &Debuggee) {
+    fn notify_control(&mut self, debuggee: &Debuggee) {
         // Who has let it go may still be there, without it.
         let free = debuggee.free;
         let now = (debuggee.controller.is_some() && !free, free);
-        if self.role == Some(Role::Control) || self.told.control == Some(now) {
+        if self.role == Some(Role::Control) || self.notified.control == Some(now) {
             return;
         }
-        self.told.control = Some(now);
+        self.notified.control = Some(now);
         let body: &[u8] = match now {
             (true, _) => b"UnspoolControl:taken",
             (false, true) => b"UnspoolControl:free",
@@ -198,12 +198,12 @@ impl Session {
 
     /// The end of what was observed, if the client has not heard of it: as stop replies have it, or `D` if the program was
     /// let go.
-    fn tells_end(&mut self, debuggee: &mut Debuggee) -> Option<Vec<u8>> {
-        if self.told.end || !matches!(self.role, Some(Role::Observer(_))) {
+    fn end_to_notify(&mut self, debuggee: &mut Debuggee) -> Option<Vec<u8>> {
+        if self.notified.end || !matches!(self.role, Some(Role::Observer(_))) {
             return None;
         }
-        let pid = self.told.process.or(debuggee.pid())?;
-        self.told.process = Some(pid);
+        let pid = self.notified.process.or(debuggee.pid())?;
+        self.notified.process = Some(pid);
         let Some(process) = debuggee.observed(pid) else {
             return Some(b"D".to_vec());
         };

@@ -1,46 +1,21 @@
-//! The layer in front of gdbstub: packets it lacks or answers too narrowly, one a file.
+//! The layer in front of gdbstub: packets that it lacks or answers too narrowly, one family a file.
 //!
-//! Everything else is passed on.
+//! gdbstub answers all other packets.
 
-mod alive;
-mod attached;
-mod budget;
-mod catch_syscalls;
-mod crc;
-mod ctrl_c;
-mod current_thread;
-mod detach;
-mod drain;
-mod fatal;
-mod halt_reason;
-mod hardware;
-mod kill;
+mod breakpoint;
 mod libraries;
+mod memory;
 mod monitor;
-mod no_ack;
-mod non_stop;
 mod observe;
 mod osdata;
-mod pass_signals;
-mod program_signals;
-mod read_memory;
-mod read_registers;
-mod restart;
+mod process;
+mod query;
+mod register;
 mod resume;
-mod run;
-mod search;
-mod select_thread;
-mod siginfo;
-mod software;
-mod stacks;
-mod supported;
-mod symbol;
-mod thread_events;
-mod thread_list;
-mod thread_log;
-mod threads;
-mod times;
-mod tls_address;
+mod snapshot;
+mod stop_events;
+mod subscription;
+mod thread;
 mod trace;
 
 use super::Session;
@@ -78,15 +53,15 @@ const PACKETS: &[(&str, Handler)] = &[
         session.extended = true;
         Answer::ok()
     }),
-    ("?", halt_reason::answer),
-    ("D", detach::answer),
-    ("H", select_thread::answer),
-    ("QCatchSyscalls:", catch_syscalls::answer),
-    ("QNonStop:", non_stop::switch),
-    ("QPassSignals:", pass_signals::answer),
-    ("QProgramSignals:", program_signals::answer),
-    ("QStartNoAckMode", no_ack::answer),
-    ("QThreadEvents:", thread_events::answer),
+    ("?", query::halt_reason),
+    ("D", process::detach),
+    ("H", thread::select),
+    ("QCatchSyscalls:", stop_events::catch_syscalls),
+    ("QNonStop:", resume::set_non_stop),
+    ("QPassSignals:", stop_events::pass_signals),
+    ("QProgramSignals:", stop_events::program_signals),
+    ("QStartNoAckMode", query::stop_acks),
+    ("QThreadEvents:", stop_events::thread_events),
     ("QTBuffer:circular:", trace::run::circular),
     ("QTBuffer:size:", trace::run::size),
     ("QTDP:", trace::define::tracepoint),
@@ -101,36 +76,36 @@ const PACKETS: &[(&str, Handler)] = &[
     ("QTStop", trace::run::stop),
     ("QTinit", trace::init),
     ("QTro:", trace::run::read_only),
-    ("QUnspoolBudget:", budget::answer),
-    ("QUnspoolFatal:", fatal::answer),
+    ("QUnspoolBudget:", subscription::budget),
+    ("QUnspoolFatal:", subscription::fatal_signals),
     ("QUnspoolGo", observe::go),
     ("QUnspoolRelease:", observe::release),
     ("QUnspoolSignal:", observe::signal),
-    ("QUnspoolThreads:", thread_log::answer),
-    ("QUnspoolTrace:", drain::answer),
-    ("R", restart::answer),
-    ("Z0,", software::insert),
-    ("Z1,", hardware::insert_breakpoint),
-    ("Z2,", hardware::insert_write),
-    ("Z3,", hardware::insert_read),
-    ("Z4,", hardware::insert_access),
+    ("QUnspoolThreads:", subscription::threads),
+    ("QUnspoolTrace:", subscription::drain),
+    ("R", process::restart),
+    ("Z0,", breakpoint::insert_software),
+    ("Z1,", breakpoint::insert_hardware),
+    ("Z2,", breakpoint::insert_write),
+    ("Z3,", breakpoint::insert_read),
+    ("Z4,", breakpoint::insert_access),
     ("c", resume::plain_continue),
     ("C", resume::continue_with_signal),
-    ("g", read_registers::all),
-    ("k", kill::without_reply),
-    ("m", read_memory::as_hex),
-    ("p", read_registers::one),
-    ("qAttached", attached::answer),
-    ("qCRC:", crc::answer),
-    ("qGetTLSAddr:", tls_address::answer),
+    ("g", register::all),
+    ("k", process::kill_all),
+    ("m", memory::as_hex),
+    ("p", register::one),
+    ("qAttached", process::is_attached),
+    ("qCRC:", memory::checksum),
+    ("qGetTLSAddr:", thread::tls_address),
     ("qRcmd,", monitor::answer),
-    ("qSearch:memory:", search::answer),
-    ("qSupported", supported::answer),
-    ("qSymbol", symbol::answer),
+    ("qSearch:memory:", memory::search),
+    ("qSupported", query::supported),
+    ("qSymbol", thread::symbol),
     ("qXfer:libraries-svr4:read:", libraries::answer),
     ("qXfer:osdata:read:", osdata::answer),
-    ("qXfer:siginfo:read::", siginfo::read),
-    ("qXfer:siginfo:write::", siginfo::write),
+    ("qXfer:siginfo:read::", register::read_siginfo),
+    ("qXfer:siginfo:write::", register::write_siginfo),
     ("qTBuffer:", trace::buffer::answer),
     ("qTMinFTPILen", trace::status::shortest_fast),
     ("qTP:", trace::status::tracepoint),
@@ -141,27 +116,27 @@ const PACKETS: &[(&str, Handler)] = &[
     ("qTsP", trace::upload::next),
     ("qTsV", trace::upload::next),
     ("qUnspoolPlaces", trace::status::places),
-    ("qUnspoolStacks:", stacks::answer),
-    ("qUnspoolTimes:", times::answer),
-    ("qXfer:threads:read::", threads::answer),
+    ("qUnspoolStacks:", snapshot::stacks),
+    ("qUnspoolTimes:", snapshot::times),
+    ("qXfer:threads:read::", thread::list_as_xml),
     ("qXfer:traceframe-info:read::", trace::frame::info),
-    ("qfThreadInfo", thread_list::answer),
+    ("qfThreadInfo", thread::list),
     ("s", resume::plain_step),
     ("S", resume::step_with_signal),
-    ("T", alive::answer),
-    ("vAttach;", run::attach),
+    ("T", thread::is_alive),
+    ("vAttach;", process::attach),
     ("vCont?", resume::actions),
-    ("vCont;", resume::answer),
-    ("vCtrlC", ctrl_c::answer),
-    ("vKill;", kill::answer),
-    ("vRun;", run::run),
-    ("vStopped", non_stop::next_stop),
-    ("x", read_memory::as_binary),
-    ("z0,", software::remove),
-    ("z1,", hardware::remove_breakpoint),
-    ("z2,", hardware::remove_write),
-    ("z3,", hardware::remove_read),
-    ("z4,", hardware::remove_access),
+    ("vCont;", resume::continue_threads),
+    ("vCtrlC", resume::interrupt),
+    ("vKill;", process::kill_one),
+    ("vRun;", process::run),
+    ("vStopped", resume::next_stop),
+    ("x", memory::as_binary),
+    ("z0,", breakpoint::remove_software),
+    ("z1,", breakpoint::remove_hardware),
+    ("z2,", breakpoint::remove_write),
+    ("z3,", breakpoint::remove_read),
+    ("z4,", breakpoint::remove_access),
 ];
 
 /// Answers a packet, or says who does.
@@ -182,7 +157,7 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, packet: &[u
         debuggee.live().map(Tracee::drain_jump_pads);
     }
     if packet == b"qC" {
-        return current_thread::answer(session, debuggee);
+        return thread::current(session, debuggee);
     }
     for (prefix, handler) in PACKETS {
         if let Some(rest) = packet.strip_prefix(prefix.as_bytes()) {

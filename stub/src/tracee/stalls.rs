@@ -46,7 +46,7 @@ impl Tracee {
     }
 
     /// A client that drains its trace begins: it learns of the stops that it was prepared in.
-    pub(super) fn tell_of_early_stalls(&mut self) {
+    pub(super) fn hand_out_early_stalls(&mut self) {
         let early = std::mem::take(&mut self.early_stalls);
         for stalls in self.subscriptions.stalls() {
             early.iter().for_each(|stall| stalls.add(*stall));

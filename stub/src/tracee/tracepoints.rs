@@ -42,7 +42,7 @@ impl Tracee {
             self.begin_budget();
         }
         self.trace(role).start();
-        self.tell_of_early_stalls();
+        self.hand_out_early_stalls();
         self.update_probes()
             .inspect_err(|_| self.stop_trace(role, Ended::NotRun))
     }

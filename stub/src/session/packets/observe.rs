@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{Answer, run};
+use super::{Answer, process};
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::number;
 use crate::session::{Outcome, Session};
@@ -147,9 +147,9 @@ fn bring(session: &mut Session, debuggee: &mut Debuggee, packet: &[u8]) -> Answe
     }
     debuggee.failure = None;
     let answer = match packet {
-        [b'v', b'R', b'u', b'n', b';', rest @ ..] => run::run(session, debuggee, rest),
+        [b'v', b'R', b'u', b'n', b';', rest @ ..] => process::run(session, debuggee, rest),
         [b'v', b'A', b't', b't', b'a', b'c', b'h', b';', rest @ ..] => {
-            run::attach(session, debuggee, rest)
+            process::attach(session, debuggee, rest)
         }
         _ => return Answer::PassOn,
     };

@@ -1,11 +1,10 @@
-//! `vCont` and its forerunners `c C s S`.
+//! Resume packets: `vCont` and its forerunners `c C s S`, `vCtrlC`, `QNonStop` and `vStopped`.
 //!
 //! gdbstub drops a signal given to all threads, refuses a step for all, and can report a stop only
-//! in its own words; so resuming is ours, and gdbstub never learns that the program ran.
+//! in its own words. So resuming is answered here, and gdbstub never learns that the program ran.
 
 use nix::errno::Errno;
 
-use super::{Answer, ThreadName, thread_name};
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::number;
@@ -13,28 +12,38 @@ use crate::session::signal::from_gdb;
 use crate::sys::Tid;
 use crate::tracee::Action;
 
+use super::{Answer, ThreadName, thread_name};
+
+/// `vCont?`.
 pub(super) fn actions(_: &mut Session, _: &mut Debuggee, _: &[u8]) -> Answer {
     Answer::Reply(b"vCont;c;C;s;S;t;r".to_vec())
 }
 
 /// `vCont;action[:thread];...`: for each thread, the leftmost action that names it.
-pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+pub(super) fn continue_threads(
+    session: &mut Session,
+    debuggee: &mut Debuggee,
+    rest: &[u8],
+) -> Answer {
     let Some(asked) = parse(rest) else {
         return Answer::error(Errno::EINVAL);
     };
     resume(session, debuggee, &asked)
 }
 
+/// `c`.
 pub(super) fn plain_continue(session: &mut Session, debuggee: &mut Debuggee, at: &[u8]) -> Answer {
     move_to(session, debuggee, at);
     old_style(session, debuggee, Action::Continue(0))
 }
 
+/// `s`.
 pub(super) fn plain_step(session: &mut Session, debuggee: &mut Debuggee, at: &[u8]) -> Answer {
     move_to(session, debuggee, at);
     old_style(session, debuggee, Action::Step(0))
 }
 
+/// `C`.
 pub(super) fn continue_with_signal(
     session: &mut Session,
     debuggee: &mut Debuggee,
@@ -43,6 +52,7 @@ pub(super) fn continue_with_signal(
     with_signal(session, debuggee, rest, Action::Continue)
 }
 
+/// `S`.
 pub(super) fn step_with_signal(
     session: &mut Session,
     debuggee: &mut Debuggee,
@@ -190,6 +200,36 @@ fn parse(rest: &[u8]) -> Option<Vec<(Action, ThreadName)>> {
 /// A signal the program can be given.
 fn wire_signal(digits: &[u8]) -> Option<i32> {
     from_gdb(u8::try_from(number(digits)?).ok()?)
+}
+
+/// `vCtrlC`: the interrupt byte as a packet.
+pub(super) fn interrupt(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+    session.framing.send(b"OK");
+    session.interrupt(debuggee);
+    Answer::Nothing
+}
+
+/// `QNonStop`: stop threads one by one, and notify the client of each.
+pub(super) fn set_non_stop(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    let on = match rest {
+        b"0" => false,
+        b"1" => true,
+        _ => return Answer::error(Errno::EINVAL),
+    };
+    debuggee.non_stop = on;
+    session.stop_notifications.clear();
+    for process in debuggee.family.members() {
+        process.set_non_stop(on);
+    }
+    Answer::ok()
+}
+
+/// `vStopped`: the client has seen the last one.
+pub(super) fn next_stop(session: &mut Session, _: &mut Debuggee, _: &[u8]) -> Answer {
+    session
+        .stop_notifications
+        .next()
+        .map_or_else(Answer::ok, Answer::Reply)
 }
 
 #[cfg(test)]

@@ -1,21 +1,27 @@
-//! `qUnspoolStacks`: registers and stacks of many threads with one packet, each as it is at one moment. Threads that run
-//! are stopped for it, some at a time, and nobody is told (docs/reference/protocol.md).
+//! `qUnspoolStacks` and `qUnspoolTimes`: many threads with one packet (docs/reference/protocol.md).
+
+use std::fmt::Write;
+use std::fs;
 
 use nix::errno::Errno;
 
-use super::Answer;
 use crate::arch;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::{PACKET_SIZE, escape, number};
-use crate::sys::Tid;
+use crate::sys::{Tid, monotonic_ns};
 use crate::tracee::Tracee;
+
+use super::Answer;
 
 /// So many threads stand still at the same time.
 const AT_ONCE: usize = 16;
 /// No more of a stack is read.
 const LONGEST: usize = 64 * 1024;
 
+/// `qUnspoolStacks`: registers and stacks of threads. The stub pauses threads that run, some at a time, and
+/// reports no stop.
+///
 /// `LENGTH;TID;TID...`. The reply: `b`, then for as many of these threads, in this order, as there is room for
 ///
 /// ```text
@@ -23,7 +29,7 @@ const LONGEST: usize = 64 * 1024;
 /// ```
 /// little-endian, with binary escapes. Of the registers the general ones are there and the thread pointer; others are zeroes,
 /// or left out at the end. A thread that cannot be looked at has no registers.
-pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+pub(super) fn stacks(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let mut parts = rest.split(|byte| *byte == b';').map(number);
     let length = parts.next().flatten().and_then(|n| usize::try_from(n).ok());
     let tids: Option<Vec<Tid>> = parts.map(|tid| i32::try_from(tid?).ok().map(Tid)).collect();
@@ -101,4 +107,47 @@ fn note(process: &mut Tracee, tid: Tid, stack: &mut [u8], into: &mut Vec<u8>) {
     into.extend_from_slice(&stack[..known]);
     into[start + 4..start + 8].copy_from_slice(&(size as u32).to_le_bytes());
     into[start + 8..start + 12].copy_from_slice(&(known as u32).to_le_bytes());
+}
+
+/// `qUnspoolTimes`: how long threads have run and waited for a processor, by the kernel's account.
+///
+/// `AFTER`: of the threads with greater ids, as many as there is room for. The reply: `m` if there are more, else `l`, the time, then
+/// `;TID,ON-CPU,RUNNABLE` for each. A kernel without this account is an error.
+pub(super) fn times(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    let Some(after) = number(rest).and_then(|after| i32::try_from(after).ok()) else {
+        return Answer::error(Errno::EINVAL);
+    };
+    let Some(process) = debuggee.live() else {
+        return Answer::error(Errno::ESRCH);
+    };
+    let tasks = format!("/proc/{}/task", process.pid().0);
+    let Ok(entries) = fs::read_dir(&tasks) else {
+        return Answer::error(Errno::ESRCH);
+    };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut tids: Vec<i32> = names.filter_map(|name| name.parse().ok()).collect();
+    tids.retain(|tid| *tid > after);
+    tids.sort_unstable();
+
+    let mut reply = format!("l{:x}", monotonic_ns());
+    for (at, tid) in tids.iter().enumerate() {
+        let text = match fs::read_to_string(format!("{tasks}/{tid}/schedstat")) {
+            Ok(text) => text,
+            // It has ended; or the kernel has none of these files.
+            Err(_) if fs::exists(format!("{tasks}/{tid}")).unwrap_or(false) => {
+                return Answer::error(Errno::ENOSYS);
+            }
+            Err(_) => continue,
+        };
+        let mut numbers = text.split_whitespace().map(str::parse::<u64>);
+        let (Some(Ok(on_cpu)), Some(Ok(runnable))) = (numbers.next(), numbers.next()) else {
+            return Answer::error(Errno::ENOSYS);
+        };
+        let _ = write!(reply, ";{tid:x},{on_cpu:x},{runnable:x}");
+        if reply.len() > PACKET_SIZE - 64 && at + 1 < tids.len() {
+            reply.replace_range(..1, "m");
+            break;
+        }
+    }
+    Answer::Reply(reply.into_bytes())
 }

@@ -1,15 +1,19 @@
-//! `Z0`, `z0`: breakpoints that are traps in the text, with their conditions and commands, which are evaluated here.
+//! Breakpoint packets: `Z0` to `Z4` and `z0` to `z4`.
 
 use nix::errno::Errno;
 
-use super::{Answer, range};
+use crate::arch::watch::{Access, MOST_BYTES, Watch};
 use crate::breakpoint::table::Terms;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::{number, unhex};
 
+use super::{Answer, range};
+
+/// `Z0`: a trap in the text, with conditions and commands that are evaluated here.
+///
 /// `addr,kind[;Xlen,bytes...][;cmds:persist,Xlen,bytes...]`. The lists take the place of those that were sent before.
-pub(super) fn insert(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+pub(super) fn insert_software(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let Some(((at, kind), terms)) = breakpoint(rest) else {
         return Answer::error(Errno::EINVAL);
     };
@@ -22,8 +26,10 @@ pub(super) fn insert(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> A
     }
 }
 
+/// `z0`.
+///
 /// `addr,kind`.
-pub(super) fn remove(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+pub(super) fn remove_software(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let Some(((at, _), _)) = breakpoint(rest) else {
         return Answer::error(Errno::EINVAL);
     };
@@ -66,6 +72,78 @@ fn expressions(mut rest: &[u8]) -> Option<Vec<Vec<u8>>> {
         rest = after;
     }
     Some(all)
+}
+
+/// `Z1`: a breakpoint in a debug register. What the machine cannot do at all is answered as an
+/// unknown packet, so that gdb tries another kind.
+pub(super) fn insert_hardware(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    insert_watch(debuggee, Access::Execute, rest)
+}
+
+pub(super) fn insert_write(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    insert_watch(debuggee, Access::Write, rest)
+}
+
+pub(super) fn insert_read(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    insert_watch(debuggee, Access::Read, rest)
+}
+
+pub(super) fn insert_access(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    insert_watch(debuggee, Access::Any, rest)
+}
+
+pub(super) fn remove_hardware(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    remove_watch(debuggee, Access::Execute, rest)
+}
+
+pub(super) fn remove_write(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    remove_watch(debuggee, Access::Write, rest)
+}
+
+pub(super) fn remove_read(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    remove_watch(debuggee, Access::Read, rest)
+}
+
+pub(super) fn remove_access(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    remove_watch(debuggee, Access::Any, rest)
+}
+
+fn insert_watch(debuggee: &mut Debuggee, access: Access, rest: &[u8]) -> Answer {
+    let (Some(watch), Some(process)) = (watch(access, rest), debuggee.live()) else {
+        return Answer::error(Errno::EINVAL);
+    };
+    if watch.length > MOST_BYTES {
+        return Answer::error(Errno::ENOSPC);
+    }
+    match process.watch(watch) {
+        Ok(true) => Answer::ok(),
+        Ok(false) if access == Access::Read => Answer::Reply(Vec::new()),
+        Ok(false) => Answer::error(Errno::ENOSPC),
+        Err(errno) => Answer::error(errno),
+    }
+}
+
+fn remove_watch(debuggee: &mut Debuggee, access: Access, rest: &[u8]) -> Answer {
+    let Some(watch) = watch(access, rest) else {
+        return Answer::error(Errno::EINVAL);
+    };
+    match debuggee.live().map(|process| process.unwatch(watch)) {
+        Some(Err(errno)) => Answer::error(errno),
+        _ => Answer::ok(),
+    }
+}
+
+/// `addr,kind`: a breakpoint's kind, or how many bytes to watch.
+fn watch(access: Access, rest: &[u8]) -> Option<Watch> {
+    let plain = rest.split(|byte| *byte == b';').next()?;
+    let (at, length) = range(plain)?;
+    // What is watched is rounded up to whole words.
+    at.checked_add(length as u64)?.checked_add(8)?;
+    Some(Watch {
+        access,
+        at,
+        length: length as u64,
+    })
 }
 
 #[cfg(test)]

@@ -1,23 +1,45 @@
-//! `qXfer:siginfo`: the signal the selected thread stopped with, as the kernel's `siginfo_t`. Written, it is
-//! what the program's handler will see.
+//! Register packets: `g` and `p` of a trace frame, and `qXfer:siginfo`.
 
 use nix::errno::Errno;
 
-use super::{Answer, transfer};
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::{number, unescape};
 use crate::sys::ptrace::{self, SIGINFO_SIZE, SignalInfo};
 
-pub(super) fn read(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
-    match shown(session, debuggee) {
+use super::{Answer, trace, transfer};
+
+/// `g` while a trace frame is selected; otherwise gdbstub answers.
+pub(super) fn all(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+    read_frame(session, debuggee, None)
+}
+
+/// `p` while a trace frame is selected; otherwise gdbstub answers.
+pub(super) fn one(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    // A number that is none is no register's.
+    let wanted = number(rest).and_then(|number| usize::try_from(number).ok());
+    read_frame(session, debuggee, Some(wanted.unwrap_or(usize::MAX)))
+}
+
+fn read_frame(session: &Session, debuggee: &mut Debuggee, only: Option<usize>) -> Answer {
+    let process = debuggee.live();
+    process
+        .and_then(|process| trace::frame::registers(session, process, only))
+        .unwrap_or(Answer::PassOn)
+}
+
+/// `qXfer:siginfo:read`: the `siginfo_t` that the selected thread stopped with.
+pub(super) fn read_siginfo(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    match shown_signal(session, debuggee) {
         Ok(info) => transfer(&info.bytes(), rest),
         Err(errno) => Answer::error(errno),
     }
 }
 
+/// `qXfer:siginfo:write`: what the program's handler will see.
+///
 /// `offset:data`, binary.
-pub(super) fn write(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+pub(super) fn write_siginfo(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let Some(colon) = rest.iter().position(|byte| *byte == b':') else {
         return Answer::error(Errno::EINVAL);
     };
@@ -27,7 +49,7 @@ pub(super) fn write(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8])
     let Some(place) = place.filter(|place| place.end <= SIGINFO_SIZE) else {
         return Answer::error(Errno::EINVAL);
     };
-    let mut bytes = match shown(session, debuggee) {
+    let mut bytes = match shown_signal(session, debuggee) {
         Ok(info) => info.bytes(),
         Err(errno) => return Answer::error(errno),
     };
@@ -43,7 +65,7 @@ pub(super) fn write(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8])
     }
 }
 
-fn shown(session: &Session, debuggee: &mut Debuggee) -> Result<SignalInfo, Errno> {
+fn shown_signal(session: &Session, debuggee: &mut Debuggee) -> Result<SignalInfo, Errno> {
     let tid = session.thread(debuggee).ok_or(Errno::ESRCH)?;
     let process = debuggee.live();
     let shown = process.and_then(|process| process.shown_signal(tid));

@@ -1,0 +1,99 @@
+//! Packets about the session: `qSupported`, `QStartNoAckMode` and `?`.
+
+use crate::session::Session;
+use crate::session::debuggee::Debuggee;
+use crate::tracee::{Cause, Stop};
+
+use super::Answer;
+
+const OURS: &[u8] =
+    b";qXfer:threads:read+;qXfer:siginfo:read+;qXfer:siginfo:write+;qXfer:osdata:read+;\
+qXfer:libraries-svr4:read+;augmented-libraries-svr4-read+;QCatchSyscalls+;QThreadEvents+;QUnspoolThreads+;QUnspoolTrace+;\
+qUnspoolStacks+;qUnspoolTimes+;QUnspoolFatal+;QUnspoolBudget+;QUnspoolSignal+;QPassSignals+;\
+QProgramSignals+;swbreak+;hwbreak+;ConditionalBreakpoints+;BreakpointCommands+;QNonStop+;fork-events+;vfork-events+;exec-events+;no-resumed+;binary-upload+;\
+ConditionalTracepoints+;TracepointSource+;DisconnectedTracing+;EnableDisableTracepoints+;InstallInTrace+;\
+QTBuffer:size+;tracenz+;qXfer:traceframe-info:read+;FastTracepoints+";
+
+/// `qSupported`: gdbstub's features and ours. Remembers what the client understands.
+pub(super) fn supported(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    let list = rest.strip_prefix(b":").unwrap_or_default();
+    let has = |name: &[u8]| list.split(|byte| *byte == b';').any(|item| item == name);
+    session.dialect.multiprocess = has(b"multiprocess+");
+    session.dialect.swbreak = has(b"swbreak+");
+    session.dialect.hwbreak = has(b"hwbreak+");
+    if session.controls() {
+        debuggee.set_stop_policy(|stop_policy| {
+            stop_policy.execs = has(b"exec-events+");
+            stop_policy.forks = has(b"fork-events+") && has(b"multiprocess+");
+            stop_policy.vforks = has(b"vfork-events+") && has(b"multiprocess+");
+            stop_policy.no_resumed = has(b"no-resumed+");
+        });
+    }
+    let packet = [b"qSupported", rest].concat();
+    let mut replies = session.stub.answer(debuggee, &packet);
+    let mut reply = replies.pop().unwrap_or_default();
+    reply.extend_from_slice(OURS);
+    let budget = match debuggee.budget() {
+        Some(share) => format!(";UnspoolBudget={:x}", share.basis_points()),
+        None => ";UnspoolBudget=none".to_owned(),
+    };
+    reply.extend_from_slice(budget.as_bytes());
+    if !session.controls() {
+        reply.extend_from_slice(b";UnspoolObserve+");
+    }
+    Answer::Reply(reply)
+}
+
+/// `QStartNoAckMode`: framing is ours, so this is too.
+pub(super) fn stop_acks(session: &mut Session, _: &mut Debuggee, _: &[u8]) -> Answer {
+    session.framing.stop_acks();
+    Answer::ok()
+}
+
+/// `?`: why the program is halted. `W00` says that there is no program.
+pub(super) fn halt_reason(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+    if debuggee.free {
+        // It has been let go, and only observers see it.
+        return Answer::Reply(b"W00".to_vec());
+    }
+    if debuggee.non_stop {
+        held_threads(session, debuggee)
+    } else {
+        last_stop(session, debuggee)
+    }
+}
+
+/// The last stop of all.
+pub(super) fn last_stop(session: &mut Session, debuggee: &mut Debuggee) -> Answer {
+    let stop = debuggee.halt_reason();
+    match (stop, &mut debuggee.family.current) {
+        (Some(stop), Some(process)) => {
+            if let Stop::Thread(tid, _) = stop {
+                session.selected = Some(tid);
+            }
+            Answer::Reply(session.dialect.stop_reply(process, &stop))
+        }
+        _ => Answer::Reply(b"W00".to_vec()),
+    }
+}
+
+/// In non-stop mode: the first of the threads that are held; `vStopped` asks for the others. `OK`: all run, or there are none.
+fn held_threads(session: &mut Session, debuggee: &mut Debuggee) -> Answer {
+    let last = debuggee.halt_reason();
+    session.stop_notifications.clear();
+    for process in debuggee.family.members() {
+        for tid in process.held_threads() {
+            let stop = match &last {
+                Some(stop @ Stop::Thread(stopped, _)) if *stopped == tid => stop.clone(),
+                _ => Stop::Thread(tid, Cause::Halted),
+            };
+            let reply = session.dialect.stop_reply(process, &stop);
+            // Not a notification: the first is the reply to this packet.
+            session.stop_notifications.push(&stop, reply);
+        }
+    }
+    session
+        .stop_notifications
+        .first()
+        .map_or_else(Answer::ok, Answer::Reply)
+}

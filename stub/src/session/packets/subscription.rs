@@ -1,0 +1,91 @@
+//! Packets by which a client of Unspool subscribes: `QUnspoolThreads`, `QUnspoolTrace`, `QUnspoolFatal` and `QUnspoolBudget`
+//! (docs/reference/protocol.md).
+
+use nix::errno::Errno;
+
+use crate::session::Session;
+use crate::session::debuggee::Debuggee;
+use crate::session::framing::{PACKET_SIZE, number};
+use crate::tracee::Role;
+use crate::tracepoint::budget::{Limit, Share};
+
+use super::Answer;
+
+/// `QUnspoolThreads`: notifications of threads that begin and end. Stop replies then carry all general
+/// registers, and at breakpoints also part of the stack.
+pub(super) fn threads(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    let (on, stack) = match rest {
+        b"0" => (false, Some(0)),
+        b"1" => (true, Some(0)),
+        [b'1', b',', digits @ ..] => (true, number(digits)),
+        _ => (false, None),
+    };
+    let Some(stack) = stack.and_then(|stack| usize::try_from(stack).ok()) else {
+        return Answer::error(nix::errno::Errno::EINVAL);
+    };
+    session.dialect.general_registers = on;
+    session.dialect.stack = stack.min(PACKET_SIZE / 4);
+    debuggee.follow_threads(session.role(), on);
+    Answer::ok()
+}
+
+/// `QUnspoolTrace`: frames are taken out of the trace buffer and sent as they come.
+pub(super) fn drain(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    let role = session.role();
+    let (drained, waits) = match rest {
+        b"0" => (false, false),
+        b"1" => (true, false),
+        b"2" => (true, true),
+        _ => return Answer::error(Errno::EINVAL),
+    };
+    let Some(process) = debuggee.live() else {
+        return Answer::error(Errno::ESRCH);
+    };
+    if waits && role != Role::Control && process.budget.share.is_some() {
+        // An observer may cost the program no more than the budget.
+        return Answer::error(Errno::EPERM);
+    }
+    let trace = process.trace(role);
+    (trace.drained, trace.waits) = (drained, waits);
+    Answer::ok()
+}
+
+/// `QUnspoolFatal`: the client reads the threads before a signal ends the process.
+pub(super) fn fatal_signals(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    let on = match rest {
+        b"0" => false,
+        b"1" => true,
+        _ => return Answer::error(Errno::EINVAL),
+    };
+    match session.role() {
+        Role::Control => debuggee.set_stop_policy(|stop_policy| stop_policy.fatal = on),
+        role @ Role::Observer(_) => match debuggee.live() {
+            Some(process) => process.subscriptions.of(role).wants_fatal = on,
+            None => return Answer::error(Errno::ESRCH),
+        },
+    }
+    Answer::ok()
+}
+
+/// `QUnspoolBudget`: how much of a processor tracing may use.
+pub(super) fn budget(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    let limit = match rest {
+        b"none" => Some(Limit::None),
+        points => number(points)
+            .and_then(|points| Share::from_basis_points(u32::try_from(points).ok()?))
+            .map(Limit::Share),
+    };
+    let Some(limit) = limit else {
+        return Answer::error(Errno::EINVAL);
+    };
+    if !debuggee.permits(limit) {
+        return Answer::error(Errno::EPERM);
+    }
+    let role = session.role();
+    let Some(process) = debuggee.live() else {
+        return Answer::error(Errno::ESRCH);
+    };
+    process.subscriptions.of(role).limit = Some(limit);
+    process.agree_on_budget();
+    Answer::ok()
+}
