@@ -10,16 +10,16 @@ pub mod calls;
 mod circles;
 mod cxx;
 mod finding;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod history;
 mod identity;
+mod inspection;
 mod layouts;
 mod listing;
-mod look;
 mod note;
 mod origin;
-mod recorded;
-#[cfg(test)]
-pub(crate) mod staged;
+mod recorded_creations;
 mod symbolizer;
 pub mod sync;
 mod tasks;
@@ -30,8 +30,8 @@ pub use backtrace::base_name;
 pub use backtrace::{Backtrace, NamedFrame, Place};
 pub use finding::{Evidence, Finding, FindingKind, ObjectName};
 pub use identity::Key;
+pub use inspection::{Holder, Inspection, State, Wait};
 pub use listing::{Happening, Listing};
-pub use look::{Holder, Look, State, Wait};
 pub use note::{Note, Severity};
 pub(crate) use origin::start_code;
 pub use symbolizer::{Module, Symbolizer};
@@ -54,7 +54,7 @@ pub struct Model {
     /// Synchronization objects, and what threads and functions did with their time.
     pub sync: sync::Sync,
     /// What the threads did when they were looked at; nothing for a recording.
-    pub look: Look,
+    pub inspection: Inspection,
     /// What a person should look at, the gravest first.
     pub findings: Vec<Finding>,
     /// What is missing, doubtful or worth knowing, most important first.
@@ -226,10 +226,10 @@ impl Model {
         let mut model = Model::interpret(capture, symbolizer, span);
         model.modules = symbolizer.modules().to_vec();
         if capture.header.source() == Source::Inspected {
-            model.look_closer(capture, symbolizer);
-            model.notes.extend(model.look.unknown());
+            model.inspect_closer(capture, symbolizer);
+            model.notes.extend(model.inspection.unknown());
         } else {
-            look::add_findings(capture, &mut model, symbolizer);
+            inspection::add_findings(capture, &mut model, symbolizer);
         }
         model.notes.extend(symbolizer.take_notes());
         note::arrange(&mut model.notes);
@@ -253,9 +253,10 @@ impl Model {
     }
 
     /// What the threads of a look did, from all that was read by now: to be called again when more has been.
-    pub fn look_closer(&mut self, capture: &Capture, symbolizer: &mut Symbolizer) {
-        self.look = look::look(&look::Scene::of(capture, self), self, symbolizer);
-        self.findings = look::findings(self, &self.look);
+    pub fn inspect_closer(&mut self, capture: &Capture, symbolizer: &mut Symbolizer) {
+        self.inspection =
+            inspection::inspect(&inspection::Scene::of(capture, self), self, symbolizer);
+        self.findings = inspection::findings(self, &self.inspection);
         finding::sort(&mut self.findings);
     }
 

@@ -6,32 +6,18 @@
 //! decides on [`Style`].
 
 pub mod agreement;
-pub mod contention;
-pub mod dot;
-pub mod findings;
-pub mod functions;
-pub mod inspect_json;
-pub mod objects;
-pub mod report_json;
-pub mod source;
-pub mod stacks;
+pub mod graph;
+pub mod json;
 pub mod table;
-pub mod timeline;
-pub mod tree;
+pub mod text;
 
-mod frames;
-#[cfg(test)]
-mod golden;
+mod container_growth;
 mod groups;
-mod json;
-mod kin;
-mod line;
 mod names;
-mod notes;
-mod phrase;
-mod plumbing;
-mod sync_json;
-mod waits;
+mod same_identity;
+#[cfg(test)]
+mod snapshot_tests;
+mod wording;
 
 /// How text is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -69,7 +69,7 @@ impl Cmd {
                 out,
                 "The threads of demo/orders.c, a small C program that was just run:\n"
             )?;
-            views::tree::write(&model, out, &terminal::style_for_stdout())?;
+            views::text::tree::write(&model, out, &terminal::style_for_stdout())?;
             writeln!(out, "\nNow one of yours: unspool record -- PROG")
         })?;
         Ok(ExitCode::SUCCESS)

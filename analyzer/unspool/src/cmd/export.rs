@@ -88,9 +88,9 @@ impl Cmd {
 impl Graph {
     fn write(self, model: &Model, out: &mut dyn Write) -> io::Result<()> {
         match self {
-            Graph::Threads => views::dot::threads::write(model, out),
-            Graph::Sync => views::dot::sync::write(model, out),
-            Graph::Waits => views::dot::waits::write(model, out),
+            Graph::Threads => views::graph::threads::write(model, out),
+            Graph::Sync => views::graph::sync::write(model, out),
+            Graph::Waits => views::graph::waits::write(model, out),
         }
     }
 }

@@ -90,7 +90,7 @@ impl Cmd {
                 break;
             }
             inspection.read_more(&wanted);
-            model.look_closer(&inspection.capture(), &mut symbolizer);
+            model.inspect_closer(&inspection.capture(), &mut symbolizer);
         }
         inspection.finish()?;
         if let Some(recording) = &recording {
@@ -99,8 +99,8 @@ impl Cmd {
         let mut style = terminal::style_for_stdout();
         style.width = self.width.map_or(style.width, usize::from);
         terminal::to_stdout(|out| match self.format {
-            Format::Text => views::stacks::write(&model, out, &style),
-            Format::Json => views::inspect_json::write(&model, out, &style),
+            Format::Text => views::text::inspection::write(&model, out, &style),
+            Format::Json => views::json::inspection::write(&model, out, &style),
         })?;
         let found = self.fail_on.exit_code(&model);
         // The process ends: nothing is to be tidied up but the server.

@@ -220,7 +220,7 @@ impl Cmd {
         }
         let mut out = io::BufWriter::new(io::stderr().lock());
         // Nobody is left to tell when standard error itself fails.
-        let _ = views::tree::write(&model, &mut out, &terminal::style_for_stderr());
+        let _ = views::text::tree::write(&model, &mut out, &terminal::style_for_stderr());
         let again = if file == Path::new(DEFAULT_FILE) {
             "unspool report".to_owned()
         } else {

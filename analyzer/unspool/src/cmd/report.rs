@@ -11,8 +11,8 @@ use super::fail_on::FailOn;
 use super::recording::{Reading, Recording};
 use super::{record, terminal};
 use crate::model::{Listing, Model};
-use crate::views::source::Excerpt;
-use crate::views::timeline::Zoom;
+use crate::views::text::source::Excerpt;
+use crate::views::text::timeline::Zoom;
 use crate::views::{self, Style};
 
 /// Show a recording: its threads as a tree, each with the stack that created it
@@ -122,25 +122,25 @@ impl Cmd {
         }
         match (self.format, self.view) {
             (Format::Json, _) => {
-                terminal::to_stdout(|out| views::report_json::write(model, out, &style))?;
+                terminal::to_stdout(|out| views::json::report::write(model, out, &style))?;
             }
             (Format::Text, View::Tree) => {
-                terminal::to_stdout(|out| views::tree::write(model, out, &style))?;
+                terminal::to_stdout(|out| views::text::tree::write(model, out, &style))?;
             }
             (Format::Text, View::Findings) => {
-                terminal::to_stdout(|out| views::findings::write(model, out, &style))?;
+                terminal::to_stdout(|out| views::text::findings::write(model, out, &style))?;
             }
             (Format::Text, View::Waits) => {
-                terminal::to_stdout(|out| views::contention::write(model, out, &style))?;
+                terminal::to_stdout(|out| views::text::waits::write(model, out, &style))?;
             }
             (Format::Text, View::Objects) => {
-                terminal::to_stdout(|out| views::objects::write(model, out, &style))?;
+                terminal::to_stdout(|out| views::text::objects::write(model, out, &style))?;
             }
             (Format::Text, View::Contention) => {
-                terminal::to_stdout(|out| views::contention::write_stacks(model, out, &style))?;
+                terminal::to_stdout(|out| views::text::contention::write(model, out, &style))?;
             }
             (Format::Text, View::Functions) => {
-                terminal::to_stdout(|out| views::functions::write(model, out, &style))?;
+                terminal::to_stdout(|out| views::text::functions::write(model, out, &style))?;
             }
             (Format::Text, View::Timeline) => {
                 let zoom = Zoom {
@@ -148,7 +148,7 @@ impl Cmd {
                     to_ns: self.to,
                     each: self.each,
                 };
-                terminal::to_stdout(|out| views::timeline::write(model, zoom, out, &style))?;
+                terminal::to_stdout(|out| views::text::timeline::write(model, zoom, out, &style))?;
             }
             (Format::Text, View::Source) => source(model, place.unwrap_or_default(), &style)?,
         }
@@ -233,7 +233,7 @@ fn source(model: &Model, place: &str, style: &Style) -> anyhow::Result<()> {
         line,
         doubt: doubt.as_deref(),
     };
-    terminal::to_stdout(|out| views::source::write(model, &excerpt, out, style))
+    terminal::to_stdout(|out| views::text::source::write(model, &excerpt, out, style))
 }
 
 fn is_younger(path: &Path, model: &Model) -> bool {

@@ -9,22 +9,22 @@ use crate::model::{Model, Symbolizer};
 
 /// What would tell more about the findings of a look.
 pub(super) fn wanted(model: &Model) -> Wanted {
-    let look = &model.look;
+    let inspection = &model.inspection;
     // Only what would be said to be wrong is worth another stop; if that is that all wait, of all.
     let concerned = model.findings.iter().flat_map(|finding| &finding.threads);
     let concerned: HashSet<u64> = concerned
         .filter_map(|thread| model.thread(*thread)?.tid)
         .collect();
-    let all = look.all_wait && !concerned.is_empty();
-    let doubtful = look.doubtful.iter().copied();
+    let all = inspection.all_wait && !concerned.is_empty();
+    let doubtful = inspection.doubtful.iter().copied();
     let threads: Vec<u64> = doubtful
         .filter(|tid| all || concerned.contains(tid))
         .collect();
     let mut memory = match threads.is_empty() {
         true => Vec::new(),
-        false => look.doubtful_words.clone(),
+        false => inspection.doubtful_words.clone(),
     };
-    memory.extend(look.wanted.iter().cloned());
+    memory.extend(inspection.wanted.iter().cloned());
     Wanted { threads, memory }
 }
 
@@ -34,7 +34,7 @@ pub(super) fn ask(mut symbolizer: Symbolizer) -> impl FnMut(&Capture) -> Wanted 
     move |capture| {
         let model = match known.take() {
             Some(mut model) => {
-                model.look_closer(capture, &mut symbolizer);
+                model.inspect_closer(capture, &mut symbolizer);
                 model
             }
             None => Model::build(capture, &mut symbolizer),

@@ -486,7 +486,7 @@ impl<'a> History<'a> {
             modules: Vec::new(),
             threads: self.threads,
             sync: Default::default(),
-            look: Default::default(),
+            inspection: Default::default(),
             findings: Vec::new(),
             notes: self.notes,
         }

@@ -1,6 +1,6 @@
 //! From snapshots to named frames: which files were mapped when, and what they say.
 //!
-//! A recording keeps the answers that the files gave when it ended; they are believed first (`asked`).
+//! A recording keeps the answers that the files gave when it ended; they are believed first (`resolve`).
 //! Files are opened only when a snapshot holds an address of theirs. A file that is missing costs the
 //! names of its own frames and a note, no more. Everything looked up is kept, so that a thousand
 //! threads from one place cost as much as one.
@@ -19,12 +19,12 @@ use super::backtrace::{Backtrace, NamedFrame, Place, base_name};
 use crate::store::Store;
 
 mod answers;
-mod asked;
-mod called;
+mod call_target;
 mod epoch;
 mod file;
-mod kept;
 mod program;
+mod resolve;
+mod stored_answers;
 
 use answers::Answers;
 use epoch::Epoch;

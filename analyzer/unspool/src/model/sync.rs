@@ -4,27 +4,27 @@
 //! what and feeds the rest. What is kept grows with the number of objects, of distinct call paths and of
 //! threads, not with that of events.
 
-mod blames;
-mod blind;
-mod blocked;
 mod concurrency;
+mod contention;
 mod findings;
 mod gaps;
+mod happens_before;
+mod histogram;
 mod holds;
 mod idle;
-mod late;
+mod kernel_waits;
 mod meaning;
-mod meeting;
+mod misuse;
 mod naming;
-mod noticed;
 mod objects;
 mod order;
+mod paused_probes;
 mod processors;
 mod queues;
 mod recorder_stalls;
 mod replay;
 mod slots;
-mod spread;
+mod stale_wake;
 mod tenures;
 #[cfg(test)]
 mod tests;
@@ -32,15 +32,15 @@ mod under_way;
 mod usage;
 mod wakes;
 
-pub use blind::Blind;
 pub use concurrency::{Concurrency, Slice};
 pub(crate) use findings::length;
+pub use histogram::Histogram;
 pub(crate) use naming::caller;
 pub(crate) use objects::share;
-pub use objects::{Blame, LongHold, Object, ObjectIndex, Share, Use, UseIndex, Waiting};
+pub use objects::{Contention, LongHold, Object, ObjectIndex, Share, Use, UseIndex, Waiting};
+pub use paused_probes::PausedProbes;
 pub use processors::{Processors, Turn};
 pub use slots::{Slot, Slots};
-pub use spread::Spread;
 pub use usage::{Caller, FunctionTimes, ThreadTimes};
 
 use std::collections::HashMap;
@@ -53,7 +53,7 @@ use super::backtrace::{Backtrace, Frames};
 use super::calls::Calls;
 use super::timeline::Window;
 use super::{Creation, Finding, Key, Model, Note, ThreadIndex};
-use blocked::Blocked;
+use kernel_waits::KernelWaits;
 use recorder_stalls::RecorderStalls;
 use replay::Replay;
 
@@ -81,7 +81,7 @@ pub struct Sync {
     /// How much of it the server was late, rather than that it had halted the program.
     pub late_ns: u64,
     /// When waits may have gone unseen.
-    pub blind: Blind,
+    pub paused_probes: PausedProbes,
     /// All objects, in the order they were made or first used.
     pub objects: Vec<Object>,
     /// All uses of all objects.
@@ -196,7 +196,7 @@ pub(super) fn analyse(
         uses: &replay.objects.uses,
         paths: &calls.paths,
         identity_of: &identity_of,
-        blocked: Blocked::of(
+        kernel_waits: KernelWaits::of(
             records,
             Arch::from_gdb_name(&capture.target.arch),
             model,
@@ -232,7 +232,7 @@ pub(super) fn analyse(
     let sync = Sync {
         stood_ns,
         late_ns,
-        blind: Blind::of(records, end_ns),
+        paused_probes: PausedProbes::of(records, end_ns),
         recorded: !calls.functions.is_empty(),
         objects: std::mem::take(&mut replay.objects.objects),
         uses: std::mem::take(&mut replay.objects.uses),

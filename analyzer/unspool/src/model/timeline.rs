@@ -103,7 +103,7 @@ impl Timeline {
         let mut threads: Vec<Vec<Cell>> = model.threads.iter().map(life).collect();
         for column in 0..window.columns {
             let (from, to) = (window.column_ns(column), window.column_ns(column + 1));
-            if model.recording.too_little_seen() || model.sync.blind.covers(from, to) {
+            if model.recording.too_little_seen() || model.sync.paused_probes.covers(from, to) {
                 for cells in &mut threads {
                     if let Some(cell @ Cell::Alive) = cells.get_mut(column) {
                         *cell = Cell::Unknown;

@@ -2,6 +2,10 @@
 //!
 //! Field order here is the order in the output; `docs/reference/report-json.md` documents every field.
 
+pub mod inspection;
+pub mod report;
+mod sync;
+
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -9,19 +13,19 @@ use serde::Serialize;
 use crate::model::{Backtrace, Model, NamedFrame, Place, Severity};
 
 /// The version of both schemas. Grows when a field changes its meaning or goes, not when one is added.
-pub(super) const SCHEMA_VERSION: u32 = 1;
+pub(in crate::views) const SCHEMA_VERSION: u32 = 1;
 
 /// The program and its machine.
 #[derive(Debug, Serialize)]
-pub(super) struct Target<'a> {
-    pub(super) arch: &'a str,
-    pub(super) executable: &'a str,
-    pub(super) name: &'a str,
-    pub(super) pid: Option<u64>,
+pub(in crate::views) struct Target<'a> {
+    pub(in crate::views) arch: &'a str,
+    pub(in crate::views) executable: &'a str,
+    pub(in crate::views) name: &'a str,
+    pub(in crate::views) pid: Option<u64>,
 }
 
 impl<'a> Target<'a> {
-    pub(super) fn of(model: &'a Model) -> Target<'a> {
+    pub(in crate::views) fn of(model: &'a Model) -> Target<'a> {
         Target {
             arch: &model.target.arch,
             executable: &model.target.executable,
@@ -33,19 +37,19 @@ impl<'a> Target<'a> {
 
 /// A frame of a stack.
 #[derive(Debug, Serialize)]
-pub(super) struct Frame<'a> {
-    pub(super) function: Option<&'a str>,
-    pub(super) offset: u64,
-    pub(super) module: &'a str,
-    pub(super) svma: u64,
-    pub(super) file: Option<&'a str>,
-    pub(super) line: Option<u32>,
-    pub(super) inlined: bool,
-    pub(super) provenance: &'static str,
+pub(in crate::views) struct Frame<'a> {
+    pub(in crate::views) function: Option<&'a str>,
+    pub(in crate::views) offset: u64,
+    pub(in crate::views) module: &'a str,
+    pub(in crate::views) svma: u64,
+    pub(in crate::views) file: Option<&'a str>,
+    pub(in crate::views) line: Option<u32>,
+    pub(in crate::views) inlined: bool,
+    pub(in crate::views) provenance: &'static str,
 }
 
 /// Code that no module holds: its `svma` is the address as mapped.
-pub(super) const NO_MODULE: &str = "[unknown]";
+pub(in crate::views) const NO_MODULE: &str = "[unknown]";
 
 impl<'a> From<&'a NamedFrame> for Frame<'a> {
     fn from(frame: &'a NamedFrame) -> Frame<'a> {
@@ -64,7 +68,7 @@ impl<'a> From<&'a NamedFrame> for Frame<'a> {
 }
 
 /// The frames of a stack, innermost first.
-pub(super) fn frames(stack: Option<&Backtrace>) -> Vec<Frame<'_>> {
+pub(in crate::views) fn frames(stack: Option<&Backtrace>) -> Vec<Frame<'_>> {
     stack
         .into_iter()
         .flat_map(|stack| &stack.frames)
@@ -74,11 +78,11 @@ pub(super) fn frames(stack: Option<&Backtrace>) -> Vec<Frame<'_>> {
 
 /// Where a thread function is.
 #[derive(Debug, Serialize)]
-pub(super) struct FunctionPlace<'a> {
-    pub(super) module: &'a str,
-    pub(super) svma: u64,
-    pub(super) file: Option<&'a str>,
-    pub(super) line: Option<u32>,
+pub(in crate::views) struct FunctionPlace<'a> {
+    pub(in crate::views) module: &'a str,
+    pub(in crate::views) svma: u64,
+    pub(in crate::views) file: Option<&'a str>,
+    pub(in crate::views) line: Option<u32>,
 }
 
 impl<'a> From<&'a Place> for FunctionPlace<'a> {
@@ -93,7 +97,7 @@ impl<'a> From<&'a Place> for FunctionPlace<'a> {
 }
 
 /// All notes, and those that change how the rest is to be read.
-pub(super) fn notes(model: &Model) -> (Vec<&str>, Vec<&str>) {
+pub(in crate::views) fn notes(model: &Model) -> (Vec<&str>, Vec<&str>) {
     let all = model.notes.iter().map(|note| note.text.as_str()).collect();
     let errors = model
         .notes
@@ -103,7 +107,7 @@ pub(super) fn notes(model: &Model) -> (Vec<&str>, Vec<&str>) {
 }
 
 /// Writes a document, and ends its last line.
-pub(super) fn write(out: &mut dyn Write, document: &impl Serialize) -> io::Result<()> {
+pub(in crate::views) fn write(out: &mut dyn Write, document: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, document).map_err(io::Error::from)?;
     writeln!(out)
 }

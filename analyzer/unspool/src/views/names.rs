@@ -4,7 +4,7 @@
 //! template arguments) is left out first, then middle segments, then the middle. JSON has
 //! everything.
 
-use super::line::{head, tail, width};
+use super::text::line::{head, tail, width};
 
 /// A function's name in at most `room` columns.
 pub(super) fn shorten(name: &str, room: usize) -> String {

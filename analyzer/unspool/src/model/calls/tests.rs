@@ -5,7 +5,7 @@ use unspool_capture::{
 };
 
 use super::{Call, Calls, Moment};
-use crate::model::staged::{PID, Stage};
+use crate::model::fixture::{PID, Stage};
 
 const LOCK: u32 = 10;
 const LOCK_END: u32 = 11;

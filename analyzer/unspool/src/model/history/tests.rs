@@ -1,6 +1,6 @@
 //! Histories from hand-made captures: who created whom, how threads end, what is missing.
 
-use crate::model::staged::{PID, Stage};
+use crate::model::fixture::{PID, Stage};
 use crate::model::{Creation, Ending, Model, Severity, Thread, ThreadIndex};
 use unspool_capture::{Capture, Cut, CutReason, Dropped, Record, ThreadSeen};
 

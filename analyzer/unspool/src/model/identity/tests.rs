@@ -1,7 +1,7 @@
 //! Keys stay equal across runs and differ between creation paths.
 
 use super::Key;
-use crate::model::staged::{PID, Stage};
+use crate::model::fixture::{PID, Stage};
 use crate::model::{Model, Thread};
 
 const MAIN: &[&str] = &["orders!start@orders.c:27", "orders!main"];

@@ -1,7 +1,7 @@
 //! Answers to what the model asks about snapshots and addresses, each with the question.
 //!
 //! Apart from the symbolizer because answers outlive the files they came from: a recording keeps
-//! them (`kept`), so that its report is the same when the files are gone.
+//! them (`stored_answers`), so that its report is the same when the files are gone.
 
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -12,7 +12,7 @@ use unspool_capture::Snapshot;
 
 use crate::model::Note;
 use crate::model::backtrace::{Backtrace, NamedFrame, Place};
-use crate::model::look::Library;
+use crate::model::inspection::Library;
 
 /// An address or a snapshot's hash, and how many modules had been mapped and unmapped before.
 pub(super) type Question = (u64, u32);

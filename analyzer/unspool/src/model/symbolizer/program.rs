@@ -7,7 +7,7 @@ use unspool_image::SymbolKind;
 
 use super::Symbolizer;
 use crate::c_library::{has_musl_inside, is_c_library, is_musl};
-use crate::model::look::{Family, Library};
+use crate::model::inspection::{Family, Library};
 
 /// Every address is looked up in the last epoch: a look has only one.
 pub(super) const LAST: usize = usize::MAX;

@@ -11,8 +11,8 @@ mod orders;
 
 use std::sync::Arc;
 
-use super::blocked::Blocked;
 use super::is_main;
+use super::kernel_waits::KernelWaits;
 use super::naming::{caller, name_of, place};
 use super::objects::{Object, ObjectIndex, Use, UseIndex};
 use super::replay::Replay;
@@ -35,7 +35,7 @@ pub(super) struct Words<'a> {
     pub(super) paths: &'a [Arc<Backtrace>],
     /// Per thread, its identity.
     pub(super) identity_of: &'a [usize],
-    pub(super) blocked: Blocked,
+    pub(super) kernel_waits: KernelWaits,
     /// What recording an event costs the thread, about.
     pub(super) event_ns: u64,
     /// Threads stood for the recorder so long that others will have waited for processors, too.

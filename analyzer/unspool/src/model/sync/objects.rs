@@ -10,7 +10,7 @@ use std::sync::Arc;
 use foldhash::HashMap;
 use siphasher::sip::SipHasher24;
 
-use super::spread::Spread;
+use super::histogram::Histogram;
 use crate::model::backtrace::{Backtrace, Frames, Place};
 use crate::model::calls::PathId;
 use crate::model::identity::{Key, write_place};
@@ -54,11 +54,11 @@ pub struct Object {
     /// Who uses it, and where.
     pub uses: Vec<UseIndex>,
     /// How long threads waited for it.
-    pub waits: Spread,
+    pub waits: Histogram,
     /// For so much of that some thread may have stood for the recorder.
     pub(super) stood_ns: u64,
     /// How long threads held it.
-    pub holds: Spread,
+    pub holds: Histogram,
     /// How many events were recorded of its holders meanwhile.
     pub(super) hold_events: u64,
     /// How often it was taken.
@@ -68,7 +68,7 @@ pub struct Object {
     /// How many waits began with others waiting already.
     pub queued: u64,
     /// Who made whom wait, the longest first.
-    pub blames: Vec<Blame>,
+    pub contention: Vec<Contention>,
     /// The longest hold while somebody waited.
     pub longest_hold: Option<LongHold>,
     /// What was seen of it does not fit together: events are missing.
@@ -102,9 +102,9 @@ pub struct Use {
     /// How often.
     pub calls: u64,
     /// How long it waited there, when it did.
-    pub waits: Spread,
+    pub waits: Histogram,
     /// How long it held what it took there.
-    pub holds: Spread,
+    pub holds: Histogram,
     /// What waiting there means.
     pub waiting: Waiting,
     /// Something else was held while it waited.
@@ -169,7 +169,7 @@ impl Waiting {
 
 /// Who made whom wait.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Blame {
+pub struct Contention {
     /// Where it was waited.
     pub waiter: UseIndex,
     /// Where the holder had taken it, if that was seen.
@@ -304,14 +304,14 @@ impl Objects {
             since_ns: ns,
             destroyed_ns: None,
             uses: Vec::new(),
-            waits: Spread::default(),
+            waits: Histogram::default(),
             stood_ns: 0,
-            holds: Spread::default(),
+            holds: Histogram::default(),
             hold_events: 0,
             taken: 0,
             longest_queue: 0,
             queued: 0,
-            blames: Vec::new(),
+            contention: Vec::new(),
             longest_hold: None,
             doubtful: false,
         });
@@ -338,8 +338,8 @@ impl Objects {
                 thread,
                 shares: Vec::new(),
                 calls: 0,
-                waits: Spread::default(),
-                holds: Spread::default(),
+                waits: Histogram::default(),
+                holds: Histogram::default(),
                 waiting: Waiting::default(),
                 holding: false,
                 of_created: false,

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use foldhash::{HashMap, HashMapExt};
 
+use super::happens_before::{Barriers, HappensBefore, Rounds, Times};
 use super::holds::Held;
-use super::meeting::{Barriers, Meeting, Rounds, Times};
 use super::objects::{ObjectIndex, UseIndex};
 use crate::model::{Model, ThreadIndex};
 
@@ -184,7 +184,7 @@ impl Order {
             next.entry(*before).or_default().insert(*after);
         }
         keep_circles(&mut next);
-        let meeting = Meeting::new(model, &self.barriers);
+        let happens_before = HappensBefore::new(model, &self.barriers);
         let mut effort = EFFORT;
         let mut starts: Vec<ObjectIndex> = next.keys().copied().collect();
         starts.sort_unstable();
@@ -193,7 +193,7 @@ impl Order {
             for &start in &starts {
                 let mut path = vec![start];
                 self.search(
-                    &meeting,
+                    &happens_before,
                     &next,
                     length,
                     &mut path,
@@ -208,7 +208,7 @@ impl Order {
     /// Extends a path of objects to circles of a length. Each circle is found from its lowest object.
     fn search(
         &self,
-        meeting: &Meeting<'_>,
+        happens_before: &HappensBefore<'_>,
         next: &HashMap<ObjectIndex, BTreeSet<ObjectIndex>>,
         length: usize,
         path: &mut Vec<ObjectIndex>,
@@ -228,7 +228,7 @@ impl Order {
                 // What goes wrong with two of the objects is said of these two.
                 let within = |c: &Circle| c.objects.iter().all(|object| path.contains(object));
                 if !circles.iter().any(within)
-                    && let Some(circle) = self.judge(meeting, path)
+                    && let Some(circle) = self.judge(happens_before, path)
                 {
                     circles.push(circle);
                 }
@@ -238,14 +238,14 @@ impl Order {
         for &object in after.range(first..).filter(|object| **object != first) {
             if !path.contains(&object) {
                 path.push(object);
-                self.search(meeting, next, length, path, circles, effort);
+                self.search(happens_before, next, length, path, circles, effort);
                 path.pop();
             }
         }
     }
 
     /// The circumstances that make a circle most likely; none if it cannot block anybody.
-    fn judge(&self, meeting: &Meeting<'_>, objects: &[ObjectIndex]) -> Option<Circle> {
+    fn judge(&self, happens_before: &HappensBefore<'_>, objects: &[ObjectIndex]) -> Option<Circle> {
         let edges: Vec<&[Circumstance]> = (0..objects.len())
             .map(|at| {
                 let edge = (objects[at], objects[(at + 1) % objects.len()]);
@@ -259,8 +259,8 @@ impl Order {
             if best.as_ref().is_some_and(Circle::is_free) || !blocks(steps) {
                 return;
             }
-            let possible =
-                (0..steps.len()).all(|a| (0..a).all(|b| together(meeting, steps[a], steps[b])));
+            let possible = (0..steps.len())
+                .all(|a| (0..a).all(|b| together(happens_before, steps[a], steps[b])));
             let seats = common_seat(steps);
             let is_better = |best: &Circle| possible && (seats.is_none() || !best.possible);
             if best.as_ref().is_none_or(is_better) {
@@ -342,6 +342,6 @@ fn common_seat(steps: &[&Circumstance]) -> Option<ObjectIndex> {
 }
 
 /// Whether two steps could have happened at the same time, in different threads.
-fn together(meeting: &Meeting<'_>, a: &Circumstance, b: &Circumstance) -> bool {
-    meeting.can_meet(a.times(), b.times())
+fn together(happens_before: &HappensBefore<'_>, a: &Circumstance, b: &Circumstance) -> bool {
+    happens_before.can_meet(a.times(), b.times())
 }

@@ -6,18 +6,18 @@
 
 use foldhash::{HashMap, HashMapExt};
 
-use super::blames::{Blamed, Blames};
+use super::contention::{ContendedWait, ContentionSums};
 use super::gaps::Gaps;
+use super::histogram::Histogram;
 use super::holds::{Held, Holds};
-use super::late::{Latecomers, Unblamed};
 use super::meaning::returns_errors;
-use super::noticed::{MistakeKind, Noticed};
+use super::misuse::{MistakeKind, Misuse};
 use super::objects::{ObjectIndex, Objects};
 use super::order::Order;
 use super::queues::Queues;
 use super::recorder_stalls::RecorderStalls;
 use super::slots::Slots;
-use super::spread::Spread;
+use super::stale_wake::{StaleWaits, UnexplainedWait};
 use super::tenures::Tenures;
 use super::under_way::{Pending, Under, UnderWay};
 use super::usage::{FunctionTimes, Usage};
@@ -61,18 +61,18 @@ pub(super) struct Replay<'a> {
     /// Per thread, its events so far.
     events: Vec<u64>,
     /// How long it took to take locks that nobody held.
-    pub(super) unhindered: Spread,
+    pub(super) unhindered: Histogram,
     queues: Queues,
     wakes: Wakes,
-    late: Latecomers,
+    stale_waits: StaleWaits,
     tenures: Tenures,
     stalls: RecorderStalls,
-    blames: Blames,
+    contention: ContentionSums,
     pub(super) objects: Objects,
     pub(super) order: Order,
     pub(super) slots: Slots,
     pub(super) usage: Usage,
-    pub(super) noticed: Noticed,
+    pub(super) misuse: Misuse,
     /// Per thread, the calls in which it seems to have ended, and whether no end of theirs was lost.
     cut_short: Vec<Vec<(Pending, bool)>>,
     /// The mutexes that waits at a condition gave up.
@@ -107,18 +107,18 @@ impl<'a> Replay<'a> {
             holds: Holds::new(model.threads.len()),
             gaps: Gaps::default(),
             events: vec![0; model.threads.len()],
-            unhindered: Spread::default(),
+            unhindered: Histogram::default(),
             queues: Queues::default(),
             wakes: Wakes::default(),
-            late: Latecomers::default(),
+            stale_waits: StaleWaits::default(),
             tenures: Tenures::default(),
             stalls,
-            blames: Blames::default(),
+            contention: ContentionSums::default(),
             objects: Objects::default(),
             order: Order::default(),
             slots,
             usage: Usage::new(model.threads.len()),
-            noticed: Noticed::default(),
+            misuse: Misuse::default(),
             cut_short: model.threads.iter().map(|_| Vec::new()).collect(),
             mutex_of: HashMap::new(),
             unseen_ends: 0,
@@ -156,7 +156,7 @@ impl<'a> Replay<'a> {
                 }
                 if functions.iter().any(|id| calls.function(*id).futex) {
                     self.wakes.change(gap, self.latest_ns);
-                    self.late.forget();
+                    self.stale_waits.forget();
                     self.tenures.forget(self.latest_ns);
                 }
                 self.gaps.change(calls, functions, ends, gap);
@@ -202,7 +202,7 @@ impl<'a> Replay<'a> {
             }
             if let Some(word) = call.args.first() {
                 self.wakes.wait(*word);
-                self.late.wait(*word);
+                self.stale_waits.wait(*word);
             }
             if let Some(outer) = outer {
                 self.sleeps(outer);
@@ -359,7 +359,7 @@ impl<'a> Replay<'a> {
             place: None,
             slept: futex,
             ended: None,
-            late: None,
+            stale: None,
             given_up: None,
         };
         match operation {
@@ -419,7 +419,7 @@ impl<'a> Replay<'a> {
             Operation::Signal | Operation::Broadcast => {
                 let held = self.holds.of(thread).iter().map(|held| held.object);
                 let mutex = self.mutex_of.get(&object).copied();
-                self.noticed.signal(object, thread, used, held, mutex);
+                self.misuse.signal(object, thread, used, held, mutex);
             }
             Operation::Destroy => {
                 if let Some(holder) = self.holds.holder(object) {
@@ -595,15 +595,15 @@ impl<'a> Replay<'a> {
         let ended = ender.map(|ended| (ended.thread, None));
         let taken = pending.holder.filter(|(_, taken)| taken.is_some());
         let Some((holder, taken)) = taken.or(ended).or(pending.holder) else {
-            if let Some((word, number)) = pending.late {
+            if let Some((word, number)) = pending.stale {
                 let used = pending.used;
-                let wait = Unblamed { used, identity, ns };
-                self.late.over(word, number, wait);
+                let wait = UnexplainedWait { used, identity, ns };
+                self.stale_waits.over(word, number, wait);
             }
             return;
         };
         let ended = ender.filter(|_| taken.is_none());
-        self.blames.add(&Blamed {
+        self.contention.add(&ContendedWait {
             waiter: pending.used,
             holder: taken,
             ended: ended.and_then(|ended| ended.path),

@@ -1,11 +1,11 @@
-//! Synchronization told from staged calls: who held what, who waited, and what must never be concluded.
+//! Synchronization as concluded from fixtures: holders, waiters, and what must not be concluded.
 
 use unspool_capture::{Gap, GapKind, ProbeKind, Read, ReadRole, Record};
 
 use super::{Sync, Waiting};
 use crate::model::Model;
-use crate::model::staged::PID;
-use crate::model::staged::sync::Acting;
+use crate::model::fixture::PID;
+use crate::model::fixture::sync::Acting;
 use crate::primitives::Kind;
 
 mod findings;
@@ -80,11 +80,11 @@ fn holds_and_waits_are_measured() {
         (2, 700_000, 600_000)
     );
     assert_eq!(lock.longest_queue, 1);
-    let [blame] = &lock.blames[..] else {
-        panic!("{:?}", lock.blames)
+    let [pair] = &lock.contention[..] else {
+        panic!("{:?}", lock.contention)
     };
-    assert_eq!((blame.count, blame.total_ns), (1, 550_000));
-    let threads = (blame.longest.0, blame.longest.1);
+    assert_eq!((pair.count, pair.total_ns), (1, 550_000));
+    let threads = (pair.longest.0, pair.longest.1);
     assert_eq!(model.thread(threads.0).unwrap().tid, Some(TWO));
     assert_eq!(model.thread(threads.1).unwrap().tid, Some(ONE));
     let two = &sync.threads[2];
@@ -273,8 +273,8 @@ fn waits_seen_in_the_kernel_alone() {
         (lock.kind, lock.waits.total_ns, lock.taken),
         (Kind::Mutex, 3_000_000, 0)
     );
-    let holder = model.thread(lock.blames[0].longest.1).unwrap();
-    assert_eq!((holder.tid, lock.blames[0].holder), (Some(TWO), None));
+    let holder = model.thread(lock.contention[0].longest.1).unwrap();
+    assert_eq!((holder.tid, lock.contention[0].holder), (Some(TWO), None));
     assert_eq!(
         (cond.kind, cond.waits.count),
         (Kind::Cond, 3),
@@ -313,15 +313,15 @@ fn who_wakes_others_next_has_changed_the_word() {
         stage.end(10);
         let model = stage.model();
         let lock = object(&model.sync, A);
-        let blamed = lock.blames.first().map(|blame| {
-            let path = &model.sync.paths[blame.ended.unwrap().0];
-            let (waiter, ender) = blame.longest;
+        let seen = lock.contention.first().map(|pair| {
+            let path = &model.sync.paths[pair.ended.unwrap().0];
+            let (waiter, ender) = pair.longest;
             let tid = |thread| model.thread(thread).unwrap().tid.unwrap();
             let place = super::caller(path).unwrap().place.clone();
-            (tid(waiter), tid(ender), place.line, blame.total_ns)
+            (tid(waiter), tid(ender), place.line, pair.total_ns)
         });
         let expected = (ONE, TWO, Some(44), 3_000_000);
-        assert_eq!(blamed, (!others_wait).then_some(expected));
+        assert_eq!(seen, (!others_wait).then_some(expected));
     }
 }
 

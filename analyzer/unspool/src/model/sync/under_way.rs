@@ -34,7 +34,7 @@ pub(super) struct Pending {
     /// Who ended the wait.
     pub(super) ended: Option<Ender>,
     /// The word that has changed, if who did that is not known yet, and this call's number.
-    pub(super) late: Option<(u64, u64)>,
+    pub(super) stale: Option<(u64, u64)>,
     /// The mutex that a wait gave up, or what an unlock gave up.
     pub(super) given_up: Option<Held>,
 }

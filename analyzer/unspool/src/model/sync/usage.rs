@@ -2,8 +2,8 @@
 
 use foldhash::{HashMap, HashMapExt};
 
+use super::histogram::Histogram;
 use super::objects::UseIndex;
-use super::spread::Spread;
 use crate::model::ThreadIndex;
 use crate::model::calls::{Call, Calls, PathId};
 
@@ -15,7 +15,7 @@ pub struct FunctionTimes {
     /// How often it was called.
     pub calls: u64,
     /// How long its calls took, of those whose end was seen.
-    pub times: Spread,
+    pub times: Histogram,
     /// What of that was spent in other recorded calls.
     pub inner_ns: u64,
     /// From where, the most frequent first.
@@ -67,7 +67,7 @@ impl ThreadTimes {
 #[derive(Debug, Default)]
 struct Function {
     calls: u64,
-    times: Spread,
+    times: Histogram,
     inner_ns: u64,
     callers: HashMap<PathId, Caller>,
     threads: Vec<bool>,

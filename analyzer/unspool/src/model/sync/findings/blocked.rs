@@ -6,7 +6,7 @@ use super::Words;
 use crate::model::circles;
 use crate::model::finding::{Evidence, Finding, FindingKind};
 use crate::model::sync::holds::Held;
-use crate::model::sync::noticed::StillWaiting;
+use crate::model::sync::misuse::StillWaiting;
 use crate::model::sync::objects::{ObjectIndex, UseIndex};
 use crate::model::sync::replay::Replay;
 use crate::model::tasks::{runs_task, why_hung};
@@ -41,7 +41,7 @@ pub(super) fn find(
     let mut alone = Vec::new();
     // A thread is in one call at a time; the outermost says what it waits for.
     let mut still: Vec<StillWaiting> = Vec::new();
-    let mut all = replay.noticed.still.clone();
+    let mut all = replay.misuse.still.clone();
     all.sort_by_key(|waiting| (waiting.thread, waiting.since_ns));
     for waiting in all {
         if still

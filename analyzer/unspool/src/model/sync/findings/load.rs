@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Words, length, times};
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::sync::blocked::Blocking;
+use crate::model::sync::kernel_waits::Blocking;
 use crate::model::sync::objects::{Object, ObjectIndex};
 use crate::primitives::Kind;
 
@@ -67,7 +67,7 @@ fn long_hold(words: &Words<'_>, index: ObjectIndex) -> Option<Finding> {
         (None, None) => return None,
     };
     let busy = words
-        .blocked
+        .kernel_waits
         .longest(hold.thread, hold.from_ns, hold.from_ns + hold.ns);
     let doing = busy.map_or(String::new(), |(blocking, ns)| {
         let part = match ns > hold.ns / 2 {
@@ -226,20 +226,20 @@ fn contention(words: &Words<'_>, index: ObjectIndex) -> Finding {
         length(object.waits.max_ns),
         length(object.waits.total_ns),
     );
-    if let Some(blame) = object.blames.first() {
-        let (waiting, holding) = blame.longest;
-        let seen = match (blame.holder, blame.ended) {
+    if let Some(pair) = object.contention.first() {
+        let (waiting, holding) = pair.longest;
+        let seen = match (pair.holder, pair.ended) {
             (Some(holder), _) => format!(", which had taken it{}", words.at(holder)),
             (None, Some(ended)) => format!(", which gave it up{}", words.at_path(ended)),
             (None, None) => String::new(),
         };
         let who = words.thread(waiting);
-        let at = words.at(blame.waiter);
-        let for_whom = match blame.for_one {
+        let at = words.at(pair.waiter);
+        let for_whom = match pair.for_one {
             true => words.thread(holding),
             false => format!("threads such as {}", words.thread(holding)),
         };
-        let whose = match (blame.by_one, blame.count) {
+        let whose = match (pair.by_one, pair.count) {
             (true, 1) => format!("The largest part is one wait of {who}{at}"),
             (true, count) => format!("The largest part is {count} waits of {who}{at}"),
             (false, count) => {
@@ -248,20 +248,20 @@ fn contention(words: &Words<'_>, index: ObjectIndex) -> Finding {
                 )
             }
         };
-        let sum = match blame.count {
-            1 => length(blame.total_ns),
+        let sum = match pair.count {
+            1 => length(pair.total_ns),
             _ => format!(
                 "{} in sum, at most {} at a time",
-                length(blame.total_ns),
-                length(blame.max_ns)
+                length(pair.total_ns),
+                length(pair.max_ns)
             ),
         };
         text.push_str(&format!(" {whose} for {for_whom}{seen}: {sum}."));
         threads = vec![waiting, holding];
-        evidence.push(words.evidence(waiting, blame.waiter, format!("waited for {name}")));
-        if let Some(holder) = blame.holder {
+        evidence.push(words.evidence(waiting, pair.waiter, format!("waited for {name}")));
+        if let Some(holder) = pair.holder {
             evidence.push(words.evidence(holding, holder, format!("had taken {name}")));
-        } else if let Some(ended) = blame.ended {
+        } else if let Some(ended) = pair.ended {
             evidence.push(words.evidence_at(holding, ended, format!("gave up {name}")));
         }
     } else if let Some(used) = longest_wait(words, object) {

@@ -2,7 +2,7 @@
 
 use super::{Words, times};
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::sync::noticed::{Mistake, MistakeKind};
+use crate::model::sync::misuse::{Mistake, MistakeKind};
 use crate::model::sync::replay::Replay;
 
 pub(super) fn find(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<Finding>) {
@@ -10,7 +10,7 @@ pub(super) fn find(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<Fi
     if !words.lossless() {
         return;
     }
-    for mistake in &replay.noticed.mistakes {
+    for mistake in &replay.misuse.mistakes {
         // What contradicts itself already says nothing of the program.
         if mistake.sure {
             findings.push(done_wrong(words, mistake));
@@ -60,7 +60,7 @@ fn done_wrong(words: &Words<'_>, mistake: &Mistake) -> Finding {
 }
 
 fn unlocked_signals(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<Finding>) {
-    let mut conditions: Vec<_> = replay.noticed.signals.iter().collect();
+    let mut conditions: Vec<_> = replay.misuse.signals.iter().collect();
     conditions.sort_by_key(|(object, _)| **object);
     for (condition, signals) in conditions {
         let Some(mutex) = replay.mutex_of.get(condition) else {

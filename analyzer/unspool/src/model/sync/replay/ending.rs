@@ -2,7 +2,7 @@
 
 use super::Replay;
 use crate::model::calls::Call;
-use crate::model::sync::noticed::StillWaiting;
+use crate::model::sync::misuse::StillWaiting;
 use crate::model::sync::under_way::Pending;
 use crate::model::{ProgramEnd, ThreadIndex};
 
@@ -40,7 +40,7 @@ impl Replay<'_> {
             }
         }
         self.slots.finish();
-        self.blames.lay(&mut self.objects);
+        self.contention.assign_to(&mut self.objects);
     }
 
     pub(super) fn unfinished(&mut self, call: &Call, sure: bool) {
@@ -53,7 +53,7 @@ impl Replay<'_> {
         if !pending.primitive.operation.may_wait() {
             return;
         }
-        self.noticed.still.push(StillWaiting {
+        self.misuse.still.push(StillWaiting {
             thread: pending.thread,
             object: pending.object,
             used: pending.used,

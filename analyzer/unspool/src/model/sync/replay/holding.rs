@@ -3,7 +3,7 @@
 use super::Replay;
 use crate::model::ThreadIndex;
 use crate::model::sync::holds::Held;
-use crate::model::sync::noticed::{Mistake, MistakeKind};
+use crate::model::sync::misuse::{Mistake, MistakeKind};
 use crate::model::sync::objects::{ObjectIndex, UseIndex};
 use crate::model::sync::under_way::Pending;
 use crate::primitives::{Kind, Operation};
@@ -90,7 +90,7 @@ impl Replay<'_> {
         let held = self
             .holds
             .release(objects, thread, object, now, events, gaps, &stood)?;
-        self.noticed.gave_up(thread, object);
+        self.misuse.gave_up(thread, object);
         if gaps.may_be_two(objects.objects[object.0].kind, held.stamp) {
             self.order.discard(thread, object);
         } else {
@@ -107,7 +107,7 @@ impl Replay<'_> {
         used: UseIndex,
         holder: Option<(ThreadIndex, UseIndex)>,
     ) {
-        self.noticed.mistake(Mistake {
+        self.misuse.mistake(Mistake {
             kind,
             object,
             thread,

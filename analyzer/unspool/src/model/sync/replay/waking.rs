@@ -2,7 +2,7 @@
 
 use super::Replay;
 use crate::model::calls::{Call, futex};
-use crate::model::sync::blames::Blamed;
+use crate::model::sync::contention::ContendedWait;
 use crate::model::sync::objects::LongHold;
 use crate::model::sync::tenures::Tenure;
 use crate::model::sync::under_way::Pending;
@@ -30,9 +30,9 @@ impl Replay<'_> {
         });
         self.wakes.wake(*word, by, call.entered_ns, count);
         self.gives_up_contended(*word, call);
-        for late in self.late.wake(*word, by) {
+        for late in self.stale_waits.wake(*word, by) {
             if let Some(wait) = late.wait {
-                self.blames.add(&Blamed {
+                self.contention.add(&ContendedWait {
                     waiter: wait.used,
                     holder: None,
                     ended: by.path,
@@ -118,8 +118,8 @@ impl Replay<'_> {
             _ => by,
         };
         if answer == Answer::Later && pending.ended.is_none() {
-            pending.late = Some((word, number));
-            self.late.expect(word, call.thread, number);
+            pending.stale = Some((word, number));
+            self.stale_waits.expect(word, call.thread, number);
         }
     }
 }

@@ -69,10 +69,10 @@ fn who_had_a_contended_lock_longest_is_blamed() {
             contention.text
         );
     }
-    let blames = &object(&model.sync, A).blames;
+    let contention = &object(&model.sync, A).contention;
     assert!(
-        blames.iter().all(|blame| blame.longest.1 == two),
-        "{blames:?}"
+        contention.iter().all(|pair| pair.longest.1 == two),
+        "{contention:?}"
     );
 }
 

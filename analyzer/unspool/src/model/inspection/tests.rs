@@ -1,0 +1,460 @@
+//! Looks that are cut, damaged or made up: never a panic, and nothing proved that the rest does not show.
+
+use std::sync::Arc;
+
+use unspool_capture::{
+    Capture, Chunk, Event, Header, Record, RegisterLayout, SNAPSHOT_PROBE, Snapshot, Standstill,
+    Target, ThreadSeen, ThreadState,
+};
+use unspool_unwind::Provenance;
+
+use super::layouts::{Family, Library};
+use super::{Inspection, Program, Scene, add_findings};
+use crate::model::backtrace::{Backtrace, Frames, NamedFrame, Place};
+use crate::model::{Finding, FindingKind, Model, ThreadIndex};
+
+const REGISTERS: [&str; 9] = [
+    "orig_rax", "rax", "rdi", "rsi", "rdx", "r10", "r8", "r9", "rsp",
+];
+const MUTEXES: u64 = 0x6000_0000;
+const STACKS: u64 = 0x7000_0000;
+
+/// The files of a program: everybody waits for a mutex.
+struct Files {
+    library: Result<Library, String>,
+    /// The function that all wait in.
+    function: &'static str,
+    /// The file that it is in.
+    module: &'static str,
+}
+
+impl Files {
+    fn new() -> Files {
+        Files {
+            library: Ok(Library {
+                family: Family::Glibc(Some(36)),
+                path: "/lib/libc.so.6".into(),
+                inside: false,
+            }),
+            function: "pthread_mutex_lock",
+            module: "/lib/libc.so.6",
+        }
+    }
+}
+
+impl Program for Files {
+    fn library(&mut self) -> Result<Library, String> {
+        self.library.clone()
+    }
+    fn code(&mut self, _: u64, _: usize) -> Option<Vec<u8>> {
+        None
+    }
+    fn variable(&mut self, _: u64) -> Option<Arc<str>> {
+        None
+    }
+}
+
+impl Frames for Files {
+    fn backtrace(&mut self, _: usize, _: &Snapshot) -> Arc<Backtrace> {
+        let frame = |function: &str, module: &str| NamedFrame {
+            place: Place {
+                function: Some(function.into()),
+                module: Some(module.into()),
+                ..Place::default()
+            },
+            inlined: false,
+            provenance: Provenance::Cfi,
+            called: None,
+        };
+        Arc::new(Backtrace {
+            frames: vec![
+                frame(self.function, self.module),
+                frame("work", "/bin/program"),
+            ],
+            truncated: None,
+        })
+    }
+    fn place(&mut self, _: usize, _: u64) -> Place {
+        Place::default()
+    }
+    fn data(&mut self, _: usize, _: u64) -> Option<Place> {
+        None
+    }
+}
+
+/// Threads 100, 101, ... each of which holds a mutex and waits for the next one's.
+fn ring(count: u64) -> Vec<Record> {
+    let layout = |(at, name): (usize, &&str)| RegisterLayout {
+        name: (*name).into(),
+        number: at as u32,
+        bits: 64,
+        offset: at as u32 * 8,
+    };
+    let header = Header {
+        source: unspool_capture::Source::Inspected.into(),
+        ..Header::default()
+    };
+    let target = Target {
+        arch: "i386:x86-64".into(),
+        pid: 100,
+        registers: REGISTERS.iter().enumerate().map(layout).collect(),
+        ..Target::default()
+    };
+    let mut records = vec![Record::Header(header), Record::Target(target)];
+    for n in 0..count {
+        records.push(Record::ThreadSeen(ThreadSeen {
+            tid: 100 + n,
+            existed_before: true,
+            ..ThreadSeen::default()
+        }));
+    }
+    for n in 0..count {
+        let mutex = MUTEXES + (n + 1) % count * 64;
+        let sp = STACKS + n * 4096;
+        // futex(mutex, FUTEX_WAIT_PRIVATE, 2, NULL), interrupted
+        let registers = [202, -512i64 as u64, mutex, 128, 2, 0, 0, 0, sp];
+        let bytes = registers.iter().flat_map(|value| value.to_le_bytes());
+        let mut snapshot = Snapshot::of_registers(bytes.collect(), &[true; 72]);
+        snapshot.chunks = vec![Chunk {
+            address: sp,
+            bytes: [mutex; 16]
+                .iter()
+                .flat_map(|word| word.to_le_bytes())
+                .collect(),
+        }];
+        records.push(Record::Event(Event {
+            seq: n,
+            time_ns: 10,
+            tid: 100 + n,
+            probe: SNAPSHOT_PROBE,
+            snapshot: Some(snapshot),
+            ..Event::default()
+        }));
+    }
+    for n in 0..count {
+        let words = [2u32, 0, 100 + n as u32, 1, 0, 0, 0, 0, 0, 0];
+        records.push(Record::Memory(unspool_capture::Memory {
+            time_ns: 11,
+            address: MUTEXES + n * 64,
+            bytes: words.iter().flat_map(|word| word.to_le_bytes()).collect(),
+        }));
+    }
+    records.push(Record::Standstill(Standstill {
+        from_ns: 9,
+        to_ns: 12,
+    }));
+    records.push(Record::ThreadState(ThreadState {
+        tid: 100,
+        time_ns: 13,
+        state: "S".into(),
+        handled_signals: Some(0),
+        own_tid: Some(100),
+    }));
+    records
+}
+
+fn look(records: Vec<Record>, mut files: Files) -> (Inspection, Vec<Finding>) {
+    let capture = Capture::from_records(records);
+    let model = Model::interpret(&capture, &mut files, None);
+    let inspection = super::inspect(&Scene::of(&capture, &model), &model, &mut files);
+    let findings = super::findings(&model, &inspection);
+    (inspection, findings)
+}
+
+/// As a recorder reads the threads when its recording ends, at nanoseconds 9 to 14.
+fn recorded(mut records: Vec<Record>) -> Model {
+    let Some(Record::Header(header)) = records.first_mut() else {
+        panic!("no header");
+    };
+    header.source = unspool_capture::Source::Launched.into();
+    records.push(Record::Inspection(unspool_capture::Inspection {
+        from_ns: 9,
+        to_ns: 14,
+        ..unspool_capture::Inspection::default()
+    }));
+    let mut files = Files::new();
+    let capture = Capture::from_records(records);
+    let mut model = Model::interpret(&capture, &mut files, None);
+    assert!(model.findings.is_empty(), "{:?}", model.findings);
+    add_findings(&capture, &mut model, &mut files);
+    model
+}
+
+#[test]
+fn what_a_recorded_program_is_stuck_in_is_proved_as_by_a_look() {
+    let mut records = ring(3);
+    // One thread has ended, and one has its id again.
+    for (at, time_ns) in [(2, 1), (4, 3)] {
+        records.insert(
+            at,
+            Record::ThreadSeen(ThreadSeen {
+                tid: 101,
+                time_ns,
+                creator_tid: Some(100),
+                ..ThreadSeen::default()
+            }),
+        );
+    }
+    let model = recorded(records);
+    let [finding] = &model.findings[..] else {
+        panic!("{:?}", model.findings);
+    };
+    assert_eq!(
+        (finding.kind, finding.proved),
+        (FindingKind::Deadlock, true)
+    );
+    let mut tids: Vec<_> = (finding.threads.iter())
+        .map(|thread| model.threads[thread.0].tid)
+        .collect();
+    tids.sort_unstable();
+    assert_eq!(tids, [Some(100), Some(101), Some(102)]);
+}
+
+#[test]
+fn a_reading_that_was_interrupted_tells_nothing() {
+    let mut records = ring(3);
+    records.insert(
+        2,
+        Record::Inspection(unspool_capture::Inspection::default()),
+    );
+    let capture = Capture::from_records(records);
+    let mut files = Files::new();
+    let mut model = Model::interpret(&capture, &mut files, None);
+    add_findings(&capture, &mut model, &mut files);
+    assert!(model.findings.is_empty(), "{:?}", model.findings);
+}
+
+/// What was concluded from calls is dropped where a thread was seen to go on.
+#[test]
+fn a_thread_that_runs_is_in_no_deadlock() {
+    let mut records = ring(3);
+    for record in &mut records {
+        if let Record::Event(event) = record
+            && event.tid == 101
+        {
+            // No system call.
+            let rax = u64::MAX.to_le_bytes();
+            event.snapshot.as_mut().unwrap().registers[..8].copy_from_slice(&rax);
+        }
+    }
+    records.push(Record::Inspection(unspool_capture::Inspection {
+        from_ns: 9,
+        to_ns: 14,
+        ..unspool_capture::Inspection::default()
+    }));
+    let mut files = Files::new();
+    let capture = Capture::from_records(records);
+    let mut model = Model::interpret(&capture, &mut files, None);
+    let of = |kind: FindingKind, threads: &[usize]| Finding {
+        kind,
+        proved: true,
+        threads: threads.iter().copied().map(ThreadIndex).collect(),
+        circle: kind == FindingKind::Deadlock,
+        objects: Vec::new(),
+        text: String::new(),
+        evidence: Vec::new(),
+    };
+    model.findings = vec![
+        of(FindingKind::Deadlock, &[0, 1, 2]),
+        of(FindingKind::AbandonedLock, &[7, 0]),
+        of(FindingKind::LockOrder, &[1]),
+        of(FindingKind::LostWakeup, &[0, 2]),
+    ];
+    add_findings(&capture, &mut model, &mut files);
+    let kinds: Vec<_> = model.findings.iter().map(|finding| finding.kind).collect();
+    assert_eq!(kinds, [FindingKind::LockOrder]);
+    // Some threads are stuck whatever others do.
+    model.findings = vec![of(FindingKind::LostWakeup, &[0, 2])];
+    model.sync.stuck_alone = vec![ThreadIndex(0), ThreadIndex(2)];
+    add_findings(&capture, &mut model, &mut files);
+    assert_eq!(model.findings.len(), 1);
+    model.sync.stuck_alone = vec![ThreadIndex(0), ThreadIndex(1), ThreadIndex(2)];
+    model.findings = vec![of(FindingKind::LostWakeup, &[0, 1])];
+    add_findings(&capture, &mut model, &mut files);
+    assert!(model.findings.is_empty(), "{:?}", model.findings);
+}
+
+#[test]
+fn a_ring_is_a_proved_deadlock() {
+    let (_, findings) = look(ring(3), Files::new());
+    let found: Vec<_> = findings
+        .iter()
+        .map(|f| (f.kind, f.proved, f.threads.len()))
+        .collect();
+    assert_eq!(found, [(FindingKind::Deadlock, true, 3)]);
+}
+
+#[test]
+fn without_a_standstill_nothing_is_proved_by_one_look() {
+    let mut records = ring(3);
+    records.retain(|record| !matches!(record, Record::Standstill(_)));
+    let (inspection, findings) = look(records, Files::new());
+    assert!(!findings[0].proved && inspection.doubtful.len() == 3);
+}
+
+/// Threads that take turns: whenever one is looked at it waits, for another works.
+#[test]
+fn that_each_thread_waits_at_its_own_moment_says_nothing() {
+    let mut records = ring(3);
+    records.retain(|record| !matches!(record, Record::Standstill(_)));
+    let mut again = Vec::new();
+    for record in &mut records {
+        match record {
+            // Nobody is named as an owner.
+            Record::Memory(memory) => memory.bytes[8..12].fill(0),
+            Record::Event(event) => again.push(Record::Event(Event {
+                time_ns: 20,
+                ..event.clone()
+            })),
+            _ => {}
+        }
+    }
+    let (once, findings) = look(records.clone(), Files::new());
+    assert!(once.all_wait && once.doubtful.len() == 3);
+    assert_eq!(findings.len(), 1);
+    records.extend(again);
+    let (_, findings) = look(records.clone(), Files::new());
+    assert!(findings.is_empty(), "{findings:?}");
+    // All three slept when they were looked at again.
+    records.push(Record::Standstill(Standstill {
+        from_ns: 19,
+        to_ns: 20,
+    }));
+    let (_, findings) = look(records, Files::new());
+    assert_eq!(findings.len(), 1);
+}
+
+#[test]
+fn others_functions_and_libraries_have_no_holders() {
+    let mut foreign = Files::new();
+    foreign.module = "/lib/libtcmutex.so";
+    let mut unknown = Files::new();
+    unknown.library = Err("nobody knows it".to_owned());
+    let mut newer = Files::new();
+    if let Ok(library) = &mut newer.library {
+        library.family = Family::Glibc(Some(77));
+    }
+    for files in [foreign, unknown, newer] {
+        let (inspection, _) = look(ring(3), files);
+        for state in &inspection.states {
+            let wait = state.wait().unwrap();
+            assert!(
+                wait.holders.is_empty() && wait.unknown.is_some(),
+                "{wait:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_shared_mutex_proves_nothing() {
+    let mut records = ring(2);
+    for record in &mut records {
+        if let Record::Memory(memory) = record {
+            memory.bytes[16] |= 128;
+        }
+    }
+    let (_, findings) = look(records, Files::new());
+    assert!(!findings[0].proved, "{findings:?}");
+    assert!(findings[0].text.contains("PID namespace"), "{findings:?}");
+}
+
+/// libstdc++ makes the system call of memory that processes share, but a future is its process's own.
+#[test]
+fn futures_that_no_thread_is_left_to_provide() {
+    let mut records = ring(2);
+    for record in &mut records {
+        if let Record::Event(event) = record
+            && let Some(snapshot) = &mut event.snapshot
+        {
+            // futex(word, FUTEX_WAIT, 2, NULL)
+            snapshot.registers[24..32].fill(0);
+        }
+    }
+    let mut files = Files::new();
+    files.function = "std::__atomic_futex_unsigned_base::_M_futex_wait_until";
+    files.module = "/lib/libstdc++.so.6";
+    let (_, findings) = look(records.clone(), files);
+    let found: Vec<_> = findings.iter().map(|f| (f.kind, f.proved)).collect();
+    assert_eq!(found, [(FindingKind::LostWakeup, true)], "{findings:?}");
+    // Of another word that may be shared, nothing follows.
+    let mut files = Files::new();
+    files.function = "wait_for_another_process";
+    files.module = "/bin/program";
+    let (_, findings) = look(records, files);
+    assert_eq!(findings, []);
+}
+
+/// Whatever is missing or changed: no panic; and what was not so at one moment, or of a thread that is not there, is not
+/// part of a proof.
+#[test]
+fn cut_and_damaged_looks() {
+    let mut seed = 4711u64;
+    let mut random = move |below: usize| {
+        seed = seed
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (seed >> 33) as usize % below.max(1)
+    };
+    for _ in 0..4000 {
+        let mut records = ring(4);
+        let whole = records.len();
+        // The header and the target stay: without them there is no inspection.
+        for _ in 0..random(4) {
+            let at = 2 + random(records.len() - 2);
+            match random(3) {
+                0 => drop(records.remove(at)),
+                1 => records.truncate(at),
+                _ => damage(&mut records[at], &mut random),
+            }
+            if records.len() < 3 {
+                break;
+            }
+        }
+        let stood = records
+            .iter()
+            .any(|record| matches!(record, Record::Standstill(_)));
+        let untouched = records.len() == whole && records == ring(4);
+        let (_, findings) = look(records, Files::new());
+        for finding in findings.iter().filter(|finding| finding.proved) {
+            assert!(stood, "{finding:?}");
+            let all = finding.threads.len() == 4;
+            // Memory that says another owner, who waits, too, is believed: a smaller circle.
+            assert!(all || !untouched, "{finding:?}");
+        }
+    }
+}
+
+fn damage(record: &mut Record, random: &mut dyn FnMut(usize) -> usize) {
+    let mut bytes = |bytes: &mut Vec<u8>| {
+        let length = bytes.len();
+        match random(3) {
+            0 => bytes.truncate(random(length)),
+            _ => {
+                for _ in 0..1 + random(8) {
+                    if let Some(byte) = bytes.get_mut(random(length)) {
+                        *byte = random(256) as u8;
+                    }
+                }
+            }
+        }
+    };
+    match record {
+        Record::Memory(memory) => bytes(&mut memory.bytes),
+        Record::Event(event) => {
+            if let Some(snapshot) = &mut event.snapshot {
+                bytes(&mut snapshot.registers);
+                if let Some(chunk) = snapshot.chunks.first_mut() {
+                    bytes(&mut chunk.bytes);
+                }
+            }
+        }
+        Record::ThreadState(state) => {
+            state.own_tid = Some(random(200) as u64);
+            state.handled_signals = None;
+        }
+        Record::ThreadSeen(seen) => seen.tid = random(200) as u64,
+        Record::Standstill(stood) => stood.to_ns = random(20) as u64,
+        _ => {}
+    }
+}

@@ -1,0 +1,456 @@
+//! What each thread did when it was looked at, and what those that wait are waiting at.
+//!
+//! That a thread waits, and at which word, its registers say; which primitive that is, its stack; who
+//! holds the object, the object's own words. What they do not say is left open.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use unspool_capture::{Capture, Event, Record, RegisterLayout, SNAPSHOT_PROBE, Snapshot, Target};
+use unspool_image::Arch;
+
+use super::layouts::{self, Layout, Library};
+use super::memory::Memory;
+use super::object;
+use super::{Holder, Inspection, State, Wait};
+use crate::model::backtrace::Backtrace;
+use crate::model::finding::ObjectName;
+use crate::model::{Model, ThreadIndex};
+use crate::primitives::Kind;
+use crate::syscall::{self, AFTER, BEFORE, Call, Futex};
+
+mod primitive;
+mod unnamed;
+
+/// What the program's files say.
+pub(in crate::model) trait Program {
+    /// The C library in use, or what is wrong with it.
+    fn library(&mut self) -> Result<Library, String>;
+    /// The program's code, as its files have it.
+    fn code(&mut self, avma: u64, len: usize) -> Option<Vec<u8>>;
+    /// The variable at an address, and the offset into it.
+    fn variable(&mut self, avma: u64) -> Option<Arc<str>>;
+}
+
+/// Where on a stack the C library keeps what its own functions work on.
+const NEAR: usize = 1024;
+
+/// What was read of all threads at one time.
+pub(in crate::model) struct Scene<'a> {
+    pub(in crate::model) target: &'a Target,
+    /// Snapshots, memory, and what the kernel said.
+    pub(in crate::model) records: Vec<&'a Record>,
+    /// By the model's threads, whether each was there.
+    pub(in crate::model) present: Vec<bool>,
+}
+
+impl<'a> Scene<'a> {
+    /// A capture that is nothing else.
+    pub(in crate::model) fn of(capture: &'a Capture, model: &Model) -> Scene<'a> {
+        Scene {
+            target: &capture.target,
+            records: capture.records.iter().collect(),
+            present: vec![true; model.threads.len()],
+        }
+    }
+}
+
+/// Tells what each thread did.
+pub(in crate::model) fn inspect(
+    scene: &Scene<'_>,
+    model: &Model,
+    program: &mut dyn Program,
+) -> Inspection {
+    let Some(arch) = Arch::from_gdb_name(&scene.target.arch) else {
+        return Inspection::default();
+    };
+    let mut inspector = Inspector::new(scene, model, program, arch);
+    for index in 0..model.threads.len() {
+        let state = match scene.present.get(index) {
+            Some(true) => inspector.state(ThreadIndex(index)),
+            _ => State::Absent,
+        };
+        inspector.inspection.states.push(state);
+    }
+    let at_once = |stood: &(u64, u64)| {
+        let mut events = inspector.events.values();
+        events.all(|(first, last)| inspector.is_in(stood, first, last))
+    };
+    inspector.inspection.stood = inspector.standstills.iter().any(at_once);
+    let mut inspection = inspector.inspection;
+    let all_wait = inspection.present().all(|state| state.wait().is_some());
+    inspection.all_wait = all_wait;
+    if inspection.all_wait && !inspection.stood {
+        let once = inspector.events.iter();
+        let once = once.filter(|(_, (first, last))| std::ptr::eq(*first, *last));
+        inspection.doubtful = once.map(|(tid, _)| *tid).collect();
+    }
+    inspection
+        .wanted
+        .sort_by_key(|range| (range.start, range.end));
+    inspection.wanted.dedup();
+    inspection
+}
+
+struct Inspector<'a> {
+    model: &'a Model,
+    program: &'a mut dyn Program,
+    arch: Arch,
+    pointer: usize,
+    registers: HashMap<&'a str, &'a RegisterLayout>,
+    memory: Memory,
+    /// The first and the last event of each thread, by its id.
+    events: HashMap<u64, (&'a Event, &'a Event)>,
+    standstills: Vec<(u64, u64)>,
+    /// By the id that the program itself knows a thread by.
+    by_tid: HashMap<u64, ThreadIndex>,
+    /// Thread pointers, sorted.
+    pointers: Vec<(u64, u64)>,
+    stopped: bool,
+    library: Result<Library, String>,
+    layout: Result<&'static Layout, String>,
+    inspection: Inspection,
+}
+
+/// A thread in a wait.
+struct Waiter<'a> {
+    event: &'a Event,
+    last: &'a Event,
+    futex: Futex,
+    sp: u64,
+    words: Vec<u64>,
+    near: Vec<u64>,
+}
+
+impl<'a> Inspector<'a> {
+    fn new(
+        scene: &Scene<'a>,
+        model: &'a Model,
+        program: &'a mut dyn Program,
+        arch: Arch,
+    ) -> Inspector<'a> {
+        let pointer = arch.address_size();
+        let layouts = &scene.target.registers;
+        let registers = layouts.iter().map(|one| (one.name.as_str(), one)).collect();
+        let mut inspector = Inspector {
+            model,
+            arch,
+            pointer,
+            registers,
+            memory: Memory::of(scene.records.iter().copied()),
+            events: HashMap::new(),
+            standstills: Vec::new(),
+            by_tid: HashMap::new(),
+            pointers: Vec::new(),
+            stopped: false,
+            library: Err(String::new()),
+            layout: Err(String::new()),
+            inspection: Inspection::default(),
+            program,
+        };
+        for (index, thread) in model.threads.iter().enumerate() {
+            if let Some(tid) = thread.tid
+                && scene.present.get(index) == Some(&true)
+            {
+                inspector.by_tid.insert(tid, ThreadIndex(index));
+            }
+        }
+        let mut own = HashMap::new();
+        for record in scene.records.iter().copied() {
+            match record {
+                Record::Event(event) if event.probe == SNAPSHOT_PROBE => {
+                    let entry = inspector.events.entry(event.tid).or_insert((event, event));
+                    entry.1 = event;
+                }
+                Record::Standstill(stood) => {
+                    inspector.standstills.push((stood.from_ns, stood.to_ns));
+                }
+                Record::ThreadState(state) => {
+                    inspector.stopped |= state.state == "T" && state.tid == scene.target.pid;
+                    inspector.inspection.handled_signals = state
+                        .handled_signals
+                        .or(inspector.inspection.handled_signals);
+                    inspector.inspection.ids_known |= state.own_tid.is_some();
+                    if let (Some(id), Some(index)) =
+                        (state.own_tid, inspector.by_tid.get(&state.tid))
+                    {
+                        own.insert(id, *index);
+                    }
+                }
+                _ => {}
+            }
+        }
+        // With a namespace of their own, threads know each other by other ids than we do.
+        if own
+            .iter()
+            .any(|(id, index)| model.threads[index.0].tid != Some(*id))
+        {
+            inspector.by_tid = own;
+        }
+        let pointer_name = match arch {
+            Arch::X86_64 => "fs_base",
+            Arch::Aarch64 => "tpidr",
+            _ => "tpidruro",
+        };
+        let mut pointers: Vec<(u64, u64)> = inspector
+            .by_tid
+            .iter()
+            .filter_map(|(tid, index)| {
+                let event = inspector.events.get(&model.threads[index.0].tid?)?.0;
+                let value = inspector.register(event.snapshot.as_ref()?, pointer_name)?;
+                Some((value, *tid))
+            })
+            .collect();
+        pointers.sort_unstable();
+        inspector.pointers = pointers;
+        inspector.library = inspector.program.library();
+        let family = inspector
+            .library
+            .as_ref()
+            .map(|library| library.family)
+            .map_err(Clone::clone);
+        inspector.layout = family.and_then(|family| layouts::of(family, pointer));
+        inspector
+    }
+
+    fn register(&self, snapshot: &Snapshot, name: &str) -> Option<u64> {
+        snapshot.register(self.registers.get(name)?)
+    }
+
+    fn state(&mut self, index: ThreadIndex) -> State {
+        let thread = &self.model.threads[index.0];
+        let found = thread.tid.and_then(|tid| self.events.get(&tid)).copied();
+        let Some((event, last)) = found else {
+            return State::Unknown;
+        };
+        let Some(snapshot) = &event.snapshot else {
+            return State::Unknown;
+        };
+        let stack = thread.stack.clone().unwrap_or_default();
+        let state = self.activity(event, last, snapshot, &stack);
+        match self.stopped {
+            true => State::Stopped(Box::new(state)),
+            false => state,
+        }
+    }
+
+    fn activity(
+        &mut self,
+        event: &Event,
+        last: &Event,
+        snapshot: &Snapshot,
+        stack: &Backtrace,
+    ) -> State {
+        let Some(call) = self.call(snapshot) else {
+            return State::Running;
+        };
+        if let Some(futex) = call.futex(self.arch) {
+            let sp = self.register(snapshot, self.stack_pointer()).unwrap_or(0);
+            let (words, near) = self.words(snapshot, sp);
+            let waiter = Waiter {
+                event,
+                last,
+                futex,
+                sp,
+                words,
+                near,
+            };
+            return State::Waiting(Box::new(self.wait(&waiter, stack)));
+        }
+        let sleeps = || {
+            let names = stack.frames.iter().take(3);
+            let mut names = names.filter_map(|frame| frame.place.function.as_deref());
+            names.any(|name| name.contains("nanosleep"))
+        };
+        if call.sleeps(self.arch) || (call.restarts(self.arch) && sleeps()) {
+            return State::Sleeping;
+        }
+        State::InCall {
+            number: call.number,
+            name: call.name(self.arch),
+        }
+    }
+
+    fn call(&mut self, snapshot: &Snapshot) -> Option<Call> {
+        let registers = &self.registers;
+        let register = |name: &str| snapshot.register(registers.get(name)?);
+        let program = &mut self.program;
+        syscall::of(self.arch, &register, &mut |avma, len| {
+            program.code(avma, len)
+        })
+    }
+
+    fn stack_pointer(&self) -> &'static str {
+        match self.arch {
+            Arch::X86_64 => "rsp",
+            _ => "sp",
+        }
+    }
+
+    /// All the thread has at hand that may be addresses: registers, then the end of the stack.
+    fn words(&self, snapshot: &Snapshot, sp: u64) -> (Vec<u64>, Vec<u64>) {
+        let chunk = snapshot.chunks.iter().find_map(|chunk| {
+            let at = usize::try_from(sp.checked_sub(chunk.address)?).ok()?;
+            chunk.bytes.get(at..).filter(|rest| !rest.is_empty())
+        });
+        let bytes = chunk.unwrap_or_default();
+        let bytes = &bytes[..bytes.len().min(NEAR)];
+        let words = bytes.chunks_exact(self.pointer).map(|word| {
+            let mut value = [0; 8];
+            value[..word.len()].copy_from_slice(word);
+            u64::from_le_bytes(value)
+        });
+        let near: Vec<u64> = words.collect();
+        let values = self.registers.values();
+        let mut words: Vec<u64> = values.filter_map(|one| snapshot.register(one)).collect();
+        words.extend(&near);
+        (words, near)
+    }
+
+    fn wait(&mut self, waiter: &Waiter<'_>, stack: &Backtrace) -> Wait {
+        let futex = &waiter.futex;
+        let window = futex.address.saturating_sub(BEFORE);
+        if self.memory.bytes(futex.address, 4).is_none() && !self.memory.was_asked(window) {
+            let end = futex.address.saturating_add(AFTER);
+            self.inspection.wanted.push(window..end);
+        }
+        let found = self.function(stack);
+        let found = found.map(|found| self.waits_for(found, futex));
+        let function = found.as_ref().map(|(function, _)| *function);
+        let kind = function.map_or(Kind::Futex, |function| function.kind);
+        let mut wait = Wait {
+            object: ObjectName {
+                kind,
+                address: futex.address,
+                name: None,
+            },
+            function,
+            flavor: Vec::new(),
+            holders: Vec::new(),
+            readers: None,
+            mutex: None,
+            timed: futex.timed,
+            shared: futex.shared,
+            proved: true,
+            moving: self.has_moved(futex),
+            refused: false,
+            unknown: None,
+        };
+        let said = match &found {
+            Some(found) => self.said(found, waiter, &mut wait),
+            None if futex.inherits => {
+                wait.object.kind = Kind::Mutex;
+                object::inherited(&self.memory, futex)
+            }
+            None => self.said_by_library(waiter, stack, &mut wait),
+        };
+        if wait.object.kind == Kind::Mutex {
+            // Robust mutexes are waited at as if they were shared.
+            wait.shared = said.shared || (said.len == 0 && futex.shared);
+        }
+        if wait.object.kind == Kind::Join {
+            // The kernel wakes whoever joins as if it were of another process.
+            wait.shared = false;
+        }
+        if wait.object.kind == Kind::Future {
+            // libstdc++ never says that its futures are private to the process (futex.cc).
+            wait.shared = false;
+        }
+        let address = wait.object.address;
+        wait.object.name = self.program.variable(address);
+        // A process has the variables of its files to itself; glibc calls every robust mutex shared.
+        wait.shared &= wait.object.name.is_none();
+        wait.flavor = said.flavor;
+        wait.readers = said.readers;
+        wait.holders = said
+            .holders
+            .iter()
+            .map(|tid| {
+                let thread = self.by_tid.get(tid).copied();
+                let known = thread.and_then(|thread| self.model.thread(thread)?.tid);
+                Holder {
+                    tid: known.unwrap_or(*tid),
+                    thread,
+                }
+            })
+            .collect();
+        wait.proved &= said.unknown.is_none();
+        if !wait.holders.is_empty() {
+            let from = match wait.object.kind {
+                Kind::Join => futex.address,
+                _ => address,
+            };
+            let at_once = self.at_once(waiter, from, said.len);
+            if !at_once && std::ptr::eq(waiter.event, waiter.last) {
+                self.inspection.doubtful.push(waiter.event.tid);
+                let end = from.saturating_add(said.len as u64);
+                self.inspection.doubtful_words.push(from..end);
+            }
+            wait.proved &= at_once;
+            if !at_once && !std::ptr::eq(waiter.event, waiter.last) {
+                wait.holders.clear();
+                wait.moving = true;
+            }
+        }
+        wait.unknown = said.unknown.map(Into::into);
+        wait
+    }
+
+    /// A thread goes on waiting only as long as the word has the value for which it does (futex(2), FUTEX_WAIT);
+    /// of a word that could not be read nothing is claimed.
+    fn has_moved(&self, futex: &Futex) -> bool {
+        let word = self.memory.word(futex.address);
+        word.is_none()
+            || futex
+                .expected
+                .is_some_and(|expected| word != Some(expected))
+    }
+
+    /// Whether the thread's wait and the object's words were so at one moment.
+    fn at_once(&self, waiter: &Waiter<'_>, address: u64, len: usize) -> bool {
+        let Some(read) = self.memory.time_ns(address, len) else {
+            return false;
+        };
+        let (first, last) = (waiter.event, waiter.last);
+        let stood = |stood: &(u64, u64)| {
+            (stood.0..=stood.1).contains(&read) && self.is_in(stood, first, last)
+        };
+        if self.standstills.iter().any(stood) {
+            return true;
+        }
+        // It waited before and after: the same registers, the same words.
+        last.time_ns > read
+            && self.is_same(first, last)
+            && self.memory.is_confirmed(address, len, last.time_ns)
+    }
+
+    /// Whether a thread was in a standstill what it was at first.
+    fn is_in(&self, (from, to): &(u64, u64), first: &Event, last: &Event) -> bool {
+        let inside = |event: &Event| (*from..=*to).contains(&event.time_ns);
+        inside(first) || inside(last) && self.is_same(first, last)
+    }
+
+    fn is_same(&self, first: &Event, last: &Event) -> bool {
+        let registers = |event: &Event| event.snapshot.as_ref().map(|s| self.standing(s));
+        registers(first) == registers(last)
+    }
+
+    /// What a wait that goes on does not change; of an interrupted call number and result do.
+    fn standing(&self, snapshot: &Snapshot) -> Vec<Option<u64>> {
+        let names: &[&str] = match self.arch {
+            Arch::X86_64 => &[
+                "rsp", "rbp", "rbx", "r12", "r13", "r14", "r15", "rdi", "rsi", "rdx", "r10",
+            ],
+            Arch::Aarch64 => &[
+                "sp", "x0", "x1", "x2", "x19", "x20", "x21", "x22", "x29", "x30",
+            ],
+            _ => &[
+                "sp", "r0", "r1", "r2", "r4", "r5", "r6", "r8", "r9", "r10", "r11", "lr",
+            ],
+        };
+        names
+            .iter()
+            .map(|name| self.register(snapshot, name))
+            .collect()
+    }
+}

@@ -1,0 +1,83 @@
+//! Mutexes of static programs without symbols. No function tells what the word is part of, but a held
+//! mutex has marks that other memory does not: the waiting thread expects the value that its C library
+//! writes for "held, and threads wait", and a live thread's id stands where that library keeps the owner.
+
+use unspool_image::Arch;
+
+use super::super::layouts::{self, Family, TID};
+use super::super::object::{self, Said};
+use super::{Inspector, Wait, Waiter};
+use crate::model::backtrace::{Backtrace, base_name};
+use crate::primitives::Kind;
+
+/// glibc's lock word when threads wait (sysdeps/nptl/lowlevellock.h).
+const GLIBC_CONTENDED: u32 = 2;
+/// Bit of musl's lock words, and of all robust ones, when threads wait.
+const WAITERS: u32 = 1 << 31;
+/// What a normal mutex of musl holds instead of an owner (`EBUSY`).
+const MUSL_HELD: u32 = 16;
+
+impl Inspector<'_> {
+    /// What the words say of a wait in code without names; `None` if there are names.
+    pub(super) fn said_by_words(
+        &mut self,
+        waiter: &Waiter<'_>,
+        stack: &Backtrace,
+        wait: &mut Wait,
+    ) -> Option<Said> {
+        let apart = self.library.as_ref().is_ok_and(|library| !library.inside);
+        let module = stack.frames.first()?.place.module.clone()?;
+        let mut frames = stack.frames.iter();
+        if apart || frames.any(|frame| frame.place.function.is_some()) {
+            return None;
+        }
+        for family in [Family::Glibc(None), Family::Musl] {
+            if let Some((address, said)) = self.held_mutex(family, waiter) {
+                wait.object.kind = Kind::Mutex;
+                wait.object.address = address;
+                return Some(said);
+            }
+        }
+        let unknown = format!(
+            "what kind of object it is could not be told: {} has no symbols; name an unstripped copy \
+             with --exec, or where its debug file is with --debug-dir",
+            base_name(&module)
+        );
+        Some(Said {
+            unknown: Some(unknown),
+            ..Said::default()
+        })
+    }
+
+    fn held_mutex(&self, family: Family, waiter: &Waiter<'_>) -> Option<(u64, Said)> {
+        let layout = layouts::of(family, self.pointer).ok()?;
+        let futex = &waiter.futex;
+        let address = futex.address.checked_sub(layout.mutex.word)?;
+        let expected = futex.expected?;
+        let said = object::mutex(&self.memory, layout, address, Some(futex));
+        let owner = said.holders.first().copied();
+        if owner.is_some_and(|owner| !self.by_tid.contains_key(&owner)) {
+            return None;
+        }
+        let held = match (family, owner) {
+            (Family::Glibc(_), Some(owner)) => {
+                let robust = said.flavor.contains(&"robust");
+                let by_owner = expected & WAITERS != 0 && u64::from(expected & TID) == owner;
+                if robust {
+                    by_owner
+                } else {
+                    expected == GLIBC_CONTENDED
+                }
+            }
+            (Family::Musl, Some(_)) => expected & WAITERS != 0,
+            // Nothing tells the holder, but that it is such a mutex is plain.
+            (Family::Musl, None) => expected == WAITERS | MUSL_HELD && said.flavor.is_empty(),
+            (Family::Glibc(_), None) => false,
+        };
+        let aligned = address.is_multiple_of(match self.arch {
+            Arch::Arm => 4,
+            _ => 8,
+        });
+        (held && aligned && said.len > 0).then_some((address, said))
+    }
+}

@@ -1,0 +1,190 @@
+//! Questions of the model, answered by the recording if it keeps the answer, else by files.
+//!
+//! So a recording shows the same when files are gone or others, and on another machine. Files are
+//! asked first only where the user names some; they may then add to what is kept, no more.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use unspool_capture::{Capture, Record, Resolution, Snapshot};
+
+use super::answers::{self, Answers, fuller_place, fuller_stack};
+use super::program::LAST;
+use super::{Symbolizer, stored_answers};
+use crate::model::Note;
+use crate::model::backtrace::{Backtrace, Frames, Place};
+use crate::model::inspection::{Family, Library, Program};
+use crate::model::layouts::{self, Layout};
+
+impl Symbolizer {
+    /// Everything that was answered, for the recording to keep.
+    pub fn resolution(&self) -> Vec<Resolution> {
+        let mut answers = self.answers.clone();
+        answers.notes = self.notes_of_files();
+        stored_answers::write(&answers)
+    }
+
+    /// Takes in what a capture keeps.
+    pub(super) fn take_kept(&mut self, capture: &Capture) {
+        let records = capture.records.iter().enumerate();
+        let mappings = records.filter(|(_, record)| {
+            matches!(record, Record::ModuleLoaded(_) | Record::ModuleUnloaded(_))
+        });
+        self.mappings = mappings.map(|(at, _)| at).collect();
+        if capture.resolution.is_empty() {
+            return;
+        }
+        let kept = stored_answers::read(&capture.resolution);
+        match self.asks_files {
+            true => self.kept = Some(kept),
+            false => self.answers = kept,
+        }
+    }
+
+    /// What is missing or doubtful in the files: those of the recording's end, and those asked now.
+    pub(super) fn notes_of_files(&self) -> Vec<Note> {
+        let mut notes = self.answers.notes.clone();
+        notes.extend(self.files.notes(self.kept.is_some()));
+        let left_out = self.answers.left_out;
+        if left_out > 0 {
+            notes.push(Note::warning(format!(
+                "The recording does not keep {left_out} stacks and names, which were too many: they \
+                 are shown as far as the program's files are here."
+            )));
+        }
+        notes
+    }
+
+    fn question(&self, record: usize, of: u64) -> answers::Question {
+        let before = self.mappings.partition_point(|at| *at <= record);
+        (of, u32::try_from(before).unwrap_or(u32::MAX))
+    }
+
+    fn answer<Q, A>(
+        &mut self,
+        question: Q,
+        map: fn(&mut Answers) -> &mut HashMap<Q, A>,
+        by_files: impl FnOnce(&mut Symbolizer) -> A,
+        fuller: impl FnOnce(A, A) -> A,
+    ) -> A
+    where
+        Q: Copy + Eq + std::hash::Hash,
+        A: Clone,
+    {
+        if let Some(known) = map(&mut self.answers).get(&question) {
+            return known.clone();
+        }
+        let found = by_files(self);
+        let kept = self.kept.as_mut();
+        let kept = kept.and_then(|kept| map(kept).get(&question).cloned());
+        let answer = match kept {
+            Some(kept) => fuller(kept, found),
+            None => found,
+        };
+        map(&mut self.answers).insert(question, answer.clone());
+        answer
+    }
+}
+
+impl Frames for Symbolizer {
+    fn is_musl(&mut self) -> bool {
+        let library = Program::library(self);
+        library.is_ok_and(|library| library.family == Family::Musl)
+    }
+
+    fn layout(&mut self) -> Option<&'static Layout> {
+        let pointer = self.arch?.address_size();
+        let library = Program::library(self).ok()?;
+        layouts::of(library.family, pointer).ok()
+    }
+
+    fn backtrace(&mut self, record: usize, snapshot: &Snapshot) -> Arc<Backtrace> {
+        let question = self.question(record, answers::hash(snapshot));
+        let preferred = !self.walking.prefer.is_empty();
+        let mut merged = std::mem::take(&mut self.merged);
+        let stack = self.answer(
+            question,
+            |answers| &mut answers.stacks,
+            |files| files.backtrace_by_files(record, snapshot),
+            |kept, found| match preferred && found.truncated.is_none() {
+                true => found,
+                // Equal stacks are one: whoever compares them compares pointers.
+                false => merged
+                    .entry((Arc::as_ptr(&kept), Arc::as_ptr(&found)))
+                    .or_insert_with(|| fuller_stack(&kept, &found))
+                    .clone(),
+            },
+        );
+        self.merged = merged;
+        stack
+    }
+
+    fn place(&mut self, record: usize, avma: u64) -> Place {
+        self.answer(
+            self.question(record, avma),
+            |answers| &mut answers.code,
+            |files| files.place_by_files(record, avma),
+            fuller_place,
+        )
+    }
+
+    fn data(&mut self, record: usize, avma: u64) -> Option<Place> {
+        self.answer(
+            self.question(record, avma),
+            |answers| &mut answers.data,
+            |files| files.data_by_files(record, avma),
+            |kept, found| kept.or(found),
+        )
+    }
+
+    fn part(&mut self, record: usize, avma: u64) -> Option<Arc<str>> {
+        self.answer(
+            self.question(record, avma),
+            |answers| &mut answers.symbols,
+            |files| files.variable_by_files(record, avma),
+            |kept, found| kept.or(found),
+        )
+    }
+
+    fn pointer(&mut self, record: usize, avma: u64) -> Option<u64> {
+        self.answer(
+            self.question(record, avma),
+            |answers| &mut answers.pointers,
+            |files| files.pointer_by_files(record, avma),
+            |kept, found| kept.or(found),
+        )
+    }
+}
+
+impl Program for Symbolizer {
+    fn library(&mut self) -> Result<Library, String> {
+        if let Some(known) = &self.answers.library {
+            return known.clone();
+        }
+        let kept = self.kept.as_ref().and_then(|kept| kept.library.clone());
+        let library = match kept {
+            Some(Ok(library)) => Ok(library),
+            _ => self.library_by_files(),
+        };
+        self.answers.library = Some(library.clone());
+        library
+    }
+
+    fn code(&mut self, avma: u64, len: usize) -> Option<Vec<u8>> {
+        self.answer(
+            (self.question(LAST, avma), len),
+            |answers| &mut answers.bytes,
+            |files| files.code_by_files(avma, len),
+            |kept, found| kept.or(found),
+        )
+    }
+
+    fn variable(&mut self, avma: u64) -> Option<Arc<str>> {
+        self.answer(
+            self.question(LAST, avma),
+            |answers| &mut answers.symbols,
+            |files| files.variable_by_files(LAST, avma),
+            |kept, found| kept.or(found),
+        )
+    }
+}

@@ -1,0 +1,159 @@
+//! Facts that the replay of calls collects for findings: waits that never end, and misuse of objects.
+
+use std::collections::HashMap;
+
+use super::objects::{ObjectIndex, UseIndex};
+use crate::model::ThreadIndex;
+use crate::primitives::Operation;
+
+/// Limit of distinct mistakes kept.
+const MAX_MISTAKES: usize = 1000;
+/// Limit of distinct ways to signal one condition variable.
+const MAX_SIGNALS: usize = 64;
+/// Locks given up by one thread that are remembered.
+const MAX_GIVEN_UP: usize = 16;
+
+/// The facts collected so far.
+#[derive(Debug, Default)]
+pub(super) struct Misuse {
+    pub(super) still: Vec<StillWaiting>,
+    pub(super) mistakes: Vec<Mistake>,
+    pub(super) signals: HashMap<ObjectIndex, Vec<Signalled>>,
+    /// Per thread, the locks it gave up last.
+    given_up: HashMap<ThreadIndex, GivenUp>,
+    /// When a thread last signalled a condition, counted in events of this type.
+    last_signal: HashMap<(ThreadIndex, ObjectIndex), u64>,
+    now: u64,
+}
+
+/// The locks that a thread gave up last, and when, the latest last.
+#[derive(Debug, Default)]
+struct GivenUp {
+    locks: Vec<(ObjectIndex, u64)>,
+    /// When the latest one was given up that is no longer in the list.
+    forgotten: u64,
+}
+
+impl Misuse {
+    /// The same one in the same place is counted.
+    pub(super) fn mistake(&mut self, new: Mistake) {
+        let same =
+            |m: &&mut Mistake| (m.kind, m.object, m.used) == (new.kind, new.object, new.used);
+        if let Some(known) = self.mistakes.iter_mut().find(same) {
+            known.count += 1;
+            known.sure |= new.sure;
+        } else if self.mistakes.len() < MAX_MISTAKES {
+            self.mistakes.push(new);
+        }
+    }
+
+    /// A thread gives up a lock.
+    pub(super) fn gave_up(&mut self, thread: ThreadIndex, lock: ObjectIndex) {
+        self.now += 1;
+        let given_up = self.given_up.entry(thread).or_default();
+        let locks = &mut given_up.locks;
+        if let Some(at) = locks.iter().rposition(|(known, _)| *known == lock) {
+            locks.remove(at);
+        } else if locks.len() == MAX_GIVEN_UP {
+            given_up.forgotten = locks.remove(0).1;
+        }
+        locks.push((lock, self.now));
+    }
+
+    /// A thread signals a condition while it holds `held`. `mutex` is the one that the condition is
+    /// waited for with, if that is known by now.
+    pub(super) fn signal(
+        &mut self,
+        condition: ObjectIndex,
+        thread: ThreadIndex,
+        used: UseIndex,
+        held: impl Iterator<Item = ObjectIndex>,
+        mutex: Option<ObjectIndex>,
+    ) {
+        self.now += 1;
+        let last = self.last_signal.insert((thread, condition), self.now);
+        let last = last.unwrap_or(0);
+        let mut had: Vec<ObjectIndex> = held.collect();
+        let mut complete = true;
+        if let Some(given_up) = self.given_up.get(&thread) {
+            let since = given_up.locks.iter().filter(|(_, at)| *at > last);
+            had.extend(since.map(|(lock, _)| *lock));
+            complete = given_up.forgotten <= last;
+        }
+        if let Some(mutex) = mutex {
+            had.retain(|lock| *lock == mutex);
+        }
+        had.sort_unstable();
+        had.dedup();
+        let new = Signalled {
+            used,
+            thread,
+            had,
+            complete,
+            count: 1,
+        };
+        let seen = self.signals.entry(condition).or_default();
+        let same = |s: &&mut Signalled| {
+            (s.used, s.complete) == (new.used, new.complete) && s.had == new.had
+        };
+        if let Some(known) = seen.iter_mut().find(same) {
+            known.count += 1;
+        } else if seen.len() < MAX_SIGNALS {
+            seen.push(new);
+        }
+    }
+}
+
+/// A thread that still waits when the recording ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StillWaiting {
+    pub(super) thread: ThreadIndex,
+    pub(super) object: ObjectIndex,
+    pub(super) used: UseIndex,
+    pub(super) operation: Operation,
+    pub(super) since_ns: u64,
+    /// It gives up after a time.
+    pub(super) timed: bool,
+    pub(super) sure: bool,
+    /// Who had it when the wait began, as its own memory said; of a join, whose end is waited for.
+    pub(super) owner: Option<ThreadIndex>,
+}
+
+/// Something done wrong, as it happened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mistake {
+    pub(super) kind: MistakeKind,
+    pub(super) object: ObjectIndex,
+    pub(super) thread: ThreadIndex,
+    pub(super) used: UseIndex,
+    /// Who held it, and where it was taken.
+    pub(super) holder: Option<(ThreadIndex, UseIndex)>,
+    pub(super) count: u64,
+    pub(super) sure: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MistakeKind {
+    Unlock,
+    Destroy,
+}
+
+/// Signals of a condition from one place, and the locks that the thread had by then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Signalled {
+    pub(super) used: UseIndex,
+    pub(super) thread: ThreadIndex,
+    /// Held at some time since the thread's previous signal of the condition.
+    had: Vec<ObjectIndex>,
+    /// The list `had` is complete.
+    complete: bool,
+    pub(super) count: u64,
+}
+
+impl Signalled {
+    /// The thread did not have this lock between its previous signal of the condition and this one.
+    /// So it cannot have changed under the lock what is waited for.
+    pub(super) fn is_without(&self, mutex: ObjectIndex) -> bool {
+        self.complete && !self.had.contains(&mutex)
+    }
+}

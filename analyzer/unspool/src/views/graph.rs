@@ -1,0 +1,94 @@
+//! Pictures as Graphviz DOT: one file a graph, and here what they share.
+//!
+//! Everything from the target is cleaned and escaped; labels are cut, JSON has everything.
+
+pub mod sync;
+pub mod threads;
+pub mod waits;
+
+use std::io::{self, Write};
+
+use super::names::shorten;
+use super::text::line::{clean, width};
+
+/// Longer names are cut, longer texts broken into lines.
+const LABEL: usize = 44;
+/// Of one text, in a label.
+const MOST_LINES: usize = 3;
+
+/// Begins a graph that reads from left to right.
+fn begin(out: &mut dyn Write, title: &str) -> io::Result<()> {
+    writeln!(out, "digraph unspool {{")?;
+    writeln!(
+        out,
+        "  rankdir=LR; nodesep=0.25; ranksep=0.6; fontname=\"Helvetica\";"
+    )?;
+    writeln!(out, "  label={}; labelloc=t; labeljust=l;", quoted(title))?;
+    writeln!(
+        out,
+        "  node [shape=box, style=\"rounded,filled\", fillcolor=white, fontname=\"Helvetica\", fontsize=11];"
+    )?;
+    writeln!(
+        out,
+        "  edge [fontname=\"Helvetica\", fontsize=9, color=gray40, fontcolor=gray25, arrowsize=0.7];"
+    )
+}
+
+/// A DOT string: only quotes and backslashes are special in it, and `\n` is a line break.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for (at, line) in text.split('\n').enumerate() {
+        if at > 0 {
+            out.push_str("\\n");
+        }
+        out.push_str(&clean(line).replace('\\', "\\\\").replace('"', "\\\""));
+    }
+    out.push('"');
+    out
+}
+
+/// A name that fits into a label.
+fn label(name: &str) -> String {
+    shorten(&clean(name), LABEL)
+}
+
+/// Words in lines that fit into a label; after some lines they are cut, between two words.
+fn lines(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in clean(text).split_whitespace() {
+        let word = shorten(word, LABEL);
+        let Some(line) = lines.last_mut() else { break };
+        if line.is_empty() {
+            *line = word;
+        } else if width(line) + 1 + width(&word) <= LABEL {
+            line.push(' ');
+            line.push_str(&word);
+        } else {
+            lines.push(word);
+        }
+    }
+    if lines.len() > MOST_LINES {
+        lines.truncate(MOST_LINES);
+        let last = lines.iter_mut().next_back();
+        last.into_iter().for_each(|last| last.push_str(" …"));
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lines;
+
+    #[test]
+    fn texts_are_broken_and_cut_between_words() {
+        assert_eq!(lines("mutex journal"), "mutex journal");
+        assert_eq!(
+            lines("condition variable first used in rust::look (rust.rs:18)"),
+            "condition variable first used in rust::look\n(rust.rs:18)"
+        );
+        let names = ["one-thread-of-many"; 12].join(", ");
+        let three = lines(&names);
+        assert_eq!(three.lines().count(), 3);
+        assert!(three.ends_with("one-thread-of-many, …"), "{three}");
+    }
+}

@@ -1,0 +1,245 @@
+//! Who made whom wait, as a graph: an edge leads from who waited to those who held the objects in between, or ended the waits, which
+//! its label names. (An edge for each object would be drawn with its label over the others' where a node waits for itself.) Waiting for work is
+//! left out.
+//!
+//! Threads of one identity are one node, and elements of one array one object. Deadlocks at the end of the recording are drawn
+//! thread by thread, in red; of a circle that fills more than a page, the beginning.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use super::{begin, label, lines, quoted};
+use crate::model::sync::{Contention, Waiting};
+use crate::model::{Finding, FindingKind, Model, ThreadIndex};
+use crate::views::text::line::{clean, width};
+use crate::views::{same_identity, text::tree, wording};
+
+/// Edges in one picture.
+const MOST_EDGES: usize = 80;
+/// Objects that one of them names.
+const MOST_OBJECTS: usize = 6;
+/// Threads of one deadlock.
+const MOST_THREADS: usize = 24;
+
+/// Writes who made whom wait.
+pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
+    let sync = &model.sync;
+    let groups = same_identity::of_variables(sync);
+    let mut edges: BTreeMap<(usize, usize), Edge> = BTreeMap::new();
+    for (at, group) in groups.iter().enumerate() {
+        let idle = |pair: &&Contention| sync.used(pair.waiter).waiting == Waiting::Idle;
+        for pair in group.contention.iter().filter(|pair| !idle(pair)) {
+            let edge = edges.entry((pair.waiting, pair.holding)).or_default();
+            edge.add(at, pair);
+        }
+    }
+    let mut edges: Vec<_> = edges.into_iter().collect();
+    edges.sort_by_key(|(_, edge)| std::cmp::Reverse(edge.total_ns));
+    let left = edges.len().saturating_sub(MOST_EDGES);
+    edges.truncate(MOST_EDGES);
+    let mut title = format!("{}who waited for whom", tree::about(model));
+    if left > 0 {
+        title.push_str(&format!("\n{left} smaller edges are left out"));
+    }
+    if edges.is_empty() {
+        title.push_str("\nnobody was seen to wait for another thread");
+    }
+    begin(out, &title)?;
+    // Graphviz leaves no room for a label of a loop that is wider than its node.
+    if edges.iter().any(|((waiter, holder), _)| waiter == holder) {
+        writeln!(out, "  ranksep=1.2;")?;
+    }
+    let mut threads: Vec<usize> = edges.iter().flat_map(|((w, h), _)| [*w, *h]).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    for identity in threads {
+        let text = label(&wording::identity(model, identity, super::LABEL));
+        writeln!(out, "  t{identity} [label={}];", quoted(&text))?;
+    }
+    let most = edges.first().map_or(1, |(_, edge)| edge.total_ns).max(1);
+    for ((waiter, holder), edge) in &edges {
+        let title = |at: usize| {
+            let group = groups.get(at);
+            group.map_or(String::new(), |group| group.title(sync, usize::MAX))
+        };
+        // Nor for thick lines beside labels.
+        let text = format!(" \n{}\n ", edge.text(&title));
+        let thick = 1.0 + 5.0 * (edge.total_ns as f64 / most as f64).sqrt();
+        writeln!(
+            out,
+            "  t{waiter} -> t{holder} [label={}, penwidth={thick:.1}];",
+            quoted(&text)
+        )?;
+    }
+    deadlocks(model, out)?;
+    writeln!(out, "}}")
+}
+
+/// The waits of some threads for some others.
+#[derive(Default)]
+struct Edge {
+    /// At which objects, how often and for how long.
+    at: BTreeMap<usize, (u64, u64)>,
+    total_ns: u64,
+}
+
+impl Edge {
+    fn add(&mut self, at: usize, pair: &Contention) {
+        let here = self.at.entry(at).or_default();
+        here.0 += pair.count;
+        here.1 += pair.total_ns;
+        self.total_ns += pair.total_ns;
+    }
+
+    /// What an edge says: its objects, those of the longest waits first.
+    fn text(&self, title: &dyn Fn(usize) -> String) -> String {
+        let figures = |(count, ns)| format!("{}, {}", wording::duration(ns), wording::times(count));
+        let mut objects: Vec<(usize, (u64, u64))> = self.at.iter().map(|(a, b)| (*a, *b)).collect();
+        if let [(at, waits)] = objects[..] {
+            return format!("{}\n{}", lines(&title(at)), figures(waits));
+        }
+        objects.sort_by_key(|(_, (_, ns))| std::cmp::Reverse(*ns));
+        let others = objects.split_off(objects.len().min(MOST_OBJECTS));
+        let part = |(at, waits)| {
+            let (title, figures) = (title(at), figures(waits));
+            match format!("{title}: {figures}") {
+                short if width(&clean(&short)) <= super::LABEL => short,
+                _ => format!("{}\n{figures}", lines(&title)),
+            }
+        };
+        let mut parts: Vec<String> = objects.into_iter().map(part).collect();
+        if !others.is_empty() {
+            let sum = |sum: (u64, u64), (_, waits): &(usize, (u64, u64))| {
+                (sum.0 + waits.0, sum.1 + waits.1)
+            };
+            let all = others.iter().fold((0, 0), sum);
+            parts.push(format!("{} others: {}", others.len(), figures(all)));
+        }
+        parts.join("\n")
+    }
+}
+
+fn deadlocks(model: &Model, out: &mut dyn Write) -> io::Result<()> {
+    let name = |index: ThreadIndex| {
+        let thread = model.thread(index);
+        let title = thread.map_or(String::new(), |thread| wording::one(model, thread, 30));
+        match thread.and_then(|thread| thread.tid) {
+            Some(tid) => format!("{title} {tid}"),
+            None => title,
+        }
+    };
+    let kinds = [FindingKind::Deadlock, FindingKind::SelfDeadlock];
+    let found = model.findings.iter().filter(|f| kinds.contains(&f.kind));
+    for (number, finding) in found.enumerate() {
+        if !finding.circle {
+            stuck(number, finding, &name, out)?;
+            continue;
+        }
+        let all = finding.threads.len();
+        let left = all.saturating_sub(MOST_THREADS);
+        for (at, thread) in finding.threads.iter().enumerate().take(MOST_THREADS) {
+            writeln!(
+                out,
+                "  d{number}_{at} [label={}, fillcolor=mistyrose, color=firebrick];",
+                quoted(&label(&name(*thread)))
+            )?;
+        }
+        if left > 0 {
+            let text = format!("{left} more threads, and so on");
+            writeln!(
+                out,
+                "  d{number}_{MOST_THREADS} [label={}, color=firebrick, style=dashed];",
+                quoted(&text)
+            )?;
+        }
+        let count = all.min(MOST_THREADS + 1);
+        for at in 0..count {
+            // The last of those left out waits for the first.
+            let closes = left > 0 && at == MOST_THREADS;
+            let object = finding.objects.get(if closes { all - 1 } else { at });
+            let text = object.map_or(String::new(), |object| {
+                let name = object.name.as_deref().unwrap_or("unnamed");
+                format!("{} {name}", object.kind.noun())
+            });
+            let text = match text.is_empty() {
+                true => "waits for its end".to_owned(),
+                false => format!("waits for\n{}", lines(&text)),
+            };
+            let look = if finding.proved { "solid" } else { "dashed" };
+            writeln!(
+                out,
+                "  d{number}_{at} -> d{number}_{} [label={}, color=firebrick, penwidth=2, style={look}];",
+                (at + 1) % count,
+                quoted(&text)
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Threads that wait for locks whose holders are not known.
+fn stuck(
+    number: usize,
+    finding: &Finding,
+    name: &dyn Fn(ThreadIndex) -> String,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut known: Vec<&str> = Vec::new();
+    for (at, evidence) in finding.evidence.iter().enumerate() {
+        let object = evidence.what.trim_start_matches("waits for ");
+        let place = known.iter().position(|known| *known == object);
+        let place = place.unwrap_or(known.len());
+        if place == known.len() {
+            known.push(object);
+            writeln!(
+                out,
+                "  d{number}_o{place} [label={}, shape=ellipse, color=firebrick];",
+                quoted(&lines(object))
+            )?;
+        }
+        writeln!(
+            out,
+            "  d{number}_{at} [label={}, fillcolor=mistyrose, color=firebrick];",
+            quoted(&label(&name(evidence.thread)))
+        )?;
+        writeln!(
+            out,
+            "  d{number}_{at} -> d{number}_o{place} [label=\"waits for\", color=firebrick, penwidth=2, style=dashed];"
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edge_names_the_objects_of_its_longest_waits() {
+        let title = |at: usize| match at {
+            0 => "mutex journal".to_owned(),
+            1 => "mutex queue_of_orders_to_be_sent".to_owned(),
+            at => format!("mutex table[{at}]"),
+        };
+        let edge = |waits: &[(usize, (u64, u64))]| Edge {
+            at: waits.iter().copied().collect(),
+            total_ns: 0,
+        };
+        assert_eq!(
+            edge(&[(0, (2, 5_000_000))]).text(&title),
+            "mutex journal\n5.00 ms, twice"
+        );
+        let many = (0..9).map(|at| (at, (3, 9_000_000 - 1_000_000 * at as u64)));
+        let many: Vec<_> = many.collect();
+        assert_eq!(
+            edge(&many).text(&title),
+            "mutex journal: 9.00 ms, 3 times\n\
+             mutex queue_of_orders_to_be_sent\n8.00 ms, 3 times\n\
+             mutex table[2]: 7.00 ms, 3 times\n\
+             mutex table[3]: 6.00 ms, 3 times\n\
+             mutex table[4]: 5.00 ms, 3 times\n\
+             mutex table[5]: 4.00 ms, 3 times\n\
+             3 others: 6.00 ms, 9 times"
+        );
+    }
+}

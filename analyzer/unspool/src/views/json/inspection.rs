@@ -1,0 +1,190 @@
+//! One look at a program as JSON: every thread with its stack.
+//!
+//! What it waits for, and what is wrong, come with it.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::{Frame, Target};
+use crate::model::{Creation, Finding, Model, ObjectName, State, Thread, ThreadIndex, Wait};
+use crate::views::Style;
+
+/// Writes the threads as one JSON document.
+pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<()> {
+    let (notes, errors) = super::notes(model);
+    let inspection = Inspection {
+        schema_version: super::SCHEMA_VERSION,
+        target: Target::of(model),
+        threads: (0..model.threads.len())
+            .filter_map(|index| InspectedThread::of(model, ThreadIndex(index)))
+            .collect(),
+        findings: findings(model),
+        errors,
+        notes,
+    };
+    super::write(out, &inspection)
+}
+
+#[derive(Serialize)]
+struct Inspection<'a> {
+    schema_version: u32,
+    target: Target<'a>,
+    threads: Vec<InspectedThread<'a>>,
+    findings: Vec<FoundThing<'a>>,
+    errors: Vec<&'a str>,
+    notes: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+struct InspectedThread<'a> {
+    tid: Option<u64>,
+    name: &'a str,
+    key: String,
+    function: Option<&'a str>,
+    state: Option<&'static str>,
+    syscall: Option<&'static str>,
+    syscall_number: Option<u64>,
+    wait: Option<WaitingAt<'a>>,
+    stack: Vec<Frame<'a>>,
+    stack_truncated: Option<&'a str>,
+    created_by: Option<&'a str>,
+    creation: Vec<Frame<'a>>,
+    creation_truncated: Option<&'a str>,
+}
+
+impl<'a> InspectedThread<'a> {
+    fn of(model: &'a Model, index: ThreadIndex) -> Option<InspectedThread<'a>> {
+        let thread: &Thread = model.thread(index)?;
+        let stack = thread.stack.as_deref();
+        let state = model.inspection.state(index);
+        let before = match state {
+            State::Stopped(before) => before,
+            other => other,
+        };
+        let (syscall, syscall_number) = match before {
+            State::InCall { name, number } => (*name, Some(*number)),
+            _ => (None, None),
+        };
+        Some(InspectedThread {
+            tid: thread.tid,
+            name: &thread.name,
+            key: thread.key.to_string(),
+            function: thread
+                .function
+                .as_ref()
+                .and_then(|place| place.function.as_deref()),
+            state: state.as_str(),
+            syscall,
+            syscall_number,
+            wait: state.wait().map(WaitingAt::of),
+            stack: super::frames(stack),
+            stack_truncated: match stack {
+                Some(stack) => stack.truncated.as_deref(),
+                None => Some("the thread's registers were not read"),
+            },
+            created_by: match &thread.creation {
+                Creation::Recorded { by, .. } => Some(by),
+                _ => None,
+            },
+            creation: super::frames(thread.creation_stack()),
+            creation_truncated: thread
+                .creation_stack()
+                .and_then(|stack| stack.truncated.as_deref()),
+        })
+    }
+}
+
+#[derive(Serialize)]
+struct WaitingAt<'a> {
+    kind: &'static str,
+    address: u64,
+    object: Option<&'a str>,
+    flavor: &'a [&'static str],
+    function: Option<&'static str>,
+    holders: Vec<u64>,
+    readers: Option<u32>,
+    mutex: Option<Object<'a>>,
+    timed: bool,
+    shared: bool,
+    proved: bool,
+    unknown: Option<&'a str>,
+}
+
+impl<'a> WaitingAt<'a> {
+    fn of(wait: &'a Wait) -> WaitingAt<'a> {
+        WaitingAt {
+            kind: wait.object.kind.as_str(),
+            address: wait.object.address,
+            object: wait.object.name.as_deref(),
+            flavor: &wait.flavor,
+            function: wait
+                .function
+                .filter(|function| !function.internal)
+                .map(|function| function.name()),
+            holders: wait.holders.iter().map(|holder| holder.tid).collect(),
+            readers: wait.readers,
+            mutex: wait.mutex.as_ref().map(Object::of),
+            timed: wait.timed,
+            shared: wait.shared,
+            proved: wait.proved,
+            unknown: wait.unknown.as_deref(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Object<'a> {
+    kind: &'static str,
+    address: u64,
+    object: Option<&'a str>,
+}
+
+impl<'a> Object<'a> {
+    fn of(name: &'a ObjectName) -> Object<'a> {
+        Object {
+            kind: name.kind.as_str(),
+            address: name.address,
+            object: name.name.as_deref(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct FoundThing<'a> {
+    kind: &'static str,
+    proved: bool,
+    threads: Vec<u64>,
+    objects: Vec<Object<'a>>,
+    text: &'a str,
+    evidence: Vec<Shown<'a>>,
+}
+
+/// The stack itself is the thread's.
+#[derive(Serialize)]
+struct Shown<'a> {
+    tid: Option<u64>,
+    what: &'a str,
+}
+
+fn findings(model: &Model) -> Vec<FoundThing<'_>> {
+    let tid = |thread: &ThreadIndex| model.thread(*thread).and_then(|thread| thread.tid);
+    let found =
+        |finding: &'_ Finding| -> Vec<u64> { finding.threads.iter().filter_map(tid).collect() };
+    let each = model.findings.iter().map(|finding| FoundThing {
+        kind: finding.kind.as_str(),
+        proved: finding.proved,
+        threads: found(finding),
+        objects: finding.objects.iter().map(Object::of).collect(),
+        text: &finding.text,
+        evidence: finding
+            .evidence
+            .iter()
+            .map(|one| Shown {
+                tid: tid(&one.thread),
+                what: &one.what,
+            })
+            .collect(),
+    });
+    each.collect()
+}

@@ -1,0 +1,208 @@
+//! The report as JSON: all threads with their identities and creation stacks.
+//!
+//! The schema is a promise (`docs/reference/report-json.md`); what the text view leaves out for space is all here.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use unspool_capture::Source;
+
+use super::sync::{self, CallPath, Concurrency, Function, JsonFinding, SyncObject, Times};
+use super::{Frame, FunctionPlace, Target};
+use crate::model::{Creation, Model, Paused, ProgramEnd, Thread, ThreadIndex};
+use crate::views::Style;
+
+/// Writes the report as one JSON document.
+pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<()> {
+    let (notes, errors) = super::notes(model);
+    let report = Report {
+        schema_version: super::SCHEMA_VERSION,
+        target: Target::of(model),
+        recording: Recording::of(model),
+        modules: model
+            .modules
+            .iter()
+            .map(|module| Module {
+                path: &module.path,
+                build_id: module.build_id.as_deref(),
+            })
+            .collect(),
+        threads: model
+            .threads
+            .iter()
+            .enumerate()
+            .map(|(index, thread)| ReportThread::of(model, index, thread))
+            .collect(),
+        sync_recorded: model.sync.recorded,
+        objects: (model.sync.objects.iter())
+            .map(|object| SyncObject::of(&model.sync, object))
+            .collect(),
+        functions: model.sync.functions.iter().map(Function::of).collect(),
+        paths: sync::paths(&model.sync),
+        concurrency: model.sync.recorded.then(|| Concurrency::of(&model.sync)),
+        findings: (model.findings.iter())
+            .map(|finding| JsonFinding::of(model, finding))
+            .collect(),
+        errors,
+        notes,
+    };
+    super::write(out, &report)
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    schema_version: u32,
+    target: Target<'a>,
+    recording: Recording<'a>,
+    modules: Vec<Module<'a>>,
+    threads: Vec<ReportThread<'a>>,
+    sync_recorded: bool,
+    objects: Vec<SyncObject<'a>>,
+    functions: Vec<Function<'a>>,
+    paths: Vec<CallPath<'a>>,
+    concurrency: Option<Concurrency>,
+    findings: Vec<JsonFinding<'a>>,
+    errors: Vec<&'a str>,
+    notes: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Recording<'a> {
+    product: &'a str,
+    command: &'a [String],
+    source: Option<&'static str>,
+    start_unix_ns: Option<u64>,
+    duration_ns: u64,
+    complete: bool,
+    dropped_events: u64,
+    calls_recorded: u64,
+    calls_missed: u64,
+    too_little_seen: bool,
+    stood_ns: u64,
+    late_ns: u64,
+    paused_probes: Vec<PausedProbe<'a>>,
+    exit_code: Option<i32>,
+    signal: Option<u32>,
+}
+
+impl<'a> Recording<'a> {
+    fn of(model: &'a Model) -> Recording<'a> {
+        let recording = &model.recording;
+        let (exit_code, signal) = match recording.program_end {
+            Some(ProgramEnd::Exited(code)) => (Some(code), None),
+            Some(ProgramEnd::Signal(signal)) => (None, Some(signal)),
+            None => (None, None),
+        };
+        Recording {
+            product: &recording.product,
+            command: &recording.command,
+            source: match recording.source {
+                Some(Source::Launched) => Some("launched"),
+                Some(Source::Attached) => Some("attached"),
+                Some(Source::Connected) => Some("connected"),
+                Some(Source::Inspected) => Some("inspected"),
+                Some(Source::Unspecified) | None => None,
+            },
+            start_unix_ns: Some(recording.start_unix_ns).filter(|ns| *ns != 0),
+            duration_ns: recording.duration_ns,
+            complete: recording.is_complete(),
+            dropped_events: recording.dropped,
+            calls_recorded: recording.calls_recorded,
+            calls_missed: recording.calls_missed(),
+            too_little_seen: recording.too_little_seen(),
+            stood_ns: model.sync.stood_ns,
+            late_ns: model.sync.late_ns,
+            paused_probes: recording.paused.iter().map(PausedProbe::of).collect(),
+            exit_code,
+            signal,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct PausedProbe<'a> {
+    function: &'a str,
+    recorded: u64,
+    pauses: u64,
+    paused_ns: u64,
+    missed: u64,
+    missed_exact: bool,
+}
+
+impl<'a> PausedProbe<'a> {
+    fn of(paused: &'a Paused) -> PausedProbe<'a> {
+        PausedProbe {
+            function: &paused.function,
+            recorded: paused.recorded,
+            pauses: paused.pauses,
+            paused_ns: paused.paused_ns,
+            missed: paused.missed,
+            missed_exact: paused.exact,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Module<'a> {
+    path: &'a str,
+    build_id: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct ReportThread<'a> {
+    tid: Option<u64>,
+    name: &'a str,
+    key: String,
+    function: Option<&'a str>,
+    function_place: Option<FunctionPlace<'a>>,
+    origin: &'static str,
+    creator_tid: Option<u64>,
+    creator: Option<usize>,
+    creation: Vec<Frame<'a>>,
+    creation_truncated: Option<&'a str>,
+    creation_inferred: bool,
+    created_ns: Option<u64>,
+    started_ns: Option<u64>,
+    ended_ns: Option<u64>,
+    end_exact: bool,
+    end: &'static str,
+    detached: bool,
+    joiner_tid: Option<u64>,
+    times: Option<Times>,
+}
+
+impl<'a> ReportThread<'a> {
+    fn of(model: &'a Model, index: usize, thread: &'a Thread) -> ReportThread<'a> {
+        let tid = |index: ThreadIndex| model.thread(index).and_then(|thread| thread.tid);
+        let stack = thread.creation_stack();
+        ReportThread {
+            tid: thread.tid,
+            name: &thread.name,
+            key: thread.key.to_string(),
+            function: thread
+                .function
+                .as_ref()
+                .and_then(|place| place.function.as_deref()),
+            function_place: thread.function.as_ref().map(FunctionPlace::from),
+            origin: match thread.creation {
+                Creation::Main => "main",
+                Creation::Seen { .. } | Creation::Recorded { .. } => "created",
+                Creation::Before => "before",
+                Creation::Unseen => "unseen",
+            },
+            creator_tid: thread.creator().and_then(tid),
+            creator: thread.creator().map(|ThreadIndex(index)| index),
+            creation: super::frames(stack),
+            creation_truncated: stack.and_then(|stack| stack.truncated.as_deref()),
+            creation_inferred: matches!(thread.creation, Creation::Seen { inferred: true, .. }),
+            created_ns: thread.created_ns,
+            started_ns: thread.started_ns,
+            ended_ns: thread.ended_ns,
+            end_exact: thread.end_exact,
+            end: thread.ending.as_str(),
+            detached: thread.detached,
+            joiner_tid: thread.joiner.and_then(tid),
+            times: Times::of(&model.sync, index),
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Text for people: each `--view` of a report in the file of its name, the stacks of an inspection, and
+//! what they share.
+
+pub mod contention;
+pub mod findings;
+pub mod functions;
+pub mod inspection;
+pub mod objects;
+pub mod source;
+pub mod timeline;
+pub mod tree;
+pub mod waits;
+
+pub(super) mod frames;
+pub(super) mod line;
+mod notes;
+mod thread_state;

@@ -1,0 +1,82 @@
+//! Contention: the objects that threads waited longest for, with the stacks of waiters and holders.
+
+use std::io::{self, Write};
+
+use super::frames;
+use super::line::{Ink, Line, Page};
+use super::waits::{holder_name, summary};
+use super::{findings, notes};
+use crate::model::Model;
+use crate::model::sync::Waiting;
+use crate::views::same_identity::{self, ObjectGroup};
+use crate::views::{Style, wording};
+
+/// Objects whose contention is shown with stacks.
+const MOST_STACKS: usize = 10;
+
+/// Writes contention with the stacks of who waited and of who held as text.
+pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+    let mut page = Page::new(out, style);
+    let page = &mut page;
+    notes::first(page, model)?;
+    page.paragraph(&Line::new(), &Line::new(), Ink::Plain, &summary(model))?;
+    let sync = &model.sync;
+    let sources = findings::sources(model);
+    let all = same_identity::of(sync);
+    let contended: Vec<&ObjectGroup> = all.iter().filter(|group| held_ns(group) > 0).collect();
+    for group in contended.iter().take(MOST_STACKS) {
+        page.blank()?;
+        page.line(&Line::new().with(Ink::Strong, group.title(sync, page.width)))?;
+        let lead = Line::new().with(Ink::Plain, "  ");
+        let mut text = format!(
+            "waited for {}, for {} altogether, at most {}",
+            wording::times(group.waits.count),
+            wording::duration(group.waits.total_ns),
+            wording::duration(group.waits.max_ns),
+        );
+        if group.holds.count > 0 {
+            text.push_str(&format!(
+                "; held {} on average, at most {}",
+                wording::duration(group.holds.mean_ns()),
+                wording::duration(group.holds.max_ns)
+            ));
+        }
+        page.paragraph(&lead, &lead, Ink::Plain, &text)?;
+        for pair in group.contention.iter().take(3) {
+            page.blank()?;
+            let text = format!(
+                "{} waited for {}: {}, {}",
+                wording::identity(model, pair.waiting, page.width / 3),
+                holder_name(model, pair, page.width / 3),
+                wording::duration(pair.total_ns),
+                wording::times(pair.count),
+            );
+            page.paragraph(&lead, &lead, Ink::Plain, &text)?;
+            let waiter = sync.path(sync.used(pair.waiter));
+            let holder = pair.holder.map(|holder| sync.path(sync.used(holder)));
+            let ended = pair.ended.map(|ended| &sync.paths[ended.0]);
+            let (waited, held) = match (holder, ended) {
+                (None, Some(_)) => ("waited at    ", "given up at  "),
+                _ => ("waited at  ", "taken at   "),
+            };
+            frames::write(page, &lead, waited, waiter, &sources, false)?;
+            if let Some(stack) = holder.or(ended) {
+                frames::write(page, &lead, held, stack, &sources, false)?;
+            }
+        }
+    }
+    if contended.len() > MOST_STACKS {
+        page.blank()?;
+        let more = wording::count(contended.len() - MOST_STACKS, "more object");
+        page.line(&Line::new().with(Ink::Faint, format!("{more}: --view waits, or JSON")))?;
+    }
+    notes::last(page, model)
+}
+
+fn held_ns(group: &ObjectGroup) -> u64 {
+    let held = group
+        .uses
+        .iter()
+        .filter(|used| used.sample.waiting == Waiting::Held);
+    held.map(|used| used.waits.total_ns).sum()
+}

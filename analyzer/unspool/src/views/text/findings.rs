@@ -1,0 +1,107 @@
+//! Findings: each as a sentence, whether it is proved, and the stacks that show it.
+
+use std::io::{self, Write};
+
+use super::frames::{self, Sources};
+use super::line::{Ink, Line, Page};
+use super::{notes, thread_state, tree};
+use crate::model::{Finding, FindingKind, Model};
+use crate::views::{Style, wording};
+
+/// Writes all findings as text.
+pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+    let mut page = Page::new(out, style);
+    let page = &mut page;
+    notes::first(page, model)?;
+    let about = tree::about(model);
+    let summary = match model.findings.len() {
+        0 if model.recording.too_little_seen() => {
+            format!("{about}there are no findings, but too little was seen to judge.")
+        }
+        0 if model.sync.recorded => format!("{about}nothing was found that needs a look."),
+        0 => format!(
+            "{about}nothing was found that needs a look. Synchronization was not recorded: \
+             `unspool record --sync` does."
+        ),
+        count => {
+            let proved = model.findings.iter().filter(|f| f.proved).count();
+            let proved = match proved {
+                0 if count == 1 => "inferred".to_owned(),
+                0 => "none of them proved".to_owned(),
+                _ if proved == count && count > 1 => "all of them proved".to_owned(),
+                _ if proved == count => "proved".to_owned(),
+                _ => format!("{proved} of them proved"),
+            };
+            format!("{about}{}, {proved}.", wording::count(count, "finding"))
+        }
+    };
+    page.paragraph(&Line::new(), &Line::new(), Ink::Plain, &summary)?;
+    for (number, finding) in model.findings.iter().enumerate() {
+        page.blank()?;
+        one(page, model, number + 1, finding)?;
+    }
+    notes::last(page, model)
+}
+
+/// One finding with its evidence.
+pub(in crate::views) fn one(
+    page: &mut Page<'_>,
+    model: &Model,
+    number: usize,
+    finding: &Finding,
+) -> io::Result<()> {
+    let sources = sources(model);
+    let mut line = Line::new().with(Ink::Alarm, format!("{number}. {}", finding.kind));
+    line.push(
+        Ink::Faint,
+        if finding.proved {
+            "  proved"
+        } else {
+            "  inferred"
+        },
+    );
+    page.line(&line)?;
+    let lead = Line::new().with(Ink::Plain, "   ");
+    page.paragraph(&lead, &lead, Ink::Plain, &finding.text)?;
+    for evidence in &finding.evidence {
+        let who = model
+            .thread(evidence.thread)
+            .map_or(String::new(), |thread| {
+                match (wording::one(model, thread, 40), thread.tid) {
+                    (title, Some(tid)) if title != "main" => format!("{title} {tid}"),
+                    (title, _) => title,
+                }
+            });
+        page.blank()?;
+        page.paragraph(
+            &lead,
+            &lead,
+            Ink::Strong,
+            &format!("{who} {}", evidence.what),
+        )?;
+        if let Some(stack) = &evidence.stack {
+            frames::write(page, &lead, "at  ", stack, &sources, false)?;
+        }
+    }
+    // Who can never go on: which of many such threads it is, its creation tells.
+    if matches!(
+        finding.kind,
+        FindingKind::Deadlock | FindingKind::SelfDeadlock | FindingKind::LostWakeup
+    ) {
+        thread_state::creations(page, model, finding, &lead, "at  ", &sources)?;
+    }
+    Ok(())
+}
+
+/// Where the program's sources are, as its call paths tell.
+pub(in crate::views) fn sources(model: &Model) -> Sources {
+    let created = model
+        .threads
+        .iter()
+        .filter_map(|thread| thread.creation_stack());
+    let called = model.sync.paths.iter().map(|path| &**path);
+    Sources::of(
+        created.chain(called).flat_map(|stack| &stack.frames),
+        &model.target.executable,
+    )
+}

@@ -1,0 +1,302 @@
+//! Stacks as aligned columns: function, and where.
+//!
+//! Recursion is folded, and the start code that is in every stack is left out. JSON has everything.
+
+use std::io;
+
+use unspool_unwind::Provenance;
+
+use super::line::{Ink, Line, Page, clean, width};
+use crate::model::{Backtrace, NamedFrame, Place, start_code};
+use crate::views::names::{middle, shorten};
+
+/// Longer stacks lose their middle.
+const MOST_ROWS: usize = 60;
+
+/// Directories that the program's own source files have in common, left out of every location.
+#[derive(Debug, Default)]
+pub(in crate::views) struct Sources(Option<String>);
+
+impl Sources {
+    /// The common directory of the files that frames of `module` are in.
+    pub(in crate::views) fn of<'a>(
+        frames: impl Iterator<Item = &'a NamedFrame>,
+        module: &str,
+    ) -> Sources {
+        let mut common: Option<String> = None;
+        for frame in frames.filter(|frame| frame.place.module.as_deref() == Some(module)) {
+            let Some(file) = frame.place.file.as_deref().filter(|file| own(file)) else {
+                continue;
+            };
+            let directory = file.rfind('/').map_or("", |at| &file[..=at]);
+            common = Some(match common {
+                None => directory.to_owned(),
+                Some(before) => shared(&before, directory).to_owned(),
+            });
+        }
+        Sources(common.filter(|directory| directory.len() > 1))
+    }
+
+    /// `file:line`, as much of the path as helps, at most `room` columns.
+    pub(in crate::views) fn location(&self, place: &Place, room: usize) -> String {
+        let Some(file) = &place.file else {
+            let module = place.shown_module().unwrap_or("unknown code");
+            return match place.function {
+                Some(_) => middle(&format!("in {}", clean(module)), room),
+                None => String::new(),
+            };
+        };
+        let line = place.line.map_or(String::new(), |line| format!(":{line}"));
+        let file = clean(file);
+        let directory = self.0.as_deref().unwrap_or_default();
+        let path = match file.strip_prefix(directory) {
+            Some(inside) if !directory.is_empty() => inside.to_owned(),
+            _ => last_parts(&file),
+        };
+        if width(&path) + width(&line) <= room {
+            return path + &line;
+        }
+        let name = path.rsplit('/').next().unwrap_or(&path);
+        let short = format!("…/{name}{line}");
+        if width(&short) <= room && name != path {
+            return short;
+        }
+        format!("{}{line}", middle(name, room.saturating_sub(width(&line))))
+    }
+}
+
+/// Where the C library, a toolchain or a package registry has its sources, not the program.
+fn own(file: &str) -> bool {
+    file.starts_with('/')
+        && !["/rustc/", "/usr/", "/build/"]
+            .iter()
+            .any(|place| file.starts_with(place))
+        && ![
+            "/.cargo/",
+            "/registry/src/",
+            "/.rustup/",
+            "/library/std/",
+            "/library/core/",
+        ]
+        .iter()
+        .any(|part| file.contains(part))
+}
+
+/// The common beginning of two directories, ending in `/`.
+fn shared<'a>(a: &'a str, b: &str) -> &'a str {
+    let mut end = 0;
+    for (at, (x, y)) in a.bytes().zip(b.bytes()).enumerate() {
+        if x != y {
+            break;
+        }
+        if x == b'/' {
+            end = at + 1;
+        }
+    }
+    &a[..end]
+}
+
+/// At most two components of a path.
+fn last_parts(path: &str) -> String {
+    match path.rmatch_indices('/').nth(1) {
+        Some((at, _)) if at > 0 => format!("…{}", &path[at..]),
+        _ => path.to_owned(),
+    }
+}
+
+/// What a place is called: its function, or where in which module it is.
+pub(in crate::views) fn function(place: &Place, room: usize) -> String {
+    match (&place.function, place.shown_module()) {
+        (Some(name), _) => shorten(&clean(name), room),
+        (None, Some(module)) => {
+            let offset = format!("+{:#x}", place.svma.unwrap_or(place.offset));
+            let module = clean(module);
+            format!(
+                "{}{offset}",
+                middle(&module, room.saturating_sub(width(&offset)).max(8))
+            )
+        }
+        (None, None) => format!("{:#x}", place.avma),
+    }
+}
+
+/// A row of a stack.
+enum Row<'a> {
+    Frame(&'a NamedFrame, usize),
+    Again { frames: usize, times: usize },
+    Left { frames: usize },
+}
+
+/// Writes a stack. `label` stands before its first line, `prefix` before all.
+pub(in crate::views) fn write(
+    page: &mut Page<'_>,
+    prefix: &Line,
+    label: &str,
+    stack: &Backtrace,
+    sources: &Sources,
+    whole: bool,
+) -> io::Result<()> {
+    let shown = stack.frames.len() - if whole { 0 } else { start_code(stack) };
+    let rows = rows(&stack.frames[..shown]);
+    let indent = prefix.width() + width(label);
+    let room = page.width.saturating_sub(indent);
+    let names: Vec<String> = rows.iter().map(|row| name(row, usize::MAX)).collect();
+    let places: Vec<usize> = rows
+        .iter()
+        .map(|row| match row {
+            Row::Frame(frame, _) => {
+                width(&sources.location(&frame.place, usize::MAX)) + width(remark(frame))
+            }
+            _ => 0,
+        })
+        .collect();
+    let widest = names.iter().map(|name| width(name)).max().unwrap_or(0);
+    let location = places.iter().copied().max().unwrap_or(0);
+    // The column of functions gives way to locations, but not below half of the room.
+    let column = widest.min(room.saturating_sub(location + 2).max(room / 2));
+    for (at, row) in rows.iter().enumerate() {
+        let mut line = prefix.clone();
+        line.push(
+            Ink::Faint,
+            if at == 0 {
+                label.to_owned()
+            } else {
+                " ".repeat(width(label))
+            },
+        );
+        match row {
+            Row::Frame(frame, _) => {
+                line.push(Ink::Function, name(row, column));
+                let rest = room.saturating_sub(column + 2 + width(remark(frame)));
+                let location = sources.location(&frame.place, rest);
+                line.pad(indent + column + 2);
+                line.push(Ink::Plain, location);
+                line.push(Ink::Faint, remark(frame));
+            }
+            other => line.push(Ink::Faint, name(other, room)),
+        }
+        page.line(&line)?;
+    }
+    let Some(reason) = &stack.truncated else {
+        return Ok(());
+    };
+    let mut lead = prefix.clone();
+    lead.push(
+        Ink::Faint,
+        if rows.is_empty() {
+            label.to_owned()
+        } else {
+            " ".repeat(width(label))
+        },
+    );
+    let mut rest = prefix.clone();
+    rest.push(Ink::Plain, " ".repeat(width(label)));
+    page.paragraph(
+        &lead,
+        &rest,
+        Ink::Alarm,
+        &format!("… and further out not known: {reason}"),
+    )
+}
+
+/// What is said of a frame beside function and place: only what makes it less certain.
+fn remark(frame: &NamedFrame) -> &'static str {
+    match frame.provenance {
+        _ if frame.inlined => " (inlined)",
+        Provenance::Scan => " (guessed)",
+        Provenance::FramePointer => " (by frame pointer)",
+        Provenance::LinkRegister => " (by link register)",
+        _ => "",
+    }
+}
+
+fn name(row: &Row<'_>, room: usize) -> String {
+    match row {
+        Row::Frame(frame, 1) => function(&frame.place, room),
+        Row::Frame(frame, times) => {
+            let suffix = format!(" × {times}");
+            function(&frame.place, room.saturating_sub(width(&suffix))) + &suffix
+        }
+        Row::Again { frames, times } => format!("┊ these {frames} again, {times} times"),
+        Row::Left { frames } => format!("┊ {frames} more frames, all of them in JSON"),
+    }
+}
+
+/// Frames as rows, recursion folded and the middle of what is still too long left out.
+fn rows(frames: &[NamedFrame]) -> Vec<Row<'_>> {
+    let mut rows = Vec::new();
+    let mut at = 0;
+    while at < frames.len() {
+        let folded = (1..=4).find_map(|period| {
+            let times = repeats(&frames[at..], period);
+            (times >= if period == 1 { 2 } else { 3 }).then_some((period, times))
+        });
+        match folded {
+            Some((1, times)) => {
+                rows.push(Row::Frame(&frames[at], times));
+                at += times;
+            }
+            Some((period, times)) => {
+                rows.extend(
+                    frames[at..at + period]
+                        .iter()
+                        .map(|frame| Row::Frame(frame, 1)),
+                );
+                rows.push(Row::Again {
+                    frames: period,
+                    times: times - 1,
+                });
+                at += period * times;
+            }
+            None => {
+                rows.push(Row::Frame(&frames[at], 1));
+                at += 1;
+            }
+        }
+    }
+    if rows.len() > MOST_ROWS {
+        let left = rows.len() - MOST_ROWS + 1;
+        let from = MOST_ROWS * 2 / 3;
+        let frames = rows[from..from + left]
+            .iter()
+            .map(|row| match row {
+                Row::Frame(_, times) => *times,
+                Row::Again { frames, times } => frames * times,
+                Row::Left { frames } => *frames,
+            })
+            .sum();
+        rows.splice(from..from + left, [Row::Left { frames }]);
+    }
+    rows
+}
+
+/// How often the first `period` frames are there in a row.
+fn repeats(frames: &[NamedFrame], period: usize) -> usize {
+    let same = |a: &NamedFrame, b: &NamedFrame| {
+        a.place.function.is_some()
+            && (&a.place.function, &a.place.file, a.place.line, a.place.svma)
+                == (&b.place.function, &b.place.file, b.place.line, b.place.svma)
+    };
+    let mut times = 1;
+    while let Some(next) = frames.get(times * period..(times + 1) * period)
+        && next.iter().zip(frames).all(|(a, b)| same(a, b))
+    {
+        times += 1;
+    }
+    times
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_short_but_telling() {
+        assert_eq!(
+            last_parts("/rustc/abc/library/std/src/thread/mod.rs"),
+            "…/thread/mod.rs"
+        );
+        assert_eq!(last_parts("/a/b.c"), "/a/b.c");
+        assert_eq!(shared("/a/bc/d/", "/a/be/"), "/a/");
+    }
+}

@@ -1,0 +1,95 @@
+//! Instrumented functions: how often and how long each was called, and from where.
+
+use std::io::{self, Write};
+
+use super::line::{Ink, Line, Page, clean, width};
+use super::objects::place;
+use super::{findings, notes, tree};
+use crate::model::Model;
+use crate::views::{Style, names, wording};
+
+/// Callers of a function that are shown.
+const MOST: usize = 4;
+
+/// Writes all instrumented functions as text.
+pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+    let mut page = Page::new(out, style);
+    let page = &mut page;
+    notes::first(page, model)?;
+    let functions = &model.sync.functions;
+    let calls: u64 = functions.iter().map(|function| function.calls).sum();
+    let about = tree::about(model);
+    let summary = match functions.len() {
+        0 if model.recording.traces_functions() => {
+            format!("{about}no function that `--trace` names was called.")
+        }
+        0 if model.sync.recorded => format!(
+            "{about}no function that was watched was called. `--sync` alone watches the system calls by which threads wait, \
+             which are no functions: `--view waits` shows them."
+        ),
+        0 => format!(
+            "{about}no calls were recorded: `unspool record --sync` or `--trace 'name*'` does."
+        ),
+        count => format!(
+            "{about}{} called {} altogether. Times are from entry to return, the cost of recording included.",
+            wording::count(count, "function"),
+            wording::times(calls)
+        ),
+    };
+    page.paragraph(&Line::new(), &Line::new(), Ink::Plain, &summary)?;
+    if functions.is_empty() {
+        return notes::last(page, model);
+    }
+    let sources = findings::sources(model);
+    page.blank()?;
+    let head = format!(
+        "{:>9} {:>8} {:>8} {:>8} {:>8} {:>7}  function",
+        "calls", "total", "own", "mean", "max", "threads"
+    );
+    page.line(&Line::new().with(Ink::Faint, head))?;
+    for function in functions {
+        let own = function.times.total_ns.saturating_sub(function.inner_ns);
+        // Of some only the beginning is seen: nobody waits in them. Nothing takes no time.
+        let taken = |ns: u64| match ns {
+            0 => "–".to_owned(),
+            ns => wording::duration(ns),
+        };
+        let mut line = Line::new().with(
+            Ink::Plain,
+            format!(
+                "{:>9} {:>8} {:>8} {:>8} {:>8} {:>7}  ",
+                wording::often(function.calls),
+                taken(function.times.total_ns),
+                taken(own),
+                taken(function.times.mean_ns()),
+                taken(function.times.max_ns),
+                function.threads,
+            ),
+        );
+        let room = page.width.saturating_sub(line.width());
+        let name = unspool_image::demangle(&function.name);
+        line.push(Ink::Strong, names::shorten(&clean(&name), room));
+        page.line(&line)?;
+        for caller in function.callers.iter().take(MOST) {
+            let figures = format!(
+                "{:>9} {:>8}",
+                wording::often(caller.calls),
+                taken(caller.total_ns)
+            );
+            let mut line = Line::new().with(Ink::Faint, figures);
+            line.pad(20);
+            line.push(Ink::Faint, "from ");
+            let room = page.width.saturating_sub(width("  from ") + 20);
+            line.push(Ink::Function, place(model, caller.path.0, &sources, room));
+            page.line(&line)?;
+        }
+        if function.callers.len() > MOST {
+            let more = wording::count(function.callers.len() - MOST, "more place");
+            let mut line = Line::new();
+            line.pad(20);
+            line.push(Ink::Faint, more);
+            page.line(&line)?;
+        }
+    }
+    notes::last(page, model)
+}

@@ -1,0 +1,228 @@
+//! Sentences about thread states: what one thread waits for, the chain of holders behind it, and
+//! the findings of an inspection with their stacks.
+
+use std::io;
+
+use super::frames::{self, Sources};
+use super::line::{Ink, Line, Page, clean};
+use crate::model::{Creation, Finding, FindingKind, Model, State, ThreadIndex, Wait};
+use crate::primitives::Kind;
+
+/// Stacks of one finding that are shown; JSON has all.
+const MOST_STACKS: usize = 6;
+/// Links of a chain of waits that are told.
+const LONGEST_CHAIN: usize = 4;
+
+/// Writes all findings, the gravest first.
+pub(in crate::views) fn findings(
+    page: &mut Page<'_>,
+    model: &Model,
+    sources: &Sources,
+) -> io::Result<()> {
+    for finding in &model.findings {
+        page.blank()?;
+        write(page, model, finding, sources)?;
+    }
+    Ok(())
+}
+
+fn write(
+    page: &mut Page<'_>,
+    model: &Model,
+    finding: &Finding,
+    sources: &Sources,
+) -> io::Result<()> {
+    let sure = if finding.proved { "proved" } else { "inferred" };
+    let ink = if finding.proved {
+        Ink::Alarm
+    } else {
+        Ink::Strong
+    };
+    page.line(&Line::new().with(ink, format!("{} ({sure})", title(finding.kind))))?;
+    let indent = Line::new().with(Ink::Plain, "  ");
+    page.paragraph(&indent, &indent, Ink::Plain, &finding.text)?;
+    for evidence in finding.evidence.iter().take(MOST_STACKS) {
+        page.blank()?;
+        let mut line = indent.clone();
+        line.push(Ink::Strong, clean(&model.thread_name(evidence.thread)));
+        line.push(Ink::Plain, format!(" {}", clean(&evidence.what)));
+        page.line(&line)?;
+        if let Some(stack) = &evidence.stack {
+            frames::write(page, &indent, "  ", stack, sources, false)?;
+        }
+        if let Some(origin) = origin(model, evidence.thread) {
+            page.paragraph(&indent, &indent, Ink::Faint, &clean(&origin))?;
+        }
+    }
+    let more = finding.evidence.len().saturating_sub(MOST_STACKS);
+    if more > 0 {
+        page.line(&indent.clone().with(
+            Ink::Faint,
+            format!("┊ {more} more threads, all of them in JSON"),
+        ))?;
+    }
+    creations(page, model, finding, &indent, "  ", sources)
+}
+
+/// Where the threads of a finding were created, of those of which that was seen.
+pub(in crate::views) fn creations(
+    page: &mut Page<'_>,
+    model: &Model,
+    finding: &Finding,
+    indent: &Line,
+    lead: &str,
+    sources: &Sources,
+) -> io::Result<()> {
+    for index in finding.threads.iter().take(MOST_STACKS) {
+        let Some(thread) = model.thread(*index) else {
+            continue;
+        };
+        let (creator, stack) = match &thread.creation {
+            Creation::Seen { creator, stack, .. } => (model.thread_name(*creator), stack),
+            Creation::Recorded { by, stack } => (by.to_string(), stack),
+            _ => continue,
+        };
+        page.blank()?;
+        let text = format!("{} was created by {creator}", model.thread_name(*index));
+        page.paragraph(indent, indent, Ink::Strong, &clean(&text))?;
+        frames::write(page, indent, lead, stack, sources, false)?;
+    }
+    Ok(())
+}
+
+/// `it runs work, its identity is 1f2e3d4c`
+fn origin(model: &Model, index: ThreadIndex) -> Option<String> {
+    let thread = model.thread(index)?;
+    if thread.creation == Creation::Main {
+        return None;
+    }
+    let function = thread.function.as_ref();
+    let function = match function.and_then(|place| place.function.as_ref()) {
+        Some(function) => format!("it runs {function}, "),
+        None => String::new(),
+    };
+    Some(format!("{function}its identity is {}", thread.key))
+}
+
+/// `Deadlock`
+pub(in crate::views) fn title(kind: FindingKind) -> &'static str {
+    match kind {
+        FindingKind::Deadlock => "Deadlock",
+        FindingKind::SelfDeadlock => "Deadlock of one thread",
+        FindingKind::AbandonedLock => "Lock without an owner",
+        FindingKind::LostWakeup => "Wake-up that cannot come",
+        FindingKind::LockOrder => "Lock order",
+        FindingKind::LongHold => "Long hold",
+        FindingKind::Convoy => "Convoy",
+        FindingKind::Contention => "Contention",
+        FindingKind::UnlockedSignal => "Signal without the mutex",
+        FindingKind::WrongUnlock => "Unlock by another thread",
+        FindingKind::DestroyedHeld => "Destroyed while held",
+        FindingKind::Unjoined => "Never joined",
+        FindingKind::Churn => "Thread churn",
+    }
+}
+
+/// What a thread does: `waiting for mutex a, held by thread 7 (writer), which is in the system call read`. Nothing if
+/// that is not known.
+pub(in crate::views) fn state(model: &Model, thread: ThreadIndex) -> Option<String> {
+    let mut text = doing(model, thread)?;
+    let mut at = thread;
+    let mut passed = vec![thread];
+    while let Some(wait) = model.inspection.state(at).wait() {
+        let [holder] = wait.holders[..] else {
+            if let Some(why) = unknown(wait) {
+                text.push_str(&why);
+            }
+            break;
+        };
+        let joins = wait.object.kind == Kind::Join;
+        let Some(next) = holder.thread else {
+            if !joins {
+                let whose = match wait.shared {
+                    true => " of another process: processes share it",
+                    false => ", which this process does not have",
+                };
+                text.push_str(&format!(", held by thread {}{whose}", holder.tid));
+            }
+            break;
+        };
+        if !joins {
+            let who = if next == thread {
+                "this thread".to_owned()
+            } else {
+                model.thread_name(next)
+            };
+            text.push_str(&format!(", held by {who}"));
+        }
+        if passed.contains(&next) {
+            break;
+        }
+        if passed.len() == LONGEST_CHAIN {
+            text.push_str(", and so on");
+            break;
+        }
+        passed.push(next);
+        match doing(model, next) {
+            Some(doing) => text.push_str(&format!(", which is {doing}")),
+            None => break,
+        }
+        at = next;
+    }
+    Some(text)
+}
+
+fn doing(model: &Model, thread: ThreadIndex) -> Option<String> {
+    activity(model, thread, model.inspection.state(thread))
+}
+
+fn activity(model: &Model, thread: ThreadIndex, state: &State) -> Option<String> {
+    Some(match state {
+        State::Unknown | State::Absent => return None,
+        State::Running => "running".to_owned(),
+        State::Sleeping => "sleeping".to_owned(),
+        State::Stopped(before) => match activity(model, thread, before) {
+            Some(before) => format!("stopped by a signal while {before}"),
+            None => "stopped by a signal".to_owned(),
+        },
+        State::InCall {
+            name: Some(name), ..
+        } => format!("in the system call {name}"),
+        State::InCall { number, .. } => format!("in the system call of number {number}"),
+        State::Waiting(wait) => {
+            let what = match wait.holders[..] {
+                [holder] if wait.object.kind == Kind::Join => match holder.thread {
+                    Some(joined) if joined == thread => "its own end".to_owned(),
+                    Some(joined) => format!("the end of {}", model.thread_name(joined)),
+                    None => wait.what(),
+                },
+                _ => wait.what(),
+            };
+            let mutex = wait
+                .mutex
+                .as_ref()
+                .map_or(String::new(), |mutex| format!(" with {mutex}"));
+            let timed = if wait.timed {
+                " for a limited time"
+            } else {
+                ""
+            };
+            format!("waiting{timed} {} {what}{mutex}", preposition(wait))
+        }
+    })
+}
+
+fn preposition(wait: &Wait) -> &'static str {
+    match wait.object.kind {
+        Kind::Mutex | Kind::Rwlock | Kind::Join | Kind::Sem | Kind::Once | Kind::Future => "for",
+        Kind::Cond | Kind::Barrier | Kind::Futex => "at",
+    }
+}
+
+fn unknown(wait: &Wait) -> Option<String> {
+    if let Some(count) = wait.readers {
+        return Some(format!(", held by {count} for reading"));
+    }
+    let why = wait.unknown.as_ref()?;
+    Some(format!(" ({why})"))
+}

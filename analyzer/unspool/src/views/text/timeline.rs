@@ -1,0 +1,433 @@
+//! The timeline: one line of blocks per thread, in the order they came.
+//!
+//! Where threads are many, those of one identity share a line that says how many there were at a
+//! time, unless each is asked for.
+
+use std::io::{self, Write};
+
+use super::line::{Ink, Line, Page, clean, width};
+use super::{notes, tree};
+use crate::model::sync::{ObjectIndex, Waiting};
+use crate::model::{Cell, Creation, Model, Thread, Timeline, Window};
+use crate::primitives::Kind;
+use crate::views::groups::{Forest, Group};
+use crate::views::{Style, names, wording};
+
+/// What part of the recording is shown, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Zoom {
+    /// From here, nanoseconds since the recording began; the beginning if not said.
+    pub from_ns: Option<u64>,
+    /// To here; the end if not said.
+    pub to_ns: Option<u64>,
+    /// One line for each thread, however many there are.
+    pub each: bool,
+}
+
+/// Up to so many threads, each has its line.
+const FEW: usize = 40;
+/// Of more, so many of one identity share a line.
+const MANY: usize = 6;
+/// Heights of a shared line: nobody to everybody that ever was there at a time.
+const HEIGHTS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Writes the timeline as text.
+pub fn write(model: &Model, zoom: Zoom, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+    let mut page = Page::new(out, style);
+    let page = &mut page;
+    notes::first(page, model)?;
+    let rows = rows(model, zoom.each);
+    let room = page.width / 3;
+    let labels: Vec<String> = rows.iter().map(|row| row.label(model, room)).collect();
+    let levels = [
+        Level::of(model, "running", |(running, _)| running),
+        Level::of(model, "runnable", |(_, runnable)| runnable),
+    ];
+    let all = labels
+        .iter()
+        .chain(levels.iter().flatten().map(|level| &level.label));
+    let gutter = all.map(|label| width(label)).max().unwrap_or(0) + 2;
+    let end = model.recording.duration_ns.max(1);
+    let from_ns = zoom.from_ns.unwrap_or(0);
+    let window = Window {
+        from_ns,
+        to_ns: zoom.to_ns.unwrap_or(end).max(from_ns.saturating_add(1)),
+        columns: page.width.saturating_sub(gutter).max(1),
+    };
+    let timeline = Timeline::of(model, window);
+    page.paragraph(
+        &Line::new(),
+        &Line::new(),
+        Ink::Plain,
+        &summary(model, &rows, &window),
+    )?;
+    let marks = Marks::of(model, &timeline);
+    marks.legend(page, model)?;
+    page.blank()?;
+    axis(page, gutter, &window)?;
+    for level in levels.iter().flatten() {
+        let mut line = Line::new().with(Ink::Faint, level.label.as_str());
+        line.pad(gutter);
+        line.push(Ink::Faint, level.heights(model, &window));
+        page.line(&line)?;
+    }
+    for (row, label) in rows.iter().zip(&labels) {
+        let mut line = Line::new().with(Ink::Plain, label.as_str());
+        line.pad(gutter);
+        let cells: Vec<&[Cell]> = row
+            .members
+            .iter()
+            .filter_map(|index| timeline.threads.get(*index))
+            .map(Vec::as_slice)
+            .collect();
+        match cells[..] {
+            [one] => blocks(&mut line, &marks, one),
+            _ => heights(&mut line, &marks, &cells, row.most),
+        }
+        page.line(&line)?;
+    }
+    notes::last(page, model)
+}
+
+/// How many of all threads did something, over time: a line above theirs.
+struct Level {
+    label: String,
+    most: f64,
+    of: fn((f64, f64)) -> f64,
+}
+
+impl Level {
+    /// Nothing, if it is not known.
+    fn of(model: &Model, what: &str, of: fn((f64, f64)) -> f64) -> Option<Level> {
+        let slices = &model.sync.concurrency.slices;
+        let most = slices.iter().filter_map(|slice| Some(of(slice.turns?)));
+        let most = most.reduce(f64::max)?;
+        let label = format!("{what} (≤ {most:.1})");
+        Some(Level { label, most, of })
+    }
+
+    fn heights(&self, model: &Model, window: &Window) -> String {
+        let slices = &model.sync.concurrency.slices;
+        let column = |column: usize| {
+            let (from, to) = (window.column_ns(column), window.column_ns(column + 1));
+            let here = slices
+                .iter()
+                .filter(|slice| slice.from_ns < to && slice.to_ns > from);
+            let known: Vec<f64> = here
+                .filter_map(|slice| Some((self.of)(slice.turns?)))
+                .collect();
+            let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
+            HEIGHTS[((mean / self.most.max(1e-9) * 8.0).ceil() as usize).min(8)]
+        };
+        (0..window.columns).map(column).collect()
+    }
+}
+
+/// A line: one thread, or threads of one identity.
+struct Row {
+    /// Indices of the model's threads.
+    members: Vec<usize>,
+    /// How many of them lived at once, at most.
+    most: usize,
+}
+
+/// In the order of their first threads.
+fn rows(model: &Model, each: bool) -> Vec<Row> {
+    let one = |index: usize| Row {
+        members: vec![index],
+        most: 1,
+    };
+    if each || model.threads.len() <= FEW {
+        return (0..model.threads.len()).map(one).collect();
+    }
+    let indices = |group: &Group| group.members.iter().map(|index| index.0).collect();
+    let mut rows: Vec<Row> = Vec::new();
+    for group in &Forest::of(model).groups {
+        let members: Vec<usize> = indices(group);
+        if members.len() < MANY {
+            rows.extend(members.into_iter().map(one));
+        } else {
+            let most = at_once(model, &members);
+            rows.push(Row { members, most });
+        }
+    }
+    rows.sort_by_key(|row| row.members[0]);
+    rows
+}
+
+/// How many threads lived at once, at most.
+fn at_once(model: &Model, members: &[usize]) -> usize {
+    let end = model.recording.duration_ns;
+    let mut changes: Vec<(u64, i32)> = Vec::new();
+    for thread in members.iter().filter_map(|index| model.threads.get(*index)) {
+        let Some(from) = thread.started_ns.or(thread.created_ns) else {
+            continue;
+        };
+        changes.push((from, 1));
+        changes.push((thread.ended_ns.unwrap_or(end).max(from), -1));
+    }
+    changes.sort_unstable();
+    let mut now = 0;
+    let most = changes.iter().map(|(_, change)| {
+        now += change;
+        now
+    });
+    most.max()
+        .map_or(0, |most| usize::try_from(most).unwrap_or(0))
+}
+
+impl Row {
+    fn label(&self, model: &Model, room: usize) -> String {
+        let threads: Vec<&Thread> = self
+            .members
+            .iter()
+            .filter_map(|index| model.threads.get(*index))
+            .collect();
+        let Some(first) = threads.first() else {
+            return String::new();
+        };
+        let (before, after) = match threads.len() {
+            1 => (
+                String::new(),
+                first.tid.map_or(String::new(), |tid| format!(" {tid}")),
+            ),
+            count => (format!("{count} × "), format!(" (≤ {})", self.most)),
+        };
+        let room = room.saturating_sub(width(&before) + width(&after));
+        if let ([_], Some(name)) = (&threads[..], model.name_instead(first)) {
+            return clean(&format!("{}{after}", names::middle(name, room)));
+        }
+        let mut title = match (&first.creation, &first.function) {
+            (Creation::Main, _) => "main".to_owned(),
+            (_, Some(place)) => super::frames::function(place, room),
+            (_, None) => "thread".to_owned(),
+        };
+        let main = model.main().and_then(|main| model.thread(main));
+        let names = wording::names(&threads, main.map_or("", |main| &main.name));
+        if !names.is_empty() && width(&title) + 1 + width(&names) <= room {
+            title = format!("{title} {names}");
+        }
+        clean(&format!("{before}{}{after}", names::middle(&title, room)))
+    }
+}
+
+fn summary(model: &Model, rows: &[Row], window: &Window) -> String {
+    let shared = rows.iter().filter(|row| row.members.len() > 1).count();
+    let mut text = format!(
+        "{}{} from {} to {}; a column is {}.",
+        tree::about(model),
+        wording::count(model.threads.len(), "thread"),
+        wording::moment(window.from_ns),
+        wording::moment(window.to_ns),
+        wording::duration(window.length_ns() / window.columns.max(1) as u64),
+    );
+    if shared > 0 {
+        text.push_str(
+            " Lines with a count stand for all threads of one identity, the higher the more ran (of at most ≤ n \
+             at once); --each shows every thread.",
+        );
+    }
+    text
+}
+
+/// Round times above the columns, as many as have room.
+fn axis(page: &mut Page<'_>, gutter: usize, window: &Window) -> io::Result<()> {
+    const APART: u64 = 14;
+    let columns = window.columns as u64;
+    let least = u128::from(window.length_ns()) * u128::from(APART) / u128::from(columns.max(1));
+    let steps = (0..19_u32).flat_map(|power| [1, 2, 5].map(|digit| digit * 10_u64.pow(power)));
+    let step = steps
+        .take(56)
+        .find(|step| u128::from(*step) >= least)
+        .unwrap_or(u64::MAX);
+    // Places needed to tell two ticks apart.
+    let digits = 9usize.saturating_sub(step.ilog10() as usize).clamp(1, 9);
+    let mut times = Line::new();
+    let mut marks = Line::new();
+    times.pad(gutter);
+    marks.pad(gutter);
+    let mut tick = window.from_ns.div_ceil(step).saturating_mul(step);
+    while tick < window.to_ns && tick != u64::MAX {
+        let offset = u128::from(tick - window.from_ns) * u128::from(columns);
+        let column = gutter + (offset / u128::from(window.length_ns())) as usize;
+        times.pad(column);
+        times.push(Ink::Faint, format!("{:.digits$} s", tick as f64 / 1e9));
+        let filled = column.saturating_sub(marks.width());
+        marks.push(Ink::Faint, "─".repeat(filled));
+        marks.push(Ink::Faint, "┬");
+        tick = tick.saturating_add(step);
+    }
+    let rest = (gutter + window.columns).saturating_sub(marks.width());
+    marks.push(Ink::Faint, "─".repeat(rest));
+    page.line(&times)?;
+    page.line(&marks)
+}
+
+/// The signs of what is waited for: capital letters for what others hold, small ones for others to come.
+struct Marks<'a> {
+    model: &'a Model,
+    /// By identity: of objects that look alike, one stands for all.
+    letters: Vec<(ObjectIndex, char)>,
+    /// Some wait has no letter.
+    others: bool,
+    idle: bool,
+    runnable: bool,
+    away: bool,
+    unknown: bool,
+}
+
+impl Marks<'_> {
+    fn of<'a>(model: &'a Model, timeline: &Timeline) -> Marks<'a> {
+        let mut columns: Vec<(ObjectIndex, Waiting, usize)> = Vec::new();
+        let mut marks = Marks {
+            model,
+            letters: Vec::new(),
+            others: false,
+            idle: false,
+            runnable: false,
+            away: false,
+            unknown: false,
+        };
+        for cell in timeline.threads.iter().flatten() {
+            marks.runnable |= *cell == Cell::Runnable;
+            marks.away |= *cell == Cell::Away;
+            marks.unknown |= *cell == Cell::Unknown;
+            let Cell::Waits(used) = cell else { continue };
+            let used = model.sync.used(*used);
+            if used.waiting == Waiting::Idle {
+                marks.idle = true;
+                continue;
+            }
+            let same = |(object, waiting, _): &&mut (ObjectIndex, Waiting, usize)| {
+                let key = |object| model.sync.object(object).key;
+                (key(*object), *waiting) == (key(used.object), used.waiting)
+            };
+            match columns.iter_mut().find(same) {
+                Some((_, _, count)) => *count += 1,
+                None => columns.push((used.object, used.waiting, 1)),
+            }
+        }
+        columns.sort_by_key(|(object, _, count)| (std::cmp::Reverse(*count), *object));
+        let (mut capital, mut small) = ('A'..='Z', 'a'..='z');
+        for (object, waiting, _) in columns {
+            let joined = model.sync.object(object).kind == Kind::Join;
+            let letter = match waiting {
+                Waiting::Held => capital.next(),
+                _ if joined => None,
+                _ => small.next(),
+            };
+            match letter {
+                Some(letter) => marks.letters.push((object, letter)),
+                None => marks.others = true,
+            }
+        }
+        marks
+    }
+
+    fn sign(&self, cell: Cell) -> (Ink, char) {
+        let Cell::Waits(used) = cell else {
+            return match cell {
+                Cell::Absent => (Ink::Plain, ' '),
+                Cell::Runnable => (Ink::Alarm, '▒'),
+                Cell::Away => (Ink::Faint, '╌'),
+                Cell::Unknown => (Ink::Faint, '?'),
+                _ => (Ink::Function, '█'),
+            };
+        };
+        let used = self.model.sync.used(used);
+        let capital = used.waiting == Waiting::Held;
+        let letter = self.letters.iter().find(|(object, sign)| {
+            let key = |object| self.model.sync.object(object).key;
+            key(*object) == key(used.object) && sign.is_uppercase() == capital
+        });
+        match (used.waiting, letter) {
+            (Waiting::Idle, _) => (Ink::Faint, '·'),
+            (Waiting::Held, Some((_, sign))) => (Ink::Alarm, *sign),
+            (_, Some((_, sign))) => (Ink::Name, *sign),
+            (_, None) => (Ink::Faint, '░'),
+        }
+    }
+
+    fn legend(&self, page: &mut Page<'_>, model: &Model) -> io::Result<()> {
+        let mut parts = vec![match (model.sync.recorded, self.runnable || self.away) {
+            (true, false) => "█ ran".to_owned(),
+            // The kernel is asked now and then.
+            (true, true) => "█ ran, as far as is known".to_owned(),
+            (false, _) => "█ lived".to_owned(),
+        }];
+        if self.unknown {
+            parts.push("? not known, because waits were not recorded then".to_owned());
+        }
+        if self.runnable {
+            parts.push("▒ could have run and waited for a processor".to_owned());
+        }
+        if self.away {
+            parts.push("╌ in a system call that was not recorded".to_owned());
+        }
+        if self.idle {
+            parts.push("· waited for work".to_owned());
+        }
+        if self.others {
+            parts.push("░ waited for other threads or things".to_owned());
+        }
+        let lead = Line::new();
+        page.paragraph(&lead, &lead, Ink::Plain, &format!("{}.", parts.join(", ")))?;
+        for (object, letter) in &self.letters {
+            let what = match letter.is_uppercase() {
+                true => "waited for",
+                false => "waited at",
+            };
+            let text = format!(
+                "{letter} {what} {}",
+                wording::object(&model.sync, *object, page.width)
+            );
+            page.line(&Line::new().with(Ink::Plain, text))?;
+        }
+        Ok(())
+    }
+}
+
+/// One thread's cells.
+fn blocks(line: &mut Line, marks: &Marks<'_>, cells: &[Cell]) {
+    let signs: Vec<(Ink, char)> = cells.iter().map(|cell| marks.sign(*cell)).collect();
+    for run in signs.chunk_by(|a, b| a.0 == b.0) {
+        line.push(
+            run[0].0,
+            run.iter().map(|(_, sign)| *sign).collect::<String>(),
+        );
+    }
+}
+
+/// How many of several threads ran, by height; where none did, what most of them waited for.
+fn heights(line: &mut Line, marks: &Marks<'_>, threads: &[&[Cell]], most: usize) {
+    let columns = threads.iter().map(|cells| cells.len()).max().unwrap_or(0);
+    let mut signs: Vec<(Ink, char)> = Vec::new();
+    for column in 0..columns {
+        let here = threads
+            .iter()
+            .filter_map(|cells| cells.get(column).copied());
+        let running = here.clone().filter(|cell| *cell == Cell::Alive).count();
+        if running > 0 {
+            // More threads than ever lived at once can share a column, one after the other.
+            let height = (running.min(most) * 8).div_ceil(most.max(1));
+            signs.push((Ink::Function, HEIGHTS[height.min(8)]));
+            continue;
+        }
+        let mut kinds: Vec<((Ink, char), usize)> = Vec::new();
+        for cell in here.filter(|cell| *cell != Cell::Absent) {
+            let sign = marks.sign(cell);
+            match kinds.iter_mut().find(|(kind, _)| *kind == sign) {
+                Some((_, count)) => *count += 1,
+                None => kinds.push((sign, 1)),
+            }
+        }
+        let most = kinds.iter().max_by_key(|(_, count)| *count);
+        signs.push(most.map_or((Ink::Plain, ' '), |(sign, _)| *sign));
+    }
+    for run in signs.chunk_by(|a, b| a.0 == b.0) {
+        line.push(
+            run[0].0,
+            run.iter().map(|(_, sign)| *sign).collect::<String>(),
+        );
+    }
+}

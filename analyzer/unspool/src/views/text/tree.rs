@@ -1,0 +1,286 @@
+//! The thread tree: who created whom, where, how long it lived and how it ended.
+//!
+//! Threads of one identity are one entry with a count. The tree is walked without recursion and
+//! its indentation is limited, since a program may nest threads as deep as it likes.
+
+use std::io::{self, Write};
+
+use super::frames::{self, Sources};
+use super::line::{Ink, Line, Page, clean, width};
+use super::{findings, notes};
+use crate::model::{Creation, Model, ProgramEnd, Thread};
+use crate::views::groups::{Forest, Group};
+use crate::views::{Style, container_growth, names, wording};
+
+/// Writes the tree as text.
+pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+    let mut page = Page::new(out, style);
+    let page = &mut page;
+    notes::first(page, model)?;
+    let forest = Forest::of(model);
+    page.paragraph(
+        &Line::new(),
+        &Line::new(),
+        Ink::Plain,
+        &summary(model, &forest),
+    )?;
+    if let Some(found) = wording::findings(model) {
+        page.paragraph(&Line::new(), &Line::new(), Ink::Alarm, &found)?;
+    }
+    let tree = Tree {
+        model,
+        sources: findings::sources(model),
+        main_name: model
+            .main()
+            .and_then(|main| model.thread(main))
+            .map_or("", |main| &main.name),
+        forest: &forest,
+    };
+    for root in &forest.roots {
+        page.blank()?;
+        tree.write(page, *root)?;
+    }
+    notes::last(page, model)
+}
+
+fn summary(model: &Model, forest: &Forest) -> String {
+    let recording = &model.recording;
+    let created = model
+        .threads
+        .iter()
+        .filter(|t| t.creator().is_some())
+        .count();
+    let places = forest
+        .groups
+        .iter()
+        .filter(|g| {
+            model
+                .thread(g.members[0])
+                .is_some_and(|t| t.creator().is_some())
+        })
+        .count();
+    let others = model.threads.len() - created - usize::from(model.main().is_some());
+    let mut text = about(model);
+    text.push_str(&match (created, places) {
+        (0, _) => "no thread was created".to_owned(),
+        (1, _) => "1 thread was created".to_owned(),
+        (_, 1) => format!("{created} threads were created, all on one path"),
+        _ => format!("{created} threads were created on {places} different paths"),
+    });
+    if others > 0 {
+        text.push_str(&format!(", {others} more were seen"));
+    }
+    text.push_str(&format!(" in {}", wording::duration(recording.duration_ns)));
+    match recording.program_end {
+        Some(ProgramEnd::Exited(code)) => text.push_str(&format!("; exit code {code}")),
+        Some(ProgramEnd::Signal(signal)) => {
+            text.push_str(&format!("; killed by signal {signal}"));
+        }
+        None => {}
+    }
+    text + "."
+}
+
+/// `orders (pid 7, x86-64): `
+pub(in crate::views) fn about(model: &Model) -> String {
+    let target = &model.target;
+    let name = match target.name.as_str() {
+        "" => "The program".to_owned(),
+        name => clean(name),
+    };
+    let mut details = Vec::new();
+    if target.pid != 0 {
+        details.push(format!("pid {}", target.pid));
+    }
+    if !target.arch.is_empty() {
+        details.push(clean(&target.arch));
+    }
+    match details.is_empty() {
+        true => format!("{name}: "),
+        false => format!("{name} ({}): ", details.join(", ")),
+    }
+}
+
+struct Tree<'a> {
+    model: &'a Model,
+    forest: &'a Forest,
+    sources: Sources,
+    main_name: &'a str,
+}
+
+impl Tree<'_> {
+    /// Writes a root and everything below it.
+    fn write(&self, page: &mut Page<'_>, root: usize) -> io::Result<()> {
+        // (group, lead of its first line, lead of all below it)
+        let mut todo = vec![(root, String::new(), String::new())];
+        while let Some((group, lead, below)) = todo.pop() {
+            let children = &self.forest.groups[group].children;
+            self.group(page, group, &lead, &below)?;
+            for (at, child) in children.iter().enumerate().rev() {
+                let last = at + 1 == children.len();
+                let (branch, beside) = if last {
+                    ("└─ ", "   ")
+                } else {
+                    ("├─ ", "│  ")
+                };
+                todo.push((
+                    *child,
+                    format!("{below}{branch}"),
+                    format!("{below}{beside}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn group(&self, page: &mut Page<'_>, at: usize, lead: &str, below: &str) -> io::Result<()> {
+        let group = &self.forest.groups[at];
+        let members: Vec<&Thread> = group
+            .members
+            .iter()
+            .filter_map(|index| self.model.thread(*index))
+            .collect();
+        let Some(first) = members.first() else {
+            return Ok(());
+        };
+        if !lead.is_empty() {
+            // A line of air; the branch goes on through it.
+            let stem = format!("{}│", limit(&lead[..lead.len() - "├─ ".len()], page.width));
+            page.line(&Line::new().with(Ink::Faint, stem))?;
+        }
+        page.line(&self.headline(page.width, &members, &limit(lead, page.width)))?;
+
+        let stem = if group.children.is_empty() {
+            "  "
+        } else {
+            "│ "
+        };
+        let prefix = Line::new().with(Ink::Faint, limit(below, page.width) + stem);
+        self.facts(page, &prefix, &members)?;
+        if let Some(text) = self.apart(at) {
+            page.paragraph(&prefix, &prefix, Ink::Faint, &text)?;
+        }
+        if let Some(stack) = first.creation_stack() {
+            let guess = matches!(first.creation, Creation::Seen { inferred: true, .. });
+            let label = if guess {
+                "probably created by  "
+            } else {
+                "created by  "
+            };
+            // On a narrow page the label takes a line of its own.
+            if page.width < prefix.width() + width(label) + 40 {
+                page.line(&prefix.clone().with(Ink::Faint, label))?;
+                return frames::write(page, &prefix, "  ", stack, &self.sources, false);
+            }
+            frames::write(page, &prefix, label, stack, &self.sources, false)?;
+        }
+        Ok(())
+    }
+
+    /// Why a group is not one with an earlier one that the same line created: only the C++
+    /// library's own code between that line and the thread's creation differs.
+    fn apart(&self, group: usize) -> Option<String> {
+        let groups = &self.forest.groups;
+        let first = |group: &Group| self.model.thread(*group.members.first()?);
+        let mut families = groups.iter().map(|parent| &parent.children);
+        let family = families.find(|children| children.contains(&group))?;
+        let mine = first(&groups[group])?;
+        let earlier = family.iter().take_while(|sibling| **sibling != group);
+        let mut alike = earlier.filter_map(|sibling| {
+            let group = &groups[*sibling];
+            let other = first(group).filter(|other| other.function == mine.function)?;
+            let of = (mine.creation_stack()?, other.creation_stack()?);
+            container_growth::differs_alone(of.0, of.1).then_some((group, other, of))
+        });
+        let (group, other, (ours, theirs)) = alike.next()?;
+        let title = wording::title(self.model, other, 40);
+        let (them, their) = match group.members.len() {
+            1 => (title, "its"),
+            count => (format!("{count} × {title}"), "their"),
+        };
+        let reason = match (
+            container_growth::growth(ours),
+            container_growth::growth(theirs),
+        ) {
+            (Some(by), None) => format!("here a container grew (`{by}`)"),
+            (None, Some(by)) => format!("{their} container grew (`{by}`)"),
+            _ => "the C++ library went another way".to_owned(),
+        };
+        Some(format!(
+            "created by the same line as {them} above, and apart because {reason}"
+        ))
+    }
+
+    /// `3 × worker  "billing"  orders.c:33`
+    fn headline(&self, page: usize, members: &[&Thread], lead: &str) -> Line {
+        let first = members[0];
+        let mut line = Line::new().with(Ink::Faint, lead);
+        if members.len() > 1 {
+            line.push(Ink::Strong, format!("{} × ", members.len()));
+        }
+        let room = page.saturating_sub(line.width());
+        if first.creation == Creation::Main {
+            let name = match self.model.target.name.as_str() {
+                "" => clean(&first.name),
+                name => clean(name),
+            };
+            line.push(Ink::Strong, "main thread");
+            if !name.is_empty() {
+                line.push(Ink::Plain, format!(" of {name}"));
+            }
+            return line;
+        }
+        match &first.function {
+            Some(place) => line.push(Ink::Strong, frames::function(place, room)),
+            None => line.push(Ink::Strong, "thread of unknown function"),
+        }
+        let names = wording::names(members, self.main_name);
+        if !names.is_empty() && line.width() + 2 + width(&names) <= page {
+            line.push(Ink::Plain, "  ");
+            line.push(Ink::Name, names);
+        } else if !names.is_empty() {
+            line.push(Ink::Plain, "  ");
+            let room = page.saturating_sub(line.width());
+            line.push(Ink::Name, names::middle(&names, room));
+        }
+        if let Some(place) = first.function.as_ref().filter(|place| place.line.is_some()) {
+            let location = self.sources.location(place, page / 2);
+            if line.width() + 2 + width(&location) <= page {
+                line.push(Ink::Faint, format!("  {location}"));
+            }
+        }
+        line
+    }
+
+    fn facts(&self, page: &mut Page<'_>, prefix: &Line, members: &[&Thread]) -> io::Result<()> {
+        let mut facts = vec![wording::tids(
+            members.iter().map(|thread| thread.tid).collect(),
+        )];
+        facts.extend(wording::life(members));
+        facts.push(wording::endings(self.model, members));
+        if members[0].creation == Creation::Unseen {
+            facts.push("its creation was not seen".to_owned());
+        }
+        let room = page.width.saturating_sub(prefix.width());
+        let mut line = String::new();
+        for fact in facts {
+            if !line.is_empty() && width(&line) + 3 + width(&fact) > room {
+                page.paragraph(prefix, prefix, Ink::Faint, &std::mem::take(&mut line))?;
+            }
+            if !line.is_empty() {
+                line.push_str(" · ");
+            }
+            line.push_str(&fact);
+        }
+        page.paragraph(prefix, prefix, Ink::Faint, &line)
+    }
+}
+
+/// Indentation takes at most half of the page; what is deeper keeps its innermost branches.
+fn limit(lead: &str, page: usize) -> String {
+    let most = page / 2;
+    if width(lead) <= most {
+        return lead.to_owned();
+    }
+    format!("⋯ {}", super::line::tail(lead, most - 2))
+}

@@ -1,0 +1,227 @@
+//! Who waited for whom: contention first, then waiting for others, then waiting for work.
+
+use std::io::{self, Write};
+
+use super::frames::Sources;
+use super::line::{Ink, Line, Page};
+use super::objects::place;
+use super::{findings, notes, tree};
+use crate::model::Model;
+use crate::model::sync::{Contention, Sync, Waiting};
+use crate::views::same_identity::{self, GroupUse, ObjectGroup};
+use crate::views::{Style, wording};
+
+/// Who made whom wait for one object, at most.
+const MOST: usize = 6;
+
+/// Writes who waited for whom as text.
+pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+    let mut page = Page::new(out, style);
+    let page = &mut page;
+    notes::first(page, model)?;
+    page.paragraph(&Line::new(), &Line::new(), Ink::Plain, &summary(model))?;
+    let all = same_identity::of(&model.sync);
+    let sources = findings::sources(model);
+    for (waiting, title) in [
+        (Waiting::Held, "Waiting for what others hold"),
+        (Waiting::Others, "Waiting for others to come or to finish"),
+        (Waiting::Idle, "Waiting for work, by design"),
+    ] {
+        let here = |used: &&GroupUse| used.sample.waiting == waiting && used.waits.count > 0;
+        let groups: Vec<&ObjectGroup> = all
+            .iter()
+            .filter(|group| group.uses.iter().any(|u| here(&u)))
+            .collect();
+        if groups.is_empty() {
+            continue;
+        }
+        page.blank()?;
+        page.line(&Line::new().with(Ink::Strong, title))?;
+        for group in groups {
+            let mut line = Line::new().with(Ink::Plain, "  ");
+            let (count, total) = group.uses.iter().filter(here).fold((0, 0), |(c, t), u| {
+                (c + u.waits.count, t + u.waits.total_ns)
+            });
+            let sum = format!("  {}, {}", wording::duration(total), wording::times(count));
+            let room = page.width.saturating_sub(line.width() + sum.len());
+            line.push(Ink::Name, group.title(&model.sync, room));
+            line.push(Ink::Plain, sum);
+            page.line(&line)?;
+            let pairs: Vec<&Contention> = group
+                .contention
+                .iter()
+                .filter(|pair| model.sync.used(pair.waiter).waiting == waiting)
+                .collect();
+            // Who gives work is of no interest to whoever looks for lost time.
+            if waiting != Waiting::Idle && !pairs.is_empty() {
+                contention(page, model, &pairs, total, &sources)?;
+                continue;
+            }
+            for used in group.uses.iter().filter(here).take(MOST) {
+                let mut line = Line::new().with(Ink::Plain, "    ");
+                let figures = figures(used.waits.count, used.waits.total_ns);
+                line.push(Ink::Plain, format!("{figures}  "));
+                line.push(
+                    Ink::Plain,
+                    wording::identities(model, &used.identities(), page.width / 3),
+                );
+                line.push(Ink::Faint, " in ");
+                let room = page.width.saturating_sub(line.width());
+                line.push(
+                    Ink::Function,
+                    place(model, used.sample.path.0, &sources, room),
+                );
+                page.line(&line)?;
+            }
+        }
+    }
+    notes::last(page, model)
+}
+
+/// `3 × work`, or the one of them that it always was: `work 4711`. Of threads that wait for others
+/// of their own kind, `one another`.
+pub(super) fn holder_name(model: &Model, pair: &Contention, room: usize) -> String {
+    let one = model.thread(pair.longest.1).filter(|_| pair.for_one);
+    let several = model.sync.identities.get(pair.holding);
+    match (one, several) {
+        (None, Some((.., 2..))) if pair.holding == pair.waiting => "one another".to_owned(),
+        (Some(thread), Some((.., 2..))) => match thread.tid {
+            Some(tid) => format!("{} {tid}", wording::one(model, thread, room)),
+            None => wording::one(model, thread, room),
+        },
+        _ => wording::identity(model, pair.holding, room),
+    }
+}
+
+/// Of waits that took `total_ns`, those of which it is known who ended them.
+fn contention(
+    page: &mut Page<'_>,
+    model: &Model,
+    contention: &[&Contention],
+    total_ns: u64,
+    sources: &Sources,
+) -> io::Result<()> {
+    let sync: &Sync = &model.sync;
+    for pair in contention.iter().take(MOST) {
+        let used = sync.used(pair.waiter);
+        let held = used.waiting == Waiting::Held;
+        let mut line = Line::new().with(Ink::Plain, "    ");
+        let figures = figures(pair.count, pair.total_ns);
+        line.push(Ink::Plain, format!("{figures}  "));
+        line.push(
+            Ink::Plain,
+            wording::identity(model, pair.waiting, page.width / 3),
+        );
+        line.push(Ink::Faint, " in ");
+        let room = page.width.saturating_sub(line.width());
+        line.push(Ink::Function, place(model, used.path.0, sources, room));
+        page.line(&line)?;
+        let mut line = Line::new();
+        line.pad(4 + super::line::width(&figures) + 2);
+        line.push(Ink::Faint, if held { "for " } else { "ended by " });
+        let room = page.width / 3;
+        line.push(Ink::Plain, holder_name(model, pair, room));
+        let taken = pair.holder.map(|holder| sync.used(holder).path);
+        let verb = match (taken, held) {
+            (Some(_), _) => ", taken in ",
+            (None, true) => ", given up in ",
+            (None, false) => " in ",
+        };
+        if let Some(path) = taken.or(pair.ended) {
+            line.push(Ink::Faint, verb);
+            let room = page.width.saturating_sub(line.width());
+            line.push(Ink::Function, place(model, path.0, sources, room));
+        }
+        page.line(&line)?;
+    }
+    let explained: u64 = contention.iter().map(|pair| pair.total_ns).sum();
+    let rest = total_ns.saturating_sub(explained);
+    if rest > 0 {
+        let text = format!(
+            "    {:>8} for threads that were not seen",
+            wording::duration(rest)
+        );
+        page.line(&Line::new().with(Ink::Faint, text))?;
+    }
+    if contention.len() > MOST {
+        let rest: u64 = contention.iter().skip(MOST).map(|b| b.total_ns).sum();
+        let text = format!(
+            "    {} in {} more ways",
+            wording::duration(rest),
+            contention.len() - MOST
+        );
+        page.line(&Line::new().with(Ink::Faint, text))?;
+    }
+    Ok(())
+}
+
+fn figures(count: u64, total_ns: u64) -> String {
+    format!(
+        "{:>8} {:<12}",
+        wording::duration(total_ns),
+        wording::times(count)
+    )
+}
+
+/// How the threads' time was spent.
+pub(super) fn summary(model: &Model) -> String {
+    let about = tree::about(model);
+    let sync = &model.sync;
+    if !sync.recorded {
+        return format!("{about}synchronization was not recorded: `unspool record --sync` does.");
+    }
+    let sum = |of: fn(&crate::model::sync::ThreadTimes) -> u64| sync.threads.iter().map(of).sum();
+    let (alive, held, others, idle): (u64, u64, u64, u64) = (
+        sum(|t| t.alive_ns),
+        sum(|t| t.held_ns),
+        sum(|t| t.others_ns),
+        sum(|t| t.idle_ns),
+    );
+    if model.recording.too_little_seen() {
+        let kernel = sync.concurrency.turns.map_or(String::new(), |(running, runnable)| {
+            format!(
+                " By the kernel's account {running:.1} threads ran and {runnable:.1} waited for a processor on \
+                 average."
+            )
+        });
+        return format!(
+            "{about}{} lived {} altogether. How much of it they waited is not known: of what was seen, {} was \
+             waiting for what others held, {} for others to come or to finish, {} for work.{kernel}",
+            wording::count(model.threads.len(), "thread"),
+            wording::duration(alive),
+            wording::duration(held),
+            wording::duration(others),
+            wording::duration(idle),
+        );
+    }
+    let part = |ns: u64| format!("{:.0} %", 100.0 * ns as f64 / alive.max(1) as f64);
+    // Where waits are missing, the rest is not all running.
+    let unseen = match model.recording.misses_calls() {
+        false => "in system calls that are not recorded",
+        true => "in what was not recorded, waits among it",
+    };
+    let rest = alive.saturating_sub(held + others + idle);
+    let turns = sync.concurrency.turns.zip(sync.turns());
+    let rest = match turns {
+        None => format!(
+            "{} running, or {unseen}. On average at most {:.1} threads ran.",
+            part(rest),
+            sync.concurrency.running
+        ),
+        Some(((running, runnable), (on_cpu, ready))) => format!(
+            "{} running, {} runnable (waiting for a processor), the rest {unseen}. On average {running:.1} threads ran and \
+             {runnable:.1} were runnable.",
+            part(on_cpu),
+            part(ready),
+        ),
+    };
+    format!(
+        "{about}{} lived {} altogether: {} waiting for what others held, {} for others to come or to finish, {} \
+         for work; {rest}",
+        wording::count(model.threads.len(), "thread"),
+        wording::duration(alive),
+        part(held),
+        part(others),
+        part(idle),
+    )
+}

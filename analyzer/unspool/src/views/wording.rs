@@ -1,0 +1,357 @@
+//! The small phrases of text views: times, counts, thread ids, endings.
+//!
+//! Apart so that the tree and the stacks say the same things in the same words.
+
+pub(super) use crate::model::sync::length as duration;
+use crate::model::sync::{Histogram, ObjectIndex, Sync};
+use crate::model::{Creation, Ending, Model, Thread, ThreadIndex};
+
+/// A moment, e.g. `0.012 s`.
+pub(super) fn moment(ns: u64) -> String {
+    format!("{:.3} s", ns as f64 / 1e9)
+}
+
+/// `2.1–2.3 ms`, or both with their units.
+pub(super) fn durations(shortest: u64, longest: u64) -> String {
+    let (a, b) = (duration(shortest), duration(longest));
+    match (a.split_once(' '), b.split_once(' ')) {
+        _ if a == b => a,
+        (Some((value, unit)), Some((_, other))) if unit == other => format!("{value}–{b}"),
+        _ => format!("{a} – {b}"),
+    }
+}
+
+/// `1 thread`, `2 threads`.
+pub(super) fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// `TID 7`, `TIDs 7–9, 12`, or the whole span where the runs are many; not all may be known.
+pub(super) fn tids(all: Vec<Option<u64>>) -> String {
+    let mut tids: Vec<u64> = all.iter().copied().flatten().collect();
+    let unknown = all.len() - tids.len();
+    let unknown = match (unknown, tids.len()) {
+        (0, _) => "",
+        (1, 0) => return "TID not known".to_owned(),
+        (_, 0) => return "TIDs not known".to_owned(),
+        _ => " and others not known",
+    };
+    tids.sort_unstable();
+    tids.dedup();
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for tid in &tids {
+        match runs.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*tid) => *last = *tid,
+            _ => runs.push((*tid, *tid)),
+        }
+    }
+    let few = runs.len() <= 4;
+    let text: Vec<String> = runs
+        .iter()
+        .map(|(first, last)| match last - first {
+            0 => first.to_string(),
+            1 => format!("{first}, {last}"),
+            _ => format!("{first}–{last}"),
+        })
+        .collect();
+    match (&tids[..], few) {
+        ([], _) => String::new(),
+        ([only], _) => format!("TID {only}{unknown}"),
+        (_, true) => format!("TIDs {}{unknown}", text.join(", ")),
+        ([first, .., last], false) => format!("TIDs {first} … {last}{unknown}"),
+    }
+}
+
+/// The names of some threads, quoted; `except` is not worth saying.
+pub(super) fn names(threads: &[&Thread], except: &str) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for thread in threads {
+        let name = thread.name.as_str();
+        if !name.is_empty() && name != except && !names.contains(&name) {
+            names.push(name);
+        }
+        if names.len() > 64 {
+            break;
+        }
+    }
+    let quote = |name: &&str| format!("\"{}\"", super::text::line::clean(name));
+    match &names[..] {
+        [first, .., last] if names.len() > 3 => format!("{} … {}", quote(first), quote(last)),
+        some => some.iter().map(quote).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// When these threads lived.
+pub(super) fn life(threads: &[&Thread]) -> Option<String> {
+    let first = threads.iter().filter_map(|t| t.first_ns()).min()?;
+    let before = threads.iter().any(|t| t.creation == Creation::Before);
+    if before {
+        let last = threads.iter().filter_map(|t| t.ended_ns).max();
+        let until = last.map_or(String::new(), |last| format!(", until {}", moment(last)));
+        return Some(format!("ran before the recording began{until}"));
+    }
+    if threads.iter().any(|t| t.ending == Ending::Unknown) {
+        let last = threads.iter().filter_map(|t| t.first_ns()).max()?;
+        return Some(match last == first {
+            true => format!("created at {}", moment(first)),
+            false => format!("created {} – {}", moment(first), moment(last)),
+        });
+    }
+    if threads.iter().any(|t| t.ending == Ending::Alive) {
+        return Some(format!("from {}", moment(first)));
+    }
+    let last = threads.iter().max_by_key(|t| t.ended_ns)?;
+    let about = if last.end_exact { "" } else { "≤ " };
+    let span = format!("{} – {about}{}", moment(first), moment(last.ended_ns?));
+    let lives: Vec<u64> = threads
+        .iter()
+        .filter_map(|t| t.ended_ns?.checked_sub(t.started_ns.or(t.created_ns)?))
+        .collect();
+    match (lives.iter().min(), lives.iter().max()) {
+        (Some(shortest), Some(longest)) if threads.len() > 1 => Some(format!(
+            "{span}, each lived {about}{}",
+            durations(*shortest, *longest)
+        )),
+        _ => Some(span),
+    }
+}
+
+/// How these threads ended, e.g. `joined`, `3 exited, 1 alive at the end`.
+pub(super) fn endings(model: &Model, threads: &[&Thread]) -> String {
+    let mut kinds: Vec<(String, usize)> = Vec::new();
+    for thread in threads {
+        let text = ending(model, thread);
+        match kinds.iter_mut().find(|(kind, _)| *kind == text) {
+            Some((_, number)) => *number += 1,
+            None => kinds.push((text, 1)),
+        }
+    }
+    // Many different joiners would make a long list of little interest.
+    if kinds.len() > 4 {
+        kinds.clear();
+        for thread in threads {
+            let text = thread.ending.as_str().to_owned();
+            match kinds.iter_mut().find(|(kind, _)| *kind == text) {
+                Some((_, number)) => *number += 1,
+                None => kinds.push((text, 1)),
+            }
+        }
+    }
+    match &kinds[..] {
+        [(only, _)] => only.clone(),
+        many => {
+            let each: Vec<String> = many.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+            each.join("; ")
+        }
+    }
+}
+
+fn ending(model: &Model, thread: &Thread) -> String {
+    match thread.ending {
+        Ending::Alive if thread.detached => "alive at the end, detached".to_owned(),
+        Ending::Alive => "alive at the end".to_owned(),
+        Ending::Exited => "exited".to_owned(),
+        Ending::Unknown if thread.detached => "detached, its end was not seen".to_owned(),
+        Ending::Unknown => "its end was not seen".to_owned(),
+        Ending::Detached => "exited, detached".to_owned(),
+        Ending::Joined if thread.joiner == thread.creator() => "joined".to_owned(),
+        Ending::Joined => match thread.joiner.and_then(|joiner| model.thread(joiner)) {
+            Some(joiner) => format!("joined by {}", one(model, joiner, 40)),
+            None => "joined".to_owned(),
+        },
+    }
+}
+
+/// What a thread is called in a sentence: its function, or `main`.
+pub(super) fn title(model: &Model, thread: &Thread, width: usize) -> String {
+    if model
+        .main()
+        .and_then(|ThreadIndex(main)| model.threads.get(main))
+        == Some(thread)
+    {
+        return "main".to_owned();
+    }
+    match &thread.function {
+        Some(place) => super::text::frames::function(place, width),
+        None => match thread.tid {
+            Some(tid) => format!("TID {tid}"),
+            None => "a thread of unknown function".to_owned(),
+        },
+    }
+}
+
+/// The same of one thread alone, which may have a name that says more than its function.
+pub(super) fn one(model: &Model, thread: &Thread, width: usize) -> String {
+    match model.name_instead(thread) {
+        Some(name) => super::names::shorten(&super::text::line::clean(name), width),
+        None => title(model, thread, width),
+    }
+}
+
+/// `mutex lock`, `mutex made in new_node (node.c:12)`; what it is comes first, and stays.
+pub(super) fn object(sync: &Sync, index: ObjectIndex, room: usize) -> String {
+    let object = sync.object(index);
+    let noun = object.kind.noun();
+    let name = match sync.name(object) {
+        Some(name) => super::text::line::clean(&name),
+        None => format!("{:#x}", object.address),
+    };
+    let room = room.saturating_sub(noun.len() + 1).max(12);
+    format!("{noun} {}", super::names::middle(&name, room))
+}
+
+/// The threads of some identities: `main, 3 × worker "billing"`. What does not fit is counted: a
+/// name of which too little is left tells nothing.
+pub(super) fn identities(model: &Model, identities: &[usize], room: usize) -> String {
+    const MOST: usize = 3;
+    /// Of one name.
+    const LEAST: usize = 16;
+    let several = identities.len().clamp(1, MOST);
+    let named = (1..=several).rev().find(|count| room / count >= LEAST);
+    let (named, others) = identities.split_at(named.unwrap_or(1).min(identities.len()));
+    let share = |room| {
+        let part = |identity: &usize| self::identity(model, *identity, room);
+        named.iter().map(part).collect::<Vec<String>>()
+    };
+    // Short names leave their room to long ones.
+    let whole = share(room).join(", ");
+    let mut parts = match super::text::line::width(&whole) <= room {
+        true => vec![whole],
+        false => share(room / named.len().max(1)),
+    };
+    let others = others.iter();
+    let others = others.filter_map(|identity| model.sync.identities.get(*identity));
+    let others: usize = others.map(|(_, _, count)| count).sum();
+    if others > 0 {
+        parts.push(match others {
+            1 => "another".to_owned(),
+            others => format!("{others} others"),
+        });
+    }
+    parts.join(", ")
+}
+
+/// `3 × worker "billing"`
+pub(super) fn identity(model: &Model, identity: usize, room: usize) -> String {
+    let Some((_, first, count)) = model.sync.identities.get(identity) else {
+        return "unknown threads".to_owned();
+    };
+    let Some(thread) = model.thread(*first) else {
+        return "unknown threads".to_owned();
+    };
+    let number = match count {
+        1 => String::new(),
+        count => format!("{count} × "),
+    };
+    let room = room.saturating_sub(number.len()).max(12);
+    // The one that came first does not stand for all of unknown function.
+    let title = match thread.function.is_none() && *count > 1 {
+        true => "thread of unknown function".to_owned(),
+        false if *count == 1 => one(model, thread, room),
+        false => title(model, thread, room),
+    };
+    let mut text = number + &title;
+    let main = model.main().and_then(|main| model.thread(main));
+    let name = names(&[thread], main.map_or("", |main| &main.name));
+    let told = *count == 1 && model.name_instead(thread).is_some();
+    if !name.is_empty() && !told && super::text::line::width(&text) + 1 + name.len() <= room {
+        text = format!("{text} {name}");
+    }
+    text
+}
+
+/// How often, in words: `once`, `12 times`, `12.3 k times`.
+pub(super) fn times(count: u64) -> String {
+    match count {
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        count => often(count).replace('×', "times"),
+    }
+}
+
+/// How often, with a narrow sign: `12 ×`, `12.3 k ×`.
+pub(super) fn often(count: u64) -> String {
+    match count {
+        0..10_000 => format!("{count} ×"),
+        10_000..1_000_000 => format!("{:.1} k ×", count as f64 / 1e3),
+        _ => format!("{:.1} M ×", count as f64 / 1e6),
+    }
+}
+
+/// The histogram of a lengths as a line of bars, with its ends: `▁▂█▁ 1 µs … 4 ms`.
+pub(super) fn bars(lengths: &Histogram) -> String {
+    const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let Some(first) = lengths.buckets.iter().position(|count| *count > 0) else {
+        return String::new();
+    };
+    let most = lengths.buckets.iter().copied().max().unwrap_or(1).max(1);
+    let bar = |count: &u64| match count {
+        0 => ' ',
+        // By powers, for a few long ones matter among thousands of short ones.
+        count => {
+            let part = (*count as f64).ln_1p() / (most as f64).ln_1p();
+            HEIGHTS[((part * 7.0).round() as usize).min(7)]
+        }
+    };
+    let bars: String = lengths.buckets[first..].iter().map(bar).collect();
+    let end = duration(1 << lengths.buckets.len().min(63));
+    format!("{} │{bars}│ {end}", duration(1 << first.min(63)))
+}
+
+/// What was found, in short, and where to read it; nothing if nothing was found.
+pub(super) fn findings(model: &Model) -> Option<String> {
+    let first = model.findings.first()?;
+    let mut kinds: Vec<&str> = vec![first.kind.as_str()];
+    for finding in &model.findings {
+        if !kinds.contains(&finding.kind.as_str()) {
+            kinds.push(finding.kind.as_str());
+        }
+    }
+    Some(format!(
+        "{}: {}; `unspool report --view findings` shows {}.",
+        count(model.findings.len(), "finding"),
+        kinds.join(", "),
+        if model.findings.len() == 1 {
+            "it"
+        } else {
+            "them"
+        }
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_three_digits() {
+        for (ns, text) in [
+            (0, "0.00 µs"),
+            (840_400, "840 µs"),
+            (999_600, "1.00 ms"),
+            (2_112_000, "2.11 ms"),
+            (52_100_000, "52.1 ms"),
+            (1_330_000_000, "1.33 s"),
+            (99_970_000_000, "100 s"),
+        ] {
+            assert_eq!(duration(ns), text);
+        }
+        assert_eq!(durations(2_110_000, 2_330_000), "2.11–2.33 ms");
+        assert_eq!(durations(840_000, 2_330_000), "840 µs – 2.33 ms");
+    }
+
+    #[test]
+    fn thread_ids_are_ranges() {
+        let known = |tids: &[u64]| super::tids(tids.iter().copied().map(Some).collect());
+        assert_eq!(known(&[7]), "TID 7");
+        assert_eq!(known(&[9, 7, 8, 12]), "TIDs 7–9, 12");
+        assert_eq!(known(&[7, 8]), "TIDs 7, 8");
+        let many: Vec<u64> = (0..20).map(|i| 100 + 2 * i).collect();
+        assert_eq!(known(&many), "TIDs 100 … 138");
+        assert_eq!(tids(vec![None]), "TID not known");
+        assert_eq!(
+            tids(vec![Some(7), None, None]),
+            "TID 7 and others not known"
+        );
+    }
+}
