@@ -17,20 +17,20 @@ use super::recorder::Recorder;
 use crate::c_library::{has_musl_inside, has_threads, is_musl};
 use plan::Fast;
 
-mod chosen;
+mod call_hits;
 mod condition;
 mod pattern;
 mod plan;
+mod resolvers;
 mod site;
-mod taking;
 
 pub use pattern::Pattern;
 pub(super) use site::Site;
 
 /// No more functions are instrumented by name: each costs the server a trap and a few packets.
-const MOST_FUNCTIONS: usize = 500;
+const MAX_FUNCTIONS: usize = 500;
 /// So many distinct call paths are known again; then all are forgotten, and recorded anew.
-const MOST_PATHS: usize = 1 << 20;
+const MAX_PATHS: usize = 1 << 20;
 
 /// Which operations of mutexes and the like are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -68,7 +68,7 @@ pub(super) struct Calls {
     paths: HashMap<Box<[u64]>, u64>,
     /// Functions of which not all returns are known.
     endless: Vec<String>,
-    choosers: chosen::Choosers,
+    resolvers: resolvers::Resolvers,
     /// Some C library's system calls were looked for, and so many found.
     waits: Option<usize>,
 }
@@ -96,18 +96,18 @@ impl Calls {
     }
 
     /// The process runs another program.
-    pub(super) fn forget_choosers(&mut self) {
-        self.choosers.clear();
+    pub(super) fn forget_resolvers(&mut self) {
+        self.resolvers.clear();
     }
 
     /// A library is no more.
     pub(super) fn unmapped(&mut self, range: &Range<u64>) {
-        self.choosers.unmapped(range);
+        self.resolvers.unmapped(range);
     }
 
     /// The event that carries the same stack; none if `seq` is the first.
     fn same_path(&mut self, pcs: Box<[u64]>, seq: u64) -> Option<u64> {
-        if self.paths.len() >= MOST_PATHS {
+        if self.paths.len() >= MAX_PATHS {
             self.paths.clear();
         }
         match self.paths.entry(pcs) {
@@ -131,9 +131,9 @@ pub(super) fn check(program: &Path, wanted: &Instrumented) -> Result<(), Error> 
     let paths = [&*program.to_string_lossy(), &*file];
     let named = plan::count_named(&image, &paths, &wanted.functions);
     match named.iter().sum() {
-        count if count > MOST_FUNCTIONS => Err(Error::TooManyFunctions {
+        count if count > MAX_FUNCTIONS => Err(Error::TooManyFunctions {
             count,
-            most: MOST_FUNCTIONS,
+            most: MAX_FUNCTIONS,
         }),
         _ => Ok(()),
     }
@@ -174,7 +174,7 @@ impl Recorder {
             true => BTreeMap::new(),
             false => {
                 let named = |name: &str| here.iter().any(|pattern| pattern.names(name));
-                chosen::of(client, abi, mapped, &self.modules, &named)
+                resolvers::of(client, abi, mapped, &self.modules, &named)
             }
         };
         let functions = plan::Named {
@@ -191,10 +191,10 @@ impl Recorder {
         );
         let path = mapped.path.clone();
         let here: usize = plan.named.iter().sum();
-        if here + self.calls.named.iter().sum::<usize>() > MOST_FUNCTIONS {
+        if here + self.calls.named.iter().sum::<usize>() > MAX_FUNCTIONS {
             // The program runs by now: it is not to suffer from what was asked for too much.
             let text = format!(
-                "--trace names {here} functions of {path}, and at most {MOST_FUNCTIONS} can be instrumented at once: none of \
+                "--trace names {here} functions of {path}, and at most {MAX_FUNCTIONS} can be instrumented at once: none of \
                  them is recorded. Name fewer, for example those of one file with FILE:NAME."
             );
             self.sink.note(Severity::Error, text);
@@ -210,7 +210,7 @@ impl Recorder {
         if sync.is_some() {
             *self.calls.waits.get_or_insert(0) += plan.waits();
         }
-        self.watch_choosers(id, &plan.undecided)?;
+        self.watch_resolvers(id, &plan.undecided)?;
         self.carry_out(id, plan)
     }
 
@@ -281,7 +281,7 @@ impl Recorder {
 
     /// Says what of the calls that were wanted is not recorded.
     pub(super) fn note_calls(&mut self) {
-        self.note_choosers();
+        self.note_resolvers();
         let calls = &self.calls;
         let mut notes = Vec::new();
         for (pattern, count) in calls.wanted.functions.iter().zip(&calls.named) {
@@ -322,7 +322,7 @@ impl Recorder {
 }
 
 /// The first so many names of functions, and how many there are beside.
-pub(super) fn some_functions(names: &[&str], most: usize) -> String {
+pub(super) fn listed_functions(names: &[&str], most: usize) -> String {
     let (named, others) = names.split_at(names.len().min(most));
     let others = match others.len() {
         0 => String::new(),

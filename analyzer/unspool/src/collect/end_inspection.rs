@@ -9,7 +9,7 @@ use unspool_capture::{Capture, Inspection, Occasion, Severity};
 use unspool_rsp::signals;
 
 use super::recorder::{Recorder, SIGINT};
-use super::snapshot::Wanted;
+use super::thread_reader::Wanted;
 use super::{Error, WantsMore};
 
 /// What one object says may tell where another is; nothing needs more looks than this.

@@ -15,19 +15,19 @@ use super::recorder::Recorder;
 use super::{Ended, Error};
 
 /// How long a started program may take to end after SIGINT; the help says so, too.
-const GRACE: Duration = Duration::from_secs(2);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the terminal's own SIGINT may take to show up in the program.
-const TERMINAL: Duration = Duration::from_millis(100);
+const TERMINAL_DELAY: Duration = Duration::from_millis(100);
 /// Requests closer than this are one: a terminal and a script may send the same signal.
-const SAME: Duration = Duration::from_millis(200);
+const MIN_REQUEST_INTERVAL: Duration = Duration::from_millis(200);
 /// A request that crosses a stop on the wire reaches a server whose program stands already, and
 /// is dropped there; one that takes this long was.
-const AGAIN: Duration = Duration::from_millis(300);
+const INTERRUPT_RETRY_INTERVAL: Duration = Duration::from_millis(300);
 /// After so long, a SIGINT that the server had sent would have been seen: it sent none. gdbserver
 /// signals the process group that the program leads, and so cannot stop one that leads none.
-const UNANSWERED: Duration = Duration::from_secs(3);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a server may take to stop the program.
-const STOP: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where the recording is on its way to an early end.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ impl Ending {
     /// The program stands, for another reason than our request: whether it can be let go now. Our own
     /// stub has no SIGINT under way to it, and a busy program may give only such stops for long.
     pub(super) fn can_end_here(&self, own_stub: bool) -> bool {
-        let unanswered = |(since, _): (Instant, EndReason)| since.elapsed() > UNANSWERED;
+        let unanswered = |(since, _): (Instant, EndReason)| since.elapsed() > ANSWER_TIMEOUT;
         self.awaited && (own_stub || self.asked.is_some_and(unanswered))
     }
 
@@ -83,7 +83,11 @@ impl Ending {
         if reason == EndReason::Error || self.awaited {
             return None;
         }
-        let due = if self.signalled { GRACE } else { TERMINAL };
+        let due = if self.signalled {
+            EXIT_TIMEOUT
+        } else {
+            TERMINAL_DELAY
+        };
         Some(
             due.saturating_sub(since.elapsed())
                 .max(Duration::from_millis(1)),
@@ -110,7 +114,10 @@ impl Recorder {
                 self.ending.asked = Some((Instant::now(), reason));
                 return Ok(());
             }
-            if since.elapsed() > SAME && self.session.launched && !self.ending.awaited {
+            if since.elapsed() > MIN_REQUEST_INTERVAL
+                && self.session.launched
+                && !self.ending.awaited
+            {
                 self.kill_program(Signal::SIGKILL);
                 self.ending.killed = true;
             }
@@ -145,13 +152,13 @@ impl Recorder {
         }
         let elapsed = since.elapsed();
         if self.ending.awaited {
-            if elapsed > STOP {
+            if elapsed > STOP_TIMEOUT {
                 return Err(Error::Unstoppable);
             }
             if self
                 .ending
                 .asked_server
-                .is_none_or(|at| at.elapsed() > AGAIN)
+                .is_none_or(|at| at.elapsed() > INTERRUPT_RETRY_INTERVAL)
             {
                 self.interrupt()?;
             }
@@ -164,14 +171,14 @@ impl Recorder {
         let by_terminal = self
             .ending
             .interrupted
-            .is_some_and(|at| at + TERMINAL * 2 >= since);
-        if !self.ending.signalled && (by_terminal || elapsed >= TERMINAL) {
+            .is_some_and(|at| at + TERMINAL_DELAY * 2 >= since);
+        if !self.ending.signalled && (by_terminal || elapsed >= TERMINAL_DELAY) {
             self.ending.signalled = true;
             if !by_terminal {
                 self.kill_program(Signal::SIGINT);
             }
         }
-        if elapsed >= GRACE && !self.ending.killed {
+        if elapsed >= EXIT_TIMEOUT && !self.ending.killed {
             self.ending.killed = true;
             self.sink.note(
                 Severity::Warning,
@@ -246,7 +253,7 @@ impl Recorder {
     pub(super) fn abandon(&mut self) -> Ended {
         let client = &mut self.session.client;
         if client.is_running() && client.interrupt().is_ok() {
-            let _ = client.wait(Some(GRACE));
+            let _ = client.wait(Some(EXIT_TIMEOUT));
         }
         if self.session.launched {
             match self.session.local {

@@ -166,3 +166,10 @@ impl Error {
         }
     }
 }
+
+/// The capture's file could not be written; what was written before is kept.
+impl From<WriteError> for Error {
+    fn from(error: WriteError) -> Self {
+        Error::Write(error)
+    }
+}

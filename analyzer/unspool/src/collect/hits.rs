@@ -8,8 +8,8 @@ use unspool_rsp::{Client, Registers, ThreadId};
 use unspool_unwind::{RegisterFile, Stack, StackEnd, StackMemory, WalkOptions, walk};
 
 use super::abi::Abi;
+use super::creations::Creation;
 use super::modules::Modules;
-use super::pending::Creation;
 use super::probes::Place;
 use super::recorder::Recorder;
 use super::stack::{FIRST, LiveStack};

@@ -11,7 +11,7 @@ use super::abi::Abi;
 use super::calls::Site;
 use super::memory;
 use super::sink::Sink;
-use super::tracing;
+use super::tracepoints;
 
 /// Functions that are watched, by what they do. Versions of one function at several addresses are
 /// all watched; C11's and C++'s threads come through them, too.
@@ -45,7 +45,7 @@ pub(super) enum Purpose {
     /// stop there has them taken out.
     Exec,
     /// A function returns that chooses which version of another is used.
-    Chooser,
+    Resolver,
     /// A probe of the capture.
     Probe { id: u32, kind: ProbeKind },
 }
@@ -53,7 +53,7 @@ pub(super) enum Purpose {
 impl Purpose {
     /// What happens there is followed before the thread goes on.
     fn waits(self) -> bool {
-        matches!(self, Purpose::Linker | Purpose::Chooser)
+        matches!(self, Purpose::Linker | Purpose::Resolver)
     }
 
     /// One of the two is enough at one place.
@@ -190,14 +190,14 @@ impl Probes {
         purpose: Purpose,
         place: &Place,
     ) {
-        let tracing = || (tracing::actions(abi, purpose, &place.function), None);
+        let tracing = || (tracepoints::actions(abi, purpose, &place.function), None);
         self.insert(client, abi, place, purpose, &[], tracing);
     }
 
     /// Has a probe planted by the next [`send`](Self::send), unless there is one at that place already.
     pub(super) fn plant(&mut self, client: &mut Client, abi: &Abi, kind: ProbeKind, place: &Place) {
         let purpose = self.next_probe(kind);
-        let tracing = || (tracing::actions(abi, purpose, &place.function), None);
+        let tracing = || (tracepoints::actions(abi, purpose, &place.function), None);
         self.insert(client, abi, place, purpose, &[], tracing);
     }
 

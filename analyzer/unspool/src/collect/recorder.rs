@@ -12,20 +12,21 @@ use unspool_capture::{Chunk, EndReason, ProcessEnded, Severity};
 use unspool_rsp::{Action, Control, Notice, Registers, StopReason, StopReply, ThreadId, signals};
 
 use super::calls::Calls;
+use super::cpu_times::CpuSampling;
+use super::creations::PendingCreations;
 use super::emulator::EmulatorStop;
 use super::end_inspection::EndInspection;
 use super::ending::Ending;
 use super::modules::Modules;
-use super::pending::Pending;
 use super::probes::{Probes, Purpose};
-use super::processors::Processors;
+use super::program::Program;
+use super::server_clock::ServerClock;
 use super::session::Session;
-use super::sink::{Hearing, Sink};
+use super::sink::Sink;
 use super::stack::FIRST;
-use super::startup::Program;
-use super::step::Way;
+use super::stepper::StepMethod;
 use super::threads::Threads;
-use super::tracing::NotedPlaces;
+use super::tracepoints::NotedPlaces;
 use super::{Ended, Error, Options, Outcome, ProbeKinds};
 
 /// gdb's numbers for the two signals that mean something to a debugger.
@@ -44,7 +45,7 @@ pub(super) struct Recorder {
     pub(super) modules: Modules,
     pub(super) probes: Probes,
     pub(super) calls: Calls,
-    pub(super) pending: Pending,
+    pub(super) pending: PendingCreations,
     pub(super) threads: Threads,
     pub(super) program: Program,
     pub(super) libraries_known: bool,
@@ -53,7 +54,7 @@ pub(super) struct Recorder {
     /// Modules that stacks went through and whose file could not be used, and why.
     pub(super) unusable: BTreeMap<String, String>,
     /// How the server gets past breakpoints, once known.
-    pub(super) way: Option<Way>,
+    pub(super) step_method: Option<StepMethod>,
     /// The memory that came with the last stop.
     pub(super) stack_sent: Vec<Chunk>,
     /// Threads whose step has not been reported.
@@ -62,7 +63,7 @@ pub(super) struct Recorder {
     pub(super) queue: VecDeque<StopReply>,
     pub(super) ending: Ending,
     pub(super) emulator_stop: EmulatorStop,
-    /// The server holds only the thread that stopped; see `bystanders`.
+    /// The server holds only the thread that stopped; see `qemu_threads`.
     pub(super) threads_run_on: bool,
     /// Tracepoints are used where the server has them.
     pub(super) by_tracepoints: bool,
@@ -70,7 +71,7 @@ pub(super) struct Recorder {
     pub(super) by_jumps: bool,
     /// There is no budget: the program waits rather than that anything is lost.
     pub(super) at_any_cost: bool,
-    pub(super) hearing: Hearing,
+    pub(super) clock: ServerClock,
     /// What only observers are told, not yet acted on.
     pub(super) observed: VecDeque<Notice>,
     /// Who controls the program, if we do not.
@@ -81,7 +82,7 @@ pub(super) struct Recorder {
     pub(super) places: NotedPlaces,
     /// Words that threads waited at when they were looked at.
     pub(super) waited_at: Vec<u64>,
-    pub(super) processors: Processors,
+    pub(super) cpu: CpuSampling,
     /// How often and how long threads were stopped for less than a millisecond; not written yet.
     pub(super) short_stops: Option<(u64, Duration)>,
     pub(super) end_inspection: EndInspection,
@@ -130,12 +131,12 @@ impl Recorder {
         let at_any_cost = options.budget.as_deref().or(usual) == Some("none");
         Self {
             modules: Modules::new(options.store, &session.abi),
-            way: session.steps_over().then_some(Way::Continue),
+            step_method: session.steps_over().then_some(StepMethod::Continue),
             session,
             sink,
             probes: Probes::new(observes),
             calls: Calls::new(options.calls),
-            pending: Pending::default(),
+            pending: PendingCreations::default(),
             threads: Threads::default(),
             program: Program::default(),
             libraries_known: false,
@@ -157,10 +158,10 @@ impl Recorder {
             observed: VecDeque::new(),
             control: None,
             dropped: HashMap::new(),
-            hearing: Hearing::default(),
+            clock: ServerClock::default(),
             places: NotedPlaces::default(),
             waited_at: Vec::new(),
-            processors: Processors::new(),
+            cpu: CpuSampling::new(),
             short_stops: None,
             end_inspection: EndInspection::new(options.wanted),
             stops_before_fatal: false,
@@ -460,7 +461,7 @@ impl Recorder {
                         Purpose::Linker => self.update_modules()?,
                         Purpose::Name => self.on_name(thread, registers.clone())?,
                         Purpose::Exec => {}
-                        Purpose::Chooser => self.on_chooser(pc, &registers)?,
+                        Purpose::Resolver => self.on_resolver(pc, &registers)?,
                         // The server noted that by itself; it is another one that wanted the stop.
                         Purpose::Probe { kind, .. }
                             if kind.is_of_calls() && planted.tracepoint.is_some() => {}

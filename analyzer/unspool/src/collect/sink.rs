@@ -1,7 +1,7 @@
 //! Where records go: a capture file, or memory for a single look; and the clock they are stamped with.
 
 use std::fs::File;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use unspool_capture::{
     End, EndReason, Header, Note, Record, Severity, Source, ThreadSeen, WriteError, Writer,
@@ -174,71 +174,4 @@ pub(super) fn unix_ns() -> u64 {
         .ok()
         .and_then(|time| u64::try_from(time.as_nanos()).ok())
         .unwrap_or(0)
-}
-
-/// Clocks of two machines drift apart, by less than one part of this many.
-const DRIFT: u64 = 10_000;
-
-/// When things happened that the server tells of later: it tells them in their order, but how long it took us to hear of them
-/// varies, most of all while we are busy, and times must not contradict the order.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Hearing {
-    now_ns: u64,
-    last_ns: u64,
-    /// How far our clock is ahead of the server's, as what came fastest says.
-    ahead_ns: Option<i128>,
-}
-
-impl Hearing {
-    /// Something is heard now: when it was sent, by the server's clock, and how long ago it came.
-    pub(super) fn begin(&mut self, now_ns: u64, heard: impl Iterator<Item = (u64, Duration)>) {
-        let drift = now_ns.saturating_sub(self.now_ns) / DRIFT;
-        let known = self.ahead_ns.map(|ahead| ahead + i128::from(drift));
-        let here = heard.map(|(sent, since)| {
-            i128::from(now_ns) - since.as_nanos().cast_signed() - i128::from(sent)
-        });
-        self.ahead_ns = here.chain(known).min();
-        self.now_ns = now_ns;
-    }
-
-    /// When something was sent that came some time ago.
-    pub(super) fn sent(&self, server_ns: Option<u64>, since: Duration) -> u64 {
-        let here = match (server_ns, self.ahead_ns) {
-            (Some(server_ns), Some(ahead)) => i128::from(server_ns) + ahead,
-            _ => i128::from(self.now_ns) - since.as_nanos().cast_signed(),
-        };
-        u64::try_from(here).unwrap_or(0).min(self.now_ns)
-    }
-
-    /// The time of the next thing, which happened so long before it was sent.
-    pub(super) fn time(&mut self, sent_ns: u64, age: Duration) -> u64 {
-        let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
-        self.last_ns = self.last_ns.max(sent_ns.saturating_sub(age));
-        self.last_ns
-    }
-
-    /// The time of the last thing that was told.
-    pub(super) fn last(&self) -> u64 {
-        self.last_ns
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Three times news, 10 ms apart, of which the second comes 70 ms late, when we have been busy.
-    #[test]
-    fn what_is_heard_late_did_not_happen_late() {
-        const MS: u64 = 1_000_000;
-        const SERVER: u64 = 500_000 * MS;
-        let mut hearing = Hearing::default();
-        let times = [(10, 11), (20, 91), (30, 92)].map(|(happened, heard)| {
-            let sent = SERVER + happened * MS;
-            hearing.begin(heard * MS, [(sent, Duration::ZERO)].into_iter());
-            let sent = hearing.sent(Some(sent), Duration::ZERO);
-            hearing.time(sent, Duration::from_millis(1)) / MS
-        });
-        assert_eq!(times, [10, 20, 30]);
-    }
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use unspool_capture::{ThreadEnd, ThreadExited, ThreadName, ThreadSeen};
 use unspool_rsp::{ThreadId, ThreadNotice};
 
+use super::server_clock::ServerClock;
 use super::session::Session;
-use super::sink::{Hearing, Sink};
+use super::sink::Sink;
 
 #[derive(Debug)]
 struct Thread {
@@ -66,7 +67,7 @@ impl Threads {
         pid: Option<u64>,
         notice: ThreadNotice,
         sent_ns: u64,
-        hearing: &mut Hearing,
+        clock: &mut ServerClock,
     ) {
         match notice {
             ThreadNotice::Created {
@@ -81,7 +82,7 @@ impl Threads {
                 sink.record(ThreadSeen {
                     tid,
                     name: name.clone(),
-                    time_ns: hearing.time(sent_ns, age),
+                    time_ns: clock.time(sent_ns, age),
                     existed_before: false,
                     creator_tid: Some(creator),
                     thread_pointer,
@@ -96,7 +97,7 @@ impl Threads {
             ThreadNotice::Exited { tid, code, age } => {
                 let exited = ThreadExited {
                     tid,
-                    time_ns: hearing.time(sent_ns, age),
+                    time_ns: clock.time(sent_ns, age),
                     code: Some(code),
                     exact: true,
                     by: ThreadEnd::Exited.into(),
@@ -106,7 +107,7 @@ impl Threads {
             ThreadNotice::Killed { tid, age, .. } => {
                 let exited = ThreadExited {
                     tid,
-                    time_ns: hearing.time(sent_ns, age),
+                    time_ns: clock.time(sent_ns, age),
                     code: None,
                     exact: true,
                     by: ThreadEnd::Killed.into(),

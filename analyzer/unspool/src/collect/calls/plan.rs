@@ -8,7 +8,7 @@ use unspool_unwind::code::passages::{Given, Return, SystemCall};
 
 use super::super::modules::Mapped;
 use super::super::movable::Movable;
-use super::chosen::Start;
+use super::resolvers::Start;
 use super::site::{self, Does, Site};
 use super::{Pattern, Sync};
 use crate::primitives::{Kind, Operation, PRIMITIVES, Primitive};

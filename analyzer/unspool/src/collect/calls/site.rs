@@ -7,7 +7,7 @@ use unspool_unwind::code::passages::{Early, Given, Return, SystemCall};
 
 use super::super::abi::Abi;
 use super::super::bytecode::*;
-use super::super::tracing::{FLAGS, RESULT, SP, STACK_LEFT, THREAD, TIME, number};
+use super::super::tracepoints::{FLAGS, RESULT, SP, STACK_LEFT, THREAD, TIME, number};
 use super::condition;
 
 /// So much of an object is noted: mutexes, and read-write locks up to their writer, in every known C library.

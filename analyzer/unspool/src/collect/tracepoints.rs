@@ -10,21 +10,19 @@ use unspool_capture::{
     Snapshot, StallCause, Stood,
 };
 use unspool_rsp::{Client, Notice, Registers, ThreadId, TraceAction, TraceFrame, TraceMark};
-use unspool_unwind::{MemoryGap, RegisterFile, StackMemory};
+use unspool_unwind::RegisterFile;
 
 use super::Error;
 use super::abi::Abi;
 use super::bytecode::*;
-use super::calls::some_functions;
+use super::calls::listed_functions;
+use super::collected_stack::CollectedStack;
 use super::hits::{self, ATTR, STATE};
 use super::probes::{Planted, Purpose};
 use super::recorder::Recorder;
-use super::stack::FIRST;
 
 /// The longest stack that is noted whole; a longer one is looked at while its thread stands.
 const LONGEST_STACK: u16 = 0x4000;
-/// No stack is longer.
-const FARTHEST: u64 = 64 << 20;
 /// What may wait to be sent: on this machine, for we may not run for a while when it is busy; and on one that may be small,
 /// of calls, which come in bursts that nobody reads as fast as they come. Otherwise it is the server's choice.
 const BUFFER: u32 = 128 << 20;
@@ -33,7 +31,7 @@ const CALLS_ELSEWHERE: u32 = 4 << 20;
 const NAME: u8 = 16;
 
 /// So many functions are named in a note.
-const MOST_NAMED: usize = 3;
+const MAX_NAMES: usize = 3;
 
 /// What our stub sees at a hit (docs/reference/protocol.md, "Tracepoints"), in the order of their numbers.
 /// Those without `trace_` are ours: what is collected at the end of a call.
@@ -90,8 +88,8 @@ pub(super) fn actions(abi: &Abi, purpose: Purpose, function: &str) -> Vec<TraceA
                 REG, high, low, CONST8, NAME, TRACENZ, END,
             ]));
         }
-        // Only an observer traces it: the thread waits until it has been followed (`observing`).
-        Purpose::Linker | Purpose::Chooser => {
+        // Only an observer traces it: the thread waits until it has been followed (`observer`).
+        Purpose::Linker | Purpose::Resolver => {
             actions.push(TraceAction::Expression(set(STOP)));
         }
         Purpose::Exec | Purpose::Probe { .. } => {}
@@ -173,7 +171,7 @@ impl Recorder {
             } => Some((*sent_ns, *since)),
             _ => None,
         });
-        self.hearing.begin(self.sink.now_ns(), heard);
+        self.clock.begin(self.sink.now_ns(), heard);
         for notice in notices {
             match notice {
                 Notice::Thread {
@@ -181,10 +179,10 @@ impl Recorder {
                     sent_ns,
                     since,
                 } => {
-                    let sent_ns = self.hearing.sent(sent_ns, since);
+                    let sent_ns = self.clock.sent(sent_ns, since);
                     let pid = self.session.pid;
                     self.threads
-                        .heard(&mut self.sink, pid, notice, sent_ns, &mut self.hearing);
+                        .heard(&mut self.sink, pid, notice, sent_ns, &mut self.clock);
                 }
                 Notice::Frame(frame) => self.on_frame(frame),
                 Notice::Mark { tracepoint, mark } => self.on_mark(tracepoint, mark),
@@ -227,7 +225,7 @@ impl Recorder {
     }
 
     fn note_stall(&mut self, cause: StallCause, from_ns: u64, to_ns: u64, since: Duration) {
-        let [from_ns, to_ns] = [from_ns, to_ns].map(|ns| self.hearing.sent(Some(ns), since));
+        let [from_ns, to_ns] = [from_ns, to_ns].map(|ns| self.clock.sent(Some(ns), since));
         self.sink.record(Stood {
             from_ns,
             to_ns,
@@ -254,8 +252,8 @@ impl Recorder {
         let (Some(time), Some(tid)) = (value(TIME), value(THREAD)) else {
             return;
         };
-        let sent_ns = self.hearing.sent(Some(time.cast_unsigned()), frame.since);
-        let time_ns = self.hearing.time(sent_ns, Duration::ZERO);
+        let sent_ns = self.clock.sent(Some(time.cast_unsigned()), frame.since);
+        let time_ns = self.clock.time(sent_ns, Duration::ZERO);
         let thread = ThreadId {
             pid: self.session.pid,
             tid: tid.cast_unsigned(),
@@ -348,7 +346,7 @@ impl Recorder {
                 }
             }
             let file: RegisterFile = abi.register_file(&registers);
-            let mut noted = Noted::new(stack);
+            let mut noted = CollectedStack::new(stack);
             hits::walk_noting(&self.modules, &mut self.unusable, &file, &mut noted);
             snapshot.chunks = noted.into_chunks();
         } else {
@@ -377,7 +375,7 @@ impl Recorder {
             self.sink.record(Gap {
                 probe,
                 kind: kind.into(),
-                time_ns: self.hearing.last(),
+                time_ns: self.clock.last(),
             });
         }
     }
@@ -463,7 +461,7 @@ fn noted_at(places: &NotedPlaces, remedy: &str) -> String {
         .collect();
     names.sort_by_key(|name| !own(name));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let named = some_functions(&names, MOST_NAMED);
+    let named = listed_functions(&names, MAX_NAMES);
     let rest = match jumps {
         0 => String::new(),
         jumps => format!(
@@ -474,69 +472,6 @@ fn noted_at(places: &NotedPlaces, remedy: &str) -> String {
         "each recorded call of {named} stopped its thread for a moment, on a PC for some 0.1 ms, so that its time, and \
          waits for what it holds, are longer than without a recording ({traps} of {all} watched places have such a trap; {remedy}){rest}"
     )
-}
-
-/// A stack that was noted whole; what a walk needed of it is kept.
-pub(super) struct Noted {
-    stack: Option<Chunk>,
-    needed: usize,
-    /// More was wanted, above what was noted.
-    short: bool,
-}
-
-impl Noted {
-    pub(super) fn new(stack: Option<Chunk>) -> Noted {
-        // As much as a stop brings along.
-        Noted::needing(stack, FIRST / 2)
-    }
-
-    /// At least so many bytes are kept.
-    pub(super) fn needing(stack: Option<Chunk>, needed: usize) -> Noted {
-        Noted {
-            stack,
-            needed,
-            short: false,
-        }
-    }
-
-    /// Whether a walk wanted more of the stack than there is.
-    pub(super) fn is_short(&self) -> bool {
-        self.short
-    }
-
-    pub(super) fn into_chunks(self) -> Vec<Chunk> {
-        let needed = self.needed;
-        let chunk = self.stack.map(|mut chunk| {
-            chunk.bytes.truncate(needed);
-            chunk
-        });
-        chunk
-            .into_iter()
-            .filter(|chunk| !chunk.bytes.is_empty())
-            .collect()
-    }
-}
-
-impl StackMemory for Noted {
-    fn read(&mut self, avma: u64, buf: &mut [u8]) -> Result<(), MemoryGap> {
-        let range = self.stack.as_ref().and_then(|chunk| {
-            let at = usize::try_from(avma.checked_sub(chunk.address)?).ok()?;
-            let end = at.checked_add(buf.len())?;
-            Some((end, chunk.bytes.get(at..end)?))
-        });
-        let Some((end, bytes)) = range else {
-            let above = |chunk: &Chunk| {
-                let end = chunk.address.saturating_add(chunk.bytes.len() as u64);
-                avma.saturating_add(buf.len() as u64) > end && avma - chunk.address < FARTHEST
-            };
-            let stack = self.stack.as_ref().filter(|chunk| avma >= chunk.address);
-            self.short |= stack.is_some_and(above);
-            return Err(MemoryGap { avma });
-        };
-        buf.copy_from_slice(bytes);
-        self.needed = self.needed.max(end);
-        Ok(())
-    }
 }
 
 #[cfg(test)]

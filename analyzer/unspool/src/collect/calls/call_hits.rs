@@ -5,10 +5,11 @@ use unspool_rsp::{Registers, ThreadId, TraceFrame};
 use unspool_unwind::Stack;
 
 use super::super::Error;
+use super::super::collected_stack::CollectedStack;
 use super::super::hits;
 use super::super::recorder::Recorder;
 use super::super::stack::LiveStack;
-use super::super::tracing::{FLAGS, Noted, RESULT, SP};
+use super::super::tracepoints::{FLAGS, RESULT, SP};
 use super::condition;
 use super::site::{OBJECT, Site, variable};
 
@@ -57,7 +58,7 @@ impl Recorder {
         event
             .reads
             .extend(read.map(|(address, bytes)| object_at(address, bytes)));
-        let mut noted = Noted::needing(stack, 0);
+        let mut noted = CollectedStack::needing(stack, 0);
         let file = self.session.abi.register_file(&registers);
         let walked = hits::walk_noting(&self.modules, &mut self.unusable, &file, &mut noted);
         let settled = walked.end.is_complete() || noted.is_short();

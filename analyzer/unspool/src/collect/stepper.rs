@@ -14,7 +14,7 @@ use super::recorder::{Recorder, SIGTRAP};
 
 /// How this server gets a thread past a breakpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum StepMethod {
     /// `continue` is enough.
     Continue,
     /// A step executes the original instruction; the breakpoint stays.
@@ -31,15 +31,15 @@ const SIGNALS_BEFORE_STEP: usize = 64;
 impl Recorder {
     /// Lets `thread` go on from `breakpoint`, where it stands, and all others with it.
     pub(super) fn pass(&mut self, thread: ThreadId, breakpoint: Breakpoint) -> Result<(), Error> {
-        match self.way {
-            Some(Way::Continue) => self.resume(),
-            Some(Way::StepInserted) => self.step_inserted(thread, breakpoint),
-            Some(Way::StepRemoved) => self.step_removed(thread, breakpoint),
-            None => self.find_way(thread, breakpoint),
+        match self.step_method {
+            Some(StepMethod::Continue) => self.resume(),
+            Some(StepMethod::StepInserted) => self.step_inserted(thread, breakpoint),
+            Some(StepMethod::StepRemoved) => self.step_removed(thread, breakpoint),
+            None => self.find_step_method(thread, breakpoint),
         }
     }
 
-    fn find_way(&mut self, thread: ThreadId, breakpoint: Breakpoint) -> Result<(), Error> {
+    fn find_step_method(&mut self, thread: ThreadId, breakpoint: Breakpoint) -> Result<(), Error> {
         self.session
             .client
             .resume(&[(Action::Step, Some(thread))])?;
@@ -49,11 +49,11 @@ impl Recorder {
         };
         match self.stepped(thread, &reply)? {
             Some(pc) if pc == breakpoint.address => {
-                self.way = Some(Way::StepRemoved);
+                self.step_method = Some(StepMethod::StepRemoved);
                 self.step_removed(thread, breakpoint)
             }
             Some(_) => {
-                self.way = Some(Way::StepInserted);
+                self.step_method = Some(StepMethod::StepInserted);
                 self.resume()
             }
             None => {

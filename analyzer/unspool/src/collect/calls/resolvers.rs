@@ -18,17 +18,17 @@ use super::super::modules::{Mapped, Modules};
 use super::super::probes::{Place, Purpose};
 use super::super::recorder::Recorder;
 use super::plan::{self, Undecided};
-use super::{condition, some_functions};
+use super::{condition, listed_functions};
 
 /// So many names are said; a pattern may have hundreds.
-const MOST_NAMES: usize = 8;
+const MAX_NAMES: usize = 8;
 
 /// A function's address in its image, and whether it is Thumb code.
 pub(super) type Start = (u64, bool);
 
 /// A function that chooses, and has not been seen to.
 #[derive(Debug, Clone)]
-struct Chooser {
+struct Resolver {
     /// What is used by this name is chosen.
     name: String,
     path: String,
@@ -38,19 +38,19 @@ struct Chooser {
 
 /// Functions that choose, where they return, and what they have not been seen to choose.
 #[derive(Debug, Default)]
-pub(super) struct Choosers {
+pub(super) struct Resolvers {
     /// By their addresses.
-    undecided: BTreeMap<u64, Chooser>,
+    undecided: BTreeMap<u64, Resolver>,
     /// Where one returns, and A32's condition under which it does; what several share tells nothing.
     returns: BTreeMap<u64, Vec<(u64, u8)>>,
     /// By their addresses, what their functions are called.
     names: BTreeMap<u64, String>,
 }
 
-impl Choosers {
+impl Resolvers {
     /// The process runs another program.
     pub(super) fn clear(&mut self) {
-        *self = Choosers::default();
+        *self = Resolvers::default();
     }
 
     /// A library is no more: what it did not choose stays worth saying.
@@ -126,24 +126,28 @@ fn code(abi: &Abi, pointer: u64) -> (u64, bool) {
 
 impl Recorder {
     /// Has those that choose watched where they return.
-    pub(super) fn watch_choosers(&mut self, id: u32, undecided: &[Undecided]) -> Result<(), Error> {
+    pub(super) fn watch_resolvers(
+        &mut self,
+        id: u32,
+        undecided: &[Undecided],
+    ) -> Result<(), Error> {
         let Some(mapped) = self.modules.get(id) else {
             return Ok(());
         };
         let abi = &self.session.abi;
         let place = |svma: u64| abi.wrap(svma.wrapping_add(mapped.bias));
         for one in undecided {
-            let chooser = Chooser {
+            let chooser = Resolver {
                 name: one.name.clone(),
                 path: mapped.path.clone(),
                 outside: false,
             };
             let address = place(one.svma);
-            let choosers = &mut self.calls.choosers;
-            choosers.names.insert(address, one.name.clone());
-            choosers.undecided.insert(address, chooser);
+            let resolvers = &mut self.calls.resolvers;
+            resolvers.names.insert(address, one.name.clone());
+            resolvers.undecided.insert(address, chooser);
             for back in &one.returns {
-                let returns = choosers.returns.entry(place(back.svma)).or_default();
+                let returns = resolvers.returns.entry(place(back.svma)).or_default();
                 returns.push((address, back.condition));
                 let place = Place {
                     address: place(back.svma),
@@ -153,7 +157,8 @@ impl Recorder {
                     module: Some(id),
                 };
                 let client = &mut self.session.client;
-                self.probes.plant_own(client, abi, Purpose::Chooser, &place);
+                self.probes
+                    .plant_own(client, abi, Purpose::Resolver, &place);
             }
         }
         let (client, sink) = (&mut self.session.client, &mut self.sink);
@@ -162,13 +167,13 @@ impl Recorder {
     }
 
     /// A thread waits where a function returns that chooses: what it chose is instrumented before anybody calls it.
-    pub(in crate::collect) fn on_chooser(
+    pub(in crate::collect) fn on_resolver(
         &mut self,
         pc: u64,
         registers: &Registers,
     ) -> Result<(), Error> {
         let abi = &self.session.abi;
-        let Some([(chooser, at)]) = self.calls.choosers.returns.get(&pc).map(Vec::as_slice) else {
+        let Some([(chooser, at)]) = self.calls.resolvers.returns.get(&pc).map(Vec::as_slice) else {
             return Ok(());
         };
         let (chooser, at) = (*chooser, *at);
@@ -182,17 +187,17 @@ impl Recorder {
         let Some(mapped) = self.modules.at(address) else {
             return Ok(());
         };
-        let choosers = &mut self.calls.choosers;
+        let resolvers = &mut self.calls.resolvers;
         if mapped.path == "[vdso]" {
-            if let Some(chooser) = choosers.undecided.get_mut(&chooser) {
+            if let Some(chooser) = resolvers.undecided.get_mut(&chooser) {
                 chooser.outside = true;
             }
             return Ok(());
         }
-        let Some(name) = choosers.names.get(&chooser).cloned() else {
+        let Some(name) = resolvers.names.get(&chooser).cloned() else {
             return Ok(());
         };
-        choosers.undecided.remove(&chooser);
+        resolvers.undecided.remove(&chooser);
         let svma = abi.wrap(address.wrapping_sub(mapped.bias));
         let fast = self.fast();
         let plan = plan::of_one(self.modules.store(), mapped, (svma, thumb), &name, fast);
@@ -202,25 +207,25 @@ impl Recorder {
     }
 
     /// The same in a thread that waits for an observer.
-    pub(in crate::collect) fn on_chooser_held(&mut self, tid: u64, pc: u64) -> Result<(), Error> {
+    pub(in crate::collect) fn on_resolver_held(&mut self, tid: u64, pc: u64) -> Result<(), Error> {
         let pid = self.session.pid;
         let looked = self.session.client.stacks(&[ThreadId { pid, tid }], 0)?;
         let registers = looked.into_iter().next().and_then(|one| one.registers);
         let registers = registers.map(|registers| self.session.abi.traced(&registers));
-        registers.map_or(Ok(()), |registers| self.on_chooser(pc, &registers))
+        registers.map_or(Ok(()), |registers| self.on_resolver(pc, &registers))
     }
 
     /// Says of which functions nothing was recorded because nobody was seen to choose.
-    pub(super) fn note_choosers(&mut self) {
+    pub(super) fn note_resolvers(&mut self) {
         let list = |outside: bool| -> String {
-            let undecided = self.calls.choosers.undecided.values();
+            let undecided = self.calls.resolvers.undecided.values();
             let names = undecided.filter(|one| one.outside == outside).map(|one| {
                 let file = one.path.rsplit('/').next().unwrap_or_default();
                 format!("{} of {file}", one.name)
             });
             let names = names.collect::<BTreeSet<_>>();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            some_functions(&names, MOST_NAMES)
+            listed_functions(&names, MAX_NAMES)
         };
         let (unseen, outside) = (list(false), list(true));
         if !unseen.is_empty() {

@@ -13,23 +13,23 @@ use unspool_capture::{
 use unspool_rsp::{Registers, ThreadId, ThreadStack};
 use unspool_unwind::{StackMemory, WalkOptions, walk};
 
+use super::collected_stack::CollectedStack;
 use super::recorder::Recorder;
 use super::session::Session;
 use super::sink::Sink;
 use super::stack::{FIRST, LiveStack};
-use super::tracing::Noted;
 use super::{Error, Options, Source};
 use crate::syscall::{AFTER, BEFORE};
 
 /// Threads whose registers and first stack bytes are asked for at once.
 const BATCH: usize = 64;
 /// How much of each stack is noted at first: the whole of most.
-const NOTED: usize = 3 * 1024;
+const FIRST_READ: usize = 3 * 1024;
 const PAGE: u64 = 4096;
 /// As much is read at once, whoever asks.
-const MOST_READ: u64 = 4096;
+const MAX_READ: u64 = 4096;
 /// How much of those is noted that are longer.
-const LONG: usize = 64 * 1024;
+const LONG_STACK: usize = 64 * 1024;
 
 /// How often threads are asked whether they sleep, and for how long they have to.
 const ASLEEP_TRIES: usize = 60;
@@ -181,7 +181,7 @@ impl Recorder {
             return Ok(None);
         }
         let threads = self.session.client.thread_ids()?;
-        let taken = self.session.client.stacks(&threads, NOTED)?;
+        let taken = self.session.client.stacks(&threads, FIRST_READ)?;
         let abi = &self.session.abi;
         let registers = taken.iter().filter_map(|one| one.registers.as_ref());
         let looked: Vec<Registers> = registers.map(|all| abi.looked(all)).collect();
@@ -254,7 +254,7 @@ impl Recorder {
         let Some((calls, from_ns, to_ns)) = slept.filter(|_| same) else {
             return self.look_at(threads);
         };
-        let taken = self.session.client.stacks(threads, NOTED)?;
+        let taken = self.session.client.stacks(threads, FIRST_READ)?;
         let abi = &self.session.abi;
         let asleep = taken.iter().zip(&calls).all(|(one, call)| {
             let registers = one.registers.as_ref().map(|all| abi.looked(all));
@@ -330,7 +330,7 @@ impl Recorder {
     fn read_ranges(&mut self, ranges: &[Range<u64>]) {
         // An object may lie at the very beginning or end of what is mapped.
         let pieces = ranges.iter().flat_map(|range| {
-            let end = range.end.min(range.start.saturating_add(MOST_READ));
+            let end = range.end.min(range.start.saturating_add(MAX_READ));
             let middle = (range.start | (PAGE - 1)).saturating_add(1);
             match middle < end {
                 true => [range.start..middle, middle..end],
@@ -378,9 +378,9 @@ impl Recorder {
             let Some((registers, first)) = self.parts(&one) else {
                 continue;
             };
-            let whole = first.bytes.len() < NOTED;
+            let whole = first.bytes.len() < FIRST_READ;
             let file = self.session.abi.register_file(&registers);
-            let mut noted = Noted::new(Some(first));
+            let mut noted = CollectedStack::new(Some(first));
             let _ = walk(
                 self.modules.map(),
                 &file,
@@ -397,7 +397,10 @@ impl Recorder {
             return Ok(());
         }
         let threads: Vec<ThreadId> = long.iter().map(|one| one.thread).collect();
-        for (before, one) in long.iter().zip(self.session.client.stacks(&threads, LONG)?) {
+        for (before, one) in long
+            .iter()
+            .zip(self.session.client.stacks(&threads, LONG_STACK)?)
+        {
             if let Some((registers, first)) = self.parts(&one) {
                 // If it has not moved, it is as it was at first.
                 let same = before.registers == one.registers;
@@ -423,7 +426,7 @@ impl Recorder {
     /// Takes a snapshot of each of these threads; a thread that cannot be read is a note.
     pub(super) fn look_at(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
         if self.session.client.has_stacks() {
-            let taken = self.session.client.stacks(threads, NOTED)?;
+            let taken = self.session.client.stacks(threads, FIRST_READ)?;
             return self.note_taken(taken, None);
         }
         threads
@@ -437,7 +440,7 @@ impl Recorder {
         threads: &[ThreadId],
     ) -> Result<Vec<(ThreadId, Registers, Option<Chunk>)>, Error> {
         if self.session.client.has_stacks() {
-            let taken = self.session.client.stacks(threads, NOTED)?;
+            let taken = self.session.client.stacks(threads, FIRST_READ)?;
             let parts = taken.iter().filter_map(|one| {
                 let (registers, stack) = self.parts(one)?;
                 Some((one.thread, registers, Some(stack)))

@@ -26,11 +26,11 @@ pub(super) struct Creation {
 /// The creations under way, oldest first, with the handle of those whose place for it was needed
 /// again in the meantime.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(super) struct PendingCreations {
     creations: Vec<(Creation, Option<u64>)>,
 }
 
-impl Pending {
+impl PendingCreations {
     /// Where to read the handle of an earlier creation that `creation` is about to hide.
     pub(super) fn hidden_by(&self, creation: Creation) -> Option<u64> {
         let hidden =

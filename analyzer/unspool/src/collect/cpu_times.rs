@@ -10,17 +10,17 @@ use unspool_capture::{CpuTime, CpuTimes};
 use super::link::ANSWER_TIMEOUT;
 use super::recorder::Recorder;
 
-/// How often it is asked for, unless that takes too long.
-const EVERY: Duration = Duration::from_millis(100);
-/// The time between two askings is at least so many times the processor time of one.
-const SHARE: u32 = 100;
-/// Elsewhere that is not known, only how long the answer took.
-const SHARE_ELSEWHERE: u32 = 10;
-/// No more of them are made while a recording becomes twice as long.
-const MOST: u32 = 2000;
+/// Interval between samples, unless one sample takes too long.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+/// The interval is at least the processor time of one sample times this.
+const COST_FACTOR: u32 = 100;
+/// The same for a remote server, in terms of the time until the answer.
+const REMOTE_COST_FACTOR: u32 = 10;
+/// Samples taken while a recording doubles its length, at most.
+const MAX_SAMPLES_PER_DOUBLING: u32 = 2000;
 
 /// When it is asked for next, and what was heard last.
-pub(super) struct Processors {
+pub(super) struct CpuSampling {
     begun: Instant,
     due: Instant,
     /// When it was asked last, in the recording's time.
@@ -33,10 +33,10 @@ pub(super) struct Processors {
     pub(super) places: HashMap<u64, (u64, u64)>,
 }
 
-impl Processors {
-    pub(super) fn new() -> Processors {
+impl CpuSampling {
+    pub(super) fn new() -> CpuSampling {
         let now = Instant::now();
-        Processors {
+        CpuSampling {
             begun: now,
             due: now,
             asked_ns: None,
@@ -50,7 +50,7 @@ impl Processors {
 impl Recorder {
     /// Notes what threads have had of the processors, if it is time to.
     pub(super) fn note_cpu_times_if_due(&mut self) {
-        if Instant::now() >= self.processors.due {
+        if Instant::now() >= self.cpu.due {
             self.note_cpu_times();
             self.note_short_stops();
         }
@@ -64,22 +64,20 @@ impl Recorder {
         let (asked, had) = (Instant::now(), own_cpu_time());
         let Some((time_ns, times)) = self.cpu_times() else {
             // Neither will they know later; but the program may be about to end.
-            self.processors.due = asked + EVERY;
+            self.cpu.due = asked + SAMPLE_INTERVAL;
             return;
         };
-        let last = &mut self.processors.last;
+        let last = &mut self.cpu.last;
         let now: HashMap<u64, (u64, u64)> = times
             .iter()
             .map(|time| (time.tid, (time.on_cpu_ns, time.runnable_ns)))
             .collect();
         let is_news = |time: &CpuTime| last.get(&time.tid) != now.get(&time.tid);
         let threads: Vec<CpuTime> = times.into_iter().filter(is_news).collect();
-        let before = self.processors.asked_ns.replace(time_ns);
-        let idle = &mut self.processors.idle;
+        let before = self.cpu.asked_ns.replace(time_ns);
+        let idle = &mut self.cpu.idle;
         idle.retain(|tid, _| now.contains_key(tid));
-        self.processors
-            .places
-            .retain(|tid, _| now.contains_key(tid));
+        self.cpu.places.retain(|tid, _| now.contains_key(tid));
         for tid in threads.iter().map(|time| &time.tid) {
             idle.remove(tid);
         }
@@ -93,16 +91,18 @@ impl Recorder {
         *last = now;
         self.sink.record(CpuTimes { time_ns, threads });
         for tid in self.note_blocked(&unknown) {
-            if let Some((_, noted)) = self.processors.idle.get_mut(&tid) {
+            if let Some((_, noted)) = self.cpu.idle.get_mut(&tid) {
                 *noted = true;
             }
         }
         let cost = match self.session.local {
-            true => own_cpu_time().saturating_sub(had) * SHARE,
-            false => asked.elapsed() * SHARE_ELSEWHERE,
+            true => own_cpu_time().saturating_sub(had) * COST_FACTOR,
+            false => asked.elapsed() * REMOTE_COST_FACTOR,
         };
-        let pause = cost.max(self.processors.begun.elapsed() / MOST).max(EVERY);
-        self.processors.due = Instant::now() + pause;
+        let pause = cost
+            .max(self.cpu.begun.elapsed() / MAX_SAMPLES_PER_DOUBLING)
+            .max(SAMPLE_INTERVAL);
+        self.cpu.due = Instant::now() + pause;
     }
 
     fn cpu_times(&mut self) -> Option<(u64, Vec<CpuTime>)> {
@@ -119,7 +119,7 @@ impl Recorder {
             return None;
         }
         let (server_ns, times) = self.session.client.thread_times(ANSWER_TIMEOUT).ok()??;
-        let time_ns = self.hearing.sent(Some(server_ns), Duration::ZERO);
+        let time_ns = self.clock.sent(Some(server_ns), Duration::ZERO);
         let time = |times: unspool_rsp::ThreadTimes| CpuTime {
             tid: times.tid,
             on_cpu_ns: times.on_cpu_ns,

@@ -18,22 +18,22 @@ const STACK: usize = 1024;
 
 /// `/proc/PID/task/TID/syscall` of a thread that is blocked (proc(5)).
 #[derive(Debug, PartialEq, Eq)]
-struct Word {
+struct SystemCallState {
     number: Option<u64>,
     args: Vec<u64>,
     sp: u64,
     pc: u64,
 }
 
-impl Word {
+impl SystemCallState {
     /// `0 0x3 0x7f.. 0x1 0x0 0x0 0x0 0x7ffd.. 0x7f..`, or `-1 0x7ffd.. 0x7f..` in no system call.
-    fn parse(text: &str) -> Option<Word> {
+    fn parse(text: &str) -> Option<SystemCallState> {
         let mut words = text.split_whitespace();
         let number: i64 = words.next()?.parse().ok()?;
         let hex = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
         let mut values: Vec<u64> = words.map(hex).collect::<Option<_>>()?;
         let (pc, sp) = (values.pop()?, values.pop()?);
-        Some(Word {
+        Some(SystemCallState {
             number: u64::try_from(number).ok(),
             args: values,
             sp,
@@ -54,12 +54,12 @@ impl Recorder {
         for &(tid, since_ns) in idle.iter().take(MAX_READS) {
             let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"));
             // One that runs is said to be `running`.
-            let Some(word) = text.ok().and_then(|text| Word::parse(&text)) else {
+            let Some(word) = text.ok().and_then(|text| SystemCallState::parse(&text)) else {
                 continue;
             };
             known.push(tid);
             let place = (word.pc, word.sp);
-            let is_new = self.processors.places.insert(tid, place) != Some(place);
+            let is_new = self.cpu.places.insert(tid, place) != Some(place);
             let snapshot = is_new.then(|| {
                 let memory = memory.get_or_insert_with(|| File::open(format!("/proc/{pid}/mem")));
                 let bytes = memory.as_ref().ok().and_then(|file| stack(file, word.sp));
@@ -88,7 +88,7 @@ impl Recorder {
         known
     }
 
-    fn file_waited_for(&self, pid: u64, word: &Word) -> Option<String> {
+    fn file_waited_for(&self, pid: u64, word: &SystemCallState) -> Option<String> {
         let args = word.args.as_slice().try_into().ok()?;
         let number = word.number?;
         let descriptor = Call { number, args }.descriptor(self.session.abi.arch)?;
@@ -111,12 +111,13 @@ mod tests {
 
     #[test]
     fn words_of_the_kernel() {
-        let word = Word::parse("0 0x3 0x7ffd10 0x1 0x0 0x0 0x0 0x7ffd00 0x7f0010\n").unwrap();
+        let word =
+            SystemCallState::parse("0 0x3 0x7ffd10 0x1 0x0 0x0 0x0 0x7ffd00 0x7f0010\n").unwrap();
         assert_eq!((word.number, word.args.len()), (Some(0), 6));
         assert_eq!((word.args[0], word.sp, word.pc), (3, 0x7ffd00, 0x7f0010));
-        let fault = Word::parse("-1 0x7ffd00 0x7f0010\n").unwrap();
+        let fault = SystemCallState::parse("-1 0x7ffd00 0x7f0010\n").unwrap();
         assert_eq!((fault.number, fault.pc), (None, 0x7f0010));
-        assert_eq!(Word::parse("running\n"), None);
-        assert_eq!(Word::parse(""), None);
+        assert_eq!(SystemCallState::parse("running\n"), None);
+        assert_eq!(SystemCallState::parse(""), None);
     }
 }

@@ -456,7 +456,7 @@ impl Recorder {
         self.threads.clear(&mut self.sink, Some(thread.tid));
         self.pending.clear();
         self.probes.clear();
-        self.calls.forget_choosers();
+        self.calls.forget_resolvers();
         self.modules.clear(&self.session.abi, &mut self.sink);
         self.libraries_known = false;
         self.exec = None;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use unspool_capture::{Chunk, EndReason, Event, ProbeKind, Severity, Snapshot};
 use unspool_rsp::{Control, Notice, StopReply, ThreadId};
 
+use super::collected_stack::CollectedStack;
 use super::hits;
 use super::probes::{Planted, Purpose};
 use super::recorder::Recorder;
@@ -17,7 +18,7 @@ use super::{Ended, Error};
 /// No more of a stack is read from a thread that waits.
 const LONGEST_STACK: usize = 64 * 1024;
 /// How long the last that has happened may take to come.
-const LAST: Duration = Duration::from_millis(50);
+const LAST_NOTICE_TIMEOUT: Duration = Duration::from_millis(50);
 
 impl Recorder {
     /// The program may run from now on, as far as we are concerned.
@@ -83,7 +84,7 @@ impl Recorder {
     /// What a server refused to do because the program has ended meanwhile is no failure: of that we are about to be told.
     fn unless_ended(&mut self, done: Result<(), Error>) -> Result<(), Error> {
         let Err(error) = done else { return Ok(()) };
-        self.session.client.listen(LAST)?;
+        self.session.client.listen(LAST_NOTICE_TIMEOUT)?;
         self.hear();
         let is_end = |notice: &Notice| matches!(notice, Notice::Ended(_));
         if self.observed.iter().any(is_end) {
@@ -98,7 +99,7 @@ impl Recorder {
         self.inspect_for_end(None, false)?;
         self.probes.remove_all(&mut self.session.client)?;
         // What was noted before that is told yet.
-        self.session.client.listen(LAST)?;
+        self.session.client.listen(LAST_NOTICE_TIMEOUT)?;
         self.hear();
         self.threads
             .compare(&mut self.sink, &mut self.session, false);
@@ -115,7 +116,7 @@ impl Recorder {
         for planted in here {
             match planted.purpose {
                 Purpose::Linker => self.update_modules()?,
-                Purpose::Chooser => self.on_chooser_held(tid, planted.breakpoint.address)?,
+                Purpose::Resolver => self.on_resolver_held(tid, planted.breakpoint.address)?,
                 Purpose::Probe {
                     id,
                     kind: ProbeKind::Create,
@@ -166,7 +167,7 @@ impl Recorder {
         event
             .reads
             .extend(hits::attributes(&mut self.session.client, &event.args));
-        let mut noted = super::tracing::Noted::new(stack);
+        let mut noted = CollectedStack::new(stack);
         hits::walk_noting(&self.modules, &mut self.unusable, &file, &mut noted);
         let mut snapshot = Snapshot::of_registers(registers.bytes().to_vec(), registers.known());
         snapshot.chunks = noted.into_chunks();
