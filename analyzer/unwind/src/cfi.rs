@@ -25,7 +25,7 @@ use instruction::{Factors, Instruction, decode};
 use state::{Stack, State, Unsound};
 
 /// Notes about single entries; damage of more is counted.
-const MOST_NOTES: usize = 16;
+const MAX_NOTES: usize = 16;
 
 /// One section of call frame information.
 pub(crate) struct Section<'a> {
@@ -183,7 +183,7 @@ impl<'a, 'b> Compiler<'a, 'b> {
     }
 
     fn note(&mut self, text: String) {
-        if self.notes.len() < MOST_NOTES {
+        if self.notes.len() < MAX_NOTES {
             self.notes.push(Note::new(text));
         } else {
             self.unnoted += 1;

@@ -7,18 +7,20 @@
 //! What the paths disagree on is unknown, and an address with an unknown frame gets no row.
 //!
 //! Function starts come from symbols, else from the exception index, call targets, relocations and the shapes of
-//! prologues ([`starts`], [`mod@survey`]). A32, T32, A64 and x86-64.
+//! prologues ([`starts`], [`mod@function_discovery`]). A32, T32, A64 and x86-64.
 
 pub mod effect;
-pub mod passages;
+pub mod exits;
 pub(crate) mod region;
 pub mod state;
 
 mod a32;
 mod a64;
+mod byte_map;
+mod callee_clobbers;
 mod condition;
-mod cover;
 mod flow;
+mod function_discovery;
 mod handlers;
 mod jump_table;
 mod landing;
@@ -28,10 +30,8 @@ mod lsda;
 pub(crate) mod machine;
 mod pointers;
 mod rules;
-mod sparing;
+mod stack_switch;
 pub(crate) mod starts;
-mod survey;
-mod switch;
 mod t32;
 pub(crate) mod text;
 mod x86;
@@ -42,9 +42,9 @@ use unspool_image::{Arch, Image};
 
 use crate::rows::Rows;
 use flow::{Show, Shown};
+use function_discovery::Discovery;
 use rules::Rules;
 use state::State;
-use survey::Survey;
 use text::Text;
 
 pub use flow::Function;
@@ -99,7 +99,7 @@ pub fn analyze_by(image: &Image, symbols: bool, threads: usize) -> Analysis {
     let mut rules = Rules::new(image.arch());
     let mut starts = Vec::new();
     let mut runs = Vec::new();
-    survey(image, symbols, threads, &mut rules, &mut |function| {
+    discover(image, symbols, threads, &mut rules, &mut |function| {
         starts.push(function.start);
         runs.extend(Rules::runs(&function.shown));
     });
@@ -123,7 +123,7 @@ pub fn is_called(image: &Image, range: &Range<u64>) -> bool {
 /// Show the state at every instruction of `image`'s code to `visit`: address and what is known there. Where an
 /// address is shown twice, the first is to be believed.
 pub fn states(image: &Image, symbols: bool, visit: &mut dyn FnMut(u64, &State)) {
-    survey(image, symbols, 1, &mut States, &mut |function| {
+    discover(image, symbols, 1, &mut States, &mut |function| {
         for shown in &function.shown {
             if let Shown::State(svma, _, state) = shown {
                 visit(*svma, state);
@@ -172,7 +172,7 @@ pub fn instruction_len(arch: Arch, bytes: &[u8], thumb: bool) -> Option<u8> {
     text::decode(machine, bytes, 0, thumb).map(|found| found.len)
 }
 
-fn survey(
+fn discover(
     image: &Image,
     symbols: bool,
     threads: usize,
@@ -183,7 +183,7 @@ fn survey(
         return;
     };
     let text = Text::new(machine, image, symbols);
-    Survey::new(image, text, symbols).run(threads, show, visit);
+    Discovery::new(image, text, symbols).run(threads, show, visit);
 }
 
 #[cfg(test)]

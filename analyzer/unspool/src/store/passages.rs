@@ -9,7 +9,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use unspool_image::Image;
 use unspool_unwind::Cache;
-use unspool_unwind::code::passages::{Passages as Analysis, Ways};
+use unspool_unwind::code::exits::{ExitFinder as Analysis, Exits};
 
 use super::answers;
 
@@ -43,7 +43,7 @@ struct Kept {
 #[derive(Default, Serialize, Deserialize)]
 struct Answers {
     functions: BTreeMap<u64, Option<(u64, bool)>>,
-    ways: BTreeMap<u64, Ways>,
+    ways: BTreeMap<u64, Exits>,
     entered: Vec<(Vec<Range<u64>>, BTreeSet<u64>)>,
 }
 
@@ -96,13 +96,13 @@ impl<'i> Passages<'i> {
     }
 
     /// As [`Analysis::follow`].
-    pub fn follow(&mut self, svma: u64, thumb: bool) -> Ways {
+    pub fn follow(&mut self, svma: u64, thumb: bool) -> Exits {
         let key = svma | u64::from(thumb);
         if let Some(known) = self.answers().ways.get(&key) {
             return known.clone();
         }
         let Some(analysis) = self.analysis() else {
-            return Ways::default();
+            return Exits::default();
         };
         let ways = analysis.follow(svma, thumb);
         let answers = &mut self.answers().ways;
@@ -178,7 +178,7 @@ mod tests {
     }
 
     /// What a recording asks.
-    fn ask(passages: &mut Passages<'_>, image: &Image) -> (Vec<Ways>, BTreeSet<u64>) {
+    fn ask(passages: &mut Passages<'_>, image: &Image) -> (Vec<Exits>, BTreeSet<u64>) {
         let create = image.symbols().named("pthread_create")[0].svma;
         let mut ways = vec![passages.follow(create, false)];
         let calls = passages.likely_system_calls();

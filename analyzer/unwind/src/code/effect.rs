@@ -239,7 +239,7 @@ pub enum Limit {
 }
 
 /// The most effects one instruction has.
-const MOST: usize = 3;
+const MAX_EFFECTS: usize = 3;
 
 /// One decoded instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,7 +258,7 @@ pub struct Instruction {
     pub last: bool,
     /// Where control goes.
     pub flow: Flow,
-    effects: [Effect; MOST],
+    effects: [Effect; MAX_EFFECTS],
     count: u8,
 }
 
@@ -274,7 +274,7 @@ impl Instruction {
             limit: None,
             last: false,
             flow: Flow::Next,
-            effects: [Effect::Clobber(0); MOST],
+            effects: [Effect::Clobber(0); MAX_EFFECTS],
             count: 0,
         }
     }
@@ -282,7 +282,10 @@ impl Instruction {
     /// Add an effect. Effects beyond the most are dropped: no decoder produces them.
     #[inline]
     pub fn push(&mut self, effect: Effect) {
-        debug_assert!(usize::from(self.count) < MOST, "{effect:?} is one too many");
+        debug_assert!(
+            usize::from(self.count) < MAX_EFFECTS,
+            "{effect:?} is one too many"
+        );
         if let Some(place) = self.effects.get_mut(usize::from(self.count)) {
             *place = effect;
             self.count += 1;

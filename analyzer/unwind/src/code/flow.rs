@@ -29,7 +29,7 @@ use super::text::Text;
 use block::Scratch;
 use fix::Found;
 use joins::Joins;
-use jumps::News;
+use jumps::Outcome;
 use report::{Lists, Report};
 
 pub use function::Function;
@@ -108,18 +108,18 @@ impl<'t> Engine<'t> {
             let bases = context.bases.len();
             let continued = found.is_some();
             let mut now = fix::find(memory, context, &jumps, entry, found.take());
-            let news = match round {
-                ROUNDS.. => News::None,
-                _ if continued && now.is_in_doubt() => News::Others,
+            let outcome = match round {
+                ROUNDS.. => Outcome::None,
+                _ if continued && now.is_in_doubt() => Outcome::Others,
                 _ => match jumps.learn(&mut now, context.bases.len() > bases) {
-                    News::None if whole && now.open => jumps.adopt(&memory.listing, context),
-                    news => news,
+                    Outcome::None if whole && now.open => jumps.adopt(&memory.listing, context),
+                    outcome => outcome,
                 },
             };
-            match news {
-                News::More => found = now.goes_on().then_some(now),
-                News::Others => {}
-                News::None => {
+            match outcome {
+                Outcome::More => found = now.goes_on().then_some(now),
+                Outcome::Others => {}
+                Outcome::None => {
                     return Report::of(memory, context, &jumps, &now, self.catches, show);
                 }
             }

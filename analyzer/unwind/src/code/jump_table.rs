@@ -9,7 +9,7 @@ use super::listing::{ALWAYS, Listing};
 use super::state::{Context, JumpTable, State, Value};
 
 /// No jump table has more entries.
-const MOST_ENTRIES: u32 = 4096;
+const MAX_ENTRIES: u32 = 4096;
 /// How far before the jump the comparison is looked for, in instructions.
 const NEAR: u32 = 14;
 
@@ -160,7 +160,7 @@ impl<'l> Entries<'l> {
                     bound = Some(value);
                     break;
                 }
-                Some(Limit::Mask(value)) if value < MOST_ENTRIES && bound.is_none() => {
+                Some(Limit::Mask(value)) if value < MAX_ENTRIES && bound.is_none() => {
                     bound = Some(value);
                     break;
                 }
@@ -192,7 +192,7 @@ impl<'l> Entries<'l> {
             base
         };
         let mut at = base;
-        while targets.inside.len() < MOST_ENTRIES as usize
+        while targets.inside.len() < MAX_ENTRIES as usize
             && let Some(found) = decode(at)
             && let Some(position) = self.listing.position(Target {
                 svma: at,
@@ -233,8 +233,8 @@ impl<'l> Entries<'l> {
         let mut targets = BTreeSet::new();
         let mut outside = BTreeSet::new();
         let mut end = base;
-        let count = self.bound.map_or(MOST_ENTRIES, |bound| {
-            bound.saturating_add(1).min(MOST_ENTRIES)
+        let count = self.bound.map_or(MAX_ENTRIES, |bound| {
+            bound.saturating_add(1).min(MAX_ENTRIES)
         });
         for entry in 0..count {
             let place = base.wrapping_add(u64::from(entry) * u64::from(size));

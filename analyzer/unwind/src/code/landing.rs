@@ -11,14 +11,14 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use unspool_image::Image;
 
-use super::cover::Cover;
+use super::byte_map::ByteMap;
 use super::handlers::Handler;
 use super::lsda::{OMIT, Site, Sites};
 use super::text::Text;
 
 /// No table has more call sites, and no offset is larger.
-const MOST: usize = 1 << 14;
-const FURTHEST: u64 = 1 << 22;
+const MAX_CALL_SITES: usize = 1 << 14;
+const MAX_OFFSET: u64 = 1 << 22;
 
 /// The tables of one image.
 #[derive(Clone, Debug, Default)]
@@ -71,8 +71,8 @@ impl Landings {
         starts: &[u64],
         whole: bool,
         text: &Text<'_>,
-        returns: &Cover,
-        lines: &Cover,
+        returns: &ByteMap,
+        lines: &ByteMap,
     ) -> Vec<Handler> {
         let longest = self.all.longest;
         // Pairs of function and table, such that among those of a function the last table is first: a chain of
@@ -116,7 +116,7 @@ impl Landings {
         found
     }
 
-    fn fits(&self, number: u32, start: u64, returns: &Cover, lines: &Cover) -> bool {
+    fn fits(&self, number: u32, start: u64, returns: &ByteMap, lines: &ByteMap) -> bool {
         let table = &self.all.tables[number as usize];
         table.iter().all(|site| {
             returns.contains(start + site.start + site.len)
@@ -199,7 +199,7 @@ fn table(data: &[u8], at: usize) -> Option<(Vec<Site>, usize)> {
         let before = sites.last();
         let in_order = before.is_none_or(|before| before.start + before.len <= site.start);
         let furthest = site.start.max(site.len).max(site.pad);
-        if !in_order || site.len == 0 || furthest > FURTHEST || sites.len() >= MOST {
+        if !in_order || site.len == 0 || furthest > MAX_OFFSET || sites.len() >= MAX_CALL_SITES {
             return None;
         }
         sites.push(site);

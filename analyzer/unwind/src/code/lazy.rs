@@ -15,11 +15,11 @@ use super::machine::Machine;
 use super::state::State;
 
 /// The most that is pushed on the way, in bytes.
-const MOST: i32 = 64;
+const MAX_STACK_ARGUMENTS: i32 = 64;
 
 /// States that `function`, followed as one that is called, may start with instead.
 pub(super) fn entries(machine: &'static Machine, function: &Function) -> Vec<State> {
-    let above = function.above.filter(|&above| above <= MOST);
+    let above = function.above.filter(|&above| above <= MAX_STACK_ARGUMENTS);
     let above = above.filter(|_| function.deepens).unwrap_or(0);
     if !machine.link {
         // The return address is above all of it, where calls leave it.

@@ -53,7 +53,7 @@ impl<'l> Lines<'l> {
     }
 }
 
-/// The instructions of one function. Kept from function to function, so that its memory is.
+/// The instructions of one function. PackedState from function to function, so that its memory is.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     pub(super) start: u64,
@@ -249,7 +249,7 @@ impl Listing {
                         targets.extend(self.pad(context, at));
                         conditional
                             || !(last
-                                || jumps.is_silent(at)
+                                || jumps.is_noreturn(at)
                                 || target.is_some_and(|target| context.text.never_returns(target)))
                     }
                     Flow::Table(_) | Flow::Indirect(_) => {

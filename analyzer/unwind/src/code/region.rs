@@ -14,11 +14,11 @@ use std::sync::{Arc, OnceLock};
 use unspool_image::{Arch, Image};
 
 use super::flow::{Function, Show, Shown};
+use super::function_discovery::{Discovery, catches};
 use super::handlers::{self, Handler};
 use super::landing::Landings;
 use super::rules::Rules;
 use super::state::State;
-use super::survey::{Survey, catches};
 use super::text::Text;
 use super::{Analysis, States, machine, pointers, starts};
 use crate::cfi;
@@ -47,7 +47,7 @@ pub(crate) struct Outline {
     /// The same, and where call frame information says that something starts.
     bounds: Vec<u64>,
     /// Functions that are known not to return by their names, sorted.
-    pub(super) silent: Arc<[u64]>,
+    pub(super) noreturn: Arc<[u64]>,
     pub(super) relocations: Arc<[(u64, u64)]>,
     handlers: Vec<Handler>,
     pub(super) landings: Landings,
@@ -72,13 +72,13 @@ impl Outline {
         let described = bounds.len() - starts.len();
         bounds.sort_unstable();
         bounds.dedup();
-        let mut silent = Vec::new();
+        let mut noreturn = Vec::new();
         if symbols {
             let named = image.symbols().unordered_functions();
             let named = named.filter(|symbol| starts::never_returns(symbol.name));
-            silent.extend(named.map(|symbol| symbol.svma));
-            silent.sort_unstable();
-            silent.dedup();
+            noreturn.extend(named.map(|symbol| symbol.svma));
+            noreturn.sort_unstable();
+            noreturn.dedup();
         }
         let arm = image.arch() == Arch::Arm;
         let size: u64 = text
@@ -90,7 +90,7 @@ impl Outline {
             whole: size <= whole_limit(image, &starts, described, size),
             starts,
             bounds,
-            silent: silent.into(),
+            noreturn: noreturn.into(),
             handlers: handlers::handlers(image, &text),
             landings: if arm {
                 Landings::default()
@@ -208,7 +208,7 @@ pub(crate) fn analyze(
     let mut rules = Rules::new(image.arch());
     let mut starts = Vec::new();
     let mut runs = Vec::new();
-    survey(
+    discover(
         image,
         outline,
         around,
@@ -245,7 +245,7 @@ pub(super) fn states(
     visit: &mut dyn FnMut(u64, &State),
 ) -> Option<u64> {
     let (region, around) = outline.region(image, svma)?;
-    survey(
+    discover(
         image,
         outline,
         around,
@@ -264,7 +264,7 @@ pub(super) fn states(
     Some(region.end)
 }
 
-fn survey(
+fn discover(
     image: &Image,
     outline: &Outline,
     range: Range<u64>,
@@ -275,10 +275,10 @@ fn survey(
     let machine = machine::machine(image.arch())?;
     let bytes = bytes(image, &range);
     let mut text = Text::region(machine, image, symbols, (range.clone(), &bytes));
-    text.silent_elsewhere = Arc::clone(&outline.silent);
+    text.noreturn_elsewhere = Arc::clone(&outline.noreturn);
     text.relocations = Arc::clone(&outline.relocations);
     text.handlers = outline.handlers_in(&range);
-    Survey::of_region(image, text, symbols, outline).run(1, show, visit);
+    Discovery::of_region(image, text, symbols, outline).run(1, show, visit);
     Some(())
 }
 

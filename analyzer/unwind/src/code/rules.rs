@@ -4,7 +4,7 @@
 use unspool_image::Arch;
 
 use super::flow::{Show, Shown};
-use super::state::{Essence, State};
+use super::state::{RuleKey, State};
 use crate::rows::{Builder, Draft, Rows};
 use crate::rule::{Place, Source};
 
@@ -15,8 +15,8 @@ pub(super) struct Rules {
     builder: Builder,
     saved: Vec<(u8, Place)>,
     /// By hash: what rules were made of lately, and their numbers.
-    recent: Vec<(Essence, u32)>,
-    essence: Essence,
+    recent: Vec<(RuleKey, u32)>,
+    key: RuleKey,
 }
 
 /// How many are kept.
@@ -27,20 +27,20 @@ impl Rules {
         Rules {
             builder: Builder::new(Source::Code, arch),
             saved: Vec::new(),
-            recent: vec![(Essence::NONE, NO_RULE); RECENT],
-            essence: Essence::NONE,
+            recent: vec![(RuleKey::NONE, NO_RULE); RECENT],
+            key: RuleKey::NONE,
         }
     }
 
     fn number(&mut self, state: &State) -> u32 {
-        if state.distil(&mut self.essence).is_none() {
+        if state.write_rule_key(&mut self.key).is_none() {
             return self.make(state);
         }
-        let place = (self.essence.hash() >> 32) as usize % RECENT;
-        if self.recent[place].0 != self.essence {
+        let place = (self.key.hash() >> 32) as usize % RECENT;
+        if self.recent[place].0 != self.key {
             let number = self.make(state);
             let recent = &mut self.recent[place];
-            recent.0.copy_from(&self.essence);
+            recent.0.copy_from(&self.key);
             recent.1 = number;
         }
         self.recent[place].1

@@ -8,7 +8,7 @@ use unspool_image::{Arch, Image};
 
 use super::effect::{Effect, Flow, Instruction, Target};
 use super::flow::{Function, pushes_link};
-use super::state::{Kept, Value};
+use super::state::{PackedState, Value};
 use super::text::Text;
 use crate::exidx;
 
@@ -238,7 +238,7 @@ fn saves_link(text: &Text<'_>, target: Target, count: usize) -> bool {
 }
 
 /// Whether code at `target` saves the link register, which in `state` a call has overwritten: nothing goes there with it.
-pub(super) fn is_entry(text: &Text<'_>, target: Target, state: &Kept) -> bool {
+pub(super) fn is_entry(text: &Text<'_>, target: Target, state: &PackedState) -> bool {
     let machine = text.machine;
     machine.link
         && state.register(machine.ra) == Value::Unknown

@@ -5,9 +5,9 @@
 //! is copied at every branch, so it is one flat piece of memory, of which what is not used is not copied.
 
 mod effects;
-mod essence;
-mod kept;
+mod packed;
 mod rule;
+mod rule_key;
 mod slots;
 mod value;
 
@@ -17,9 +17,9 @@ use slots::Slots;
 use value::Word;
 
 pub(super) use effects::{Context, JumpTable};
-pub(super) use essence::Essence;
-pub(crate) use kept::Kept;
+pub(crate) use packed::PackedState;
 pub(super) use rule::leb128;
+pub(super) use rule_key::RuleKey;
 pub use value::Value;
 
 /// Registers tracked.
@@ -217,10 +217,10 @@ impl State {
         state
     }
 
-    /// A call returned, of a function that leaves the registers of `spared` as they are, whatever the calling convention.
-    pub(super) fn called(&mut self, spared: u32) {
+    /// A call returned, of a function that leaves the registers of `preserved` as they are, whatever the calling convention.
+    pub(super) fn called(&mut self, preserved: u32) {
         let machine = self.machine;
-        self.clobber(!machine.preserved & !(1 << machine.sp) & !spared);
+        self.clobber(!machine.preserved & !(1 << machine.sp) & !preserved);
         let sp = self.word(machine.sp);
         if sp.is_base() {
             self.dirty |= self

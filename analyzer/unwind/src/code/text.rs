@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use unspool_image::{CodeKind, Image, Symbols};
 
-use super::cover::Cover;
+use super::byte_map::ByteMap;
 use super::effect::{Instruction, Made, Target};
 use super::handlers::Handler;
 use super::machine::Machine;
@@ -29,15 +29,15 @@ pub(crate) struct Text<'i> {
     /// Where mapping symbols may tell data from code.
     symbols: Option<&'i Symbols>,
     /// Functions that do not return.
-    pub(super) silent: Cover,
+    pub(super) noreturn: ByteMap,
     /// The same of functions that are not analysed, sorted.
-    pub(super) silent_elsewhere: Arc<[u64]>,
+    pub(super) noreturn_elsewhere: Arc<[u64]>,
     /// Functions that leave registers as they are that others may write: a bit each.
-    pub(crate) sparing: HashMap<u64, u32>,
+    pub(crate) preserved_by: HashMap<u64, u32>,
     /// Addresses of data that code names; sorted.
     pub(crate) references: Vec<u64>,
     /// Prologues that control comes to neither from the instruction before nor by a jump to them.
-    pub(super) prologues: Cover,
+    pub(super) prologues: ByteMap,
     /// Where data is relocated, and what it then holds; sorted.
     pub(crate) relocations: Arc<[(u64, u64)]>,
     /// Where exceptions are caught; sorted.
@@ -59,7 +59,7 @@ impl<'i> Text<'i> {
         Text {
             headers: headers(&pieces),
             pieces,
-            silent: Cover::new(first(&ranges), last(&ranges)),
+            noreturn: ByteMap::new(first(&ranges), last(&ranges)),
             ranges,
             ..Text::sparse(machine, image, symbols)
         }
@@ -76,12 +76,12 @@ impl<'i> Text<'i> {
             ranges: image.text_ranges(),
             all: Vec::new(),
             symbols: symbols.filter(|symbols| symbols.code_map().next().is_some()),
-            silent: Cover::default(),
-            silent_elsewhere: Arc::default(),
-            sparing: HashMap::new(),
+            noreturn: ByteMap::default(),
+            noreturn_elsewhere: Arc::default(),
+            preserved_by: HashMap::new(),
             relocations: Arc::default(),
             references: Vec::new(),
-            prologues: Cover::default(),
+            prologues: ByteMap::default(),
             handlers: Vec::new(),
         }
     }
@@ -95,7 +95,7 @@ impl<'i> Text<'i> {
     ) -> Text<'i> {
         Text {
             pieces: vec![(range.start, bytes)],
-            silent: Cover::new(range.start, range.end),
+            noreturn: ByteMap::new(range.start, range.end),
             ranges: vec![range],
             all: image.text_ranges(),
             ..Text::sparse(machine, image, symbols)
@@ -113,12 +113,12 @@ impl<'i> Text<'i> {
             ranges: std::iter::once(0..bytes.len() as u64).collect(),
             all: Vec::new(),
             symbols: None,
-            silent: Cover::new(0, bytes.len() as u64),
-            silent_elsewhere: Arc::default(),
-            sparing: HashMap::new(),
+            noreturn: ByteMap::new(0, bytes.len() as u64),
+            noreturn_elsewhere: Arc::default(),
+            preserved_by: HashMap::new(),
             relocations: Arc::default(),
             references: Vec::new(),
-            prologues: Cover::default(),
+            prologues: ByteMap::default(),
             handlers: Vec::new(),
         }
     }
@@ -243,18 +243,18 @@ impl<'i> Text<'i> {
 
     /// Registers that the function at `target` is known to leave as they are, a bit each.
     #[inline]
-    pub(crate) fn spared(&self, target: Option<Target>) -> u32 {
-        if self.sparing.is_empty() {
+    pub(crate) fn preserved(&self, target: Option<Target>) -> u32 {
+        if self.preserved_by.is_empty() {
             return 0;
         }
-        let spared = target.and_then(|target| self.sparing.get(&target.svma));
-        spared.copied().unwrap_or(0)
+        let preserved = target.and_then(|target| self.preserved_by.get(&target.svma));
+        preserved.copied().unwrap_or(0)
     }
 
     /// Known not to return.
     pub(crate) fn never_returns(&self, target: Target) -> bool {
-        self.silent.contains(target.svma)
-            || self.silent_elsewhere.binary_search(&target.svma).is_ok()
+        self.noreturn.contains(target.svma)
+            || self.noreturn_elsewhere.binary_search(&target.svma).is_ok()
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use unspool_capture::ProbeKind;
 use unspool_image::{Arch, Image, SymbolKind};
-use unspool_unwind::code::passages::{Given, Return, SystemCall};
+use unspool_unwind::code::exits::{Given, Return, SystemCall};
 
 use super::super::modules::Mapped;
 use super::super::movable::Movable;

@@ -3,7 +3,7 @@
 use unspool_image::Arch;
 use unspool_rsp::{Client, Registers, TraceAction, TraceFrame};
 use unspool_unwind::RegisterFile;
-use unspool_unwind::code::passages::{Early, Given, Return, SystemCall};
+use unspool_unwind::code::exits::{Early, Given, Return, SystemCall};
 
 use super::super::abi::Abi;
 use super::super::bytecode::*;

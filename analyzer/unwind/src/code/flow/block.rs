@@ -1,69 +1,71 @@
-//! One block carried out: the state at each of its instructions, and where control goes from it.
+//! Carries one block out: the state at each of its instructions, and where control goes from it.
 
 use crate::code::condition::{self, Either};
 use crate::code::effect::{Flow, Instruction, Target};
 use crate::code::listing::{ALWAYS, Listing};
 use crate::code::machine::Machine;
+use crate::code::stack_switch;
 use crate::code::state::{Context, NO_CALL, State, Value};
-use crate::code::switch;
 
 use super::{Jumps, pushes_link};
 
-/// What happens while a block is carried out.
-pub(super) trait Follow {
-    /// `visit` does something.
+/// Receives what happens while a block is carried out.
+pub(super) trait BlockVisitor {
+    /// Whether [`BlockVisitor::visit`] does anything.
     const VISITS: bool;
-    /// Before an instruction.
+    /// Called before each instruction.
     fn visit(&mut self, at: u32, instruction: &Instruction, state: &mut State);
-    /// Control goes from here with this state; `None`: nowhere good.
+    /// Control goes to `to` with this state; `None` if it runs into something that is no code.
     fn edge(&mut self, listing: &Listing, to: Option<u32>, state: &State);
-    /// An exception that passes a call leads to `pad`.
-    fn caught(&mut self, listing: &Listing, pad: Target, state: &State);
-    /// A call of what does not return: nothing comes to the instruction behind it, which is `next`.
-    fn cease(&mut self, listing: &Listing, next: u32, state: &State);
-    /// A return, or a jump that leaves or may leave.
+    /// An exception that passes a call continues at `pad`.
+    fn exception(&mut self, listing: &Listing, pad: Target, state: &State);
+    /// A call does not return, so control does not reach `next`, the instruction after it.
+    fn noreturn_call(&mut self, listing: &Listing, next: u32, state: &State);
+    /// A return, or a jump that leaves the function or may leave it.
     fn leave(&mut self, listing: &Listing, at: u32, state: &State, context: &Context<'_>);
 }
 
-/// States to work in.
+/// Working states, allocated once and reused for every block.
 pub(super) struct Scratch {
-    /// At the instruction that is carried out.
+    /// The state at the current instruction. Inside a run of conditional instructions: the state
+    /// on the path where the condition fails.
     pub(super) state: State,
-    /// Of consecutive instructions under one condition: if it holds, `state` being that if not.
-    held: State,
-    both: State,
-    taken: State,
+    /// The state on the path where the condition holds.
+    when_true: State,
+    /// Both of them met, for the visitor.
+    joined: State,
+    /// The state on the taken path of `cbz` and `cbnz`.
+    branch: State,
 }
 
 impl Scratch {
     pub(super) fn new(machine: &'static Machine) -> Scratch {
         let state = State::entry(machine);
         Scratch {
-            held: state.clone(),
-            both: state.clone(),
-            taken: state.clone(),
+            when_true: state.clone(),
+            joined: state.clone(),
+            branch: state.clone(),
             state,
         }
     }
 }
 
-/// Carry the block of this number out, from `scratch.state`. Returns the number of its instructions.
-pub(super) fn follow<F: Follow>(
+/// Carries out block `number`, starting from `scratch.state`. Returns how many instructions it has.
+pub(super) fn follow<V: BlockVisitor>(
     listing: &Listing,
     context: &mut Context<'_>,
     jumps: &Jumps,
     number: usize,
     scratch: &mut Scratch,
-    follow: &mut F,
+    visitor: &mut V,
 ) -> usize {
-    let Scratch {
-        state,
-        held: other,
-        both,
-        taken,
-    } = scratch;
-    // The condition that `other` is for.
-    let mut held: Option<u8> = None;
+    let mut walk = BlockWalk {
+        listing,
+        jumps,
+        scratch,
+        visitor,
+        condition: None,
+    };
     let leader = listing.leaders[number];
     let mut lines = listing.from(leader);
     let mut at = leader;
@@ -72,185 +74,329 @@ pub(super) fn follow<F: Follow>(
         let line = lines.at(at);
         let joins = line.is_some_and(|line| at != leader && line.joins());
         let Some(line) = line.filter(|_| !joins) else {
-            if held.is_some() {
-                state.meet(other);
-            }
-            follow.edge(listing, joins.then_some(at), state);
+            walk.join_paths();
+            walk.visitor
+                .edge(listing, joins.then_some(at), &walk.scratch.state);
             return count;
         };
-        let instruction = &line.instruction;
         count += 1;
-        let condition = instruction.condition;
-        // An IT instruction does nothing itself: the two paths may go on behind it.
+        if !walk.step(context, at, &line.instruction) {
+            return count;
+        }
+        at += u32::from(line.instruction.len);
+    }
+}
+
+/// One pass over a block.
+struct BlockWalk<'w, V> {
+    listing: &'w Listing,
+    jumps: &'w Jumps,
+    scratch: &'w mut Scratch,
+    visitor: &'w mut V,
+    /// The condition of the current run of conditional instructions: while it is set, two states
+    /// are carried along.
+    condition: Option<u8>,
+}
+
+impl<V: BlockVisitor> BlockWalk<'_, V> {
+    /// Carries one instruction out. Returns whether control may go on to the next one.
+    fn step(&mut self, context: &mut Context<'_>, at: u32, instruction: &Instruction) -> bool {
+        self.end_condition_before(instruction);
+        if V::VISITS {
+            self.visit(at, instruction);
+        }
+        let conditional = instruction.condition != ALWAYS;
+        if conditional && self.condition.is_none() {
+            self.begin_condition(instruction.condition);
+        }
+        if self.begins_next_function(context.machine, instruction) {
+            return false;
+        }
+        self.apply_effects(context, at, instruction);
+        if !self.transfer_control(context, at, instruction) {
+            if conditional {
+                self.drop_path(instruction.condition);
+            }
+            return conditional;
+        }
+        if conditional
+            && self.condition.is_some()
+            && condition::sets_flags(
+                context.text,
+                self.listing.svma(at),
+                self.listing.thumb,
+                instruction,
+            )
+        {
+            self.join_paths();
+        }
+        true
+    }
+
+    /// Ends a run of conditional instructions: the states of both paths meet.
+    fn join_paths(&mut self) {
+        if self.condition.take().is_some() {
+            let Scratch {
+                state, when_true, ..
+            } = &mut *self.scratch;
+            state.meet(when_true);
+        }
+    }
+
+    /// Ends the run of conditional instructions if `instruction` depends on another condition.
+    fn end_condition_before(&mut self, instruction: &Instruction) {
+        // An IT instruction has no effect itself, so the two paths may continue after it.
         let governing = match instruction.it {
-            0 => condition,
+            0 => instruction.condition,
             it => it >> 4,
         };
-        if let Some(of) = held
-            && governing != of
-            && governing != of ^ 1
+        if self
+            .condition
+            .is_some_and(|condition| governing != condition && governing != condition ^ 1)
         {
-            state.meet(other);
-            held = None;
+            self.join_paths();
         }
-        if F::VISITS {
-            if let Some(of) = held {
-                both.copy_from(state);
-                both.meet(other);
-                both.dirty = true;
-                if !matches!(instruction.flow, Flow::Call(_))
-                    && let (Some(held), Some(not)) = (other.depth(), state.depth())
-                    && held != not
-                {
-                    both.either = Some(Either {
-                        condition: of,
-                        held: -held,
-                        not: -not,
-                    });
-                }
-                state.dirty = true;
-                follow.visit(at, instruction, both);
-            } else {
-                follow.visit(at, instruction, state);
+    }
+
+    /// Begins a run of instructions under `condition`.
+    fn begin_condition(&mut self, condition: u8) {
+        let Scratch {
+            state, when_true, ..
+        } = &mut *self.scratch;
+        when_true.copy_from(state);
+        // `cmp r0, #0` after a clone system call, then `eq` or `ne`
+        match condition {
+            0 => {
+                when_true.zero();
+                state.nonzero();
             }
-        }
-        let next = at + u32::from(instruction.len);
-        let conditional = condition != ALWAYS;
-        if conditional && held.is_none() {
-            other.copy_from(state);
-            // `cmp r0, #0` after a clone system call, then `eq` or `ne`
-            match condition {
-                0 => {
-                    other.zero();
-                    state.nonzero();
-                }
-                1 => {
-                    other.nonzero();
-                    state.zero();
-                }
-                _ => {}
+            1 => {
+                when_true.nonzero();
+                state.zero();
             }
-            held = Some(condition);
+            _ => {}
         }
-        let active = if held == Some(condition) {
-            &mut *other
-        } else {
-            &mut *state
+        self.condition = Some(condition);
+    }
+
+    /// Drops the path on which `condition` holds. The other path remains.
+    fn drop_path(&mut self, condition: u8) {
+        if self.condition.take().is_some_and(|run| run != condition) {
+            let Scratch {
+                state, when_true, ..
+            } = &mut *self.scratch;
+            std::mem::swap(state, when_true);
+        }
+    }
+
+    /// Shows the visitor the state before an instruction.
+    fn visit(&mut self, at: u32, instruction: &Instruction) {
+        let Scratch {
+            state,
+            when_true,
+            joined,
+            ..
+        } = &mut *self.scratch;
+        let Some(condition) = self.condition else {
+            self.visitor.visit(at, instruction, state);
+            return;
         };
-        let machine = context.machine;
-        if active.after != NO_CALL
+        joined.copy_from(state);
+        joined.meet(when_true);
+        joined.dirty = true;
+        if !matches!(instruction.flow, Flow::Call(_))
+            && let (Some(held), Some(not)) = (when_true.depth(), state.depth())
+            && held != not
+        {
+            joined.either = Some(Either {
+                condition,
+                held: -held,
+                not: -not,
+            });
+        }
+        state.dirty = true;
+        self.visitor.visit(at, instruction, joined);
+    }
+
+    /// Whether `instruction` is the prologue of the next function. It is if it saves a link register
+    /// that a call has overwritten, so that call does not return.
+    fn begins_next_function(&mut self, machine: &Machine, instruction: &Instruction) -> bool {
+        let listing = self.listing;
+        let (active, visitor) = self.parts(instruction);
+        let begins = active.after != NO_CALL
             && machine.link
             && active.register(machine.ra) == Value::Unknown
-            && pushes_link(instruction, machine)
-        {
-            follow.edge(listing, None, active);
-            return count;
+            && pushes_link(instruction, machine);
+        if begins {
+            visitor.edge(listing, None, active);
         }
+        begins
+    }
+
+    /// Applies what an instruction does to registers and the stack.
+    fn apply_effects(&mut self, context: &mut Context<'_>, at: u32, instruction: &Instruction) {
         let effects = instruction.effects();
-        if !effects.is_empty() {
-            let known = active.register(machine.sp) != Value::Unknown;
-            for &effect in effects {
-                active.apply(effect, context);
-            }
-            if known
-                && active.register(machine.sp) == Value::Unknown
-                && let Some(switch) = switch::ahead(listing, machine, next)
-            {
-                active.switched(switch.ra, switch.depth);
-            }
+        if effects.is_empty() {
+            return;
         }
-        let mut onward = true;
+        let (listing, machine) = (self.listing, context.machine);
+        let (active, _) = self.parts(instruction);
+        let known = active.register(machine.sp) != Value::Unknown;
+        for &effect in effects {
+            active.apply(effect, context);
+        }
+        let next = at + u32::from(instruction.len);
+        if known
+            && active.register(machine.sp) == Value::Unknown
+            && let Some(switch) = stack_switch::find(listing, machine, next)
+        {
+            active.switched(switch.ra, switch.depth);
+        }
+    }
+
+    /// Reports where control goes. Returns whether it may go on to the next instruction.
+    fn transfer_control(
+        &mut self,
+        context: &Context<'_>,
+        at: u32,
+        instruction: &Instruction,
+    ) -> bool {
         match instruction.flow {
-            Flow::Next => {}
-            Flow::Call(target) => {
-                let silent = instruction.last
-                    || jumps.is_silent(at)
-                    || target.is_some_and(|target| context.text.never_returns(target));
-                active.called(context.text.spared(target));
-                active.after = at;
-                if let Some(svma) = context.text.pad(listing.svma(at)) {
-                    let thumb = listing.thumb;
-                    follow.caught(listing, Target { svma, thumb }, active);
-                }
-                if silent && !instruction.last {
-                    follow.cease(listing, next, active);
-                }
-                onward = !silent;
-            }
+            Flow::Next => true,
+            Flow::Call(target) => self.call(context, at, instruction, target),
             Flow::Jump(target) => {
-                match listing.position(target) {
-                    Some(to) => follow.edge(listing, Some(to), active),
-                    None => follow.leave(listing, at, active, context),
-                }
-                onward = false;
+                self.jump(context, at, instruction, target);
+                false
             }
-            Flow::Branch(target) => match listing.position(target) {
-                Some(to) => follow.edge(listing, Some(to), active),
-                None => follow.leave(listing, at, active, context),
-            },
+            Flow::Branch(target) => {
+                self.jump(context, at, instruction, target);
+                true
+            }
             Flow::IfZero { target, nonzero } => {
-                let mut gone = &*active;
-                if active.has_forked() {
-                    taken.copy_from(active);
-                    if nonzero {
-                        taken.nonzero();
-                        active.zero();
-                    } else {
-                        taken.zero();
-                        active.nonzero();
-                    }
-                    gone = taken;
-                }
-                match listing.position(target) {
-                    Some(to) => follow.edge(listing, Some(to), gone),
-                    None => follow.leave(listing, at, gone, context),
-                }
+                self.branch_if_zero(context, at, instruction, target, nonzero);
+                true
             }
             Flow::Table(_) | Flow::Indirect(_) => {
-                // Without a frame it is a tail call, unless it was resolved.
-                let resolved = jumps.is_resolved(at);
-                if resolved || active.has_frame() {
-                    for &to in jumps.targets(at) {
-                        follow.edge(listing, Some(to), active);
-                    }
-                }
-                if !resolved {
-                    follow.leave(listing, at, active, context);
-                }
-                onward = false;
-            }
-            Flow::Return if jumps.is_resolved(at) => {
-                for &to in jumps.targets(at) {
-                    follow.edge(listing, Some(to), active);
-                }
-                onward = false;
+                self.indirect_jump(context, at, instruction);
+                false
             }
             Flow::Return => {
-                follow.leave(listing, at, active, context);
-                if active.depth().is_some() && active.has_frame() && active.after != NO_CALL {
-                    follow.edge(listing, None, active);
-                }
-                onward = false;
+                self.return_or_table(context, at, instruction);
+                false
             }
-            Flow::Trap => onward = false,
+            Flow::Trap => false,
         }
-        if onward
-            && conditional
-            && held.is_some()
-            && condition::sets_flags(context.text, listing.svma(at), listing.thumb, instruction)
-        {
-            state.meet(other);
-            held = None;
+    }
+
+    /// A call. Returns whether it may return.
+    fn call(
+        &mut self,
+        context: &Context<'_>,
+        at: u32,
+        instruction: &Instruction,
+        target: Option<Target>,
+    ) -> bool {
+        let (listing, text) = (self.listing, context.text);
+        let noreturn = instruction.last
+            || self.jumps.is_noreturn(at)
+            || target.is_some_and(|target| text.never_returns(target));
+        let (active, visitor) = self.parts(instruction);
+        active.called(text.preserved(target));
+        active.after = at;
+        if let Some(svma) = text.pad(listing.svma(at)) {
+            let thumb = listing.thumb;
+            visitor.exception(listing, Target { svma, thumb }, active);
         }
-        if !onward {
-            if !conditional {
-                return count;
+        if noreturn && !instruction.last {
+            let next = at + u32::from(instruction.len);
+            visitor.noreturn_call(listing, next, active);
+        }
+        !noreturn
+    }
+
+    /// A direct jump, inside the function or out of it.
+    fn jump(&mut self, context: &Context<'_>, at: u32, instruction: &Instruction, target: Target) {
+        let listing = self.listing;
+        let (active, visitor) = self.parts(instruction);
+        match listing.position(target) {
+            Some(to) => visitor.edge(listing, Some(to), active),
+            None => visitor.leave(listing, at, active, context),
+        }
+    }
+
+    /// `cbz`, `cbnz`: behind a clone system call, each path knows which of the two threads it is.
+    fn branch_if_zero(
+        &mut self,
+        context: &Context<'_>,
+        at: u32,
+        instruction: &Instruction,
+        target: Target,
+        nonzero: bool,
+    ) {
+        let listing = self.listing;
+        let active = if self.condition == Some(instruction.condition) {
+            &mut self.scratch.when_true
+        } else {
+            &mut self.scratch.state
+        };
+        let mut taken = &*active;
+        if active.has_forked() {
+            let branch = &mut self.scratch.branch;
+            branch.copy_from(active);
+            if nonzero {
+                branch.nonzero();
+                active.zero();
+            } else {
+                branch.zero();
+                active.nonzero();
             }
-            // Only the path on which the condition holds is gone.
-            if held.take().is_some_and(|of| of != condition) {
-                std::mem::swap(state, other);
+            taken = branch;
+        }
+        match listing.position(target) {
+            Some(to) => self.visitor.edge(listing, Some(to), taken),
+            None => self.visitor.leave(listing, at, taken, context),
+        }
+    }
+
+    /// A jump through a table or a register. Without a frame it is a tail call, unless it was
+    /// resolved.
+    fn indirect_jump(&mut self, context: &Context<'_>, at: u32, instruction: &Instruction) {
+        let (listing, jumps) = (self.listing, self.jumps);
+        let resolved = jumps.is_resolved(at);
+        let (active, visitor) = self.parts(instruction);
+        if resolved || active.has_frame() {
+            for &to in jumps.targets(at) {
+                visitor.edge(listing, Some(to), active);
             }
         }
-        at = next;
+        if !resolved {
+            visitor.leave(listing, at, active, context);
+        }
+    }
+
+    /// A return, or a jump through a table that is written like one.
+    fn return_or_table(&mut self, context: &Context<'_>, at: u32, instruction: &Instruction) {
+        let (listing, jumps) = (self.listing, self.jumps);
+        let (active, visitor) = self.parts(instruction);
+        if jumps.is_resolved(at) {
+            for &to in jumps.targets(at) {
+                visitor.edge(listing, Some(to), active);
+            }
+            return;
+        }
+        visitor.leave(listing, at, active, context);
+        if active.depth().is_some() && active.has_frame() && active.after != NO_CALL {
+            visitor.edge(listing, None, active);
+        }
+    }
+
+    /// The state of the path on which `instruction` executes, and the visitor.
+    fn parts(&mut self, instruction: &Instruction) -> (&mut State, &mut V) {
+        let active = if self.condition == Some(instruction.condition) {
+            &mut self.scratch.when_true
+        } else {
+            &mut self.scratch.state
+        };
+        (active, &mut *self.visitor)
     }
 }

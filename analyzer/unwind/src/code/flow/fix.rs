@@ -1,6 +1,6 @@
 //! The fix point: the states of joining paths meet until nothing changes.
 
-use super::block::{self, Follow, Scratch};
+use super::block::{self, BlockVisitor, Scratch};
 use super::joins::Joins;
 use super::{Jumps, Memory, is_slot};
 use crate::code::effect::{Flow, Instruction, Target};
@@ -147,7 +147,7 @@ impl Fix<'_> {
     }
 }
 
-impl Follow for Fix<'_> {
+impl BlockVisitor for Fix<'_> {
     const VISITS: bool = false;
 
     fn visit(&mut self, _: u32, _: &Instruction, _: &mut State) {}
@@ -190,7 +190,7 @@ impl Follow for Fix<'_> {
         }
     }
 
-    fn caught(&mut self, listing: &Listing, pad: Target, state: &State) {
+    fn exception(&mut self, listing: &Listing, pad: Target, state: &State) {
         if let Some(depth) = state.depth()
             && depth < self.found.floor
         {
@@ -203,7 +203,7 @@ impl Follow for Fix<'_> {
         }
     }
 
-    fn cease(&mut self, _: &Listing, _: u32, _: &State) {}
+    fn noreturn_call(&mut self, _: &Listing, _: u32, _: &State) {}
 
     fn leave(&mut self, listing: &Listing, at: u32, state: &State, context: &Context<'_>) {
         let Some(instruction) = listing.at(at) else {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::code::effect::Target;
 use crate::code::rules::Rules;
-use crate::code::state::{Kept, State};
+use crate::code::state::{PackedState, State};
 
 /// One function, or a part of one.
 #[derive(Debug, Default)]
@@ -30,10 +30,10 @@ pub struct Function {
     /// Its jumps that lead where nothing tells.
     pub(crate) unresolved: Vec<u64>,
     /// Jumps out of the function and the state there.
-    pub(crate) exits: Vec<(Target, Arc<Kept>)>,
+    pub(crate) exits: Vec<(Target, Arc<PackedState>)>,
     /// Code between its parts that nothing leads to, and what would be known there: compilers leave some behind calls that do
     /// not return.
-    pub(crate) dead: Vec<(Target, Arc<Kept>)>,
+    pub(crate) dead: Vec<(Target, Arc<PackedState>)>,
     /// Words that are loaded from the text.
     pub literals: Vec<u64>,
     /// Where its jump tables lie: first address, one past the last.

@@ -10,7 +10,7 @@ use crate::code::state::Context;
 const ORPHANS: usize = 64;
 
 /// What a round has found out that the next one has to know.
-pub(super) enum News {
+pub(super) enum Outcome {
     None,
     /// Jumps lead to more places than was known.
     More,
@@ -22,7 +22,7 @@ pub(super) enum News {
 #[derive(Debug, Default)]
 pub(in crate::code) struct Jumps {
     /// Calls that do not return, in order.
-    silent: Vec<u32>,
+    noreturn: Vec<u32>,
     /// Resolved jumps and where they lead.
     pub(super) tables: Vec<(u32, Targets)>,
     /// Where unresolved jumps are taken to lead.
@@ -31,13 +31,13 @@ pub(in crate::code) struct Jumps {
 
 impl Jumps {
     #[inline]
-    pub(in crate::code) fn is_silent(&self, at: u32) -> bool {
-        self.silent.binary_search(&at).is_ok()
+    pub(in crate::code) fn is_noreturn(&self, at: u32) -> bool {
+        self.noreturn.binary_search(&at).is_ok()
     }
 
     /// Some call does not return.
-    pub(super) fn has_silent(&self) -> bool {
-        !self.silent.is_empty()
+    pub(super) fn has_noreturn(&self) -> bool {
+        !self.noreturn.is_empty()
     }
 
     pub(in crate::code) fn targets(&self, at: u32) -> &[u32] {
@@ -52,11 +52,11 @@ impl Jumps {
     }
 
     /// What a round has found. `bases`: it found places where tables start.
-    pub(super) fn learn(&mut self, found: &mut Found, bases: bool) -> News {
+    pub(super) fn learn(&mut self, found: &mut Found, bases: bool) -> Outcome {
         if bases && !self.tables.is_empty() {
             // What ends where another starts may have been taken for longer.
             self.tables.clear();
-            return News::Others;
+            return Outcome::Others;
         }
         if !found.tables.is_empty() {
             found.resolved.clear();
@@ -67,29 +67,33 @@ impl Jumps {
             let turned = |at| !self.orphans.is_empty() && found.were_unresolved.contains(at);
             let turned = found.resolved.iter().any(turned);
             self.tables.append(&mut found.tables);
-            return if turned { News::Others } else { News::More };
+            return if turned {
+                Outcome::Others
+            } else {
+                Outcome::More
+            };
         }
-        let before = self.silent.len();
+        let before = self.noreturn.len();
         for &call in &found.calls {
-            if let Err(place) = self.silent.binary_search(&call) {
-                self.silent.insert(place, call);
+            if let Err(place) = self.noreturn.binary_search(&call) {
+                self.noreturn.insert(place, call);
             }
         }
-        match self.silent.len() == before {
-            true => News::None,
-            false => News::Others,
+        match self.noreturn.len() == before {
+            true => Outcome::None,
+            false => Outcome::Others,
         }
     }
 
     /// Take unresolved jumps to lead to one more place, if there is one.
-    pub(super) fn adopt(&mut self, listing: &Listing, context: &Context<'_>) -> News {
+    pub(super) fn adopt(&mut self, listing: &Listing, context: &Context<'_>) -> Outcome {
         if self.orphans.len() < ORPHANS
             && let Some(orphan) = self.orphan(listing, context)
         {
             self.orphans.push(orphan);
-            return News::More;
+            return Outcome::More;
         }
-        News::None
+        Outcome::None
     }
 
     /// Code between the reached parts that nothing leads to.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use unspool_image::Arch;
 
-use super::block::{self, Follow};
+use super::block::{self, BlockVisitor};
 use super::fix::Found;
 use super::joins::Joins;
 use super::{Function, Jumps, Memory, Show, Shown, is_slot};
@@ -49,7 +49,7 @@ impl<'r> Report<'r> {
             lists,
         } = memory;
         let listing = &*listing;
-        let settled = found.calls.iter().all(|&call| jumps.is_silent(call));
+        let settled = found.calls.iter().all(|&call| jumps.is_noreturn(call));
         let mut report = Report {
             text: context.text,
             listing,
@@ -68,7 +68,7 @@ impl<'r> Report<'r> {
                 doubtful: found.doubtful || !settled,
                 open: found.open,
                 reach: listing.svma(listing.reach),
-                bounded: jumps.has_silent() || !found.unresolved.is_empty(),
+                bounded: jumps.has_noreturn() || !found.unresolved.is_empty(),
                 literals: listing.literals.clone(),
                 tables: jumps
                     .tables
@@ -129,7 +129,7 @@ impl Lists {
     }
 }
 
-impl Follow for Report<'_> {
+impl BlockVisitor for Report<'_> {
     const VISITS: bool = true;
 
     fn visit(&mut self, at: u32, instruction: &Instruction, state: &mut State) {
@@ -168,17 +168,17 @@ impl Follow for Report<'_> {
 
     fn edge(&mut self, _: &Listing, _: Option<u32>, _: &State) {}
 
-    fn caught(&mut self, listing: &Listing, pad: Target, state: &State) {
+    fn exception(&mut self, listing: &Listing, pad: Target, state: &State) {
         if listing.position(pad).is_none() {
             let landed = state.landed(self.floor);
-            self.function.exits.push((pad, Arc::new(landed.keep())));
+            self.function.exits.push((pad, Arc::new(landed.pack())));
         }
     }
 
-    fn cease(&mut self, listing: &Listing, next: u32, state: &State) {
+    fn noreturn_call(&mut self, listing: &Listing, next: u32, state: &State) {
         if listing.at(next).is_none() {
             let target = self.target(listing.svma(next));
-            self.function.dead.push((target, Arc::new(state.keep())));
+            self.function.dead.push((target, Arc::new(state.pack())));
         }
     }
 
@@ -231,7 +231,7 @@ impl Report<'_> {
                 && let Some(state) = self.listing.state(to).and_then(|to| joins.state(to))
             {
                 let target = self.target(at);
-                self.function.dead.push((target, Arc::new(state.keep())));
+                self.function.dead.push((target, Arc::new(state.pack())));
             }
         }
     }
@@ -324,14 +324,14 @@ impl Report<'_> {
                 if self.listing.position(target).is_none() =>
             {
                 self.returns = true;
-                function.exits.push((target, Arc::new(state.keep())));
+                function.exits.push((target, Arc::new(state.pack())));
             }
             Flow::Indirect(_) | Flow::Table(_) | Flow::Return if self.jumps.is_resolved(at) => {
                 let tables = self.jumps.tables.iter().filter(|table| table.0 == at);
                 self.returns |= is_slot(instruction);
                 let mut outside = tables.flat_map(|table| &table.1.outside).peekable();
                 if outside.peek().is_some() {
-                    let (kept, thumb) = (Arc::new(state.keep()), function.thumb);
+                    let (kept, thumb) = (Arc::new(state.pack()), function.thumb);
                     let exits = outside.map(|&svma| (Target { svma, thumb }, kept.clone()));
                     function.exits.extend(exits);
                 }

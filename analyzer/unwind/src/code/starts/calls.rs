@@ -6,7 +6,7 @@ use std::thread;
 use unspool_image::{Arch, Image};
 
 use super::{ends, is_landing, is_prologue, mode, padding, saves_link};
-use crate::code::cover::Cover;
+use crate::code::byte_map::ByteMap;
 use crate::code::effect::{Effect, Flow, Instruction, Target};
 use crate::code::state::bits;
 use crate::code::text::{Text, decode_to};
@@ -83,14 +83,14 @@ pub(in crate::code) fn called(text: &Text<'_>, threads: usize) -> Calls {
     calls.targets = found.iter().map(|call| call.0).collect();
     calls.targets.dedup();
     calls.prologues.retain(|&start| !joins.contains(start));
-    let starts = Cover::of(text, calls.targets.iter().chain(&calls.prologues));
+    let starts = ByteMap::of(text, calls.targets.iter().chain(&calls.prologues));
     for sites in found.chunk_by(|a, b| a.0 == b.0) {
         let mut behind = Behind::default();
         for &(_, next) in sites {
             behind.count(text, next, &starts, &joins);
         }
         if behind.is_nothing() {
-            calls.silent.push(sites[0].0);
+            calls.noreturn.push(sites[0].0);
         }
     }
     calls
@@ -108,7 +108,7 @@ struct Reading<'t> {
     /// Targets of calls, and the addresses behind them.
     found: Vec<(u64, u64)>,
     /// Targets of jumps.
-    joins: Cover,
+    joins: ByteMap,
     /// By register: the last constant, if it was not used since.
     constants: [u64; 32],
     /// Registers of which that is known here, a bit each: of the others the part before tells.
@@ -124,7 +124,7 @@ struct Reading<'t> {
 impl<'t> Reading<'t> {
     /// `open`: registers of which the part before tells.
     fn new(text: &'t Text<'t>, open: u32) -> Reading<'t> {
-        let empty = || Cover::over(text);
+        let empty = || ByteMap::over(text);
         let calls = Calls {
             returns: empty(),
             lines: empty(),
@@ -268,7 +268,7 @@ struct Behind {
 }
 
 impl Behind {
-    fn count(&mut self, text: &Text<'_>, next: u64, starts: &Cover, joins: &Cover) {
+    fn count(&mut self, text: &Text<'_>, next: u64, starts: &ByteMap, joins: &ByteMap) {
         let mut at = next;
         while text.is_text(at)
             && let Some(len) = padding(text, at, false)
@@ -402,15 +402,15 @@ pub(in crate::code) struct Calls {
     /// Addresses of data, in order.
     pub(in crate::code) references: Vec<u64>,
     /// Addresses behind calls.
-    pub(in crate::code) returns: Cover,
+    pub(in crate::code) returns: ByteMap,
     /// Addresses that control does not come to from the instruction before, or comes to behind a call.
-    pub(in crate::code) lines: Cover,
+    pub(in crate::code) lines: ByteMap,
     /// Functions that are called, in order.
     pub(in crate::code) targets: Vec<u64>,
     /// Prologues that control comes to neither from the instruction before nor by a jump, in order.
     pub(in crate::code) prologues: Vec<u64>,
     /// Those behind most calls of which there is only space, or another function: they do not return.
-    pub(in crate::code) silent: Vec<u64>,
+    pub(in crate::code) noreturn: Vec<u64>,
 }
 
 impl Calls {

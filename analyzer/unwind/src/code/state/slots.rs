@@ -4,7 +4,7 @@
 use super::value::Word;
 
 /// Stack slots tracked; more are forgotten, which makes their registers unknown, never wrong.
-pub(super) const MOST: usize = 28;
+pub(super) const MAX_SLOTS: usize = 28;
 
 /// A place on the stack and what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(super) struct Slot {
 
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
-    slots: [Slot; MOST],
+    slots: [Slot; MAX_SLOTS],
     count: u8,
 }
 
@@ -25,13 +25,13 @@ impl Slots {
         slots: [Slot {
             at: Word::UNKNOWN,
             value: Word::UNKNOWN,
-        }; MOST],
+        }; MAX_SLOTS],
         count: 0,
     };
 
     pub(super) fn of(slots: &[Slot]) -> Slots {
         let mut all = Slots::NONE;
-        let count = slots.len().min(MOST);
+        let count = slots.len().min(MAX_SLOTS);
         all.slots[..count].copy_from_slice(&slots[..count]);
         all.count = count as u8;
         all
@@ -115,7 +115,7 @@ impl Slots {
                 self.count -= 1;
                 true
             }
-            (false, true) if last < MOST => {
+            (false, true) if last < MAX_SLOTS => {
                 self.slots.copy_within(index..last, index + 1);
                 self.slots[index] = Slot { at, value };
                 self.count += 1;

@@ -7,7 +7,7 @@ use super::super::flow::{Engine, Memory, Shown};
 use super::super::machine::machine;
 use super::super::state::State;
 use super::super::text::Text;
-use super::super::{instruction_len, lazy, sparing};
+use super::super::{callee_clobbers, instruction_len, lazy};
 use super::{States, a32, rows, rules, x86};
 use crate::expression::evaluate;
 use crate::memory::SnapshotMemory;
@@ -218,9 +218,9 @@ fn a_call_that_spares_registers() {
     // Where it returned, nothing would be known.
     assert_eq!(rules(&before).len(), 3);
     let leaf = follow(&text, 0, 3);
-    let spared = sparing::spared(&text, &leaf);
-    assert_eq!(spared & 0xffff, 0xfffe);
-    text.sparing.insert(0, spared);
+    let preserved = callee_clobbers::preserved_registers(&text, &leaf);
+    assert_eq!(preserved & 0xffff, 0xfffe);
+    text.preserved_by.insert(0, preserved);
     let by_r11 = Cfa::Register {
         register: 11,
         offset: 8,

@@ -4,17 +4,17 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Survey;
-use super::crew::Crew;
-use crate::code::cover::Cover;
+use super::Discovery;
+use super::workers::Workers;
+use crate::code::byte_map::ByteMap;
 use crate::code::effect::Target;
 use crate::code::starts;
-use crate::code::state::{Kept, NO_CALL, State};
+use crate::code::state::{NO_CALL, PackedState, State};
 
-impl Survey<'_> {
+impl Discovery<'_> {
     /// Code of a function that only the unwinder leads to, when an exception passes a call: it starts with what is
     /// known behind all of the function's calls.
-    pub(super) fn landing_pads(&mut self, crew: &mut Crew<'_>) {
+    pub(super) fn landing_pads(&mut self, workers: &mut Workers<'_>) {
         if !self.catches {
             return;
         }
@@ -48,14 +48,15 @@ impl Survey<'_> {
                         svma: at,
                         thumb: false,
                     };
-                    let alone = self.follow(target, end, false, &mut crew.means());
+                    let alone = self.follow(target, end, false, &mut workers.workspace());
                     let stub = at & 15 != 0
                         && alone.instructions <= 2
                         && matches!(alone.exits.as_slice(), [(to, _)] if !reached.contains(to.svma));
                     if !alone.alien && !stub {
                         break;
                     }
-                    let pad = self.follow_from(target, end, &state, false, &mut crew.means());
+                    let pad =
+                        self.follow_from(target, end, &state, false, &mut workers.workspace());
                     if pad.doubtful || pad.spans.is_empty() {
                         break;
                     }
@@ -71,7 +72,7 @@ impl Survey<'_> {
 
     /// Code that is only reached by jumps from another function (`.cold` parts, shared tails), with the state
     /// that the jump brings along.
-    pub(super) fn follow_fragments(&mut self, crew: &mut Crew<'_>) {
+    pub(super) fn follow_fragments(&mut self, workers: &mut Workers<'_>) {
         // Made when first asked for, which is seldom.
         let called = OnceCell::new();
         let mut reached = self.reached();
@@ -80,9 +81,9 @@ impl Survey<'_> {
         for _ in 0..4 {
             let called = || {
                 let calls = self.done.values().flat_map(|function| &function.calls);
-                called.get_or_init(|| Cover::of(&self.text, calls.map(|call| &call.svma)))
+                called.get_or_init(|| ByteMap::of(&self.text, calls.map(|call| &call.svma)))
             };
-            let mut wanted: BTreeMap<u64, (Target, Brought)> = BTreeMap::new();
+            let mut wanted: BTreeMap<u64, (Target, Incoming)> = BTreeMap::new();
             let mut last = None;
             let functions = self.done.values().filter(|_| fragments == 0);
             let functions = functions.chain(&self.fragments[fragments..]);
@@ -100,8 +101,8 @@ impl Survey<'_> {
                 }
                 wanted
                     .entry(target.svma)
-                    .and_modify(|(_, brought)| brought.meet(state, &mut last))
-                    .or_insert_with(|| (*target, Brought::One(Arc::clone(state))));
+                    .and_modify(|(_, incoming)| incoming.meet(state, &mut last))
+                    .or_insert_with(|| (*target, Incoming::One(Arc::clone(state))));
             }
             if wanted.is_empty() {
                 return;
@@ -111,12 +112,12 @@ impl Survey<'_> {
             fragments = self.fragments.len();
             let parts: Vec<u64> = wanted.keys().copied().collect();
             self.land(&parts, false);
-            let wanted: Vec<(Target, Brought)> = wanted.into_values().collect();
-            let found = crew.each(self, &wanted, |survey, (target, brought), means| {
-                let end = survey.end_of(target.svma);
-                let mut state = brought.state();
+            let wanted: Vec<(Target, Incoming)> = wanted.into_values().collect();
+            let found = workers.each(self, &wanted, |discovery, (target, incoming), workspace| {
+                let end = discovery.end_of(target.svma);
+                let mut state = incoming.state();
                 state.after = NO_CALL;
-                [survey.follow_from(*target, end, &state, false, means)]
+                [discovery.follow_from(*target, end, &state, false, workspace)]
             });
             for function in found.into_iter().flatten() {
                 reached.insert_all(&function.spans);
@@ -129,21 +130,25 @@ impl Survey<'_> {
 }
 
 /// What the jumps to one place bring along. Most places have one, or a table's, all of which bring the same.
-enum Brought {
-    One(Arc<Kept>),
+enum Incoming {
+    One(Arc<PackedState>),
     Met(Box<State>),
 }
 
-impl Brought {
+impl Incoming {
     /// `last`: what was unpacked before; all that a table leads to brings the same.
-    fn meet<'k>(&mut self, other: &'k Arc<Kept>, last: &mut Option<(&'k Arc<Kept>, State)>) {
-        if let Brought::One(one) = self {
+    fn meet<'k>(
+        &mut self,
+        other: &'k Arc<PackedState>,
+        last: &mut Option<(&'k Arc<PackedState>, State)>,
+    ) {
+        if let Incoming::One(one) = self {
             if Arc::ptr_eq(one, other) {
                 return;
             }
-            *self = Brought::Met(Box::new(one.state()));
+            *self = Incoming::Met(Box::new(one.state()));
         }
-        if let Brought::Met(state) = self {
+        if let Incoming::Met(state) = self {
             match last {
                 Some((kept, other_state)) if Arc::ptr_eq(kept, other) => state.meet(other_state),
                 _ => state.meet(&last.insert((other, other.state())).1),
@@ -153,8 +158,8 @@ impl Brought {
 
     fn state(&self) -> State {
         match self {
-            Brought::One(one) => one.state(),
-            Brought::Met(state) => (**state).clone(),
+            Incoming::One(one) => one.state(),
+            Incoming::Met(state) => (**state).clone(),
         }
     }
 }

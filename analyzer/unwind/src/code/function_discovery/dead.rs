@@ -5,14 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use super::Survey;
-use super::crew::Crew;
+use super::Discovery;
+use super::workers::Workers;
 use crate::code::effect::Target;
 use crate::code::state::{NO_CALL, State};
 
-impl Survey<'_> {
+impl Discovery<'_> {
     /// Follow such code, with what would be known there.
-    pub(super) fn follow_dead(&mut self, crew: &mut Crew<'_>) {
+    pub(super) fn follow_dead(&mut self, workers: &mut Workers<'_>) {
         let mut dead = self.done.values().flat_map(|function| &function.dead);
         if !self.stale && dead.all(|(target, _)| self.reached.contains(target.svma)) {
             return;
@@ -44,7 +44,7 @@ impl Survey<'_> {
             };
             state.after = NO_CALL;
             let next = covered.next(svma, end, true);
-            let mut part = self.follow_from(target, next, &state, false, &mut crew.means());
+            let mut part = self.follow_from(target, next, &state, false, &mut workers.workspace());
             covered.insert_all(&part.spans);
             for (target, state) in &part.exits {
                 if (start..end).contains(&target.svma) && !covered.contains(target.svma) {

@@ -11,7 +11,7 @@ const AHEAD: usize = 48;
 
 /// Where control is and will be, seen from behind the instruction at which the stack pointer became another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Switch {
+pub(super) struct StackSwitch {
     /// Register that holds the address that will be returned to.
     pub(super) ra: u8,
     /// How far below its value at the return the stack pointer is.
@@ -19,7 +19,7 @@ pub(super) struct Switch {
 }
 
 /// Look ahead from `at`. `None` if what lies there does not return through a register that is set by now.
-pub(super) fn ahead(listing: &Listing, machine: &Machine, at: u32) -> Option<Switch> {
+pub(super) fn find(listing: &Listing, machine: &Machine, at: u32) -> Option<StackSwitch> {
     let mut path: Vec<&Instruction> = Vec::new();
     let mut at = at;
     let mut ra = loop {
@@ -61,5 +61,5 @@ pub(super) fn ahead(listing: &Listing, machine: &Machine, at: u32) -> Option<Swi
             }
         }
     }
-    Some(Switch { ra, depth })
+    Some(StackSwitch { ra, depth })
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use unspool_image::Image;
 
-use super::Passages;
+use super::ExitFinder;
 
 /// Address and text of every instruction.
 fn disassembled(tool: &str, file: &Path) -> BTreeMap<u64, String> {
@@ -44,7 +44,7 @@ fn check(tool: &str, file: &str, returns: &[&str], call: &str, futex: &[u32]) {
     let path = Path::new(file);
     let image = Image::open(path).unwrap_or_else(|error| panic!("{file}: {error}"));
     let known = disassembled(tool, path);
-    let mut passages = Passages::new(&image).expect("an architecture that is analysed");
+    let mut finder = ExitFinder::new(&image).expect("an architecture that is analysed");
     let mut all = 0;
     let mut whole = 0;
     let (mut seen, mut missing) = (0, 0);
@@ -54,7 +54,7 @@ fn check(tool: &str, file: &str, returns: &[&str], call: &str, futex: &[u32]) {
         if symbol.size == 0 || symbol.name.contains("@plt") {
             continue;
         }
-        let ways = passages.follow(symbol.svma, symbol.thumb);
+        let ways = finder.follow(symbol.svma, symbol.thumb);
         // Which call it is, is known of all that wait or wake.
         let locks = [
             "pthread_mutex",
@@ -92,12 +92,12 @@ fn check(tool: &str, file: &str, returns: &[&str], call: &str, futex: &[u32]) {
     assert!(whole * 100 > all * 80, "{whole} of {all}");
     let mut followed = std::collections::BTreeSet::new();
     let (mut futexes, mut before) = (0, 0);
-    for svma in passages.likely_system_calls() {
-        let (start, thumb) = passages.function_at(svma).expect("in a function");
+    for svma in finder.likely_system_calls() {
+        let (start, thumb) = finder.function_at(svma).expect("in a function");
         if !followed.insert(start) {
             continue;
         }
-        for found in passages.follow(start, thumb).system_calls {
+        for found in finder.follow(start, thumb).system_calls {
             let text = known.get(&found.svma).map_or("", String::as_str);
             assert!(text.contains(call), "{:#x} {text:?}", found.svma);
             assert!(known.contains_key(&found.next), "{:#x}", found.next);
@@ -160,14 +160,14 @@ fn what_may_be_moved() {
         jumps.then_some(target)
     };
     let targets: BTreeSet<u64> = known.values().filter_map(target).collect();
-    let mut passages = Passages::new(&image).expect("an architecture that is analysed");
+    let mut finder = ExitFinder::new(&image).expect("an architecture that is analysed");
     let symbols = image.symbols();
     let functions = symbols.functions().filter(|symbol| symbol.size > 16);
     let starts: BTreeSet<u64> = functions.map(|symbol| symbol.svma).collect();
     let (mut entries, mut ends) = (BTreeSet::new(), BTreeMap::new());
     let mut returns = BTreeSet::new();
     for svma in &starts {
-        let ways = passages.follow(*svma, false);
+        let ways = finder.follow(*svma, false);
         if ways.movable > 0 {
             entries.insert((*svma, ways.movable));
         }
@@ -181,7 +181,7 @@ fn what_may_be_moved() {
     let of = |(svma, length): &(u64, u8)| *svma..*svma + u64::from(*length);
     let all: BTreeSet<(u64, u8)> = entries.iter().chain(ends.keys()).copied().collect();
     let ranges: Vec<_> = all.iter().map(of).collect();
-    let entered = passages.entered(&ranges);
+    let entered = finder.entered(&ranges);
     let free = |place: &&(u64, u8)| !entered.contains(&place.0);
     for range in all.iter().filter(free).map(of) {
         assert!(range.end - range.start >= 5, "{range:x?}");

@@ -4,29 +4,29 @@ use std::collections::BTreeMap;
 
 use unspool_image::Arch;
 
-use super::crew::{Crew, Means};
-use super::{Found, Survey};
-use crate::code::cover::Cover;
+use super::workers::{Workers, Workspace};
+use super::{Discovery, Found};
+use crate::code::byte_map::ByteMap;
 use crate::code::effect::Target;
 use crate::code::starts;
 
-impl Survey<'_> {
+impl Discovery<'_> {
     /// Look for functions in text that nothing has led to: those called through pointers only.
-    pub(super) fn fill_gaps(&mut self, crew: &mut Crew<'_>) {
+    pub(super) fn fill_gaps(&mut self, workers: &mut Workers<'_>) {
         for _ in 0..6 {
-            let found = self.fill_all(crew);
+            let found = self.fill_all(workers);
             if found.is_empty() {
                 return;
             }
-            self.add(found, crew);
-            self.named_by_data(crew);
-            self.landing_pads(crew);
-            self.follow_fragments(crew);
-            self.follow_dead(crew);
+            self.add(found, workers);
+            self.discover_from_addresses(workers);
+            self.landing_pads(workers);
+            self.follow_fragments(workers);
+            self.follow_dead(workers);
         }
     }
 
-    fn fill_all(&mut self, crew: &mut Crew<'_>) -> Vec<Found> {
+    fn fill_all(&mut self, workers: &mut Workers<'_>) -> Vec<Found> {
         let mut found = Vec::new();
         let reached = self.reached();
         let covered = self.covered();
@@ -35,22 +35,22 @@ impl Survey<'_> {
         let gaps: Vec<(u64, u64)> = ranges
             .iter()
             .flat_map(|range| covered.gaps(range))
-            .filter(|gap| !self.barren.contains(gap))
+            .filter(|gap| !self.empty_gaps.contains(gap))
             .collect();
         if self.text.machine.arch == Arch::Arm {
             // What was found before tells what follows.
             let mut named = BTreeMap::new();
             for (start, end) in gaps {
-                found.extend(self.fill(start, end, &reached, &mut named, &mut crew.means()));
+                found.extend(self.fill(start, end, &reached, &mut named, &mut workers.workspace()));
             }
             return found;
         }
-        let filled = crew.each(self, &gaps, |survey, &(start, end), means| {
-            survey.fill(start, end, &reached, &mut BTreeMap::new(), means)
+        let filled = workers.each(self, &gaps, |discovery, &(start, end), workspace| {
+            discovery.fill(start, end, &reached, &mut BTreeMap::new(), workspace)
         });
         for (gap, functions) in gaps.into_iter().zip(filled) {
             if functions.is_empty() {
-                self.barren.insert(gap);
+                self.empty_gaps.insert(gap);
             }
             found.extend(functions);
         }
@@ -62,15 +62,15 @@ impl Survey<'_> {
         &self,
         start: u64,
         end: u64,
-        reached: &Cover,
+        reached: &ByteMap,
         named: &mut BTreeMap<u64, bool>,
-        means: &mut Means<'_>,
+        workspace: &mut Workspace<'_>,
     ) -> Vec<Found> {
         let mut found = Vec::new();
         let machine = self.text.machine;
         let arm = machine.arch == Arch::Arm;
         let unit = if arm { 2 } else { 1 << machine.shift };
-        let mut covered = Cover::new(start, end);
+        let mut covered = ByteMap::new(start, end);
         // Behind a function's end the next one starts, even without a prologue; it must then look like one in all
         // other ways.
         let mut fresh = true;
@@ -112,7 +112,7 @@ impl Survey<'_> {
             } else {
                 starts::extent(&self.text, at, end)
             };
-            let function = self.follow(target, last, false, means);
+            let function = self.follow(target, last, false, workspace);
             fresh = false;
             let sound = known.is_some() && !function.alien && !function.doubtful;
             let accepted = sound || prologue && arm || self.is_function(&function, reached);

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::{Found, Survey};
+use super::{Discovery, Found};
 use crate::code::flow::{Function, Memory, Show, Shown};
 use crate::code::machine::Machine;
 use crate::code::rules::{NO_RULE, Rules};
@@ -18,81 +18,84 @@ const FEWEST: usize = 48;
 const BATCH: usize = 8;
 
 /// What functions are followed with.
-pub(super) struct Means<'m> {
+pub(super) struct Workspace<'m> {
     pub(super) memory: &'m mut Memory,
     pub(super) show: &'m mut dyn Show,
 }
 
 /// The threads.
-pub(super) struct Crew<'c> {
+pub(super) struct Workers<'c> {
     memory: Memory,
     show: &'c mut dyn Show,
-    lanes: Vec<Lane>,
+    workers: Vec<Worker>,
 }
 
 /// What one thread has of its own.
-struct Lane {
+struct Worker {
     memory: Memory,
     rules: Rules,
     /// By number of its rules: the number that they have for all.
     numbers: Vec<u32>,
 }
 
-impl<'c> Crew<'c> {
+impl<'c> Workers<'c> {
     /// So many threads, if what is shown can be shown by several. One alone follows each function when it is its turn,
     /// which saves those that turn out not to be asked for.
     pub(super) fn new(
         machine: &'static Machine,
         show: &'c mut dyn Show,
         threads: usize,
-    ) -> Crew<'c> {
-        let lane = |_| Lane {
+    ) -> Workers<'c> {
+        let worker = |_| Worker {
             memory: Memory::new(machine),
             rules: Rules::new(machine.arch),
             numbers: Vec::new(),
         };
         let several = threads > 1 && show.rules().is_some();
         let count = if several { threads } else { 0 };
-        Crew {
+        Workers {
             memory: Memory::new(machine),
             show,
-            lanes: (0..count).map(lane).collect(),
+            workers: (0..count).map(worker).collect(),
         }
     }
 
     /// Those of this thread.
-    pub(super) fn means(&mut self) -> Means<'_> {
-        Means {
+    pub(super) fn workspace(&mut self) -> Workspace<'_> {
+        Workspace {
             memory: &mut self.memory,
             show: &mut *self.show,
         }
     }
 
     pub(super) fn threads(&self) -> usize {
-        self.lanes.len().max(1)
+        self.workers.len().max(1)
     }
 
     /// Whether so many tasks are worth several threads.
     pub(super) fn is_worth(&self, tasks: usize) -> bool {
-        tasks >= FEWEST && !self.lanes.is_empty()
+        tasks >= FEWEST && !self.workers.is_empty()
     }
 
     /// Do all tasks, in any order. Returns what each gave, in the order of the tasks.
     pub(super) fn each<T: Sync, R: AsMut<[Found]> + Send>(
         &mut self,
-        survey: &Survey<'_>,
+        discovery: &Discovery<'_>,
         tasks: &[T],
-        each: impl Fn(&Survey<'_>, &T, &mut Means<'_>) -> R + Sync,
+        each: impl Fn(&Discovery<'_>, &T, &mut Workspace<'_>) -> R + Sync,
     ) -> Vec<R> {
         if !self.is_worth(tasks.len()) {
-            let means = &mut self.means();
-            return tasks.iter().map(|task| each(survey, task, means)).collect();
+            let workspace = &mut self.workspace();
+            return tasks
+                .iter()
+                .map(|task| each(discovery, task, workspace))
+                .collect();
         }
         let next = AtomicUsize::new(0);
-        let work = |lane: &mut Lane| {
-            let means = &mut Means {
-                memory: &mut lane.memory,
-                show: &mut lane.rules,
+        let work = |worker: &mut Worker| {
+            let workspace = &mut Workspace {
+                memory: &mut worker.memory,
+                show: &mut worker.rules,
             };
             let mut found = Vec::new();
             loop {
@@ -101,32 +104,32 @@ impl<'c> Crew<'c> {
                     return found;
                 };
                 for (task, number) in batch.iter().zip(first..first + BATCH) {
-                    found.push((number, each(survey, task, means)));
+                    found.push((number, each(discovery, task, workspace)));
                 }
             }
         };
         let mut all: Vec<(usize, R)> = Vec::with_capacity(tasks.len());
-        let mut lane_of = vec![0; tasks.len()];
+        let mut worker_of = vec![0; tasks.len()];
         thread::scope(|scope| {
-            let mut lanes = self.lanes.iter_mut();
-            let own = lanes.next();
+            let mut workers = self.workers.iter_mut();
+            let own = workers.next();
             // Where no thread is to be had, the others do its part.
-            let others: Vec<_> = lanes
-                .map(|lane| {
+            let others: Vec<_> = workers
+                .map(|worker| {
                     thread::Builder::new()
                         .name("code".into())
-                        .spawn_scoped(scope, || work(lane))
+                        .spawn_scoped(scope, || work(worker))
                 })
                 .collect();
             let mut found = own.map(work).unwrap_or_default();
             all.append(&mut found);
-            for (lane, other) in others.into_iter().enumerate() {
+            for (worker, other) in others.into_iter().enumerate() {
                 let Ok(other) = other else { continue };
                 let found = other
                     .join()
                     .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 for (number, _) in &found {
-                    lane_of[*number] = lane + 1;
+                    worker_of[*number] = worker + 1;
                 }
                 all.extend(found);
             }
@@ -134,9 +137,9 @@ impl<'c> Crew<'c> {
         all.sort_unstable_by_key(|done| done.0);
         if let Some(rules) = self.show.rules() {
             for (number, functions) in &mut all {
-                let lane = &mut self.lanes[lane_of[*number]];
+                let worker = &mut self.workers[worker_of[*number]];
                 for function in functions.as_mut() {
-                    lane.renumber(function, rules);
+                    worker.renumber(function, rules);
                 }
             }
         }
@@ -144,7 +147,7 @@ impl<'c> Crew<'c> {
     }
 }
 
-impl Lane {
+impl Worker {
     /// Give the rules of `function` the numbers that they have in `rules`.
     fn renumber(&mut self, function: &mut Function, rules: &mut Rules) {
         for shown in &mut function.shown {

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use unspool_image::Arch;
 
-use super::{Early, Passages, Return, Ways};
+use super::{Early, ExitFinder, Exits, Return};
 use crate::code::effect::{Flow, Instruction};
 use crate::code::state::{State, Value};
 use crate::code::text::Text;
@@ -112,7 +112,7 @@ impl Lines {
     }
 
     /// Of all that was found in the function, what may be moved.
-    pub(super) fn tell_movable(&self, text: &Text<'_>, end: u64, found: &mut Ways) {
+    pub(super) fn set_movable(&self, text: &Text<'_>, end: u64, found: &mut Exits) {
         for back in &mut found.returns {
             back.early = self.early(text, end, back);
         }
@@ -153,7 +153,7 @@ impl Lines {
     }
 }
 
-impl Passages<'_> {
+impl ExitFinder<'_> {
     /// Those of these ranges, sorted, into the midst of which a jump or call of any function may lead, or what may be one: what looks
     /// like it is taken for it.
     pub fn entered(&self, ranges: &[Range<u64>]) -> BTreeSet<u64> {

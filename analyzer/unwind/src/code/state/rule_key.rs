@@ -2,24 +2,24 @@
 //! was made before: comparing this costs less than making it again.
 
 use super::State;
-use super::slots::MOST;
+use super::slots::MAX_SLOTS;
 use super::value::Word;
 use crate::code::state::REGISTERS;
 
 /// What [`State::rule`] looks at, as numbers: flags, registers that do not hold what they held at the function's entry, each
 /// with its number, and slots. States of one machine of which it is equal have the same rule.
 #[derive(Clone, Debug)]
-pub(in crate::code) struct Essence {
+pub(in crate::code) struct RuleKey {
     words: [u64; WORDS],
     count: usize,
     hash: u64,
 }
 
-const WORDS: usize = 1 + REGISTERS + 2 * MOST;
+const WORDS: usize = 1 + REGISTERS + 2 * MAX_SLOTS;
 
-impl Essence {
+impl RuleKey {
     /// Of no state.
-    pub(in crate::code) const NONE: Essence = Essence {
+    pub(in crate::code) const NONE: RuleKey = RuleKey {
         words: [0; WORDS],
         count: 0,
         hash: 0,
@@ -34,25 +34,25 @@ impl Essence {
     }
 
     /// Become `other`.
-    pub(in crate::code) fn copy_from(&mut self, other: &Essence) {
+    pub(in crate::code) fn copy_from(&mut self, other: &RuleKey) {
         self.words[..other.count].copy_from_slice(other.words());
         (self.count, self.hash) = (other.count, other.hash);
     }
 }
 
-impl PartialEq for Essence {
-    fn eq(&self, other: &Essence) -> bool {
+impl PartialEq for RuleKey {
+    fn eq(&self, other: &RuleKey) -> bool {
         self.hash == other.hash && self.words() == other.words()
     }
 }
 
 impl State {
-    /// Put what a rule is made of into `essence`. `None`: it depends on more than that.
-    pub(in crate::code) fn distil(&self, essence: &mut Essence) -> Option<()> {
+    /// Put what a rule is made of into `key`. `None`: it depends on more than that.
+    pub(in crate::code) fn write_rule_key(&self, key: &mut RuleKey) -> Option<()> {
         if self.either.is_some() {
             return None;
         }
-        let mut words = essence.words.iter_mut();
+        let mut words = key.words.iter_mut();
         let mut hash = 0u64;
         let mut push = |word: u64| {
             if let Some(place) = words.next() {
@@ -93,8 +93,8 @@ impl State {
                 push(value.bits());
             }
         }
-        essence.count = WORDS - words.len();
-        essence.hash = hash;
+        key.count = WORDS - words.len();
+        key.hash = hash;
         Some(())
     }
 }

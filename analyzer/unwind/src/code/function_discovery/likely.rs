@@ -2,26 +2,26 @@
 
 use unspool_image::Arch;
 
-use super::Survey;
-use super::crew::Crew;
-use crate::code::cover::Cover;
+use super::Discovery;
+use super::workers::Workers;
+use crate::code::byte_map::ByteMap;
 use crate::code::effect::Target;
 use crate::code::flow::Function;
 use crate::code::{pointers, starts};
 
 /// Candidates followed at once by several threads. Some of them turn out to be inside others: that was in vain.
-const AT_ONCE: usize = 512;
+const CANDIDATE_BATCH: usize = 512;
 
-impl Survey<'_> {
+impl Discovery<'_> {
     /// Functions of which only the address is known: in data, or computed by code.
-    pub(super) fn named_by_data(&mut self, crew: &mut Crew<'_>) {
+    pub(super) fn discover_from_addresses(&mut self, workers: &mut Workers<'_>) {
         let (image, text, outline) = (self.image, &self.text, self.outline);
         let stated = self.stated.get_or_insert_with(|| match outline {
             Some(outline) => {
                 let range = text.start()..text.end();
-                Cover::of(text, outline.candidates_in(image, &range).iter())
+                ByteMap::of(text, outline.candidates_in(image, &range).iter())
             }
-            None => Cover::of(text, pointers::candidates(image, text).iter()),
+            None => ByteMap::of(text, pointers::candidates(image, text).iter()),
         });
         let mut candidates = stated.clone();
         for _ in 0..6 {
@@ -34,14 +34,18 @@ impl Survey<'_> {
             let targets = candidates.all().map(|candidate| self.target(candidate));
             let targets = targets.filter(|target| !reached.contains(target.svma));
             let likely = targets.filter(|&target| self.is_likely(target)).collect();
-            if !self.add_likely(likely, crew) {
+            if !self.add_likely(likely, workers) {
                 return;
             }
         }
     }
 
     /// Add those that turn out to be functions. Returns whether any did.
-    pub(super) fn add_likely(&mut self, candidates: Vec<Target>, crew: &mut Crew<'_>) -> bool {
+    pub(super) fn add_likely(
+        &mut self,
+        candidates: Vec<Target>,
+        workers: &mut Workers<'_>,
+    ) -> bool {
         let mut reached = self.reached();
         let mut candidates = candidates;
         candidates.retain(|target| {
@@ -51,7 +55,11 @@ impl Survey<'_> {
                 && !self.text.is_data(target.svma)
                 && !self.parts.iter().any(|part| part.contains(&target.svma))
         });
-        let at_once = if crew.is_worth(AT_ONCE) { AT_ONCE } else { 1 };
+        let at_once = if workers.is_worth(CANDIDATE_BATCH) {
+            CANDIDATE_BATCH
+        } else {
+            1
+        };
         let mut found = Vec::new();
         let mut rest = &candidates[..];
         while !rest.is_empty() {
@@ -62,9 +70,9 @@ impl Survey<'_> {
                 .copied()
                 .filter(|target| !reached.contains(target.svma))
                 .collect();
-            let followed = crew.each(self, &some, |survey, &target, means| {
-                let end = survey.end_of(target.svma);
-                [survey.follow(target, end, false, means)]
+            let followed = workers.each(self, &some, |discovery, &target, workspace| {
+                let end = discovery.end_of(target.svma);
+                [discovery.follow(target, end, false, workspace)]
             });
             for function in followed.into_iter().flatten() {
                 if !reached.contains(function.start) && self.is_function(&function, &reached) {
@@ -75,7 +83,7 @@ impl Survey<'_> {
             }
         }
         let any = !found.is_empty();
-        self.add(found, crew);
+        self.add(found, workers);
         any
     }
 
@@ -104,7 +112,7 @@ impl Survey<'_> {
     }
 
     /// Whether what was followed from its entry looks like a whole function.
-    pub(super) fn is_function(&self, function: &Function, reached: &Cover) -> bool {
+    pub(super) fn is_function(&self, function: &Function, reached: &ByteMap) -> bool {
         let machine = self.text.machine;
         let aligned = function.start & ((1 << machine.shift(function.thumb)) - 1) == 0;
         if !aligned || function.alien || function.doubtful || function.instructions == 0 {

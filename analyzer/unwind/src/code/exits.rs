@@ -22,11 +22,11 @@ const PARTS: usize = 64;
 
 /// glibc's T32 code calls the kernel by this function, with the number in `ip`: `push {r7, lr}; mov r7, ip; svc 0; pop {r7, pc}`
 /// (`__libc_do_syscall`). The places that matter are those that call it.
-const ARM_CALLER: [u8; 8] = [0x80, 0xb5, 0x67, 0x46, 0x00, 0xdf, 0x80, 0xbd];
+const ARM_SYSCALL_FUNCTION: [u8; 8] = [0x80, 0xb5, 0x67, 0x46, 0x00, 0xdf, 0x80, 0xbd];
 const ARM_IP: u8 = 12;
 
 /// Follows functions of one image.
-pub struct Passages<'i> {
+pub struct ExitFinder<'i> {
     text: Text<'i>,
     /// Function starts: T32 or not.
     starts: BTreeMap<u64, bool>,
@@ -38,12 +38,12 @@ pub struct Passages<'i> {
 /// Where one function is left, and where it calls the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Ways {
+pub struct Exits {
     /// Where it returns, sorted: instructions of its own, and of functions that it jumps to instead.
     pub returns: Vec<Return>,
     /// Where it calls the kernel itself, or the function of its library that does nothing else; sorted.
     pub system_calls: Vec<SystemCall>,
-    /// So many bytes from its start may be moved, see [`Passages::entered`].
+    /// So many bytes from its start may be moved, see [`ExitFinder::entered`].
     pub movable: u8,
     /// These are all returns. Otherwise it also jumps where nothing tells, or something of it could not be followed.
     pub whole: bool,
@@ -75,7 +75,7 @@ pub struct Early {
     pub below: i32,
     /// What the function always returns here; `None`: what the register of results holds.
     pub result: Option<u32>,
-    /// So many bytes there may be moved, see [`Passages::entered`].
+    /// So many bytes there may be moved, see [`ExitFinder::entered`].
     pub movable: u8,
 }
 
@@ -95,7 +95,7 @@ pub struct SystemCall {
     pub second: Option<u32>,
     /// The instruction before it, from which alone control comes to it.
     pub before: Option<Before>,
-    /// So many bytes from the next instruction on may be moved, see [`Passages::entered`].
+    /// So many bytes from the next instruction on may be moved, see [`ExitFinder::entered`].
     pub movable: u8,
 }
 
@@ -108,7 +108,7 @@ pub struct Before {
     pub svma: u64,
     /// It sets one of the call's first four arguments, counted from 0, to this.
     pub sets: Option<(u8, Given)>,
-    /// So many bytes there may be moved, see [`Passages::entered`].
+    /// So many bytes there may be moved, see [`ExitFinder::entered`].
     pub movable: u8,
 }
 
@@ -124,14 +124,14 @@ pub enum Given {
     Flipped(u32),
 }
 
-impl<'i> Passages<'i> {
+impl<'i> ExitFinder<'i> {
     /// Reads what is known of where functions start. `None`: the architecture's code cannot be followed.
-    pub fn new(image: &'i Image) -> Option<Passages<'i>> {
+    pub fn new(image: &'i Image) -> Option<ExitFinder<'i>> {
         let machine = machine::machine(image.arch())?;
         let mut text = Text::new(machine, image, true);
         for symbol in image.symbols().functions() {
             if starts::never_returns(symbol.name) {
-                text.silent.add(symbol.svma);
+                text.noreturn.add(symbol.svma);
             }
         }
         text.relocations = pointers::relocations(image).into();
@@ -150,7 +150,7 @@ impl<'i> Passages<'i> {
                 ends.entry(svma).or_insert(u64::MAX);
             }
         }
-        Some(Passages {
+        Some(ExitFinder {
             memory: Memory::new(machine),
             text,
             starts,
@@ -180,10 +180,10 @@ impl<'i> Passages<'i> {
         let all = self.starts.iter();
         let mut open: Vec<Target> = all.map(|(&svma, &thumb)| Target { svma, thumb }).collect();
         while let Some(target) = open.pop() {
-            let (function, sights) = self.follow_one(target, &State::entry(self.text.machine));
+            let (function, observed) = self.follow_one(target, &State::entry(self.text.machine));
             let exits = function.exits.into_iter();
             let left = exits.filter(|(_, state)| !state.has_frame());
-            for target in left.map(|(target, _)| target).chain(sights.called) {
+            for target in left.map(|(target, _)| target).chain(observed.called) {
                 let known = self.starts.contains_key(&target.svma);
                 if !known && !self.is_inside(target.svma) && self.text.is_text(target.svma) {
                     self.starts.insert(target.svma, target.thumb);
@@ -194,7 +194,7 @@ impl<'i> Passages<'i> {
     }
 
     /// Addresses at which there may be an instruction that calls the kernel. Only those are such that
-    /// [`Passages::follow`] finds, too. Where nothing known reaches as far as one, functions are known from now on that only
+    /// [`ExitFinder::follow`] finds, too. Where nothing known reaches as far as one, functions are known from now on that only
     /// calls tell of.
     pub fn likely_system_calls(&mut self) -> Vec<u64> {
         let found = self.likely();
@@ -229,7 +229,9 @@ impl<'i> Passages<'i> {
             let all = (0..bytes.len()).step_by(step).filter(calls);
             found.extend(all.map(|at| range.start + at as u64));
             if self.text.machine.arch == Arch::Arm
-                && found.iter().any(|at| self.is_caller(at.wrapping_sub(4)))
+                && found
+                    .iter()
+                    .any(|at| self.is_syscall_function(at.wrapping_sub(4)))
             {
                 let all = (0..bytes.len())
                     .step_by(2)
@@ -238,7 +240,7 @@ impl<'i> Passages<'i> {
                     // 11110xxx xxxxxxxx 11x1xxxx xxxxxxxx: bl (ARM DDI 0406, A6.3.4)
                     self.text.half(*at).is_some_and(|half| half >> 11 == 0b11110)
                         && self.text.decode(*at, true).is_some_and(|found| {
-                            matches!(found.flow, Flow::Call(Some(target)) if self.is_caller(target.svma))
+                            matches!(found.flow, Flow::Call(Some(target)) if self.is_syscall_function(target.svma))
                         })
                 };
                 found.extend(all.filter(calls));
@@ -247,15 +249,16 @@ impl<'i> Passages<'i> {
         found
     }
 
-    fn is_caller(&self, svma: u64) -> bool {
-        self.text.machine.arch == Arch::Arm && self.text.bytes(svma).starts_with(&ARM_CALLER)
+    fn is_syscall_function(&self, svma: u64) -> bool {
+        self.text.machine.arch == Arch::Arm
+            && self.text.bytes(svma).starts_with(&ARM_SYSCALL_FUNCTION)
     }
 
     /// Follows the function that starts at `svma`.
-    pub fn follow(&mut self, svma: u64, thumb: bool) -> Ways {
-        let mut ways = Ways {
+    pub fn follow(&mut self, svma: u64, thumb: bool) -> Exits {
+        let mut ways = Exits {
             whole: true,
-            ..Ways::default()
+            ..Exits::default()
         };
         let mut seen = BTreeSet::new();
         let entry = State::entry(self.text.machine);
@@ -268,13 +271,13 @@ impl<'i> Passages<'i> {
                 ways.whole = false;
                 continue;
             }
-            let (function, sights) = self.follow_one(start, &entry);
+            let (function, observed) = self.follow_one(start, &entry);
             let Seen {
                 lines, mut found, ..
-            } = sights;
+            } = observed;
             let end = self.end_of(start.svma);
             if sound(&function) {
-                lines.tell_movable(&self.text, end, &mut found);
+                lines.set_movable(&self.text, end, &mut found);
                 if start.svma == svma {
                     ways.movable = lines.movable(&self.text, end, svma);
                 }
@@ -302,15 +305,15 @@ impl<'i> Passages<'i> {
     }
 
     fn follow_one(&mut self, start: Target, entry: &State) -> (Function, Seen) {
-        let mut sights = Sights {
+        let mut observed = ExitObserver {
             text: &self.text,
             thumb: start.thumb,
             seen: Seen::default(),
         };
         let end = self.end_of(start.svma);
         let mut engine = Engine::new(&self.text, &mut self.memory, false);
-        let function = engine.follow(start, end, entry, true, &mut sights);
-        (function, sights.seen)
+        let function = engine.follow(start, end, entry, true, &mut observed);
+        (function, observed.seen)
     }
 
     fn end_of(&self, start: u64) -> u64 {
@@ -329,7 +332,7 @@ fn sound(function: &Function) -> bool {
 }
 
 /// Notes the instructions that matter, as the engine comes by them.
-struct Sights<'t, 'i> {
+struct ExitObserver<'t, 'i> {
     text: &'t Text<'i>,
     thumb: bool,
     seen: Seen,
@@ -338,12 +341,12 @@ struct Sights<'t, 'i> {
 #[derive(Default)]
 struct Seen {
     lines: Lines,
-    found: Ways,
+    found: Exits,
     /// ARM: functions that are called.
     called: Vec<Target>,
 }
 
-impl Show for Sights<'_, '_> {
+impl Show for ExitObserver<'_, '_> {
     fn merges(&self) -> bool {
         false
     }
@@ -399,7 +402,7 @@ impl Show for Sights<'_, '_> {
             });
         }
         let by_function = matches!(instruction.flow, Flow::Call(Some(target))
-            if machine.arch == Arch::Arm && self.text.bytes(target.svma).starts_with(&ARM_CALLER));
+            if machine.arch == Arch::Arm && self.text.bytes(target.svma).starts_with(&ARM_SYSCALL_FUNCTION));
         if by_function || instruction.effects().contains(&Effect::SystemCall) {
             let constant = |register: u8| match state.register(register) {
                 Value::Constant(value) => Some(value),
@@ -437,7 +440,7 @@ impl Show for Sights<'_, '_> {
     }
 }
 
-impl Sights<'_, '_> {
+impl ExitObserver<'_, '_> {
     /// The registers of a system call's first arguments (syscall(2), "Architecture calling conventions").
     fn arguments(&self) -> [u8; 4] {
         match self.text.machine.arch {

@@ -6,29 +6,29 @@ use super::text::Text;
 
 /// A set of addresses in executable ranges.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cover {
+pub(super) struct ByteMap {
     base: u64,
     bits: Vec<u64>,
 }
 
-impl Cover {
+impl ByteMap {
     /// None of the addresses from `base` to `end`. No text is larger than 1 GiB: what is beyond is not kept.
-    pub(super) fn new(base: u64, end: u64) -> Cover {
+    pub(super) fn new(base: u64, end: u64) -> ByteMap {
         let size = end.saturating_sub(base).min(1 << 30);
-        Cover {
+        ByteMap {
             base,
             bits: vec![0; (size / 64 + 1) as usize],
         }
     }
 
     /// None of the addresses of `text`.
-    pub(super) fn over(text: &Text<'_>) -> Cover {
-        Cover::new(text.start(), text.end())
+    pub(super) fn over(text: &Text<'_>) -> ByteMap {
+        ByteMap::new(text.start(), text.end())
     }
 
     /// These addresses of `text`.
-    pub(super) fn of<'a>(text: &Text<'_>, addresses: impl Iterator<Item = &'a u64>) -> Cover {
-        let mut cover = Cover::over(text);
+    pub(super) fn of<'a>(text: &Text<'_>, addresses: impl Iterator<Item = &'a u64>) -> ByteMap {
+        let mut cover = ByteMap::over(text);
         for &svma in addresses {
             cover.add(svma);
         }
@@ -64,7 +64,7 @@ impl Cover {
     }
 
     /// Those of `other`, which was made for the same addresses.
-    pub(super) fn merge(&mut self, other: &Cover) {
+    pub(super) fn merge(&mut self, other: &ByteMap) {
         for (mine, theirs) in self.bits.iter_mut().zip(&other.bits) {
             *mine |= theirs;
         }
@@ -159,7 +159,7 @@ mod tests {
             (100, 90, 170),
             (0, 63, 65),
         ] {
-            let mut cover = Cover::new(base, 300);
+            let mut cover = ByteMap::new(base, 300);
             cover.insert(start, end);
             let known = |svma: u64| svma >= base && (start..end).contains(&svma);
             for svma in 0..300 {
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_outside() {
-        let mut cover = Cover::new(0x1000, 0x1040);
+        let mut cover = ByteMap::new(0x1000, 0x1040);
         assert!(!cover.add(0xfff) && !cover.add(0x10_0000));
         assert!(cover.add(0x1000) && !cover.add(0x1000));
         cover.insert(0, u64::MAX);

@@ -6,7 +6,7 @@ use super::flow::Function;
 use super::text::Text;
 
 /// Registers that `function` does not write, a bit each; none if it calls or jumps to others.
-pub(super) fn spared(text: &Text<'_>, function: &Function) -> u32 {
+pub(super) fn preserved_registers(text: &Text<'_>, function: &Function) -> u32 {
     if function.doubtful || !function.exits.is_empty() || function.spans.is_empty() {
         return 0;
     }

@@ -1,11 +1,11 @@
 //! All functions of one image: those whose starts are known, those they call, parts that are only jumped to, and what
 //! lies between.
 
-mod crew;
 mod dead;
 mod gaps;
 mod likely;
 mod parts;
+mod workers;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,7 +14,7 @@ use std::ops::Range;
 use hashbrown::{HashMap, HashSet};
 use unspool_image::{Arch, Image};
 
-use super::cover::Cover;
+use super::byte_map::ByteMap;
 use super::effect::Target;
 use super::flow::{Engine, Function, Show};
 use super::landing::Landings;
@@ -22,8 +22,8 @@ use super::region::Outline;
 use super::starts::Calls;
 use super::state::State;
 use super::text::Text;
-use super::{handlers, lazy, pointers, sparing, starts};
-use crew::{Crew, Means};
+use super::{callee_clobbers, handlers, lazy, pointers, starts};
+use workers::{Workers, Workspace};
 
 /// Whether exceptions are caught in more than a few places: C++ rather than C with cancellation points.
 pub(super) fn catches(image: &Image, text: &Text<'_>) -> bool {
@@ -40,7 +40,7 @@ pub(super) fn catches(image: &Image, text: &Text<'_>) -> bool {
 type Found = Box<Function>;
 
 /// The functions of one image.
-pub(super) struct Survey<'i> {
+pub(super) struct Discovery<'i> {
     image: &'i Image,
     symbols: bool,
     /// There are places where exceptions are caught.
@@ -51,10 +51,10 @@ pub(super) struct Survey<'i> {
     /// Function starts: T32 or not.
     starts: BTreeMap<u64, bool>,
     /// The same, in the text: whether something is one is asked often.
-    started: Cover,
+    started: ByteMap,
     done: BTreeMap<u64, Found>,
     /// Code of those and of the fragments; to be made again if `stale`.
-    reached: Cover,
+    reached: ByteMap,
     stale: bool,
     fragments: Vec<Found>,
     /// What nothing leads to.
@@ -62,21 +62,21 @@ pub(super) struct Survey<'i> {
     /// Functions that were followed before it was known that they are some.
     followed: HashMap<u64, Found>,
     /// Where nothing was found to be a function.
-    barren: HashSet<(u64, u64)>,
+    empty_gaps: HashSet<(u64, u64)>,
     /// Addresses that data holds; with the bit that says T32, on ARM. Made when first asked for.
-    stated: Option<Cover>,
+    stated: Option<ByteMap>,
     /// What is known of the whole image, where `text` is a region of it.
     outline: Option<&'i Outline>,
     /// Parts of functions, which only jumps lead to: no functions are looked for there.
     parts: Vec<Range<u64>>,
 }
 
-impl<'i> Survey<'i> {
+impl<'i> Discovery<'i> {
     pub(super) fn new(image: &'i Image, mut text: Text<'i>, symbols: bool) -> Self {
         if symbols {
             for symbol in image.symbols().functions() {
                 if starts::never_returns(symbol.name) {
-                    text.silent.add(symbol.svma);
+                    text.noreturn.add(symbol.svma);
                 }
             }
         }
@@ -84,7 +84,7 @@ impl<'i> Survey<'i> {
         text.handlers = handlers::handlers(image, &text);
         let starts = starts::known(image, &text, symbols);
         let catches = text.machine.arch != Arch::Arm && catches(image, &text);
-        Survey::with(image, text, symbols, starts, catches)
+        Discovery::with(image, text, symbols, starts, catches)
     }
 
     /// Of a region, with what is known of the whole image.
@@ -105,16 +105,16 @@ impl<'i> Survey<'i> {
                 starts.entry(function.range.start).or_insert(false);
             }
         }
-        let mut survey = Survey {
+        let mut discovery = Discovery {
             outline: Some(outline),
             parts: parts.into_iter().map(|part| part.range).collect(),
-            ..Survey::with(image, text, symbols, starts, outline.catches)
+            ..Discovery::with(image, text, symbols, starts, outline.catches)
         };
         // Functions end where parts of others start.
-        for part in &survey.parts {
-            survey.started.add(part.start);
+        for part in &discovery.parts {
+            discovery.started.add(part.start);
         }
-        survey
+        discovery
     }
 
     fn with(
@@ -124,9 +124,9 @@ impl<'i> Survey<'i> {
         starts: BTreeMap<u64, bool>,
         catches: bool,
     ) -> Self {
-        let reached = Cover::over(&text);
-        Survey {
-            started: Cover::of(&text, starts.keys()),
+        let reached = ByteMap::over(&text);
+        Discovery {
+            started: ByteMap::of(&text, starts.keys()),
             starts,
             catches,
             image,
@@ -140,7 +140,7 @@ impl<'i> Survey<'i> {
             fragments: Vec::new(),
             dead: Vec::new(),
             followed: HashMap::new(),
-            barren: HashSet::new(),
+            empty_gaps: HashSet::new(),
             stated: None,
             outline: None,
             parts: Vec::new(),
@@ -154,8 +154,8 @@ impl<'i> Survey<'i> {
         show: &mut dyn Show,
         visit: &mut dyn FnMut(&Function),
     ) {
-        let crew = &mut Crew::new(self.text.machine, show, threads);
-        let mut calls = starts::called(&self.text, crew.threads());
+        let workers = &mut Workers::new(self.text.machine, show, threads);
+        let mut calls = starts::called(&self.text, workers.threads());
         for svma in std::mem::take(&mut calls.targets) {
             self.start(svma, false);
         }
@@ -165,12 +165,12 @@ impl<'i> Survey<'i> {
                 self.start(svma, false);
             }
         }
-        for svma in std::mem::take(&mut calls.silent) {
-            self.text.silent.add(svma);
+        for svma in std::mem::take(&mut calls.noreturn) {
+            self.text.noreturn.add(svma);
         }
         self.text.references = std::mem::take(&mut calls.references);
         if !calls.prologues.is_empty() {
-            self.text.prologues = Cover::of(&self.text, calls.prologues.iter());
+            self.text.prologues = ByteMap::of(&self.text, calls.prologues.iter());
         }
         self.calls = calls;
         if self.text.machine.arch != Arch::Arm {
@@ -182,19 +182,19 @@ impl<'i> Survey<'i> {
         let known: Vec<u64> = self.starts.keys().copied().collect();
         self.land(&known, true);
         let open = self.starts.keys().copied().collect();
-        self.functions(open, crew);
-        self.infer_silent(crew);
-        self.infer_sparing(crew);
+        self.functions(open, workers);
+        self.infer_noreturn(workers);
+        self.infer_callee_clobbers(workers);
         if self.text.machine.arch == Arch::Arm {
             let likely = starts::likely_called(self.image, &self.text, self.symbols);
-            self.add_likely(likely, crew);
+            self.add_likely(likely, workers);
         }
-        self.named_by_data(crew);
-        self.infer_silent(crew);
-        self.landing_pads(crew);
-        self.follow_fragments(crew);
-        self.follow_dead(crew);
-        self.fill_gaps(crew);
+        self.discover_from_addresses(workers);
+        self.infer_noreturn(workers);
+        self.landing_pads(workers);
+        self.follow_fragments(workers);
+        self.follow_dead(workers);
+        self.fill_gaps(workers);
         for function in self.all() {
             visit(function);
         }
@@ -235,13 +235,13 @@ impl<'i> Survey<'i> {
     }
 
     /// Analyse the functions at `open`, and those that they call, until no new one appears.
-    fn functions(&mut self, mut open: VecDeque<u64>, crew: &mut Crew<'_>) {
+    fn functions(&mut self, mut open: VecDeque<u64>, workers: &mut Workers<'_>) {
         let entry = self.image.entry() & !u64::from(self.text.machine.arch == Arch::Arm);
         // What was followed before its turn, and how many of those whose turn is next were asked for.
         let (mut ahead, mut asked) = (HashMap::new(), 0);
         loop {
             if asked == 0 {
-                ahead.extend(self.ahead(&open, crew));
+                ahead.extend(self.ahead(&open, workers));
                 asked = open.len();
             }
             asked = asked.saturating_sub(1);
@@ -261,11 +261,16 @@ impl<'i> Survey<'i> {
                 .and_then(|mut known| known.fits(end).then_some(known))
                 .or_else(|| ahead.remove(&(start, end)))
                 .unwrap_or_else(|| {
-                    self.follow(Target { svma: start, thumb }, end, true, &mut crew.means())
+                    self.follow(
+                        Target { svma: start, thumb },
+                        end,
+                        true,
+                        &mut workers.workspace(),
+                    )
                 });
             if start == entry
                 && let Some(runs) = starts::runs_program(&self.text, &function)
-                && self.text.silent.add(runs.svma)
+                && self.text.noreturn.add(runs.svma)
             {
                 ahead.retain(|_, other| !other.calls.contains(&runs));
                 open.push_front(start);
@@ -290,11 +295,11 @@ impl<'i> Survey<'i> {
     fn ahead(
         &self,
         open: &VecDeque<u64>,
-        crew: &mut Crew<'_>,
+        workers: &mut Workers<'_>,
     ) -> impl Iterator<Item = ((u64, u64), Found)> {
         let mut tasks = Vec::new();
-        if crew.is_worth(open.len()) {
-            let mut seen = Cover::over(&self.text);
+        if workers.is_worth(open.len()) {
+            let mut seen = ByteMap::over(&self.text);
             for &start in open.iter().filter(|start| seen.add(**start)) {
                 let end = self.end_of(start);
                 let fits = |function: &Found| function.would_fit(end);
@@ -306,17 +311,17 @@ impl<'i> Survey<'i> {
                 }
             }
         }
-        let found = crew.each(self, &tasks, |survey, &(start, end), means| {
-            [survey.follow(start, end, true, means)]
+        let found = workers.each(self, &tasks, |discovery, &(start, end), workspace| {
+            [discovery.follow(start, end, true, workspace)]
         });
         let ends = tasks.into_iter().map(|(start, end)| (start.svma, end));
         ends.zip(found.into_iter().flatten())
     }
 
-    fn follow(&self, start: Target, end: u64, whole: bool, means: &mut Means<'_>) -> Found {
-        let function = self.follow_from(start, end, &self.entry(start), whole, means);
+    fn follow(&self, start: Target, end: u64, whole: bool, workspace: &mut Workspace<'_>) -> Found {
+        let function = self.follow_from(start, end, &self.entry(start), whole, workspace);
         for entry in lazy::entries(self.text.machine, &function) {
-            let other = self.follow_from(start, end, &entry, whole, means);
+            let other = self.follow_from(start, end, &entry, whole, workspace);
             if lazy::is_one(self.text.machine, &other) {
                 return other;
             }
@@ -330,10 +335,10 @@ impl<'i> Survey<'i> {
         end: u64,
         entry: &State,
         whole: bool,
-        means: &mut Means<'_>,
+        workspace: &mut Workspace<'_>,
     ) -> Found {
-        let engine = &mut Engine::new(&self.text, means.memory, self.catches);
-        Box::new(engine.follow(start, end, entry, whole, means.show))
+        let engine = &mut Engine::new(&self.text, workspace.memory, self.catches);
+        Box::new(engine.follow(start, end, entry, whole, workspace.show))
     }
 
     fn end_of(&self, start: u64) -> u64 {
@@ -342,17 +347,17 @@ impl<'i> Survey<'i> {
     }
 
     /// Functions of which no path returns make their callers' code end there: look again at those.
-    fn infer_silent(&mut self, crew: &mut Crew<'_>) {
+    fn infer_noreturn(&mut self, workers: &mut Workers<'_>) {
         for _ in 0..4 {
-            let mut found = Cover::default();
+            let mut found = ByteMap::default();
             for function in self.done.values() {
                 if function.endless
                     && !function.doubtful
                     && function.instructions > 1
-                    && self.text.silent.add(function.start)
+                    && self.text.noreturn.add(function.start)
                 {
                     if found.is_empty() {
-                        found = Cover::over(&self.text);
+                        found = ByteMap::over(&self.text);
                     }
                     found.add(function.start);
                 }
@@ -366,10 +371,10 @@ impl<'i> Survey<'i> {
                 .filter(|function| function.calls.iter().any(|call| found.contains(call.svma)))
                 .map(|function| function.start)
                 .collect();
-            let found = crew.each(self, &again, |survey, &start, means| {
-                let thumb = survey.done[&start].thumb;
-                let end = survey.end_of(start);
-                [survey.follow(Target { svma: start, thumb }, end, true, means)]
+            let found = workers.each(self, &again, |discovery, &start, workspace| {
+                let thumb = discovery.done[&start].thumb;
+                let end = discovery.end_of(start);
+                [discovery.follow(Target { svma: start, thumb }, end, true, workspace)]
             });
             for function in found.into_iter().flatten() {
                 self.keep(function);
@@ -382,7 +387,7 @@ impl<'i> Survey<'i> {
 
     /// Assembly calls functions that leave registers as they are by a convention of their own: look again at functions of
     /// which the frame is known by such a register.
-    fn infer_sparing(&mut self, crew: &mut Crew<'_>) {
+    fn infer_callee_clobbers(&mut self, workers: &mut Workers<'_>) {
         let fragile: Vec<(u64, Vec<Target>)> = self
             .done
             .values()
@@ -391,19 +396,26 @@ impl<'i> Survey<'i> {
             .collect();
         for (start, calls) in fragile {
             for call in calls {
-                let spared = self.done.get(&call.svma);
-                let spared = spared.map_or(0, |function| sparing::spared(&self.text, function));
-                self.text.sparing.insert(call.svma, spared);
+                let preserved = self.done.get(&call.svma);
+                let preserved = preserved.map_or(0, |function| {
+                    callee_clobbers::preserved_registers(&self.text, function)
+                });
+                self.text.preserved_by.insert(call.svma, preserved);
             }
             let thumb = self.done[&start].thumb;
             let end = self.end_of(start);
-            let function = self.follow(Target { svma: start, thumb }, end, true, &mut crew.means());
+            let function = self.follow(
+                Target { svma: start, thumb },
+                end,
+                true,
+                &mut workers.workspace(),
+            );
             self.keep(function);
         }
     }
 
     /// New functions, which may make those before shorter. What they were found to be serves where it still holds.
-    fn add(&mut self, found: Vec<Found>, crew: &mut Crew<'_>) {
+    fn add(&mut self, found: Vec<Found>, workers: &mut Workers<'_>) {
         let mut starts: Vec<u64> = found.iter().map(|function| function.start).collect();
         starts.sort_unstable();
         let caught = self.land(&starts, true);
@@ -420,7 +432,7 @@ impl<'i> Survey<'i> {
                 self.followed.insert(start, function);
             }
         }
-        self.functions(open, crew);
+        self.functions(open, workers);
         self.followed.clear();
     }
 
@@ -449,9 +461,9 @@ impl<'i> Survey<'i> {
         self.fragments.push(part);
     }
 
-    fn reached(&mut self) -> Cover {
+    fn reached(&mut self) -> ByteMap {
         if std::mem::take(&mut self.stale) {
-            self.reached = Cover::over(&self.text);
+            self.reached = ByteMap::over(&self.text);
             let all = self.done.values().chain(&self.fragments).chain(&self.dead);
             for function in all {
                 self.reached.insert_all(&function.spans);
@@ -466,7 +478,7 @@ impl<'i> Survey<'i> {
     }
 
     /// All code that was reached, and what it reads.
-    fn covered(&mut self) -> Cover {
+    fn covered(&mut self) -> ByteMap {
         let mut covered = self.reached();
         for part in &self.parts {
             covered.insert(part.start, part.end);

@@ -7,7 +7,7 @@ use crate::code::machine::Machine;
 
 /// A state put away, no larger than what it knows.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct PackedState {
     registers: Box<[Word]>,
     slots: Box<[Slot]>,
     /// See [`State::has_frame`].
@@ -21,8 +21,8 @@ pub(crate) struct Kept {
 }
 
 impl State {
-    pub(in crate::code) fn keep(&self) -> Kept {
-        Kept {
+    pub(in crate::code) fn pack(&self) -> PackedState {
+        PackedState {
             registers: self.registers().into(),
             slots: self.slots.all().into(),
             framed: self.has_frame(),
@@ -36,7 +36,7 @@ impl State {
     }
 }
 
-impl Kept {
+impl PackedState {
     pub(in crate::code) fn state(&self) -> State {
         let mut state = State::entry(self.machine);
         state.registers[..self.registers.len()].copy_from_slice(&self.registers);
