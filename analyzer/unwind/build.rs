@@ -1,5 +1,5 @@
-//! Gives the cache of tables a revision: tables made by other code than this are not to be trusted, however
-//! the version number reads.
+//! Sets the revision of cached tables. Tables from other code than this are rejected, whatever the
+//! version number.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::path::Path;

@@ -1,9 +1,11 @@
-//! How fast code is analysed: `cargo bench -p unspool-unwind --bench code [-- ELF...]`, without files Debian's amd64
-//! libraries of which `docs/internals/unwinding.md` records figures.
+//! Measures the code analysis: `cargo bench -p unspool-unwind --bench code [-- ELF...]`.
 //!
-//! Apart from `peers`, since no peer does this. The machine has other users: the time is the processor's for this thread,
-//! system calls and page faults included, and the fastest of some rounds counts. A library's text is all of its executable
-//! sections.
+//! Without files it analyses the amd64 libraries of Debian for which `docs/internals/unwinding.md`
+//! gives figures.
+//!
+//! Apart from `peers`, because no peer does this. The time is this thread's processor time,
+//! including system calls and page faults, because other programs run on the machine. The fastest
+//! round counts. A library's text is all of its executable sections.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -15,12 +17,12 @@ use unspool_image::Image;
 use unspool_unwind::code::analyze_by;
 
 const ROUNDS: usize = 5;
-/// Megabytes of text that are to be analysed in a second.
+/// Required speed in megabytes of text per second.
 const PROMISED: f64 = 20.0;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // `cargo test` starts benches too, to see that they run.
+    // `cargo test` also starts benches, to see that they run.
     if arguments.iter().any(|argument| argument == "--test") {
         return;
     }
@@ -40,7 +42,7 @@ fn main() {
     }
     for file in files {
         let image = Image::open(Path::new(&file)).expect("an ELF file");
-        // Reading symbols is not what is measured.
+        // Reading symbols is not measured.
         black_box(image.symbols());
         let text: u64 = image.text_ranges().iter().map(|r| r.end - r.start).sum();
         for symbols in [true, false] {
@@ -53,7 +55,7 @@ fn main() {
 
 fn measure(file: &str, image: &Image, text: u64, symbols: bool) {
     let mut alone = Duration::MAX;
-    // By the clock: one thread, two.
+    // Wall-clock time with one thread and with two.
     let mut clock = [Duration::MAX; 2];
     let mut functions = 0;
     for _ in 0..ROUNDS {

@@ -1,11 +1,11 @@
-//! Unspool's unwinder against its peers, in one run on one machine: `cargo bench -p unspool-unwind --bench peers`,
-//! or parts of it: `.. -- hot cold arm compile`.
+//! Compares Unspool's unwinder with its peers: `cargo bench -p unspool-unwind --bench peers`, or
+//! parts of it: `.. -- hot cold arm compile`.
 //!
-//! A harness of its own rather than criterion's: what is promised are ratios, on a machine that others use too, so
-//! every measurement takes turns with its peers, round by round, and the fastest round of each counts, in time on the
-//! processor: what others' turns took is not in it, though what they did to the caches is. The
-//! stacks, the memory and the way to read it are the same for all, and the frames are compared before
-//! anything is timed.
+//! This is not criterion's harness, because the requirements are ratios, and other programs run on
+//! the machine. So all contenders take turns, round by round, and the fastest round of each counts.
+//! Times are processor time. They exclude the other contenders' turns, but not what those did to
+//! the caches. All contenders use the same stacks, memory and way to read it, and their frames are
+//! compared before the measurement.
 
 mod peers {
     pub(crate) mod arm;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 
 fn main() {
-    // `cargo test` starts benches too, to see that they run.
+    // `cargo test` also starts benches, to see that they run.
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.iter().any(|argument| argument == "--test") {
         return;
@@ -48,7 +48,7 @@ fn main() {
 
 type Part = fn(&mut Report);
 
-/// What was measured, and what was promised.
+/// The measurements and the requirements.
 #[derive(Default)]
 pub(crate) struct Report {
     lines: Vec<String>,
@@ -61,12 +61,12 @@ impl Report {
         self.lines.push(line);
     }
 
-    /// `ratio` is to be `at_least`.
+    /// Requires `ratio` to be at least `at_least`.
     pub(crate) fn ratio(&mut self, what: &str, ratio: f64, at_least: f64) {
         self.judge(what, ratio, "at least", at_least, ratio >= at_least);
     }
 
-    /// `ratio` is to be `at_most`.
+    /// Requires `ratio` to be at most `at_most`.
     pub(crate) fn at_most(&mut self, what: &str, ratio: f64, at_most: f64) {
         self.judge(what, ratio, "at most", at_most, ratio <= at_most);
     }
@@ -88,7 +88,7 @@ impl Report {
     }
 }
 
-/// The shortest time of each contender, over so many rounds in which they take turns.
+/// The shortest time of each contender over `rounds` rounds in which they take turns.
 pub(crate) fn take_turns<const N: usize>(
     rounds: usize,
     mut contenders: [&mut dyn FnMut(); N],
@@ -104,13 +104,13 @@ pub(crate) fn take_turns<const N: usize>(
     best
 }
 
-/// How long this thread has run.
+/// The processor time of this thread.
 fn on_processor() -> Duration {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
     Duration::from(time.expect("the thread's clock"))
 }
 
-/// Nanoseconds for one of `count`.
+/// Nanoseconds for each of `count` operations.
 pub(crate) fn each(time: Duration, count: usize) -> f64 {
     time.as_nanos() as f64 / count as f64
 }

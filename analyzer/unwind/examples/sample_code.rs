@@ -1,7 +1,9 @@
-//! Compare the analysis of code with call frame information where programs really execute:
-//! `sample_code [--list] [-- PROGRAM ARGUMENTS...]`. Runs the program, or a set of usual ones, under
-//! `perf record` and evaluates both rules on the registers of every sample, with the files' symbols and
-//! without any. `--list` adds the addresses where the two do not agree. x86-64 only.
+//! Compares the code analysis with call frame information where programs really execute:
+//! `sample_code [--list] [-- PROGRAM ARGUMENTS...]`.
+//!
+//! Runs the program, or a default set of programs, under `perf record`. Evaluates both rules on the
+//! registers of every sample, with and without symbols. `--list` adds the addresses where they
+//! differ. x86-64 only.
 
 #[path = "../tests/samples/perf.rs"]
 mod perf;
@@ -13,10 +15,10 @@ use unspool_image::{Finder, Image, Wanted};
 use unspool_unwind::verify::{Sampled, Verdict, verify_samples};
 use unspool_unwind::{CompileOptions, Table};
 
-/// Samples a second of processor time: an odd number, so that no loop keeps in step.
+/// Samples per second of processor time. It is odd, so that it stays out of step with loops.
 const FREQUENCY: u32 = 3989;
 
-/// What is run if no program is named. `$I` is a video that the first one makes.
+/// The default programs. `$I` is a video that the first one creates.
 const PROGRAMS: &[&str] = &[
     "ffmpeg -v error -y -f lavfi -i testsrc=size=640x360:rate=25:duration=6 \
      -f lavfi -i sine=duration=6 -c:v libx264 -preset veryfast -c:a aac in.mkv && \

@@ -1,6 +1,8 @@
-//! Unwind a snapshot (`snapshot/text.rs` has its format) with tables held in byte slices, as a machine without files does.
-//! The first half runs where the ELF files are, and makes bytes of them. The second, [`device`], is what such a machine
-//! runs: it needs neither `std` nor any feature of this crate.
+//! Unwinds a snapshot (for its format see `snapshot/text.rs`) with tables in byte slices, as on a
+//! machine without files.
+//!
+//! The first half runs on a machine that has the ELF files, and writes the bytes. The second half,
+//! [`device`], needs neither `std` nor any feature of this crate.
 
 #[path = "snapshot/text.rs"]
 mod text;
@@ -17,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (bias, path) in &snapshot.modules {
         let image = Image::open(Path::new(path))?;
         let table = Table::compile(&image, &CompileOptions::default());
-        // Asking for all rows has the code analysed, so that the bytes hold that, too.
+        // Requesting all rows analyses the code, so that the bytes contain its rows, too.
         let rows = table.rows_of_all().count();
         let bytes = table.to_bytes();
         println!("{path}: {rows} rows in {} bytes", bytes.len());
@@ -57,10 +59,10 @@ mod device {
 
     /// A program or library.
     pub(crate) struct Part<'a> {
-        /// What to add to its addresses.
+        /// The difference between its mapped addresses and those in the file.
         pub(crate) bias: u64,
         pub(crate) table: &'a [u8],
-        /// Its code, and where that is before the bias is added.
+        /// Its code, and the code's svma.
         pub(crate) code: (u64, &'a [u8]),
     }
 

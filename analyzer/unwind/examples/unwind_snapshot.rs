@@ -1,4 +1,5 @@
-//! Unwind a snapshot kept in a text file (`snapshot/text.rs` has its format), with the ELF files it names at hand.
+//! Unwinds a snapshot in a text file (for its format see `snapshot/text.rs`). The ELF files that it
+//! names must be present.
 
 #[path = "snapshot/text.rs"]
 mod text;

@@ -1,7 +1,9 @@
-//! Compare the analysis of code with call frame information:
-//! `verify_code ELF [DEBUG-FILE] [--no-symbols] [--by-region] [--list]`. The analysis sees ELF
-//! alone; the debug file only serves as truth. `--by-region`: what walks know, which analyse the code
-//! region by region. `--list` adds where the two do not agree.
+//! Compares the code analysis with call frame information: `verify_code ELF [DEBUG-FILE]
+//! [--no-symbols] [--by-region] [--list]`.
+//!
+//! The analysis uses only ELF; the debug file only provides the truth. `--by-region` checks the
+//! results that walks use, which come from single regions. `--list` adds the addresses where they
+//! differ.
 
 use std::path::Path;
 use std::time::Instant;

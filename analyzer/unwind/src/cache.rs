@@ -1,8 +1,10 @@
-//! Tables on disk: one file for each build-id, so that the next run compiles and analyses nothing.
+//! Keeps compiled tables on disk, one file for each build-id, so that the next run compiles
+//! nothing.
 //!
-//! The only part of this crate that reads and writes files, and a feature of its own (`cache`, on by default) so that
-//! the rest can be had without. A file holds what [`Table::to_bytes`] gives. What [`Table::from_bytes`] does not
-//! take is not an error and not believed: the table is made anew and the file replaced.
+//! The only part of this crate that reads and writes files. It is a feature of its own (`cache`, on
+//! by default), so that the rest works without files. A file holds what [`Table::to_bytes`]
+//! returns. If [`Table::from_bytes`] rejects a file, that is no error: the table is compiled again
+//! and the file is replaced.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,41 +13,43 @@ use unspool_image::Image;
 
 use crate::table::{CompileOptions, Table, variant};
 
-/// Larger ones are no tables of ours.
+/// Largest file that is read, in bytes. A table never gets this large.
 const SIZE_LIMIT: u64 = 1 << 30;
 
-/// A directory of tables.
+/// A directory of compiled tables.
 #[derive(Clone, Debug)]
 pub struct Cache {
     directory: PathBuf,
 }
 
 impl Cache {
-    /// The user's: `$XDG_CACHE_HOME/unspool`, or `~/.cache/unspool`. `None` where neither is known.
+    /// The user's cache: `$XDG_CACHE_HOME/unspool`, or `~/.cache/unspool`. `None` if neither is
+    /// known.
     pub fn of_user() -> Option<Cache> {
         let set = |name: &str| {
             let path = PathBuf::from(std::env::var_os(name)?);
-            // The XDG base directory specification: relative paths are to be ignored.
+            // The XDG base directory specification says to ignore relative paths.
             path.is_absolute().then_some(path)
         };
         let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
         Some(Cache::at(base.join("unspool")))
     }
 
-    /// In this directory, which is made when the first table is kept.
+    /// A cache in this directory. The directory is created when the first table is kept.
     pub fn at(directory: impl Into<PathBuf>) -> Cache {
         Cache {
             directory: directory.into(),
         }
     }
 
-    /// The table of `image`. What it is asked for comes from the cache if it is there, else it is compiled or analysed.
+    /// The table of `image`. Rows come from the cache if they are there. Other rows are compiled
+    /// when they are first needed.
     pub fn table(&self, image: &Image, options: &CompileOptions) -> Table {
         Table::caching(image, options, self.clone())
     }
 
-    /// Keep what `table` holds by now: walks have compiled or analysed what they needed, and calling this after saves the
-    /// next run from doing so. Does nothing if the cache holds as much already.
+    /// Writes the rows that `table` has by now. Call it after walks, so that the next run need not
+    /// compile what they needed. Does nothing if the cache already holds as much.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -67,7 +71,7 @@ impl Cache {
         Ok(())
     }
 
-    /// The file of this name, unless it is larger than `limit`: then it is none of ours.
+    /// Reads the file `name`. `None` if it is missing or larger than `limit`.
     pub fn read(&self, name: &str, limit: u64) -> Option<Vec<u8>> {
         let path = self.directory.join(name);
         let metadata = std::fs::metadata(&path).ok()?;
@@ -77,10 +81,10 @@ impl Cache {
         std::fs::read(path).ok()
     }
 
-    /// Puts a file there, whole or not at all, in the place of one of the same name.
+    /// Writes a file atomically. It replaces a file of the same name.
     ///
     /// # Errors
-    /// The directory cannot be made, or the file not be written.
+    /// The directory cannot be created, or the file cannot be written.
     pub fn write(&self, name: &str, bytes: &[u8]) -> std::io::Result<()> {
         std::fs::create_dir_all(&self.directory)?;
         let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
@@ -89,21 +93,22 @@ impl Cache {
         Ok(())
     }
 
-    /// What was kept of a table.
+    /// The bytes of the stored table, if there is one.
     pub(crate) fn stored(&self, image: &Image, options: &CompileOptions) -> Option<Vec<u8>> {
         self.read(&name(image, options, "table")?, SIZE_LIMIT)
     }
 
-    /// What was kept of the regions of an image's code.
+    /// The bytes of the stored code regions, if there are any.
     pub(crate) fn regions(&self, image: &Image, options: &CompileOptions) -> Option<Vec<u8>> {
         self.read(&name(image, options, "regions")?, SIZE_LIMIT)
     }
 }
 
-/// `None`: without a build-id nothing proves what a table belongs to.
+/// The name of a cache file. `None` without a build-id, because nothing else proves which image a
+/// table belongs to.
 fn name(image: &Image, options: &CompileOptions, kind: &str) -> Option<String> {
     let id = image.build_id()?;
-    // Tables of other options and with a debug file are beside one another.
+    // Tables with other options or with a debug file have their own files.
     let variant = crc32c::crc32c(&variant(image, options));
     Some(format!("{id}-{variant:08x}.{kind}"))
 }

@@ -1,9 +1,9 @@
-//! DWARF call frame information to rows.
+//! Compiles DWARF call frame information to rows.
 //!
-//! Our own interpreter rather than gimli's (which the tests check it against): every FDE of an image is
-//! carried out once, in order, and what matters is the cost of a row. Takes section bytes, not
-//! images, so that any bytes can be fed to it. An entry that cannot be read is skipped with a note; the
-//! rest serves.
+//! This is our own interpreter rather than gimli's, because it evaluates every FDE of an image once
+//! and in order, and the cost of a row matters. The tests compare it with gimli. It takes section
+//! bytes, not images, so that tests and fuzzers can pass any bytes. It skips an entry that it
+//! cannot read, and adds a note.
 
 mod entry;
 pub(crate) mod index;
@@ -24,7 +24,7 @@ use entry::{Broken, Cie, Entry, Fde};
 use instruction::{Factors, Instruction, decode};
 use state::{Stack, State, Unsound};
 
-/// Notes about single entries; damage of more is counted.
+/// Notes about single entries. Further damage is only counted.
 const MAX_NOTES: usize = 16;
 
 /// One section of call frame information.
@@ -33,11 +33,11 @@ pub(crate) struct Section<'a> {
     pub(crate) svma: u64,
     /// `.debug_frame` rather than `.eh_frame`.
     pub(crate) debug: bool,
-    /// `.eh_frame_hdr`: its address and content.
+    /// The address and the content of `.eh_frame_hdr`.
     pub(crate) header: Option<(u64, &'a [u8])>,
 }
 
-/// Compile every FDE of `section` that lies in `text` (sorted).
+/// Compiles every FDE of `section` that lies in `text` (sorted).
 pub(crate) fn compile(
     arch: Arch,
     section: &Section<'_>,
@@ -64,18 +64,18 @@ struct Compiler<'a, 'b> {
     text: &'b [Range<u64>],
     into: &'b mut Builder,
     prepared: Vec<Result<Prepared<'a>, &'static str>>,
-    /// Offset of a CIE to its place in `prepared`.
+    /// Offset of a CIE to its index in `prepared`.
     cies: HashMap<usize, usize>,
-    /// The last one used.
+    /// The CIE used last: its offset and index.
     last: (usize, usize),
     stack: Stack,
-    /// How many FDEs lengths led to.
+    /// Number of FDEs found by following lengths.
     fdes: usize,
     notes: Vec<Note>,
     unnoted: usize,
 }
 
-/// A CIE and the state that its instructions leave.
+/// A CIE and the state after its instructions.
 struct Prepared<'a> {
     cie: Cie<'a>,
     initial: State,
@@ -117,7 +117,7 @@ impl<'a, 'b> Compiler<'a, 'b> {
                 }
                 Ok(None) => return,
                 Err((_, Broken::Length)) => {
-                    // The lengths that lead from entry to entry are lost from here on.
+                    // Without a valid length, no further entry can be found.
                     self.note(format!(
                         "call frame information ends early: the entry at offset {at:#x} reaches past the end"
                     ));
@@ -133,13 +133,14 @@ impl<'a, 'b> Compiler<'a, 'b> {
         }
     }
 
-    /// The FDEs that `.eh_frame_hdr` lists and no length led to: they are behind a damaged one.
+    /// Compiles the FDEs that `.eh_frame_hdr` lists and that the lengths did not lead to. They lie
+    /// after a damaged entry.
     fn listed(&mut self) {
         let Some((svma, header)) = self.section.header else {
             return;
         };
-        // LSB 5.0, 10.6.2: version 1; .eh_frame's address as pcrel sdata4, a count as udata4, and the table of
-        // (function, FDE) as sdata4 relative to the header, as all linkers write it.
+        // LSB 5.0, 10.6.2: version 1; .eh_frame's address as pcrel sdata4, a count as udata4, and
+        // the table of (function, FDE) as sdata4 relative to the header, as all linkers write it.
         let [1, 0x1b, 0x03, 0x3b, _, _, _, _, a, b, c, d, table @ ..] = header else {
             return;
         };
@@ -166,7 +167,7 @@ impl<'a, 'b> Compiler<'a, 'b> {
         }
     }
 
-    /// Offsets of the FDEs that lengths lead to, in order: asked for only where some are missing.
+    /// Offsets of the FDEs that the lengths lead to, in order. Needed only if some are missing.
     fn offsets(&self) -> Vec<usize> {
         let mut offsets = Vec::new();
         let mut at = 0;
@@ -190,7 +191,7 @@ impl<'a, 'b> Compiler<'a, 'b> {
         }
     }
 
-    /// The number of the CIE at `offset` in `prepared`.
+    /// The index in `prepared` of the CIE at `offset`.
     fn prepare(&mut self, offset: usize) -> usize {
         if self.last.0 == offset {
             return self.last.1;
@@ -218,8 +219,8 @@ impl<'a, 'b> Compiler<'a, 'b> {
             encoding: cie.encoding,
             aarch64: self.arch == Arch::Aarch64,
         };
-        // Without a rule the return address is where the architecture's calls leave it, or in the register that
-        // hand-written code names. x86-64 always states `c-8`.
+        // Without a rule, the return address is where the architecture's calls put it, or in the
+        // register that hand-written code names. x86-64 CIEs always state `c-8`.
         let roles = roles(self.arch);
         let ra = match u8::try_from(cie.ra) {
             Ok(other) if roles.lr.is_some() && other != roles.ra => Place::Register(other),
@@ -243,7 +244,7 @@ impl<'a, 'b> Compiler<'a, 'b> {
         })
     }
 
-    /// Carries out an entry, and gives the addresses that it speaks of. `None`: it is of no use.
+    /// Evaluates an FDE and returns the addresses it covers. `None` if it is of no use.
     fn fde(&mut self, found: &Entry, cie: usize) -> Option<Range<u64>> {
         let number = self.prepare(cie);
         let prepared = match &self.prepared[number] {
@@ -262,7 +263,7 @@ impl<'a, 'b> Compiler<'a, 'b> {
             self.note(note);
             return None;
         };
-        // Linkers leave FDEs of discarded functions behind, at address 0 or near it.
+        // Linkers leave FDEs of discarded functions at address 0 or near it.
         let after = self.text.partition_point(|range| range.start <= fde.start);
         let text = &self.text[after.checked_sub(1)?];
         if !text.contains(&fde.start) {
@@ -290,7 +291,7 @@ impl<'a, 'b> Compiler<'a, 'b> {
     }
 }
 
-/// Carry out an FDE. What precedes an error stays.
+/// Evaluates the instructions of an FDE. Rows before an error are kept.
 fn rows(
     prepared: &Prepared<'_>,
     fde: &Fde<'_>,

@@ -1,13 +1,15 @@
-//! Analysis of machine code: unwind rules where nobody left any.
+//! Analysis of machine code: computes unwind rules without any unwind information.
 //!
-//! The method of the project's ancestors (start at the function's first instruction, sum what
-//! moves the stack pointer, note where the return address is stored), carried along every path, so
-//! that the frame is known at every instruction, epilogues included. A decoder per instruction set
-//! produces [`effect`]s; one engine (`flow`) follows control and meets the [`state`]s of joining paths.
-//! What the paths disagree on is unknown, and an address with an unknown frame gets no row.
+//! The classic method starts at a function's first instruction, adds up changes of the stack
+//! pointer, and notes where the return address is stored. Here it is carried along every path, so
+//! that the frame is known at every instruction, epilogues included. One decoder per instruction
+//! set translates instructions to [`effect`]s. One engine (`flow`) follows control and meets the
+//! [`state`]s of joining paths. A value on which the paths disagree becomes unknown, and an address
+//! with an unknown frame gets no row.
 //!
-//! Function starts come from symbols, else from the exception index, call targets, relocations and the shapes of
-//! prologues ([`starts`], [`mod@function_discovery`]). A32, T32, A64 and x86-64.
+//! Function starts come from symbols, else from the exception index, call targets, relocations and
+//! the shapes of prologues ([`starts`], [`mod@function_discovery`]). The instruction sets are A32,
+//! T32, A64 and x86-64.
 
 pub mod effect;
 pub mod exits;
@@ -49,7 +51,7 @@ use text::Text;
 
 pub use flow::Function;
 
-/// What the code of one image says.
+/// The result of analysing one image.
 #[derive(Debug)]
 pub struct Analysis {
     rows: Rows,
@@ -61,30 +63,31 @@ impl Analysis {
         &self.rows
     }
 
-    /// Its rows, and where functions start.
+    /// The rows and the function starts.
     pub(crate) fn into_parts(self) -> (Rows, Vec<u64>) {
         (self.rows, self.starts)
     }
 
-    /// Start of the function that contains `svma`.
+    /// The start of the function that contains `svma`.
     pub fn function_start(&self, svma: u64) -> Option<u64> {
         let after = self.starts.partition_point(|&start| start <= svma);
         self.starts.get(after.checked_sub(1)?).copied()
     }
 
-    /// Start of the first function behind `svma`.
+    /// The start of the first function after `svma`.
     pub(crate) fn next_start(&self, svma: u64) -> Option<u64> {
         let after = self.starts.partition_point(|&start| start <= svma);
         self.starts.get(after).copied()
     }
 
-    /// How many functions were analysed.
+    /// The number of analysed functions.
     pub fn functions(&self) -> usize {
         self.starts.len()
     }
 }
 
-/// Analyse all code of `image`, using its symbols or not, by as many threads as there are processors (eight at most).
+/// Analyses all code of `image`, with one thread per processor, at most eight. If `symbols` is
+/// true, it uses the image's symbols.
 pub fn analyze(image: &Image, symbols: bool) -> Analysis {
     let processors = std::thread::available_parallelism();
     analyze_by(
@@ -94,7 +97,7 @@ pub fn analyze(image: &Image, symbols: bool) -> Analysis {
     )
 }
 
-/// The same by so many threads. What is found does not depend on how many there are.
+/// The same with `threads` threads. The result does not depend on their number.
 pub fn analyze_by(image: &Image, symbols: bool, threads: usize) -> Analysis {
     let mut rules = Rules::new(image.arch());
     let mut starts = Vec::new();
@@ -111,8 +114,8 @@ pub fn analyze_by(image: &Image, symbols: bool, threads: usize) -> Analysis {
     }
 }
 
-/// Whether an instruction of `image` calls an address in `range` directly. Of ARM's code that is not known: data is between its
-/// instructions.
+/// Whether an instruction of `image` calls an address in `range` directly. Always true for ARM,
+/// where data between instructions makes the answer unreliable.
 pub fn is_called(image: &Image, range: &Range<u64>) -> bool {
     machine::machine(image.arch()).is_some_and(|machine| {
         let text = Text::sparse(machine, image, false);
@@ -120,8 +123,8 @@ pub fn is_called(image: &Image, range: &Range<u64>) -> bool {
     })
 }
 
-/// Show the state at every instruction of `image`'s code to `visit`: address and what is known there. Where an
-/// address is shown twice, the first is to be believed.
+/// Passes the address and the state of every instruction in `image` to `visit`. If an address
+/// appears twice, the first state is the more reliable one.
 pub fn states(image: &Image, symbols: bool, visit: &mut dyn FnMut(u64, &State)) {
     discover(image, symbols, 1, &mut States, &mut |function| {
         for shown in &function.shown {
@@ -132,7 +135,7 @@ pub fn states(image: &Image, symbols: bool, visit: &mut dyn FnMut(u64, &State)) 
     });
 }
 
-/// The same, of what walks know: by regions of the code ([`region`]).
+/// The same for the states that walks use, which come from single regions ([`region`]).
 pub fn states_by_region(image: &Image, symbols: bool, visit: &mut dyn FnMut(u64, &State)) {
     let Some(outline) = region::Outline::new(image, symbols) else {
         return;
@@ -147,7 +150,7 @@ pub fn states_by_region(image: &Image, symbols: bool, visit: &mut dyn FnMut(u64,
     }
 }
 
-/// Keeps the state at every instruction.
+/// Records the state at every instruction.
 struct States;
 
 impl Show for States {
@@ -166,7 +169,8 @@ impl Show for States {
     }
 }
 
-/// Bytes of the instruction that `bytes` start with; `None`: there is none, or none is known. `thumb`: of ARM, T32.
+/// The length of the instruction at the start of `bytes`. `None` if it is unknown or invalid.
+/// `thumb` selects T32 on ARM.
 pub fn instruction_len(arch: Arch, bytes: &[u8], thumb: bool) -> Option<u8> {
     let machine = machine::machine(arch)?;
     text::decode(machine, bytes, 0, thumb).map(|found| found.len)

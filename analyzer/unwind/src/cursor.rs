@@ -1,6 +1,6 @@
-//! Reading numbers off bytes, as DWARF encodes them (DWARF 5, 7.6). Little-endian, as all targets are.
+//! Reads numbers from bytes in DWARF's encodings (DWARF 5, 7.6). All targets are little-endian.
 
-/// A place in bytes. Every read either yields a whole number or `None`.
+/// A position in bytes. Every read returns a whole number or `None`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
@@ -20,7 +20,7 @@ impl<'a> Cursor<'a> {
         self.position
     }
 
-    /// What is left.
+    /// The bytes that are left.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.bytes.get(self.position..).unwrap_or(&[])
     }
@@ -42,7 +42,7 @@ impl<'a> Cursor<'a> {
         Some(bytes)
     }
 
-    /// `size` bytes, at most 8.
+    /// An unsigned number of `size` bytes, at most 8.
     #[inline]
     pub(crate) fn unsigned(&mut self, size: usize) -> Option<u64> {
         let bytes = self.take(size.min(8))?;
@@ -51,7 +51,7 @@ impl<'a> Cursor<'a> {
         Some(u64::from_le_bytes(value))
     }
 
-    /// `size` bytes, 1 to 8, sign-extended.
+    /// A sign-extended number of `size` bytes, 1 to 8.
     #[inline]
     pub(crate) fn signed(&mut self, size: usize) -> Option<u64> {
         let unused = 64 - 8 * size as u32;
@@ -92,13 +92,13 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    /// A block after its length (`DW_FORM_exprloc`).
+    /// A block of bytes with its length in front (`DW_FORM_exprloc`).
     pub(crate) fn block(&mut self) -> Option<&'a [u8]> {
         let len = usize::try_from(self.uleb()?).ok()?;
         self.take(len)
     }
 
-    /// Go on `by` bytes further or back.
+    /// Moves the position by `by` bytes, forward or back.
     pub(crate) fn jump(&mut self, by: u64) -> Option<()> {
         let target = (self.position as i64).checked_add(by as i64)?;
         self.position = usize::try_from(target)

@@ -1,9 +1,10 @@
-//! Call frame information that its own code contradicts: damaged, or wrong from the start.
+//! Call frame information that the code contradicts: damaged, or wrong from the start.
 //!
-//! Apart from [`crate::verify`], which judges the analysis by call frame information taken for true, instruction by
-//! instruction. Here neither is: compared are finished rows, function by function, and only a function of which
-//! the code contradicts most of what is said is doubted. Single differences have many causes. A doubt is told, not
-//! acted on: what fails a walk's checks is passed over anyway.
+//! Apart from [`crate::verify`], which takes call frame information as the truth and checks the
+//! code analysis against it, one instruction at a time. Here neither source is taken as true.
+//! Finished rows are compared function by function, and a function is doubted only if its code
+//! contradicts most of its rows, because single differences have many causes. A doubt is only
+//! reported: a walk already rejects a rule whose result fails its checks.
 
 #[cfg(feature = "std")]
 mod find;
@@ -20,13 +21,13 @@ pub(crate) use find::doubts;
 pub(crate) struct Doubt {
     /// The function's first address.
     pub(crate) start: u64,
-    /// One past the last address that both speak of.
+    /// One past the last address that both sources cover.
     pub(crate) end: u64,
-    /// The first address where code and information differ.
+    /// The first address where the two sources differ.
     pub(crate) first: u64,
 }
 
-/// What to tell about doubted functions.
+/// The note about doubted functions.
 pub(crate) fn note(doubts: &[Doubt]) -> Option<Note> {
     let first = doubts.first()?;
     let what = match doubts.len() {

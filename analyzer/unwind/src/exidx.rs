@@ -1,9 +1,9 @@
-//! The ARM exception index: `.ARM.exidx` and `.ARM.extab` to rows.
+//! Compiles the ARM exception index, `.ARM.exidx` and `.ARM.extab`, to rows.
 //!
 //! References are to "Exception Handling ABI for the Arm Architecture" (EHABI), sections 6 (index
-//! table), 7 (handling table) and 10 (bytecode). [`decode`](opcode::decode) reads bytes to typed operations; [`frame_of`]
-//! carries operations out symbolically, which turns an entry into one row: valid at the call sites of
-//! its function only, which is all that the ABI promises.
+//! table), 7 (handling table) and 10 (bytecode). [`decode`](opcode::decode) reads bytes to typed
+//! operations. [`frame_of`] evaluates operations symbolically, which turns an entry into one row.
+//! The row is valid only at the call sites of its function, because the ABI promises no more.
 
 pub mod opcode;
 
@@ -14,21 +14,21 @@ use crate::table::Note;
 use opcode::Op;
 use unspool_image::Arch;
 
-/// What an index entry says of its function.
+/// The content of an index entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// `EXIDX_CANTUNWIND` (6): nothing is known, or nothing was meant to be unwound.
+    /// `EXIDX_CANTUNWIND` (6): nothing is known, or the function must not be unwound.
     CantUnwind,
     /// The unwinding operations.
     Operations(Vec<Op>),
-    /// A layout or personality routine that is not understood.
+    /// An unknown layout or personality routine.
     Unreadable(&'static str),
 }
 
-/// Bytes of the image at an address.
+/// Returns bytes of the image at an address.
 pub type BytesAt<'a> = dyn Fn(u64, usize) -> Option<&'a [u8]> + 'a;
 
-/// Read an index of which `data` starts at `svma`: function start and entry, in the index's order.
+/// Reads an index whose `data` starts at `svma`: function starts and entries, in the index's order.
 pub fn read<'a>(
     data: &'a [u8],
     svma: u64,
@@ -60,8 +60,8 @@ pub(crate) fn starts(data: &[u8], svma: u64) -> Vec<u64> {
     starts
 }
 
-/// Where the language's own data of functions lie: function start and address. Behind the operations of entries of the
-/// generic model, by those personality routines that [`read`] understands.
+/// Function starts and the addresses of their language-specific data. That data lies after the
+/// operations of generic-model entries with a personality routine that [`read`] understands.
 pub(crate) fn language_data<'a>(
     data: &'a [u8],
     svma: u64,
@@ -94,9 +94,9 @@ fn table_entry<'a>(at: u64, bytes_at: &BytesAt<'a>) -> Entry {
     if first >> 31 == 1 {
         return compact(first, |index| word_at(1 + index));
     }
-    // Generic model: the personality routine's address, then data only it understands. Those of GNU
-    // languages (`__gxx_personality_v0` and its kin) keep the layout of personality routine 1, a
-    // count of further words in the top byte and three operations after it.
+    // Generic model: the personality routine's address, then data that only it understands. GNU
+    // personality routines such as `__gxx_personality_v0` use the layout of personality routine 1:
+    // a count of further words in the top byte, then three operations.
     let Some(second) = word_at(1) else {
         return Entry::Unreadable("table entry outside the image");
     };
@@ -107,7 +107,7 @@ fn table_entry<'a>(at: u64, bytes_at: &BytesAt<'a>) -> Entry {
     )
 }
 
-/// EHABI 7.3, 10.2: `1000iiii` personality routine i of 0..=2, then its operations.
+/// EHABI 7.3, 10.2: `1000iiii` selects personality routine i of 0..=2; its operations follow.
 fn compact(first: u32, more: impl Fn(u64) -> Option<u32>) -> Entry {
     let bytes = first.to_be_bytes();
     match bytes[0] {
@@ -130,7 +130,7 @@ fn operations(head: &[u8], words: u64, more: impl Fn(u64) -> Option<u32>) -> Ent
     Entry::Operations(opcode::decode(&bytes))
 }
 
-/// What a list of operations amounts to.
+/// The result of evaluating a list of operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameOf {
     /// The caller's stack pointer.
@@ -141,8 +141,8 @@ pub struct FrameOf {
     pub saved: Vec<(u8, Place)>,
 }
 
-/// Carry operations out symbolically. `None`: they refuse, or need what cannot be stated before
-/// memory is read (`vsp` popped, or taken from a register that was popped).
+/// Evaluates operations symbolically. `None` if they refuse, or depend on memory: they pop `vsp`,
+/// or take it from a register that was popped.
 pub fn frame_of(operations: &[Op]) -> Option<FrameOf> {
     const SP: u8 = 13;
     const LR: u8 = 14;
@@ -206,7 +206,7 @@ pub fn frame_of(operations: &[Op]) -> Option<FrameOf> {
     })
 }
 
-/// Compile an index; `text_end` bounds the last entry.
+/// Compiles an index; `text_end` bounds the last entry.
 pub(crate) fn compile<'a>(
     data: &'a [u8],
     svma: u64,
@@ -217,7 +217,8 @@ pub(crate) fn compile<'a>(
 ) {
     debug_assert_eq!(roles(Arch::Arm).sp, 13);
     let mut entries: Vec<_> = read(data, svma, bytes_at).collect();
-    // 6: sorted by the linker. If it is not, it is damaged, but each entry may still be right.
+    // EHABI 6: the linker sorts the index. An unsorted index is damaged, but each entry may be
+    // right.
     if !entries.is_sorted_by_key(|(start, _)| *start) {
         notes.push(Note::new(".ARM.exidx is not in order of address".into()));
         entries.sort_by_key(|(start, _)| *start);

@@ -1,6 +1,6 @@
-//! DWARF expressions of call frame information (DWARF 5, 2.5 and 6.4.2), evaluated on demand.
+//! Evaluates DWARF expressions of call frame information (DWARF 5, 2.5 and 6.4.2).
 //!
-//! Evaluation must not allocate, and only the operations that are allowed in CFI are needed.
+//! Evaluation does not allocate, and knows only the operations that CFI allows.
 
 pub(crate) mod text;
 
@@ -9,11 +9,11 @@ use crate::memory::{StackMemory, read_pointer};
 use crate::registers::{RegisterFile, roles};
 
 const DEPTH: usize = 32;
-/// Branches go backwards too; no real expression takes more steps.
+/// Limit of operations, because branches can go backwards. Real expressions need far fewer.
 const STEPS: usize = 512;
 
-/// Evaluate `bytes` with `initial` on the stack (the CFA, for register rules). `None`: malformed, or a
-/// register or memory it needs is missing.
+/// Evaluates `bytes` with `initial` on the stack (for register rules, the CFA). `None` if the
+/// expression is malformed, or if a register or memory it needs is missing.
 pub(crate) fn evaluate(
     bytes: &[u8],
     initial: Option<u64>,

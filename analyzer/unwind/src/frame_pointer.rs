@@ -1,5 +1,7 @@
-//! What compilers' frames look like from the frame pointer, as rows for all text: to be listed and compared. Walks
-//! follow chains by [`crate::walk()`]'s own checks, which no row can state.
+//! Rows for the frame-pointer frames that compilers build, for all text.
+//!
+//! These rows are only listed and compared. [`crate::walk()`] follows frame-pointer chains with
+//! checks of its own that no row can express.
 
 use unspool_image::{Arch, Image};
 
@@ -24,7 +26,7 @@ const fn rule(register: u8, offset: i32, ra: i32, saved: &'static [(u8, Place)])
     }
 }
 
-/// One row for each stretch of text of one instruction set.
+/// One row for each range of text with one instruction set.
 pub(crate) fn rows(image: &Image) -> Vec<Row<'static>> {
     let mut rows: Vec<Row<'static>> = Vec::new();
     let mut push = |start: u64, end: u64, rule: Rule<'static>| match rows.last_mut() {

@@ -1,23 +1,25 @@
 //! Stack unwinding from snapshots of registers and stack bytes.
 //!
-//! One [`Table`] per ELF image holds what every source knows about it: DWARF call frame
+//! One [`Table`] per ELF image holds the unwind rules from every source: DWARF call frame
 //! information, the ARM exception index, and the analysis of the machine code itself. A
-//! [`ModuleMap`] says where the images are mapped; [`walk()`] takes a [`RegisterFile`] and a
-//! [`StackMemory`] and returns the frames, each with its [`Provenance`], and the reason for
-//! which the stack ended ([`StackEnd`]).
+//! [`ModuleMap`] says where the images are mapped. [`walk()`] takes a [`RegisterFile`] and a
+//! [`StackMemory`]. It returns the frames, each with its [`Provenance`], and the reason why the
+//! stack ended ([`StackEnd`]).
 //!
 //! Only [`Cache`], which keeps compiled tables on disk, does input or output: parsers take bytes,
-//! memory is a trait. Nothing here depends on the host's architecture. No input makes it panic, loop, or allocate without bound.
+//! and memory is a trait. Nothing depends on the host's architecture. No input causes a panic, an
+//! endless loop or unbounded allocation.
 //!
 //! # Without `std`
-//! With `default-features = false` the crate is `no_std` (it needs `alloc`, and compare-and-swap of pointers) and has no
-//! dependency but the names of the architectures. What makes tables is left out. What uses them is all there: rows and
-//! rules, both tiers of stepping, the walk with all its checks. Tables come from bytes ([`Table::from_slice`]), made
-//! on another machine by `Table::to_bytes` (feature `cache`); the example `unwind_from_slice` does both.
+//! With `default-features = false` the crate is `no_std` and depends only on the names of the
+//! architectures. It needs `alloc`, and compare-and-swap of pointers. It cannot compile tables, but
+//! it has everything that uses them: rows and rules, both tiers of stepping, and the walk with all
+//! its checks. Tables come from bytes ([`Table::from_slice`]) that `Table::to_bytes` (feature
+//! `cache`) wrote on another machine. The example `unwind_from_slice` does both.
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `std` | making tables of images: CFI, exidx, code analysis; their verification; tables that threads share |
+//! | `std` | compiling tables: CFI, exidx, code analysis; verification; sharing between threads |
 //! | `cache` (default, with `std`) | compiled tables on disk |
 //!
 //! ```no_run
@@ -39,7 +41,7 @@
 //! ```
 
 #![cfg_attr(not(feature = "std"), no_std)]
-// What packs rules stands beside what unpacks them, and serves the making of tables only.
+// The code that packs rules is next to the code that unpacks them, and is used only with `std`.
 #![cfg_attr(not(feature = "std"), allow(dead_code))]
 
 extern crate alloc;

@@ -1,11 +1,13 @@
-//! Target memory as the walker sees it: a trait, so that a stored snapshot and memory fetched
-//! on demand from a live target unwind by the same code.
+//! Target memory as the walker sees it.
+//!
+//! It is a trait, so that the same code unwinds a stored snapshot and memory fetched from a live
+//! target.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// A read touched memory that is not there: beyond the snapshot, or unmapped in the target.
+/// A read touched memory that is missing: outside the snapshot, or unmapped in the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryGap {
     /// The first missing address.
@@ -22,10 +24,10 @@ impl core::error::Error for MemoryGap {}
 
 /// Stack memory: a snapshot, or live memory fetched on demand.
 pub trait StackMemory {
-    /// Fill `buf` from `avma`, wholly or not at all.
+    /// Fills `buf` from `avma`, completely or not at all.
     fn read(&mut self, avma: u64, buf: &mut [u8]) -> Result<(), MemoryGap>;
 
-    /// One pointer of `size` bytes (at most 8), little-endian.
+    /// Reads one pointer of `size` bytes (at most 8), little-endian.
     fn read_pointer(&mut self, avma: u64, size: usize) -> Result<u64, MemoryGap> {
         let mut bytes = [0u8; 8];
         self.read(avma, &mut bytes[..size.min(8)])?;
@@ -33,7 +35,7 @@ pub trait StackMemory {
     }
 }
 
-/// One piece of memory, borrowed: the stack from sp upward, as a profiler or a tracepoint takes it.
+/// One borrowed piece of memory: the stack from sp upward, as a profiler or a tracepoint copies it.
 #[derive(Clone, Copy, Debug)]
 pub struct StackSlice<'a> {
     /// Address of the first byte.
@@ -70,20 +72,20 @@ impl StackMemory for StackSlice<'_> {
     }
 }
 
-/// Chunks of memory kept from a target: address to bytes.
+/// Pieces of target memory, by address.
 #[derive(Clone, Debug, Default)]
 pub struct SnapshotMemory {
     chunks: BTreeMap<u64, Vec<u8>>,
 }
 
 impl SnapshotMemory {
-    /// A snapshot without any byte.
+    /// A snapshot without any memory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Add the bytes seen at `avma`. Chunks may touch or overlap; a read must lie in one chunk or in
-    /// chunks that follow each other without a hole.
+    /// Adds the bytes seen at `avma`. Pieces may touch or overlap. A read must lie in one piece, or
+    /// in pieces that follow each other without a gap.
     pub fn insert(&mut self, avma: u64, bytes: Vec<u8>) {
         match self.chunks.get(&avma) {
             Some(old) if old.len() >= bytes.len() => {}
@@ -117,7 +119,7 @@ impl StackMemory for SnapshotMemory {
     }
 }
 
-/// One pointer of `size` bytes, little-endian.
+/// Reads one pointer of `size` bytes, little-endian.
 pub(crate) fn read_pointer(
     memory: &mut dyn StackMemory,
     avma: u64,

@@ -1,4 +1,4 @@
-//! Which image is mapped where.
+//! The map of a process: which image is mapped at which address.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -13,13 +13,13 @@ use crate::table::Table;
 /// An image mapped at a base.
 #[derive(Clone, Debug)]
 pub struct Module {
-    /// The caller's number for it; returned in [`crate::Frame::module`].
+    /// The caller's number for the module, returned in [`crate::Frame::module`].
     pub id: u32,
-    /// For messages.
+    /// The name for messages.
     pub name: String,
     /// `avma = svma + bias` (wrapping).
     pub bias: u64,
-    /// The compiled rules of its file.
+    /// The compiled unwind rules of its file.
     pub table: Arc<Table>,
 }
 
@@ -30,15 +30,15 @@ pub struct ModuleMap {
     modules: Vec<Module>,
     /// Mapped address range, index in `modules`; sorted, not overlapping.
     segments: Vec<(Range<u64>, usize)>,
-    /// The same, for [`ModuleMap::find`].
+    /// The same ranges, in the form that [`ModuleMap::find`] searches.
     places: Places,
     /// Executable address ranges; sorted.
     text: Vec<Range<u64>>,
-    /// Differs between maps of different content.
+    /// A number that maps with different content never share.
     generation: u64,
 }
 
-/// The number of the last change of any map.
+/// The number of the last change to any map.
 static GENERATIONS: AtomicUsize = AtomicUsize::new(0);
 
 fn next_generation() -> u64 {
@@ -58,7 +58,7 @@ impl ModuleMap {
         }
     }
 
-    /// Map `module`. What it covers of earlier modules is taken from them: they were unmapped.
+    /// Adds `module`. Earlier modules lose the addresses it covers, because they were unmapped.
     pub fn add(&mut self, module: Module) {
         let mask = if self.arch == Arch::Arm {
             0xffff_ffff
@@ -91,7 +91,7 @@ impl ModuleMap {
         self.text.sort_by_key(|range| range.start);
     }
 
-    /// Forget the module with this id.
+    /// Removes the module with this id.
     pub fn remove(&mut self, id: u32) {
         let modules = core::mem::take(&mut self.modules);
         self.segments.clear();
@@ -115,7 +115,8 @@ impl ModuleMap {
         &self.modules
     }
 
-    /// A number that no map of other content has: what was learned from one map holds for another with the same.
+    /// A number that changes with the map's content. Maps with the same number have the same
+    /// content.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation
@@ -140,18 +141,18 @@ impl ModuleMap {
         after > 0 && self.text[after - 1].contains(&avma)
     }
 
-    /// Bytes of a module's file at `avma`.
+    /// Bytes of the module's file at `avma`.
     pub(crate) fn bytes(&self, avma: u64, len: usize) -> Option<&[u8]> {
         let (module, svma) = self.find(avma)?;
         module.table.bytes_at(svma, len)
     }
 }
 
-/// Where modules are. What lies between two segments of a module, and is nobody else's, is taken for the module's: the fewer
-/// ranges there are to search.
+/// The search structure for modules. A gap between two segments of one module counts as part of
+/// that module if no other module lies there. This leaves fewer ranges to search.
 #[derive(Clone, Debug, Default)]
 struct Places {
-    /// Where each starts, in order.
+    /// The start address of each range, in order.
     starts: Vec<u64>,
     places: Vec<Place>,
 }
@@ -160,7 +161,7 @@ struct Places {
 struct Place {
     end: u64,
     bias: u64,
-    /// Its place in the list of all.
+    /// Index in the list of modules.
     module: usize,
 }
 

@@ -1,5 +1,7 @@
-//! A value made when first needed. Without `std` there is no lock that would let threads share one: what
-//! holds it, such as a [`crate::Table`], stays with its thread there.
+//! A value computed when it is first needed.
+//!
+//! Without `std` there is no lock with which threads could share one. A value that holds it, such
+//! as a [`crate::Table`], then stays in one thread.
 
 #[cfg(not(feature = "std"))]
 pub(crate) use core::cell::OnceCell as Once;

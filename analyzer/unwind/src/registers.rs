@@ -1,14 +1,16 @@
-//! The registers of one frame, by DWARF number, and the one table per architecture that ties
-//! numbers to gdb's register names and to their roles in unwinding.
+//! The registers of one frame, by DWARF number.
+//!
+//! One table per architecture maps the numbers to gdb's register names and to their roles in
+//! unwinding.
 
 use unspool_image::Arch;
 
-/// How many DWARF register numbers are kept.
+/// Number of DWARF registers that are stored.
 pub(crate) const COUNT: usize = 40;
-/// Where the flags register (ARM `cpsr`) is kept: a number no DWARF register of ours uses.
+/// Index of the flags register (ARM `cpsr`). No DWARF register we use has this number.
 pub(crate) const FLAGS: u8 = 39;
 
-/// Roles of registers: what the walker must know about an architecture.
+/// The roles of an architecture's registers in unwinding.
 #[derive(Debug)]
 pub(crate) struct Roles {
     /// Stack pointer.
@@ -19,11 +21,11 @@ pub(crate) struct Roles {
     pub(crate) lr: Option<u8>,
     /// Return address column of CFI.
     pub(crate) ra: u8,
-    /// Frame register by the architecture's convention (Thumb has r7 instead).
+    /// Frame register by the architecture's convention (Thumb uses r7 instead).
     pub(crate) fp: u8,
     /// Size of an address in bytes.
     pub(crate) pointer: usize,
-    /// Registers a call preserves, so that they may be read unchanged in a caller's frame.
+    /// Registers that a call preserves, so that a caller's frame may use their values unchanged.
     pub(crate) callee_saved: &'static [u8],
     /// Names, as gdb's target descriptions give them.
     names: &'static [(u8, &'static str)],
@@ -139,12 +141,13 @@ pub(crate) fn roles(arch: Arch) -> &'static Roles {
     match arch {
         Arch::X86_64 => &X86_64,
         Arch::Aarch64 => &AARCH64,
-        // `Arch` may grow; a new architecture gets its own table before anything unwinds it.
+        // `Arch` may gain variants. A new architecture gets its own table before anything unwinds
+        // it.
         _ => &ARM,
     }
 }
 
-/// The registers known in one frame, by DWARF number.
+/// The known registers of one frame, by DWARF number.
 #[derive(Clone, Debug)]
 pub struct RegisterFile {
     arch: Arch,
@@ -153,7 +156,7 @@ pub struct RegisterFile {
 }
 
 impl RegisterFile {
-    /// Ask `value` for every register by the name gdb's target descriptions give it.
+    /// Asks `value` for every register, by the name in gdb's target descriptions.
     pub fn new(arch: Arch, mut value: impl FnMut(&str) -> Option<u64>) -> Self {
         let mut file = RegisterFile {
             arch,
@@ -168,7 +171,7 @@ impl RegisterFile {
         file
     }
 
-    /// The architecture these registers belong to.
+    /// The architecture of these registers.
     pub fn arch(&self) -> Arch {
         self.arch
     }
@@ -179,7 +182,7 @@ impl RegisterFile {
             .then(|| self.values[usize::from(number)])
     }
 
-    /// Set DWARF register `number`; numbers without a place here are ignored.
+    /// Sets DWARF register `number`. Ignores numbers that are not stored.
     pub fn set(&mut self, number: u8, value: u64) {
         if usize::from(number) < COUNT {
             self.values[usize::from(number)] = value;
@@ -187,14 +190,14 @@ impl RegisterFile {
         }
     }
 
-    /// Forget DWARF register `number`.
+    /// Forgets DWARF register `number`.
     pub fn forget(&mut self, number: u8) {
         if usize::from(number) < COUNT {
             self.known &= !(1 << number);
         }
     }
 
-    /// The name of DWARF register `number`, as gdb gives it.
+    /// The name of DWARF register `number` in gdb.
     pub fn name(arch: Arch, number: u8) -> Option<&'static str> {
         roles(arch)
             .names
@@ -224,7 +227,7 @@ impl RegisterFile {
         self.set(FLAGS, cpsr | u64::from(thumb) << 5);
     }
 
-    /// What only the frame that was left knew: everything a call does not preserve.
+    /// Forgets the registers that a call does not preserve.
     pub(crate) fn forget_volatile(&mut self) {
         let roles = roles(self.arch);
         let mut kept = 1u64 << roles.sp | 1 << roles.pc | 1 << FLAGS;

@@ -1,18 +1,19 @@
-//! Sorted rows of an image in their final form: one search, one word, one rule.
+//! Sorted rows of an image in their final form.
 //!
 //! ```text
-//! address - base ──┬─ high bits ──> index ──> where the piece's block is
-//!                  └─ low bits ───> compared with   block: low bits of addresses, numbers of rules
+//! address - base ──┬─ high bits ──> index ──> offset of the piece's block
+//!                  └─ low bits ───> compared with the low bits of addresses in the block
 //!                                                                         │
 //!    rules, most used first:   quick word (8 bytes) <─────────────────────┤
 //!                              full rule  (4 bytes and shared lists) <────┘
 //! ```
-//! A block is for a few hundred bytes of text (`blocks`), so a lookup is three loads that depend on one
-//! another, whatever the size of the image. Everything is numbers without addresses or pointers: it
-//! can be written to disk as it is and read back (`file`).
 //!
-//! Apart from [`crate::Table`] because each source builds its own `Rows` and the analysis of code builds its
-//! rows later than the others, when first asked.
+//! A block covers a few hundred bytes of text (`blocks`), so a lookup takes three dependent loads,
+//! whatever the size of the image. All parts are numbers without addresses or pointers, so that
+//! they can be written to disk unchanged (`file`).
+//!
+//! Apart from [`crate::Table`] because each source builds its own `Rows`, and because the code
+//! analysis builds its rows later than the others.
 
 mod blocks;
 #[cfg(feature = "std")]
@@ -37,36 +38,38 @@ pub(crate) use quick::{At, Quick, THUMB_FP};
 use crate::once::Once;
 use crate::rule::{Cfa, Expression, Place, Row, Rule, Source};
 
-/// Marks a `more` that names a wide rule.
+/// Marks an entry of `more` that refers to `wide`.
 const WIDE: u32 = 1 << 31;
-/// Marks the head of a list of which the entries take three words.
+/// Marks the head of a list whose entries take three words.
 const WIDE_LIST: u32 = 1 << 31;
 
-/// Rows, ready for lookup.
+/// Rows in the form that lookups search.
 #[derive(Debug)]
 pub(crate) struct Rows {
     arch: Arch,
     /// svma of the first row.
     base: u64,
-    /// Which rule holds where, relative to `base`.
+    /// Which rule holds at each address, relative to `base`.
     blocks: Blocks,
     /// By rule.
     quick: Vec<u64>,
-    /// By rule: where its saved registers are in `lists`, or `WIDE | n`.
+    /// By rule: the index of its saved registers in `lists`, or `WIDE | n`.
     more: Vec<u32>,
-    /// Full rules that no quick word holds, three words each: CFA, return address, list and flags.
+    /// Full rules that do not fit a quick word, three words each: CFA, return address, list and
+    /// flags.
     wide: Vec<u64>,
-    /// Lists of saved registers: a head with the count, then `register:6 kind:4 payload:22` each.
+    /// Lists of saved registers: a head with the count, then one `register:6 kind:4 payload:22` for
+    /// each.
     lists: Vec<u32>,
-    /// Where each expression's bytes end.
+    /// The end of each expression's bytes.
     expression_ends: Vec<u32>,
     expression_bytes: Vec<u8>,
-    /// Only while packing: where each interned list was put.
+    /// Used only while packing: the index of each interned list.
     list_at: Vec<u32>,
     pool: Once<Pool>,
 }
 
-/// Rules in the form that is shown to others, made when first asked for.
+/// Rules in their public form, computed when first needed.
 #[derive(Debug, Default)]
 struct Pool {
     recipes: Vec<Recipe>,
@@ -101,7 +104,7 @@ impl Rows {
         }
     }
 
-    /// The row that holds for `svma`.
+    /// The row for `svma`.
     pub(crate) fn lookup(&self, svma: u64) -> Option<Row<'_>> {
         let spot = self.blocks.find(svma.wrapping_sub(self.base))?;
         let rule = self.blocks.rule(spot)?;
@@ -109,8 +112,9 @@ impl Rows {
         self.row(start, end, rule)
     }
 
-    /// The quick word of the row that holds for `svma`; `None` where there is no row. And whether the row may end
-    /// right behind `svma`, before a place that has no row or one that moves no stack pointer.
+    /// The quick word of the row for `svma`, and whether the row may end directly after `svma`. The
+    /// second value is true only before an address without a row, or with a rule that needs its
+    /// full form or has the return address in a register. `None` if there is no row.
     #[inline(always)]
     pub(crate) fn quick(&self, svma: u64) -> Option<(Quick, bool)> {
         let relative = svma.wrapping_sub(self.base);
@@ -133,7 +137,7 @@ impl Rows {
         }
     }
 
-    /// Where the row that holds for `svma` is from.
+    /// The source of the row for `svma`.
     pub(crate) fn source(&self, svma: u64) -> Option<Source> {
         match self.quick(svma)? {
             (quick, _) if quick.is_slow() => self.lookup(svma).map(|row| row.source),
@@ -156,7 +160,7 @@ impl Rows {
             .filter_map(|((start, rule), (end, _))| self.row(start, end, rule))
     }
 
-    /// The bytes of an expression named by one of these rows.
+    /// The bytes of an expression that one of these rows refers to.
     pub(crate) fn expression(&self, expression: Expression) -> &[u8] {
         let id = expression.0 as usize;
         let Some(&end) = self.expression_ends.get(id) else {
@@ -171,12 +175,12 @@ impl Rows {
             .unwrap_or(&[])
     }
 
-    /// Number of rows, gaps included, and of distinct rules.
+    /// The number of rows, including gaps, and of distinct rules.
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.blocks.iter().count(), self.quick.len() - 1)
     }
 
-    /// Bytes that all of it takes, in memory and on disk.
+    /// Size in bytes, in memory and on disk.
     pub(crate) fn bytes(&self) -> usize {
         self.blocks.bytes()
             + 4 * (self.more.len() + self.lists.len())
@@ -185,7 +189,7 @@ impl Rows {
             + self.expression_bytes.len()
     }
 
-    /// The row with this rule, at these places relative to `base`.
+    /// The row with this rule and these bounds relative to `base`.
     fn row(&self, start: u64, end: u64, rule: u32) -> Option<Row<'_>> {
         let pool = self.pool.get_or_init(|| self.unpack());
         let recipe = pool.recipes.get(rule as usize)?;
@@ -205,9 +209,9 @@ impl Rows {
     }
 }
 
-/// Full rules, to and from their packed form.
+/// Packs and unpacks full rules.
 impl Rows {
-    /// Put a list of saved registers, interned as `id`, into `lists`: where it is.
+    /// Puts the saved registers interned as `id` into `lists`. Returns their index.
     fn pack_saved(&mut self, id: u32, list: &[u64]) -> u32 {
         if list.is_empty() {
             return 0;
@@ -313,15 +317,15 @@ impl Rows {
     }
 }
 
-/// `register:6 kind:4 payload:22` of one saved register, if it fits; of a place relative to a register,
-/// 6 bits of the payload are that register.
+/// One saved register as `register:6 kind:4 payload:22`, if it fits. For a place relative to a
+/// register, 6 bits of the payload are that register.
 fn short(word: u64) -> Option<u32> {
     let (number, kind) = ((word >> 56) as u32, (word >> 40 & 0xf) as u32);
     let (register, payload) = ((word >> 32 & 0xff) as u32, word as u32 as i32);
     let bits = if register == 0 { 22 } else { 16 };
     let fits = payload >= -(1 << (bits - 1)) && payload < 1 << (bits - 1);
     let head = number << 26 | kind << 22;
-    // Kinds 4 and 5 have a register.
+    // Kinds 4 and 5 include a register.
     let with_register = matches!(kind, 4 | 5);
     if number >= 64 || register >= 64 || !fits || with_register && payload != payload << 16 >> 16 {
         return None;

@@ -1,10 +1,12 @@
-//! Rules: how to get the caller's registers. Small `Copy` values whose doc comments are the
-//! equations; every source of unwind information is translated to them, so that one function
-//! in the walker carries them out and every source can be compared with every other.
+//! Unwind rules: how to compute the caller's registers.
+//!
+//! They are small `Copy` values whose doc comments are the equations. Every source of unwind
+//! information is translated to them. So one function evaluates them all, and any two sources can
+//! be compared.
 
 use core::fmt;
 
-/// Where a row's rule came from.
+/// The source of a row's rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// `.eh_frame` or `.debug_frame`.
@@ -25,7 +27,7 @@ impl Source {
         }
     }
 
-    /// All of them, best first where all are valid: at call sites.
+    /// All sources, best first at call sites, where all are valid.
     pub const ALL: [Source; 3] = [Source::Cfi, Source::Exidx, Source::Code];
 
     pub(crate) fn from_number(number: u64) -> Source {
@@ -59,7 +61,7 @@ pub enum Cfa {
     },
     /// `cfa = evaluate(expression)`
     Expression(Expression),
-    /// Not known here.
+    /// Unknown at this address.
     Unknown,
 }
 
@@ -68,7 +70,7 @@ pub enum Cfa {
 pub enum Place {
     /// `caller.r = r`; for the return address on machines with a link register, `caller.pc = lr`
     Same,
-    /// The caller's value is lost; for the return address: there is no caller.
+    /// The caller's value is lost. For the return address: there is no caller.
     Undefined,
     /// `caller.r = *(cfa + offset)`
     AtCfa(i32),
@@ -90,7 +92,7 @@ pub enum Place {
 }
 
 impl Cfa {
-    /// One number per value, for interning and storing.
+    /// A unique number for each value, for interning and storing.
     pub(crate) fn pack(self) -> u64 {
         match self {
             Cfa::Unknown => 0,
@@ -112,7 +114,7 @@ impl Cfa {
 }
 
 impl Place {
-    /// One number per value, for interning and storing: 44 bits.
+    /// A unique number of 44 bits for each value, for interning and storing.
     pub(crate) fn pack(self) -> u64 {
         match self {
             Place::Same => 0,
@@ -145,18 +147,19 @@ fn packed(kind: u64, register: u8, payload: i32) -> u64 {
     kind << 40 | u64::from(register) << 32 | u64::from(payload as u32)
 }
 
-/// How to get from a frame to its caller.
+/// A rule to get from a frame to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule<'t> {
     /// The caller's stack pointer.
     pub cfa: Cfa,
     /// The return address.
     pub ra: Place,
-    /// The other registers, by DWARF number, where the caller's value is not simply the same.
+    /// The other registers, by DWARF number. Registers with the same value in the caller are left
+    /// out.
     pub saved: &'t [(u8, Place)],
-    /// The frame was built by the kernel to deliver a signal: its caller was interrupted, not calling.
+    /// The kernel built the frame to deliver a signal. Its caller was interrupted and made no call.
     pub signal_frame: bool,
-    /// AArch64: the return address carries a pointer authentication code to be stripped.
+    /// AArch64: the return address carries a pointer authentication code, which must be removed.
     pub signed: bool,
 }
 
@@ -167,7 +170,7 @@ pub struct Row<'t> {
     pub start: u64,
     /// One past the last address (svma).
     pub end: u64,
-    /// Where the rule came from.
+    /// The source of the rule.
     pub source: Source,
     /// The rule.
     pub rule: Rule<'t>,

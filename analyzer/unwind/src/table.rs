@@ -1,7 +1,8 @@
 //! The compiled unwind rules of one image.
 //!
-//! What is here needs neither the image's file nor `std`: a table may come from bytes that another machine made
-//! ([`Table::from_slice`]). What makes rules out of an image is behind [`maker`].
+//! This module needs neither the image's file nor `std`: a table may come from bytes that another
+//! machine made ([`Table::from_slice`]). [`maker`] holds the parts that compile rules from an
+//! image.
 
 #[cfg(feature = "std")]
 mod compile;
@@ -37,7 +38,7 @@ pub(crate) use compile::eh_frame;
 pub(crate) use file::variant;
 use maker::Maker;
 
-/// Something in the image that could not be used.
+/// A part of the image that could not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// A sentence without its full stop.
@@ -56,46 +57,48 @@ impl fmt::Display for Note {
     }
 }
 
-/// The rules of one image, by address (svma). Shared between all modules and walks that use it.
+/// The rules of one image, by address (svma). All modules and walks that use the image share it.
 ///
-/// One set of rows holds, for every address, the rule of the best source that knows it
-/// ([`Table::lookup`]). What a single source says ([`Table::lookup_from`]) is compiled when first asked. A walk asks for single
-/// addresses: rows are then made for one function at a time, until so many were asked for that all are compiled.
+/// One set of rows holds, for every address, the rule of the best source that covers it
+/// ([`Table::lookup`]). The rows of a single source ([`Table::lookup_from`]) are compiled when they
+/// are first needed. A walk needs single addresses. Rows are then compiled for one function at a
+/// time, until it has needed enough of them that compiling all is cheaper.
 #[derive(Debug)]
 pub struct Table {
     arch: Arch,
     layout: Layout,
     order: Vec<Source>,
-    /// Sources by which the table may be extended: the analysis of the code.
+    /// True if the code analysis may add rows.
     extensible: bool,
     cfi_before_code: bool,
     cfi_before_exidx: bool,
-    /// What the file states: all sources but the analysis of the code.
+    /// Rows of all sources but the code analysis.
     stated: Once<Arc<Rows>>,
-    /// All sources.
+    /// Rows of all sources.
     whole: Once<Rows>,
-    /// The code's own rows, as they were read from bytes: asked at instructions for which exidx promises nothing.
+    /// The rows of the code analysis that came with stored bytes. Used at instructions where exidx
+    /// rows are not valid.
     code: Once<Rows>,
-    /// Functions of which CFI and code contradict each other, in order of address.
+    /// Functions whose CFI and code contradict each other, in order of address.
     doubts: Once<Vec<Doubt>>,
-    /// Known once `stated` is.
+    /// Set together with `stated`.
     notes: Once<Vec<Note>>,
-    /// Makes what is not there yet; `None` if the table is all there is.
+    /// Compiles missing rows. `None` if the table cannot grow.
     maker: Option<Maker>,
 }
 
-/// What a walk has to know of an image beside its rules. All addresses are svma.
+/// What a walk needs to know about an image besides its rules. All addresses are svma.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Layout {
-    /// What is mapped.
+    /// Mapped address ranges.
     pub(crate) segments: Vec<Range<u64>>,
-    /// What is code.
+    /// Code address ranges.
     pub(crate) text: Vec<Range<u64>>,
-    /// Bytes of it that are known without the image, by their addresses.
+    /// Bytes that are known without the image, by address.
     bytes: Vec<(u64, Arc<[u8]>)>,
 }
 
-/// Rows of a table, or some that were made for a single address.
+/// Rows of a table, or rows that were compiled for a single address.
 #[derive(Clone, Debug)]
 pub(crate) enum RowsRef<'t> {
     Borrowed(&'t Rows),
@@ -115,28 +118,29 @@ impl Deref for RowsRef<'_> {
 }
 
 impl Table {
-    /// Let the bytes that the image has at `svma` be known to walks: its code, as a rule. A table made from an image
-    /// knows them. Without the code, no frame can be found by frame pointers, the link register or scanning, because
-    /// nothing shows that a return address follows a call, and no signal trampoline is recognized.
+    /// Gives walks the bytes that the image has at `svma`, usually its code. A table made from an
+    /// image already has them. Without the code, a walk finds no frame by frame pointers, by the
+    /// link register or by scanning, because it cannot check that a return address follows a call.
+    /// It also recognizes no signal trampoline.
     pub fn with_bytes(mut self, svma: u64, bytes: impl Into<Arc<[u8]>>) -> Table {
         self.layout.bytes.push((svma, bytes.into()));
         self
     }
 
-    /// What could not be used, and why. Compiles what the file states.
+    /// The parts that could not be used, and why. Compiles all sources but the code analysis.
     pub fn notes(&self) -> &[Note] {
         self.stated();
         self.notes.get().map_or(&[], |notes| notes)
     }
 
-    /// Call frame information that the code contradicts. Known once all rows have been made ([`Table::rows_of_all`]); nothing
-    /// before.
+    /// A note about call frame information that the code contradicts. Known once all rows have been
+    /// compiled ([`Table::rows_of_all`]); `None` before.
     pub fn doubts(&self) -> Option<Note> {
         doubt::note(self.doubted())
     }
 
-    /// The same of the function that contains `svma`, alone. Known once its code has been analysed, as it is when its call
-    /// frame information fails.
+    /// The same for the single function that contains `svma`. Known once its code has been
+    /// analysed, which happens when its call frame information fails.
     pub fn doubt_at(&self, svma: u64) -> Option<Note> {
         let doubted = self.doubted();
         if self.whole.get().is_none() {
@@ -162,13 +166,14 @@ impl Table {
         self.arch
     }
 
-    /// The best row for `svma`, taken as an address inside a call: CFI, else exidx, else code, or as the options
-    /// of its making have it.
+    /// The best row for `svma`, taken as an address inside a call. The order is CFI, exidx, code,
+    /// unless the table's options state another.
     pub fn lookup(&self, svma: u64) -> Option<Row<'_>> {
         self.best_at(svma).lookup(svma)
     }
 
-    /// The row that one source has for `svma`. [`Source::Code`] analyses the image's code when first asked.
+    /// The row that one source has for `svma`. [`Source::Code`] analyses the image's code when
+    /// first used.
     pub fn lookup_from(&self, source: Source, svma: u64) -> Option<Row<'_>> {
         self.rows(source)?.lookup(svma)
     }
@@ -178,23 +183,24 @@ impl Table {
         self.rows(source).into_iter().flat_map(Rows::iter)
     }
 
-    /// The best row of every address, in order of address. Analyses the image's code if the options allow it.
+    /// The best row for every address, in order of address. Analyses the image's code if the
+    /// options allow it.
     pub fn rows_of_all(&self) -> impl Iterator<Item = Row<'_>> {
         self.whole().iter()
     }
 
-    /// How many rows and distinct rules one source has.
+    /// The number of rows and of distinct rules of one source.
     pub fn size(&self, source: Source) -> (usize, usize) {
         self.rows(source).map_or((0, 0), Rows::size)
     }
 
-    /// Bytes of the merged table, in memory and on disk, as far as it was needed.
+    /// Size in bytes of the merged table, in memory and on disk, as far as it was compiled.
     pub fn bytes(&self) -> usize {
         self.whole.get().unwrap_or_else(|| self.stated()).bytes()
     }
 
-    /// The bytes of an expression that a row of [`Table::rows_from`] names, or, without a source, one of
-    /// [`Table::rows_of_all`].
+    /// The bytes of an expression. It belongs to a row of [`Table::rows_from`], or, without a
+    /// source, of [`Table::rows_of_all`].
     pub fn expression(&self, source: Option<Source>, expression: Expression) -> &[u8] {
         match source {
             Some(source) => self
@@ -208,7 +214,7 @@ impl Table {
         }
     }
 
-    /// The same in words: `DW_OP_breg7 8; DW_OP_deref`.
+    /// The same as text: `DW_OP_breg7 8; DW_OP_deref`.
     pub fn expression_text(&self, source: Option<Source>, expression: Expression) -> String {
         let bytes = self.expression(source, expression);
         text(bytes, self.arch.address_size())
@@ -236,7 +242,8 @@ impl Table {
         }
     }
 
-    /// The rows in which a source's row for `svma` is, if it has one: no more of them are made than need be.
+    /// The rows that contain a source's row for `svma`, if it has one. Compiles no more than
+    /// needed.
     pub(crate) fn rows_at(&self, source: Source, svma: u64) -> Option<RowsRef<'_>> {
         match (source, self.code.get(), self.stated.get()) {
             (Source::Code, Some(code), _) => return Some(RowsRef::Borrowed(code)),
@@ -254,7 +261,7 @@ impl Table {
         rows
     }
 
-    /// The rows that say what is best at `svma`, if they were made already.
+    /// The merged rows with the best rule for `svma`, if they have been compiled.
     pub(crate) fn merged_at(&self, svma: u64) -> Option<&Rows> {
         if let Some(whole) = self.whole.get() {
             return Some(whole);
@@ -265,14 +272,16 @@ impl Table {
         best.then_some(stated)
     }
 
-    /// The rows to ask about `svma` first. They are those of all sources only if the file states nothing of it,
-    /// or states it by an exidx entry, which may be a neighbour's.
+    /// The rows to search first for `svma`. These are the rows of all sources only if the file's
+    /// tables do not cover `svma`, or only with an exidx entry that may belong to a neighbouring
+    /// function.
     fn best_at(&self, svma: u64) -> &Rows {
         self.stated();
         self.merged_at(svma).unwrap_or_else(|| self.whole())
     }
 
-    /// The quick word of the best row for `svma`, and whether that row may end right behind `svma`.
+    /// The quick word of the best row for `svma`, and whether that row may end directly after
+    /// `svma`.
     #[inline(always)]
     pub(crate) fn quick(&self, svma: u64) -> Option<(Quick, bool)> {
         let whole = self.whole.get();
@@ -306,7 +315,7 @@ impl Table {
         &self.order
     }
 
-    /// What the file states.
+    /// The rows of all sources but the code analysis.
     fn stated(&self) -> &Rows {
         if let Some(stated) = self.stated.get() {
             return stated;
@@ -316,12 +325,12 @@ impl Table {
             .get_or_init(|| Arc::new(Rows::empty(self.arch, 0)))
     }
 
-    /// The rows of all sources, as far as there is something to make them of.
+    /// The rows of all sources, as far as they can be compiled.
     fn whole(&self) -> &Rows {
         match &self.maker {
             Some(maker) if self.extensible => self.whole.get_or_init(|| {
                 let whole = maker.whole(&self.order);
-                // What is kept on disk is known from then on.
+                // The doubts are stored with the table.
                 self.doubted();
                 whole
             }),
@@ -329,7 +338,7 @@ impl Table {
         }
     }
 
-    /// Whether the exidx entry for `svma` is that of a function before the one that `svma` is in.
+    /// Whether the exidx entry for `svma` belongs to an earlier function than the one at `svma`.
     pub(crate) fn is_neighbours(&self, svma: u64) -> bool {
         self.maker
             .as_ref()

@@ -1,10 +1,10 @@
-//! The fast tier: a stack as pc, stack pointer and frame pointers only.
+//! The fast tier: walks a stack with pc, stack pointer and frame pointers only.
 //!
-//! Most rules fit one word ([`Quick`]), and stacks repeat themselves: a [`Tracer`] remembers the word of each
-//! pc it has met, and which pc came next the last time, so that a step along a known stack is one
-//! comparison and the loads of the return address and the saved frame pointer. Whatever the fast tier
-//! cannot do exactly as [`walk`](crate::walk()) does it (expressions, signal frames, chains, scanning, an unusual base
-//! register) it leaves to it: [`Tracer::trace`] gives `walk`'s frames, always.
+//! Most rules fit one word ([`Quick`]), and stacks repeat. A [`Tracer`] remembers the word of each
+//! pc, and which pc came next the last time. A step along a known stack is then one comparison, and
+//! the loads of the return address and the saved frame pointer. The fast tier leaves everything
+//! else to [`walk`](crate::walk()): expressions, signal frames, frame-pointer chains, scanning,
+//! unusual base registers. [`Tracer::trace`] always returns the frames that `walk` returns.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -19,10 +19,10 @@ use crate::rows::{At, Quick, THUMB_FP};
 use crate::rule::Source;
 use crate::walk::{StackEnd, WalkOptions, is_trampoline, walk};
 
-/// Slots of a tracer: 24 KiB, which the innermost cache holds beside a stack.
+/// Number of slots: 24 KiB, which the L1 cache holds beside a stack.
 const SLOTS: usize = 1024;
 
-/// A frame as the fast tier knows it.
+/// A frame in the fast tier.
 #[derive(Clone, Copy, Debug)]
 pub struct Position {
     /// Next instruction or return address, Thumb bit removed.
@@ -45,7 +45,7 @@ const R7: u8 = 2;
 const LR: u8 = 4;
 
 impl Position {
-    /// Where a thread's registers are; `None` without pc or stack pointer.
+    /// The position of a thread with these registers. `None` without pc or stack pointer.
     pub fn new(registers: &RegisterFile) -> Option<Position> {
         let arch = registers.arch();
         let roles = roles(arch);
@@ -75,7 +75,7 @@ impl Position {
         Some(position)
     }
 
-    /// As if the thread were in the middle of a call: `pc` is taken for a return address.
+    /// The same position, with `pc` taken as a return address.
     pub fn calling(self) -> Position {
         Position {
             exact: false,
@@ -83,7 +83,7 @@ impl Position {
         }
     }
 
-    /// Let the frame pointer be `fp`.
+    /// Sets the frame pointer.
     pub fn set_fp(&mut self, fp: u64) {
         self.fp = fp;
         self.known |= FP;
@@ -94,28 +94,28 @@ impl Position {
         (self.known & FP != 0).then_some(self.fp)
     }
 
-    /// `pc` itself where it is the next instruction, else an address inside the call before it.
+    /// `pc` itself if it is the next instruction, else an address inside the call before it.
     #[inline]
     pub fn address_for_lookup(&self) -> u64 {
         self.pc.wrapping_sub(u64::from(!self.exact))
     }
 }
 
-/// Why a step led to no caller.
+/// The reason why a step found no caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The stack ends here, as [`walk`](crate::walk()) would have it.
+    /// The stack ends here, as [`walk`](crate::walk()) defines it.
     End(StackEnd),
-    /// This frame needs all registers, or another way than its rule: [`walk`](crate::walk()) decides.
+    /// The step needs more registers, or more than its rule: [`walk`](crate::walk()) decides.
     Full,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// Address for lookup; the highest bit is set for one that is exact.
+    /// Address for lookup. The highest bit is set if it is exact.
     key: u64,
     quick: Quick,
-    /// The slot that the caller's pc had the last time.
+    /// The slot of the caller's pc in the last walk.
     next: u16,
 }
 
@@ -125,11 +125,11 @@ const EMPTY: Slot = Slot {
     next: 0,
 };
 
-/// Steps along stacks, remembering the rules of the addresses it has met. One a thread.
+/// Walks stacks, and remembers the rules of the addresses it has met. Use one per thread.
 #[derive(Clone, Debug)]
 pub struct Tracer {
     slots: Box<[Slot; SLOTS]>,
-    /// Of the module map that the slots were filled from.
+    /// The generation of the module map that the slots were filled from.
     generation: u64,
 }
 
@@ -143,12 +143,13 @@ impl Default for Tracer {
 }
 
 impl Tracer {
-    /// A tracer that knows nothing yet.
+    /// An empty tracer.
     pub fn new() -> Tracer {
         Tracer::default()
     }
 
-    /// The pcs of a stack, innermost first, into `pcs`: those of [`walk`](crate::walk()), by it where need be.
+    /// Puts the pcs of a stack into `pcs`, innermost first. They equal those of
+    /// [`walk`](crate::walk()), which is used where the fast tier cannot continue.
     pub fn trace<M: StackMemory>(
         &mut self,
         modules: &ModuleMap,
@@ -164,7 +165,8 @@ impl Tracer {
             let size = modules.arch().address_size();
             let mut read = |avma| memory.read_pointer(avma, size).ok();
             loop {
-                // Whether the last pc is code at all shows in the step from it only; without one, `walk` has to say.
+                // Only the step from the last pc shows whether it is code. Without that step,
+                // `walk` has to decide.
                 if pcs.len() >= options.max_frames {
                     break;
                 }
@@ -182,8 +184,8 @@ impl Tracer {
         stack.end
     }
 
-    /// Go to the caller. `read` gives the pointer at an address of the stack. On [`Stop`] the position is not
-    /// to be used any more.
+    /// Steps to the caller. `read` returns the pointer at an address of the stack. After a
+    /// [`Stop`], the position is no longer valid.
     #[inline]
     pub fn step(
         &mut self,
@@ -210,7 +212,7 @@ impl Tracer {
         }
     }
 
-    /// The word for a frame that was not expected.
+    /// Looks up the word of a frame that was not predicted.
     fn look(&mut self, modules: &ModuleMap, at: &mut Position, key: u64) -> Quick {
         let index = slot_of(key);
         self.slots[usize::from(at.slot) % SLOTS].next = index as u16;
@@ -243,14 +245,15 @@ fn slot_of(key: u64) -> usize {
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize
 }
 
-/// The word for a frame; slow where `walk` would not go by a rule.
+/// The word of a frame; [`Quick::SLOW`] where `walk` would not use a rule.
 #[inline(always)]
 fn find(modules: &ModuleMap, at: &Position) -> Quick {
     let Some((module, svma)) = modules.find(at.address_for_lookup()) else {
         return Quick::SLOW;
     };
     match module.table.quick(svma) {
-        // A handler returns to a trampoline's first instruction: what is before it says nothing.
+        // A handler returns to a trampoline's first instruction, so the code before it does not
+        // matter.
         Some((_, ends)) if (ends || at.exact) && is_at_trampoline(modules, at) => Quick::SLOW,
         Some((quick, _)) => quick,
         None => Quick::SLOW,
@@ -262,20 +265,20 @@ fn is_at_trampoline(modules: &ModuleMap, at: &Position) -> bool {
     is_trampoline(modules, at.pc, at.exact)
 }
 
-/// What of an architecture matters to a step, as constants.
+/// The constants of an architecture that a step needs.
 trait Machine {
     /// log2 of a pointer's size.
     const LOG: u32;
     const ARCH: Arch;
-    /// Bytes below the stack pointer that leaf functions use.
+    /// Bytes below the stack pointer that leaf functions may use.
     const RED_ZONE: u64;
     const SP: u8;
     const FP: u8;
-    /// Of a word's bits, those that are the same in most of them, and what they are then: the CFA is by either of these
-    /// registers, the return address at an offset from it, and the word plain.
+    /// A mask and a value that most words match: the CFA is relative to one of two registers, the
+    /// return address is at an offset from it, and the word is plain.
     const USUAL: (u64, u64);
 
-    /// The address that a return address stands for.
+    /// The address that a return address refers to.
     #[inline(always)]
     fn pc(ra: u64) -> u64 {
         match Self::ARCH {
@@ -286,7 +289,7 @@ trait Machine {
     }
 }
 
-/// The return address is at an offset from the CFA, and the word is plain.
+/// Matches a plain word whose return address is at an offset from the CFA.
 const PLAIN: (u64, u64) = (3 << 9 | 1 << 12 | 1 << 14, 1 << 9);
 
 struct X86_64;
@@ -321,7 +324,7 @@ impl Machine for Arm {
     const USUAL: (u64, u64) = (0, 1);
 }
 
-/// The caller's value of a register that is as it was, or saved relative to the CFA.
+/// The caller's value of a register that is unchanged, or saved relative to the CFA.
 #[inline(always)]
 fn restore<M: Machine>(
     saved: bool,
@@ -333,14 +336,14 @@ fn restore<M: Machine>(
     read: &mut impl FnMut(u64) -> Option<u64>,
 ) {
     let mask = if M::LOG == 2 { 0xffff_ffff } else { u64::MAX };
-    // ARM has two registers to look at and is rarely saving both.
+    // ARM has two registers to check and rarely saves both.
     if M::LOG == 2 && !saved {
         return;
     }
-    // If it was not saved, any word of the frame is read in vain.
+    // If it was not saved, any word of the frame is read and ignored.
     let offset = select_unpredictable(saved, offset, -(1 << M::LOG));
     let place = cfa.wrapping_add_signed(offset) & mask;
-    // Compilers do not always say so, but what was saved below sp has been popped again.
+    // A register saved below sp has been popped again, even if the compiler's rule does not say so.
     if place.wrapping_add(M::RED_ZONE) < sp {
         return;
     }
@@ -354,7 +357,7 @@ fn restore<M: Machine>(
     }
 }
 
-/// The same for rules of which a frame register is lost or needs the full rule.
+/// The same for rules that lose a frame register, or leave it to the full rule.
 #[cold]
 fn unusual<M: Machine>(
     quick: Quick,
@@ -385,7 +388,7 @@ fn apply<M: Machine>(
     at: &mut Position,
     read: &mut impl FnMut(u64) -> Option<u64>,
 ) -> Result<(), Stop> {
-    // Most frames by far are callers, by words of one form.
+    // Most frames are callers whose words have one form.
     if quick.0 & M::USUAL.0 == M::USUAL.1 && !at.exact && at.known & FP != 0 {
         let base = select_unpredictable(quick.register() == M::SP, at.sp, at.fp);
         let cfa = base.wrapping_add_signed(quick.cfa_offset(M::LOG));
@@ -414,8 +417,8 @@ fn apply_any<M: Machine>(
     let is_arm = M::LOG == 2;
     let mask = if is_arm { 0xffff_ffff } else { u64::MAX };
     let ra_at = quick.ra(M::LOG);
-    // What differs from step to step is selected, not branched to: a branch on what was just loaded would keep
-    // the next step's loads waiting.
+    // Values that differ from step to step are selected without a branch. A branch on a value that
+    // was just loaded would delay the next step's loads.
     let register = quick.register();
     let needs = select_unpredictable(register == M::SP, 0, FP);
     let base = select_unpredictable(register == M::SP, at.sp, at.fp);
@@ -444,7 +447,7 @@ fn apply_any<M: Machine>(
         At::Undefined => return Err(Stop::End(StackEnd::Complete)),
         _ => return Err(Stop::Full),
     };
-    // EHABI promises exidx rules at call sites only.
+    // EHABI promises exidx rules only at call sites.
     if at.exact && quick.source() == Source::Exidx {
         return Err(Stop::Full);
     }

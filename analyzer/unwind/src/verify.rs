@@ -1,7 +1,7 @@
-//! The analysis of code compared with call frame information, at every instruction that both cover.
+//! Compares the code analysis with call frame information, at every instruction that both cover.
 //!
-//! Compilers' CFI is the truth that the analysis is measured by where it exists; the same comparison
-//! finds damaged CFI.
+//! Where compilers' CFI exists, it is the truth that the analysis is measured against. The same
+//! comparison finds damaged CFI.
 
 mod lost;
 mod sampled;
@@ -27,34 +27,35 @@ pub use sampled::{Disagreement, Sampled, verify_samples};
 /// The condition "always".
 const ALWAYS: u8 = 14;
 
-/// How one instruction fared.
+/// The result for one instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// CFA and place of the return address are both right.
+    /// The CFA and the place of the return address are both right.
     Agree,
-    /// The analysis does not know, or did not reach the instruction.
+    /// The analysis has no result, or did not reach the instruction.
     Unknown,
-    /// It states something else than CFI does.
+    /// The analysis differs from the CFI.
     Wrong,
 }
 
-/// The comparison's result.
+/// The result of a comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Agreement {
-    /// Instructions of which CFA and return address agree.
+    /// Instructions where CFA and return address agree.
     pub agree: u64,
-    /// Instructions the analysis knows nothing of.
+    /// Instructions for which the analysis has no result.
     pub unknown: u64,
-    /// Instructions of which it states something else.
+    /// Instructions where the analysis differs.
     pub wrong: u64,
-    /// Of those that do not agree: where CFI contradicts itself, see [`Steady`], [`Lost`] and [`is_shared`]; it is then wrong,
-    /// whatever is right.
+    /// Instructions that do not agree and where the CFI contradicts itself, so that it is wrong in
+    /// any case. See [`Steady`], [`Lost`] and [`is_shared`].
     pub late: u64,
-    /// Of those, the ones that are counted as wrong.
+    /// The part of `late` that is counted as wrong.
     pub late_wrong: u64,
     /// By function start: unknown and wrong instructions, and the first address of either.
     pub functions: BTreeMap<u64, (u64, u64, u64)>,
-    /// Runs of instructions that do not agree, in order: first address, one past the last, and how they fared.
+    /// Ranges of instructions that do not agree, in order: first address, one past the last, and
+    /// result.
     pub disagreements: Vec<(u64, u64, Verdict)>,
 }
 
@@ -64,13 +65,13 @@ impl Agreement {
         self.agree + self.unknown + self.wrong
     }
 
-    /// Percentages that agree, are unknown, are wrong.
+    /// Percentages of instructions that agree, are unknown, are wrong.
     pub fn percent(&self) -> (f64, f64, f64) {
         let of = |n: u64| 100.0 * n as f64 / self.total().max(1) as f64;
         (of(self.agree), of(self.unknown), of(self.wrong))
     }
 
-    /// CFI contradicts itself.
+    /// Counts an instruction where CFI contradicts itself.
     fn note_late(&mut self, verdict: Verdict) {
         self.late += u64::from(verdict != Verdict::Agree);
         self.late_wrong += u64::from(verdict == Verdict::Wrong);
@@ -84,13 +85,14 @@ impl Agreement {
     }
 }
 
-/// Compare the analysis of `analysed` with the CFI in `truth`; `symbols`: let the analysis use symbols. `image` is the
-/// same image, with its debug file if there is one: its mapping symbols tell instructions from data.
+/// Compares the analysis of `analysed` with the CFI in `truth`. If `symbols` is true, the analysis
+/// uses symbols. `image` is the same image with its debug file, if there is one. Its mapping
+/// symbols tell instructions from data.
 pub fn verify(analysed: &Image, image: &Image, truth: &Table, symbols: bool) -> Agreement {
     verify_states(&states, analysed, image, truth, symbols)
 }
 
-/// The same of what walks know of the code, which they analyse region by region.
+/// The same for the results that walks use, which come from an analysis region by region.
 pub fn verify_by_region(
     analysed: &Image,
     image: &Image,
@@ -100,7 +102,7 @@ pub fn verify_by_region(
     verify_states(&states_by_region, analysed, image, truth, symbols)
 }
 
-/// Shows the states that an analysis knows.
+/// Shows all states of an analysis.
 type Analyze = dyn Fn(&Image, bool, &mut dyn FnMut(u64, &State));
 
 fn verify_states(
@@ -180,17 +182,21 @@ fn verify_states(
     agreement
 }
 
-/// Notices rows that last too long. A function's CFA and return address do not change while it runs. If a row says
-/// `register + offset`, or that the return address is in a register, before an instruction that sets this register to
-/// something else, and says the same behind it, it is wrong in one of the two places: behind it, if the analysis agrees
-/// with it before. (Clang describes no epilogue of ARM and GCC not all.)
+/// Detects rows that last too long.
+///
+/// A function's CFA and return address do not change while it runs. Take a row that says `register
+/// + offset`, or that the return address is in a register. If an instruction changes that register
+/// and the row holds both before and after it, the row is wrong in one of the two places. It is
+/// wrong after it if the analysis agrees before it. (Clang describes no epilogue of ARM code, and
+/// GCC not all.)
 #[derive(Debug, Default)]
 struct Steady {
-    /// Address that control comes to from the instruction before.
+    /// The address of the next instruction, if control goes on to it.
     next: u64,
-    /// They agreed, before the registers were set.
+    /// Whether both agreed before the registers were set.
     agreed: bool,
-    /// How far the CFA's register was moved since they agreed; `None`: one of the registers holds something else.
+    /// The change of the CFA's register since they agreed. `None` if a register holds something
+    /// else.
     by: Option<i32>,
 }
 
@@ -223,7 +229,7 @@ impl Steady {
         for &effect in instruction.effects() {
             let sets = effect.writes();
             if instruction.condition != ALWAYS && sets & (ra | 1 << cfa) != 0 {
-                // Set or not
+                // Depends on a condition.
                 self.next = 0;
             }
             self.by = match effect {
@@ -237,14 +243,14 @@ impl Steady {
     }
 }
 
-/// Whether a row says that another register is kept where the return address is. (glibc's of ARM's `_dl_runtime_profile`: that
-/// of r7 has overwritten it.)
+/// Whether a rule says that another register is saved in the place of the return address. (glibc's
+/// rule for r7 in ARM's `_dl_runtime_profile` does, because r7 has overwritten it.)
 fn is_shared(rule: &Rule, machine: &Machine) -> bool {
     let same = |&(register, place): &(u8, Place)| register != machine.ra && place == rule.ra;
     matches!(rule.ra, Place::AtCfa(_)) && rule.saved.iter().any(same)
 }
 
-/// Does `state` say what CFI says? A state may know several ways to the same place.
+/// Compares `state` with the CFI. A state may know several ways to the same place.
 fn judge(state: &State, truth: &Rows, svma: u64, cfa: Cfa, ra: Place) -> Verdict {
     let own = state.rule(&mut Vec::new(), &mut |_| Expression(0));
     let Some((_, own)) = own else {

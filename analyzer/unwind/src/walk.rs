@@ -1,7 +1,7 @@
-//! The walk: from one frame's registers to its caller's, until the stack ends, and why it ended.
+//! The walk: steps from one frame's registers to its caller's until the stack ends.
 //!
-//! Each frame has a list of ways to its caller, best first. The first whose result stands the
-//! sanity checks is taken, and the caller's frame says which it was.
+//! Each frame has a list of ways to its caller, best first. The walk takes the first one whose
+//! result passes the sanity checks. The caller's frame records which it was.
 
 mod chain;
 mod scan;
@@ -22,17 +22,17 @@ use crate::table::RowsRef;
 use step::{Fail, Step};
 pub(crate) use trampoline::is_trampoline;
 
-/// Limits and tastes of a walk.
+/// Options of a walk.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WalkOptions {
-    /// No stack has more frames than this.
+    /// Maximum number of frames in a stack.
     pub max_frames: usize,
-    /// Where no other way works, search the stack for something that looks like a return address.
+    /// If no other way works, search the stack for a word that looks like a return address.
     pub scan: bool,
-    /// Ways to try first, in this order, instead of what is best at each address; of them, rules
-    /// ([`Provenance::Cfi`], [`Provenance::Exidx`], [`Provenance::Code`]) and [`Provenance::FramePointer`] mean
-    /// something. The other ways follow as usual.
+    /// Ways to try first, in this order. Only rules ([`Provenance::Cfi`], [`Provenance::Exidx`],
+    /// [`Provenance::Code`]) and [`Provenance::FramePointer`] have an effect. The other ways follow
+    /// as usual.
     pub prefer: Vec<Provenance>,
 }
 
@@ -51,7 +51,7 @@ impl Default for WalkOptions {
 pub enum Provenance {
     /// Frame 0: the thread's registers.
     Registers,
-    /// DWARF call frame information, or the kernel's signal frame, of which the layout is fixed.
+    /// DWARF call frame information, or the kernel's signal frame, whose layout is fixed.
     Cfi,
     /// The ARM exception index.
     Exidx,
@@ -59,7 +59,7 @@ pub enum Provenance {
     Code,
     /// The chain of frame pointers.
     FramePointer,
-    /// The link register, without a rule that says that it is still valid.
+    /// The link register, although no rule says that it still holds the return address.
     LinkRegister,
     /// A word on the stack that looks like a return address.
     Scan,
@@ -96,49 +96,51 @@ impl From<Source> for Provenance {
     }
 }
 
-/// One frame.
+/// One frame of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Where the frame executes or will return to (avma, Thumb bit removed).
+    /// The address at which the frame executes or to which it will return (avma, without Thumb
+    /// bit).
     pub pc: u64,
-    /// `pc` itself where it was interrupted or is a signal trampoline's first instruction, else an
-    /// address inside the call before it.
+    /// `pc` itself if the frame was interrupted or is at a signal trampoline's first instruction.
+    /// Else an address inside the call before it.
     pub address_for_lookup: u64,
     /// The frame's stack pointer.
     pub sp: u64,
     /// [`crate::Module::id`] of the module that contains `address_for_lookup`.
     pub module: Option<u32>,
-    /// `address_for_lookup` as the module's file states it.
+    /// `address_for_lookup` as an svma of the module's file.
     pub svma: Option<u64>,
     /// How the frame was found.
     pub provenance: Provenance,
     /// ARM: the frame executes T32 code.
     pub thumb: bool,
-    /// The frame was interrupted by a signal; the frame below it is the kernel's.
+    /// A signal interrupted the frame; the frame below it is the kernel's.
     pub signal_frame: bool,
-    /// The frame register (ARM r11, AArch64 x29, x86-64 rbp), if known. Inlined frames have none of their own.
+    /// The frame register (ARM r11, AArch64 x29, x86-64 rbp), if known. An inlined frame shares the
+    /// frame register of its function.
     pub fp: Option<u64>,
 }
 
-/// Why a stack has no further frame.
+/// The reason why a stack has no further frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StackEnd {
     /// The outermost frame, marked as such by call frame information or by its code.
     Complete,
-    /// The return address is 0, which marks the outermost frame where nothing better does.
+    /// The return address is 0, which marks the outermost frame in the absence of other marks.
     NullReturn,
-    /// No source knows the frame of `pc`.
+    /// No source has a rule for `pc`.
     NoRule {
-        /// Of the last frame.
+        /// The pc of the last frame.
         pc: u64,
     },
-    /// The last frame's caller would be outside all known code.
+    /// The return address lies outside all known code.
     OutsideText {
         /// The return address.
         pc: u64,
     },
-    /// The snapshot does not hold the stack at this address.
+    /// The snapshot does not contain the stack at this address.
     MemoryMissing {
         /// The missing address.
         avma: u64,
@@ -148,16 +150,16 @@ pub enum StackEnd {
         /// DWARF number.
         register: u8,
     },
-    /// As many frames as were allowed.
+    /// The stack has reached the maximum number of frames.
     FrameLimit,
-    /// The caller's frame would not be above its callee's: a damaged stack or a wrong rule.
+    /// The caller's frame would not be above its callee's: the stack is damaged or a rule is wrong.
     NotAdvancing,
     /// The snapshot has no program counter or stack pointer.
     NoRegisters,
 }
 
 impl StackEnd {
-    /// Whether the stack is whole.
+    /// Whether the stack is complete.
     pub fn is_complete(&self) -> bool {
         matches!(self, StackEnd::Complete | StackEnd::NullReturn)
     }
@@ -194,13 +196,13 @@ impl fmt::Display for StackEnd {
 /// The frames of one thread, innermost first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
-    /// At least frame 0, unless [`StackEnd::NoRegisters`].
+    /// Contains at least frame 0, unless the end is [`StackEnd::NoRegisters`].
     pub frames: Vec<Frame>,
-    /// Why there are no more.
+    /// The reason why there are no more frames.
     pub end: StackEnd,
 }
 
-/// Unwind one thread.
+/// Unwinds one thread.
 pub fn walk(
     modules: &ModuleMap,
     registers: &RegisterFile,
@@ -232,7 +234,7 @@ pub fn walk(
     Stack { frames, end }
 }
 
-/// A frame as the walk holds it.
+/// The current frame of a walk.
 struct State {
     registers: RegisterFile,
     /// pc is the next instruction to execute, not a return address.
@@ -244,7 +246,7 @@ struct State {
 impl State {
     fn frame(&self, modules: &ModuleMap) -> Option<Frame> {
         let pc = self.registers.pc()?;
-        // The kernel makes the handler return to the trampoline: no call is before it.
+        // The kernel makes the handler return to the trampoline, so no call precedes it.
         let exact = self.exact || trampoline::is_at(modules, pc);
         let address_for_lookup = pc.wrapping_sub(u64::from(!exact));
         let found = modules.find(address_for_lookup);
@@ -270,7 +272,7 @@ fn caller(
     memory: &mut dyn StackMemory,
     options: &WalkOptions,
 ) -> Result<State, StackEnd> {
-    // What the best source said, should none succeed.
+    // The failure of the best source, in case no way succeeds.
     let mut first_failure: Option<Fail> = None;
     let mut remember = |fail: Fail| {
         first_failure.get_or_insert(fail);
@@ -319,7 +321,8 @@ fn caller(
     if !here.exact && thread_start::is_at(modules, frame) {
         return Err(StackEnd::Complete);
     }
-    // A rule that failed says more than any word on the stack; so does an end of the frame chain.
+    // A failed rule is better evidence than any word on the stack. The same holds for an end of the
+    // frame-pointer chain.
     if options.scan
         && first_failure.is_none()
         && let Some(step) = scan::step(modules, here, frame.sp, memory)
@@ -339,7 +342,7 @@ fn caller(
     })
 }
 
-/// The caller by the link register, if nothing has been called since: only where pc is exact.
+/// Steps by the link register. Valid only where pc is exact and the function has made no call yet.
 fn link_register(modules: &ModuleMap, here: &State, sp: u64) -> Result<Step, Fail> {
     let lr = roles(modules.arch())
         .lr
@@ -347,7 +350,7 @@ fn link_register(modules: &ModuleMap, here: &State, sp: u64) -> Result<Step, Fai
         .ok_or(Fail::NoRule)?;
     let ra = here.registers.get(lr).ok_or(Fail::NoRule)?;
     let step = Step::new(here, sp, ra);
-    // One that leads to where the thread is has been returned by already.
+    // If lr points to the current pc, that call has already returned.
     let used = step.registers.pc() == here.registers.pc();
     if !used && scan::follows_call(modules, &step.registers) {
         Ok(step)
@@ -374,7 +377,7 @@ impl Way<'_> {
     }
 }
 
-/// The ways to try, best first, each looked for only when those before it have failed.
+/// The ways to try, best first. Each is looked up only when those before it have failed.
 fn ways<'m>(
     found: Option<(&'m Module, u64)>,
     here: &State,
@@ -389,8 +392,8 @@ fn ways<'m>(
         own.then_some(Way::Rule(rows, svma, source))
     };
     let preferred: Vec<Provenance> = options.prefer.clone();
-    // The merged rows know the best rule. EHABI promises exidx rows at call sites only: elsewhere, knowing
-    // the code comes first.
+    // The merged rows contain the best rule. EHABI promises exidx rows only at call sites;
+    // elsewhere, the code analysis comes first.
     let best = found
         .filter(|_| preferred.is_empty())
         .and_then(|(module, svma)| {
@@ -431,7 +434,7 @@ fn ways<'m>(
         .chain([Way::FramePointer, Way::LinkRegister])
 }
 
-/// What must hold of every caller, however it was found.
+/// Checks that every caller must pass, however it was found.
 fn check(
     modules: &ModuleMap,
     here: &State,
@@ -445,15 +448,15 @@ fn check(
     if pc == 0 {
         return Err(Fail::NullReturn);
     }
-    // A leaf without a frame shares its caller's sp, and only the innermost frame (or one that a
-    // signal interrupted) is a leaf. So does x86-64's vfork, which pops its return address. Signal handlers may run on
-    // another stack, anywhere.
+    // A leaf function without a frame has its caller's sp. Only the innermost frame, or one that a
+    // signal interrupted, is a leaf. x86-64's vfork also pops its return address. Signal handlers
+    // may run on another stack at any address.
     let linked = modules.arch() != Arch::X86_64 || step.linked;
     let leaf = (innermost || here.exact) && linked;
     if !step.signal_frame && (sp < frame.sp || sp == frame.sp && !leaf) {
         return Err(Fail::NotAdvancing);
     }
-    // A return address may be one past the end of text: a call that never returns.
+    // The return address of a call that never returns may be one past the end of the text.
     if !modules.is_text(if step.signal_frame { pc } else { pc - 1 })
         && !trampoline::is_at(modules, pc)
     {

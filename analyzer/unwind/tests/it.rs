@@ -1,4 +1,4 @@
-//! The unwinder against what others know: gdb, readelf, and compilers' own CFI.
+//! Compares the unwinder with other sources: gdb, readelf, and compilers' own CFI.
 
 #[path = "it/code.rs"]
 mod code;

@@ -1,4 +1,4 @@
-//! ARM's steps against x86-64's: the same code on other tables, of the same libraries.
+//! Compares steps on ARM with steps on x86-64: the same code, with tables of the same libraries.
 
 use std::hint::black_box;
 
@@ -18,7 +18,7 @@ pub(crate) fn run(report: &mut Report) {
     cold(report, &processes);
 }
 
-/// ARM's steps against x86-64's: stacks made up in the same way from the rules of both C libraries.
+/// Compares steps on stacks generated from the rules of both C libraries.
 fn hot(report: &mut Report, [intel, arm]: &[Process; 2]) {
     let mut times = Vec::new();
     for (process, seed) in [(intel, 1), (arm, 2)] {
@@ -56,7 +56,7 @@ fn hot(report: &mut Report, [intel, arm]: &[Process; 2]) {
     report.at_most("ARM / x86-64", arm / intel, 1.3);
 }
 
-/// ARM's steps against x86-64's, from as many addresses of the same libraries.
+/// Compares steps from equally many addresses of the same libraries.
 fn cold(report: &mut Report, processes: &[Process; 2]) {
     let mut times = Vec::new();
     for process in processes {

@@ -1,4 +1,4 @@
-//! Cold: one step from each of 100,000 distinct addresses, drawn over large libraries, in no order.
+//! Measures cold steps: one from each of 100,000 distinct addresses in large libraries, unordered.
 
 use std::collections::HashSet;
 use std::hint::black_box;
@@ -60,7 +60,7 @@ fn measure(report: &mut Report, name: &str, files: &[&str]) {
         _ => None,
     });
     let mut tracer = Tracer::new();
-    // Return addresses, as in all frames of a stack but one.
+    // Return addresses, like all frames of a stack but the innermost.
     let template = Position::new(&registers).expect("registers").calling();
     let at = |pc: u64| {
         let mut at = template;
@@ -69,7 +69,7 @@ fn measure(report: &mut Report, name: &str, files: &[&str]) {
         at
     };
 
-    // Addresses that a rule in one word covers: the others are counted.
+    // Uses addresses whose rule fits one word, and counts the others.
     let plain = Plain::new(modules);
     let mut random = Random(42);
     let mut seen = HashSet::new();
@@ -91,7 +91,7 @@ fn measure(report: &mut Report, name: &str, files: &[&str]) {
     while pcs.len() < ADDRESSES {
         let place = random.below(sum);
         let row = ends.partition_point(|&end| end <= place);
-        // Inside the row: pc is one behind the address for lookup.
+        // An address inside the row: the return address is one after the address for lookup.
         let pc = rows[row].0 + rows[row].1 - (ends[row] - place) as u64 + 1;
         if !seen.insert(pc) {
             continue;
@@ -103,7 +103,7 @@ fn measure(report: &mut Report, name: &str, files: &[&str]) {
         }
     }
 
-    // All give the same caller.
+    // All contenders find the same caller.
     let directory = tempfile::tempdir().expect("directory");
     let list = directory.path().join("list");
     let mut out = std::io::BufWriter::new(std::fs::File::create(&list).expect("list"));

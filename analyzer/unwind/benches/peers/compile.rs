@@ -1,4 +1,5 @@
-//! Compiling: all call frame information of a library, against evaluating it once and not keeping it.
+//! Compares compiling all call frame information of a library with evaluating it once without
+//! storing it.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -39,7 +40,7 @@ pub(crate) fn run(report: &mut Report) {
                     black_box(evaluate(&image));
                 },
                 &mut || {
-                    // The last row of each FDE, for which framehop evaluates all of it.
+                    // The last row of each FDE, for which framehop evaluates the whole FDE.
                     for &(_, end) in &fdes {
                         let mut registers = UnwindRegsX86_64::new(end, 0x1000, 0x1000);
                         let address = FrameAddress::from_return_address(end).expect("address");
@@ -76,7 +77,7 @@ pub(crate) fn run(report: &mut Report) {
     }
 }
 
-/// Start and end of every FDE.
+/// The start and the end of every FDE.
 fn entries(image: &Image) -> Vec<(u64, u64)> {
     let section = image.section(".eh_frame").expect("section");
     let frames = EhFrame::new(&section.data, LittleEndian);
@@ -93,7 +94,7 @@ fn entries(image: &Image) -> Vec<(u64, u64)> {
     found
 }
 
-/// Every row of every FDE, thrown away.
+/// Evaluates every row of every FDE and drops it.
 fn evaluate(image: &Image) -> u64 {
     let section = image.section(".eh_frame").expect("section");
     let frames: EhFrame<EndianSlice<'_, LittleEndian>> = EhFrame::new(&section.data, LittleEndian);

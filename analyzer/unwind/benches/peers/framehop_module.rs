@@ -1,9 +1,9 @@
-//! A module as framehop wants it. Apart because the tests that compare frames with framehop's use it, too.
+//! A module for framehop. Apart because the tests that compare frames with framehop use it, too.
 
 use framehop::{ExplicitModuleSectionInfo, Module};
 use unspool_image::Image;
 
-/// With all sections that framehop uses for ELF.
+/// The module with all ELF sections that framehop uses.
 pub(crate) fn for_framehop(image: &Image, bias: u64) -> Module<Vec<u8>> {
     let range = |name: &str| {
         let section = image.section(name)?;

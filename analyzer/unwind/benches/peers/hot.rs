@@ -1,4 +1,4 @@
-//! Hot: one stack of 30 frames, again and again.
+//! Measures hot walks: one stack of 30 frames, repeatedly.
 
 use std::hint::black_box;
 
@@ -84,7 +84,7 @@ pub(crate) fn run(report: &mut Report) {
     );
 }
 
-/// The fast tier alone: a stack that needs another would show as missing frames.
+/// Walks with the fast tier only. A stack that needs more would have missing frames.
 pub(crate) fn trace(
     tracer: &mut Tracer,
     modules: &ModuleMap,

@@ -1,24 +1,24 @@
-//! Compiles and starts the C program that measures libunwind, and reads what it wrote.
+//! Compiles and runs the C program that measures libunwind, and parses its output.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the program wrote, by the first word of a line.
+/// The program's output, by the first word of each line.
 pub(crate) struct Output {
     pub(crate) modules: Vec<(u64, PathBuf)>,
     pub(crate) registers: HashMap<String, u64>,
     pub(crate) memory: (u64, Vec<u8>),
     /// Pcs of the stack, innermost first.
     pub(crate) frames: Vec<u64>,
-    /// CFA less sp, a step each.
+    /// CFA minus sp of each step.
     pub(crate) cfas: Vec<u64>,
-    /// Nanoseconds a frame.
+    /// Nanoseconds per frame.
     pub(crate) uncached: f64,
     pub(crate) cached: f64,
 }
 
-/// The program, compiled.
+/// Compiles the program.
 pub(crate) fn program(directory: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/peers/libunwind.c");
     let program = directory.join("libunwind");

@@ -1,4 +1,4 @@
-//! The modules of a process, real or made up, as every contender wants them.
+//! The modules of a real or generated process, for every contender.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use unspool_unwind::{CompileOptions, Module, ModuleMap, Table};
 
 use super::framehop_module::for_framehop;
 
-/// Images at addresses.
+/// The images of a process and their addresses.
 pub(crate) struct Process {
     pub(crate) modules: ModuleMap,
     pub(crate) framehop: UnwinderX86_64<Vec<u8>>,
 }
 
 impl Process {
-    /// Of files, with what to add to their addresses.
+    /// A process with these files, each with its bias.
     pub(crate) fn new(arch: Arch, files: &[(u64, PathBuf)]) -> Process {
         let mut process = Process {
             modules: ModuleMap::new(arch),
@@ -40,7 +40,7 @@ impl Process {
             self.framehop.add_module(for_framehop(&image, bias));
         }
         let mut options = CompileOptions::default();
-        // What framehop and libunwind go by; ARM has nothing like it in all places.
+        // framehop and libunwind use this; on ARM it does not cover all code.
         options.code = image.arch() == Arch::Arm;
         let table = Table::compile(&image, &options);
         self.modules.add(Module {

@@ -1,9 +1,9 @@
-//! What the blocks are measured against: the same rows in one sorted array, searched by halves, with rules as
+//! The reference for the blocks: the same rows in one sorted array with binary search, and rules as
 //! plain structures.
 
 use unspool_unwind::{Cfa, ModuleMap, Place, Position};
 
-/// One module's rows.
+/// The rows of one module.
 pub(crate) struct Sorted {
     starts: Vec<u32>,
     rules: Vec<u32>,
@@ -15,11 +15,11 @@ struct Rule {
     register: u8,
     cfa: i32,
     ra: i32,
-    /// 0: not saved.
+    /// 0 if not saved.
     fp: i32,
 }
 
-/// All modules' rows, by module id.
+/// The rows of all modules, by module id.
 pub(crate) struct Plain {
     modules: Vec<Sorted>,
     rules: Vec<Rule>,
@@ -81,7 +81,7 @@ impl Plain {
         plain
     }
 
-    /// One step of an x86-64 stack: pc, sp, rbp of the caller.
+    /// One step of an x86-64 stack: the caller's pc, sp and rbp.
     #[inline]
     pub(crate) fn step(
         &self,

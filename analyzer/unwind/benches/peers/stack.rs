@@ -1,4 +1,4 @@
-//! Stacks made up from rules: frames of addresses drawn at random, laid out as their rules say.
+//! Generates stacks from rules: frames of random addresses, laid out as their rules say.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use super::process::Process;
 
 const SP: u64 = 0x6000_0000;
 
-/// The C library and others of this machine.
+/// This machine's C library and other libraries.
 pub(crate) fn x86_64() -> Process {
     let files = [
         "/lib/x86_64-linux-gnu/libc.so.6",
@@ -21,7 +21,7 @@ pub(crate) fn x86_64() -> Process {
     Process::new(Arch::X86_64, &at_addresses(&files))
 }
 
-/// The same of ARM, with libc's debug file.
+/// The same libraries for ARM, with libc's debug file.
 pub(crate) fn armhf() -> Process {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
@@ -59,14 +59,14 @@ pub(crate) fn at_addresses(files: &[&str]) -> Vec<(u64, PathBuf)> {
     biases.zip(files.iter().map(PathBuf::from)).collect()
 }
 
-/// A stack and where it starts.
+/// A stack and its registers.
 pub(crate) struct Stack {
     registers: RegisterFile,
     memory: Vec<u8>,
 }
 
 impl Stack {
-    /// Frames that the stack pointer describes, of addresses drawn from all rows.
+    /// Generates frames that the stack pointer describes, from addresses of all rows.
     pub(crate) fn made_up(process: &Process, frames: usize, seed: u64) -> Stack {
         let size = process.modules.arch().address_size();
         let mut random = Random(seed);
@@ -121,7 +121,7 @@ impl Stack {
     }
 }
 
-/// Numbers without a pattern (splitmix64).
+/// Pseudo-random numbers (splitmix64).
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

@@ -22,7 +22,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// From the file that the command line names.
+    /// Reads the file named on the command line.
     pub(crate) fn read() -> Result<Snapshot, Box<dyn std::error::Error>> {
         let file = std::env::args()
             .nth(1)

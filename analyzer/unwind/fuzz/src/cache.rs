@@ -1,6 +1,8 @@
-//! The bytes of a table with any of them changed and the checksum right again: refused, or a table that can be
-//! looked up, listed and written; read without looking at key and checksum, too. Input: four bytes each, three for the place and one for the byte there; a
-//! fifth at the end cuts it.
+//! Fuzzes the bytes of a table. Any bytes may change, and the checksum is then corrected.
+//!
+//! The table must be rejected, or lookups, listing and writing must work. It is also read without
+//! checking key and checksum. Input: four bytes for each change, three for the position and one for
+//! the new byte. A fifth byte at the end truncates the table.
 
 use std::cell::LazyCell;
 
@@ -9,7 +11,7 @@ use unspool_unwind::{CompileOptions, Table};
 
 use super::sections::{BASE, image};
 
-/// `push {r4, lr}; sub sp, #8; bl .+16; add sp, #8; pop {r4, pc}` in T32, again and again.
+/// T32 code, repeated: `push {r4, lr}; sub sp, #8; bl .+16; add sp, #8; pop {r4, pc}`.
 const TEXT: &[u8] = b"\x10\xb5\x82\xb0\x00\xf0\x06\xf8\x02\xb0\x10\xbd";
 const LEN: u64 = 8 * TEXT.len() as u64;
 
@@ -30,13 +32,13 @@ thread_local! {
     static KEPT: LazyCell<Kept> = const { LazyCell::new(keep) };
 }
 
-/// One input.
+/// Runs one input.
 pub fn run(input: &[u8]) {
     KEPT.with(|kept| {
         let mut bytes = kept.bytes.clone();
         for change in input.chunks_exact(4).take(64) {
             let at = u32::from_le_bytes([change[0], change[1], change[2], 0]) as usize;
-            // Behind the magic and the checksum.
+            // Skip the magic and the checksum.
             let at = 16 + at % (bytes.len() - 16);
             bytes[at] = change[3];
         }

@@ -1,9 +1,9 @@
-//! Any bytes as `.eh_frame` and `.debug_frame`. First byte: architecture.
+//! Fuzzes `.eh_frame` and `.debug_frame` with any bytes. The first byte selects the architecture.
 
 use super::sections::{BASE, arch, image, parts};
 use unspool_unwind::{CompileOptions, Source, Table};
 
-/// One input.
+/// Runs one input.
 pub fn run(bytes: &[u8]) {
     let Some((choice, rest)) = bytes.split_first() else {
         return;

@@ -1,10 +1,11 @@
-//! Any bytes as machine code. First byte: architecture and whether symbols may be used.
+//! Fuzzes the code analysis with any bytes. The first byte selects the architecture, and whether
+//! symbols may be used.
 
 use super::sections::{arch, image};
 use unspool_unwind::code::{analyze, instruction_len};
 use unspool_unwind::{CompileOptions, Source, Table};
 
-/// One input.
+/// Runs one input.
 pub fn run(bytes: &[u8]) {
     let Some((choice, text)) = bytes.split_first() else {
         return;

@@ -1,11 +1,11 @@
-//! Any bytes as `.ARM.exidx` and `.ARM.extab`, alone and in an image.
+//! Fuzzes `.ARM.exidx` and `.ARM.extab` with any bytes, alone and in an image.
 
 use super::sections::{BASE, image, parts};
 use unspool_image::Arch;
 use unspool_unwind::exidx::{Entry, frame_of, opcode, read};
 use unspool_unwind::{CompileOptions, Source, Table};
 
-/// One input.
+/// Runs one input.
 pub fn run(bytes: &[u8]) {
     frame_of(&opcode::decode(bytes));
     let [exidx, extab] = parts(bytes);

@@ -1,5 +1,7 @@
-//! What each fuzz target does with one input: a module each. Plain Rust apart from libFuzzer, so that the
-//! crate's tests replay the kept inputs through the same functions (`tests/it/replay.rs`).
+//! The fuzz targets, one module each.
+//!
+//! They are plain Rust without libFuzzer, so that the crate's tests replay stored inputs through
+//! the same functions (`tests/it/replay.rs`).
 
 pub mod cache;
 pub mod cfi;
@@ -8,7 +10,7 @@ pub mod exidx;
 pub mod sections;
 pub mod walk;
 
-/// What runs an input.
+/// Runs one input.
 pub type Run = fn(&[u8]);
 
 /// All targets.

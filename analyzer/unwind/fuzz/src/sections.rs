@@ -1,18 +1,18 @@
-//! ELF files made of fuzzed sections, so that a fuzzer reaches what is in them without having to
-//! find the headers that lead there.
+//! Builds ELF files from fuzzed sections, so that a fuzzer reaches their content without having to
+//! find valid headers.
 
 use unspool_image::{Arch, Image};
 
-/// Where the file's first byte is mapped.
+/// Address of the file's first byte.
 pub const BASE: u64 = 0x1_0000;
 const NOTE: &[u8] = b"\x04\0\0\0\x08\0\0\0\x03\0\0\0GNU\0unspool!";
 
-/// The architecture that a byte chooses.
+/// Selects an architecture.
 pub fn arch(choice: u8) -> Arch {
     [Arch::Arm, Arch::X86_64, Arch::Aarch64][usize::from(choice) % 3]
 }
 
-/// An image with these sections (name, content), mapped at [`BASE`]; executable is `.text`.
+/// An image with these sections (name, content), mapped at [`BASE`]. Only `.text` is executable.
 pub fn image(arch: Arch, sections: &[(&str, &[u8])]) -> Image {
     let wide = arch != Arch::Arm;
     let (header, program, entry) = if wide { (64, 56, 64) } else { (52, 32, 40) };
@@ -104,7 +104,7 @@ pub fn image(arch: Arch, sections: &[(&str, &[u8])]) -> Image {
     Image::parse("fuzz", file).expect("a well-formed file")
 }
 
-/// The input cut at its length bytes: two bytes little-endian before each part but the last.
+/// Splits the input by its length fields: two little-endian bytes before each part but the last.
 pub fn parts<const N: usize>(mut bytes: &[u8]) -> [&[u8]; N] {
     let mut parts = [&[][..]; N];
     for (index, part) in parts.iter_mut().enumerate() {

@@ -1,9 +1,11 @@
-//! A whole walk over made-up registers and stack words, with every choice of tables, of a program of each instruction
-//! set or of sections that the input holds: it ends within its cap, reads nothing beyond the snapshot, goes
-//! up, and the fast tier says the same.
+//! Fuzzes a whole walk with generated registers and stack words, and every combination of tables.
 //!
-//! Input: the program; the tables; options; then the words of registers and stack, each of a kind that
-//! leads somewhere ([`Input::word`]).
+//! The tables belong to a program of each instruction set, or come from sections in the input. The
+//! walk must end within its limit, read only the snapshot, and move up the stack, and the fast tier
+//! must return the same frames.
+//!
+//! Input: the program; the tables; options; then the words of registers and stack, each of a kind
+//! that leads somewhere ([`Input::word`]).
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -24,10 +26,10 @@ const PROGRAMS: [(Arch, &[u8]); 4] = [
     (Arch::X86_64, include_bytes!("../programs/x86_64.elf")),
 ];
 const BIAS: u64 = 0x40_0000;
-/// Where the stack is.
+/// Address of the stack.
 pub const BASE: u64 = 0x7000_0000;
 
-/// Which tables there are.
+/// The tables that exist.
 #[derive(Clone, Copy, Debug)]
 pub struct Tables {
     pub cfi: bool,
@@ -35,7 +37,7 @@ pub struct Tables {
     pub code: bool,
 }
 
-/// One of four programs, as the only module of a process.
+/// A process with one of the four programs as its only module.
 pub fn program(number: usize, tables: Tables) -> ModuleMap {
     let (arch, bytes) = PROGRAMS[number % PROGRAMS.len()];
     let image = Image::parse("program", bytes.to_vec()).expect("a program");
@@ -56,7 +58,7 @@ fn process(arch: Arch, image: Image, bias: u64, tables: Tables) -> ModuleMap {
     modules
 }
 
-/// A stack's bytes, which counts what is asked of it.
+/// A stack's bytes, with a count of reads.
 pub struct Snapshot<'a> {
     pub base: u64,
     pub bytes: &'a [u8],

@@ -1,4 +1,4 @@
-//! Tables that come back from disk, and files that are not believed.
+//! Tests that tables come back from disk, and that damaged or foreign files are rejected.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ fn only_file(directory: &Path) -> PathBuf {
     file
 }
 
-/// A table with all its rows, kept.
+/// Writes a table with all its rows to the cache.
 fn keep(cache: &Cache, image: &Image, options: &CompileOptions) -> Table {
     let table = cache.table(image, options);
     assert!(table.rows_of_all().count() > 1000);
@@ -24,7 +24,7 @@ fn keep(cache: &Cache, image: &Image, options: &CompileOptions) -> Table {
     table
 }
 
-/// The table that is in the cache.
+/// Reads the table from the cache.
 fn load(cache: &Cache, image: &Image, options: &CompileOptions) -> Option<Table> {
     Table::from_bytes(image, options, &cache.stored(image, options)?)
 }
@@ -63,7 +63,7 @@ fn a_table_comes_back() {
         .modified()
         .expect("time");
     assert_eq!(written, again, "what was loaded is not written again");
-    // What one source says is compiled when asked.
+    // The rows of a single source are compiled on request.
     assert_eq!(loaded.size(Source::Cfi), made.size(Source::Cfi));
 }
 
@@ -102,12 +102,12 @@ fn another_images_table_is_not_believed() {
         code: false,
         ..CompileOptions::default()
     };
-    // All of it in memory, so that an address tells the offset in the file.
+    // The image is parsed from memory, so that a section's address gives its offset in the file.
     let bytes = std::fs::read("/lib/x86_64-linux-gnu/libc.so.6").expect("libc6");
     let image = Image::parse("libc.so.6", bytes).expect("libc6");
     keep(&cache, &image, &options);
     let file = only_file(directory.path());
-    // The same build-id, other call frame information: as damage on disk makes it.
+    // The same build-id with other call frame information, as after damage on disk.
     let section = image.section(".eh_frame").expect("section");
     let offset = section.data.as_ptr() as usize - image.bytes().as_ptr() as usize;
     let mut bytes = image.bytes().to_vec();
@@ -115,7 +115,7 @@ fn another_images_table_is_not_believed() {
     let doctored = Image::parse("doctored", bytes).expect("image");
     assert_eq!(doctored.build_id(), image.build_id());
     assert!(load(&cache, &doctored, &options).is_none());
-    // Another image's file under this one's name.
+    // Another image's table under this image's name.
     let other = Image::open(Path::new("/usr/bin/bash")).expect("bash");
     let name = name(&other, &options, "table").expect("build-id");
     let place = cache.directory.join(name);
@@ -141,7 +141,7 @@ fn what_walks_asked_of_the_code_comes_back() {
     assert_eq!(loaded.known_regions(), 1, "it was in the cache");
     let rows = loaded.rows_at(Source::Code, asked).expect("code");
     assert_eq!(rows.lookup(asked), Some(truth));
-    // A damaged file is not believed.
+    // A damaged file is rejected.
     let mut bytes = std::fs::read(&file).expect("file");
     let last = bytes.len() - 9;
     bytes[last] ^= 0x20;

@@ -1,15 +1,15 @@
-//! The entries of a section of call frame information: lengths, CIEs, FDEs and the pointers in them
-//! (DWARF 5, 6.4.1; `.eh_frame`: LSB 5.0, 10.6).
+//! The entries of a section of call frame information: lengths, CIEs, FDEs and their pointers. See
+//! DWARF 5, 6.4.1, and for `.eh_frame` LSB 5.0, 10.6.
 
 use super::Section;
 use crate::cursor::Cursor;
 
-/// How a pointer is encoded: a `DW_EH_PE_*` byte and what is needed to read it.
+/// A pointer encoding: a `DW_EH_PE_*` byte and the base addresses it may refer to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Encoding {
     pub(crate) byte: u8,
     pub(crate) pointer: usize,
-    /// Start of the text and of the section that data pointers are relative to.
+    /// Start of the text, and of the section that data-relative pointers refer to.
     pub(crate) text: u64,
 }
 
@@ -17,7 +17,8 @@ const OMIT: u8 = 0xff;
 const INDIRECT: u8 = 0x80;
 
 impl Encoding {
-    /// A pointer at `at`, which is the address `place`. Indirect ones give the address of the pointer.
+    /// Reads a pointer at `at`, which has the address `place`. For an indirect pointer, returns the
+    /// address of the pointer.
     #[inline]
     pub(crate) fn read(self, at: &mut Cursor<'_>, place: u64) -> Option<u64> {
         // pcrel | sdata4, in nearly all files
@@ -28,14 +29,14 @@ impl Encoding {
             0x00 => 0,
             0x10 => place,
             0x20 => self.text,
-            // datarel has no meaning in .eh_frame; funcrel and aligned are not in use.
+            // datarel has no meaning in .eh_frame; funcrel and aligned are not used.
             _ => return None,
         };
         let value = self.value(at)?;
         Some(self.wrap(base.wrapping_add(value)))
     }
 
-    /// The number alone, as FDEs have it for their length.
+    /// The value without its base, as in the length of an FDE.
     #[inline]
     fn value(self, at: &mut Cursor<'_>) -> Option<u64> {
         match self.byte & 0x0f {
@@ -61,7 +62,7 @@ impl Encoding {
     }
 }
 
-/// What many FDEs share.
+/// A Common Information Entry: what many FDEs share.
 #[derive(Clone, Debug)]
 pub(crate) struct Cie<'a> {
     pub(crate) code_factor: u64,
@@ -76,36 +77,36 @@ pub(crate) struct Cie<'a> {
     pub(crate) instructions: &'a [u8],
 }
 
-/// One function's (or part of a function's) entry.
+/// A Frame Description Entry: the entry of one function or a part of one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fde<'a> {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) instructions: &'a [u8],
-    /// Where the instructions are in the section.
+    /// Offset of the instructions in the section.
     pub(crate) position: usize,
 }
 
-/// An entry's frame: what follows its length.
+/// The bounds of an entry in its section.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    /// Of the first byte behind the CIE pointer or id.
+    /// Offset of the first byte after the CIE pointer or id.
     content: usize,
     pub(crate) end: usize,
-    /// Where the CIE of an FDE is; `None`: this is a CIE.
+    /// Offset of the CIE that an FDE refers to. `None` if this entry is a CIE.
     pub(crate) cie: Option<usize>,
 }
 
-/// Why the list of entries ends before the section does.
+/// The reason why the list of entries ends before the section does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
     /// The length reaches past the end of the section.
     Length,
-    /// The CIE pointer does.
+    /// The CIE pointer reaches past the end of the section.
     Pointer,
 }
 
-/// The entry at `at`; `Ok(None)` at the end.
+/// The entry at `at`. `Ok(None)` at the end of the section.
 #[inline]
 pub(crate) fn entry(section: &Section<'_>, at: usize) -> Result<Option<Entry>, (usize, Broken)> {
     let mut cursor = Cursor::at(section.data, at);
@@ -117,7 +118,7 @@ pub(crate) fn entry(section: &Section<'_>, at: usize) -> Result<Option<Entry>, (
         (size, length) = (8, cursor.unsigned(8));
     }
     if length == Some(0) {
-        // The terminator of .eh_frame; in .debug_frame it is padding.
+        // A zero length terminates .eh_frame. In .debug_frame it is padding.
         if !section.debug {
             return Ok(None);
         }
@@ -133,7 +134,7 @@ pub(crate) fn entry(section: &Section<'_>, at: usize) -> Result<Option<Entry>, (
         .and_then(|length| start.checked_add(usize::try_from(length).ok()?))
         .filter(|&end| end <= section.data.len())
         .ok_or((0, Broken::Length))?;
-    // In .eh_frame the pointer has 4 bytes whatever the length has.
+    // In .eh_frame the pointer always has 4 bytes, whatever the size of the length.
     let width = if section.debug { size } else { 4 };
     let pointer = cursor.unsigned(width).filter(|_| cursor.position() <= end);
     let pointer = pointer.ok_or((end, Broken::Pointer))?;
@@ -156,7 +157,7 @@ pub(crate) fn entry(section: &Section<'_>, at: usize) -> Result<Option<Entry>, (
     }))
 }
 
-/// The CIE at `at`; the error says what is wrong with it.
+/// Reads the CIE at `at`. The error says what is wrong with it.
 pub(crate) fn cie<'a>(
     section: &Section<'a>,
     at: usize,
@@ -185,7 +186,7 @@ pub(crate) fn cie<'a>(
         text,
     };
     let mut segment = 0;
-    // Old GCC: a pointer that only its own runtime uses.
+    // Old GCC writes a pointer here that only its own runtime uses.
     if augmentation.starts_with(b"eh") {
         cursor.take(pointer).ok_or(CUT)?;
     }
@@ -224,13 +225,13 @@ pub(crate) fn cie<'a>(
                 b'S' => signal_frame = true,
                 // AArch64: return addresses are signed with key B; frames are tagged.
                 b'B' | b'G' => {}
-                // What follows is not known, but its length is.
+                // The rest of the augmentation is unknown, but its length is known.
                 _ => break,
             }
         }
         cursor = Cursor::at(data, end);
     } else if augmentation.iter().all(|letter| b"SBG".contains(letter)) {
-        // These have no data, so they need no length; glibc writes its own this way.
+        // `S` has no data and so needs no length; glibc writes its CIEs this way.
         signal_frame = augmentation.contains(&b'S');
     } else if augmentation != b"eh" {
         return Err("its CIE has an unknown augmentation");
@@ -251,7 +252,7 @@ pub(crate) fn cie<'a>(
 }
 
 impl<'a> Cie<'a> {
-    /// The FDE of `entry`, which belongs to this CIE. `None`: it is cut off.
+    /// Reads the FDE at `entry`, which refers to this CIE. `None` if it is cut off.
     #[inline]
     pub(crate) fn fde(&self, section: &Section<'a>, entry: &Entry) -> Option<Fde<'a>> {
         let mut cursor = Cursor::at(section.data.get(..entry.end)?, entry.content);

@@ -1,7 +1,7 @@
-//! Entries by address, without reading the others: `.eh_frame_hdr` has a search table (LSB 5.0, 10.6.2).
+//! Looks up FDEs by address with the search table of `.eh_frame_hdr` (LSB 5.0, 10.6.2).
 //!
-//! Apart from the compiler because it answers single questions. A look at a program asks about a hundred of the 76,000
-//! functions that one file may have.
+//! Apart from the compiler because it reads single entries. One look at a program needs about a
+//! hundred of the 76,000 functions that one file may have.
 
 use std::ops::Range;
 
@@ -15,17 +15,18 @@ use crate::registers::roles;
 use crate::rows::{Builder, Rows};
 use crate::rule::Source;
 
-/// What an entry is about.
+/// The range that an FDE describes, and what kind of code it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Described {
-    /// The addresses it speaks of.
+    /// The addresses that the FDE covers.
     pub(crate) range: Range<u64>,
-    /// Its first rule is that of a function's first instruction. Otherwise it describes a part of a function, which only
-    /// jumps lead to.
+    /// True if its first rule is the one at a function's entry. Otherwise the FDE describes a part
+    /// of a function that only jumps lead to.
     pub(crate) function: bool,
 }
 
-/// The search table: for each entry the function's address and the entry's, relative to the header.
+/// The search table. Each entry has the addresses of a function and of its FDE, relative to the
+/// header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Index<'a> {
     svma: u64,
@@ -33,13 +34,13 @@ pub(crate) struct Index<'a> {
 }
 
 impl<'a> Index<'a> {
-    /// The table of a `.eh_frame_hdr` that is mapped at `svma`, in the form that all linkers write. `None`: it has another form, or
-    /// is not sorted.
+    /// The table of a `.eh_frame_hdr` that is mapped at `svma`. `None` if it is not sorted, or does
+    /// not have the form that all linkers write.
     pub(crate) fn new(svma: u64, header: &'a [u8]) -> Option<Index<'a>> {
         Index::known(svma, header).filter(|index| index.starts().is_sorted())
     }
 
-    /// The same of a table that was seen to be sorted.
+    /// The same for a table that is known to be sorted.
     pub(crate) fn known(svma: u64, header: &'a [u8]) -> Option<Index<'a>> {
         let [1, 0x1b, 0x03, 0x3b, _, _, _, _, a, b, c, d, table @ ..] = header else {
             return None;
@@ -56,7 +57,7 @@ impl<'a> Index<'a> {
         self.table.len()
     }
 
-    /// Where functions and parts of functions start, in order.
+    /// The start addresses of functions and parts of functions, in order.
     pub(crate) fn starts(&self) -> impl Iterator<Item = u64> {
         self.table.iter().map(|entry| self.start(entry))
     }
@@ -66,7 +67,7 @@ impl<'a> Index<'a> {
             .wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into())
     }
 
-    /// The addresses of the entries that may speak of `range`.
+    /// The addresses of the FDEs that may cover addresses in `range`.
     fn entries(&self, range: &Range<u64>) -> impl Iterator<Item = u64> {
         let first = self
             .table
@@ -86,7 +87,7 @@ impl<'a> Index<'a> {
     }
 }
 
-/// The rows of the entry that speaks of `svma`, and all the addresses that it speaks of. `None`: there is no such entry.
+/// The rows of the FDE that covers `svma`, and all addresses it covers. `None` if there is none.
 pub(crate) fn compile_one(
     arch: Arch,
     section: &Section<'_>,
@@ -104,7 +105,7 @@ pub(crate) fn compile_one(
     Some((covered?, into.finish()))
 }
 
-/// The rows of all entries that speak of `range`.
+/// The rows of all FDEs that cover addresses in `range`.
 pub(crate) fn compile_range(
     arch: Arch,
     section: &Section<'_>,
@@ -120,7 +121,7 @@ pub(crate) fn compile_range(
     into.finish()
 }
 
-/// What the entries that speak of `range` are about.
+/// The ranges and kinds of all FDEs that cover addresses in `range`.
 pub(crate) fn described(
     arch: Arch,
     section: &Section<'_>,
@@ -141,7 +142,7 @@ pub(crate) fn described(
         .collect()
 }
 
-/// Whether nothing differs from what the CIE says before the first advance.
+/// Whether the rule at the first address is the rule at a function's entry, as the CIE states it.
 fn begins_as_called(arch: Arch, cie: &Cie<'_>, fde: &Fde<'_>) -> bool {
     let factors = Factors {
         code: cie.code_factor,
@@ -162,7 +163,7 @@ fn begins_as_called(arch: Arch, cie: &Cie<'_>, fde: &Fde<'_>) -> bool {
     true
 }
 
-/// The entries that may speak of `range`, and where their CIEs are.
+/// The FDEs that may cover addresses in `range`, and the offsets of their CIEs.
 fn entries<'s>(
     section: &'s Section<'_>,
     index: &'s Index<'_>,

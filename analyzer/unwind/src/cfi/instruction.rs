@@ -1,12 +1,13 @@
-//! Call frame instructions (DWARF 5, 6.4.2; encodings 7.24), decoded to typed operations. Carrying them out is
-//! [`super::state`]'s work.
+//! Decodes call frame instructions to typed operations (DWARF 5, 6.4.2; encodings 7.24).
+//! [`super::state`] evaluates them.
 
 use crate::cursor::Cursor;
 
-/// One instruction. Locations and offsets are factored out already; registers are DWARF numbers.
+/// One instruction. Locations and offsets are already multiplied by the CIE's factors. Registers
+/// are DWARF numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Instruction<'a> {
-    /// The row ends here; the next one starts so many bytes on.
+    /// The row ends here; the next one starts this many bytes later.
     Advance(u64),
     /// The row ends; the next one starts at this encoded address.
     SetLocation(u64),
@@ -32,7 +33,7 @@ pub(crate) enum Instruction<'a> {
     Expression(u64, &'a [u8]),
     /// `caller.r = evaluate(expression)`
     ValueExpression(u64, &'a [u8]),
-    /// The rule that the CIE has for the register.
+    /// The register gets the CIE's rule again.
     Restore(u64),
     /// Push all rules.
     Remember,
@@ -40,21 +41,22 @@ pub(crate) enum Instruction<'a> {
     RestoreState,
     /// AArch64: the return address is signed from here on, or no more.
     NegateRaState,
-    /// Nothing that matters to unwinding: padding, `DW_CFA_GNU_args_size`.
+    /// No effect on unwinding: padding, `DW_CFA_GNU_args_size`.
     Nop,
 }
 
-/// What instructions are scaled by, from the CIE.
+/// The CIE's factors and pointer encoding.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Factors {
     pub(crate) code: u64,
     pub(crate) data: i64,
-    /// Of the pointers of `DW_CFA_set_loc`.
+    /// The encoding of `DW_CFA_set_loc` pointers.
     pub(crate) encoding: super::entry::Encoding,
     pub(crate) aarch64: bool,
 }
 
-/// Decode the next instruction. `Err(opcode)`: unknown or cut off. `pcrel` gives the address of a place in `at`.
+/// Decodes the next instruction. `Err(opcode)` if it is unknown or cut off. `pcrel` gives the
+/// address of an offset in `at`.
 #[inline]
 pub(crate) fn decode<'a>(
     at: &mut Cursor<'a>,
@@ -109,9 +111,11 @@ fn operands<'a>(
         0x16 => I::ValueExpression(at.uleb()?, at.block()?),
         // DW_CFA_MIPS_advance_loc8
         0x1d => advance(at.unsigned(8)?),
-        // DW_CFA_AARCH64_negate_ra_state_with_pc, DW_CFA_AARCH64_negate_ra_state (aadwarf64, "Call frame instructions")
+        // DW_CFA_AARCH64_negate_ra_state_with_pc, DW_CFA_AARCH64_negate_ra_state (aadwarf64, "Call
+        // frame instructions")
         0x2c | 0x2d if factors.aarch64 => I::NegateRaState,
-        // DW_CFA_GNU_args_size: what an exception handler must take off the stack; it moves no frame.
+        // DW_CFA_GNU_args_size: bytes that an exception handler removes from the stack. It changes
+        // no rule.
         0x2e => {
             at.uleb()?;
             I::Nop

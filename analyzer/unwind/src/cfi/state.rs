@@ -1,13 +1,13 @@
-//! The rules of one row while a CIE's and an FDE's instructions are carried out.
+//! The rules of one row, while the instructions of a CIE and an FDE are evaluated.
 
 use super::instruction::Instruction;
 use crate::registers::COUNT;
 use crate::rows::{Builder, Change, RestId};
 use crate::rule::{Cfa, Expression, Place};
 
-/// Remembered states; no compiler nests them deeper than a few.
+/// Limit of remembered states. Compilers nest only a few.
 const DEPTH: usize = 64;
-/// The flags register has the last number; CFI has no rules for it.
+/// The flags register has the last number, and CFI has no rules for it.
 const REGISTERS: usize = COUNT - 1;
 
 /// The rules that hold at one location.
@@ -15,11 +15,11 @@ const REGISTERS: usize = COUNT - 1;
 pub(crate) struct State {
     cfa: Cfa,
     rest: RestId,
-    /// The return address' column.
+    /// The column of the return address.
     column: u64,
 }
 
-/// Remembered states. Their room is used again.
+/// Remembered states. The memory is reused.
 #[derive(Debug, Default)]
 pub(crate) struct Stack {
     states: Vec<State>,
@@ -32,19 +32,19 @@ impl Stack {
     }
 }
 
-/// Why an instruction cannot be carried out.
+/// The reason why an instruction cannot be evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsound {
     /// `restore_state` without `remember_state`.
     NothingRemembered,
-    /// States are remembered without end.
+    /// Too many states are remembered.
     TooDeep,
-    /// The CFA's offset is set while it is not a register's.
+    /// The instruction changes the CFA's offset, but the CFA is no register plus offset.
     NoRegister,
 }
 
 impl State {
-    /// Without a CFA; the return address has this column.
+    /// A state without a CFA, with the return address in this column.
     pub(crate) fn new(column: u64, rest: RestId) -> State {
         State {
             cfa: Cfa::Unknown,
@@ -53,7 +53,7 @@ impl State {
         }
     }
 
-    /// Carry out what does not end a row. `initial` is the state the CIE leaves.
+    /// Applies an instruction that does not end a row. `initial` is the state after the CIE.
     #[inline]
     pub(crate) fn apply(
         &mut self,
@@ -112,7 +112,7 @@ impl State {
         Ok(())
     }
 
-    /// The row that holds from `start` to `end`.
+    /// Adds the row from `start` to `end`.
     #[inline]
     pub(crate) fn emit(&self, start: u64, end: u64, into: &mut Builder) {
         into.push_rest(start, end, self.cfa, self.rest);

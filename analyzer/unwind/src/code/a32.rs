@@ -1,6 +1,8 @@
-//! A32 instructions to effects. Bit patterns are from the Arm Architecture Reference Manual, Armv7-A
-//! (ARM ARM), chapter A5. Every instruction that writes a core register must say so; what it
-//! writes matters only for the few that build frames.
+//! Decodes A32 instructions to effects.
+//!
+//! Bit patterns are from the Arm Architecture Reference Manual, Armv7-A (ARM ARM), chapter A5.
+//! Every write to a core register must be reported. The written value matters only for the few
+//! instructions that build frames.
 
 mod memory;
 
@@ -12,13 +14,13 @@ use memory::{block_transfer, element_writeback, extra_load_store, load_store};
 const SP: u8 = 13;
 const LR: u8 = 14;
 const PC: u8 = 15;
-/// An entry of a table of offsets.
+/// An entry of an offset table.
 pub(super) const WORD: Entry = Entry {
     size: 4,
     signed: true,
 };
 
-/// The instruction `w` at `svma`.
+/// Decodes the instruction `w` at `svma`.
 pub(crate) fn decode(made: Made<'_>, w: u32, svma: u64) -> Made<'_> {
     let instruction = match w >> 28 {
         0xf => unconditional(made, w, svma),
@@ -163,7 +165,7 @@ fn data_register(made: Made<'_>, w: u32, svma: u64) -> Made<'_> {
     }
 }
 
-/// `pc = from + by`. What pc holds is known to nothing but the jump.
+/// `pc = from + by`. No register but the jump's target holds the sum.
 pub(super) fn sum_to_pc(made: Made<'_>, from: u8, by: u8) -> Made<'_> {
     let sum = Effect::AddRegister {
         to: PC,

@@ -1,6 +1,8 @@
-//! A64 instructions to effects. Bit patterns are from the Arm Architecture Reference Manual for A-profile
-//! (DDI 0487), section C4.1. Every instruction that writes a general register must say so; what
-//! it writes matters only for the few that build frames or reach jump tables.
+//! Decodes A64 instructions to effects.
+//!
+//! Bit patterns are from the Arm Architecture Reference Manual for A-profile (DDI 0487), section
+//! C4.1. Every write to a general register must be reported. The written value matters only for the
+//! few instructions that build frames or use jump tables.
 
 mod memory;
 
@@ -8,7 +10,7 @@ use memory::load_store;
 
 use super::effect::{Effect, Flow, Limit, Made, Target};
 
-/// Stack pointer or zero register, as the instruction has it.
+/// The encoding of the stack pointer or the zero register.
 const SP: u8 = 31;
 const LR: u8 = 30;
 
@@ -45,7 +47,7 @@ fn constant(made: Made<'_>, to: u8, value: u64) -> Made<'_> {
     }
 }
 
-/// The instruction `w` at `svma`.
+/// Decodes the instruction `w` at `svma`.
 pub(crate) fn decode(made: Made<'_>, w: u32, svma: u64) -> Made<'_> {
     match w >> 25 & 0xf {
         0b1000 | 0b1001 => immediate(made, w, svma),
@@ -141,7 +143,7 @@ fn branch(made: Made<'_>, w: u32, svma: u64) -> Made<'_> {
     match w >> 24 {
         0x14..=0x17 => made.flow(Flow::Jump(to(0, 26))),
         0x94..=0x97 => made.flow(Flow::Call(Some(to(0, 26)))),
-        // cbz, cbnz: only those of the system call's result matter
+        // cbz, cbnz: only the register of the system call's result matters
         0x34 | 0xb4 | 0x35 | 0xb5 => made.flow(if register(w, 0) == 0 {
             Flow::IfZero {
                 target: to(5, 19),
@@ -234,7 +236,7 @@ fn data_register(made: Made<'_>, w: u32) -> Made<'_> {
     }
     let (subtract, flags) = (bit(w, 30), bit(w, 29));
     if bit(w, 21) {
-        // extended: 31 is sp, save for a destination with flags
+        // extended: 31 is sp, except for a destination with flags
         if flags {
             return writes(made, rd);
         }
@@ -266,7 +268,7 @@ fn data_register(made: Made<'_>, w: u32) -> Made<'_> {
     writes(made, rd)
 }
 
-/// C4.1: floating point and vectors: what gets to general registers
+/// C4.1: floating point and vector instructions that write general registers
 fn floating(made: Made<'_>, w: u32) -> Made<'_> {
     let opcode = w >> 16 & 7;
     // fcvt.., fmov: s001 1110 tt1r rooo 0000 00nn nnnd dddd

@@ -1,4 +1,4 @@
-//! Which bytes of the text are known to be something: one bit each, so that asking costs nothing.
+//! A set of addresses with one bit per byte of text, so that lookups are cheap.
 
 use std::ops::Range;
 
@@ -12,7 +12,8 @@ pub(super) struct ByteMap {
 }
 
 impl ByteMap {
-    /// None of the addresses from `base` to `end`. No text is larger than 1 GiB: what is beyond is not kept.
+    /// An empty set for the addresses from `base` to `end`. It ignores addresses beyond 1 GiB,
+    /// because no text is larger.
     pub(super) fn new(base: u64, end: u64) -> ByteMap {
         let size = end.saturating_sub(base).min(1 << 30);
         ByteMap {
@@ -21,12 +22,12 @@ impl ByteMap {
         }
     }
 
-    /// None of the addresses of `text`.
+    /// An empty set for the addresses of `text`.
     pub(super) fn over(text: &Text<'_>) -> ByteMap {
         ByteMap::new(text.start(), text.end())
     }
 
-    /// These addresses of `text`.
+    /// The set of these addresses of `text`.
     pub(super) fn of<'a>(text: &Text<'_>, addresses: impl Iterator<Item = &'a u64>) -> ByteMap {
         let mut cover = ByteMap::over(text);
         for &svma in addresses {
@@ -35,7 +36,7 @@ impl ByteMap {
         cover
     }
 
-    /// One address. Returns whether it is new, which what is not kept never is.
+    /// Adds one address. Returns whether it is new. An address outside the set's range never is.
     pub(super) fn add(&mut self, svma: u64) -> bool {
         let Some((word, bit)) = self.place(svma) else {
             return false;
@@ -45,7 +46,7 @@ impl ByteMap {
         new
     }
 
-    /// The addresses from `start` to `end`.
+    /// Adds the addresses from `start` to `end`.
     pub(super) fn insert(&mut self, start: u64, end: u64) {
         let last = self.base + 64 * self.bits.len() as u64;
         let (mut at, end) = (start.max(self.base), end.min(last));
@@ -58,12 +59,12 @@ impl ByteMap {
         }
     }
 
-    /// Not made for any address.
+    /// Whether the set has no range.
     pub(super) fn is_empty(&self) -> bool {
         self.bits.is_empty()
     }
 
-    /// Those of `other`, which was made for the same addresses.
+    /// Adds the addresses of `other`, which has the same range.
     pub(super) fn merge(&mut self, other: &ByteMap) {
         for (mine, theirs) in self.bits.iter_mut().zip(&other.bits) {
             *mine |= theirs;
@@ -82,12 +83,13 @@ impl ByteMap {
             .is_some_and(|(word, bit)| self.bits[word] & bit != 0)
     }
 
-    /// The first address from `from` on, and before `end`, that is in the set, or that is not; `end` if there is none.
+    /// The first address at or after `from` that is in the set (`inside`) or is not (`!inside`).
+    /// `end` if there is none before it.
     pub(super) fn next(&self, from: u64, end: u64, inside: bool) -> u64 {
         let mut at = from;
         while at < end {
             let Some((word, _)) = self.place(at) else {
-                // Nothing outside is in the set.
+                // No address outside the range is in the set.
                 let before = if at < self.base { self.base } else { end };
                 at = if inside { before.min(end) } else { return at };
                 continue;
@@ -106,12 +108,12 @@ impl ByteMap {
         end
     }
 
-    /// All of them, in order.
+    /// All addresses, in order.
     pub(super) fn all(&self) -> impl Iterator<Item = u64> {
         self.within(self.base..self.base + 64 * self.bits.len() as u64)
     }
 
-    /// Those of a range, in order.
+    /// The addresses in `range`, in order.
     pub(super) fn within(&self, range: Range<u64>) -> impl Iterator<Item = u64> {
         let Range { start: mut at, end } = range;
         std::iter::from_fn(move || {
@@ -140,7 +142,7 @@ impl ByteMap {
     }
 }
 
-/// The bits of a word from `from` to `to`, which lie in the same word or at its end.
+/// The bits from `from` to `to` of one word.
 fn run(from: u64, to: u64) -> u64 {
     let (first, count) = (from % 64, to - from);
     (u64::MAX >> (64 - count)) << first

@@ -1,11 +1,14 @@
-//! Functions that write fewer registers than they may. Assembly has calling conventions of its own: a function that keeps
-//! its frame's address where a call may overwrite it knows that its own leaf functions do not.
+//! Finds functions that preserve more registers than the calling convention requires.
+//!
+//! Assembly code has calling conventions of its own. A function may keep its frame's address in a
+//! register that calls usually overwrite, because it knows that its leaf functions do not.
 
 use super::effect::{Effect, Flow};
 use super::flow::Function;
 use super::text::Text;
 
-/// Registers that `function` does not write, a bit each; none if it calls or jumps to others.
+/// The registers that `function` does not write, one bit each. None if it calls or jumps to other
+/// functions.
 pub(super) fn preserved_registers(text: &Text<'_>, function: &Function) -> u32 {
     if function.doubtful || !function.exits.is_empty() || function.spans.is_empty() {
         return 0;

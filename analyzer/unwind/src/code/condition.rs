@@ -1,20 +1,22 @@
-//! What depends on the flags. Behind an instruction that is executed under a condition (`popcc {r8}`) the stack pointer is
-//! at one of two places until the paths part (`bcc`), and the flags, which a snapshot has, say at which. Apart from
-//! the state, which knows nothing of flags, because only ARM has such code.
+//! Stack pointers that depend on the flags.
+//!
+//! After a conditional instruction such as `popcc {r8}`, the stack pointer has one of two values
+//! until the paths separate (`bcc`). The flags, which a snapshot contains, tell which. Apart from
+//! the state, which does not track flags, because only ARM has such code.
 
 use super::effect::{Flow, Instruction};
 use super::state::leb128;
 use super::text::Text;
 use crate::registers::FLAGS;
 
-/// Where the stack pointer is, relative to the CFA.
+/// The stack pointer relative to the CFA, on both paths of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Either {
-    /// ARM's condition code.
+    /// The ARM condition code.
     pub(super) condition: u8,
-    /// If it holds.
+    /// The offset if the condition holds.
     pub(super) held: i32,
-    /// If not.
+    /// The offset if it does not hold.
     pub(super) not: i32,
 }
 
@@ -33,7 +35,7 @@ impl Either {
     }
 }
 
-/// Push whether the condition holds: 1 or 0 (ARM ARM, A8.3).
+/// Pushes whether the condition holds: 1 or 0 (ARM ARM, A8.3).
 fn holds(bytes: &mut Vec<u8>, condition: u8) -> Option<()> {
     const N: u8 = 31;
     const Z: u8 = 30;
@@ -77,15 +79,15 @@ fn holds(bytes: &mut Vec<u8>, condition: u8) -> Option<()> {
     Some(())
 }
 
-/// Whether an instruction that is executed under a condition sets the flags. (In an IT block, 16-bit ones other than comparisons
-/// do not: ARM ARM, A8.3.1.)
+/// Whether a conditional instruction sets the flags. (In an IT block, 16-bit instructions other
+/// than comparisons do not: ARM ARM, A8.3.1.)
 pub(super) fn sets_flags(
     text: &Text<'_>,
     svma: u64,
     thumb: bool,
     instruction: &Instruction,
 ) -> bool {
-    // mrc to r15: what it reads goes to the flags; vmrs is one
+    // mrc to r15 writes the flags; vmrs is one
     let transfer = |w: u32| w >> 24 & 0xf == 0b1110 && w & 0x0010_f010 == 0x0010_f010;
     if matches!(instruction.flow, Flow::Call(_)) {
         return true;
@@ -93,7 +95,7 @@ pub(super) fn sets_flags(
     if !thumb {
         let w = text.word(svma).unwrap_or(0);
         let (group, status) = (w >> 26 & 3, w >> 20 & 1 == 1);
-        // A5.2: bits 7 and 4 of registers' instructions mark multiplications, and loads and stores.
+        // A5.2: bits 7 and 4 of register instructions mark multiplications, loads and stores.
         let other = w >> 25 & 1 == 0 && w >> 7 & 1 == 1 && w >> 4 & 1 == 1;
         let multiplies = w >> 24 & 0xf == 0 && w >> 4 & 0xf == 0b1001;
         // msr

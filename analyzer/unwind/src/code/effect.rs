@@ -1,10 +1,13 @@
-//! What an instruction does, as far as unwinding cares. Decoders, one per instruction set, produce
-//! these; one engine carries them out. Nothing here knows an encoding. Registers have DWARF's numbers.
+//! The effects of an instruction that matter to unwinding.
+//!
+//! One decoder per instruction set produces them, and one engine applies them. Nothing here depends
+//! on an encoding. Registers have DWARF numbers.
 
-/// What happens to registers and stack, in order, before control goes on.
+/// A change of registers or stack. An instruction's effects apply in order, before control
+/// continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Every register of the mask gets a value that is not tracked.
+    /// Each register in the mask gets an unknown value.
     Clobber(u32),
     /// `to = from + by`
     Add {
@@ -25,16 +28,17 @@ pub enum Effect {
         by: u8,
         /// Minus.
         subtract: bool,
-        /// Of the right operand.
+        /// Left shift of the right operand.
         shift: u8,
-        /// Of less than a register, the right operand is extended with its sign.
+        /// The right operand is narrower than a register and is sign-extended.
         signed: bool,
     },
     /// `to = value`
     Constant {
         /// Destination.
         to: u8,
-        /// The value; of a 64-bit register the low half, the rest being zeros or copies of its top bit.
+        /// The value. For a 64-bit register, its low half; the high half is zeros or copies of the
+        /// top bit.
         value: u32,
     },
     /// The upper half of `to` is set to `value`.
@@ -44,7 +48,7 @@ pub enum Effect {
         /// The upper half.
         value: u16,
     },
-    /// `to` = the lower half of `from`; its own upper half becomes zero.
+    /// `to` gets the lower half of `from`, and zeros in its upper half.
     Half {
         /// Destination.
         to: u8,
@@ -65,30 +69,30 @@ pub enum Effect {
         /// Address of the literal, on a 32-bit machine.
         svma: u32,
     },
-    /// Nothing that is tracked; but the bytes at `svma` are data.
+    /// The bytes at `svma` are data. Nothing else that is tracked changes.
     Data {
         /// Address, on a 32-bit machine.
         svma: u32,
         /// In bytes.
         size: u8,
     },
-    /// `to = from & -power`: a stack pointer is aligned, by an amount not known.
+    /// `to = from & -power`: aligns a stack pointer to an unknown power of two.
     Align {
         /// Destination.
         to: u8,
         /// Source.
         from: u8,
     },
-    /// `to = *(base + index * entry)`: an entry of a table.
+    /// `to = *(base + index * entry)`: loads a table entry.
     Indexed {
         /// Destination.
         to: u8,
         /// Register that holds the table's address.
         base: u8,
-        /// What is loaded.
+        /// The format of the entry.
         entry: Entry,
     },
-    /// The registers of the mask are stored, lowest first, from `base + offset` upward.
+    /// Stores the registers in the mask, lowest first, from `base + offset` upward.
     Store {
         /// Base register.
         base: u8,
@@ -97,7 +101,7 @@ pub enum Effect {
         /// Bit n: register n.
         mask: u32,
     },
-    /// The registers of the mask are loaded, lowest first, from `base + offset` upward.
+    /// Loads the registers in the mask, lowest first, from `base + offset` upward.
     Load {
         /// Base register.
         base: u8,
@@ -106,32 +110,32 @@ pub enum Effect {
         /// Bit n: register n.
         mask: u32,
     },
-    /// The word at `from + offset` is stored at `to + at`.
+    /// Copies the word at `from + offset` to `to + at`.
     Copy {
-        /// Base register of what is read.
+        /// Base register of the source.
         from: u8,
         /// In bytes.
         offset: i32,
-        /// Base register of what is written.
+        /// Base register of the destination.
         to: u8,
         /// In bytes.
         at: i32,
     },
-    /// Two registers get each other's value.
+    /// Two registers exchange their values.
     Exchange {
         /// A register.
         one: u8,
         /// Another.
         other: u8,
     },
-    /// The return address in its register is signed, or no longer.
+    /// The return address in its register becomes signed (true) or unsigned (false).
     Sign(bool),
     /// A system call.
     SystemCall,
 }
 
 impl Effect {
-    /// Registers that it sets.
+    /// The registers that this effect writes.
     pub fn writes(self) -> u32 {
         match self {
             Effect::Clobber(mask) | Effect::Load { mask, .. } => mask,
@@ -154,44 +158,45 @@ impl Effect {
     }
 }
 
-/// How an entry of a table of offsets or addresses is stored.
+/// The format of an entry in a table of offsets or addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// In bytes: 1, 2, 4 or 8.
     pub size: u8,
-    /// Negative values occur.
+    /// The entry is signed.
     pub signed: bool,
 }
 
-/// Where control goes after an instruction.
+/// How control continues after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// To the next instruction.
     Next,
     /// To a fixed address.
     Jump(Target),
-    /// To a fixed address or on.
+    /// To a fixed address or the next instruction.
     Branch(Target),
-    /// To a fixed address if this register is zero (or is not, if `nonzero`), else on.
+    /// To a fixed address if this register is zero (or not zero, if `nonzero`), else to the next
+    /// instruction.
     IfZero {
-        /// Where.
+        /// The branch target.
         target: Target,
-        /// Branches if not zero.
+        /// True if it branches on a value other than zero.
         nonzero: bool,
     },
-    /// Away and back. `None`: through a register.
+    /// A call. `None` if the target is in a register.
     Call(Option<Target>),
     /// To the caller.
     Return,
-    /// Through a register, or memory: a tail call or a jump table.
+    /// To an address in a register or in memory: a tail call or a jump table.
     Indirect(Option<u8>),
     /// Through a jump table.
     Table(Table),
-    /// Nowhere: an undefined or permanently trapping instruction.
+    /// Not at all: an undefined or permanently trapping instruction.
     Trap,
 }
 
-/// A place to go to.
+/// The target of a jump or call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Address.
@@ -200,45 +205,46 @@ pub struct Target {
     pub thumb: bool,
 }
 
-/// A jump table that one instruction uses.
+/// The jump table of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Address of the first entry; `None`: in register `base`.
+    /// Address of the first entry. `None` if it is in register `base`.
     pub svma: Option<u64>,
-    /// Register that holds the table's address, where `svma` is `None`.
+    /// Register with the table's address, if `svma` is `None`.
     pub base: u8,
-    /// Meaning of an entry.
+    /// The format of an entry.
     pub form: TableForm,
 }
 
-/// What an entry of a jump table is.
+/// The format of an entry in a jump table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableForm {
-    /// T32 `tbb`: halfwords forward, one byte each.
+    /// T32 `tbb`: forward offset in halfwords, one byte each.
     Bytes,
-    /// T32 `tbh`: halfwords forward, two bytes each.
+    /// T32 `tbh`: forward offset in halfwords, two bytes each.
     Halfwords,
     /// Absolute addresses, one pointer each (`ldr pc, [..]`, `jmp *table(,%rax,8)`).
     Addresses,
-    /// One absolute address: a slot of the global offset table, which first holds where the lazy half of a PLT stub
-    /// starts.
+    /// One absolute address: a slot of the global offset table. It first holds the address of the
+    /// lazy half of a PLT stub.
     Slot,
-    /// The instructions behind the next one, `1 << n` bytes each (`add pc, pc, index, lsl #n`).
+    /// The code after the next instruction, `1 << n` bytes for each entry (`add pc, pc, index, lsl
+    /// #n`).
     Instructions(u8),
 }
 
-/// Unsigned comparison of a register with a constant, as in a jump table's range check.
+/// An upper limit of a register, as in the range check before a jump table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Compared with this.
+    /// The register is compared with this, unsigned.
     Compare(u32),
-    /// Masked to this.
+    /// The register is masked with this.
     Mask(u32),
-    /// Loaded from a table itself: what it was compared with before says nothing.
+    /// The register is loaded from a table, so earlier comparisons say nothing about it.
     Loaded,
 }
 
-/// The most effects one instruction has.
+/// Maximum number of effects of an instruction.
 const MAX_EFFECTS: usize = 3;
 
 /// One decoded instruction.
@@ -248,22 +254,22 @@ pub struct Instruction {
     pub len: u8,
     /// ARM condition code; 14: always.
     pub condition: u8,
-    /// T32 `it`: the instruction's low byte, which says what the next instructions' conditions are.
+    /// T32 `it`: the low byte, which holds the conditions of the next instructions.
     pub it: u8,
-    /// Registers that address memory.
+    /// Registers used to address memory.
     pub bases: u32,
-    /// Limits a value that may be an index.
+    /// A limit of a value that may be an index.
     pub limit: Option<Limit>,
-    /// A call behind which another function starts.
+    /// A call that another function follows.
     pub last: bool,
-    /// Where control goes.
+    /// How control continues.
     pub flow: Flow,
     effects: [Effect; MAX_EFFECTS],
     count: u8,
 }
 
 impl Instruction {
-    /// An instruction without effect.
+    /// An instruction of `len` bytes without effects.
     #[inline]
     pub fn new(len: u8) -> Self {
         Instruction {
@@ -279,7 +285,7 @@ impl Instruction {
         }
     }
 
-    /// Add an effect. Effects beyond the most are dropped: no decoder produces them.
+    /// Adds an effect. Drops effects beyond [`MAX_EFFECTS`]; no decoder produces them.
     #[inline]
     pub fn push(&mut self, effect: Effect) {
         debug_assert!(
@@ -292,26 +298,26 @@ impl Instruction {
         }
     }
 
-    /// In order.
+    /// The effects, in order.
     #[inline]
     pub fn effects(&self) -> &[Effect] {
         &self.effects[..usize::from(self.count)]
     }
 }
 
-/// An instruction that a decoder is making, in place: what is written byte by byte and then copied as a whole waits for each of
-/// the bytes.
+/// An instruction under construction. It is filled in place, because copying a value that was just
+/// written byte by byte would stall on each byte.
 pub(super) struct Made<'m>(pub(super) &'m mut Instruction);
 
 impl Made<'_> {
-    /// With one more effect.
+    /// Adds an effect.
     #[inline]
     pub(super) fn effect(self, effect: Effect) -> Self {
         self.0.push(effect);
         self
     }
 
-    /// With every register of `mask` clobbered.
+    /// Clobbers every register in `mask`.
     #[inline]
     pub(super) fn clobber(self, mask: u32) -> Self {
         if mask != 0 {
@@ -320,14 +326,14 @@ impl Made<'_> {
         self
     }
 
-    /// With this flow.
+    /// Sets how control continues.
     #[inline]
     pub(super) fn flow(self, flow: Flow) -> Self {
         self.0.flow = flow;
         self
     }
 
-    /// With this register addressing memory.
+    /// Adds a register used to address memory.
     #[inline]
     pub(super) fn base(self, register: u8) -> Self {
         if register < 32 {
@@ -336,7 +342,7 @@ impl Made<'_> {
         self
     }
 
-    /// With this limit.
+    /// Sets the limit.
     #[inline]
     pub(super) fn limit(self, limit: Limit) -> Self {
         self.0.limit = Some(limit);

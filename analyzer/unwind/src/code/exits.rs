@@ -1,8 +1,9 @@
-//! Where control leaves a function, and where it calls the kernel: what a recorder must know to plant a probe there.
+//! Finds where functions return and where they call the kernel, for a recorder's probes.
 //!
-//! The same engine that computes unwind rules follows the function, so that a place is an instruction that control comes
-//! to, never bytes that look like one, and how deep the stack is there is known. Jumps to other functions instead of
-//! returning are followed to where those return; parts that only jumps lead to are followed, too.
+//! The engine that computes unwind rules follows the function. So each place is an instruction that
+//! control reaches, never bytes that only look like one, and the stack depth there is known. Tail
+//! calls are followed to the returns of their targets. Parts of a function that only jumps lead to
+//! are followed, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,35 +18,39 @@ use movable::Lines;
 
 mod movable;
 
-/// No function jumps through more others than that.
+/// Maximum number of functions and parts that one function may jump through.
 const PARTS: usize = 64;
 
-/// glibc's T32 code calls the kernel by this function, with the number in `ip`: `push {r7, lr}; mov r7, ip; svc 0; pop {r7, pc}`
-/// (`__libc_do_syscall`). The places that matter are those that call it.
+/// glibc's `__libc_do_syscall`, with which its T32 code calls the kernel; the number is in `ip`.
+/// `push {r7, lr}; mov r7, ip; svc 0; pop {r7, pc}`. The relevant places are the calls of this
+/// function.
 const ARM_SYSCALL_FUNCTION: [u8; 8] = [0x80, 0xb5, 0x67, 0x46, 0x00, 0xdf, 0x80, 0xbd];
 const ARM_IP: u8 = 12;
 
-/// Follows functions of one image.
+/// Finds the returns and system calls of an image's functions.
 pub struct ExitFinder<'i> {
     text: Text<'i>,
-    /// Function starts: T32 or not.
+    /// Function starts, and whether they are T32 code.
     starts: BTreeMap<u64, bool>,
-    /// Of starts that say so, where the function ends; of described ones without a symbol, the end of all.
+    /// The end of functions whose size is known. `u64::MAX` for functions that only call frame
+    /// information describes.
     ends: BTreeMap<u64, u64>,
     memory: Memory,
 }
 
-/// Where one function is left, and where it calls the kernel.
+/// The returns and system calls of one function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Exits {
-    /// Where it returns, sorted: instructions of its own, and of functions that it jumps to instead.
+    /// Its returns, sorted. They include the returns of functions that it jumps to.
     pub returns: Vec<Return>,
-    /// Where it calls the kernel itself, or the function of its library that does nothing else; sorted.
+    /// Its system calls, sorted. They include calls of a library function that only calls the
+    /// kernel.
     pub system_calls: Vec<SystemCall>,
-    /// So many bytes from its start may be moved, see [`ExitFinder::entered`].
+    /// Number of bytes at its start that may be moved; see [`ExitFinder::entered`].
     pub movable: u8,
-    /// These are all returns. Otherwise it also jumps where nothing tells, or something of it could not be followed.
+    /// True if the list of returns is complete. False if the function also jumps to unknown
+    /// addresses, or could not be followed completely.
     pub whole: bool,
 }
 
@@ -53,29 +58,32 @@ pub struct Exits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Return {
-    /// Its address.
+    /// Address of the instruction.
     pub svma: u64,
-    /// ARM: it is T32 code.
+    /// ARM: whether it is T32 code.
     pub thumb: bool,
-    /// A32: the condition under which it is executed, 14: always. What a T32 `it` says is in the processor's state.
+    /// A32: the condition of the instruction; 14: always. T32 has conditions in the processor's IT
+    /// state.
     pub condition: u8,
-    /// How far the stack pointer before the instruction is below where it was when the function was entered.
+    /// How far the stack pointer is below its value at the function's entry, before the
+    /// instruction.
     pub below: i32,
-    /// Where code may be moved before which as much is known as before the instruction.
+    /// An earlier place for a probe, at which as much is known as before the instruction.
     pub early: Option<Early>,
 }
 
-/// Instructions that end in one that returns; control comes to none of them but from the one before it.
+/// A straight run of instructions that ends in a return. Control enters it only at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Early {
-    /// The first one's address.
+    /// Address of the first instruction.
     pub svma: u64,
     /// See [`Return::below`].
     pub below: i32,
-    /// What the function always returns here; `None`: what the register of results holds.
+    /// The value that the function always returns here. `None` if it is the value of the result
+    /// register.
     pub result: Option<u32>,
-    /// So many bytes there may be moved, see [`ExitFinder::entered`].
+    /// Number of bytes here that may be moved; see [`ExitFinder::entered`].
     pub movable: u8,
 }
 
@@ -83,49 +91,51 @@ pub struct Early {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SystemCall {
-    /// Its address.
+    /// Address of the instruction.
     pub svma: u64,
     /// Address of the next instruction.
     pub next: u64,
-    /// ARM: it is T32 code.
+    /// ARM: whether it is T32 code.
     pub thumb: bool,
-    /// The call's number, if it is always the same.
+    /// The system call's number, if it is constant.
     pub number: Option<u32>,
-    /// What the second argument is, if it is always the same.
+    /// The second argument, if it is constant.
     pub second: Option<u32>,
-    /// The instruction before it, from which alone control comes to it.
+    /// The instruction before it, if control reaches the system call only from there.
     pub before: Option<Before>,
-    /// So many bytes from the next instruction on may be moved, see [`ExitFinder::entered`].
+    /// Number of bytes after the system call that may be moved; see [`ExitFinder::entered`].
     pub movable: u8,
 }
 
-/// The instruction before a system call. A probe there sees what a probe at the call itself would, and does not have to execute
-/// an instruction that may wait.
+/// The instruction before a system call. A probe there sees the same as one at the system call, and
+/// need not execute an instruction that may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Before {
-    /// Its address.
+    /// Address of the instruction.
     pub svma: u64,
-    /// It sets one of the call's first four arguments, counted from 0, to this.
+    /// The one of the first four arguments, counted from 0, that the instruction sets, and its
+    /// value.
     pub sets: Option<(u8, Given)>,
-    /// So many bytes there may be moved, see [`ExitFinder::entered`].
+    /// Number of bytes here that may be moved; see [`ExitFinder::entered`].
     pub movable: u8,
 }
 
-/// What an argument is given.
+/// The value of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Given {
     /// A constant.
     Constant(u32),
-    /// What a register holds, by its DWARF number, and so much more.
+    /// The value of a register (DWARF number) plus an offset.
     Register(u8, i32),
-    /// What it held itself, with these bits flipped.
+    /// Its own value with these bits flipped.
     Flipped(u32),
 }
 
 impl<'i> ExitFinder<'i> {
-    /// Reads what is known of where functions start. `None`: the architecture's code cannot be followed.
+    /// Collects the function starts of an image. `None` if the architecture's code cannot be
+    /// analysed.
     pub fn new(image: &'i Image) -> Option<ExitFinder<'i>> {
         let machine = machine::machine(image.arch())?;
         let mut text = Text::new(machine, image, true);
@@ -141,7 +151,8 @@ impl<'i> ExitFinder<'i> {
         let mut ends: BTreeMap<u64, u64> = sized
             .map(|symbol| (symbol.svma, symbol.svma.saturating_add(symbol.size)))
             .collect();
-        // The kernel's return address into `mov $15, %rax; syscall` is found by an entry that begins one byte earlier.
+        // The unwind entry for `mov $15, %rax; syscall` begins one byte early, so that an unwinder
+        // finds it from the return address.
         let restorer = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
         for svma in starts::described(image) {
             let early = text.bytes(svma + 1).starts_with(&restorer);
@@ -158,25 +169,28 @@ impl<'i> ExitFinder<'i> {
         })
     }
 
-    /// The start of the function that contains `svma`, as far as starts are known.
+    /// The start of the function that contains `svma`, and whether it is T32. Only as far as starts
+    /// are known.
     pub fn function_at(&self, svma: u64) -> Option<(u64, bool)> {
         let (start, thumb) = self.starts.range(..=svma).next_back()?;
         self.text.is_text(svma).then_some((*start, *thumb))
     }
 
-    /// Whether something says that a known function reaches as far as `svma`.
+    /// Whether a known function certainly extends to `svma`.
     fn is_inside(&self, svma: u64) -> bool {
         let start = self.starts.range(..=svma).next_back();
         let end = start.and_then(|(start, _)| self.ends.get(start));
         end.is_some_and(|end| svma < *end)
     }
 
-    /// Adds functions that only calls tell of: a stripped library of musl's names what it exports, and describes nothing.
+    /// Adds functions that only calls reveal. A stripped musl library names only its exports, and
+    /// has no unwind information.
     fn add_called(&mut self) {
         let mut called = starts::called(&self.text, 1).targets;
         called.retain(|svma| !self.is_inside(*svma));
         self.starts.extend(called.iter().map(|svma| (*svma, false)));
-        // What all of them jump to instead of calling it; on ARM, where it cannot be told from data otherwise, what they call, too.
+        // Adds targets of tail calls, and on ARM also of calls. ARM data between functions looks
+        // like calls, so only calls on followed paths count there.
         let all = self.starts.iter();
         let mut open: Vec<Target> = all.map(|(&svma, &thumb)| Target { svma, thumb }).collect();
         while let Some(target) = open.pop() {
@@ -193,9 +207,10 @@ impl<'i> ExitFinder<'i> {
         }
     }
 
-    /// Addresses at which there may be an instruction that calls the kernel. Only those are such that
-    /// [`ExitFinder::follow`] finds, too. Where nothing known reaches as far as one, functions are known from now on that only
-    /// calls tell of.
+    /// Addresses of possible system call instructions. Only those that [`ExitFinder::follow`] also
+    /// finds are real.
+    ///
+    /// If no known function extends to one of them, this adds the functions that only calls reveal.
     pub fn likely_system_calls(&mut self) -> Vec<u64> {
         let found = self.likely();
         if !found.iter().all(|svma| self.is_inside(*svma)) {
@@ -254,7 +269,7 @@ impl<'i> ExitFinder<'i> {
             && self.text.bytes(svma).starts_with(&ARM_SYSCALL_FUNCTION)
     }
 
-    /// Follows the function that starts at `svma`.
+    /// Finds the exits of the function that starts at `svma`.
     pub fn follow(&mut self, svma: u64, thumb: bool) -> Exits {
         let mut ways = Exits {
             whole: true,
@@ -323,7 +338,7 @@ impl<'i> ExitFinder<'i> {
     }
 }
 
-/// All that is reached was followed, and every jump's target is known.
+/// Whether all reachable code was followed and every jump's target is known.
 fn sound(function: &Function) -> bool {
     function.instructions > 0
         && !function.open
@@ -331,7 +346,7 @@ fn sound(function: &Function) -> bool {
         && function.unresolved.is_empty()
 }
 
-/// Notes the instructions that matter, as the engine comes by them.
+/// Records relevant instructions while the engine follows a function.
 struct ExitObserver<'t, 'i> {
     text: &'t Text<'i>,
     thumb: bool,
@@ -342,7 +357,7 @@ struct ExitObserver<'t, 'i> {
 struct Seen {
     lines: Lines,
     found: Exits,
-    /// ARM: functions that are called.
+    /// ARM: targets of calls.
     called: Vec<Target>,
 }
 
@@ -380,7 +395,7 @@ impl Show for ExitObserver<'_, '_> {
             _ => false,
         };
         if returns {
-            // What the instruction itself takes off, if nothing else is known.
+            // The bytes that the instruction itself pops, used if the depth is unknown.
             let taken = instruction
                 .effects()
                 .iter()
@@ -409,7 +424,7 @@ impl Show for ExitObserver<'_, '_> {
                 _ => None,
             };
             let before = match last {
-                // Calling a function is no system call yet.
+                // The call instruction is not yet the system call.
                 _ if by_function => Some(Before {
                     svma,
                     sets: None,
@@ -435,13 +450,14 @@ impl Show for ExitObserver<'_, '_> {
                 movable: 0,
             });
         }
-        // So that the next instruction is told what was before it in its block.
+        // Tells the next instruction which one precedes it in its block.
         Some(Shown::Run(svma, svma + u64::from(len), 0))
     }
 }
 
 impl ExitObserver<'_, '_> {
-    /// The registers of a system call's first arguments (syscall(2), "Architecture calling conventions").
+    /// The registers of a system call's first arguments (syscall(2), "Architecture calling
+    /// conventions").
     fn arguments(&self) -> [u8; 4] {
         match self.text.machine.arch {
             // rdi, rsi, rdx, r10
@@ -450,7 +466,8 @@ impl ExitObserver<'_, '_> {
         }
     }
 
-    /// The instruction at `svma`, if what it does to the arguments of the call behind it is known, and to its number.
+    /// The instruction at `svma`, if its effect on the next system call's arguments and number is
+    /// known.
     fn before(&self, svma: u64, number_is_known: bool) -> Option<Before> {
         let instruction = self.text.decode(svma, self.thumb)?;
         let whole =
@@ -467,7 +484,7 @@ impl ExitObserver<'_, '_> {
         if !whole || writes & sp != 0 || more.is_some() || number && !number_is_known {
             return None;
         }
-        // `xor $flags, %sil`: glibc's futex operations with a flag that says whether others share it.
+        // `xor $flags, %sil`: glibc toggles the flag of process-shared futexes this way.
         let flips = match (self.text.machine.arch, self.text.bytes(svma)) {
             (Arch::X86_64, [0x40, 0x80, 0xf6, flags, ..]) => Some(Given::Flipped((*flags).into())),
             _ => None,

@@ -1,18 +1,22 @@
-//! One function: control flow followed from its entry, the state computed for every instruction.
+//! Follows one function from its entry, and computes the state at every instruction.
 //!
-//! Discovery ([`super::listing`]) finds everything reachable and where paths join. A fix point over the
-//! blocks meets the states of joining paths, keeping only what all agree on. A last pass over
-//! the blocks reports the state at every instruction.
+//! Discovery ([`super::listing`]) finds all reachable instructions and the places where paths join.
+//! A fixpoint iteration over the blocks meets the states of joining paths: it keeps the values on
+//! which all agree. A last pass over the blocks reports the state at every instruction.
 //!
-//! Calls that do not return need no list of names: their fall-through runs into another block, data or the next
-//! function. A state remembers the last call on its path ([`State::after`]); where such a path meets one that
-//! disagrees on the stack pointer, runs off the function, returns with the stack pointer elsewhere, or
-//! pushes a link register that the call has overwritten (the next function's prologue), the call is
-//! taken not to return and the function is analysed again without its fall-through.
+//! Calls that do not return need no list of names, because their fall-through runs into another
+//! block, data or the next function. A state remembers the last call on its path
+//! ([`State::after`]). The call does not return if its path does one of the following:
+//! - it meets a path with another stack pointer,
+//! - it runs off the function,
+//! - it returns with a stack pointer other than at entry,
+//! - it pushes a link register that the call has overwritten (the next function's prologue).
 //!
-//! Jumps through tables are resolved from the state at the jump ([`super::jump_table`]). Those that cannot be lead to
-//! the code between the function's reached parts that nothing else leads to: to each such orphan with the
-//! state that all of these jumps agree on.
+//! The function is then analysed again without the call's fall-through.
+//!
+//! Jumps through tables are resolved from the state at the jump ([`super::jump_table`]). Unresolved
+//! jumps are assumed to lead to orphans: code between the function's reached parts that nothing
+//! else leads to. Each orphan gets the state on which all of these jumps agree.
 
 mod block;
 mod fix;
@@ -36,9 +40,9 @@ pub use function::Function;
 pub(super) use function::{Show, Shown};
 pub(super) use jumps::Jumps;
 
-/// How often one function is looked at again.
+/// Maximum number of analysis rounds for one function.
 const ROUNDS: usize = 80;
-/// What one function after the other is followed in, so that it is allocated once.
+/// Buffers that are reused from function to function.
 pub(super) struct Memory {
     listing: Listing,
     joins: Joins,
@@ -65,7 +69,7 @@ pub(super) struct Engine<'t> {
 }
 
 impl<'t> Engine<'t> {
-    /// `catches`: what is known behind all calls is asked for.
+    /// An engine that also records the state after all calls if `catches` is set.
     pub(super) fn new(text: &'t Text<'t>, memory: &'t mut Memory, catches: bool) -> Engine<'t> {
         Engine {
             context: Context {
@@ -79,9 +83,10 @@ impl<'t> Engine<'t> {
         }
     }
 
-    /// Follow the function at `start`; it ends before `end`.
+    /// Follows the function at `start`, which ends before `end`.
     ///
-    /// `whole`: `end` is where the next function starts, so that code in between belongs to this one.
+    /// `whole` means that the next function starts at `end`, so that all code before it belongs to
+    /// this one.
     pub(super) fn follow(
         &mut self,
         start: Target,
@@ -128,7 +133,7 @@ impl<'t> Engine<'t> {
     }
 }
 
-/// A prologue's `push {.., lr}`, `stp x29, x30, [sp, #-n]!`.
+/// Whether this is a prologue's `push {.., lr}` or `stp x29, x30, [sp, #-n]!`.
 pub(super) fn pushes_link(instruction: &Instruction, machine: &Machine) -> bool {
     let effects = instruction.effects();
     machine.link
@@ -142,12 +147,13 @@ pub(super) fn pushes_link(instruction: &Instruction, machine: &Machine) -> bool 
         })
 }
 
-/// A jump through a slot of the global offset table, which the dynamic linker fills.
+/// Whether this is a jump through a slot of the global offset table, which the dynamic linker
+/// fills.
 fn is_slot(instruction: &Instruction) -> bool {
     matches!(instruction.flow, Flow::Table(table) if table.form == TableForm::Slot)
 }
 
-/// An instruction that does nothing.
+/// Whether the instruction does nothing.
 pub(super) fn is_filler(instruction: &Instruction) -> bool {
     instruction.effects().is_empty() && instruction.flow == Flow::Next
 }

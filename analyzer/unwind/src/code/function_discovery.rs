@@ -1,5 +1,7 @@
-//! All functions of one image: those whose starts are known, those they call, parts that are only jumped to, and what
-//! lies between.
+//! Finds all functions of an image.
+//!
+//! It follows functions with known starts, the functions they call, parts that only jumps lead to,
+//! and code in the gaps between them.
 
 mod dead;
 mod gaps;
@@ -25,7 +27,8 @@ use super::text::Text;
 use super::{callee_clobbers, handlers, lazy, pointers, starts};
 use workers::{Workers, Workspace};
 
-/// Whether exceptions are caught in more than a few places: C++ rather than C with cancellation points.
+/// Whether exceptions are caught in more than a few places, as in C++ and unlike in C with
+/// cancellation points.
 pub(super) fn catches(image: &Image, text: &Text<'_>) -> bool {
     let size: u64 = text
         .ranges()
@@ -36,38 +39,38 @@ pub(super) fn catches(image: &Image, text: &Text<'_>) -> bool {
     table.is_some_and(|table| table.data.len() as u64 * 200 > size)
 }
 
-/// A function in a box: it is moved more often than it is looked at.
+/// A boxed function, because it is moved more often than it is read.
 type Found = Box<Function>;
 
 /// The functions of one image.
 pub(super) struct Discovery<'i> {
     image: &'i Image,
     symbols: bool,
-    /// There are places where exceptions are caught.
+    /// Whether the image catches exceptions.
     catches: bool,
     text: Text<'i>,
     landings: Landings,
     calls: Calls,
-    /// Function starts: T32 or not.
+    /// Function starts, and whether they are T32 code.
     starts: BTreeMap<u64, bool>,
-    /// The same, in the text: whether something is one is asked often.
+    /// The same starts as a set, for fast lookups.
     started: ByteMap,
     done: BTreeMap<u64, Found>,
-    /// Code of those and of the fragments; to be made again if `stale`.
+    /// Addresses of all followed code. Must be rebuilt if `stale`.
     reached: ByteMap,
     stale: bool,
     fragments: Vec<Found>,
-    /// What nothing leads to.
+    /// Code that nothing leads to.
     dead: Vec<Found>,
-    /// Functions that were followed before it was known that they are some.
+    /// Functions that were followed before they were accepted.
     followed: HashMap<u64, Found>,
-    /// Where nothing was found to be a function.
+    /// Gaps in which no function was found.
     empty_gaps: HashSet<(u64, u64)>,
-    /// Addresses that data holds; with the bit that says T32, on ARM. Made when first asked for.
+    /// Code addresses in data. On ARM, bit 0 marks T32. Computed when first needed.
     stated: Option<ByteMap>,
-    /// What is known of the whole image, where `text` is a region of it.
+    /// Facts about the whole image, if `text` is only a region.
     outline: Option<&'i Outline>,
-    /// Parts of functions, which only jumps lead to: no functions are looked for there.
+    /// Parts of functions that only jumps lead to. No function starts there.
     parts: Vec<Range<u64>>,
 }
 
@@ -87,7 +90,7 @@ impl<'i> Discovery<'i> {
         Discovery::with(image, text, symbols, starts, catches)
     }
 
-    /// Of a region, with what is known of the whole image.
+    /// The functions of a region, using facts about the whole image.
     pub(super) fn of_region(
         image: &'i Image,
         text: Text<'i>,
@@ -147,7 +150,8 @@ impl<'i> Discovery<'i> {
         }
     }
 
-    /// Analyse everything, by so many threads, then show every function to `visit`, those to be believed first.
+    /// Analyses everything with `threads` threads, then passes every function to `visit`, the most
+    /// reliable ones first.
     pub(super) fn run(
         mut self,
         threads: usize,
@@ -159,7 +163,7 @@ impl<'i> Discovery<'i> {
         for svma in std::mem::take(&mut calls.targets) {
             self.start(svma, false);
         }
-        // Elsewhere, what a jump table leads to may push arguments.
+        // On other machines, the target of a jump table may push arguments.
         for &svma in &calls.prologues {
             if self.text.machine.link || starts::is_landing(&self.text, svma) {
                 self.start(svma, false);
@@ -200,8 +204,9 @@ impl<'i> Discovery<'i> {
         }
     }
 
-    /// Find what the tables of call sites say about the functions at `starts`, in order; `whole`: they are no parts.
-    /// Returns which calls they say something about.
+    /// Adds the landing pads from the call-site tables of the functions at `starts` (in order).
+    /// `whole` means that they are no parts of functions. Returns the ranges of calls with an
+    /// entry.
     fn land(&mut self, starts: &[u64], whole: bool) -> Vec<Range<u64>> {
         if self.landings.is_empty() {
             return Vec::new();
@@ -220,7 +225,7 @@ impl<'i> Discovery<'i> {
 
     fn entry(&self, start: Target) -> State {
         let machine = self.text.machine;
-        // Nothing calls a program's first instruction; a library's is a function like others.
+        // Nothing calls a program's entry point. A library's is a normal function.
         let entry = match machine.arch {
             Arch::Arm => {
                 start.svma == self.image.entry() & !1 && !starts::is_prologue(&self.text, start)
@@ -234,10 +239,10 @@ impl<'i> Discovery<'i> {
         }
     }
 
-    /// Analyse the functions at `open`, and those that they call, until no new one appears.
+    /// Analyses the functions at `open` and those they call, until no new one appears.
     fn functions(&mut self, mut open: VecDeque<u64>, workers: &mut Workers<'_>) {
         let entry = self.image.entry() & !u64::from(self.text.machine.arch == Arch::Arm);
-        // What was followed before its turn, and how many of those whose turn is next were asked for.
+        // Functions that were followed early, and how many of the next starts were included.
         let (mut ahead, mut asked) = (HashMap::new(), 0);
         loop {
             if asked == 0 {
@@ -282,7 +287,7 @@ impl<'i> Discovery<'i> {
                 }
                 self.start(call.svma, call.thumb);
                 open.push_back(call.svma);
-                // The function it was taken from is shorter than it was thought to be.
+                // The function that contained this start ends here.
                 if let Some((&before, _)) = self.starts.range(..call.svma).next_back() {
                     open.push_back(before);
                 }
@@ -291,7 +296,8 @@ impl<'i> Discovery<'i> {
         }
     }
 
-    /// Follow those of `open` that will have to be followed, by start and end, which may turn out to be another.
+    /// Follows the functions in `open` that still need it, in parallel. The key is start and end;
+    /// the end may change later.
     fn ahead(
         &self,
         open: &VecDeque<u64>,
@@ -346,7 +352,8 @@ impl<'i> Discovery<'i> {
         self.started.next(start + 1, end, true)
     }
 
-    /// Functions of which no path returns make their callers' code end there: look again at those.
+    /// Infers which functions never return, and follows their callers again, whose code ends at the
+    /// call.
     fn infer_noreturn(&mut self, workers: &mut Workers<'_>) {
         for _ in 0..4 {
             let mut found = ByteMap::default();
@@ -385,8 +392,8 @@ impl<'i> Discovery<'i> {
         }
     }
 
-    /// Assembly calls functions that leave registers as they are by a convention of their own: look again at functions of
-    /// which the frame is known by such a register.
+    /// Assembly calls functions that preserve more registers than the convention requires. Follows
+    /// functions again whose frame is known only by such a register.
     fn infer_callee_clobbers(&mut self, workers: &mut Workers<'_>) {
         let fragile: Vec<(u64, Vec<Target>)> = self
             .done
@@ -414,7 +421,8 @@ impl<'i> Discovery<'i> {
         }
     }
 
-    /// New functions, which may make those before shorter. What they were found to be serves where it still holds.
+    /// Adds new functions, which may shorten the functions before them. Keeps earlier results that
+    /// still hold.
     fn add(&mut self, found: Vec<Found>, workers: &mut Workers<'_>) {
         let mut starts: Vec<u64> = found.iter().map(|function| function.start).collect();
         starts.sort_unstable();
@@ -436,7 +444,7 @@ impl<'i> Discovery<'i> {
         self.followed.clear();
     }
 
-    /// A function starts here, unless that is known.
+    /// Records a function start, if it is new.
     fn start(&mut self, svma: u64, thumb: bool) {
         if self.started.add(svma) {
             self.starts.insert(svma, thumb);
@@ -472,12 +480,12 @@ impl<'i> Discovery<'i> {
         self.reached.clone()
     }
 
-    /// All that was found, those to be believed first.
+    /// All functions, the most reliable ones first.
     fn all(&self) -> impl Iterator<Item = &Found> {
         self.done.values().chain(&self.fragments).chain(&self.dead)
     }
 
-    /// All code that was reached, and what it reads.
+    /// All followed code, and the data it reads.
     fn covered(&mut self) -> ByteMap {
         let mut covered = self.reached();
         for part in &self.parts {

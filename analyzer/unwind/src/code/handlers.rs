@@ -1,5 +1,7 @@
-//! Where exceptions are caught, on ARM: code that nothing in the text leads to. The exception index leads from each
-//! function to its handling table (EHABI 7), and behind that table's operations lie the language's own data ([`super::lsda`]).
+//! Finds landing pads on ARM, which nothing in the text leads to.
+//!
+//! The exception index leads from each function to its handling table (EHABI 7). The
+//! language-specific data ([`super::lsda`]) follows that table's operations.
 
 use unspool_image::Image;
 
@@ -7,18 +9,18 @@ use super::lsda::Sites;
 use super::text::Text;
 use crate::exidx;
 
-/// Calls that lie here continue at `pad` when an exception passes them.
+/// A range of calls, and the landing pad for exceptions that pass them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handler {
     /// Address of the first instruction.
     pub(crate) start: u64,
     /// One past the last.
     pub(crate) end: u64,
-    /// Where the exception is caught.
+    /// Address of the landing pad.
     pub(crate) pad: u64,
 }
 
-/// All of an image, in order of address.
+/// All handlers of an image, in order of address.
 pub(super) fn handlers(image: &Image, text: &Text<'_>) -> Vec<Handler> {
     let mut found = Vec::new();
     if let Some(index) = image.section(".ARM.exidx") {

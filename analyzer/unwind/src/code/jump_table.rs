@@ -1,5 +1,5 @@
-//! Where jump tables lead. How the code computes the target is known from the state at the jump; how many entries
-//! there are, from the comparison before it.
+//! Resolves jump tables. The state at the jump shows how the code computes the target, and the
+//! comparison before it shows how many entries there are.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -8,19 +8,19 @@ use super::effect::{Effect, Flow, Instruction, Limit, TableForm, Target};
 use super::listing::{ALWAYS, Listing};
 use super::state::{Context, JumpTable, State, Value};
 
-/// No jump table has more entries.
+/// Maximum number of entries in a jump table.
 const MAX_ENTRIES: u32 = 4096;
-/// How far before the jump the comparison is looked for, in instructions.
+/// Number of instructions before the jump in which to look for the comparison.
 const NEAR: u32 = 14;
 
-/// Where a resolved jump leads.
+/// The targets of a resolved jump.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Targets {
-    /// Positions in the function.
+    /// Positions inside the function.
     pub(super) inside: Vec<u32>,
-    /// Addresses outside.
+    /// Addresses outside the function.
     pub(super) outside: Vec<u64>,
-    /// Where the entries that say so are: data.
+    /// The address range of the table's entries, which are data.
     pub(super) entries: Range<u64>,
 }
 
@@ -30,7 +30,7 @@ impl Targets {
     }
 }
 
-/// Where the jump at `at` leads; nowhere if that is not known.
+/// The targets of the jump at `at`; empty if they are unknown.
 pub(super) fn targets(listing: &Listing, context: &Context<'_>, at: u32, state: &State) -> Targets {
     let Some(instruction) = listing.at(at) else {
         return Targets::default();
@@ -139,7 +139,7 @@ fn computed(listing: &Listing, context: &Context<'_>, at: u32, table: &JumpTable
 struct Entries<'l> {
     listing: &'l Listing,
     context: &'l Context<'l>,
-    /// The largest index.
+    /// The highest index, if known.
     bound: Option<u32>,
 }
 
@@ -154,7 +154,8 @@ impl<'l> Entries<'l> {
                 continue;
             };
             seen += 1;
-            // The index may have been moved to another register since; the nearest comparison is the range check.
+            // The index may have moved to another register since. The nearest comparison is the
+            // range check.
             match earlier.limit {
                 Some(Limit::Compare(value)) => {
                     bound = Some(value);
@@ -175,7 +176,8 @@ impl<'l> Entries<'l> {
         }
     }
 
-    /// Jumps, one for each index; or a run of instructions without an end, of which the first few are skipped.
+    /// Targets in code: one jump for each index, or a run of instructions whose first few are
+    /// skipped.
     fn instructions(&self, base: u64, shift: u8) -> Targets {
         let step = 1u64 << shift.clamp(2, 12);
         let sp = self.context.machine.sp;
@@ -184,7 +186,8 @@ impl<'l> Entries<'l> {
         let is_jump =
             |found: &Instruction| found.condition == ALWAYS && matches!(found.flow, Flow::Jump(_));
         let jumps = decode(base).is_some_and(|first| is_jump(&first));
-        // The program counter reads as the address of the instruction after the next; a run may begin with the next.
+        // The program counter reads as the address after the next instruction. A run may begin with
+        // the next.
         let next = base.wrapping_sub(4);
         let base = if !jumps && decode(next).is_some_and(|next| next.flow == Flow::Next) {
             next
@@ -201,7 +204,8 @@ impl<'l> Entries<'l> {
         {
             let always = found.condition == ALWAYS;
             let index = (at - base) / step;
-            // How many to skip was computed, and any comparison before is not about that.
+            // The number of skipped instructions was computed, so an earlier comparison is about
+            // something else.
             let beyond = self.bound.is_some_and(|bound| index > u64::from(bound));
             if jumps && (beyond || !is_jump(&found) && self.bound.is_none()) {
                 break;
@@ -221,7 +225,7 @@ impl<'l> Entries<'l> {
         targets
     }
 
-    /// Without a comparison, the table ends where its nearest target starts.
+    /// Targets in a table. Without a comparison, the table ends where its nearest target starts.
     fn collect(&self, base: u64, size: u8, target: impl Fn(u64) -> Option<u64>) -> Targets {
         let others = self.context.bases.iter().copied();
         let other = others.filter(|&other| other > base).min();
@@ -246,13 +250,15 @@ impl<'l> Entries<'l> {
                 svma,
                 thumb: self.listing.thumb,
             }) else {
-                // Addresses, unlike offsets, are seen to be those of code; parts of functions are elsewhere.
+                // Only absolute addresses can be recognized as code. They may lead to parts
+                // elsewhere.
                 let whole = u64::from(size) == self.context.machine.pointer();
                 if whole && self.context.text.is_code(svma) {
                     outside.insert(svma);
                     end = place + u64::from(size);
                 } else if self.bound.is_none() && svma != self.listing.end {
-                    // Clang lets what cannot happen, for which there is no range check then, lead to the function's end.
+                    // Clang omits the range check if the value cannot occur, and lets impossible
+                    // entries lead to the function's end.
                     break;
                 }
                 continue;

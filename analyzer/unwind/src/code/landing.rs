@@ -1,9 +1,9 @@
-//! Whose the tables of call sites in `.gcc_except_table` are, where nothing that may be used says it.
+//! Assigns the call-site tables in `.gcc_except_table` to their functions.
 //!
-//! A function's table (Itanium C++ ABI, exception handling, section 7) says which of its calls lead where when
-//! an exception passes, all relative to the function's start. What says whose table it is is call frame
-//! information, which code analysis does not use. But only its own function has calls at the very places that
-//! a table names, and tables are in the order of functions: so each finds its own.
+//! A function's table (Itanium C++ ABI, exception handling, section 7) lists its calls and their
+//! landing pads, relative to the function's start. Call frame information names the function, but
+//! the code analysis does not use it. However, only the right function has calls exactly where the
+//! table says, and tables are in the order of their functions. So each function can find its table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::handlers::Handler;
 use super::lsda::{OMIT, Site, Sites};
 use super::text::Text;
 
-/// No table has more call sites, and no offset is larger.
+/// Limits of a table's call sites and of its offsets.
 const MAX_CALL_SITES: usize = 1 << 14;
 const MAX_OFFSET: u64 = 1 << 22;
 
@@ -24,18 +24,18 @@ const MAX_OFFSET: u64 = 1 << 22;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Landings {
     all: Arc<Tables>,
-    /// Which have found their function.
+    /// Whether each table has been assigned.
     taken: Vec<bool>,
-    /// Whole functions and the numbers of their tables.
+    /// Whole functions and their table numbers.
     known: BTreeMap<u64, u32>,
 }
 
 #[derive(Debug, Default)]
 struct Tables {
     tables: Vec<Vec<Site>>,
-    /// Tables by where their first call site ends.
+    /// Tables by the end of their first call site.
     by_end: HashMap<u64, Vec<u32>>,
-    /// The farthest of these places.
+    /// The largest of these ends.
     longest: u64,
 }
 
@@ -63,9 +63,11 @@ impl Landings {
         self.all.tables.is_empty()
     }
 
-    /// Where exceptions are caught in those functions at `starts`, in order, that tables belong to.
-    /// `returns` are the addresses behind calls, `lines` those of instructions that control does not come to from
-    /// the one before, or comes to behind a call. `whole`: they are no parts of functions, which lie elsewhere.
+    /// Assigns tables to the functions at `starts`, in order, and returns their handlers.
+    ///
+    /// `returns` holds the addresses after calls. `lines` holds the addresses that control does not
+    /// reach from the instruction before, and those after calls. `whole` means that the functions
+    /// are no separate parts.
     pub(super) fn find(
         &mut self,
         starts: &[u64],
@@ -75,8 +77,8 @@ impl Landings {
         lines: &ByteMap,
     ) -> Vec<Handler> {
         let longest = self.all.longest;
-        // Pairs of function and table, such that among those of a function the last table is first: a chain of
-        // rising tables has one of each function at most.
+        // Pairs of function and table. The tables of one function are in descending order, so that
+        // a chain of rising tables has at most one of each function.
         let mut pairs: Vec<(u64, u32)> = Vec::new();
         for (index, &start) in starts.iter().enumerate() {
             let end = starts.get(index + 1).copied().unwrap_or(u64::MAX);
@@ -124,10 +126,10 @@ impl Landings {
         })
     }
 
-    /// Of `pairs`, the chain with rising tables that has the most call sites.
+    /// The chain of `pairs` with rising tables that has the greatest weight.
     fn heaviest(&self, pairs: &[(u64, u32)]) -> Vec<(u64, u32)> {
-        // By table: the weight of the best chain that ends there or before, as a Fenwick tree of maxima, with
-        // the number of its last pair.
+        // By table: the weight of the best chain that ends at or before it, as a Fenwick tree of
+        // maxima, and the index of that chain's last pair.
         let mut best: Vec<(u64, usize)> = vec![(0, usize::MAX); self.all.tables.len() + 1];
         let mut before = Vec::with_capacity(pairs.len());
         for (index, &(_, number)) in pairs.iter().enumerate() {
@@ -162,7 +164,7 @@ impl Landings {
         chain
     }
 
-    /// How much a table says about its function.
+    /// A table's weight: the number of facts it states about its function.
     fn weight(&self, number: u32) -> u64 {
         let table = &self.all.tables[number as usize];
         let pads = table.iter().filter(|site| site.pad != 0).count();
@@ -170,7 +172,7 @@ impl Landings {
     }
 }
 
-/// The tables of a section, wherever something that reads as one is.
+/// Everything in a section that reads as a table.
 fn tables(data: &[u8]) -> Vec<Vec<Site>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -190,7 +192,7 @@ fn tables(data: &[u8]) -> Vec<Vec<Site>> {
     found
 }
 
-/// The table at `at` and where it ends.
+/// The table at `at`, and its end.
 fn table(data: &[u8], at: usize) -> Option<(Vec<Site>, usize)> {
     let mut table = Sites::read(&data[at..])?;
     let mut sites: Vec<Site> = Vec::new();

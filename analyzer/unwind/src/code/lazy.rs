@@ -1,7 +1,8 @@
-//! Functions that the first entry of a PLT jumps to (`_dl_runtime_resolve`). What that has pushed is above
-//! the stack pointer they start with: they take it off before they jump away, which no other function does
-//! that begins by making room. Where calls leave the return address in a register, the PLT needs that
-//! register itself, and the return address is among what was pushed.
+//! Recognizes resolvers, which the first entry of a PLT jumps to (`_dl_runtime_resolve`).
+//!
+//! What the PLT has pushed lies above the stack pointer they start with. They remove it before they
+//! jump away, which no other function does that begins by making room. On machines with a link
+//! register the PLT overwrites it, so the return address is among the pushed words.
 //!
 //! ```text
 //! ARM PLT 0:     push {lr}; ldr lr, ...; ldr pc, [lr, #8]!
@@ -14,15 +15,15 @@ use super::flow::Function;
 use super::machine::Machine;
 use super::state::State;
 
-/// The most that is pushed on the way, in bytes.
+/// Maximum size of the words that the PLT pushes, in bytes.
 const MAX_STACK_ARGUMENTS: i32 = 64;
 
-/// States that `function`, followed as one that is called, may start with instead.
+/// Other entry states that `function` may have, judging by its result as a called function.
 pub(super) fn entries(machine: &'static Machine, function: &Function) -> Vec<State> {
     let above = function.above.filter(|&above| above <= MAX_STACK_ARGUMENTS);
     let above = above.filter(|_| function.deepens).unwrap_or(0);
     if !machine.link {
-        // The return address is above all of it, where calls leave it.
+        // The return address is above the pushed words, where the call left it.
         let pushed = (above > 0).then(|| above + machine.entry_depth);
         let entry = pushed.map(|depth| State::pushed(machine, depth, -machine.slot));
         return entry.into_iter().collect();
@@ -33,7 +34,7 @@ pub(super) fn entries(machine: &'static Machine, function: &Function) -> Vec<Sta
         .collect()
 }
 
-/// Whether `function`, followed from one of these, is one.
+/// Whether the result for one of these entry states shows a resolver.
 pub(super) fn is_one(machine: &Machine, function: &Function) -> bool {
     function.clean && (function.relinks || !machine.link)
 }

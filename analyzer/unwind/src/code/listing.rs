@@ -1,5 +1,6 @@
-//! The instructions of one function: each decoded once, however often paths are followed again, and where paths
-//! join. Apart from [`super::flow`], which carries them out.
+//! The instructions of one function, decoded once, and the places where paths join.
+//!
+//! Apart from [`super::flow`], which executes them and may follow a path many times.
 
 use super::effect::{Effect, Flow, Instruction, Target};
 use super::flow::Jumps;
@@ -8,36 +9,36 @@ use super::state::Context;
 /// The condition "always".
 pub(super) const ALWAYS: u8 = 14;
 const NONE: u32 = u32::MAX;
-/// No function of more bytes is analysed.
+/// Maximum size of an analysed function in bytes.
 pub(super) const LARGEST: u64 = 4 << 20;
 
-/// An instruction of a function.
+/// An instruction in the listing.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// In bytes from the function's start.
+    /// Offset from the function's start.
     at: u32,
     pub(super) instruction: Instruction,
-    /// Found in this round.
+    /// Reached in this round.
     reached: bool,
-    /// Paths join here: number of the state that they meet in.
+    /// The number of the state in which paths join here.
     state: u32,
 }
 
 impl Line {
-    /// Paths join here.
+    /// Whether paths join here.
     pub(super) fn joins(&self) -> bool {
         self.state != NONE
     }
 }
 
-/// Reads lines, which mostly are in order of address.
+/// Reads lines, usually in order of address.
 pub(super) struct Lines<'l> {
     listing: &'l Listing,
     next: usize,
 }
 
 impl<'l> Lines<'l> {
-    /// The line at a position that some path reaches.
+    /// The line at a position, if a path reaches it.
     #[inline]
     pub(super) fn at(&mut self, at: u32) -> Option<&'l Line> {
         let listing = self.listing;
@@ -53,32 +54,32 @@ impl<'l> Lines<'l> {
     }
 }
 
-/// The instructions of one function. PackedState from function to function, so that its memory is.
+/// The instructions of one function. The memory is reused from function to function.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) thumb: bool,
     shift: u32,
-    /// By position: number of the line.
+    /// By position: the index of the line.
     index: Vec<u32>,
     lines: Vec<Line>,
-    /// No instruction that was ever reached, nor what one jumps to, is at this position or beyond.
+    /// One past the highest position that was reached or jumped to.
     pub(super) reach: u32,
-    /// Positions where paths join, by number of the state.
+    /// Positions where paths join, by state number.
     pub(super) leaders: Vec<u32>,
-    /// Those of the round before.
+    /// The positions of the previous round.
     pub(super) before: Vec<u32>,
-    /// The same, and where paths would join if any path were there.
+    /// The same positions, and those that paths from unreached code would add.
     joins: Vec<u32>,
-    /// Words that are loaded as data.
+    /// Addresses of words loaded as data.
     pub(super) literals: Vec<u64>,
-    /// Those from the start on, one bit each.
+    /// The same words as a bit set, relative to the start.
     words: Vec<u64>,
 }
 
 impl Listing {
-    /// Forget the function before; this one starts at `start` and ends before `end`.
+    /// Starts a new function, which starts at `start` and ends before `end`.
     pub(super) fn begin(&mut self, start: Target, end: u64, shift: u32) {
         for line in &self.lines {
             self.index[(line.at >> self.shift) as usize] = NONE;
@@ -104,14 +105,14 @@ impl Listing {
         self.start + u64::from(at)
     }
 
-    /// Position of an address of this function.
+    /// The position of an address in this function.
     pub(super) fn position(&self, target: Target) -> Option<u32> {
         let inside = (self.start..self.end).contains(&target.svma) && target.thumb == self.thumb;
         let at = (target.svma.wrapping_sub(self.start)) as u32;
         (inside && at & ((1 << self.shift) - 1) == 0).then_some(at)
     }
 
-    /// Position where an exception that passes the call at `at` is caught.
+    /// The position of the landing pad for exceptions that pass the call at `at`.
     pub(super) fn pad(&self, context: &Context<'_>, at: u32) -> Option<u32> {
         let svma = context.text.pad(self.svma(at))?;
         self.position(Target {
@@ -129,7 +130,7 @@ impl Listing {
         self.lines.get(self.number(at)?)
     }
 
-    /// The lines from a position on.
+    /// Reads lines from a position on.
     pub(super) fn from(&self, at: u32) -> Lines<'_> {
         Lines {
             listing: self,
@@ -148,20 +149,20 @@ impl Listing {
             })
     }
 
-    /// The instruction at a position that some path reaches.
+    /// The instruction at a position, if a path reaches it.
     #[inline]
     pub(super) fn at(&self, at: u32) -> Option<&Instruction> {
         let line = self.line(at)?;
         line.reached.then_some(&line.instruction)
     }
 
-    /// Number of the state at a position, if paths join there.
+    /// The state number at a position, if paths join there.
     pub(super) fn state(&self, at: u32) -> Option<usize> {
         let line = self.line(at)?;
         (line.state != NONE && line.reached).then_some(line.state as usize)
     }
 
-    /// Instructions found.
+    /// Number of decoded instructions.
     pub(super) fn len(&self) -> usize {
         self.lines.len()
     }
@@ -173,13 +174,13 @@ impl Listing {
         lines.into_iter().map(|line| (line.at, &line.instruction))
     }
 
-    /// Whether the words at `svma` are loaded as data.
+    /// Whether the word at `svma` is loaded as data.
     pub(super) fn is_literal(&self, svma: u64) -> bool {
         place_of(self.start, svma & !3)
             .is_some_and(|(word, bit)| self.words.get(word).is_some_and(|word| word & bit != 0))
     }
 
-    /// Find everything that paths reach.
+    /// Finds all code that paths reach.
     pub(super) fn discover(&mut self, context: &Context<'_>, jumps: &Jumps) {
         for line in &mut self.lines {
             line.reached = false;
@@ -191,21 +192,21 @@ impl Listing {
         self.explore(context, jumps, open);
     }
 
-    /// Find what else they reach, now that it is known where the jumps at `resolved` lead, or of more orphans.
+    /// Finds the code that becomes reachable from the jumps at `resolved` and from more orphans.
     pub(super) fn discover_more(&mut self, context: &Context<'_>, jumps: &Jumps, resolved: &[u32]) {
         let targets = resolved.iter().flat_map(|at| jumps.targets(*at));
         let open = targets.chain(&jumps.orphans).copied().collect();
         self.explore(context, jumps, open);
     }
 
-    /// Follow paths from the positions `open`, where they join others.
+    /// Follows paths from the joins at the positions `open`.
     fn explore(&mut self, context: &Context<'_>, jumps: &Jumps, mut open: Vec<u32>) {
         let mut joins = std::mem::take(&mut self.joins);
         joins.extend(&open);
         let bytes = context.text.bytes(self.start);
         let mut targets = Vec::new();
         while let Some(mut at) = open.pop() {
-            // Conditions of the instructions that an IT instruction governs.
+            // Conditions of the instructions in the current IT block.
             let mut governed = Governed::default();
             let mut link_set = false;
             loop {
@@ -305,7 +306,7 @@ impl Listing {
         }
     }
 
-    /// Decode the instruction at a position for the first time.
+    /// Decodes the instruction at a position for the first time.
     fn decode(
         &mut self,
         context: &Context<'_>,
@@ -318,7 +319,8 @@ impl Listing {
         if svma >= self.end || self.is_literal(svma) {
             return None;
         }
-        // An assembler that was given a trap as a number (musl's a_crash: `.short 0xdeff`) marks it as data.
+        // An assembler that emits a trap as a number (musl's a_crash: `.short 0xdeff`) marks it as
+        // data.
         let traps = |found: Instruction| found.flow == Flow::Trap;
         let text = context.text;
         if text.is_data(svma) && !text.decode(svma, self.thumb).is_some_and(traps) {
@@ -373,19 +375,20 @@ impl Listing {
     }
 }
 
-/// Number of the word of bits, and the bit, of the literal at `svma` in a function that starts at `start`.
+/// Index of the word and mask of the bit for the literal at `svma`, in a function that starts at
+/// `start`.
 fn place_of(start: u64, svma: u64) -> Option<(usize, u64)> {
     let number = svma.checked_sub(start & !3)? / 4;
     (number < LARGEST / 4).then_some(((number / 64) as usize, 1 << (number % 64)))
 }
 
-/// A32 `mov lr, pc`.
+/// Whether this is A32 `mov lr, pc`.
 fn sets_link(instruction: &Instruction, svma: u64) -> bool {
     matches!(instruction.effects().first(), Some(Effect::Constant { to: 14, value }) if u64::from(*value) == svma + 8)
         && instruction.len == 4
 }
 
-/// Conditions of the instructions of an IT block that are still to come.
+/// The remaining conditions of an IT block.
 #[derive(Default)]
 struct Governed {
     conditions: [u8; 4],

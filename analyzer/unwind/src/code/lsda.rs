@@ -1,36 +1,38 @@
-//! The language's own data of a function that catches exceptions, in the layout of all GNU languages (Itanium C++ ABI,
-//! exception handling, section 7): which of its calls lead where. Who believes it decides what is believable.
+//! Reads the language-specific data area (LSDA) of a function that catches exceptions.
+//!
+//! All GNU languages use this layout of call-site tables (Itanium C++ ABI, exception handling,
+//! section 7). The callers check whether the content is plausible.
 
 /// `DW_EH_PE_omit`, `DW_EH_PE_uleb128`, `DW_EH_PE_udata4`
 pub(super) const OMIT: u8 = 0xff;
 const ULEB128: u8 = 0x01;
 const UDATA4: u8 = 0x03;
 
-/// Calls and where control goes when an exception passes them: offsets from the function's start.
+/// A range of calls and its landing pad, as offsets from the function's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Site {
     pub(super) start: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub(super) len: u64,
-    /// Where the exception is caught; 0: nowhere.
+    /// The landing pad; 0 if there is none.
     pub(super) pad: u64,
 }
 
-/// A table of call sites that is being read.
+/// Reads a call-site table.
 #[derive(Debug)]
 pub(super) struct Sites<'b> {
     form: u8,
     rest: &'b [u8],
-    /// Bytes of all the data, the types behind the table included.
+    /// Length of the whole area, including the types after the table.
     pub(super) len: usize,
 }
 
 impl<'b> Sites<'b> {
-    /// The table that `bytes` start with: start of landing pads, form of the type table and where it ends, form of call
-    /// sites, their size, call sites.
+    /// Reads the table's header: start of landing pads, encoding and end of the type table,
+    /// encoding of call sites and their size.
     pub(super) fn read(bytes: &'b [u8]) -> Option<Sites<'b>> {
         let mut rest = bytes;
-        // Landing pads relative to anything but the function: none is made so.
+        // Compilers make landing pads relative to the function only.
         if byte(&mut rest)? != OMIT {
             return None;
         }
@@ -51,15 +53,15 @@ impl<'b> Sites<'b> {
         })
     }
 
-    /// Everything was read.
+    /// Whether all call sites have been read.
     pub(super) fn is_done(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// The next call site; `None` if it is cut short or of another form.
+    /// The next call site; `None` if it is cut off or has another form.
     pub(super) fn site(&mut self) -> Option<Site> {
         let (start, len, pad) = (self.number()?, self.number()?, self.number()?);
-        // What is done there.
+        // The action for the exception.
         uleb128(&mut self.rest)?;
         Some(Site { start, len, pad })
     }
@@ -110,7 +112,8 @@ mod tests {
 
     #[test]
     fn a_call_site_table_of_gcc() {
-        // arm-linux-gnueabihf-gcc 12, -fexceptions: no base, no types, uleb128, 9 bytes: a call with a pad, one without.
+        // arm-linux-gnueabihf-gcc 12, -fexceptions: no base, no types, uleb128, 9 bytes: one call
+        // with a landing pad, one without.
         let bytes = [
             0xff, 0xff, 0x01, 9, 0x10, 0x04, 0x86, 0x01, 0x00, 0x14, 0x04, 0x00, 0x00,
         ];

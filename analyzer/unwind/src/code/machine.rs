@@ -1,51 +1,54 @@
-//! What the engine must know of an architecture: which registers play which part, and how large a stack
-//! slot is. One constant table per architecture; numbers are DWARF's.
+//! The facts about an architecture that the engine needs: register roles and the size of a stack
+//! slot.
+//!
+//! One constant table per architecture. Registers have DWARF numbers.
 
 use unspool_image::Arch;
 
-/// Roles of registers in the analysis of code.
+/// Register roles for the code analysis.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) arch: Arch,
     /// Stack pointer.
     pub(crate) sp: u8,
-    /// The column of the return address: the link register, or x86-64's number for the slot that `call` pushes.
+    /// The column of the return address: the link register, or x86-64's number for the slot that
+    /// `call` pushes.
     pub(crate) ra: u8,
-    /// Calls leave the return address in register `ra`.
+    /// Whether calls leave the return address in register `ra`.
     pub(crate) link: bool,
-    /// Registers to state the CFA by, best first, after sp.
+    /// Registers for stating the CFA, best first, after sp.
     pub(crate) frames: &'static [u8],
-    /// Registers that a call preserves, and whose places rows state.
+    /// Callee-saved registers whose places rows state.
     pub(crate) preserved: u32,
-    /// Bytes in a stack slot.
+    /// Size of a stack slot in bytes.
     pub(crate) slot: i32,
-    /// How far sp is below the CFA at a function's first instruction.
+    /// Distance of sp below the CFA at a function's first instruction.
     pub(crate) entry_depth: i32,
-    /// Registers that exist.
+    /// Number of registers.
     pub(crate) registers: u8,
-    /// The register of a system call's number, and that of its result.
+    /// The registers of a system call's number and of its result.
     pub(crate) call_number: u8,
     pub(crate) result: u8,
     /// Numbers of the system calls that return twice: clone, clone3.
     pub(crate) forks: [u32; 2],
-    /// Numbers of the system calls that return from a signal's handler: sigreturn, rt_sigreturn.
+    /// Numbers of the system calls that return from a signal handler: sigreturn, rt_sigreturn.
     pub(crate) handled: &'static [u32],
     /// Instructions start at multiples of `1 << shift` (T32: 1).
     pub(crate) shift: u32,
 }
 
 impl Machine {
-    /// Bit of a register whose entry value is worth following.
+    /// Whether a register's entry value is tracked.
     pub(crate) fn follows(&self, register: u8) -> bool {
         register == self.ra || register < 32 && self.preserved >> register & 1 == 1
     }
 
-    /// Bytes that the smallest instruction takes, as a power of two.
+    /// Size of the smallest instruction, as a power of two.
     pub(crate) fn shift(&self, thumb: bool) -> u32 {
         if thumb { 1 } else { self.shift }
     }
 
-    /// Bytes in an address.
+    /// Size of an address in bytes.
     pub(crate) fn pointer(&self) -> u64 {
         self.slot as u64
     }
@@ -109,7 +112,7 @@ static X86_64: Machine = Machine {
     shift: 0,
 };
 
-/// The roles for `arch`, if its code can be analysed.
+/// The table for `arch`, if its code can be analysed.
 pub(crate) fn machine(arch: Arch) -> Option<&'static Machine> {
     match arch {
         Arch::Arm => Some(&ARM),

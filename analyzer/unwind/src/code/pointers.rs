@@ -1,5 +1,6 @@
-//! Addresses of code that an image's data holds: initializers, tables of functions, and labels of computed jumps.
-//! What relocations and data words name may be a function's start; whether it is one, the code there shows.
+//! Code addresses in an image's data: initializers, function tables, labels of computed jumps.
+//!
+//! An address in relocations or data words may be a function start. Only the code there can tell.
 
 use unspool_image::Image;
 
@@ -30,7 +31,7 @@ pub(super) fn initializers(image: &Image, text: &Text<'_>) -> Vec<u64> {
     found
 }
 
-/// Everything in data that may be the address of code, sorted.
+/// Every value in data that may be a code address, sorted.
 pub(super) fn candidates(image: &Image, text: &Text<'_>) -> Vec<u64> {
     let mut found: Vec<u64> = text.relocations.iter().map(|entry| entry.1).collect();
     for segment in image.segments() {
@@ -57,8 +58,9 @@ fn words(bytes: &[u8], size: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Place and addend of the relative relocations of `.rela.dyn` and `.rela.plt`: 24 bytes each (gABI, chapter 4).
-/// Those without addends have them in place, where [`candidates`] finds them.
+/// Place and addend of the relative relocations in `.rela.dyn` and `.rela.plt`, 24 bytes each
+/// (gABI, chapter 4). Relocations without addends have them in place, where [`candidates`] finds
+/// them.
 pub(super) fn relocations(image: &Image) -> Vec<(u64, u64)> {
     let mut found: Vec<(u64, u64)> = [".rela.dyn", ".rela.plt", ".rela.iplt"]
         .into_iter()

@@ -1,12 +1,13 @@
 //! One region of an image's code, analysed when a walk first needs a rule there.
 //!
-//! The whole text of a browser takes half a minute and a gigabyte, of which a walk needs a dozen functions. Regions tile the
-//! text: each holds the functions that start in it, as far as starts are stated, so that every address belongs to one
-//! region and what was found can be kept.
+//! The whole text of a browser takes half a minute and a gigabyte, and a walk needs a dozen of its
+//! functions. So the text is divided into regions. Each holds the functions that start in it, as
+//! far as starts are known. Every address belongs to one region, so that results can be stored.
 //!
-//! What is known of the whole image without decoding it serves all regions ([`Outline`]). What only the whole text
-//! could tell is missing: calls from other regions, and the state in which another region's function jumps to a part of
-//! its own here. Where no start is stated nearby, code on both sides of the region is analysed with it.
+//! All regions share the facts about the image that need no decoding ([`Outline`]). Facts that only
+//! the whole text shows are missing: calls from other regions, and the state at jumps from other
+//! regions to a part in this one. Where no function start is known nearby, code on both sides of
+//! the region is analysed with it.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -25,42 +26,43 @@ use crate::cfi;
 use crate::cfi::index::{self, Described, Index};
 use crate::table::eh_frame;
 
-/// An image with no more text than this is one region.
+/// Maximum size of a text that forms one region.
 const WHOLE: u64 = 256 << 10;
-/// The same where few function starts are stated.
+/// The same if few function starts are known.
 const WHOLE_UNNAMED: u64 = 1 << 20;
-/// The same of x86-64 code without call frame information.
+/// The same for x86-64 code without call frame information.
 const WHOLE_UNDESCRIBED: u64 = 4 << 20;
-/// How much text a region has, about.
+/// Approximate size of a region.
 const REGION: u64 = 16 << 10;
-/// Larger regions are divided, wherever that is: a divided function is taken for several, of which only
-/// the first is entered by a call. The largest functions have 55 KB (CPython) to 170 KB (LLVM).
+/// Maximum size of a region. A larger one is divided anywhere. A divided function counts as
+/// several, and only the first has the state of a call. The largest functions have 55 KB (CPython)
+/// to 170 KB (LLVM).
 const LARGEST: u64 = 16 * REGION;
-/// What is analysed on each side of a region where no start is stated nearby.
+/// Size of the code analysed on each side of a region without a known start nearby.
 const MARGIN: u64 = 8 << 10;
 
-/// What is known of an image without decoding its code.
+/// Facts about an image that need no decoding of code.
 #[derive(Debug)]
 pub(crate) struct Outline {
-    /// Function starts, sorted: T32 or not.
+    /// Function starts, sorted, and whether they are T32 code.
     starts: Vec<(u64, bool)>,
-    /// The same, and where call frame information says that something starts.
+    /// The same starts, and the starts of all ranges in call frame information.
     bounds: Vec<u64>,
-    /// Functions that are known not to return by their names, sorted.
+    /// Functions that do not return, judging by their names; sorted.
     pub(super) noreturn: Arc<[u64]>,
     pub(super) relocations: Arc<[(u64, u64)]>,
     handlers: Vec<Handler>,
     pub(super) landings: Landings,
-    /// Addresses of code that data holds, sorted; made when first asked for.
+    /// Code addresses in data, sorted; computed when first needed.
     candidates: OnceLock<Vec<u64>>,
-    /// Exceptions are caught in more than a few places.
+    /// Whether exceptions are caught in more than a few places.
     pub(super) catches: bool,
-    /// All of the text is one region.
+    /// Whether the whole text is one region.
     whole: bool,
 }
 
 impl Outline {
-    /// Of `image`, by its symbols or not. `None`: its code cannot be decoded.
+    /// The outline of `image`, with or without its symbols. `None` if its code cannot be decoded.
     pub(crate) fn new(image: &Image, symbols: bool) -> Option<Outline> {
         let mut text = Text::sparse(machine::machine(image.arch())?, image, symbols);
         text.relocations = pointers::relocations(image).into();
@@ -103,7 +105,8 @@ impl Outline {
         })
     }
 
-    /// The region that `svma` belongs to, and what is to be analysed for it. `None`: there is no code.
+    /// The region that contains `svma`, and the range to analyse for it. `None` if there is no
+    /// code.
     fn region(&self, image: &Image, svma: u64) -> Option<(Range<u64>, Range<u64>)> {
         let text = image.text_ranges();
         let text = text.iter().find(|range| range.contains(&svma))?;
@@ -129,19 +132,19 @@ impl Outline {
         if end - start <= LARGEST {
             return Some((start..end, start..end));
         }
-        // Hardly any start is stated here.
+        // Few function starts are known here.
         let region = tile(svma).max(start)..(tile(svma) + REGION).min(end);
         let around = region.start.saturating_sub(MARGIN).max(start)..(region.end + MARGIN).min(end);
         Some((region, around))
     }
 
-    /// The starts that are stated in a range.
+    /// The function starts in a range.
     pub(super) fn starts_in(&self, range: &Range<u64>) -> &[(u64, bool)] {
         let within = |svma: u64| self.starts.partition_point(|(start, _)| *start < svma);
         &self.starts[within(range.start)..within(range.end)]
     }
 
-    /// What call frame information says of the functions in a range, and of parts of functions.
+    /// The functions and parts of functions in a range, from call frame information.
     pub(super) fn described_in(image: &Image, range: &Range<u64>) -> Vec<Described> {
         indexed(image).map_or(Vec::new(), |(section, index)| {
             index::described(image.arch(), &section, &index, range)
@@ -156,7 +159,7 @@ impl Outline {
             .collect()
     }
 
-    /// Addresses in a range that data holds.
+    /// The addresses in `range` that data contains.
     pub(super) fn candidates_in(&self, image: &Image, range: &Range<u64>) -> &[u64] {
         let all = self.candidates.get_or_init(|| {
             let machine = machine::machine(image.arch());
@@ -171,18 +174,18 @@ impl Outline {
     }
 }
 
-/// Call frame information that can be searched by address.
+/// Call frame information with a search table.
 fn indexed(image: &Image) -> Option<(cfi::Section<'_>, Index<'_>)> {
     let section = eh_frame(image)?;
     let (svma, header) = section.header?;
     Some((section, Index::new(svma, header)?))
 }
 
-/// An image with no more text than this is one region.
+/// Maximum size of a text that forms one region.
 fn whole_limit(image: &Image, starts: &[(u64, bool)], described: usize, size: u64) -> u64 {
     let functions = starts.len() as u64;
     if image.arch() == Arch::X86_64 && (described as u64) < size / 4096 {
-        // Compilers move code that is seldom executed out of functions, and nothing but jumps from there leads to it.
+        // Compilers move cold code out of functions, and only jumps from there lead to it.
         WHOLE_UNDESCRIBED
     } else if functions < size / 4096 && image.arch() != Arch::X86_64 {
         WHOLE_UNNAMED
@@ -191,7 +194,8 @@ fn whole_limit(image: &Image, starts: &[(u64, bool)], described: usize, size: u6
     }
 }
 
-/// Analyses the region that `svma` belongs to, and gives it. `None`: there is no code.
+/// Analyses the region that contains `svma`. Returns its range and the result. `None` if there is
+/// no code.
 pub(crate) fn analyze(
     image: &Image,
     outline: &Outline,
@@ -221,7 +225,7 @@ pub(crate) fn analyze(
     )?;
     starts.sort_unstable();
     starts.dedup();
-    // The function that reaches into the region, too.
+    // Include the function that reaches into the region.
     let first = starts
         .partition_point(|start| *start <= region.start)
         .saturating_sub(1);
@@ -236,7 +240,7 @@ pub(crate) fn analyze(
     Some((region, Analysis { rows, starts }))
 }
 
-/// Shows the states in the region that `svma` belongs to, and gives its end.
+/// Shows the states in the region that contains `svma`. Returns the region's end.
 pub(super) fn states(
     image: &Image,
     outline: &Outline,
@@ -282,7 +286,7 @@ fn discover(
     Some(())
 }
 
-/// The code in a range, and what is behind it as far as an instruction may reach.
+/// The code in a range, and the bytes after it that an instruction may extend into.
 fn bytes(image: &Image, range: &Range<u64>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut at = range.start;

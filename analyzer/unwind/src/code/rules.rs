@@ -1,5 +1,6 @@
-//! The distinct rules of an image's code, numbered while functions are followed: only when all are known is it clear
-//! whose rows count.
+//! The distinct rules of an image's code, numbered while functions are followed.
+//!
+//! The rows are built at the end, when it is known which function's rows win.
 
 use unspool_image::Arch;
 
@@ -8,18 +9,18 @@ use super::state::{RuleKey, State};
 use crate::rows::{Builder, Draft, Rows};
 use crate::rule::{Place, Source};
 
-/// Marks instructions of which nothing is known.
+/// Marks instructions without a rule.
 pub(super) const NO_RULE: u32 = u32::MAX;
 
 pub(super) struct Rules {
     builder: Builder,
     saved: Vec<(u8, Place)>,
-    /// By hash: what rules were made of lately, and their numbers.
+    /// By hash: recent rule keys and their rule numbers.
     recent: Vec<(RuleKey, u32)>,
     key: RuleKey,
 }
 
-/// How many are kept.
+/// Size of that cache.
 const RECENT: usize = 256;
 
 impl Rules {
@@ -61,12 +62,12 @@ impl Rules {
         })
     }
 
-    /// The number here of a rule that another numbered.
+    /// The number in this set of a rule from another set.
     pub(super) fn adopt(&mut self, other: &Rules, number: u32) -> u32 {
         self.builder.adopt(&other.builder, number)
     }
 
-    /// Of what was shown of a function: addresses and the numbers of their rules.
+    /// The address ranges and rule numbers in a function's output.
     pub(super) fn runs(shown: &[Shown]) -> impl Iterator<Item = (u64, u64, u32)> {
         shown.iter().filter_map(|shown| match shown {
             Shown::Run(start, end, rule) if *rule != NO_RULE => Some((*start, *end, *rule)),
@@ -74,7 +75,7 @@ impl Rules {
         })
     }
 
-    /// The rows, in order: where they overlap, the first counts.
+    /// The rows of these runs. Where runs overlap, the first wins.
     pub(super) fn rows(mut self, runs: &[(u64, u64, u32)]) -> Rows {
         for &(start, end, number) in runs {
             self.builder.push_rule(start, end, number);

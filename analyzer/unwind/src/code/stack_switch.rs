@@ -1,24 +1,27 @@
-//! Code that leaves its stack for another: `longjmp`, `setcontext`. Once the stack pointer is the other stack's, the frames
-//! of the old one are gone (AAPCS 6.2.1.2: nothing below the stack pointer lasts), and the caller is where this code will
-//! return to. That is known by the code ahead, not behind: hence apart from [`super::flow`].
+//! Code that switches to another stack, such as `longjmp` and `setcontext`.
+//!
+//! Once the stack pointer points to the other stack, the frames of the old one are gone (AAPCS
+//! 6.2.1.2: nothing below the stack pointer lasts), and the caller is at the address that this code
+//! will return to. Only the code ahead shows that address, so this is apart from [`super::flow`].
 
 use super::effect::{Effect, Flow, Instruction};
 use super::listing::{ALWAYS, Listing};
 use super::machine::Machine;
 
-/// How far ahead the return is looked for, in instructions.
+/// Number of instructions ahead in which to look for the return.
 const AHEAD: usize = 48;
 
-/// Where control is and will be, seen from behind the instruction at which the stack pointer became another's.
+/// The caller after a stack switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StackSwitch {
-    /// Register that holds the address that will be returned to.
+    /// Register with the address that will be returned to.
     pub(super) ra: u8,
-    /// How far below its value at the return the stack pointer is.
+    /// How far the stack pointer is below its value at the return.
     pub(super) depth: i32,
 }
 
-/// Look ahead from `at`. `None` if what lies there does not return through a register that is set by now.
+/// Looks ahead from `at`. `None` if the code does not return through a register that is already
+/// set.
 pub(super) fn find(listing: &Listing, machine: &Machine, at: u32) -> Option<StackSwitch> {
     let mut path: Vec<&Instruction> = Vec::new();
     let mut at = at;
@@ -34,7 +37,7 @@ pub(super) fn find(listing: &Listing, machine: &Machine, at: u32) -> Option<Stac
                 at += u32::from(instruction.len);
             }
             Flow::Jump(target) if always => at = listing.position(target)?,
-            // Either way it comes to the same: control skips what loads further registers.
+            // Both paths end the same way: control only skips loads of further registers.
             Flow::Jump(_) => at += u32::from(instruction.len),
             _ => return None,
         }

@@ -1,4 +1,4 @@
-//! Where functions start, and what code there looks like.
+//! Function starts, and the code that is typical of them.
 
 mod calls;
 
@@ -14,7 +14,7 @@ use crate::exidx;
 
 pub(super) use calls::{Calls, called, is_called, likely_called};
 
-/// Starts that something states: symbols, the entry point, the exception index, initializers.
+/// Stated starts: symbols, the entry point, the exception index, initializers.
 pub(super) fn known(image: &Image, text: &Text<'_>, symbols: bool) -> BTreeMap<u64, bool> {
     let mut starts = BTreeMap::new();
     if symbols {
@@ -51,7 +51,8 @@ pub(super) fn known(image: &Image, text: &Text<'_>, symbols: bool) -> BTreeMap<u
     starts
 }
 
-/// Function starts that `.eh_frame_hdr` lists (LSB 5.0, 10.6.2, in the form that all linkers write).
+/// Starts in the search table of `.eh_frame_hdr` (LSB 5.0, 10.6.2, in the form that all linkers
+/// write).
 pub(super) fn described(image: &Image) -> Vec<u64> {
     let Some(header) = image.section(".eh_frame_hdr") else {
         return Vec::new();
@@ -66,13 +67,13 @@ pub(super) fn described(image: &Image) -> Vec<u64> {
         .collect()
 }
 
-/// Whether `svma` is marked as a place that control comes to indirectly: `endbr64`.
+/// Whether `svma` is marked as the target of an indirect jump or call: `endbr64`.
 pub(super) fn is_landing(text: &Text<'_>, svma: u64) -> bool {
     text.machine.arch == Arch::X86_64 && text.bytes(svma).starts_with(&[0xf3, 0x0f, 0x1e, 0xfa])
 }
 
-/// Where the function at `start` ends, by the layout of the code alone: behind an instruction that control does not
-/// go on from, where no branch before leads further.
+/// The end of the function at `start`, judging by its layout: the function ends after an
+/// instruction that does not continue, if no earlier branch leads further.
 pub(super) fn extent(text: &Text<'_>, start: u64, end: u64) -> u64 {
     let mut at = start;
     let mut furthest = start;
@@ -87,7 +88,7 @@ pub(super) fn extent(text: &Text<'_>, start: u64, end: u64) -> u64 {
             {
                 furthest = furthest.max(target.svma);
             }
-            // Its targets are not known here.
+            // Its targets are unknown here.
             Flow::Table(_) | Flow::Indirect(_) => return end,
             _ => {}
         }
@@ -106,10 +107,11 @@ pub(super) fn extent(text: &Text<'_>, start: u64, end: u64) -> u64 {
     end
 }
 
-/// Whether the code at `svma` is T32. Nothing states it without symbols, but nearly every A32 instruction
-/// has the condition "always" in its top four bits, and hardly any run of T32 code looks like that.
+/// Whether the code at `svma` is T32.
 ///
-/// `after_a32`: the code before is A32, which makes it likelier here.
+/// Without symbols nothing states it. But nearly every A32 instruction has the condition "always"
+/// in its top four bits, and T32 code rarely looks like that. `after_a32` means that the code
+/// before is A32, which makes A32 more likely here.
 pub(super) fn mode(
     image: &Image,
     text: &Text<'_>,
@@ -130,7 +132,7 @@ pub(super) fn mode(
     always * 5 < words.len() * if after_a32 { 2 } else { 3 }
 }
 
-/// Length of the instruction at `svma` if it only fills space between functions.
+/// The length of the instruction at `svma`, if it is padding between functions.
 pub(crate) fn padding(text: &Text<'_>, svma: u64, thumb: bool) -> Option<u64> {
     match text.machine.arch {
         Arch::X86_64 => {
@@ -161,7 +163,7 @@ pub(crate) fn padding(text: &Text<'_>, svma: u64, thumb: bool) -> Option<u64> {
     }
 }
 
-/// Whether a function's prologue follows at `svma`, maybe behind space.
+/// Whether a function's prologue is at `svma`, possibly after padding.
 pub(super) fn follows(text: &Text<'_>, svma: u64) -> bool {
     let mut at = svma;
     while let Some(len) = padding(text, at, false).filter(|_| at < svma + 16) {
@@ -170,7 +172,7 @@ pub(super) fn follows(text: &Text<'_>, svma: u64) -> bool {
     text.prologues.contains(at)
 }
 
-/// Whether control cannot go on behind an instruction.
+/// Whether control cannot continue after an instruction.
 pub(super) fn ends(instruction: &Instruction) -> bool {
     instruction.condition == 14
         && matches!(
@@ -179,8 +181,9 @@ pub(super) fn ends(instruction: &Instruction) -> bool {
         )
 }
 
-/// Whether one of the first instructions at `target` saves the link register below the stack pointer; on x86-64, any
-/// register that calls preserve. On both 64-bit machines, making room is enough.
+/// Whether one of the first instructions at `target` saves the link register below the stack
+/// pointer. On x86-64, any callee-saved register counts. On both 64-bit machines, making room is
+/// enough.
 pub(super) fn is_prologue(text: &Text<'_>, target: Target) -> bool {
     let window = match text.machine.arch {
         Arch::Arm => 3,
@@ -190,7 +193,7 @@ pub(super) fn is_prologue(text: &Text<'_>, target: Target) -> bool {
     saves_link(text, target, window)
 }
 
-/// The same of the first `count` instructions.
+/// The same for the first `count` instructions.
 fn saves_link(text: &Text<'_>, target: Target, count: usize) -> bool {
     let machine = text.machine;
     let saved = if machine.link {
@@ -214,7 +217,7 @@ fn saves_link(text: &Text<'_>, target: Target, count: usize) -> bool {
             return true;
         }
         let stops = match machine.arch {
-            // What is no function's beginning, but data before one.
+            // This is no function's beginning, but data before one.
             Arch::Arm => {
                 instruction.flow != Flow::Next
                     || instruction.effects().iter().any(|effect| match *effect {
@@ -237,7 +240,8 @@ fn saves_link(text: &Text<'_>, target: Target, count: usize) -> bool {
     false
 }
 
-/// Whether code at `target` saves the link register, which in `state` a call has overwritten: nothing goes there with it.
+/// Whether the code at `target` saves the link register, which a call has overwritten in `state`.
+/// Then that call does not return.
 pub(super) fn is_entry(text: &Text<'_>, target: Target, state: &PackedState) -> bool {
     let machine = text.machine;
     machine.link
@@ -247,7 +251,8 @@ pub(super) fn is_entry(text: &Text<'_>, target: Target, state: &PackedState) -> 
             .is_some_and(|first| pushes_link(&first, machine))
 }
 
-/// What start code calls to run the program and exit: behind the call there is a trap, or a call of `abort`.
+/// The function that start code calls to run the program and exit. A trap or a call of `abort`
+/// follows the call.
 pub(super) fn runs_program(text: &Text<'_>, start: &Function) -> Option<Target> {
     let mut spans = start.spans.iter();
     let &(mut at, end) = spans.next()?;
@@ -262,7 +267,7 @@ pub(super) fn runs_program(text: &Text<'_>, start: &Function) -> Option<Target> 
     None
 }
 
-/// Functions that are known not to return, by name.
+/// Whether a function with this name does not return.
 pub(super) fn never_returns(name: &str) -> bool {
     let name = name.strip_suffix("@plt").unwrap_or(name);
     let name = name.strip_prefix("__GI_").unwrap_or(name);

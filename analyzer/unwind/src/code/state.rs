@@ -1,8 +1,9 @@
-//! What is known at one instruction: registers and stack slots relative to the function's entry.
+//! The state at one instruction: registers and stack slots relative to the function's entry.
 //!
-//! Addresses on the stack are known relative to the CFA or, once the stack pointer was aligned or moved by
-//! an unknown amount, relative to that unknown place, of which there is one at a time (`Base`). A state
-//! is copied at every branch, so it is one flat piece of memory, of which what is not used is not copied.
+//! Stack addresses are known relative to the CFA. After the stack pointer was aligned or moved by
+//! an unknown amount, they are relative to that unknown place (`Base`), of which there is one at a
+//! time. A state is copied at every branch, so it is one flat piece of memory, and unused slots are
+//! not copied.
 
 mod effects;
 mod packed;
@@ -22,9 +23,9 @@ pub(super) use rule::leb128;
 pub(super) use rule_key::RuleKey;
 pub use value::Value;
 
-/// Registers tracked.
+/// Number of tracked registers.
 pub(crate) const REGISTERS: usize = 32;
-/// No call yet.
+/// No call on the path.
 pub(super) const NO_CALL: u32 = u32::MAX;
 
 /// Everything known before one instruction executes.
@@ -32,25 +33,27 @@ pub(super) const NO_CALL: u32 = u32::MAX;
 pub struct State {
     registers: [Word; REGISTERS],
     slots: Slots,
-    /// There is no caller: the start of a thread.
+    /// There is no caller: this is the start of a thread.
     root: bool,
-    /// A clone system call was just made: the child is where its result is 0.
+    /// A clone system call was just made. In the child its result is 0.
     forked: bool,
     /// The return address in its register carries a pointer authentication code.
     signed: bool,
-    /// A loop has moved what addresses are relative to by an unknown amount.
+    /// A loop has moved the base of addresses by an unknown amount.
     moved: bool,
-    /// Something a rule is made of changed since this was last cleared.
+    /// An input of the rule has changed since this was last cleared.
     pub(super) dirty: bool,
-    /// The stack pointer is at one of two places: the flags tell. Only at instructions to be shown, never on a path.
+    /// The stack pointer has one of two values, depending on the flags. Set only for instructions
+    /// to show, never on a path.
     pub(super) either: Option<Either>,
-    /// The last call on every path to here since one joined another, [`NO_CALL`] if none; see `flow`.
+    /// The last call on all paths to here since the last join; [`NO_CALL`] if there is none. See
+    /// `flow`.
     pub(super) after: u32,
     machine: &'static Machine,
 }
 
 impl State {
-    /// At a function's first instruction.
+    /// The state at a function's first instruction.
     pub(crate) fn entry(machine: &'static Machine) -> State {
         let mut registers = [Word::UNKNOWN; REGISTERS];
         for number in 0..machine.registers {
@@ -80,15 +83,16 @@ impl State {
         state
     }
 
-    /// At the first instruction of a program, which has no caller.
+    /// The state at a program's first instruction, which has no caller.
     pub(crate) fn root(machine: &'static Machine) -> State {
         let mut state = State::entry(machine);
         state.root = true;
         state
     }
 
-    /// At the first instruction of a function that is jumped to with the return address in the stack slot at `cfa + slot`,
-    /// the stack pointer being `depth` below the CFA.
+    /// The state at the first instruction of a function that is reached by a jump. The return
+    /// address is in the stack slot at `cfa + slot`, and the stack pointer is `depth` below the
+    /// CFA.
     pub(super) fn pushed(machine: &'static Machine, depth: i32, slot: i32) -> State {
         let mut state = State::entry(machine);
         state.registers[usize::from(machine.sp)] = Word::cfa(depth.wrapping_neg());
@@ -97,10 +101,10 @@ impl State {
         state
     }
 
-    /// Become `other`, a state of the same machine.
+    /// Copies `other`, a state of the same machine.
     #[inline]
     pub(super) fn copy_from(&mut self, other: &State) {
-        // All of them: a size known beforehand is copied faster than half of it.
+        // All registers, because copying a fixed size is faster than copying half of it.
         self.registers = other.registers;
         self.slots.copy_from(&other.slots);
         self.root = other.root;
@@ -112,7 +116,7 @@ impl State {
         self.after = other.after;
     }
 
-    /// A register's content.
+    /// The value of a register.
     #[inline]
     pub fn register(&self, number: u8) -> Value {
         self.word(number).unpack()
@@ -124,7 +128,7 @@ impl State {
         word.copied().unwrap_or(Word::UNKNOWN)
     }
 
-    /// A register holds what it held when the function was entered.
+    /// Whether a register holds its entry value.
     #[inline]
     pub(super) fn is_as_at_entry(&self, register: u8) -> bool {
         self.word(register) == Word::entry(register)
@@ -134,12 +138,12 @@ impl State {
         &self.registers[..usize::from(self.machine.registers)]
     }
 
-    /// What the stack holds at `at`, a [`Value::Cfa`] or [`Value::Base`].
+    /// The value of the stack slot at `at`, a [`Value::Cfa`] or [`Value::Base`].
     pub fn slot(&self, at: Value) -> Value {
         self.slots.at(Word::pack(at)).unpack()
     }
 
-    /// How far the stack pointer is below the CFA.
+    /// Distance of the stack pointer below the CFA, if known.
     pub fn depth(&self) -> Option<i32> {
         match self.register(self.machine.sp) {
             Value::Cfa(offset) => Some(offset.wrapping_neg()),
@@ -147,32 +151,33 @@ impl State {
         }
     }
 
-    /// The stack pointer is not where it was at the function's entry, or not known.
+    /// Whether the stack pointer differs from its entry value, or is unknown.
     pub(super) fn has_frame(&self) -> bool {
         self.word(self.machine.sp) != Word::cfa(self.machine.entry_depth.wrapping_neg())
     }
 
-    /// The stack pointer was moved by an unknown amount.
+    /// Whether the stack pointer was moved by an unknown amount.
     pub(super) fn is_anchored(&self) -> bool {
         self.word(self.machine.sp).is_base()
     }
 
-    /// There is no caller.
+    /// Whether this is the start of a thread.
     pub fn is_root(&self) -> bool {
         self.root
     }
 
-    /// The return address is signed.
+    /// Whether the return address is signed.
     pub fn is_signed(&self) -> bool {
         self.signed
     }
 
-    /// Calls leave the return address in a register.
+    /// Whether calls leave the return address in a register.
     pub fn has_link_register(&self) -> bool {
         self.machine.link
     }
 
-    /// The stack pointer becomes the base that addresses are relative to, unless another still is.
+    /// Makes the stack pointer the new base of addresses, unless another register still uses the
+    /// old base.
     fn set_anchor(&mut self) {
         let sp = usize::from(self.machine.sp);
         let mut registers = self.registers().iter().enumerate();
@@ -192,8 +197,8 @@ impl State {
         self.moved = false;
     }
 
-    /// The stack pointer is another stack's, `depth` below the frame that control will return to by `ra`. Nothing is known of
-    /// that frame's registers.
+    /// Switches to another stack. Control will return through `ra` to a frame `depth` above the
+    /// stack pointer; its registers are unknown.
     pub(super) fn switched(&mut self, ra: u8, depth: i32) {
         let machine = self.machine;
         self.dirty |= self.slots.retain(|_| false);
@@ -207,7 +212,8 @@ impl State {
         self.set(ra, Value::Entry(machine.ra));
     }
 
-    /// Where an exception is caught that passed a call here, the stack being at most `depth` deep.
+    /// The state at a landing pad for an exception that passed a call here. The stack is at most
+    /// `depth` deep.
     pub(super) fn landed(&self, depth: i32) -> State {
         let mut state = self.clone();
         state.after = NO_CALL;
@@ -217,7 +223,8 @@ impl State {
         state
     }
 
-    /// A call returned, of a function that leaves the registers of `preserved` as they are, whatever the calling convention.
+    /// Applies a call that returned. The callee preserves the registers in `preserved`, whatever
+    /// the calling convention.
     pub(super) fn called(&mut self, preserved: u32) {
         let machine = self.machine;
         self.clobber(!machine.preserved & !(1 << machine.sp) & !preserved);
@@ -229,7 +236,7 @@ impl State {
         }
     }
 
-    /// The state where a system call's result was found to be zero: after clone, the child's.
+    /// Applies that a system call's result is zero. After clone, this is the child.
     pub(super) fn zero(&mut self) {
         if self.forked {
             self.root = true;
@@ -238,17 +245,18 @@ impl State {
         }
     }
 
-    /// The state where it was found not to be zero.
+    /// Applies that a system call's result is not zero.
     pub(super) fn nonzero(&mut self) {
         self.forked = false;
     }
 
-    /// A clone system call was just made, so that [`State::zero`] and [`State::nonzero`] matter.
+    /// Whether a clone system call was just made, so that [`State::zero`] and [`State::nonzero`]
+    /// matter.
     pub(super) fn has_forked(&self) -> bool {
         self.forked
     }
 
-    /// A call would end what is known of the frame: it is known by registers only that calls do not preserve.
+    /// Whether a call would make the frame unknown, because only caller-saved registers know it.
     pub(super) fn hangs_on_call(&self) -> bool {
         let machine = self.machine;
         let is_cfa = |&register: &u8| self.word(register).is_cfa();
@@ -258,7 +266,8 @@ impl State {
             && !bits(machine.preserved).any(|register| is_cfa(&register))
     }
 
-    /// Whether both states know the frame by the same register, so that stack pointers may differ: `alloca`.
+    /// Whether both states know the frame by the same register. Their stack pointers may then
+    /// differ, as after `alloca`.
     pub(super) fn shares_frame(&self, other: &State) -> bool {
         bits(self.machine.preserved).any(|register| {
             let word = self.word(register);
@@ -266,7 +275,7 @@ impl State {
         })
     }
 
-    /// The same, relative to `base + by`.
+    /// The same state relative to `base + by`.
     fn rebased(&self, by: i32) -> State {
         let mut state = self.clone();
         let moved = |word: Word| match word.unpack() {
@@ -284,8 +293,9 @@ impl State {
         state
     }
 
-    /// What is known at the head of a loop, of which `other` is the end. A loop in which another has moved the stack pointer by
-    /// an unknown amount leaves it where it found it: it could not be told where that is, otherwise.
+    /// Meets the state at the end of a loop with the one at its head. An inner loop that moved the
+    /// stack pointer by an unknown amount is assumed to restore it, because nothing else could tell
+    /// its value.
     pub(super) fn meet_again(&mut self, other: &State) -> bool {
         let sp = self.machine.sp;
         let both = self.word(sp).is_base() && other.word(sp).is_base();
@@ -311,7 +321,7 @@ impl State {
         self.meet(&balanced)
     }
 
-    /// What is known on both paths. Returns whether `self` changed.
+    /// Keeps the values that both paths agree on. Returns whether `self` changed.
     pub(super) fn meet(&mut self, other: &State) -> bool {
         if self.is_same(other) {
             return false;
@@ -322,7 +332,7 @@ impl State {
             other.register(self.machine.sp),
         ) && own != theirs
         {
-            // A loop moves the stack pointer: what both know is relative to where it is now.
+            // A loop moves the stack pointer: express both states relative to its current value.
             let rebased = other.rebased(theirs);
             if own != 0 {
                 *self = self.rebased(own);
@@ -335,9 +345,9 @@ impl State {
         self.meet_rebased(other)
     }
 
-    /// Nothing is known on one path only.
+    /// Whether both states are equal.
     fn is_same(&self, other: &State) -> bool {
-        // All of them: a number known beforehand is compared faster than half of it.
+        // All registers, because comparing a fixed number is faster than comparing half of it.
         let registers = self.registers.iter().zip(&other.registers);
         let differ = registers.fold(0, |all, (mine, theirs)| all | mine.bits() ^ theirs.bits());
         let flags = |state: &State| (state.root, state.forked, state.signed, state.moved);
@@ -357,7 +367,7 @@ impl State {
             *mine = both;
         }
         changed |= self.slots.meet(&other.slots);
-        // Both a thread's start and not: the rules of the part that has a caller serve.
+        // If one path has a caller, its rules are used.
         if self.root && !other.root {
             self.root = false;
             changed = true;
@@ -392,7 +402,7 @@ impl State {
         }
         let word = Word::pack(value);
         if self.put(register, word) && register == self.machine.sp {
-            // Below sp nothing lasts.
+            // Values below sp do not last.
             match value {
                 Value::Cfa(_) => {
                     self.dirty |= self
@@ -400,7 +410,7 @@ impl State {
                         .retain(|slot| slot.at.is_cfa() && slot.at >= word);
                 }
                 Value::Base(offset) => {
-                    // System V ABI, 3.2.2: on x86-64 128 bytes below sp last, until a call.
+                    // System V ABI, 3.2.2: on x86-64 128 bytes below sp last until a call.
                     let zone = if self.machine.link { 0 } else { 128 };
                     let lowest = Word::base(offset.saturating_sub(zone));
                     self.dirty |= self.slots.retain(|slot| {
@@ -413,7 +423,7 @@ impl State {
         }
     }
 
-    /// Set a register that exists. Returns whether it changed.
+    /// Sets a register that exists. Returns whether it changed.
     #[inline]
     fn put(&mut self, register: u8, word: Word) -> bool {
         let machine = self.machine;
@@ -422,7 +432,7 @@ impl State {
         if before == word {
             return false;
         }
-        // While the CFA is known by the stack pointer, it does not matter which other registers know it.
+        // While the stack pointer gives the CFA, it does not matter which other registers do.
         let by_sp = register != machine.sp && self.word(machine.sp).is_cfa();
         let relevant = |word: Word| match word.entry_of() {
             Some(of) => machine.follows(of),
@@ -445,7 +455,7 @@ impl State {
     }
 }
 
-/// Numbers of the bits set, lowest first.
+/// The numbers of the set bits, lowest first.
 #[inline]
 pub(super) fn bits(mask: u32) -> impl Iterator<Item = u8> {
     let mut rest = mask;

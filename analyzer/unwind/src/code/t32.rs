@@ -1,5 +1,7 @@
-//! T32 and T16 instructions to effects. Bit patterns are from the ARM ARM (Armv7-A), chapter A6.
-//! See `a32`: the loads, stores and coprocessor transfers mean the same here.
+//! Decodes T32 and T16 instructions to effects.
+//!
+//! Bit patterns are from the ARM ARM (Armv7-A), chapter A6. Loads, stores and coprocessor transfers
+//! have the same meaning as in `a32`.
 
 mod wide;
 
@@ -17,7 +19,7 @@ pub(crate) fn is_wide(first: u16) -> bool {
     first >= 0xe800
 }
 
-/// The 16-bit instruction `h` at `svma`.
+/// Decodes the 16-bit instruction `h` at `svma`.
 pub(crate) fn decode_narrow(made: Made<'_>, h: u16, svma: u64) -> Made<'_> {
     let h = u32::from(h);
     let low = |at: u32| (h >> at & 7) as u8;

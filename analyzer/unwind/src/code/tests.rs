@@ -1,4 +1,5 @@
-//! Functions as compilers make them, byte by byte, and bytes that are no function at all.
+//! Tests with functions as compilers write them, given as bytes, and with bytes that are no
+//! function.
 
 use unspool_image::{Arch, Image};
 
@@ -12,7 +13,7 @@ use crate::rule::{Cfa, Expression, Place};
 
 mod assembly;
 
-/// This test's own program: symbols, exceptions, thousands of functions.
+/// Analyses this test program: symbols, exceptions, thousands of functions.
 #[test]
 fn the_number_of_threads_does_not_matter() {
     let program = std::env::current_exe().expect("this program");
@@ -29,7 +30,7 @@ fn the_number_of_threads_does_not_matter() {
     }
 }
 
-/// Keeps every state.
+/// Records every state.
 struct States;
 
 impl Show for States {
@@ -77,7 +78,8 @@ fn t16(halves: &[u16]) -> Function {
     analyse(Arch::Arm, &bytes, true)
 }
 
-/// (CFA register, offset, return address) at every instruction, in order of address; `None` where unknown.
+/// (CFA register, offset, return address) at every instruction, in order of address; `None` where
+/// unknown.
 fn rules(function: &Function) -> Vec<Option<(Cfa, Place)>> {
     let mut states: Vec<(u64, &State)> = function
         .shown
@@ -107,10 +109,12 @@ fn rows(function: &Function) -> Vec<Option<(i32, Place)>> {
     rows_by(function, 13)
 }
 
-/// The ancestors' example: `push {lr}; sub sp, sp, #12` is a 16-byte frame whose return address is the topmost word.
+/// The classic example: `push {lr}; sub sp, sp, #12` makes a 16-byte frame with the return address
+/// in the topmost word.
 #[test]
 fn the_worked_example() {
-    // e52de004 push {lr}; e24dd00c sub sp, sp, #12; ebfffffe bl .; e28dd00c add sp, sp, #12; e49df004 pop {pc}
+    // e52de004 push {lr}; e24dd00c sub sp, sp, #12; ebfffffe bl .; e28dd00c add sp, sp, #12;
+    // e49df004 pop {pc}
     let function = a32(&[
         0xe52d_e004,
         0xe24d_d00c,
@@ -131,10 +135,11 @@ fn the_worked_example() {
     assert!(function.clean);
 }
 
-/// An early return before the frame is built, and an IT block that returns from within it.
+/// An early return before the frame is built, and a return from inside an IT block.
 #[test]
 fn conditional_returns() {
-    // b130 cbz r0, 16; b510 push {r4, lr}; f7ff fffe bl .; 2800 cmp r0, #0; bf18 it ne; bd10 popne {r4, pc}; bd10 pop {r4, pc}; 4770 bx lr
+    // b130 cbz r0, 16; b510 push {r4, lr}; f7ff fffe bl .; 2800 cmp r0, #0; bf18 it ne; bd10 popne
+    // {r4, pc}; bd10 pop {r4, pc}; 4770 bx lr
     let function = t16(&[
         0xb130, 0xb510, 0xf7ff, 0xfffe, 0x2800, 0xbf18, 0xbd10, 0xbd10, 0x4770,
     ]);
@@ -144,12 +149,13 @@ fn conditional_returns() {
     assert_eq!(rows(&function).last(), Some(&none));
 }
 
-/// A frame too large for an immediate: `ldr ip, =-70000; add sp, ip`.
-/// lua's `luaD_growstack` by clang: an epilogue in two IT blocks, and a branch behind it.
+/// An epilogue in two IT blocks with a branch after it, as in lua's `luaD_growstack` by clang. The
+/// frame is too large for an immediate: `ldr ip, =-70000; add sp, ip`.
 #[test]
 fn it_blocks_of_one_condition() {
-    // b510 push {r4, lr}; 428a cmp r2, r1; bfbc itt lt; 4620 movlt r0, r4; b001 addlt sp, #4; bfb8 it lt; bd10 poplt;
-    // b001 add sp, #4; bd10 pop {r4, pc}. The frame has another word: b081 sub sp, #4.
+    // b510 push {r4, lr}; 428a cmp r2, r1; bfbc itt lt; 4620 movlt r0, r4; b001 addlt sp, #4; bfb8
+    // it lt; bd10 poplt; b001 add sp, #4; bd10 pop {r4, pc}. The frame has another word: b081 sub
+    // sp, #4.
     let function = t16(&[
         0xb510, 0xb081, 0x428a, 0xbfbc, 0x4620, 0xb001, 0xbfb8, 0xbd10, 0xb001, 0xbd10,
     ]);
@@ -170,17 +176,19 @@ fn it_blocks_of_one_condition() {
             saved(8)
         ]
     );
-    // A comparison in between: what follows may be executed or not, whatever was before. 2900 cmplt r1, #0
+    // A comparison in between: the next instruction may execute or not, whatever the earlier
+    // condition was. 2900 cmplt r1, #0
     let function = t16(&[
         0xb510, 0xb081, 0x428a, 0xbfbc, 0xb001, 0x2900, 0xbfb8, 0xbd10, 0xb001, 0xbd10,
     ]);
     assert_eq!(rows(&function)[6..], [None; 4]);
 }
 
-/// A jump that nothing leads to has what is known where it leads.
+/// A jump in dead code gets the state of its target.
 #[test]
 fn dead_code_between_parts() {
-    // e92d4010 push {r4, lr}; e3500000 cmp r0, #0; 1a000001 bne 20; e7f000f0 udf; ea000000 b 24; e8bd8010 pop {r4, pc}
+    // e92d4010 push {r4, lr}; e3500000 cmp r0, #0; 1a000001 bne 20; e7f000f0 udf; ea000000 b 24;
+    // e8bd8010 pop {r4, pc}
     let function = a32(&[
         0xe92d_4010,
         0xe350_0000,
@@ -211,7 +219,8 @@ fn dead_code_between_parts() {
 
 #[test]
 fn frames_by_register() {
-    // b500 push {lr}; f8df c00c ldr.w ip, [pc, #12]; 44e5 add sp, ip; f7ff fffe bl .; e7fe b .; bf00 nop; literal
+    // b500 push {lr}; f8df c00c ldr.w ip, [pc, #12]; 44e5 add sp, ip; f7ff fffe bl .; e7fe b .;
+    // bf00 nop; literal
     let function = t16(&[
         0xb500, 0xf8df, 0xc00c, 0x44e5, 0xf7ff, 0xfffe, 0xe7fe, 0xbf00, 0xee90, 0xfffe,
     ]);
@@ -219,11 +228,12 @@ fn frames_by_register() {
     assert_eq!(last, Some((70004, Place::AtCfa(-4))));
 }
 
-/// A frame record with a pointer authentication code, built by pre-index and taken down by post-index.
+/// A frame record with a pointer authentication code, built by pre-index and removed by post-index.
 #[test]
 fn a64_frame_record() {
-    // d503233f paciasp; a9be7bfd stp x29, x30, [sp, #-32]!; 910003fd mov x29, sp; f9000bf3 str x19, [sp, #16];
-    // 94000000 bl .; f9400bf3 ldr x19, [sp, #16]; a8c27bfd ldp x29, x30, [sp], #32; d50323bf autiasp; d65f03c0 ret
+    // d503233f paciasp; a9be7bfd stp x29, x30, [sp, #-32]!; 910003fd mov x29, sp; f9000bf3 str x19,
+    // [sp, #16]; 94000000 bl .; f9400bf3 ldr x19, [sp, #16]; a8c27bfd ldp x29, x30, [sp], #32;
+    // d50323bf autiasp; d65f03c0 ret
     let function = a64(&[
         0xd503_233f,
         0xa9be_7bfd,
@@ -249,11 +259,11 @@ fn a64_frame_record() {
     );
 }
 
-/// More than an immediate holds: `mov x16, #0x11170; sub sp, sp, x16`.
+/// A frame that is too large for an immediate: `mov x16, #0x11170; sub sp, sp, x16`.
 #[test]
 fn a64_large_frame() {
-    // a9bf7bfd stp x29, x30, [sp, #-16]!; d2822e10 mov x16, #0x1170; f2a00030 movk x16, #1, lsl #16;
-    // cb3063ff sub sp, sp, x16; d4207d00 brk #1000
+    // a9bf7bfd stp x29, x30, [sp, #-16]!; d2822e10 mov x16, #0x1170; f2a00030 movk x16, #1, lsl
+    // #16; cb3063ff sub sp, sp, x16; d4207d00 brk #1000
     let function = a64(&[
         0xa9bf_7bfd,
         0xd282_2e10,
@@ -268,7 +278,8 @@ fn a64_large_frame() {
 /// The usual frame with rbp, and `leave`.
 #[test]
 fn x86_frame_pointer() {
-    // 55 push rbp; 48 89 e5 mov rbp, rsp; 48 83 ec 20 sub rsp, 0x20; e8 fb ff ff ff call; c9 leave; c3 ret
+    // 55 push rbp; 48 89 e5 mov rbp, rsp; 48 83 ec 20 sub rsp, 0x20; e8 fb ff ff ff call; c9 leave;
+    // c3 ret
     let function = x86(&[
         0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x20, 0xe8, 0xfb, 0xff, 0xff, 0xff, 0xc9, 0xc3,
     ]);
@@ -278,12 +289,12 @@ fn x86_frame_pointer() {
     assert!(function.clean);
 }
 
-/// A realigned stack whose CFA is kept in r10 and then in memory only, as GCC makes it for vectors.
+/// A realigned stack whose CFA is in r10 and then only in memory, as GCC makes it for vectors.
 #[test]
 fn x86_realigned() {
-    // 4c 8d 54 24 08 lea r10, [rsp+8]; 48 83 e4 e0 and rsp, -32; 41 ff 72 f8 push [r10-8]; 55 push rbp;
-    // 48 89 e5 mov rbp, rsp; 41 52 push r10; e8 00.. call; 4c 8b 55 f8 mov r10, [rbp-8]; c9 leave;
-    // 49 8d 62 f8 lea rsp, [r10-8]; c3 ret
+    // 4c 8d 54 24 08 lea r10, [rsp+8]; 48 83 e4 e0 and rsp, -32; 41 ff 72 f8 push [r10-8]; 55 push
+    // rbp; 48 89 e5 mov rbp, rsp; 41 52 push r10; e8 00.. call; 4c 8b 55 f8 mov r10, [rbp-8]; c9
+    // leave; 49 8d 62 f8 lea rsp, [r10-8]; c3 ret
     let function = x86(&[
         0x4c, 0x8d, 0x54, 0x24, 0x08, 0x48, 0x83, 0xe4, 0xe0, 0x41, 0xff, 0x72, 0xf8, 0x55, 0x48,
         0x89, 0xe5, 0x41, 0x52, 0xe8, 0x01, 0x00, 0x00, 0x00, 0x4c, 0x8b, 0x55, 0xf8, 0xc9, 0x49,

@@ -1,5 +1,5 @@
-//! The code of an image as the engine reads it: bytes by address, instructions, what is known to be data
-//! or not to return. Apart so that reading costs no more than an index into a slice.
+//! The code of an image in the form that the engine reads: bytes by address, instructions, known
+//! data and functions that do not return. Apart so that a read costs no more than indexing a slice.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,31 +16,31 @@ use super::{a32, a64, t32, x86};
 /// The mapped bytes of an image.
 pub(crate) struct Text<'i> {
     pub(crate) machine: &'static Machine,
-    /// Start and bytes of what is mapped, or of a part of it.
+    /// Start and bytes of the mapped pieces, or of a part of one.
     pieces: Vec<(u64, &'i [u8])>,
-    /// Has what is mapped elsewhere.
+    /// The image, for bytes outside the pieces.
     image: Option<&'i Image>,
-    /// What is analysed of the executable ranges, sorted.
+    /// The analysed executable ranges, sorted.
     ranges: Vec<Range<u64>>,
-    /// All executable ranges, if that is only a region of them.
+    /// All executable ranges, if only a region of them is analysed.
     all: Vec<Range<u64>>,
-    /// The file's headers, where they are mapped: where they end.
+    /// The end of the file's headers, where they are mapped.
     headers: u64,
-    /// Where mapping symbols may tell data from code.
+    /// Symbols, if mapping symbols may tell data from code.
     symbols: Option<&'i Symbols>,
     /// Functions that do not return.
     pub(super) noreturn: ByteMap,
-    /// The same of functions that are not analysed, sorted.
+    /// Functions outside the analysed ranges that do not return, sorted.
     pub(super) noreturn_elsewhere: Arc<[u64]>,
-    /// Functions that leave registers as they are that others may write: a bit each.
+    /// By function: the caller-saved registers that it preserves, one bit each.
     pub(crate) preserved_by: HashMap<u64, u32>,
-    /// Addresses of data that code names; sorted.
+    /// Addresses of data that code refers to, sorted.
     pub(crate) references: Vec<u64>,
-    /// Prologues that control comes to neither from the instruction before nor by a jump to them.
+    /// Prologues that control reaches neither from the instruction before nor by a jump.
     pub(super) prologues: ByteMap,
-    /// Where data is relocated, and what it then holds; sorted.
+    /// Addresses of relocated words and their values, sorted.
     pub(crate) relocations: Arc<[(u64, u64)]>,
-    /// Where exceptions are caught; sorted.
+    /// Landing pads, sorted.
     pub(crate) handlers: Vec<Handler>,
 }
 
@@ -65,7 +65,7 @@ impl<'i> Text<'i> {
         }
     }
 
-    /// Of all of `image`, to look at single places.
+    /// All of `image`, for reading single places.
     pub(crate) fn sparse(machine: &'static Machine, image: &'i Image, symbols: bool) -> Text<'i> {
         let symbols = symbols.then(|| image.symbols());
         Text {
@@ -86,7 +86,7 @@ impl<'i> Text<'i> {
         }
     }
 
-    /// Of one range of the code of `image`, which has these bytes.
+    /// One range of `image`'s code, which has these bytes.
     pub(crate) fn region(
         machine: &'static Machine,
         image: &'i Image,
@@ -123,7 +123,8 @@ impl<'i> Text<'i> {
         }
     }
 
-    /// The bytes from `svma` on: those of analysed text to its end, others as many as are at hand.
+    /// The bytes from `svma` on. Analysed text is returned to its end, other memory as far as
+    /// available.
     #[inline]
     pub(crate) fn bytes(&self, svma: u64) -> &'i [u8] {
         for &(start, bytes) in &self.pieces {
@@ -165,7 +166,7 @@ impl<'i> Text<'i> {
         Some(u64::from_le_bytes(value))
     }
 
-    /// The address that data at `svma` holds.
+    /// The address stored in data at `svma`.
     pub(crate) fn pointer(&self, svma: u64) -> Option<u64> {
         let value = self.number(svma, self.machine.slot as u8)?;
         if value != 0 {
@@ -178,7 +179,7 @@ impl<'i> Text<'i> {
         Some(self.relocations[index].1)
     }
 
-    /// The executable ranges that are analysed, sorted.
+    /// The analysed executable ranges, sorted.
     pub(crate) fn ranges(&self) -> &[Range<u64>] {
         &self.ranges
     }
@@ -188,12 +189,12 @@ impl<'i> Text<'i> {
         !self.bytes(svma).is_empty()
     }
 
-    /// Whether a table may be at `svma`. Small numbers are addresses of the file's headers.
+    /// Whether a table may be at `svma`. Small numbers are addresses in the file's headers.
     pub(crate) fn may_be_table(&self, svma: u64) -> bool {
         svma >= self.headers && self.is_mapped(svma)
     }
 
-    /// Where the object at `svma` ends at the latest: where code names another.
+    /// The highest possible end of the object at `svma`: the next address that code refers to.
     pub(crate) fn object_end(&self, svma: u64) -> u64 {
         let after = self.references.partition_point(|&other| other <= svma);
         self.references.get(after).copied().unwrap_or(u64::MAX)
@@ -209,14 +210,14 @@ impl<'i> Text<'i> {
         last(&self.ranges)
     }
 
-    /// The analysed range that `svma` lies in.
+    /// The analysed range that contains `svma`.
     pub(crate) fn range(&self, svma: u64) -> Option<&Range<u64>> {
         let after = self.ranges.partition_point(|range| range.start <= svma);
         let range = self.ranges.get(after.checked_sub(1)?)?;
         range.contains(&svma).then_some(range)
     }
 
-    /// Whether `svma` is in text that is analysed.
+    /// Whether `svma` is in analysed text.
     pub(crate) fn is_text(&self, svma: u64) -> bool {
         self.range(svma).is_some()
     }
@@ -226,13 +227,13 @@ impl<'i> Text<'i> {
         self.is_text(svma) || self.all.iter().any(|range| range.contains(&svma))
     }
 
-    /// Known to be data.
+    /// Whether `svma` is known to be data.
     pub(crate) fn is_data(&self, svma: u64) -> bool {
         self.symbols
             .is_some_and(|symbols| symbols.code_kind(svma) == Some(CodeKind::Data))
     }
 
-    /// Where control continues when an exception passes the call at `svma`.
+    /// The landing pad for an exception that passes the call at `svma`.
     pub(crate) fn pad(&self, svma: u64) -> Option<u64> {
         let after = self
             .handlers
@@ -241,7 +242,7 @@ impl<'i> Text<'i> {
         (svma < handler.end).then_some(handler.pad)
     }
 
-    /// Registers that the function at `target` is known to leave as they are, a bit each.
+    /// The caller-saved registers that the function at `target` is known to preserve, one bit each.
     #[inline]
     pub(crate) fn preserved(&self, target: Option<Target>) -> u32 {
         if self.preserved_by.is_empty() {
@@ -251,14 +252,14 @@ impl<'i> Text<'i> {
         preserved.copied().unwrap_or(0)
     }
 
-    /// Known not to return.
+    /// Whether the function at `target` is known not to return.
     pub(crate) fn never_returns(&self, target: Target) -> bool {
         self.noreturn.contains(target.svma)
             || self.noreturn_elsewhere.binary_search(&target.svma).is_ok()
     }
 }
 
-/// Where the headers end that an image has mapped.
+/// The end of the headers that an image has mapped.
 fn image_headers(image: &Image) -> u64 {
     let segments = image.segments().iter();
     let pieces: Vec<(u64, &[u8])> = segments
@@ -267,8 +268,8 @@ fn image_headers(image: &Image) -> u64 {
     headers(&pieces)
 }
 
-/// Where the ELF header and the program headers end that the first piece starts with (gABI, chapter 4: e_phoff, e_phentsize and
-/// e_phnum).
+/// The end of the ELF header and the program headers at the start of the first piece (gABI, chapter
+/// 4: e_phoff, e_phentsize and e_phnum).
 fn headers(pieces: &[(u64, &[u8])]) -> u64 {
     let Some(&(start, bytes)) = pieces.iter().find(|piece| piece.1.starts_with(b"\x7fELF")) else {
         return 0;
@@ -289,7 +290,7 @@ fn last(ranges: &[Range<u64>]) -> u64 {
     ranges.iter().map(|range| range.end).max().unwrap_or(0)
 }
 
-/// The instruction that `bytes` start with.
+/// Decodes the instruction at the start of `bytes`.
 #[inline]
 pub(crate) fn decode(
     machine: &Machine,
@@ -302,7 +303,8 @@ pub(crate) fn decode(
     Some(instruction)
 }
 
-/// Make `instruction` the one that `bytes` start with. `None`: there is none, and nothing is known of `instruction`.
+/// Decodes the instruction at the start of `bytes` into `instruction`. `None` if there is none;
+/// `instruction` is then undefined.
 #[inline]
 pub(crate) fn decode_to(
     machine: &Machine,

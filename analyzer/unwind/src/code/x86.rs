@@ -1,6 +1,8 @@
-//! x86-64 instructions to effects. Opcodes are from the Intel SDM, volume 2, appendix A. Every
-//! instruction that writes a general register must say so; what it writes matters only for
-//! the few that build frames or reach jump tables. [`form`] says how long an instruction is.
+//! Decodes x86-64 instructions to effects.
+//!
+//! Opcodes are from the Intel SDM, volume 2, appendix A. Every write to a general register must be
+//! reported. The written value matters only for the few instructions that build frames or use jump
+//! tables. [`form`] determines the length of an instruction.
 
 mod form;
 
@@ -15,17 +17,18 @@ const RDI: u8 = 5;
 const RBP: u8 = 6;
 const RSP: u8 = 7;
 
-/// DWARF's numbers by the processor's (System V ABI, figure 3.36).
+/// DWARF numbers by processor numbers (System V ABI, figure 3.36).
 const NUMBERS: [u8; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
 
-/// Make `instruction` the one that `bytes` start with, at `svma`. Returns whether there is one; if not, nothing is known of it.
+/// Decodes the instruction at the start of `bytes`, at address `svma`. Returns whether there is
+/// one; if not, `instruction` is undefined.
 pub(crate) fn decode(bytes: &[u8], svma: u64, instruction: &mut Instruction) -> bool {
     let mut form = Form::NONE;
     if !form::read(bytes, &mut form) {
         return false;
     }
     *instruction = Instruction::new(form.len);
-    // lea only computes; nop has operands that it does not use.
+    // lea only computes an address; nop does not use its operands.
     let idle = form.map == 0 && form.opcode == 0x8d || form.map == 1 && form.opcode == 0x1f;
     if let Operand::Memory(memory) = form.operand
         && !idle
@@ -41,7 +44,7 @@ pub(crate) fn decode(bytes: &[u8], svma: u64, instruction: &mut Instruction) -> 
         1 => secondary(&form, made, svma),
         2 => map_38(&form, made),
         3 => map_3a(&form, made),
-        // bextr and its like, which write general registers (AMD64 manual, volume 3)
+        // bextr and similar, which write general registers (AMD64 manual, volume 3)
         9 if matches!(form.opcode, 1 | 2) => writes(made, NUMBERS[usize::from(form.third & 15)]),
         10 if form.opcode == 0x10 => writes(made, form.reg()),
         _ => made,
@@ -49,24 +52,24 @@ pub(crate) fn decode(bytes: &[u8], svma: u64, instruction: &mut Instruction) -> 
     true
 }
 
-/// A register is written in a way that is not tracked.
+/// Writes an unknown value to a register.
 fn writes(made: Made<'_>, register: u8) -> Made<'_> {
     made.clobber(1 << register)
 }
 
 impl Form {
-    /// The register of ModRM's reg field.
+    /// The register in ModRM's reg field.
     fn reg(&self) -> u8 {
         NUMBERS[usize::from(self.reg & 15)]
     }
 
-    /// The same where it is one byte wide: ah, ch, dh and bh without REX.
+    /// The same for one-byte registers: ah, ch, dh and bh without REX.
     fn byte(&self, number: u8) -> u8 {
         let high = !self.has_rex && (4..8).contains(&number);
         NUMBERS[usize::from(if high { number - 4 } else { number } & 15)]
     }
 
-    /// The register of ModRM's r/m field, if it is one.
+    /// The register in ModRM's r/m field, if it is one.
     fn rm(&self) -> Option<u8> {
         match self.operand {
             Operand::Register(number) => Some(NUMBERS[usize::from(number & 15)]),
@@ -74,7 +77,7 @@ impl Form {
         }
     }
 
-    /// Bit of the r/m register, none if it is memory.
+    /// The bit of the r/m register; 0 if it is memory.
     fn rm_mask(&self, byte: bool) -> u32 {
         match self.operand {
             Operand::Register(number) if byte => 1 << self.byte(number),
@@ -83,7 +86,7 @@ impl Form {
         }
     }
 
-    /// Register and offset of a memory operand that has no index.
+    /// Register and offset of a memory operand without an index.
     fn place(&self) -> Option<(u8, i32)> {
         match self.operand {
             Operand::Memory(Memory {
@@ -95,7 +98,7 @@ impl Form {
         }
     }
 
-    /// Where a jump or call goes that is relative to the next instruction.
+    /// The target of a jump or call relative to the next instruction.
     fn target(&self, svma: u64) -> Target {
         Target {
             svma: next(self, svma).wrapping_add_signed(self.immediate),
@@ -126,7 +129,7 @@ fn constant(made: Made<'_>, to: u8, value: i64) -> Made<'_> {
     }
 }
 
-/// A copy from `from` to `to`.
+/// Copies `from` to `to`.
 fn copy<'m>(form: &Form, made: Made<'m>, to: u8, from: u8) -> Made<'m> {
     match form.wide {
         true => made.effect(add(to, from, 0)),
@@ -144,7 +147,7 @@ fn primary<'m>(form: &Form, made: Made<'m>, svma: u64) -> Made<'m> {
             let register = NUMBERS[usize::from(op & 7 | form.rex_b << 3)];
             push(made).effect(Effect::Store {
                 base: RSP,
-                // `push rsp` stores what it was
+                // `push rsp` stores the old value
                 offset: 0,
                 mask: if register == RSP { 0 } else { 1 << register },
             })
@@ -387,7 +390,7 @@ fn lea<'m>(form: &Form, made: Made<'m>, svma: u64) -> Made<'m> {
     }
 }
 
-/// A load of `size` bytes by an index: maybe an entry of a jump table.
+/// A load of `size` bytes with an index, possibly from a jump table.
 fn indexed<'m>(form: &Form, made: Made<'m>, memory: Memory, size: u8, _svma: u64) -> Made<'m> {
     let to = form.reg();
     let entry = Entry { size, signed: true };
@@ -445,7 +448,7 @@ fn indirect<'m>(form: &Form, made: Made<'m>, svma: u64) -> Made<'m> {
             };
             made.flow(flow)
         }
-        // Before rsp moves (SDM, "PUSH")
+        // The operand is read before rsp moves (SDM, "PUSH")
         6 => match form.place() {
             Some((from, offset)) => made
                 .effect(Effect::Copy {
@@ -476,7 +479,7 @@ fn secondary<'m>(form: &Form, made: Made<'m>, svma: u64) -> Made<'m> {
     match form.opcode {
         0x05 => made.clobber(1 << RCX | 1 << 11).effect(Effect::SystemCall),
         0x0b | 0xb9 | 0xff => made.flow(Flow::Trap),
-        // xgetbv, rdtscp and their like
+        // xgetbv, rdtscp and similar
         0x01 if form.modrm >= 0xc0 => made.clobber(1 << RAX | 1 << RDX | 1 << RCX),
         0x30..=0x37 => made.clobber(1 << RAX | 1 << RDX),
         // movzx of a table's entry
@@ -508,7 +511,7 @@ fn secondary<'m>(form: &Form, made: Made<'m>, svma: u64) -> Made<'m> {
             made,
             NUMBERS[usize::from(form.opcode & 7 | form.rex_b << 3)],
         ),
-        // rdfsbase and its like; rdssp
+        // rdfsbase and similar; rdssp
         0xae | 0x1e if form.repeat => made.clobber(form.rm_mask(false)),
         _ => made,
     }

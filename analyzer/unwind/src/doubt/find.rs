@@ -1,4 +1,4 @@
-//! Finding the functions that are doubted.
+//! Finds the functions whose call frame information their code contradicts.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::Doubt;
 use crate::rows::Rows;
 use crate::rule::{Cfa, Place, Rule};
 
-/// Fewer contradicted bytes than this are an epilogue or two, about which compilers err, too.
+/// Minimum of contradicted bytes. Fewer are an epilogue or two, which compilers also get wrong.
 const FEWEST: u64 = 12;
 
 #[derive(Default)]
@@ -17,8 +17,8 @@ struct Tally {
     end: u64,
 }
 
-/// The functions in which most of what `cfi` says is contradicted by `code`. `function_start` gives the start of the function
-/// that contains an address.
+/// The functions in which `code` contradicts most of what `cfi` states. `function_start` returns
+/// the start of the function that contains an address.
 pub(crate) fn doubts(
     cfi: &Rows,
     code: &Rows,
@@ -44,7 +44,7 @@ pub(crate) fn doubts(
                     tally.contradicted += end - start;
                 }
             }
-            // The next stated row may lie in the same one of the code's.
+            // The next stated row may lie in the same row of the code.
             if found.end > stated.end {
                 break;
             }
@@ -54,7 +54,8 @@ pub(crate) fn doubts(
     tallies
         .into_iter()
         .filter(|(_, tally)| tally.contradicted >= FEWEST && tally.contradicted > tally.agreed)
-        // A part of a function taken for a whole one differs from its first instruction on.
+        // A part of a function that was taken for a whole one differs from its first instruction
+        // on.
         .filter(|(start, tally)| tally.first > *start)
         .map(|(start, tally)| Doubt {
             start,
@@ -64,7 +65,7 @@ pub(crate) fn doubts(
         .collect()
 }
 
-/// Whether both say the same; `None` if they speak of different things.
+/// Whether both rules say the same. `None` if they cannot be compared.
 fn compare(stated: &Rule<'_>, found: &Rule<'_>) -> Option<bool> {
     let (
         Cfa::Register { register, offset },

@@ -1,4 +1,4 @@
-//! The bytecode of EHABI 10.3, decoded to typed operations. Printing and carrying out are others' work.
+//! Decodes the bytecode of EHABI 10.3 to typed operations.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ pub enum Op {
     Pop(u16),
     /// `vsp = r[n]`
     SpFrom(u8),
-    /// Pop VFP, WMMX or authentication registers, of which only the size matters here.
+    /// Pop VFP, WMMX or authentication registers. Only their size matters here.
     Skip(u32),
     /// Done.
     Finish,
     /// Refuse to unwind.
     Refuse,
-    /// Reserved encodings; a list that holds one is not understood.
+    /// A reserved encoding. A list that contains one cannot be used.
     Spare(u8),
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// Decode a whole entry. Operations cut off at the end become [`Op::Spare`].
+/// Decodes a whole entry. Operations that are cut off become [`Op::Spare`].
 pub fn decode(bytes: &[u8]) -> Vec<Op> {
     let mut operations = Vec::new();
     let mut rest = bytes;

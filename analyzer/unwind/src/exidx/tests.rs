@@ -1,4 +1,4 @@
-//! Entries as compilers write them, with the disassembly of their functions.
+//! Tests with entries as compilers write them, next to the disassembly of their functions.
 
 use super::*;
 
@@ -21,7 +21,8 @@ fn pushes_and_locals() {
     assert_eq!(frame.saved, [(4, Place::AtCfa(-12)), (5, Place::AtCfa(-8))]);
 }
 
-/// `push {r7, lr}; sub sp, #32; add r7, sp, #0`: 0x97 (vsp = r7), 0x07 (vsp += 32), 0x84 0x08 (pop {r7, r14}).
+/// `push {r7, lr}; sub sp, #32; add r7, sp, #0`: 0x97 (vsp = r7), 0x07 (vsp += 32), 0x84 0x08 (pop
+/// {r7, r14}).
 #[test]
 fn frame_register() {
     let frame = frame(&[0x97, 0x07, 0x84, 0x08]).unwrap();

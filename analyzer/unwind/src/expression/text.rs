@@ -1,4 +1,4 @@
-//! DWARF expressions in words, as `readelf` prints them less the register names.
+//! Prints DWARF expressions like `readelf`, without the register names.
 
 use alloc::format;
 use alloc::string::String;
@@ -6,8 +6,7 @@ use core::fmt::Write;
 
 use crate::cursor::Cursor;
 
-/// The operations of `bytes`, for architectures with pointers of `pointer` bytes. What cannot be read ends the
-/// text with the bytes in hex.
+/// The operations of `bytes`, for pointers of `pointer` bytes. Unreadable bytes follow in hex.
 pub(crate) fn text(bytes: &[u8], pointer: usize) -> String {
     let mut out = String::new();
     let mut at = Cursor::new(bytes);
@@ -93,7 +92,7 @@ fn operation(at: &mut Cursor<'_>, pointer: usize) -> Option<String> {
 mod tests {
     use super::text;
 
-    /// As `readelf --debug-dump=frames` prints that of a PLT.
+    /// The text that `readelf --debug-dump=frames` prints for a PLT.
     #[test]
     fn plt() {
         let bytes = [

@@ -1,63 +1,66 @@
-//! Which rule holds where: for each piece of text of a few hundred bytes, one block of a few bytes.
+//! Maps addresses to rule numbers: one block of a few bytes for each few hundred bytes of text.
 //!
 //! ```text
-//! index    4 bytes a piece: where its block is, at the first of its changes | width of its numbers
-//! block    numbers     of the rule after the last change, after the one before it, ... and of the rule at the piece's start;
-//!                      of 1, 2 or 4 bytes each
-//!          changes     where the rule changes, from the piece's start on, in order, less one; a byte each
+//! index    4 bytes for each piece: offset of the first change in its block | width of its numbers
+//! block    numbers     rule after the last change, after the one before it, ... and at the piece's
+//!                      start; 1, 2 or 4 bytes each
+//!          changes     where the rule changes, in order, from the piece's start, less one; a byte each
 //!          255
 //! ```
-//! All that a lookup needs of a block lies together, in one cache line as a rule, and is half of what a word for each
-//! change would take. Where a number is does not depend on how many there are, so that nothing has to be read first. Rules
-//! are numbered by use, so that most numbers take one byte. Pieces in which nothing changes share one block for each rule.
 //!
-//! Apart from [`super::Rows`], for which rules are more than numbers.
+//! The parts of a block lie together, usually in one cache line, and take half the space of a word
+//! for each change. The position of a number does not depend on their count, so nothing has to be
+//! read before it. Frequent rules have small numbers, so that most numbers take one byte. Pieces
+//! without a change share one block for each rule.
+//!
+//! Apart from [`super::Rows`], which knows what a rule number means.
 
 use alloc::vec::Vec;
 use core::hint::select_unpredictable;
 
 use super::file::{Damage, array, number, words};
 
-/// Marks addresses without a rule.
+/// Rule number of addresses without a rule.
 pub(super) const GAP: u32 = 0;
-/// Changes compared at once; as many bytes are behind the last block, so that a window never ends early.
+/// Number of changes compared at once. This many bytes follow the last block, so that a window
+/// never reaches past the end.
 const WINDOW: usize = 16;
-/// Bits of an index entry that are the width of its block's numbers, as a power of two.
+/// Bits of an index entry for the width of its block's numbers, as a power of two.
 const WIDTH_BITS: u32 = 2;
-/// Behind a block's last change.
+/// Follows a block's last change.
 const END: u8 = 0xff;
-/// Where the last block starts, at most: what does not fit is unknown. It would be damage.
+/// Largest offset of a block. Real images stay below it; anything beyond is dropped.
 #[cfg(feature = "std")]
 const FULL: usize = (1 << (32 - WIDTH_BITS)) - 4096;
-/// No piece is smaller or larger: places in it take one byte.
+/// Range of piece sizes, as a power of two. An offset in a piece must fit one byte.
 const SHIFTS: core::ops::RangeInclusive<u32> = 4..=8;
 
-/// Rules of a range of text.
+/// The rule numbers of a range of text.
 #[derive(Debug)]
 pub(super) struct Blocks {
-    /// Bytes of text a piece covers, as a power of two.
+    /// Bytes of text that a piece covers, as a power of two.
     shift: u32,
-    /// Those bits of an address that say where in a piece it is.
+    /// The bits of an address that give its offset in a piece.
     mask: u8,
     index: Vec<u32>,
-    /// [`WINDOW`] more at the end.
+    /// The blocks, followed by [`WINDOW`] spare bytes.
     blocks: Vec<u8>,
 }
 
-/// What holds at an address.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spot {
     piece: usize,
     block: Block,
-    /// How many of the block's changes are at or below the address.
+    /// Number of the block's changes at or below the address.
     below: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Block {
-    /// Where its changes start.
+    /// Offset of its first change.
     at: usize,
-    /// Of its numbers, as a power of two; at most `WIDTH_BITS` bits.
+    /// The width of its numbers as a power of two. It has at most `WIDTH_BITS` bits.
     width: u32,
 }
 
@@ -71,7 +74,7 @@ impl Blocks {
         }
     }
 
-    /// What holds at `relative`, an address counted from the first one.
+    /// Looks up `relative`, an address relative to the first one.
     #[inline(always)]
     pub(super) fn find(&self, relative: u64) -> Option<Spot> {
         let piece = usize::try_from(relative >> self.shift).ok()?;
@@ -90,28 +93,28 @@ impl Blocks {
         })
     }
 
-    /// How many changes behind the window are at or below `place`.
+    /// Counts the changes after the window that are at or below `place`.
     #[cold]
     fn beyond(&self, block: Block, place: u8) -> Option<usize> {
         let rest = self.changes(block)?.get(WINDOW..)?;
         Some(rest.iter().filter(|change| **change < place).count())
     }
 
-    /// The rule's number.
+    /// The number of the rule.
     #[inline(always)]
     pub(super) fn rule(&self, spot: Spot) -> Option<u32> {
         self.number(spot.block, spot.below)
     }
 
-    /// Whether it holds no longer right behind `relative`, which `spot` was found for.
+    /// Whether the rule may end directly after `relative`, the address that `spot` was found for.
     #[inline(always)]
     pub(super) fn may_end(&self, spot: Spot, relative: u64) -> bool {
         let next = self.blocks.get(spot.block.at + spot.below);
-        // The end of the changes equals the last place of a large piece: there this may say so in error.
+        // The end marker equals the last offset of a large piece, so this can be wrong there.
         next == Some(&self.place(relative)) || self.place(relative.wrapping_add(1)) == 0
     }
 
-    /// Where what holds starts and ends, counted as `relative` is.
+    /// The start and the end of the rule's range, relative to the first address.
     pub(super) fn extent(&self, spot: Spot) -> Option<(u64, u64)> {
         let rule = self.rule(spot)?;
         let changes = self.changes(spot.block)?;
@@ -152,7 +155,7 @@ impl Blocks {
         Some((start, start_of(piece)))
     }
 
-    /// Where another rule starts to hold, in order, and its number.
+    /// Each address where another rule starts, in order, and the number of that rule.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u32)> {
         let mut before = GAP;
         let pieces = (0..self.index.len()).filter_map(|piece| Some((piece, self.block(piece)?)));
@@ -169,12 +172,12 @@ impl Blocks {
             .filter(move |&(_, rule)| core::mem::replace(&mut before, rule) != rule)
     }
 
-    /// Bytes it takes.
+    /// Size in bytes.
     pub(super) fn bytes(&self) -> usize {
         4 * self.index.len() + self.blocks.len()
     }
 
-    /// An address within its piece.
+    /// The offset of an address in its piece.
     #[inline]
     fn place(&self, relative: u64) -> u8 {
         relative as u8 & self.mask
@@ -191,7 +194,7 @@ impl Blocks {
 
     fn changes(&self, block: Block) -> Option<&[u8]> {
         let all = self.blocks.get(block.at..)?;
-        // A piece has no more places than this.
+        // A piece has at most this many offsets.
         let all = &all[..all.len().min(1 << u8::BITS)];
         let count = all.iter().position(|change| *change == END);
         all.get(..count?)
@@ -211,11 +214,11 @@ fn mask(shift: u32) -> u8 {
     0xff >> (SHIFTS.end() - shift)
 }
 
-/// How many of a block's changes are at or below `place`, of the first few.
+/// Counts the changes at or below `place` among the first few.
 #[inline(always)]
 fn at_or_below(window: &[u8; WINDOW], place: u8) -> usize {
-    // Bytes of a word at once, and no branch: one that depends on what was just loaded would be mispredicted often, and
-    // known to be only when the block is there. What is behind the end does not matter.
+    // Compares all bytes of a word at once, without a branch. A branch on a value that was just
+    // loaded would often be mispredicted. Bytes after the end marker do not matter.
     let words = u128::from_le_bytes(*window);
     let low = first_above(words as u64, place);
     let high = first_above((words >> 64) as u64, place);
@@ -223,19 +226,19 @@ fn at_or_below(window: &[u8; WINDOW], place: u8) -> usize {
     (both / u8::BITS) as usize
 }
 
-/// The lowest bit of the first byte of `word` that is not below `place`, from the lowest one on.
+/// The bit position of the lowest byte of `word` that is at least `place`; 64 if there is none.
 #[inline(always)]
 fn first_above(word: u64, place: u8) -> u32 {
     const HIGHEST: u64 = 0x8080_8080_8080_8080;
     let place = u64::from(place) * 0x0101_0101_0101_0101;
-    // The lower seven bits of a byte are compared by subtracting, and no byte borrows from the next; the highest decides where
-    // it differs.
+    // A subtraction compares the lower seven bits of each byte, and no byte borrows from the next.
+    // The highest bit decides where it differs.
     let lower = (word | HIGHEST) - (place & !HIGHEST);
     let above = (word & !place | !(word ^ place) & lower) & HIGHEST;
     above.trailing_zeros() & !7
 }
 
-/// To and from bytes.
+/// Converts blocks to and from bytes.
 impl Blocks {
     #[cfg(any(feature = "cache", test))]
     pub(super) fn write(&self, out: &mut Vec<u8>) {
@@ -260,22 +263,22 @@ impl Blocks {
     }
 }
 
-/// Makes blocks, from changes in order of address.
+/// Builds blocks from changes in order of address.
 #[cfg(feature = "std")]
 pub(super) struct Filler {
     blocks: Blocks,
-    /// Of the piece that is being filled: where the rule changes, and the numbers of its rules.
+    /// The piece being filled: the offsets of its changes, and the numbers of its rules.
     changes: Vec<u8>,
     numbers: Vec<u32>,
-    /// By rule: what the index has for pieces without changes; 0: none yet.
+    /// By rule: the index entry of pieces without changes; 0 if there is none yet.
     plain: Vec<u32>,
 }
 
 #[cfg(feature = "std")]
 impl Filler {
-    /// For so many changes, from zero to `last`, and so many rules.
+    /// A filler for this many changes, from address zero to `last`, and this many rules.
     pub(super) fn new(changes: usize, last: u32, rules: usize) -> Filler {
-        /// Changes a piece has on average, at most.
+        /// Upper limit of the average number of changes in a piece.
         const CHANGES: u64 = 8;
         let wanted = (u64::from(last) + 1) * CHANGES / (changes as u64).max(1);
         let shift = wanted.max(1).ilog2().clamp(*SHIFTS.start(), *SHIFTS.end());
@@ -294,7 +297,7 @@ impl Filler {
         }
     }
 
-    /// From `address` on, that rule holds.
+    /// Sets the rule that holds from `address` on.
     #[inline]
     pub(super) fn put(&mut self, address: u32, rule: u32) {
         let piece = (address >> self.blocks.shift) as usize;
@@ -316,7 +319,7 @@ impl Filler {
         }
     }
 
-    /// The piece is full.
+    /// Writes the block of the current piece.
     fn close(&mut self) {
         let Blocks { index, blocks, .. } = &mut self.blocks;
         let last = *self.numbers.last().unwrap_or(&GAP);
@@ -356,7 +359,7 @@ impl Filler {
         self.numbers.push(last);
     }
 
-    /// The last change has been put.
+    /// Finishes after the last change.
     pub(super) fn finish(mut self) -> Blocks {
         self.close();
         let blocks = &mut self.blocks.blocks;

@@ -1,4 +1,4 @@
-//! Collecting rows in any order and packing them: interned rules, no overlaps, blocks.
+//! Collects rows in any order and packs them: interns rules, removes overlaps, builds blocks.
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use std::hash::BuildHasher;
@@ -22,22 +22,22 @@ pub(crate) struct Draft<'a> {
     pub(crate) signed: bool,
 }
 
-/// A list of saved registers that was interned.
+/// An interned list of saved registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct SavedId(u32);
 
-/// All of a rule but its CFA, interned.
+/// An interned rule without its CFA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RestId(u32);
 
-/// What differs between the rests of two rules.
+/// A change from one interned rule to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// The return address is there.
+    /// The return address is at this place.
     Ra(Place),
-    /// A register is saved there, or not at all.
+    /// The register is saved at this place, or not saved.
     Saved(u8, Option<Place>),
-    /// The return address becomes signed, or is no longer.
+    /// The return address becomes signed or unsigned.
     Sign,
 }
 
@@ -49,28 +49,29 @@ pub(crate) struct Builder {
     roles: &'static Roles,
     runs: Runs,
     hasher: DefaultHashBuilder,
-    /// Rules: [`Cfa`] and return address packed, saved list, flags.
+    /// Rules: packed [`Cfa`] and return address, saved list, flags.
     rules: Vec<[u64; 3]>,
     rule_ids: HashMap<[u64; 3], u32>,
-    /// The last rule of each hash: most rows find theirs here.
+    /// The last rule of each hash. Most rows find their rule here.
     recent: Box<[([u64; 3], u32); RECENT]>,
-    /// Saved lists one after the other, and where each ends.
+    /// The saved lists one after the other, and the end of each.
     saved: Vec<u64>,
     saved_ends: Vec<u32>,
     saved_ids: HashTable<u32>,
-    /// Return addresses packed, saved lists and flags.
+    /// Packed return addresses, saved lists and flags.
     rests: Vec<[u64; 2]>,
     rest_ids: HashMap<[u64; 2], u32>,
-    /// By hash: a rest, what changed in it, and the rest that made.
+    /// A cache of [`Builder::step`], by hash: a rest, the change, and the resulting rest.
     steps: Box<[(RestId, u64, RestId); RECENT]>,
-    /// By rest, and by how many pointers the CFA is above the stack pointer: the rule's number, and one.
+    /// By rest, and by the distance in pointers from the stack pointer to the CFA: the rule's
+    /// number plus one.
     shallow: Vec<u32>,
     expressions: Vec<Box<[u8]>>,
     expression_ids: HashMap<Box<[u8]>, u32>,
 }
 
 const RECENT: usize = 512;
-/// CFAs that are fewer pointers than this above the stack pointer have a place for each, with so many rests.
+/// Distances below this have an entry in `shallow`, for this many rests.
 const SHALLOW: u32 = 64;
 const RESTS: u32 = 4096;
 const SIGNAL: u64 = 1;
@@ -88,7 +89,7 @@ impl Builder {
             rule_ids: HashMap::new(),
             recent: Box::new([([u64::MAX; 3], 0); RECENT]),
             saved: Vec::new(),
-            // The empty one.
+            // The empty list.
             saved_ends: vec![0],
             saved_ids: HashTable::new(),
             rests: Vec::new(),
@@ -100,12 +101,12 @@ impl Builder {
         }
     }
 
-    /// Make room for what `bytes` bytes of call frame information say.
+    /// Reserves memory for `bytes` bytes of call frame information.
     pub(crate) fn make_room(&mut self, bytes: usize) {
         self.runs.reserve(bytes / 5, bytes / 40);
     }
 
-    /// Keep an expression's bytes.
+    /// Stores an expression's bytes.
     pub(crate) fn expression(&mut self, bytes: &[u8]) -> Expression {
         if let Some(&id) = self.expression_ids.get(bytes) {
             return Expression(id);
@@ -116,21 +117,21 @@ impl Builder {
         Expression(id)
     }
 
-    /// Add a row for `start..end`; where rows overlap, the one that starts first stays, then the one
-    /// added first.
+    /// Adds a row for `start..end`. Where rows overlap, the row that starts first wins, then the
+    /// one added first.
     pub(crate) fn push(&mut self, start: u64, end: u64, draft: &Draft<'_>) {
         let saved = self.saved(draft.saved.iter().map(|&(n, place)| entry(n, place.pack())));
         self.push_from(self.source, start, end, draft, saved);
     }
 
-    /// Intern a list made of [`entry`]s, in order of register.
+    /// Interns a list of [`entry`]s that is sorted by register.
     fn saved(&mut self, list: impl Iterator<Item = u64>) -> SavedId {
         let first = self.saved.len();
         self.saved.extend(list);
         self.intern_last(first)
     }
 
-    /// Intern the list that starts at `first` and is the last there is.
+    /// Interns the last list in `saved`, which starts at `first`.
     fn intern_last(&mut self, first: usize) -> SavedId {
         let list = &self.saved[first..];
         if list.is_empty() {
@@ -153,7 +154,7 @@ impl Builder {
         SavedId(id)
     }
 
-    /// All of a rule that saves no register but its CFA.
+    /// The interned rest of a rule that saves no register.
     pub(crate) fn rest(&mut self, ra: Place, signal_frame: bool) -> RestId {
         let flags = flags(self.source, signal_frame, false);
         self.rest_id([ra.pack(), flags])
@@ -167,12 +168,12 @@ impl Builder {
         }))
     }
 
-    /// Where the return address is.
+    /// The place of the return address.
     pub(crate) fn ra(&self, rest: RestId) -> Place {
         Place::unpack(self.rests[rest.0 as usize][0])
     }
 
-    /// Where a register is saved.
+    /// The place of a saved register.
     pub(crate) fn place(&self, rest: RestId, number: u8) -> Option<Place> {
         let list = (self.rests[rest.0 as usize][1] >> 32) as u32;
         let list = saved_list(&self.saved, &self.saved_ends, list);
@@ -180,7 +181,7 @@ impl Builder {
         Some(Place::unpack(known & !(0xff << 56)))
     }
 
-    /// The rest that differs from `rest` so. Most have been asked for before.
+    /// Applies `change` to `rest`. Most results are cached.
     #[inline]
     pub(crate) fn step(&mut self, rest: RestId, change: Change) -> RestId {
         // No place has these bits.
@@ -215,7 +216,7 @@ impl Builder {
         self.rest_id(made)
     }
 
-    /// The list that says of one register that it is saved there, or not at all, and else what `list` says.
+    /// Interns a copy of `list` in which one register is saved at `place`, or not saved.
     fn saved_with(&mut self, list: u32, number: u8, place: Option<Place>) -> SavedId {
         let first = self.saved.len();
         let end = self.saved_ends[list as usize] as usize;
@@ -231,13 +232,14 @@ impl Builder {
         self.intern_last(first)
     }
 
-    /// As [`Builder::push`], of a rule in two parts.
+    /// Like [`Builder::push`], for a rule given as CFA and rest.
     #[inline]
     pub(crate) fn push_rest(&mut self, start: u64, end: u64, cfa: Cfa, rest: RestId) {
         if start >= end {
             return;
         }
-        // In pointers: what is no multiple of one becomes large. Dividing would take longer than all else here.
+        // The offset in pointers. A rotation makes offsets large that are no multiple of a pointer,
+        // and is faster than a division.
         let unit = self.roles.pointer.trailing_zeros();
         let depth = match cfa {
             Cfa::Register { register, offset } if register == self.roles.sp => {
@@ -269,7 +271,7 @@ impl Builder {
         self.rule_id([cfa.pack(), ra, other])
     }
 
-    /// Add another table's row, with the source it has there.
+    /// Adds a row of another table, with its source.
     pub(crate) fn copy(&mut self, from: &Rows, row: &Row<'_>) {
         let mut moved = |place: Place| match place {
             Place::AtExpression(id) => Place::AtExpression(self.expression(from.expression(id))),
@@ -298,7 +300,7 @@ impl Builder {
         self.push_from(row.source, row.start, row.end, &draft, saved);
     }
 
-    /// The number here of a rule that another builder numbered.
+    /// The number in this builder of a rule from another builder.
     pub(crate) fn adopt(&mut self, other: &Builder, id: u32) -> u32 {
         let [cfa, ra, rest] = other.rules[id as usize];
         let mut moved = |place: Place| match place {
@@ -341,13 +343,13 @@ impl Builder {
         }
     }
 
-    /// Keep a rule, of which rows may say later where it holds. Returns its number.
+    /// Interns a rule for which rows may follow. Returns its number.
     pub(crate) fn rule(&mut self, draft: &Draft<'_>) -> u32 {
         let saved = self.saved(draft.saved.iter().map(|&(n, place)| entry(n, place.pack())));
         self.intern(self.source, draft, saved)
     }
 
-    /// As [`Builder::push`] of the rule with this number.
+    /// Like [`Builder::push`], for the rule with this number.
     #[inline]
     pub(crate) fn push_rule(&mut self, start: u64, end: u64, id: u32) {
         self.runs.push(start, end, id);
@@ -370,7 +372,8 @@ impl Builder {
             .wrapping_add(rule[1].wrapping_mul(0xbf58_476d_1ce4_e5b9))
             .wrapping_add(rule[2].wrapping_mul(0x94d0_49bb_1331_11eb));
         let recent = &mut self.recent[(mixed >> 40) as usize % (RECENT)];
-        // One by one: as a whole they would be compared as vectors, which wait for the words just written.
+        // Compared word by word. A vector comparison would wait for the words that were just
+        // written.
         let same = recent.0[0] == rule[0] && recent.0[1] == rule[1] && recent.0[2] == rule[2];
         if !same {
             let rules = &mut self.rules;
@@ -383,7 +386,7 @@ impl Builder {
         recent.1
     }
 
-    /// Pack what was collected.
+    /// Packs the collected rows.
     pub(crate) fn finish(mut self) -> Rows {
         let numbers = by_use(self.runs.uses());
         let runs = std::mem::replace(&mut self.runs, Runs::new()).settle();
@@ -431,7 +434,7 @@ fn flags(source: Source, signal_frame: bool, signed: bool) -> u64 {
     (source as u64) << 2 | if signal_frame { SIGNAL } else { 0 } | if signed { SIGNED } else { 0 }
 }
 
-/// One saved register as [`Builder::saved`] takes it.
+/// One saved register in the form that [`Builder::saved`] takes.
 fn entry(number: u8, place: u64) -> u64 {
     u64::from(number) << 56 | place
 }
@@ -442,7 +445,7 @@ fn saved_list<'a>(saved: &'a [u64], ends: &[u32], id: u32) -> &'a [u64] {
     &saved[start..ends[id] as usize]
 }
 
-/// Numbers of rules in order of use: those of most rows share cache lines.
+/// Renumbers rules by use, so that the rules of most rows share cache lines.
 fn by_use(uses: &[u32]) -> Vec<u32> {
     let mut used: Vec<u32> = (0..uses.len() as u32)
         .filter(|rule| uses[*rule as usize] > 0)

@@ -1,5 +1,6 @@
-//! Rows as bytes: the arrays one after the other, little-endian, each after its length. Reading copies them and
-//! parses nothing; whatever the bytes say, lookups in the result stay within it.
+//! Rows as bytes: the arrays one after the other, little-endian, each with its length in front.
+//!
+//! Reading only copies them. Whatever the bytes contain, later lookups stay within the arrays.
 
 use alloc::vec::Vec;
 
@@ -9,12 +10,12 @@ use super::Rows;
 use super::blocks::Blocks;
 use crate::once::Once;
 
-/// The bytes are not rows.
+/// The bytes do not contain rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Damage;
 
 impl Rows {
-    /// Append these rows to `out`.
+    /// Appends these rows to `out`.
     #[cfg(any(feature = "cache", test))]
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         out.extend(self.base.to_le_bytes());
@@ -30,7 +31,7 @@ impl Rows {
         out.extend(&self.expression_bytes);
     }
 
-    /// Take rows off the front of `bytes`.
+    /// Takes rows from the front of `bytes`.
     pub(crate) fn read(arch: Arch, bytes: &mut &[u8]) -> Result<Rows, Damage> {
         let base = number(bytes)?;
         let rows = Rows {
@@ -57,7 +58,7 @@ pub(crate) fn number(bytes: &mut &[u8]) -> Result<u64, Damage> {
     Ok(u64::from_le_bytes(*head))
 }
 
-/// The bytes of an array of `size`-byte elements.
+/// Takes the bytes of an array with elements of `size` bytes.
 pub(crate) fn array<'a>(bytes: &mut &'a [u8], size: usize) -> Result<&'a [u8], Damage> {
     let count = usize::try_from(number(bytes)?).map_err(|_| Damage)?;
     let len = count.checked_mul(size).ok_or(Damage)?;

@@ -1,8 +1,8 @@
 //! One rule in one word: what a step of pc, stack pointer and frame pointers needs.
 //!
-//! Apart from [`crate::Rule`] because this is what the memory traffic of a stack walk consists of: eight bytes a
-//! rule, dense and in order of use, so that the rules of most frames share a few cache lines. A rule that
-//! does not fit is [`Quick::SLOW`] and is carried out in its full form.
+//! Apart from [`crate::Rule`] because a stack walk mostly waits for memory. A rule takes eight
+//! bytes, and frequent rules lie together, so that the rules of most frames share a few cache
+//! lines. A rule that does not fit is [`Quick::SLOW`] and is evaluated in its full form.
 //!
 //! ```text
 //! bit  0..6    register that the CFA is relative to; 63: slow
@@ -16,6 +16,7 @@
 //!     41..53   place of the frame register - cfa
 //!     53..64   place of r7 - cfa
 //! ```
+//!
 //! Offsets are signed, in units of the architecture's pointer size.
 
 use unspool_image::Arch;
@@ -23,19 +24,19 @@ use unspool_image::Arch;
 use crate::registers::roles;
 use crate::rule::{Cfa, Place, Source};
 
-/// Where Thumb code keeps its frame pointer.
+/// Frame pointer of Thumb code.
 pub(crate) const THUMB_FP: u8 = 7;
 
-/// Where the caller's value of a register is.
+/// The place of the caller's value of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
-    /// In the register itself; the return address: in the link register.
+    /// In the register itself. For the return address: in the link register.
     Same,
     /// At the CFA plus an offset in bytes.
     Cfa(i64),
-    /// Nowhere; the return address: there is no caller.
+    /// Lost. For the return address: there is no caller.
     Undefined,
-    /// Where only the full rule tells.
+    /// Only the full rule states it.
     Elsewhere,
 }
 
@@ -44,10 +45,10 @@ pub(crate) enum At {
 pub(crate) struct Quick(pub(crate) u64);
 
 impl Quick {
-    /// The full rule has to be asked.
+    /// The rule does not fit; use the full rule.
     pub(crate) const SLOW: Quick = Quick(63);
 
-    /// The word for a rule, or [`Quick::SLOW`].
+    /// Packs a rule. Returns [`Quick::SLOW`] if it does not fit.
     pub(crate) fn new(
         arch: Arch,
         source: Source,
@@ -71,7 +72,7 @@ impl Quick {
         if signal_frame || !base && ra != Place::Undefined {
             return Quick::SLOW;
         }
-        // The walk knows better than such a CFA where the caller's stack pointer is.
+        // The walk computes a better stack pointer for the caller than such a CFA.
         if matches!(ra, Place::AtCfa(offset) if offset >= 0) {
             return Quick::SLOW;
         }
@@ -83,7 +84,7 @@ impl Quick {
         };
         let (mut fp, mut r7) = ((0, 0), (0, 0));
         for (register, at) in saved {
-            // What is not representable is known to the full rule only.
+            // A register that does not fit is left to the full rule.
             if register == roles.fp {
                 fp = place(at, unit, 12).unwrap_or((3, 0));
             } else if arch == Arch::Arm && register == THUMB_FP {
@@ -124,33 +125,35 @@ impl Quick {
         self.0 >> 8 & 1 == 1
     }
 
-    /// Whether the return address and the frame registers are each in place or at an offset from the CFA.
+    /// Whether the return address and the frame registers are each in place or at an offset from
+    /// the CFA.
     #[inline]
     pub(crate) fn is_plain(self) -> bool {
-        // Both have the second bit of their `At`.
+        // These kinds of `At` have their second bit set.
         const UNUSUAL: u64 = 1 << 10 | 1 << 12 | 1 << 14;
         self.0 & UNUSUAL == 0
     }
 
-    /// Whether the first frame register was saved, and where relative to the CFA; of a plain word.
+    /// For a plain word: whether the first frame register was saved, and its place relative to the
+    /// CFA.
     #[inline]
     pub(crate) fn plain_fp(self, log: u32) -> (bool, i64) {
         (self.0 >> 11 & 1 == 1, self.offset(41, 12) << log)
     }
 
-    /// The same of r7.
+    /// The same for r7.
     #[inline]
     pub(crate) fn plain_r7(self, log: u32) -> (bool, i64) {
         (self.0 >> 13 & 1 == 1, self.offset(53, 11) << log)
     }
 
-    /// In bytes, for pointers of `1 << log` bytes.
+    /// The CFA's offset in bytes, for pointers of `1 << log` bytes.
     #[inline]
     pub(crate) fn cfa_offset(self, log: u32) -> i64 {
         self.offset(15, 14) << log
     }
 
-    /// Where the return address is relative to the CFA, if it is there.
+    /// The return address's offset from the CFA in bytes, if it is there.
     #[inline]
     pub(crate) fn ra_offset(self, log: u32) -> i64 {
         self.offset(29, 12) << log
@@ -187,7 +190,7 @@ impl Quick {
     }
 }
 
-/// `offset` in units, as `bits` bits.
+/// `offset` in units of a pointer, as a field of `bits` bits.
 fn field(offset: i32, unit: i32, bits: u32) -> Option<u64> {
     let units = i64::from(offset / unit);
     let fits = offset % unit == 0 && units >= -(1 << (bits - 1)) && units < 1 << (bits - 1);

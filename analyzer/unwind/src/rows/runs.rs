@@ -1,32 +1,36 @@
-//! Rows on their way into a table: run by run as functions give them, put in order and freed of overlaps when all are known.
+//! Rows on their way into a table: collected in runs as functions produce them, then sorted and
+//! freed of overlaps.
 //!
-//! Apart from [`super::build`], which knows what rules are: here they are numbers. What is paid for is memory that is touched
-//! for the first time, so a row takes four bytes, and what is in order is handed on, not stored once more. Linkers put parts of
-//! several sections side by side, of which call frame information then tells in turns: each is in order, and they are merged when
-//! they are handed on.
+//! Apart from [`super::build`], which knows what rules are: here a rule is a number. The cost is
+//! memory that is touched for the first time. So a row takes four bytes, and sorted rows are passed
+//! on without another copy. Linkers interleave parts of several sections, and call frame
+//! information then alternates between them. Each sequence is in order, and [`Merge`] merges them
+//! at the end.
 
 /// Stands for no rule.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A row in one word: `length:12 rule:20`. [`LONG`]: the length and the rule follow in words of their own.
+/// A row in one word: `length:12 rule:20`. With [`LONG`], length and rule follow in their own
+/// words.
 const RULE_BITS: u32 = 20;
 const LONG: u32 = u32::MAX;
 
-/// How far from the first one rows may lie: so far, and so much more for each row. What is farther away is damage, and would
-/// make a large index of nothing: images of 4 GiB and more of text do not exist, nor those without a row in 16 KiB.
+/// Maximum distance of a row from the first one, in bytes; each row adds 16 KiB. Rows farther away
+/// are damage and would make the index large. No image has 4 GiB of text, or 16 KiB without a row.
 const NEAR: u64 = 128 << 20;
 const NEAR_EACH: u64 = 16 << 10;
 
-/// How many sequences of runs there are. Files have two or three, some a dozen; what fits none is put in order at last.
+/// Number of sequences of runs. Files have two or three, some a dozen. Runs that fit none are
+/// sorted at the end.
 const PILES: usize = 8;
 
-/// Rows without a gap between them, as an FDE gives them.
+/// Rows without a gap between them, as an FDE produces them.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     start: u64,
-    /// In bytes of text; longer ones are damage.
+    /// Length in bytes of text. A longer run is damage.
     len: u32,
-    /// Place of its first word; the last is the one at which its rows are as long as it is.
+    /// Index of its first word. Its rows end where their lengths add up to `len`.
     first: u32,
 }
 
@@ -35,27 +39,27 @@ impl Run {
         self.start.saturating_add(self.len.into())
     }
 
-    /// Of runs with equal starts the first added comes first.
+    /// Of runs with equal starts, the one added first comes first.
     fn key(&self) -> (u64, u32) {
         (self.start, self.first)
     }
 }
 
-/// Rows in any order.
+/// Collects rows in any order.
 #[derive(Debug)]
 pub(super) struct Runs {
     words: Vec<u32>,
-    /// All but the last are in order.
+    /// Sequences of runs. All but the last are sorted.
     piles: [Vec<Run>; PILES],
-    /// The run that may become longer, and the last one's pile.
+    /// The run that may still grow, and the pile of the last run.
     run: Option<Run>,
     pile: usize,
-    /// The last row, which may become longer: length and rule.
+    /// Length and rule of the last row, which may still grow.
     open: (u32, u32),
-    /// Where it ends.
+    /// The end of the last row.
     end: u64,
     rows: usize,
-    /// By rule: how many rows have it.
+    /// By rule: the number of its rows.
     uses: Vec<u32>,
 }
 
@@ -73,7 +77,8 @@ impl Runs {
         }
     }
 
-    /// Make room for so many rows and runs: growing would copy them. What is not used of it is never touched.
+    /// Reserves memory for rows and runs, because growing would copy them. Unused memory is never
+    /// touched.
     pub(super) fn reserve(&mut self, rows: usize, runs: usize) {
         self.words.reserve(rows);
         self.piles[0].reserve(runs);
@@ -84,7 +89,7 @@ impl Runs {
         if start >= end {
             return;
         }
-        // None is 4 GiB long that is not damage.
+        // A row of 4 GiB is damage.
         let len = u32::try_from(end - start).unwrap_or(u32::MAX);
         if self.end != start {
             self.begin(start);
@@ -109,7 +114,7 @@ impl Runs {
         }
     }
 
-    /// Another run starts.
+    /// Starts another run.
     fn begin(&mut self, start: u64) {
         self.close_run();
         self.run = Some(Run {
@@ -125,7 +130,7 @@ impl Runs {
             run.len = u32::try_from(self.end - run.start).unwrap_or(u32::MAX);
             let start = run.start;
             let follows = |pile: &Vec<Run>| pile.last().is_none_or(|last| last.start <= start);
-            // Where the one before went, as a rule.
+            // Most runs continue the sequence of the previous run.
             if !follows(&self.piles[self.pile]) || self.pile == PILES - 1 {
                 let fitting = self.piles.iter().position(follows);
                 self.pile = fitting.unwrap_or(PILES - 1);
@@ -134,7 +139,7 @@ impl Runs {
         }
     }
 
-    /// The last row does not become longer.
+    /// Closes the last row.
     #[inline]
     fn close(&mut self) {
         let (len, rule) = self.open;
@@ -147,12 +152,12 @@ impl Runs {
         }
     }
 
-    /// By rule: how many rows have it. Those without any at the end are left out.
+    /// By rule: the number of its rows. Rules at the end without any row are left out.
     pub(super) fn uses(&self) -> &[u32] {
         &self.uses
     }
 
-    /// Put all in order.
+    /// Sorts all runs.
     pub(super) fn settle(mut self) -> Settled {
         self.close_run();
         let rest = &mut self.piles[PILES - 1];
@@ -175,7 +180,7 @@ pub(super) struct Settled {
     words: Vec<u32>,
     piles: [Vec<Run>; PILES],
     rows: usize,
-    /// How far from the first one the last row may end.
+    /// Maximum distance of the last row's end from the first row.
     farthest: u64,
 }
 
@@ -196,7 +201,8 @@ impl Settled {
         self.runs().next().map_or(0, |run| run.start)
     }
 
-    /// How many rows there are at most, gaps between them included, and how far the last one ends from the first one's start.
+    /// The maximum number of rows, including gaps between them, and the distance from the first
+    /// row's start to the last row's end.
     pub(super) fn extent(&self) -> (usize, u32) {
         let (mut gaps, mut before, mut end) = (0, None, 0);
         for run in self.runs() {
@@ -208,10 +214,11 @@ impl Settled {
         (self.rows + gaps + 1, end as u32)
     }
 
-    /// Hand all rows to `put`, in order: starts relative to the first, and rules, [`NONE`] where nothing is known; without
-    /// overlaps, and without two neighbours of one rule. Ends with a gap.
+    /// Passes all rows to `put`, in order: the start relative to the first row, and the rule, or
+    /// [`NONE`] for a gap. They do not overlap, neighbours have different rules, and the last one
+    /// is a gap.
     ///
-    /// Rows come function by function. Only where functions overlap do rows have to be sorted one by one.
+    /// Rows come function by function, so they are sorted one by one only where functions overlap.
     #[inline]
     pub(super) fn hand_on(&self, mut put: impl FnMut(u32, u32)) {
         let mut flat = Flat {
@@ -263,14 +270,14 @@ impl Settled {
                 start = end;
             }
         }
-        // Stable: of rows with equal starts the first added stays first.
+        // A stable sort: of rows with equal starts, the one added first stays first.
         rows.sort_by_key(|row| row.0);
         for row in rows {
             flat.push(row, put);
         }
     }
 
-    /// The rows of a run: length, rule.
+    /// The rows of a run: length and rule.
     #[inline]
     fn words(&self, run: &Run) -> impl Iterator<Item = (u32, u32)> {
         let mut words = self.words.get(run.first as usize..).unwrap_or(&[]).iter();
@@ -289,11 +296,11 @@ impl Settled {
     }
 }
 
-/// Runs of several sequences, in order.
+/// Merges sequences of runs.
 struct Merge<'r> {
-    /// What is left of each.
+    /// The remaining runs of each sequence.
     piles: [&'r [Run]; PILES],
-    /// The one that the next run is of, and where another's comes before.
+    /// The pile that the next run is taken from, and the start of the first run in any other pile.
     pile: usize,
     until: (u64, u32),
 }
@@ -333,9 +340,9 @@ impl Iterator for Merge<'_> {
 struct Flat {
     base: u64,
     farthest: u64,
-    /// Where the last row ends.
+    /// The end of the last row.
     covered: u32,
-    /// Its rule.
+    /// The rule of the last row.
     before: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Rows by hand, and rows against a plain list of them.
+//! Tests of rows written by hand, and of random rows against a plain list.
 
 use super::*;
 
@@ -51,7 +51,7 @@ fn an_empty_set_has_no_rows() {
     assert_eq!(rows.iter().count(), 0);
 }
 
-/// Numbers without a pattern (xorshift).
+/// Pseudo-random numbers (xorshift).
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -95,7 +95,7 @@ fn every_address_finds_the_row_that_was_pushed() {
     }
 }
 
-/// Every form a rule can take comes back as it was, be it in a quick word or not.
+/// Every form of a rule survives packing, whether it fits a quick word or not.
 #[test]
 fn rules_survive_packing() {
     let mut state = 1;

@@ -1,4 +1,4 @@
-//! From an image to its table.
+//! Compiles the table of an image.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::once::Once;
 use crate::rows::{Builder, Rows};
 use crate::rule::{Row, Source};
 
-/// Which sources to compile.
+/// Options: which sources to compile, and their order.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CompileOptions {
@@ -25,11 +25,12 @@ pub struct CompileOptions {
     pub cfi: bool,
     /// `.ARM.exidx`.
     pub exidx: bool,
-    /// Analysis of the code: done once per image, when a walk first needs it.
+    /// Analysis of the code, made once per image when a walk first needs it.
     pub code: bool,
-    /// Let the analysis of the code use symbols for function starts. False only to measure it without.
+    /// Whether the code analysis may take function starts from symbols. False only to measure the
+    /// analysis without them.
     pub symbols: bool,
-    /// Which source to believe first where several know an address; those not named come last.
+    /// The sources to prefer where several cover an address. Other sources come last.
     pub prefer: Vec<Source>,
 }
 
@@ -62,19 +63,19 @@ impl Default for CompileOptions {
 }
 
 impl Table {
-    /// Compile `image`'s unwind information. Never fails: what is unreadable is left out and noted.
+    /// Compiles `image`'s unwind information. Never fails: unreadable parts are left out and noted.
     pub fn compile(image: &Image, options: &CompileOptions) -> Table {
         let table = Table::on_demand(image, options);
         table.stated();
         table
     }
 
-    /// A table of `image` that compiles what is asked for, when it is asked for.
+    /// A table of `image` that compiles rows when they are first needed.
     pub fn on_demand(image: &Image, options: &CompileOptions) -> Table {
         Table::new(Maker::new(image, options))
     }
 
-    /// The same; what `cache` has is not compiled again.
+    /// The same, but takes rows from `cache` where they are stored.
     #[cfg(feature = "cache")]
     pub(crate) fn caching(image: &Image, options: &CompileOptions, cache: Cache) -> Table {
         Table::new(Maker::new(image, options).with_cache(cache))
@@ -104,7 +105,7 @@ impl Table {
         }
     }
 
-    /// Makes the rows of what the file states, from the cache if they are there.
+    /// Compiles the rows of all sources but the code analysis, or reads them from the cache.
     pub(super) fn make_stated(&self) {
         let Some(maker) = &self.maker else {
             return;
@@ -115,37 +116,37 @@ impl Table {
         }
         let mut notes = Vec::new();
         let stated = maker.stated(&self.order, &mut notes);
-        // Of two threads, one is first.
+        // Another thread may have set them first.
         let _ = self.notes.set(notes);
         let _ = self.stated.set(stated);
     }
 
-    /// The image it was made of; `None` if the table came without ([`Table::from_slice`]).
+    /// The image of this table. `None` if the table came without one ([`Table::from_slice`]).
     pub fn image(&self) -> Option<&Image> {
         Some(&self.maker.as_ref()?.image)
     }
 
-    /// Rows of the architecture's frame-pointer chain: what a frame looks like in compilers' usual shape, wherever
-    /// code keeps a frame pointer. Nothing says where it does. [`Row::source`] means nothing in them.
+    /// Rows of the architecture's frame-pointer chain, as if all code kept a frame pointer in the
+    /// usual way. Ignore [`Row::source`] in them.
     pub fn rows_of_frame_pointer(&self) -> Vec<Row<'static>> {
         self.image().map_or(Vec::new(), frame_pointer::rows)
     }
 
-    /// How many regions of the code were analysed.
+    /// Number of code regions analysed so far.
     #[cfg(test)]
     pub(crate) fn known_regions(&self) -> usize {
         let maker = self.maker.as_ref();
         maker.map_or(0, |maker| maker.demand.regions().len())
     }
 
-    /// What the analysis of all code found, if it was made.
+    /// The analysis of all code, if it has been made.
     #[cfg(test)]
     pub(super) fn analysis_made(&self) -> Option<&Analysis> {
         self.maker.as_ref()?.analysis_made()
     }
 
-    /// What the analysis of the code found; it is made when first asked. `None` if the options forbid it, or without
-    /// an image.
+    /// The analysis of the code, made when first needed. `None` if the options forbid it, or
+    /// without an image.
     pub fn analysis(&self) -> Option<&Analysis> {
         self.maker.as_ref()?.analysis()
     }
@@ -155,10 +156,10 @@ pub(super) fn compile_cfi(image: &Image, options: &CompileOptions, notes: &mut V
     let mut rows = Builder::new(Source::Cfi, image.arch());
     if options.cfi {
         let text = image.text_ranges();
-        // First added wins where both cover an address; they say the same.
+        // Where both sections cover an address, they agree, and the first one added wins.
         compile_section(image, ".eh_frame", &text, &mut rows, notes);
         compile_section(image, ".debug_frame", &text, &mut rows, notes);
-        // The image takes it from its debug file only if it has none itself.
+        // The image takes the section from its debug file only if it has none itself.
         if let Some(debug) = image.debug_image() {
             let place = |image: &Image| Some(image.section(".debug_frame")?.data.as_ptr());
             if place(debug) != place(image) {
@@ -229,7 +230,7 @@ pub(crate) fn eh_frame(image: &Image) -> Option<cfi::Section<'_>> {
     })
 }
 
-/// The address and the bytes of a section that is mapped: it is not compressed.
+/// The address and the bytes of a mapped section, which is never compressed.
 fn borrowed(section: Section<'_>) -> Option<(u64, &[u8])> {
     match section.data {
         Cow::Borrowed(data) => Some((section.svma, data)),
@@ -237,8 +238,8 @@ fn borrowed(section: Section<'_>) -> Option<(u64, &[u8])> {
     }
 }
 
-/// `.eh_frame` where section headers are gone: `PT_GNU_EH_FRAME` leads to `.eh_frame_hdr`, which names its start
-/// (LSB 5.0, 10.6.2). It ends with a zero length, at the latest with its segment.
+/// Finds `.eh_frame` without section headers. `PT_GNU_EH_FRAME` leads to `.eh_frame_hdr`, which
+/// states the start (LSB 5.0, 10.6.2). The section ends with a zero length, or with its segment.
 fn eh_frame_by_header(image: &Image) -> Option<(u64, &[u8])> {
     let header = image.section(".eh_frame_hdr")?;
     // version 1; pointer encoding 0x1b: pc-relative, signed 4 bytes, as all linkers write it

@@ -1,8 +1,9 @@
-//! Rows made when a walk first asks for them: one entry of call frame information, one region of code.
+//! Compiles rows when a walk first needs them: one FDE or one region of code at a time.
 //!
-//! Apart from [`super::maker`], which makes all rows of a source. A look at a program asks for a hundred rules of files that
-//! have a million; a report on a long recording asks for nearly all of some files, and makes them once it has asked for
-//! many ([`Demand::is_worth_compiling`]).
+//! Apart from [`super::maker`], which compiles all rows of a source. One look at a program needs a
+//! hundred rules of files that have a million. A report on a long recording needs nearly all rules
+//! of some files, so these are compiled as a whole after many lookups
+//! ([`Demand::is_worth_compiling`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,31 +17,31 @@ use crate::code::region::{self, Outline};
 use crate::doubt::{self, Doubt};
 use crate::rows::Rows;
 
-/// One entry by itself takes as long as this many do when all are compiled (`cargo bench -p unspool-unwind --bench demand`).
+/// Cost of compiling one FDE alone, as a number of FDEs compiled together.
 const ENTRY_COST: usize = 16;
-/// No fewer entries are worth compiling all.
+/// Minimum number of FDEs for which compiling all is considered.
 const FEWEST_ENTRIES: usize = 64;
 
-/// The rows made so far.
+/// The rows compiled so far.
 #[derive(Debug, Default)]
 pub(super) struct Demand {
-    /// By the entry's first address.
+    /// By the first address of the FDE.
     entries: RwLock<BTreeMap<u64, (u64, Arc<Rows>)>>,
-    /// How many entries the search table has; `None`: there is no such table.
+    /// Number of FDEs in the search table; `None` if there is no such table.
     listed: OnceLock<Option<usize>>,
     outline: OnceLock<Option<Outline>>,
-    /// By the region's first address.
+    /// By the first address of the region.
     regions: RwLock<BTreeMap<u64, Arc<Region>>>,
 }
 
-/// A region of code that was analysed.
+/// An analysed region of code.
 #[derive(Debug)]
 pub(super) struct Region {
     pub(super) range: Range<u64>,
-    /// Where functions start in it, and before it the one that reaches into it.
+    /// The function starts in the region, and the start of the function that reaches into it.
     pub(super) starts: Vec<u64>,
     pub(super) rows: Arc<Rows>,
-    /// Call frame information that its code contradicts.
+    /// Call frame information that the code contradicts.
     doubts: OnceLock<Vec<Doubt>>,
 }
 
@@ -54,7 +55,7 @@ impl Region {
         }
     }
 
-    /// Start of the function that contains `svma`.
+    /// The start of the function that contains `svma`.
     pub(super) fn function_start(&self, svma: u64) -> Option<u64> {
         let after = self.starts.partition_point(|&start| start <= svma);
         self.starts.get(after.checked_sub(1)?).copied()
@@ -62,7 +63,8 @@ impl Region {
 }
 
 impl Demand {
-    /// The rows of the entry of `.eh_frame` that speaks of `svma`. `Err`: it cannot be searched, and has to be compiled.
+    /// The rows of the `.eh_frame` FDE that covers `svma`. `Err` if the section has no usable
+    /// search table, so that it must be compiled as a whole.
     pub(super) fn entry(&self, image: &Image, svma: u64) -> Result<Option<Arc<Rows>>, Unlisted> {
         let known = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, (end, rows))) = known.range(..=svma).next_back()
@@ -75,7 +77,7 @@ impl Demand {
         let (header_svma, header) = section.header.ok_or(Unlisted)?;
         let index = match self.listed.get() {
             Some(None) => return Err(Unlisted),
-            // Once it was seen to be sorted, that need not be looked at again.
+            // The table has already been checked to be sorted.
             Some(Some(_)) => Index::known(header_svma, header),
             None => Index::new(header_svma, header),
         };
@@ -92,14 +94,14 @@ impl Demand {
         Ok(Some(rows))
     }
 
-    /// So many entries were asked for that all of them would have been compiled in the same time.
+    /// True once compiling all FDEs would have taken no longer than the lookups so far.
     pub(super) fn is_worth_compiling(&self) -> bool {
         let all = self.listed.get().copied().flatten().unwrap_or(0);
         let known = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         known.len() > FEWEST_ENTRIES.max(all / ENTRY_COST)
     }
 
-    /// The region that `svma` belongs to, analysed now if it was not before.
+    /// The region that contains `svma`, analysed now if it was not before.
     pub(super) fn region(
         &self,
         image: &Image,
@@ -118,7 +120,7 @@ impl Demand {
         Some(self.add_region(region))
     }
 
-    /// The region that `svma` belongs to, if it was analysed.
+    /// The region that contains `svma`, if it has been analysed.
     pub(super) fn known_region(&self, svma: u64) -> Option<Arc<Region>> {
         let known = self.regions.read().unwrap_or_else(PoisonError::into_inner);
         let (_, region) = known.range(..=svma).next_back()?;
@@ -132,14 +134,15 @@ impl Demand {
         region
     }
 
-    /// All regions that were analysed, in order of address.
+    /// All analysed regions, in order of address.
     #[cfg(feature = "cache")]
     pub(super) fn regions(&self) -> Vec<Arc<Region>> {
         let known = self.regions.read().unwrap_or_else(PoisonError::into_inner);
         known.values().cloned().collect()
     }
 
-    /// Of the function that contains `svma`: call frame information that its code contradicts, if the code was analysed.
+    /// A doubt about the call frame information of the function that contains `svma`, if its code
+    /// was analysed.
     pub(super) fn doubt(&self, image: &Image, svma: u64) -> Option<Doubt> {
         let region = self.known_region(svma)?;
         let doubts = region.doubts.get_or_init(|| {
@@ -162,7 +165,7 @@ impl Demand {
     }
 }
 
-/// There is no search table, or none in the form that all linkers write.
+/// There is no search table in the form that all linkers write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unlisted;
 

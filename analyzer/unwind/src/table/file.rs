@@ -1,13 +1,13 @@
-//! A table as bytes, and back: what [`crate::Cache`] keeps in files, for those who keep it elsewhere.
+//! A table as bytes: the content of [`crate::Cache`]'s files.
 //!
 //! ```text
 //! "unspool\0"   8 bytes
 //! checksum      CRC-32C of what follows
-//! key           what the table was made of and by
+//! key           what the table was compiled from and by which build
 //! image         architecture, order of sources, mapped ranges, code ranges
-//! notes         what could not be used of the image
-//! rows          of what the file states; then, if they were needed, of all sources, of the code alone where exidx knows something,
-//!               and what is doubted
+//! notes         parts of the image that could not be used
+//! rows          of all sources but the code analysis; then, if they were needed, of all sources,
+//!               of the code alone where exidx covers something, and the doubts
 //! ```
 
 use alloc::string::String;
@@ -33,10 +33,12 @@ mod keyed;
 const MAGIC: &[u8; 8] = b"unspool\0";
 
 impl Table {
-    /// The table in these bytes, which `Table::to_bytes` gave, on whatever machine: no file, no image, no `std`. It is all
-    /// there is: what was not made before it was written is not made later, and it has no rows of single sources. Nor
-    /// are its checksum and key looked at: whoever hands it over answers for it. Whatever the bytes are, lookups end, and
-    /// stay within them. `None` if they are no table.
+    /// Reads a table that `Table::to_bytes` returned, on any machine: without file, image or `std`.
+    ///
+    /// The table is complete as it is. Rows that were not compiled before it was written are never
+    /// added, and it has no rows of single sources. Its checksum and key are not checked: the
+    /// caller vouches for the bytes. Whatever the bytes contain, lookups terminate and stay within
+    /// them. `None` if they do not contain a table.
     pub fn from_slice(bytes: &[u8]) -> Option<Table> {
         let body = &mut bytes.strip_prefix(MAGIC)?.get(8..)?;
         array(body, 1).ok()?;
@@ -45,7 +47,7 @@ impl Table {
 }
 
 impl Table {
-    /// What stands behind the key.
+    /// Reads the part after the key.
     fn read(body: &mut &[u8]) -> Option<Table> {
         let arch = *Arch::ALL.get(usize::try_from(number(body).ok()?).ok()?)?;
         let order = array(body, 1).ok()?.iter();

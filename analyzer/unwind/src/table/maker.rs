@@ -1,4 +1,5 @@
-//! What a table is made of, for what is made when first asked: the rows of single sources, the analysis of the code.
+//! Keeps what a table is made from, and compiles what is needed later: the rows of single sources
+//! and the code analysis.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -24,10 +25,10 @@ pub(super) struct Maker {
     cfi: OnceLock<Arc<Rows>>,
     exidx: OnceLock<Arc<Rows>>,
     code: OnceLock<Analysis>,
-    /// Where an exidx entry reaches over functions that have none.
+    /// Ranges where an exidx entry reaches over functions without an entry.
     neighbours: OnceLock<Vec<Range<u64>>>,
     exidx_starts: OnceLock<Vec<u64>>,
-    /// Rows of single entries and regions.
+    /// Rows of single FDEs and regions.
     pub(super) demand: Demand,
     /// How much of the table is on disk.
     #[cfg(feature = "cache")]
@@ -50,7 +51,8 @@ impl Maker {
         }
     }
 
-    /// The rows of all that the file states. What could not be used is added to `notes`.
+    /// Compiles the rows of all sources but the code analysis. Adds notes about parts that could
+    /// not be used.
     pub(super) fn stated(&self, order: &[Source], notes: &mut Vec<Note>) -> Arc<Rows> {
         let (image, options) = (&self.image, &self.options);
         let cfi = self
@@ -73,7 +75,7 @@ impl Maker {
         Arc::new(merge(image.arch(), &layers.collect::<Vec<_>>()))
     }
 
-    /// So much was asked for that it takes no longer to compile all.
+    /// True once compiling all rows takes no longer than the single lookups so far.
     pub(super) fn is_worth_compiling(&self) -> bool {
         self.demand.is_worth_compiling()
     }
@@ -95,7 +97,7 @@ impl Maker {
     }
 
     pub(super) fn rows(&self, source: Source) -> Option<&Rows> {
-        // Of a table read from the cache, a source's own rows are not there yet; its notes are.
+        // A table read from the cache has its notes already, but not the rows of single sources.
         let unnoted = &mut Vec::new();
         match source {
             Source::Cfi => Some(
@@ -110,7 +112,7 @@ impl Maker {
         }
     }
 
-    /// The rows of all sources, of which the first in `order` that knows an address has it.
+    /// Merges the rows of all sources. The first in `order` that covers an address wins.
     pub(super) fn whole(&self, order: &[Source]) -> Rows {
         let layers = order.iter().filter_map(|&source| {
             let cuts: &[Range<u64>] = match source {
@@ -123,7 +125,7 @@ impl Maker {
         merge(self.image.arch(), &layers.collect::<Vec<_>>())
     }
 
-    /// Once the analysis of the code has been made: what of the call frame information it contradicts.
+    /// The doubts about call frame information, if the code analysis has been made.
     pub(super) fn doubts(&self) -> Option<Vec<Doubt>> {
         let analysis = self.code.get()?;
         let start = |svma: u64| analysis.function_start(svma);
@@ -134,13 +136,14 @@ impl Maker {
         ))
     }
 
-    /// The rows in which a source's row for `svma` is, if it has one: no more of them than need be.
+    /// The rows that contain a source's row for `svma`, if it has one. Compiles no more than
+    /// needed.
     pub(super) fn rows_at(&self, source: Source, svma: u64) -> Option<RowsRef<'_>> {
         match source {
             Source::Cfi if self.options.cfi && self.cfi.get().is_none() => {
                 match self.demand.entry(&self.image, svma) {
                     Ok(Some(rows)) => Some(RowsRef::Shared(rows)),
-                    // The rest is in another section, which has no search table.
+                    // Other FDEs are in .debug_frame, which has no search table.
                     Ok(None) if !self.image.has_section(".debug_frame") => None,
                     Ok(None) | Err(Unlisted) => self.rows(source).map(RowsRef::Borrowed),
                 }
@@ -153,7 +156,7 @@ impl Maker {
         }
     }
 
-    /// The region of code that `svma` belongs to.
+    /// The region of code that contains `svma`.
     fn region(&self, svma: u64) -> Option<Arc<Region>> {
         if !self.options.code {
             return None;
@@ -163,15 +166,15 @@ impl Maker {
         self.demand.region(&self.image, &self.options, svma)
     }
 
-    /// Of the function that contains `svma`: what of the call frame information its code contradicts, if its code was
-    /// analysed, now or in an earlier run.
+    /// A doubt about the call frame information of the function that contains `svma`, if its code
+    /// was analysed now or in an earlier run.
     pub(super) fn doubt_at(&self, svma: u64) -> Option<Doubt> {
         #[cfg(feature = "cache")]
         self.load_regions();
         self.demand.doubt(&self.image, svma)
     }
 
-    /// Whether the exidx entry for `svma` is that of a function before the one that `svma` is in.
+    /// Whether the exidx entry for `svma` belongs to an earlier function than the one at `svma`.
     pub(super) fn is_neighbours(&self, svma: u64) -> bool {
         if self.code.get().is_some() || self.neighbours.get().is_some() {
             let cuts = self.neighbours();
@@ -189,7 +192,7 @@ impl Maker {
         start.is_some_and(|start| start > entry)
     }
 
-    /// Where entries of the exception index start, sorted.
+    /// The start addresses of exidx entries, sorted.
     fn exidx_starts(&self) -> &[u64] {
         self.exidx_starts.get_or_init(|| {
             let index = self.image.section(".ARM.exidx");
@@ -197,9 +200,9 @@ impl Maker {
         })
     }
 
-    /// An exidx entry holds until the next one starts; functions without an entry of their own fall to
-    /// their neighbour's. A function start between an entry's and the next one gives that away: from there
-    /// on the entry says nothing.
+    /// Ranges in which an exidx entry does not hold. An entry covers all addresses up to the next
+    /// entry, including functions that have none. So it says nothing from the next function start
+    /// on.
     fn neighbours(&self) -> &[Range<u64>] {
         self.neighbours.get_or_init(|| {
             let Some(analysis) = self.analysis() else {

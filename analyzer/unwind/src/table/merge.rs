@@ -1,4 +1,5 @@
-//! The rows of several sources made one set: for every address the row of the first source that has one.
+//! Merges the rows of several sources: each address gets the row of the first source that covers
+//! it.
 
 use std::ops::Range;
 
@@ -7,7 +8,7 @@ use unspool_image::Arch;
 use crate::rows::{Builder, Rows};
 use crate::rule::{Row, Source};
 
-/// One source's rows in a merge, save for ranges where they do not hold.
+/// The rows of one source, without the ranges where they do not hold.
 pub(super) struct Layer<'a> {
     pub(super) rows: &'a Rows,
     pub(super) cuts: &'a [Range<u64>],
@@ -19,7 +20,7 @@ impl<'a> Layer<'a> {
     }
 }
 
-/// For every address the row of the first layer that has one.
+/// Merges layers: each address gets the row of the first layer that covers it.
 pub(super) fn merge(arch: Arch, layers: &[Layer<'_>]) -> Rows {
     let mut builder = Builder::new(Source::Cfi, arch);
     let mut covered: Vec<Range<u64>> = Vec::new();
@@ -57,7 +58,7 @@ pub(super) fn merge(arch: Arch, layers: &[Layer<'_>]) -> Rows {
     builder.finish()
 }
 
-/// Sorted, and those that touch or overlap made one.
+/// Sorts ranges and joins those that touch or overlap.
 fn union(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_by_key(|range| range.start);
     ranges.dedup_by(|next, kept| {

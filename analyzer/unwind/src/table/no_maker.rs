@@ -1,4 +1,4 @@
-//! Stands in for [`Maker`] without `std`: a table is all there is, and nothing is made later.
+//! Replaces [`Maker`] without `std`: a table is complete, and nothing is compiled later.
 
 use alloc::vec::Vec;
 
@@ -7,7 +7,7 @@ use crate::doubt::Doubt;
 use crate::rows::Rows;
 use crate::rule::Source;
 
-/// There is none.
+/// Has no values.
 #[derive(Debug)]
 pub(super) enum Maker {}
 
@@ -46,6 +46,6 @@ impl Maker {
 }
 
 impl Table {
-    /// Tables come with all that they state.
+    /// Does nothing: a table without a maker already has its stated rows.
     pub(super) fn make_stated(&self) {}
 }

@@ -1,8 +1,10 @@
-//! Where call frame information says that the link register holds the return address though it was overwritten.
+//! Finds where call frame information says that the link register holds the return address although
+//! it was overwritten.
 //!
-//! A function that never returns has no need to keep its return address, and compilers save none and use the register; their
-//! call frame information says nothing of that, which means that the address stays where it was. On every path from such an
-//! instruction it is lost.
+//! A function that never returns need not keep its return address. Compilers then do not save it,
+//! and use the register for something else. Their call frame information does not mention this,
+//! which means that the address stays in the register. On every path from such an instruction it is
+//! lost.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,16 +13,16 @@ use crate::code::effect::{Flow, Instruction};
 use crate::code::machine::Machine;
 use crate::rule::{Place, Rule};
 
-/// The instructions before which the link register is said to hold the return address.
+/// The instructions at which CFI says that the link register holds the return address.
 pub(super) struct Lost {
     machine: &'static Machine,
     steps: BTreeMap<u64, Step>,
 }
 
 struct Step {
-    /// Behind it.
+    /// The address after the last instruction.
     next: u64,
-    /// Control goes on there.
+    /// Whether control goes on to `next`.
     onward: bool,
     target: Option<u64>,
     overwrites: bool,
@@ -34,7 +36,7 @@ impl Lost {
         }
     }
 
-    /// The instruction at `at`, of which call frame information says `rule`, and what the analysis says of that.
+    /// Adds the instruction at `at`, with its CFI `rule` and whether the analysis agrees with it.
     pub(super) fn add(
         &mut self,
         at: u64,
@@ -52,7 +54,7 @@ impl Lost {
             .iter()
             .any(|effect| sets(effect.writes()));
         let agreed = verdict == Verdict::Agree;
-        // Else what sets it may restore it.
+        // If they do not agree, the instruction may restore the register.
         if sets && !agreed {
             return;
         }
@@ -73,7 +75,9 @@ impl Lost {
         self.steps.insert(at, step);
     }
 
-    /// Where it is lost: behind what overwrites it, if the analysis agrees before that, and wherever control goes from there.
+    /// The addresses at which the return address is lost. They start after an instruction that
+    /// overwrites it and at which the analysis agrees, and include everything that control reaches
+    /// from there.
     pub(super) fn addresses(&self) -> HashSet<u64> {
         let first = self.steps.values().filter(|step| step.overwrites);
         let mut open: Vec<u64> = first.map(|step| step.next).collect();

@@ -1,5 +1,6 @@
-//! The analysis of code compared with call frame information where a program was seen executing: both
-//! rules are evaluated on the same registers. What a run meets often counts as often.
+//! Compares the code analysis with call frame information at sampled registers of running programs.
+//!
+//! Both rules are evaluated on the same registers. Code that runs often counts often.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,31 +17,31 @@ use crate::rows::Rows;
 use crate::rule::{Cfa, Source};
 use crate::table::Table;
 
-/// The comparison's result, in samples.
+/// The result of a comparison, in samples.
 #[derive(Clone, Debug, Default)]
 pub struct Sampled {
     /// Both give the same CFA.
     pub agree: u64,
-    /// The analysis knows no CFA.
+    /// The analysis has no CFA.
     pub unknown: u64,
     /// The two CFAs differ.
     pub wrong: u64,
-    /// Call frame information says nothing, or needs more than registers: not compared.
+    /// Not compared: call frame information has no rule, or the rule needs more than registers.
     pub skipped: u64,
-    /// Where they do not agree, by address: what happened there how often, and the two rules.
+    /// The addresses where they do not agree, with the number of samples and both rules.
     pub disagreements: BTreeMap<u64, Disagreement>,
 }
 
 /// An address where the analysis and call frame information do not agree.
 #[derive(Clone, Debug)]
 pub struct Disagreement {
-    /// [`Verdict::Unknown`] or [`Verdict::Wrong`], as it was first.
+    /// [`Verdict::Unknown`] or [`Verdict::Wrong`], from the first sample.
     pub verdict: Verdict,
-    /// How many samples.
+    /// Number of samples.
     pub samples: u64,
-    /// The CFA by call frame information.
+    /// The CFA in call frame information.
     pub stated: Cfa,
-    /// The CFA by the analysis.
+    /// The CFA of the analysis.
     pub analysed: Option<Cfa>,
 }
 
@@ -50,7 +51,7 @@ impl Sampled {
         self.agree + self.unknown + self.wrong
     }
 
-    /// Adds what another comparison found, without its addresses.
+    /// Adds the counts of another comparison, without its addresses.
     pub fn add(&mut self, other: &Sampled) {
         self.agree += other.agree;
         self.unknown += other.unknown;
@@ -59,8 +60,9 @@ impl Sampled {
     }
 }
 
-/// Compares the analysis of `analysed`'s code with the CFI in `truth` at the registers of `samples`, each
-/// with its pc as the file states it. `symbols`: the analysis uses symbols, dynamic ones included.
+/// Compares the analysis of `analysed`'s code with the CFI in `truth`, at the registers of
+/// `samples`. Each sample comes with its svma. If `symbols` is true, the analysis uses symbols,
+/// including dynamic ones.
 pub fn verify_samples<'a>(
     analysed: &Image,
     truth: &Table,
@@ -114,7 +116,7 @@ pub fn verify_samples<'a>(
     sampled
 }
 
-/// A CFA, of registers alone.
+/// Evaluates a CFA that depends only on registers.
 fn value(rows: &Rows, cfa: Cfa, registers: &RegisterFile) -> Option<u64> {
     match cfa {
         Cfa::Register { register, offset } => {

@@ -1,4 +1,5 @@
-//! DWARF expressions for the CFA, evaluated on what the analysis knows instead of on registers and memory.
+//! Evaluates DWARF expressions for the CFA on the analysis's values instead of registers and
+//! memory.
 
 use crate::code::state::{State, Value};
 
@@ -13,8 +14,8 @@ pub(super) fn add(value: Value, by: i32) -> Value {
     sum.unwrap_or(Value::Unknown)
 }
 
-/// What `bytes`, a DWARF expression, gives at `svma`. Only operations that compilers and linkers use for
-/// the CFA are known; with others, nothing is.
+/// Evaluates `bytes`, a DWARF expression, at `svma`. Knows the operations that compilers and
+/// linkers use for the CFA. With any other, the result is unknown.
 pub(super) fn evaluate(bytes: &[u8], state: &State, svma: u64) -> Value {
     run(bytes, state, svma).unwrap_or(Value::Unknown)
 }

@@ -1,8 +1,8 @@
-//! Frame-pointer chains, in the shapes that compilers make.
+//! Follows frame-pointer chains, in the shapes that compilers make.
 //!
-//! A chain is believed only if the return address follows a call and the next frame pointer is above
-//! this one and not absurdly far away (as gperftools checks it): a register that is used for
-//! something else hardly passes.
+//! A step is accepted only if the return address follows a call, and the next frame pointer is
+//! above this one and not too far away (gperftools checks the same). A register with another use
+//! rarely passes.
 
 use unspool_image::Arch;
 
@@ -12,20 +12,20 @@ use super::step::{Fail, Step};
 use crate::memory::{StackMemory, read_pointer};
 use crate::modules::ModuleMap;
 
-/// Frames larger than this are taken for damage.
+/// Maximum size of a frame, in bytes. A larger one is damage.
 const FARTHEST: u64 = 8 << 20;
 
-/// A frame as `fp` describes it: offsets from the frame pointer.
+/// The layout of a frame, as offsets from the frame pointer.
 struct Shape {
     fp: u8,
     saved_fp: i64,
     ra: i64,
-    /// cfa = fp + this
+    /// `cfa = fp + this`
     cfa: i64,
 }
 
-/// x86-64 `push rbp; mov rbp, rsp`; AArch64 `stp x29, x30, [sp, #-n]!; mov x29, sp`. The CFA of AArch64's is
-/// not known: any address above the record serves.
+/// x86-64 `push rbp; mov rbp, rsp`; AArch64 `stp x29, x30, [sp, #-n]!; mov x29, sp`. AArch64's CFA
+/// is unknown; any address above the record serves.
 const PAIR: [Shape; 2] = [
     Shape {
         fp: 6,
@@ -56,7 +56,7 @@ const ARM: [Shape; 3] = [
         ra: 0,
         cfa: 4,
     },
-    // Clang, T32: push {r7, lr}; mov r7, sp. Also r11 so used by Clang in A32.
+    // Clang, T32: push {r7, lr}; mov r7, sp. Clang's A32 code uses r11 in the same way.
     Shape {
         fp: 7,
         saved_fp: 0,
@@ -117,7 +117,7 @@ fn follow(
     }
     let mut step = Step::new(here, fp.wrapping_add_signed(shape.cfa), ra);
     step.registers.set(shape.fp, next);
-    // The chain ends with 0; the frame that holds the 0 still has a return address.
+    // The chain ends with 0. The frame that holds the 0 still has a return address.
     let plausible = next == 0 || next > fp && next - fp <= FARTHEST;
     if plausible && follows_call(modules, &step.registers) {
         Ok(step)

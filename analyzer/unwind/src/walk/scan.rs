@@ -8,10 +8,10 @@ use crate::memory::{StackMemory, read_pointer};
 use crate::modules::ModuleMap;
 use crate::registers::RegisterFile;
 
-/// How many words are looked at.
+/// Number of words to search.
 const WORDS: u64 = 256;
 
-/// The first word from `sp` upward that points behind a call in known code.
+/// The first word from `sp` upward that points to known code directly after a call.
 pub(super) fn step(
     modules: &ModuleMap,
     here: &State,

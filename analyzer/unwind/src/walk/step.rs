@@ -1,4 +1,4 @@
-//! One rule, carried out on one frame's registers and memory.
+//! Evaluates one rule on one frame's registers and memory.
 
 use unspool_image::Arch;
 
@@ -17,7 +17,7 @@ pub(super) struct Step {
     pub(super) linked: bool,
 }
 
-/// Why a rule gave no caller.
+/// The reason why a rule gave no caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fail {
     Outermost,
@@ -44,7 +44,8 @@ impl Fail {
 }
 
 impl Step {
-    /// The caller resumes at `ra` with its stack pointer at `sp`; what a call preserves is as it was.
+    /// The caller resumes at `ra` with its stack pointer at `sp`. Registers that a call preserves
+    /// keep their values.
     pub(super) fn new(here: &State, sp: u64, ra: u64) -> Step {
         let arch = here.registers.arch();
         let roles = roles(arch);
@@ -52,7 +53,7 @@ impl Step {
         registers.forget_volatile();
         registers.set(roles.sp, sp);
         if arch == Arch::Arm {
-            // Interworking: bit 0 of the return address is the caller's state.
+            // Interworking: bit 0 of the return address selects the caller's instruction set.
             registers.set_thumb(ra & 1 == 1);
             registers.set(roles.pc, ra & 0xffff_fffe);
         } else {
@@ -127,8 +128,8 @@ pub(super) fn apply(
                 }
             }))
         };
-    // Above frame 0 the link register was overwritten by the call that the frame is in the middle of: a
-    // rule that relies on it holds in leaf functions only.
+    // Above frame 0, the frame is inside a call, which has overwritten the link register. A rule
+    // that relies on it holds only in leaf functions.
     if rule.ra == Place::Same && !here.exact {
         return Err(Fail::NoRule);
     }
@@ -140,7 +141,7 @@ pub(super) fn apply(
     step.signal_frame = rule.signal_frame;
     step.linked = matches!(rule.ra, Place::Register(_));
     if rule.signal_frame {
-        // The kernel saved everything; nothing is preserved by convention.
+        // The kernel saved all registers, so none keeps its value by convention.
         for number in 0..crate::registers::COUNT as u8 {
             if let (Some(value), true) =
                 (frame.get(number), number != roles.sp && number != roles.pc)
@@ -154,15 +155,16 @@ pub(super) fn apply(
     for &(number, place) in rule.saved {
         if let Place::AtCfa(offset) = place {
             let at = cfa.wrapping_add_signed(i64::from(offset)) & mask;
-            // Compilers do not always say so, but what was saved below sp has been popped again. (x86-64's leaf
-            // functions may use 128 bytes there; a snapshot need not have them.)
+            // A register saved below sp has been popped again, even if the compiler's rule does not
+            // say so. (x86-64's leaf functions may use 128 bytes there, which a snapshot need not
+            // contain.)
             let popped = at.wrapping_add(red_zone) < sp;
             let gone = at < sp && read_pointer(memory, at, roles.pointer).is_err();
             if popped || gone {
                 continue;
             }
         }
-        // A register that cannot be read is forgotten: it matters only if a later rule asks for it.
+        // A register that cannot be read is forgotten. It matters only if a later rule needs it.
         match value(memory, number, place) {
             Ok(Some(value)) => step.registers.set(number, value),
             _ => step.registers.forget(number),
@@ -171,8 +173,9 @@ pub(super) fn apply(
     Ok(step)
 }
 
-/// The CFA; but a word of this frame lies below its caller's stack pointer, whatever a CFI says that has the return address
-/// at the CFA or above. (glibc's of AArch64's `_dl_runtime_resolve` forgets the 16 bytes that the PLT has pushed.)
+/// The caller's stack pointer: the CFA, but at least above the return address if that lies on the
+/// stack, because a word of this frame lies below its caller's stack pointer. (glibc's CFI for
+/// AArch64's `_dl_runtime_resolve` ignores the 16 bytes that the PLT has pushed.)
 fn caller_sp(rule: &Rule<'_>, cfa: u64, pointer: usize) -> u64 {
     match rule.ra {
         Place::AtCfa(offset) if offset >= 0 && !rule.signal_frame => {
@@ -182,8 +185,8 @@ fn caller_sp(rule: &Rule<'_>, cfa: u64, pointer: usize) -> u64 {
     }
 }
 
-/// AArch64: remove a pointer authentication code or tag. User addresses have at most 48 bits with
-/// Linux's default layout, and bit 55 clear.
+/// AArch64: removes a pointer authentication code or tag. User addresses have at most 48 bits with
+/// Linux's default layout, and bit 55 is clear.
 fn strip_pac(address: u64) -> u64 {
     address & 0x0000_ffff_ffff_ffff
 }

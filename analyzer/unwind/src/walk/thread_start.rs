@@ -1,6 +1,8 @@
-//! Where a C library starts a thread, known by what follows the call of the thread's function: the `exit` system call.
-//! Apart from the sources of rules because none has one there: such code is assembly that gave the stack to nobody
-//! and says nothing about a caller it does not have.
+//! Recognizes the code with which a C library starts a thread: an `exit` system call follows the
+//! call of the thread's function.
+//!
+//! Apart from the sources of rules because none has a rule there. This code is assembly that runs
+//! on a fresh stack, and it does not mark itself as the outermost frame.
 
 use unspool_image::Arch;
 
@@ -14,7 +16,7 @@ const AARCH64: &[u8] = b"\xa8\x0b\x80\xd2\x01\x00\x00\xd4";
 /// `mov r7, #1; svc 0`
 const A32: &[u8] = b"\x01\x70\xa0\xe3\x00\x00\x00\xef";
 
-/// Whether `frame`, of which nobody knows a caller, has called a thread's function.
+/// Whether `frame`, which has no known caller, has called a thread's function.
 pub(super) fn is_at(modules: &ModuleMap, frame: &Frame) -> bool {
     let exit = match modules.arch() {
         Arch::X86_64 => X86_64,

@@ -1,7 +1,9 @@
-//! Signal trampolines, known by their code: a few instructions that make the `rt_sigreturn` system
-//! call. At them the kernel has left every register of the interrupted frame on the stack, in a
-//! layout that is part of its ABI. Apart from CFI because most C libraries give ARM's no CFI, and
-//! because what the kernel maps (vdso, sigpage) is in no file.
+//! Recognizes signal trampolines by their code: a few instructions that make the `rt_sigreturn`
+//! system call.
+//!
+//! There the kernel has put all registers of the interrupted frame on the stack, in a layout that
+//! is part of its ABI. Apart from CFI because most C libraries have no CFI for ARM's trampolines,
+//! and because the kernel's own mappings (vdso, sigpage) are in no file.
 
 use unspool_image::Arch;
 
@@ -18,8 +20,8 @@ pub(super) fn step(
     memory: &mut dyn StackMemory,
 ) -> Option<RegisterFile> {
     let arch = modules.arch();
-    // The handler "returns" to the trampoline's first instruction, so pc is exact here. A thread may also be
-    // stopped at the second one, the system call.
+    // The handler "returns" to the trampoline's first instruction, so pc is exact here. A thread
+    // may also be stopped at the second one, the system call.
     let first: &[u64] = match arch {
         Arch::X86_64 => &[0, 7],
         Arch::Aarch64 => &[0, 4],
@@ -44,7 +46,8 @@ fn interrupted(
     let len = if arch == Arch::X86_64 { 9 } else { 8 };
     match modules.bytes(pc, len) {
         Some(bytes) => code[..len].copy_from_slice(bytes),
-        // No file: the kernel's own page, if the snapshot holds it. A module's text is never asked of memory.
+        // No file: the code may be in the kernel's own page, if the snapshot has it. A module's
+        // text is never read from the snapshot's memory.
         None if modules.find(pc).is_none() => {
             memory.read(pc, &mut code[..len]).ok()?;
         }
@@ -67,7 +70,8 @@ fn interrupted(
             if code[..8] != AARCH64 {
                 return None;
             }
-            // sp -> siginfo (128), ucontext up to its sigcontext (176), fault address (8), x0..=x30, sp, pc
+            // sp -> siginfo (128), ucontext up to its sigcontext (176), fault address (8),
+            // x0..=x30, sp, pc
             for number in 0..=32u8 {
                 let at = frame.sp.wrapping_add(312 + 8 * u64::from(number));
                 registers.set(number, read_pointer(memory, at, 8).ok()?);
@@ -92,10 +96,11 @@ fn interrupted(
     (modules.is_text(pc) || modules.find(pc).is_none()).then_some(registers)
 }
 
-/// Whether a return address leads to a trampoline, in a file or outside all of them. The latter can
-/// be read from memory only, which [`step`] does; here it is enough that no module claims the place
-/// and that it is where the kernel puts such pages on ARM, and qemu's user mode on AArch64, too:
-/// page-aligned plus a small offset.
+/// Whether a return address leads to a trampoline, in a file or outside all files.
+///
+/// Code outside all files can only be read from memory, which [`step`] does. Here it is enough that
+/// no module contains the address, and that it looks like the kernel's page on ARM, or qemu user
+/// mode's on AArch64: page-aligned plus a small offset.
 pub(super) fn is_at(modules: &ModuleMap, pc: u64) -> bool {
     modules.arch() != Arch::X86_64
         && modules.find(pc).is_none()
@@ -104,7 +109,7 @@ pub(super) fn is_at(modules: &ModuleMap, pc: u64) -> bool {
         || starts(modules, pc)
 }
 
-/// Whether a module has a trampoline at `pc`, or, if that is `exact`, with its system call there.
+/// Whether a module has a trampoline at `pc`. If `exact`, pc may also be at its system call.
 pub(crate) fn is_trampoline(modules: &ModuleMap, pc: u64, exact: bool) -> bool {
     let second = [2, 4, 7].into_iter().filter(|_| exact);
     core::iter::once(0)

@@ -1,4 +1,5 @@
-//! The analysis of code against the CFI that the same compiler wrote, withheld from the analysis.
+//! Compares the code analysis with the CFI of the same compiler. The analysis does not see that
+//! CFI.
 
 use std::process::Command;
 
@@ -64,10 +65,10 @@ fn compiled_programs() {
     assert!(percent(without.1, without) < 1.0, "{without:?}");
 }
 
-/// Debian's armhf C library, stripped as it is shipped; the truth is in libc6-dbg:armhf.
+/// Debian's stripped armhf C library; the truth is in libc6-dbg:armhf.
 #[test]
 fn debian_armhf_libraries() {
-    // Not the cross compiler's: libc6-dbg is for Debian's own.
+    // The cross compiler's library has no matching debug file; libc6-dbg is for Debian's own.
     let root = armhf_sysroot();
     let directory = root.join("lib/arm-linux-gnueabihf");
     for (name, with, without) in [
@@ -89,7 +90,8 @@ fn debian_armhf_libraries() {
     }
 }
 
-/// Programs and libraries of Debian amd64 and arm64, as shipped: the truth is their `.eh_frame`, withheld.
+/// Debian amd64 and arm64 programs and libraries; the truth is their `.eh_frame`, which the
+/// analysis does not see.
 #[test]
 fn debian_64_bit_libraries() {
     for (path, with, without) in [
@@ -136,8 +138,9 @@ fn debian_64_bit_libraries() {
     }
 }
 
-/// What walks know of libraries too large to be analysed whole. Call frame information tells where functions start; what it
-/// says of parts that only jumps from other regions lead to stays unknown (GCC makes those on x86-64).
+/// Results of walks in libraries that are too large to analyse as a whole. Call frame information
+/// gives the function starts. Parts that only jumps from other regions lead to stay unknown (GCC
+/// makes them on x86-64).
 #[test]
 fn debian_libraries_by_region() {
     let armhf = armhf_sysroot().join("lib/arm-linux-gnueabihf/libc.so.6");
@@ -174,7 +177,7 @@ fn armhf_debug_file(image: &Image) -> Image {
     Image::open(&armhf_sysroot().join(file)).expect("debug file of the same version")
 }
 
-/// The length of every instruction of whole libraries, as objdump has it.
+/// The length of every instruction in whole libraries equals objdump's.
 #[test]
 fn x86_lengths_are_those_of_objdump() {
     need(&["objdump"]);
@@ -196,7 +199,7 @@ fn x86_lengths_are_those_of_objdump() {
                 continue;
             };
             let len = bytes.split_whitespace().count();
-            // What is no instruction; `fwait` with the instruction behind it is shown as one.
+            // Skip invalid instructions. objdump prints `fwait` and the next instruction as one.
             if what.contains("(bad)") || what.starts_with(".byte") || bytes.starts_with("9b ") {
                 continue;
             }

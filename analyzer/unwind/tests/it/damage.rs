@@ -1,11 +1,11 @@
-//! Call frame information with flipped bytes: noticed, and no harm.
+//! Tests that damaged call frame information is detected and does no harm.
 
 use unspool_image::Image;
 use unspool_unwind::{CompileOptions, Source, Table};
 
 use crate::tools::{Scratch, compile, need};
 
-/// File offset and bytes of `.eh_frame` or `.debug_frame`.
+/// File offset and size of `.eh_frame` or `.debug_frame`.
 fn section(image: &Image, name: &str) -> (usize, usize) {
     let section = image.section(name).expect(name);
     let offset = section.data.as_ptr() as usize - image.bytes().as_ptr() as usize;
@@ -18,8 +18,8 @@ fn doubts(image: &Image) -> Option<String> {
     table.doubts().map(|note| note.to_string())
 }
 
-/// Offsets that a frame's size is stated by: `DW_CFA_def_cfa_offset` (0x0e) as readelf shows it, found by its
-/// bytes behind an advance.
+/// Flips the offset of a `DW_CFA_def_cfa_offset` (0x0e) that readelf prints, found by its bytes
+/// after an advance.
 fn flipped(image: &Image, name: &str, nth: usize) -> Option<Image> {
     let (offset, len) = section(image, name);
     let mut bytes = image.bytes().to_vec();
@@ -64,16 +64,16 @@ fn flipped_frame_sizes_are_noticed() {
         all += tried;
         all_noticed += noticed;
     }
-    // Those of short epilogues contradict little of their function.
+    // Damage in short epilogues contradicts little of its function.
     assert!(all_noticed * 2 >= all, "{all_noticed} of {all}");
 }
 
-/// Whatever bytes are flipped: no panic, rows in order, and functions of other entries keep theirs.
+/// No flipped bytes cause a panic. Rows stay in order, and functions of other entries keep theirs.
 #[test]
 fn any_damage_is_survived() {
     let path = "/usr/bin/bash";
     need(&[path]);
-    // All of it in memory, so that an address tells the offset in the file.
+    // The image is parsed from memory, so that an address gives the offset in the file.
     let image = Image::parse(path, std::fs::read(path).expect("bash")).expect("image");
     let whole = Table::compile(&image, &CompileOptions::default())
         .size(Source::Cfi)
@@ -103,6 +103,7 @@ fn any_damage_is_survived() {
         }
         kept += usize::from(table.size(Source::Cfi).0 * 10 > whole * 9);
     }
-    // The entries behind a damaged length are found by .eh_frame_hdr; a damaged range can still cover others.
+    // .eh_frame_hdr finds the entries after a damaged length. A damaged range may still cover
+    // others.
     assert!(kept >= 25, "{kept} of 60");
 }

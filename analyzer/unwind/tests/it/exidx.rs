@@ -1,4 +1,4 @@
-//! The exception index against call frame information, where both speak: at call sites.
+//! Compares the exception index with call frame information at call sites, where both are valid.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use unspool_unwind::{Cfa, CompileOptions, Source, Table};
 
 use crate::tools::{Scratch, armhf_sysroot, need, output};
 
-/// Addresses inside the call instructions that objdump finds in `file`.
+/// Addresses inside the call instructions that objdump prints for `file`.
 fn call_sites(file: &std::path::Path) -> Vec<u64> {
     let text = output(
         Command::new("arm-linux-gnueabihf-objdump")
@@ -17,14 +17,15 @@ fn call_sites(file: &std::path::Path) -> Vec<u64> {
     let call = |line: &str| {
         let (address, rest) = line.split_once(':')?;
         let mnemonic = rest.split_whitespace().next()?;
-        // ble and blt are branches; the others that begin so are calls, conditional ones too.
+        // ble and blt are branches. All other mnemonics with this prefix are calls, including
+        // conditional ones.
         let is_call = mnemonic.starts_with("bl")
             && !matches!(
                 mnemonic.trim_end_matches(".n"),
                 "ble" | "blt" | "blt.w" | "ble.w" | "bls" | "bls.w"
             );
         let svma = u64::from_str_radix(address.trim(), 16).ok()?;
-        // Inside the instruction, be it of two or four bytes.
+        // An address inside the instruction, whether it has two or four bytes.
         is_call.then_some(svma + 1)
     };
     text.lines().filter_map(call).collect()
@@ -46,7 +47,7 @@ fn equals_call_frame_information_at_call_sites() {
             &id[..2],
             &id[2..]
         ));
-        // With its symbols, so that objdump knows A32 from T32.
+        // The file with symbols, so that objdump can tell A32 from T32.
         let whole = dir.path().join(name);
         output(
             Command::new("eu-unstrip")
@@ -61,7 +62,7 @@ fn equals_call_frame_information_at_call_sites() {
         let truth = Table::compile(&with_debug, &CompileOptions::default());
         let mut options = CompileOptions::default();
         options.cfi = false;
-        // The merged table, which knows where an entry is a neighbour's.
+        // The merged table knows where an entry belongs to a neighbour.
         let table = Table::compile(&with_debug, &options);
         for svma in call_sites(&whole) {
             let Some(found) = table.lookup(svma).filter(|row| row.source == Source::Exidx) else {
@@ -80,7 +81,7 @@ fn equals_call_frame_information_at_call_sites() {
                         different.push(format!("{name} {svma:#x}: {found:?} {stated:?}"));
                     }
                 }
-                // By another register: both may be right.
+                // The CFA uses another register: both may be right.
                 _ => otherwise += 1,
             }
         }

@@ -1,4 +1,5 @@
-//! Compiled call frame information against gimli's evaluation of the same sections, row for row.
+//! Compares compiled call frame information with gimli's evaluation of the same sections, row by
+//! row.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +15,7 @@ use crate::tools::{Scratch, armhf_sysroot, need, output};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
-/// How many rows were compared, and the differences.
+/// The number of compared rows, and the differences.
 #[derive(Debug, Default)]
 struct Outcome {
     rows: usize,
@@ -98,7 +99,7 @@ where
     }
 }
 
-/// gimli's row in words.
+/// gimli's row as text.
 fn expected<'a, S: UnwindSection<Slice<'a>>>(
     frames: &S,
     row: &gimli::UnwindTableRow<usize>,
@@ -131,7 +132,7 @@ fn expected<'a, S: UnwindSection<Slice<'a>>>(
             }
             _ => "?".into(),
         };
-        // Vector registers are of no use to unwinding.
+        // Unwinding does not need vector registers.
         if register.0 < 39 {
             places.push((register.0, place));
         }
@@ -149,7 +150,7 @@ fn expected<'a, S: UnwindSection<Slice<'a>>>(
     format!("{cfa} {places:?} signal {signal_frame} signed {signed}")
 }
 
-/// Our row in the same words.
+/// Our row as the same text.
 fn found(table: &Table, row: &Row<'_>, column: gimli::Register) -> String {
     let expression = |id| format!("{:?}", table.expression(Some(Source::Cfi), id));
     let cfa = match row.rule.cfa {
@@ -220,7 +221,7 @@ fn libraries() {
     }
 }
 
-/// `.debug_frame` of a separate file, in compressed sections.
+/// `.debug_frame` in a separate file with compressed sections.
 #[test]
 fn debug_files() {
     let root = armhf_sysroot();
@@ -261,7 +262,7 @@ fn every_instruction() {
             );
         } else {
             assert!(notes.is_empty(), "{notes:?}");
-            // gimli does not read the augmentation of key B.
+            // gimli does not read the augmentation for key B.
             let table = Table::compile(&image, &CompileOptions::default());
             let last = table.rows_from(Source::Cfi).last().expect("rows");
             assert!(last.rule.signed, "{last:?}");

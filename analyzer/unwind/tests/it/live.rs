@@ -1,4 +1,4 @@
-//! Programs stopped by gdb at one instruction after the other; our frames must be gdb's.
+//! Stops programs with gdb at one instruction after another; our frames must equal gdb's.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ use crate::tools::{Scratch, compile, need, output, stripped};
 
 const FUNCTIONS: &str = "main,leaf,many,big_frame,dynamic,shrink_wrapped,choose,deep,compare,sorted,varargs,tail,floats,handler,interrupted";
 
-/// One stop.
+/// The registers, stack and gdb's frames at one stop.
 #[derive(Default)]
 struct Snapshot {
     modules: Vec<(u64, PathBuf)>,
@@ -60,20 +60,20 @@ fn parse(text: &str) -> Vec<Snapshot> {
 #[derive(Debug, Default)]
 struct Outcome {
     stops: usize,
-    /// All of gdb's frames are ours.
+    /// Stops where gdb's frames equal ours.
     equal: usize,
-    /// ... and our stack is complete.
+    /// The part of these whose stack is complete.
     complete: usize,
     scanned: usize,
-    /// A signal interrupted one of the frames.
+    /// Stops where a signal interrupted one of the frames.
     interrupted: usize,
-    /// gdb itself did not reach the program's start.
+    /// Stops where gdb did not reach the program's start.
     lost: usize,
-    /// Time of a second walk of each stop, and its frames.
+    /// Time of a second walk of each stop, and its number of frames.
     warm: std::time::Duration,
     frames: usize,
     differences: Vec<String>,
-    /// Why stacks are not complete.
+    /// The reasons why stacks are not complete.
     ends: BTreeMap<String, usize>,
 }
 
@@ -122,7 +122,7 @@ fn compare_by(
         outcome.warm += start.elapsed();
         outcome.frames += stack.frames.len();
         let ours: Vec<u64> = stack.frames.iter().map(|frame| frame.pc).collect();
-        // The fast tier says the same, with and without what it remembers.
+        // The fast tier returns the same frames, with and without its memory of earlier walks.
         for _ in 0..2 {
             let mut traced = Vec::new();
             let options = WalkOptions::default();
@@ -146,7 +146,7 @@ fn compare_by(
         for pair in stack.frames.windows(2).filter(|pair| pair[1].signal_frame) {
             assert_eq!(pair[0].pc, pair[0].address_for_lookup, "trampoline");
         }
-        // gdb may give up earlier than we do; it never goes further than right.
+        // gdb may stop earlier than we do. All frames it prints are right.
         if ours.starts_with(&theirs) && stack.end != StackEnd::FrameLimit {
             outcome.equal += 1;
         } else {
@@ -175,14 +175,14 @@ fn compare_by(
     outcome
 }
 
-/// Tables that came back from bytes, with nothing but the code beside them, give the same stacks.
+/// Tables from bytes, with only the code beside them, give the same stacks.
 fn from_slices(walked: Vec<(ModuleMap, RegisterFile, SnapshotMemory, Stack)>) {
     let mut tables: HashMap<String, Arc<Table>> = HashMap::new();
     for (index, (modules, registers, mut memory, stack)) in walked.into_iter().enumerate() {
         let mut portable = ModuleMap::new(modules.arch());
         for module in modules.modules() {
             let read = || {
-                // The walks made single rules; all have to be there to be written.
+                // The walks compiled single rules. All rules must exist to be written.
                 module.table.rows_of_all().for_each(drop);
                 let mut table = Table::from_slice(&module.table.to_bytes()).expect("a table");
                 let image = module.table.image().expect("an image");
@@ -209,7 +209,7 @@ fn native(dir: &Path, program: &Path, stops: usize, functions: &str) -> String {
     native_up_to("", dir, program, stops, functions)
 }
 
-/// gdb's frames to the one of `last`.
+/// gdb's frames up to the function `last`.
 fn native_up_to(last: &str, dir: &Path, program: &Path, stops: usize, functions: &str) -> String {
     let out = dir.join("snapshots");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/snapshot.py");
@@ -319,7 +319,7 @@ fn x86_64_equals_gdb_at_every_instruction() {
     }
 }
 
-/// gdb has the debug information; we have the stripped file.
+/// gdb uses the debug information; we use the stripped file.
 #[test]
 fn stripped_arm_equals_gdb_with_debug_information() {
     need(&["gdb-multiarch", "qemu-arm", "arm-linux-gnueabihf-gcc"]);
@@ -336,7 +336,7 @@ fn stripped_arm_equals_gdb_with_debug_information() {
             let outcome = compare(&text, Arch::Arm, replace);
             report(&format!("arm {mode} {optimize} {name}"), &outcome);
             assert!(outcome.stops >= 300, "{}", outcome.stops);
-            // In libc's qsort, which has no CFI, gdb loses callers itself at a few stops.
+            // In libc's qsort, which has no CFI, gdb itself loses callers at a few stops.
             assert!(
                 outcome.equal + outcome.lost + 4 >= outcome.stops,
                 "{outcome:#?}"
@@ -346,7 +346,7 @@ fn stripped_arm_equals_gdb_with_debug_information() {
     }
 }
 
-/// By call frame information, and by the analysis of the code alone.
+/// Uses call frame information, and then the code analysis alone.
 #[test]
 fn aarch64_equals_gdb_at_every_instruction() {
     need(&["gdb-multiarch", "qemu-aarch64", "aarch64-linux-gnu-gcc"]);
@@ -370,7 +370,8 @@ fn aarch64_equals_gdb_at_every_instruction() {
     }
 }
 
-/// musl's `clone` starts threads in its own way, and what it calls has no call frame information.
+/// musl's `clone` starts threads in its own way, and the function it calls has no call frame
+/// information.
 #[test]
 fn musl_threads_end() {
     need(&["gdb", "musl-gcc"]);
@@ -378,7 +379,7 @@ fn musl_threads_end() {
     for flags in [["-O0", "-g", "-static"], ["-O2", "-g", "-static"]] {
         let program = compile(dir.path(), "musl-gcc", "threads.c", &flags);
         let bare = stripped(&program, "strip");
-        // Behind `start`, which has no call frame information, gdb goes astray.
+        // gdb prints wrong frames after `start`, which has no call frame information.
         let text = native_up_to("start", dir.path(), &program, 100, "work,leaf");
         let outcome = compare(&text, Arch::X86_64, Some((&program, &bare)));
         report(&format!("musl {flags:?}"), &outcome);
@@ -419,7 +420,7 @@ fn signal_handlers_return_to_what_they_interrupted() {
     texts.push((
         "x86-64, musl",
         Arch::X86_64,
-        // gdb finds no way out of musl's functions without call frame information.
+        // gdb cannot unwind musl's functions without call frame information.
         native_up_to("raise", dir.path(), &program, 20, "handler"),
     ));
     for (name, arch, emulator, compiler, flags) in [
@@ -454,7 +455,7 @@ fn signal_handlers_return_to_what_they_interrupted() {
         report(name, &outcome);
         assert!(outcome.interrupted >= 5, "{name}: {outcome:#?}");
         assert_eq!(outcome.scanned, 0, "{name}");
-        // gdb 13 finds no way out of ARM's handlers itself; the frames up to there are the same.
+        // gdb 13 cannot unwind out of ARM's handlers. The frames up to there are the same.
         assert_eq!(outcome.complete, outcome.stops, "{name}: {outcome:#?}");
         assert_eq!(
             outcome.equal + outcome.lost,

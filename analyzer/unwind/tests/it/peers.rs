@@ -1,7 +1,8 @@
-//! Snapshots of Debian programs at work, unwound by Unspool, framehop and (x86-64) libunwind: the same frames, or a
-//! difference of a kind that is explained in [`verdict`].
+//! Unwinds snapshots of running Debian programs with Unspool, framehop and (x86-64) libunwind.
 //!
-//! `UNSPOOL_STOPS=2000 cargo test -p unspool-unwind --test it -- peers --nocapture` takes so many of each program.
+//! All must return the same frames, or differ in a way that [`verdict`] explains.
+//! `UNSPOOL_STOPS=2000 cargo test -p unspool-unwind --test it -- peers --nocapture` sets the number
+//! of stops of each program.
 
 #[path = "peers/emulated.rs"]
 mod emulated;
@@ -30,20 +31,20 @@ use snapshot::Snapshot;
 use unwinders::Unwinders;
 use verdict::{Verdict, judge};
 
-/// Stops of each program, unless more are wanted.
+/// Number of stops of each program, unless the environment sets another.
 fn stops(few: usize) -> usize {
     std::env::var("UNSPOOL_STOPS").map_or(few, |number| {
         number.parse().expect("UNSPOOL_STOPS: a number")
     })
 }
 
-/// How one program's stops compare.
+/// The comparison of one program's stops.
 #[derive(Default)]
 struct Tally {
     stops: usize,
     frames: usize,
     equal: BTreeMap<&'static str, usize>,
-    /// By peer and kind: how many, and the first.
+    /// By peer and kind: the number of differences, and the first one.
     differing: BTreeMap<(&'static str, Verdict), (usize, String)>,
 }
 
@@ -56,7 +57,8 @@ impl Tally {
             match judge(unwinders.modules(), &ours, &peer) {
                 None => *self.equal.entry(name).or_default() += 1,
                 Some(verdict) => {
-                    // One that nobody understands may not come again: all that it takes is told at once.
+                    // An unexplained difference may not occur again, so all evidence is printed at
+                    // once.
                     let text = || match verdict {
                         Verdict::Unexplained => {
                             unwinders.describe(&ours, &peer)
@@ -124,8 +126,8 @@ fn x86_64() {
     assert_eq!(unexplained, 0);
 }
 
-/// New threads at their very first instructions, and who made them: rare among the stops above, and without call frame
-/// information.
+/// New threads at their first instructions, and the threads that create them. They are rare among
+/// the stops above, and have no call frame information.
 #[test]
 fn births() {
     need(&["gcc"]);
@@ -147,8 +149,9 @@ fn births() {
     assert_eq!(tally.unexplained(), 0);
 }
 
-/// glibc's `vfork` has its return address in rdi while its stack pointer is its caller's. On the stack, the child that runs
-/// meanwhile overwrites it. `pop %rdi; mov $58, %eax; syscall; push %rdi`: stopped behind the system call.
+/// glibc's `vfork` has its return address in rdi while its stack pointer is its caller's. Meanwhile
+/// the child overwrites the address on the stack. `pop %rdi; mov $58, %eax; syscall; push %rdi`:
+/// stopped after the system call.
 #[test]
 fn vfork() {
     let path = "/lib/x86_64-linux-gnu/libc.so.6";

@@ -1,5 +1,7 @@
-//! What holds of every walk (`harness::walk::check`), for stacks that proptest makes up: of each instruction set, with
-//! every choice of tables, from nonsense and from whole stacks with some words broken.
+//! Properties of every walk (`harness::walk::check`), for stacks that proptest generates.
+//!
+//! It covers each instruction set and every combination of tables. Some stacks are random, others
+//! are valid with some words damaged.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -11,12 +13,12 @@ use unspool_unwind::{
 
 use crate::harness::walk::{BASE, Snapshot, Tables, check, program};
 
-/// A word of a register or of the stack, by what it looks like.
+/// The kinds of words in registers and on the stack.
 #[derive(Clone, Debug)]
 enum Word {
-    /// So many bytes into the code; with the Thumb bit or without.
+    /// An offset into the code, and the Thumb bit.
     Code(u16, bool),
-    /// So many words up the stack.
+    /// An offset up the stack in words.
     Stack(u16),
     Number(i8),
     Any(u64),
@@ -53,7 +55,7 @@ fn options() -> impl Strategy<Value = WalkOptions> {
     })
 }
 
-/// A process of one program, and words for it.
+/// A process with one program, and words for it.
 struct Process {
     modules: ModuleMap,
     text: (u64, u64),
@@ -91,7 +93,8 @@ impl Process {
         }
     }
 
-    /// Frames of rules that the stack pointer alone describes, laid out as they say: registers, stack, how many.
+    /// Generates frames whose rules depend only on the stack pointer. Returns registers, stack, and
+    /// the number of frames.
     fn whole(&self, seeds: &[u16]) -> (RegisterFile, Vec<u8>, usize) {
         let arch = self.modules.arch();
         let module = &self.modules.modules()[0];
@@ -112,7 +115,7 @@ impl Process {
                 _ => None,
             })
             .collect();
-        // Without tables there is nothing to lay out by.
+        // Without tables no frame can be generated.
         let frames: Vec<_> = seeds
             .iter()
             .filter_map(|seed| rows.get(usize::from(*seed) % rows.len().max(1)))
@@ -132,7 +135,7 @@ impl Process {
         );
         for (index, (_, offset, ra)) in frames.iter().enumerate() {
             cfa += offset;
-            // Return addresses are one past an address of the row.
+            // A return address is one past an address of the row.
             let caller = frames
                 .get(index + 1)
                 .map_or(0, |frame| (frame.0 + 2) | thumb);
@@ -198,8 +201,8 @@ proptest! {
         }
         let mut memory = Snapshot { base: BASE, bytes: &stack, reads: 0 };
         let walked = check(&process.modules, &registers, &mut memory, &options, &mut Tracer::new());
-        // The stacks are what they are meant to be: those that nothing broke are walked to their end. Exidx holds at
-        // call sites only, and these frames are anywhere.
+        // An undamaged stack must be walked to its end. Exidx rows are valid only at call sites,
+        // and these frames are anywhere.
         let unbroken = damage.is_empty() && cut.is_none() && options.prefer.is_empty();
         if unbroken && tables.code && !tables.exidx && options.max_frames > 40 {
             prop_assert_eq!(walked.end, StackEnd::NullReturn, "{:x?}", walked);

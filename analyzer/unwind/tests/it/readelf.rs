@@ -1,4 +1,4 @@
-//! Compiled tables against what readelf prints of the same files.
+//! Compares compiled tables with readelf's output for the same files.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,15 +10,16 @@ use unspool_unwind::{Cfa, CompileOptions, Place, Source, Table, exidx};
 
 use crate::tools::{need, output};
 
-/// Names readelf gives to x86-64 registers.
+/// readelf's names of x86-64 registers.
 const X86: [&str; 17] = [
     "rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13",
     "r14", "r15", "ra",
 ];
 
-/// Every row that `readelf --debug-dump=frames-interp` prints: address, CFA, and the registers' places.
+/// Every row that `readelf --debug-dump=frames-interp` prints: address, CFA, and the registers'
+/// places.
 fn interpreted(path: &Path) -> Vec<(u64, String, HashMap<u8, String>)> {
-    // Its exit code is not 0 where a separate debug file is missing, which does not matter here.
+    // Its exit code is not 0 if a separate debug file is missing, which does not matter here.
     let text = Command::new("readelf")
         .arg("--debug-dump=frames-interp")
         .arg(path)
@@ -88,7 +89,7 @@ fn cfi_rows_equal_readelf() {
         let mut compared = 0;
         let rows = interpreted(path);
         for (index, (at, cfa, registers)) in rows.iter().enumerate() {
-            // A row of no length is overridden by the one after it.
+            // The next row overrides a row of length 0.
             if rows.get(index + 1).is_some_and(|next| next.0 == *at) {
                 continue;
             }
@@ -114,7 +115,7 @@ fn cfi_rows_equal_readelf() {
                         .map(|saved| saved.1)
                 };
                 let own = own.map_or("u".into(), place);
-                // readelf prints a register without rule and one with an undefined rule alike.
+                // readelf prints a register without a rule like one with an undefined rule.
                 assert_eq!(
                     &own,
                     expected,
@@ -185,7 +186,7 @@ fn exidx_operations_equal_readelf() {
                     let end = list.iter().position(|op| *op == exidx::opcode::Op::Finish);
                     list[..end.unwrap_or(list.len())].to_vec()
                 };
-                // Generic entries: readelf does not show their operations.
+                // readelf does not print the operations of generic entries.
                 if !operations.is_empty() {
                     assert_eq!(cut(&own), cut(&theirs), "{start:#x}");
                     compared += 1;

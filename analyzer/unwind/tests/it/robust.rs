@@ -1,4 +1,5 @@
-//! Stacks of nonsense: whatever registers and memory hold, a walk ends, stays in the snapshot, and goes up.
+//! Walks random stacks. Whatever registers and memory hold, a walk ends, stays in the snapshot, and
+//! moves up.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::tools::need;
 
 const SIZE: u64 = 16 << 10;
 
-/// Numbers without a pattern.
+/// Pseudo-random numbers.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

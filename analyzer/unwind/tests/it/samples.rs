@@ -1,5 +1,6 @@
-//! Code analysis where programs really execute: CFI is evaluated on the same registers.
-//! `cargo run --release -p unspool-unwind --example sample_code` does it for many more programs.
+//! Compares the code analysis with CFI on the registers of running programs.
+//!
+//! `cargo run --release -p unspool-unwind --example sample_code` does this for many more programs.
 
 use unspool_image::Image;
 use unspool_unwind::verify::{Sampled, verify_samples};
@@ -8,9 +9,9 @@ use unspool_unwind::{CompileOptions, Table};
 use crate::perf;
 use crate::tools::{Scratch, need};
 
-/// Samples a second of processor time.
+/// Samples per second of processor time.
 const FREQUENCY: u32 = 3989;
-/// Enough that one wrong CFA is less than what is allowed.
+/// Minimum number of samples, so that one wrong CFA stays below the limit.
 const FEWEST_SAMPLES: u64 = 4000;
 
 /// Interprets, sorts, compresses and calls into libraries for some seconds of processor time.
@@ -27,7 +28,7 @@ while time.process_time() < 4:
     zlib.compress(bytes(range(256)) * 200)
 ";
 
-/// Of all samples at most 0.05 % have another CFA than by CFI, with symbols and without.
+/// At most 0.05 % of all samples have another CFA than CFI states, with symbols and without.
 #[test]
 fn the_frames_of_a_running_interpreter() {
     need(&["perf", "/usr/bin/python3"]);
@@ -51,7 +52,7 @@ fn the_frames_of_a_running_interpreter() {
         eprintln!("symbols: {symbols}, files: {files}, {all:?}");
         assert!(all.total() >= FEWEST_SAMPLES, "{} samples", all.total());
         assert!(files >= 4, "{files} files");
-        // Of samples that are skipped nothing is known.
+        // A skipped sample proves nothing.
         assert!(all.skipped * 100 <= all.total(), "{} skipped", all.skipped);
         assert!(all.wrong * 2000 <= all.total(), "{} wrong", all.wrong);
         assert!(all.unknown * 25 <= all.total(), "{} unknown", all.unknown);

@@ -1,10 +1,10 @@
-//! Programs that the tests run, and the failure that says how to install what is missing.
+//! Runs the tools that the tests need, and fails with a hint how to install what is missing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Fails the test, naming the command that installs it, unless everything in `tools` (program names or
-/// whole paths) is there: no test passes by not running.
+/// Fails the test unless everything in `tools` (program names or full paths) exists. The message
+/// names the command that installs it. So no test passes without running.
 pub(crate) fn need(tools: &[&str]) {
     for tool in tools {
         let found = Path::new(tool).is_absolute() && Path::new(tool).exists()
@@ -40,7 +40,8 @@ pub(crate) fn need(tools: &[&str]) {
     }
 }
 
-/// Debian's armhf libraries, as `tests/run` assembles them; assembled here where that was not done.
+/// Debian's armhf libraries, as `tests/run` assembles them. Assembles them if that has not been
+/// done.
 pub(crate) fn armhf_sysroot() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
@@ -59,7 +60,7 @@ pub(crate) fn output(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A C program of `tests/programs`, compiled.
+/// Compiles a C program of `tests/programs`.
 pub(crate) fn compile(dir: &Path, compiler: &str, program: &str, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/programs")
@@ -80,14 +81,14 @@ pub(crate) fn compile(dir: &Path, compiler: &str, program: &str, flags: &[&str])
     target
 }
 
-/// `file` without symbols and debug information.
+/// A copy of `file` without symbols and debug information.
 pub(crate) fn stripped(file: &Path, strip: &str) -> PathBuf {
     let target = file.with_extension("stripped");
     output(Command::new(strip).arg("-o").arg(&target).arg(file));
     target
 }
 
-/// A directory that is removed in the end.
+/// A directory that is removed at the end.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {

@@ -1,4 +1,4 @@
-//! Programs sampled by `perf record` with their registers, and the samples by file.
+//! Samples the registers of programs with `perf record`, and sorts the samples by file.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -7,12 +7,13 @@ use std::process::{Command, Stdio};
 use unspool_image::{Arch, Image};
 use unspool_unwind::RegisterFile;
 
-/// Registers, each with its pc as its file states it.
+/// Registers by file, each with its pc as svma.
 pub(crate) type Samples = BTreeMap<PathBuf, Vec<(u64, RegisterFile)>>;
 
 const REGISTERS: &str = "ax,bx,cx,dx,si,di,bp,sp,ip,r8,r9,r10,r11,r12,r13,r14,r15";
 
-/// Runs a program, which must succeed, and samples it `frequency` times a second of processor time.
+/// Runs a program, which must succeed, and samples it `frequency` times per second of processor
+/// time.
 pub(crate) fn sample(program: &[String], frequency: u32, folder: &Path) -> Result<Samples, String> {
     let data = folder.join("perf.data");
     let mut record = Command::new("perf");
@@ -49,7 +50,7 @@ pub(crate) fn sample(program: &[String], frequency: u32, folder: &Path) -> Resul
     Ok(parse(&String::from_utf8_lossy(&printed.stdout)))
 }
 
-/// A file as it is mapped.
+/// A mapped file.
 #[derive(Clone)]
 struct Mapped {
     start: u64,
@@ -58,7 +59,7 @@ struct Mapped {
     path: PathBuf,
 }
 
-/// What `perf script` prints.
+/// Parses the output of `perf script`.
 fn parse(text: &str) -> Samples {
     let mut processes: HashMap<u64, Vec<Mapped>> = HashMap::new();
     let mut segments: HashMap<PathBuf, Vec<(u64, u64, u64)>> = HashMap::new();
@@ -130,7 +131,7 @@ fn mapping(event: &str) -> Option<(u64, Mapped)> {
     Some((pid.trim().parse().ok()?, mapped))
 }
 
-/// A file's segments: offset, size, address.
+/// The segments of a file: offset, size, address.
 fn of_file(path: &Path) -> Vec<(u64, u64, u64)> {
     let image = Image::open(path)
         .ok()

@@ -1,10 +1,12 @@
-//! Loads and stores of A32: single and multiple, of coprocessors and vectors. T32's mean the same, so it uses these, too.
+//! Loads and stores of A32: single, multiple, coprocessor and vector. T32 uses them, too, because
+//! the same fields have the same meaning there.
 
 use super::{PC, SP, WORD, bit, field, writes};
 use crate::code::effect::{Effect, Flow, Made, Table, TableForm};
 
-/// Rm = 15: no writeback; 13: by the transfer's size; else by Rm (ARM ARM A7.7). The size hardly ever
-/// matters, as these do not use sp; if one does, sp is unknown after it.
+/// The base register's update. Rm = 15: none; 13: by the transfer's size; else by Rm (ARM ARM
+/// A7.7). The size rarely matters, because these instructions do not use sp. If one does, sp
+/// becomes unknown.
 pub(super) fn element_writeback(made: Made<'_>, w: u32) -> Made<'_> {
     if w & 0xf == 15 {
         made
@@ -13,8 +15,9 @@ pub(super) fn element_writeback(made: Made<'_>, w: u32) -> Made<'_> {
     }
 }
 
-/// `vldm`, `vstm`, `vldr`, `vstr`, `ldc`, `stc`, and the two-register moves: cond 110P UDWL Rn; shared with T32.
-/// `pc`: what an instruction here reads as the program counter.
+/// `vldm`, `vstm`, `vldr`, `vstr`, `ldc`, `stc`, and the two-register moves: cond 110P UDWL Rn.
+///
+/// T32 uses this, too. `pc` is the value of the program counter that the instruction reads.
 pub(in crate::code) fn coprocessor_transfer(made: Made<'_>, w: u32, pc: u64) -> Made<'_> {
     let (p, u, d, write, load) = (bit(w, 24), bit(w, 23), bit(w, 22), bit(w, 21), bit(w, 20));
     let rn = field(w, 16);
@@ -69,7 +72,7 @@ pub(super) fn extra_load_store(made: Made<'_>, w: u32, svma: u64) -> Made<'_> {
     } else if store && kind == 3 {
         address.transfer(made, |base, offset| Effect::Store { base, offset, mask })
     } else if store {
-        // A halfword into a saved register's slot does not happen.
+        // A halfword is never loaded into or stored to the slot of a saved register.
         address.transfer(made, |_, _| Effect::Clobber(0))
     } else if double {
         address.transfer(made, |base, offset| Effect::Load { base, offset, mask })
@@ -78,10 +81,10 @@ pub(super) fn extra_load_store(made: Made<'_>, w: u32, svma: u64) -> Made<'_> {
     }
 }
 
-/// A base register, an offset and whether and when it is added.
+/// The addressing mode: a base register, an offset, and whether and when it is added.
 pub(in crate::code) struct Address {
     pub(in crate::code) rn: u8,
-    /// `None`: by a register.
+    /// The immediate offset. `None` if it is a register.
     pub(in crate::code) offset: Option<i32>,
     /// The offset is added before the access.
     pub(in crate::code) index: bool,
@@ -90,7 +93,8 @@ pub(in crate::code) struct Address {
 }
 
 impl Address {
-    /// The access `effect(base, offset)` and the base register's change, in the order that keeps both right.
+    /// The access `effect(base, offset)` and the change of the base register, in an order in which
+    /// both are right.
     pub(in crate::code) fn transfer<'m>(
         &self,
         made: Made<'m>,
@@ -98,7 +102,7 @@ impl Address {
     ) -> Made<'m> {
         let instruction = made.base(self.rn);
         let Some(offset) = self.offset else {
-            // An unknown address: a store there is not tracked, a load is of anything.
+            // The address is unknown: ignore a store, and clobber what a load writes.
             let access = match effect(self.rn, 0) {
                 Effect::Load { mask, .. } => Effect::Clobber(mask & 0x7fff),
                 Effect::Store { .. } => Effect::Clobber(0),
@@ -119,7 +123,7 @@ impl Address {
         match (self.index, self.write) {
             (true, false) => instruction.effect(effect(self.rn, offset)),
             (false, false) => instruction.effect(effect(self.rn, 0)),
-            // A store below sp first would be forgotten when sp moves: move, then store.
+            // A store below sp would be forgotten when sp moves, so move sp first.
             (true, true) => instruction.effect(add).effect(effect(self.rn, 0)),
             (false, true) => match effect(self.rn, 0) {
                 access @ Effect::Load { mask, .. } if mask >> self.rn & 1 == 1 => {
@@ -203,7 +207,7 @@ pub(super) fn block_transfer(made: Made<'_>, w: u32) -> Made<'_> {
     )
 }
 
-/// An instruction that loads `size` bytes of its own function's data.
+/// An instruction that loads `size` bytes of data from its own function.
 pub(in crate::code) fn data(made: Made<'_>, svma: u64, size: u8) -> Made<'_> {
     made.effect(Effect::Data {
         svma: svma as u32,
@@ -211,7 +215,7 @@ pub(in crate::code) fn data(made: Made<'_>, svma: u64, size: u8) -> Made<'_> {
     })
 }
 
-/// `ldm` and `stm` in all modes; shared with T32. `mode`: before, up.
+/// `ldm` and `stm` in all modes; T32 uses it, too. `mode`: before, up.
 pub(in crate::code) fn block(
     made: Made<'_>,
     rn: u8,
@@ -235,7 +239,7 @@ pub(in crate::code) fn block(
     let mut instruction = made.base(rn);
     if !load {
         instruction = if write {
-            // The address is the base's before; see `Address::transfer` on the order.
+            // The address depends on the old base; see `Address::transfer` for the order.
             instruction.effect(add).effect(Effect::Store {
                 base: rn,
                 offset: first - by,

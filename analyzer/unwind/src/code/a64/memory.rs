@@ -51,7 +51,7 @@ pub(super) fn load_store(made: Made<'_>, w: u32) -> Made<'_> {
     }
 }
 
-/// When the base register changes.
+/// The time at which the base register changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Offset,
@@ -59,7 +59,7 @@ enum Mode {
     Post,
 }
 
-/// Up to two registers of eight bytes, moved between memory and registers, and the base's change.
+/// A load or store of up to two 8-byte registers, and the change of the base register.
 fn transfer<'m>(
     made: Made<'m>,
     load: bool,
@@ -75,7 +75,7 @@ fn transfer<'m>(
     };
     let mut instruction = made;
     if mode == Mode::Pre {
-        // A store below sp first would be forgotten when sp moves: move, then store.
+        // A store below sp would be forgotten when sp moves, so move sp first.
         instruction = instruction.effect(add);
     }
     let start = if mode == Mode::Offset { offset } else { 0 };
@@ -109,7 +109,7 @@ fn pair(made: Made<'_>, w: u32, rt: u8, rn: u8, vector: bool) -> Made<'_> {
         _ => Mode::Offset,
     };
     if !vector && opc == 2 {
-        // The base last, should it be loaded.
+        // The base register comes last, in case it is loaded.
         let registers = if load && rt == rn {
             [(rt2, 8), (rt, 0)]
         } else {
@@ -142,7 +142,7 @@ fn single(made: Made<'_>, w: u32, rt: u8, rn: u8, vector: bool) -> Made<'_> {
     } else {
         return match w >> 10 & 3 {
             _ if prefetch || vector => made,
-            // by a register
+            // the offset is a register
             0b10 if load => {
                 if rt == SP {
                     return made;
@@ -157,7 +157,7 @@ fn single(made: Made<'_>, w: u32, rt: u8, rn: u8, vector: bool) -> Made<'_> {
                 })
             }
             0b10 => made,
-            // atomics write what was there
+            // atomics return the old value
             0b00 => writes(made, rt),
             // ldraa, ldrab
             _ if bit(w, 11) => writes(made, rt).clobber(1 << rn),

@@ -1,5 +1,8 @@
-//! Code that a server may move to put a jump in its place: whole instructions, enough of them for a jump, into the midst of which
-//! nothing leads. Apart because it asks for more than where control leaves: who comes there, and from all of the image.
+//! Finds code that a stub may move to make room for a jump.
+//!
+//! The code consists of whole instructions, is long enough for a jump, and no jump leads into its
+//! middle. Apart because it needs to know all jumps in the image, not only the exits of one
+//! function.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,7 +14,7 @@ use crate::code::effect::{Flow, Instruction};
 use crate::code::state::{State, Value};
 use crate::code::text::Text;
 
-/// What a jump to anywhere near takes: x86-64 `e9` and four bytes; A64 and A32 `b`, T32 `b.w`.
+/// Length of a near jump: x86-64 `e9` and four bytes; A64 and A32 `b`, T32 `b.w`.
 fn jump(arch: Arch) -> u8 {
     match arch {
         Arch::X86_64 => 5,
@@ -19,20 +22,20 @@ fn jump(arch: Arch) -> u8 {
     }
 }
 
-/// The instructions of one function that control comes to.
+/// The reachable instructions of one function.
 #[derive(Default)]
 pub(super) struct Lines(BTreeMap<u64, Line>);
 
 struct Line {
     length: u8,
-    /// The instruction from which alone control comes.
+    /// The only instruction that control comes from.
     before: Option<u64>,
-    /// Control only goes on.
+    /// Control always continues with the next instruction.
     plain: bool,
-    /// How deep the stack is, and what the function would return.
+    /// The stack depth, and the function's result so far.
     depth: Option<i32>,
     result: Option<u32>,
-    /// It sets the register of results.
+    /// The instruction sets the result register.
     gives: bool,
 }
 
@@ -56,7 +59,7 @@ impl Lines {
                 && instruction.it == 0,
             depth: state.depth(),
             result: match state.register(machine.result) {
-                // Larger ones may be addresses, which are others where the image is mapped.
+                // Larger values may be addresses, which differ where the image is mapped.
                 Value::Constant(value) if value < 4096 => Some(value),
                 _ => None,
             },
@@ -65,7 +68,8 @@ impl Lines {
         self.0.insert(svma, line);
     }
 
-    /// How many bytes from `svma` on are such code; 0: too few. `end`: of the function.
+    /// Number of bytes from `svma` on that may be moved; 0 if they are too few. The function ends
+    /// at `end`.
     pub(super) fn movable(&self, text: &Text<'_>, end: u64, svma: u64) -> u8 {
         let enough = jump(text.machine.arch);
         let mut at = svma;
@@ -77,7 +81,7 @@ impl Lines {
                 return length;
             }
             if !line.plain {
-                // Behind a return there may be bytes that nobody executes.
+                // Padding after a return is never executed.
                 let returns = text.decode(at, false).map(|i| i.flow) == Some(Flow::Return);
                 let more = match returns {
                     true => self.filled(text, next..end, enough - length),
@@ -93,7 +97,8 @@ impl Lines {
         0
     }
 
-    /// How many bytes of fillers, as compilers put them between functions and before targets of jumps, are at least as many.
+    /// Length of the padding in `range`, if it has at least `enough` bytes. Compilers pad between
+    /// functions and before jump targets.
     fn filled(&self, text: &Text<'_>, range: Range<u64>, enough: u8) -> Option<u8> {
         let mut length = 0;
         while length < enough {
@@ -111,7 +116,7 @@ impl Lines {
         Some(length)
     }
 
-    /// Of all that was found in the function, what may be moved.
+    /// Sets the movable lengths of everything found in the function.
     pub(super) fn set_movable(&self, text: &Text<'_>, end: u64, found: &mut Exits) {
         for back in &mut found.returns {
             back.early = self.early(text, end, back);
@@ -154,8 +159,8 @@ impl Lines {
 }
 
 impl ExitFinder<'_> {
-    /// Those of these ranges, sorted, into the midst of which a jump or call of any function may lead, or what may be one: what looks
-    /// like it is taken for it.
+    /// The starts of those `ranges` (sorted) into which a jump or call of any function may lead.
+    /// Bytes that look like a jump count as one.
     pub fn entered(&self, ranges: &[Range<u64>]) -> BTreeSet<u64> {
         let mut entered = BTreeSet::new();
         let (Some(first), Some(longest)) =
@@ -169,7 +174,7 @@ impl ExitFinder<'_> {
             if target <= whole.start || target >= whole.end {
                 return;
             }
-            // They may overlap.
+            // Ranges may overlap.
             let from = ranges.partition_point(|range| range.start + longest < target);
             for range in &ranges[from..] {
                 if range.start >= target {
@@ -187,15 +192,15 @@ impl ExitFinder<'_> {
                     self.near_targets(range, &mut enter);
                 }
             }
-            // Of instructions of four bytes one is enough, and has no midst.
+            // A 4-byte instruction is long enough alone and cannot be entered in the middle.
             Arch::Arm => self.half_targets(&mut enter),
             _ => {}
         }
         entered
     }
 
-    /// Wherever bytes may be a jump or call whose distance is four bytes: `e8`, `e9`, `0f 80` to `0f 8f`, `c7 f8` (Intel SDM vol. 2,
-    /// appendix A).
+    /// Checks every byte that may start a jump or call with a 4-byte distance: `e8`, `e9`, `0f 80`
+    /// to `0f 8f`, `c7 f8` (Intel SDM vol. 2, appendix A).
     fn far_targets(&self, enter: &mut dyn FnMut(u64)) {
         for text in self.text.ranges() {
             let bytes = self.text.bytes(text.start);
@@ -221,7 +226,8 @@ impl ExitFinder<'_> {
         }
     }
 
-    /// Jumps whose distance is one byte, among the instructions around: from where functions start, one after the other.
+    /// Checks jumps with a 1-byte distance near `range`. Decodes instruction by instruction from
+    /// the nearest function start.
     fn near_targets(&self, range: &Range<u64>, enter: &mut dyn FnMut(u64)) {
         let reach = 0x82;
         let until = range.end + reach;
@@ -232,7 +238,7 @@ impl ExitFinder<'_> {
         };
         while at < until {
             let Some(instruction) = self.text.decode(at, false) else {
-                // Until it is clear again what is an instruction, everything may be.
+                // Here the instruction boundaries are unknown, so every byte may start a jump.
                 let next = self.starts.range(at + 1..).next();
                 let next = next.map_or(until, |(next, _)| (*next).min(until));
                 for byte in at..next {
@@ -252,7 +258,7 @@ impl ExitFinder<'_> {
         }
     }
 
-    /// Wherever two or four bytes may be a T32 branch.
+    /// Checks every 2 or 4 bytes that may be a T32 branch.
     fn half_targets(&self, enter: &mut dyn FnMut(u64)) {
         for text in self.text.ranges() {
             for at in (text.start..text.end).step_by(2) {

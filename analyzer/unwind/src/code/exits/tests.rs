@@ -1,4 +1,4 @@
-//! The C libraries of this machine, against what binutils say of them.
+//! Compares the exits of this machine's C libraries with binutils' disassembly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,7 +8,7 @@ use unspool_image::Image;
 
 use super::ExitFinder;
 
-/// Address and text of every instruction.
+/// The address and text of every instruction.
 fn disassembled(tool: &str, file: &Path) -> BTreeMap<u64, String> {
     let output = Command::new(tool)
         .args(["-d", "--no-show-raw-insn", "-w"])
@@ -23,7 +23,7 @@ fn disassembled(tool: &str, file: &Path) -> BTreeMap<u64, String> {
     };
     let mut known: BTreeMap<u64, String> = text.lines().filter_map(line).collect();
     if tool.starts_with("arm") {
-        // A stripped file does not say where T32 begins; what is decoded either way is taken for either.
+        // A stripped file has no marks of T32 code, so instructions of both decodings are accepted.
         let output = Command::new(tool)
             .args(["-d", "--no-show-raw-insn", "-w", "-M", "force-thumb"])
             .arg(file)
@@ -55,7 +55,7 @@ fn check(tool: &str, file: &str, returns: &[&str], call: &str, futex: &[u32]) {
             continue;
         }
         let ways = finder.follow(symbol.svma, symbol.thumb);
-        // Which call it is, is known of all that wait or wake.
+        // The number of every system call that waits or wakes is known.
         let locks = [
             "pthread_mutex",
             "pthread_cond",
@@ -76,7 +76,7 @@ fn check(tool: &str, file: &str, returns: &[&str], call: &str, futex: &[u32]) {
             let is = returns.iter().any(|mnemonic| text.contains(mnemonic));
             assert!(is, "{}: {:#x} {text:?}", symbol.name, back.svma);
         }
-        // What of a whole function looks like a return is one of its.
+        // In a complete function, everything that looks like a return is reported as one.
         if ways.whole {
             for (svma, text) in known.range(range) {
                 if text.split_whitespace().next() == Some("ret") {
@@ -87,7 +87,7 @@ fn check(tool: &str, file: &str, returns: &[&str], call: &str, futex: &[u32]) {
         }
     }
     assert!(barriers > 0);
-    // Behind what does not return, and in functions within functions.
+    // Code after calls that do not return, and nested functions.
     assert!(missing * 200 < seen.max(1), "{missing} of {seen}");
     assert!(whole * 100 > all * 80, "{whole} of {all}");
     let mut followed = std::collections::BTreeSet::new();
@@ -147,7 +147,7 @@ fn of_aarch64() {
     check("aarch64-linux-gnu-objdump", file, &["ret"], "svc", &[98]);
 }
 
-/// What may be moved is whole instructions, and by binutils' word nothing jumps into the midst of it.
+/// Movable code consists of whole instructions, and by binutils' disassembly no jump leads into it.
 #[test]
 fn what_may_be_moved() {
     let path = Path::new("/lib/x86_64-linux-gnu/libc.so.6");
@@ -191,7 +191,7 @@ fn what_may_be_moved() {
     }
     for ((svma, _), (back, early)) in ends.iter().filter(|(place, _)| free(place)) {
         let between = known.range(svma..back).map(|(_, text)| text.as_str());
-        // As binutils have it: what takes something off the stack, and what sets the result.
+        // In binutils' disassembly: instructions that pop the stack or set the result.
         let (mut below, mut sets) = (0, false);
         for text in between {
             let (name, operands) = text.split_once(' ').unwrap_or((text, ""));

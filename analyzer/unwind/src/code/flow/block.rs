@@ -1,4 +1,4 @@
-//! Carries one block out: the state at each of its instructions, and where control goes from it.
+//! Executes one block symbolically: the state at each instruction, and where control goes.
 
 use crate::code::condition::{self, Either};
 use crate::code::effect::{Flow, Instruction, Target};
@@ -9,7 +9,7 @@ use crate::code::state::{Context, NO_CALL, State, Value};
 
 use super::{Jumps, pushes_link};
 
-/// Receives what happens while a block is carried out.
+/// Receives the events of a block's execution.
 pub(super) trait BlockVisitor {
     /// Whether [`BlockVisitor::visit`] does anything.
     const VISITS: bool;
@@ -32,7 +32,7 @@ pub(super) struct Scratch {
     pub(super) state: State,
     /// The state on the path where the condition holds.
     when_true: State,
-    /// Both of them met, for the visitor.
+    /// The meet of both states, for the visitor.
     joined: State,
     /// The state on the taken path of `cbz` and `cbnz`.
     branch: State,
@@ -50,7 +50,7 @@ impl Scratch {
     }
 }
 
-/// Carries out block `number`, starting from `scratch.state`. Returns how many instructions it has.
+/// Executes block `number` from `scratch.state`. Returns the number of its instructions.
 pub(super) fn follow<V: BlockVisitor>(
     listing: &Listing,
     context: &mut Context<'_>,
@@ -93,13 +93,13 @@ struct BlockWalk<'w, V> {
     jumps: &'w Jumps,
     scratch: &'w mut Scratch,
     visitor: &'w mut V,
-    /// The condition of the current run of conditional instructions: while it is set, two states
-    /// are carried along.
+    /// The condition of the current run of conditional instructions. While it is set, two states
+    /// are tracked.
     condition: Option<u8>,
 }
 
 impl<V: BlockVisitor> BlockWalk<'_, V> {
-    /// Carries one instruction out. Returns whether control may go on to the next one.
+    /// Executes one instruction. Returns whether control may continue with the next one.
     fn step(&mut self, context: &mut Context<'_>, at: u32, instruction: &Instruction) -> bool {
         self.end_condition_before(instruction);
         if V::VISITS {
@@ -158,7 +158,7 @@ impl<V: BlockVisitor> BlockWalk<'_, V> {
         }
     }
 
-    /// Begins a run of instructions under `condition`.
+    /// Begins a run of conditional instructions.
     fn begin_condition(&mut self, condition: u8) {
         let Scratch {
             state, when_true, ..
@@ -218,8 +218,8 @@ impl<V: BlockVisitor> BlockWalk<'_, V> {
         self.visitor.visit(at, instruction, joined);
     }
 
-    /// Whether `instruction` is the prologue of the next function. It is if it saves a link register
-    /// that a call has overwritten, so that call does not return.
+    /// Whether `instruction` belongs to the next function's prologue: it saves a link register that
+    /// a call has overwritten. Then that call does not return.
     fn begins_next_function(&mut self, machine: &Machine, instruction: &Instruction) -> bool {
         let listing = self.listing;
         let (active, visitor) = self.parts(instruction);
@@ -254,7 +254,7 @@ impl<V: BlockVisitor> BlockWalk<'_, V> {
         }
     }
 
-    /// Reports where control goes. Returns whether it may go on to the next instruction.
+    /// Reports where control goes. Returns whether it may continue with the next instruction.
     fn transfer_control(
         &mut self,
         context: &Context<'_>,
@@ -288,7 +288,7 @@ impl<V: BlockVisitor> BlockWalk<'_, V> {
         }
     }
 
-    /// A call. Returns whether it may return.
+    /// Reports a call. Returns whether it may return.
     fn call(
         &mut self,
         context: &Context<'_>,
@@ -314,7 +314,7 @@ impl<V: BlockVisitor> BlockWalk<'_, V> {
         !noreturn
     }
 
-    /// A direct jump, inside the function or out of it.
+    /// Reports a direct jump, inside the function or out of it.
     fn jump(&mut self, context: &Context<'_>, at: u32, instruction: &Instruction, target: Target) {
         let listing = self.listing;
         let (active, visitor) = self.parts(instruction);
@@ -324,7 +324,7 @@ impl<V: BlockVisitor> BlockWalk<'_, V> {
         }
     }
 
-    /// `cbz`, `cbnz`: behind a clone system call, each path knows which of the two threads it is.
+    /// Reports a `cbz` or `cbnz`. After a clone system call, it separates parent and child.
     fn branch_if_zero(
         &mut self,
         context: &Context<'_>,
@@ -358,8 +358,8 @@ impl<V: BlockVisitor> BlockWalk<'_, V> {
         }
     }
 
-    /// A jump through a table or a register. Without a frame it is a tail call, unless it was
-    /// resolved.
+    /// Reports a jump through a table or a register. Without a frame it is a tail call, unless it
+    /// was resolved.
     fn indirect_jump(&mut self, context: &Context<'_>, at: u32, instruction: &Instruction) {
         let (listing, jumps) = (self.listing, self.jumps);
         let resolved = jumps.is_resolved(at);
@@ -374,7 +374,7 @@ impl<V: BlockVisitor> BlockWalk<'_, V> {
         }
     }
 
-    /// A return, or a jump through a table that is written like one.
+    /// Reports a return, or a jump through a table that is written like a return.
     fn return_or_table(&mut self, context: &Context<'_>, at: u32, instruction: &Instruction) {
         let (listing, jumps) = (self.listing, self.jumps);
         let (active, visitor) = self.parts(instruction);

@@ -1,4 +1,4 @@
-//! The fix point: the states of joining paths meet until nothing changes.
+//! The fixpoint iteration: meets the states of joining paths until nothing changes.
 
 use super::block::{self, BlockVisitor, Scratch};
 use super::joins::Joins;
@@ -8,38 +8,38 @@ use crate::code::jump_table::{self, Targets};
 use crate::code::listing::Listing;
 use crate::code::state::{Context, NO_CALL, State, Value};
 
-/// The fix point.
+/// The state of the iteration.
 struct Fix<'f> {
     jumps: &'f Jumps,
     joins: &'f mut Joins,
     found: Found,
-    /// Position of the block that is carried out.
+    /// Position of the current block.
     at: u32,
-    /// That was found after deeper ones.
+    /// A shallower `floor` was found after deeper ones.
     shallow: bool,
 }
 
-/// What is found on the way to it.
+/// Everything found during the iteration.
 #[derive(Debug)]
 pub(super) struct Found {
     /// Calls that seem not to return.
     pub(super) calls: Vec<u32>,
-    /// Jumps that were resolved for the first time.
+    /// Newly resolved jumps.
     pub(super) tables: Vec<(u32, Targets)>,
-    /// Those of the round before.
+    /// Jumps that the previous round resolved.
     pub(super) resolved: Vec<u32>,
-    /// How deep the stack is at the shallowest call whose exceptions are caught. Those arguments of calls that are on
-    /// the stack are gone where they are.
+    /// Stack depth at the shallowest call whose exceptions are caught. Stack arguments of calls are
+    /// gone at the landing pad.
     pub(super) floor: i32,
-    /// Jumps that are not resolved.
+    /// Unresolved jumps.
     pub(super) unresolved: Vec<u32>,
-    /// Those of the round before.
+    /// Unresolved jumps of the previous round.
     pub(super) were_unresolved: Vec<u32>,
-    /// One with a frame is not.
+    /// Whether an unresolved jump has a frame.
     pub(super) open: bool,
     pub(super) doubtful: bool,
-    /// The stack pointer was moved by an unknown amount: an inner loop must come to its end before the outer one does
-    /// ([`State::meet_again`]).
+    /// The stack pointer was moved by an unknown amount. An inner loop must then reach its fixpoint
+    /// before the outer one ([`State::meet_again`]).
     anchored: bool,
 }
 
@@ -58,18 +58,19 @@ impl Found {
         }
     }
 
-    /// More paths can be added to what was found.
+    /// Whether the next round may continue from this result.
     pub(super) fn goes_on(&self) -> bool {
         !self.doubtful
     }
 
-    /// Which call is blamed depends on the order in which paths are followed.
+    /// Whether the result depends on the order in which paths were followed.
     pub(super) fn is_in_doubt(&self) -> bool {
         !self.calls.is_empty() || self.doubtful
     }
 }
 
-/// Find what is known where paths join. `before`: what was found before jumps were known to lead to more places.
+/// Computes the states where paths join. `before` is the result of the previous round, in which
+/// jumps had fewer known targets.
 pub(super) fn find(
     memory: &mut Memory,
     context: &mut Context<'_>,
@@ -154,7 +155,7 @@ impl BlockVisitor for Fix<'_> {
 
     fn edge(&mut self, listing: &Listing, to: Option<u32>, state: &State) {
         let Some((at, number)) = to.and_then(|at| Some((at, listing.state(at)?))) else {
-            // Ran off the function or into what is not code.
+            // The path ran off the function or into data.
             match state.after {
                 NO_CALL => self.found.doubtful = true,
                 call => self.found.calls.push(call),
@@ -170,8 +171,8 @@ impl BlockVisitor for Fix<'_> {
             && matches!((old.depth(), state.depth()), (Some(a), Some(b)) if a != b)
             && !old.shares_frame(state)
         {
-            // The path that came from a call is the one that is not real; if both did, the one
-            // whose call is right before the place where they meet.
+            // The path that came from a call is the one that does not exist. If both did, it is the
+            // one whose call is directly before the join.
             let culprit = match (old.after, state.after) {
                 (NO_CALL, call) | (call, NO_CALL) => call,
                 (a, b) if a < at && b < at => a.max(b),

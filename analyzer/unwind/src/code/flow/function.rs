@@ -1,4 +1,4 @@
-//! What the analysis of one function gives.
+//! The result of analysing one function.
 
 use std::sync::Arc;
 
@@ -6,67 +6,70 @@ use crate::code::effect::Target;
 use crate::code::rules::Rules;
 use crate::code::state::{PackedState, State};
 
-/// One function, or a part of one.
+/// The result for one function or one part of a function.
 #[derive(Debug, Default)]
 pub struct Function {
-    /// First address; of code that nothing leads to, its function's.
+    /// First address. For code that nothing leads to, the start of its function.
     pub start: u64,
-    /// One past the last address it may have.
+    /// Upper limit of its addresses (exclusive).
     pub end: u64,
-    /// T32.
+    /// Whether it is T32 code.
     pub thumb: bool,
-    /// Addresses of its code, in order: first, one past the last.
+    /// Address ranges of its code, in order: first, one past the last.
     pub spans: Vec<(u64, u64)>,
     /// Number of its instructions.
     pub instructions: usize,
-    /// What was asked for of every instruction: see [`Show`].
+    /// The output of [`Show`] for each instruction.
     pub shown: Vec<Shown>,
     /// Targets of calls.
     pub calls: Vec<Target>,
-    /// Calls behind which the frame is known only if they leave registers as they are that they may write.
+    /// Calls after which the frame is known only if the callee preserves registers that it may
+    /// clobber.
     pub fragile: Vec<Target>,
-    /// What is known behind every call: where an exception is caught.
+    /// The meet of the states after all calls: the state at a landing pad.
     pub(crate) after_calls: Option<Box<State>>,
-    /// Its jumps that lead where nothing tells.
+    /// Jumps with unknown targets.
     pub(crate) unresolved: Vec<u64>,
-    /// Jumps out of the function and the state there.
+    /// Jumps out of the function, with the state there.
     pub(crate) exits: Vec<(Target, Arc<PackedState>)>,
-    /// Code between its parts that nothing leads to, and what would be known there: compilers leave some behind calls that do
-    /// not return.
+    /// Code between its parts that nothing leads to, with the state it would have. Compilers leave
+    /// some after calls that do not return.
     pub(crate) dead: Vec<(Target, Arc<PackedState>)>,
-    /// Words that are loaded from the text.
+    /// Addresses of words that it loads from the text.
     pub literals: Vec<u64>,
-    /// Where its jump tables lie: first address, one past the last.
+    /// Ranges of its jump tables: first address, one past the last.
     pub tables: Vec<(u64, u64)>,
-    /// Addresses of code that it computes.
+    /// Code addresses that it computes.
     pub addresses: Vec<u64>,
-    /// It uses what a register that calls preserve held before, or its caller's frame: it is no function.
+    /// It uses the entry value of a callee-saved register, or its caller's frame, so it is no
+    /// function.
     pub alien: bool,
-    /// No address that was taken for its own is this or beyond.
+    /// One past the highest address that was examined.
     pub reach: u64,
-    /// A jump with a frame leads where nothing tells.
+    /// A jump with a frame has an unknown target.
     pub open: bool,
-    /// A jump leads where nothing tells, or a call was seen not to return: where it ends may matter.
+    /// A jump has an unknown target, or a call does not return. The result may then depend on
+    /// `end`.
     pub bounded: bool,
-    /// Something in it could not be followed or is not code.
+    /// A path could not be followed or ran into data.
     pub doubtful: bool,
     /// No path returns or leaves.
     pub endless: bool,
     /// The stack pointer moves somewhere.
     pub framed: bool,
-    /// Where it returns or leaves, the stack pointer is where it was at the start.
+    /// At every exit, the stack pointer has its entry value.
     pub clean: bool,
-    /// The first that it does with the stack pointer is to make room.
+    /// The first change of the stack pointer makes room.
     pub deepens: bool,
-    /// How far above where it was at the start the stack pointer is where it jumps away, with another
-    /// return address in the link register if there is one.
+    /// At a tail jump, how far the stack pointer is above its entry value. With a link register,
+    /// only if that register holds another return address.
     pub above: Option<i32>,
-    /// Where it jumps away, its return address is in the link register.
+    /// At a tail jump, the link register holds the function's return address.
     pub relinks: bool,
 }
 
 impl Function {
-    /// Whether it is the same if it ends before `end`; if so, it does from now on.
+    /// Whether the result stays the same if the function ends before `end`. If so, sets its end.
     pub(crate) fn fits(&mut self, end: u64) -> bool {
         let fits = self.would_fit(end);
         if fits {
@@ -75,7 +78,7 @@ impl Function {
         fits
     }
 
-    /// Whether it is the same if it ends before `end`.
+    /// Whether the result stays the same if the function ends before `end`.
     pub(crate) fn would_fit(&self, end: u64) -> bool {
         let beyond = self.end..end;
         if beyond.is_empty() {
@@ -89,24 +92,26 @@ impl Function {
     }
 }
 
-/// One instruction, or a run of instructions of which the same is known.
+/// The output for one instruction, or for a run of instructions with the same rule.
 #[derive(Debug)]
 pub enum Shown {
-    /// First address, one past the last, number of the rule.
+    /// First address, one past the last, rule number.
     Run(u64, u64, u32),
-    /// Address, length, and everything known there.
+    /// Address, length, and the state.
     State(u64, u8, Box<State>),
 }
 
-/// Receives the state at every instruction, block by block. Returns what the function is to keep of it.
+/// Receives the state at every instruction, block by block. Returns the output to store in the
+/// function.
 pub(in crate::code) trait Show {
-    /// What numbers rules, if that is what this does: several threads may, each with its own.
+    /// The rule numbering, if the output consists of rules. Each thread may have its own.
     fn rules(&mut self) -> Option<&mut Rules> {
         None
     }
-    /// Of an instruction before which nothing changed that a rule is made of, the same is shown as of the one before it.
+    /// Whether an instruction may share the output of the one before it if no input of a rule
+    /// changed.
     fn merges(&self) -> bool;
-    /// A new instruction; `last` is what the one before it gave.
+    /// Called for each instruction. `last` is the output for the instruction before it.
     fn show(
         &mut self,
         svma: u64,

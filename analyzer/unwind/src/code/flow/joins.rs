@@ -1,32 +1,32 @@
-//! Where the paths of a function join, and what is known there.
+//! The states at the places where a function's paths join.
 
 use crate::code::listing::Listing;
 use crate::code::state::State;
 
 const NOWHERE: u32 = u32::MAX;
 
-/// The states in which paths join, by number; and which of them are to be looked at again. Memory that one function after
-/// the other uses.
+/// The states of joining paths by number, and the set of blocks to process. The memory is reused
+/// from function to function.
 #[derive(Debug, Default)]
 pub(super) struct Joins {
-    /// Large: they stay where they are.
+    /// The states. They are large and are never moved.
     states: Vec<State>,
-    /// By number: where the state is, [`NOWHERE`] if no path leads there.
+    /// By number: index in `states`, or [`NOWHERE`] if no path leads there.
     places: Vec<u32>,
-    /// How many states are in use.
+    /// Number of states in use.
     used: u32,
-    /// One bit for each that waits. They are numbered by address.
+    /// One bit for each block to process. Blocks are numbered by address.
     waiting: Vec<u64>,
 }
 
 impl Joins {
-    /// Begin anew, with so many places where paths join.
+    /// Starts a new function with `count` joins.
     pub(super) fn begin(&mut self, count: usize) {
         self.used = 0;
         self.clear(count);
     }
 
-    /// So many numbers, of which no state is known.
+    /// Resizes to `count` joins without states.
     fn clear(&mut self, count: usize) {
         self.places.clear();
         self.places.resize(count, NOWHERE);
@@ -34,8 +34,7 @@ impl Joins {
         self.waiting.resize(count.div_ceil(64), 0);
     }
 
-    /// Go on where the round before ended, with more places where paths join. What is cut by one of them is to be looked
-    /// at again.
+    /// Continues after a round, with more joins. Blocks that a new join splits are processed again.
     pub(super) fn go_on(&mut self, listing: &Listing) {
         let Listing {
             leaders, before, ..
@@ -60,7 +59,7 @@ impl Joins {
         }
     }
 
-    /// Look again at the block with the instruction at a position.
+    /// Marks the block that contains position `at` for processing.
     pub(super) fn look_again(&mut self, listing: &Listing, at: u32) {
         let number = listing.leaders.partition_point(|leader| *leader <= at);
         if let Some(number) = number.checked_sub(1)
@@ -70,9 +69,9 @@ impl Joins {
         }
     }
 
-    /// The state of this number, if any path leads there.
+    /// The state of this number, if a path leads there.
     pub(super) fn state(&self, number: usize) -> Option<&State> {
-        // No state is nowhere.
+        // `NOWHERE` is no valid index.
         self.states.get(*self.places.get(number)? as usize)
     }
 
@@ -80,7 +79,7 @@ impl Joins {
         self.states.get_mut(*self.places.get(number)? as usize)
     }
 
-    /// A path leads to the place of this number for the first time.
+    /// Sets the state of the first path to this join.
     pub(super) fn set(&mut self, number: usize, state: &State) {
         match self.states.get_mut(self.used as usize) {
             Some(unused) => unused.copy_from(state),
@@ -91,13 +90,13 @@ impl Joins {
         self.push(number);
     }
 
-    /// It is to be looked at again.
+    /// Marks the block for processing.
     pub(super) fn push(&mut self, number: usize) {
         self.waiting[number / 64] |= 1 << (number % 64);
     }
 
-    /// The next one that waits, from this number on, else the first. Thus what several jumps back lead to is looked at
-    /// again once for all of them.
+    /// Takes the next block to process, from number `from` on, else the first. Backward jumps to
+    /// one block then cause only one more pass over it.
     pub(super) fn pop(&mut self, from: usize) -> Option<usize> {
         let next = self.next(from).or_else(|| self.next(0))?;
         self.waiting[next / 64] &= !(1 << (next % 64));

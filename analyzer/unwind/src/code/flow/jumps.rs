@@ -1,4 +1,4 @@
-//! Where a function's jumps lead and which of its calls return: what one round of following it finds out for the next.
+//! Jump targets and calls that do not return, as learned from round to round.
 
 use super::fix::Found;
 use super::{is_filler, pushes_link};
@@ -6,26 +6,26 @@ use crate::code::jump_table::Targets;
 use crate::code::listing::Listing;
 use crate::code::state::Context;
 
-/// How many orphans unresolved jumps may lead to.
+/// Maximum number of orphans that unresolved jumps may lead to.
 const ORPHANS: usize = 64;
 
-/// What a round has found out that the next one has to know.
+/// What a round changed, and so what the next round must do.
 pub(super) enum Outcome {
     None,
-    /// Jumps lead to more places than was known.
+    /// Jumps have more targets.
     More,
-    /// What was thought to be a path is none.
+    /// An assumed path does not exist, so the analysis starts again.
     Others,
 }
 
-/// What was found out about a function's jumps and calls in earlier rounds.
+/// Facts about a function's jumps and calls from earlier rounds.
 #[derive(Debug, Default)]
 pub(in crate::code) struct Jumps {
     /// Calls that do not return, in order.
     noreturn: Vec<u32>,
-    /// Resolved jumps and where they lead.
+    /// Resolved jumps and their targets.
     pub(super) tables: Vec<(u32, Targets)>,
-    /// Where unresolved jumps are taken to lead.
+    /// Assumed targets of unresolved jumps.
     pub(in crate::code) orphans: Vec<u32>,
 }
 
@@ -35,7 +35,7 @@ impl Jumps {
         self.noreturn.binary_search(&at).is_ok()
     }
 
-    /// Some call does not return.
+    /// Whether any call does not return.
     pub(super) fn has_noreturn(&self) -> bool {
         !self.noreturn.is_empty()
     }
@@ -51,10 +51,10 @@ impl Jumps {
         self.tables.iter().any(|table| table.0 == at)
     }
 
-    /// What a round has found. `bases`: it found places where tables start.
+    /// Takes over the results of a round. `bases` means that it found new table starts.
     pub(super) fn learn(&mut self, found: &mut Found, bases: bool) -> Outcome {
         if bases && !self.tables.is_empty() {
-            // What ends where another starts may have been taken for longer.
+            // A table ends where another starts, so earlier tables may be too long.
             self.tables.clear();
             return Outcome::Others;
         }
@@ -63,7 +63,7 @@ impl Jumps {
             found
                 .resolved
                 .extend(found.tables.iter().map(|table| table.0));
-            // It no longer leads to the orphans.
+            // The resolved jump no longer leads to the orphans.
             let turned = |at| !self.orphans.is_empty() && found.were_unresolved.contains(at);
             let turned = found.resolved.iter().any(turned);
             self.tables.append(&mut found.tables);
@@ -85,7 +85,7 @@ impl Jumps {
         }
     }
 
-    /// Take unresolved jumps to lead to one more place, if there is one.
+    /// Adds the next orphan to the targets of unresolved jumps.
     pub(super) fn adopt(&mut self, listing: &Listing, context: &Context<'_>) -> Outcome {
         if self.orphans.len() < ORPHANS
             && let Some(orphan) = self.orphan(listing, context)
@@ -96,7 +96,7 @@ impl Jumps {
         Outcome::None
     }
 
-    /// Code between the reached parts that nothing leads to.
+    /// The first code between the reached parts that nothing leads to.
     fn orphan(&self, listing: &Listing, context: &Context<'_>) -> Option<u32> {
         let mut expected = 0u32;
         for (at, instruction) in listing.reached() {

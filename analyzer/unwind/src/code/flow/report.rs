@@ -1,4 +1,5 @@
-//! The last pass over a function: what is known at each instruction, and what it calls, names and leaves to.
+//! The last pass over a function: reports the state at each instruction, and collects its calls,
+//! exits and addresses.
 
 use std::mem;
 use std::sync::Arc;
@@ -14,18 +15,18 @@ use crate::code::listing::Listing;
 use crate::code::state::{Context, State, Value, bits};
 use crate::code::text::Text;
 
-/// The last pass.
+/// The state of the last pass.
 pub(super) struct Report<'r> {
     text: &'r Text<'r>,
     listing: &'r Listing,
     jumps: &'r Jumps,
     show: &'r mut dyn Show,
-    /// What is known behind all calls is asked for.
+    /// Whether to record the state after all calls.
     catches: bool,
     floor: i32,
     /// See [`Show::merges`].
     merges: bool,
-    /// A block begins.
+    /// At the first instruction of a block.
     fresh: bool,
     returns: bool,
     unclean: bool,
@@ -33,7 +34,7 @@ pub(super) struct Report<'r> {
 }
 
 impl<'r> Report<'r> {
-    /// `memory` and `found` are the fix point.
+    /// Makes the last pass. `memory` and `found` hold the fixpoint.
     pub(super) fn of<'t: 'r>(
         memory: &'r mut Memory,
         context: &mut Context<'t>,
@@ -95,7 +96,8 @@ impl<'r> Report<'r> {
     }
 }
 
-/// Lists that grow while a function is shown, and are then copied as they have to be: a few functions have most.
+/// Buffers that grow during the pass and are then copied at their exact size. Only a few functions
+/// need large ones.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     spans: Vec<(u64, u64)>,
@@ -105,7 +107,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// A function with these lists, which are empty.
+    /// A function with these empty buffers.
     fn lend(&mut self) -> Function {
         Function {
             spans: mem::take(&mut self.spans),
@@ -213,8 +215,8 @@ impl Report<'_> {
         Target { svma, thumb }
     }
 
-    /// Put the parts in order, and keep only dead code between two of them. There may be jumps, too: what is known there is
-    /// what is known where they lead.
+    /// Sorts the ranges, and keeps only dead code between two of them. Adds a jump there with the
+    /// state of its target.
     fn dead(&mut self, joins: &Joins) {
         let Function { spans, dead, .. } = &mut self.function;
         spans.sort_unstable();
@@ -236,11 +238,11 @@ impl Report<'_> {
         }
     }
 
-    /// What an instruction computes and uses.
+    /// Collects the addresses that an instruction computes, and its uses of entry values.
     fn effects(&mut self, svma: u64, instruction: &Instruction, state: &State) {
         let function = &mut self.function;
         let machine = self.text.machine;
-        // A call's result, at the start of what catches an exception.
+        // At the start of a landing pad this register holds a call's result.
         let result = if machine.link { 0 } else { 1 << machine.result };
         let foreign = machine.preserved | result;
         let kept = |register: u8| {
@@ -268,14 +270,14 @@ impl Report<'_> {
                     }
                 }
                 Effect::Literal { svma, .. } => self.text.word(u64::from(svma)),
-                // Into the caller's frame
+                // A store into the caller's frame
                 Effect::Store { base, offset, .. } if base == machine.sp => {
                     let moves = matches!(instruction.effects().first(), Some(Effect::Add { .. }));
                     function.alien |= !moves
                         && matches!(state.register(base), Value::Cfa(at) if at.saturating_add(offset) >= 0);
                     None
                 }
-                // A handler returns to it: what is on the stack is the kernel's.
+                // A signal handler returns here, so the kernel built the stack.
                 Effect::SystemCall => {
                     let number = state.register(machine.call_number);
                     if !function.framed
@@ -290,7 +292,8 @@ impl Report<'_> {
             let Some(value) = value else {
                 continue;
             };
-            // Half-made addresses (`adrp`) are none; of ARM code, those that say T32 or were made from pc.
+            // Partial addresses (`adrp`) do not count. In ARM code, only T32 addresses and
+            // pc-relative ones count.
             let whole = match machine.arch {
                 Arch::Arm => value & 1 == 1 || relative,
                 Arch::Aarch64 => value & 0xfff != 0,
@@ -302,7 +305,7 @@ impl Report<'_> {
         }
     }
 
-    /// Where control goes.
+    /// Collects calls and exits.
     fn flow(&mut self, at: u32, instruction: &Instruction, state: &State) {
         let function = &mut self.function;
         if self.catches && matches!(instruction.flow, Flow::Call(_)) {

@@ -1,7 +1,7 @@
-//! Code inside of functions that nothing leads to: compilers leave some behind calls that do not return.
+//! Follows dead code inside functions, which compilers leave after calls that do not return.
 //!
-//! No thread is ever there. But what nothing led to would be taken for the next function and would cut off the rest of its
-//! own; and should a call return after all, what is behind it is known.
+//! No thread ever executes it. But otherwise it would be taken for the next function and would cut
+//! off the rest of its own. And if such a call returns after all, the rules after it are known.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::code::effect::Target;
 use crate::code::state::{NO_CALL, State};
 
 impl Discovery<'_> {
-    /// Follow such code, with what would be known there.
+    /// Follows dead code with the state it would have.
     pub(super) fn follow_dead(&mut self, workers: &mut Workers<'_>) {
         let mut dead = self.done.values().flat_map(|function| &function.dead);
         if !self.stale && dead.all(|(target, _)| self.reached.contains(target.svma)) {
@@ -19,7 +19,7 @@ impl Discovery<'_> {
         }
         let mut covered = self.covered();
         let mut wanted: BTreeMap<u64, (Target, State)> = BTreeMap::new();
-        // Where such code starts, and from where to where its function goes.
+        // The start of the dead code, and the bounds of its function.
         let mut bounds = Vec::new();
         let functions = self.done.values();
         for function in functions.filter(|function| !function.dead.is_empty()) {
@@ -33,7 +33,7 @@ impl Discovery<'_> {
                 }
             }
         }
-        // It leads to more of its kind.
+        // Dead code may jump to other dead code.
         while let Some((svma, (target, mut state))) = wanted.pop_first() {
             if covered.contains(svma) || self.text.is_data(svma) {
                 continue;

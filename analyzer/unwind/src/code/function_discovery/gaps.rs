@@ -1,4 +1,4 @@
-//! Functions in text that nothing has led to: those called through pointers only.
+//! Finds functions in text that nothing leads to, such as functions called only through pointers.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::code::effect::Target;
 use crate::code::starts;
 
 impl Discovery<'_> {
-    /// Look for functions in text that nothing has led to: those called through pointers only.
+    /// Looks for functions in all gaps.
     pub(super) fn fill_gaps(&mut self, workers: &mut Workers<'_>) {
         for _ in 0..6 {
             let found = self.fill_all(workers);
@@ -31,14 +31,14 @@ impl Discovery<'_> {
         let reached = self.reached();
         let covered = self.covered();
         let ranges = self.text.ranges().to_vec();
-        // What was no function in the round before is none now.
+        // A gap without a function in an earlier round has none now.
         let gaps: Vec<(u64, u64)> = ranges
             .iter()
             .flat_map(|range| covered.gaps(range))
             .filter(|gap| !self.empty_gaps.contains(gap))
             .collect();
         if self.text.machine.arch == Arch::Arm {
-            // What was found before tells what follows.
+            // Functions found earlier reveal the starts of later ones.
             let mut named = BTreeMap::new();
             for (start, end) in gaps {
                 found.extend(self.fill(start, end, &reached, &mut named, &mut workers.workspace()));
@@ -57,7 +57,8 @@ impl Discovery<'_> {
         found
     }
 
-    /// `named`: what the functions that are found call, or jump to without a frame; T32 or not.
+    /// Looks for functions in one gap. `named` collects the functions that the found ones call, or
+    /// jump to without a frame, and whether they are T32.
     fn fill(
         &self,
         start: u64,
@@ -71,8 +72,8 @@ impl Discovery<'_> {
         let arm = machine.arch == Arch::Arm;
         let unit = if arm { 2 } else { 1 << machine.shift };
         let mut covered = ByteMap::new(start, end);
-        // Behind a function's end the next one starts, even without a prologue; it must then look like one in all
-        // other ways.
+        // After the end of a function, the next one may start even without a prologue. It must then
+        // look like a function in all other ways.
         let mut fresh = true;
         let mut after_a32 = self
             .done
@@ -153,8 +154,7 @@ impl Discovery<'_> {
         found
     }
 
-    /// Where a function may start after `at`, where none does. `fresh` is set if the code before cannot run on into
-    /// it.
+    /// The next possible function start after `at`. Sets `fresh` if control cannot run into it.
     fn next_candidate(&self, at: u64, end: u64, fresh: &mut bool) -> u64 {
         let machine = self.text.machine;
         if machine.arch == Arch::Arm {

@@ -1,4 +1,4 @@
-//! Functions of which only an address is known, which data or code holds: whether there is a function, the code there shows.
+//! Checks candidates: addresses in data or code that may be function starts.
 
 use unspool_image::Arch;
 
@@ -9,11 +9,12 @@ use crate::code::effect::Target;
 use crate::code::flow::Function;
 use crate::code::{pointers, starts};
 
-/// Candidates followed at once by several threads. Some of them turn out to be inside others: that was in vain.
+/// Number of candidates that several threads follow together. Work on those inside others is
+/// wasted.
 const CANDIDATE_BATCH: usize = 512;
 
 impl Discovery<'_> {
-    /// Functions of which only the address is known: in data, or computed by code.
+    /// Finds functions whose address is stored in data or computed by code.
     pub(super) fn discover_from_addresses(&mut self, workers: &mut Workers<'_>) {
         let (image, text, outline) = (self.image, &self.text, self.outline);
         let stated = self.stated.get_or_insert_with(|| match outline {
@@ -40,7 +41,7 @@ impl Discovery<'_> {
         }
     }
 
-    /// Add those that turn out to be functions. Returns whether any did.
+    /// Adds the candidates that are functions. Returns whether there were any.
     pub(super) fn add_likely(
         &mut self,
         candidates: Vec<Target>,
@@ -76,7 +77,7 @@ impl Discovery<'_> {
             });
             for function in followed.into_iter().flatten() {
                 if !reached.contains(function.start) && self.is_function(&function, &reached) {
-                    // What follows may be its labels.
+                    // Later candidates may be labels inside this function.
                     reached.insert_all(&function.spans);
                     found.push(function);
                 }
@@ -87,7 +88,8 @@ impl Discovery<'_> {
         any
     }
 
-    /// Half-made addresses and small numbers are taken for addresses of ARM code easily.
+    /// Whether a candidate is worth following. On ARM, partial addresses and small numbers easily
+    /// look like code addresses.
     fn is_likely(&self, target: Target) -> bool {
         self.text.machine.arch != Arch::Arm
             || target.thumb && starts::is_prologue(&self.text, target)
@@ -111,7 +113,7 @@ impl Discovery<'_> {
         }
     }
 
-    /// Whether what was followed from its entry looks like a whole function.
+    /// Whether the result looks like a complete function.
     pub(super) fn is_function(&self, function: &Function, reached: &ByteMap) -> bool {
         let machine = self.text.machine;
         let aligned = function.start & ((1 << machine.shift(function.thumb)) - 1) == 0;
@@ -126,14 +128,14 @@ impl Discovery<'_> {
         if function.endless {
             return prologue;
         }
-        // Jumps to parts elsewhere look like a frame that is not taken down.
+        // A jump to a separate part looks like a frame that is not taken down.
         if prologue && function.start & 15 == 0 && machine.arch != Arch::Arm {
             return true;
         }
         if self.catches && !prologue && function.start & 15 != 0 {
             return false;
         }
-        // A jump without a frame to where another function has one is no tail call.
+        // A frameless jump into a function that has a frame there is no tail call.
         let inside = |target: &Target| {
             let mut before = self.done.range(..=target.svma);
             reached.contains(target.svma)

@@ -1,4 +1,4 @@
-//! Code that is no function: what catches exceptions, and what is only jumped to.
+//! Follows code that is no function: landing pads, and parts that only jumps lead to.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use crate::code::starts;
 use crate::code::state::{NO_CALL, PackedState, State};
 
 impl Discovery<'_> {
-    /// Code of a function that only the unwinder leads to, when an exception passes a call: it starts with what is
-    /// known behind all of the function's calls.
+    /// Follows landing pads, which only the unwinder leads to, with the meet of the states after
+    /// all of the function's calls.
     pub(super) fn landing_pads(&mut self, workers: &mut Workers<'_>) {
         if !self.catches {
             return;
@@ -24,7 +24,8 @@ impl Discovery<'_> {
             let Some(state) = &function.after_calls else {
                 continue;
             };
-            // Parts of other functions lie between what is not aligned: code that is rarely used.
+            // An unaligned neighbour means that parts of other functions (cold code) lie in
+            // between.
             let end = self.end_of(start);
             if start & 15 != 0 || end & 15 != 0 && self.text.is_text(end) {
                 continue;
@@ -70,13 +71,13 @@ impl Discovery<'_> {
         }
     }
 
-    /// Code that is only reached by jumps from another function (`.cold` parts, shared tails), with the state
-    /// that the jump brings along.
+    /// Follows code that only jumps from another function lead to (`.cold` parts, shared tails),
+    /// with the state at the jump.
     pub(super) fn follow_fragments(&mut self, workers: &mut Workers<'_>) {
-        // Made when first asked for, which is seldom.
+        // Computed when first needed, which is rare.
         let called = OnceCell::new();
         let mut reached = self.reached();
-        // What was looked at in an earlier turn leads nowhere new.
+        // Jumps examined in an earlier round lead nowhere new.
         let mut fragments = 0;
         for _ in 0..4 {
             let called = || {
@@ -88,7 +89,7 @@ impl Discovery<'_> {
             let functions = self.done.values().filter(|_| fragments == 0);
             let functions = functions.chain(&self.fragments[fragments..]);
             for (target, state) in functions.flat_map(|function| &function.exits) {
-                // Of most, this is all that has to be looked at.
+                // For most jumps, the check of `reached` decides.
                 let part = || {
                     self.started.contains(target.svma)
                         && state.has_frame()
@@ -107,7 +108,7 @@ impl Discovery<'_> {
             if wanted.is_empty() {
                 return;
             }
-            // While those that turn out to be parts are still among the functions.
+            // Computed now, while functions that become parts still count.
             called();
             fragments = self.fragments.len();
             let parts: Vec<u64> = wanted.keys().copied().collect();
@@ -121,7 +122,7 @@ impl Discovery<'_> {
             });
             for function in found.into_iter().flatten() {
                 reached.insert_all(&function.spans);
-                // Believed before what was found by taking it for a whole function.
+                // The part is more reliable than the earlier result as a whole function.
                 self.stale |= self.done.remove(&function.start).is_some();
                 self.keep_part(function);
             }
@@ -129,14 +130,16 @@ impl Discovery<'_> {
     }
 }
 
-/// What the jumps to one place bring along. Most places have one, or a table's, all of which bring the same.
+/// The meet of the states at all jumps to one place. Most places have one jump, or several from one
+/// table with the same state.
 enum Incoming {
     One(Arc<PackedState>),
     Met(Box<State>),
 }
 
 impl Incoming {
-    /// `last`: what was unpacked before; all that a table leads to brings the same.
+    /// Meets another state. `last` caches the last unpacked state, because all jumps of a table
+    /// share it.
     fn meet<'k>(
         &mut self,
         other: &'k Arc<PackedState>,

@@ -1,8 +1,9 @@
-//! Several threads that follow functions: what each of them has of its own, and how what they found is put together.
+//! Threads that follow functions in parallel.
 //!
-//! A function is followed by what is known of the whole text and by nothing that was found in another, so many can be at
-//! once; what follows from them is drawn in order, by one thread. Each numbers rules on its own, and the numbers are made
-//! one thread's in the order of the tasks: so what is found does not depend on how many there are.
+//! Following a function uses facts about the whole text, but no results of other functions. So many
+//! can be followed at once. One thread then draws conclusions from the results in order. Each
+//! thread numbers rules on its own, and the numbers are unified in the order of the tasks. So the
+//! result does not depend on the number of threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -12,35 +13,35 @@ use crate::code::flow::{Function, Memory, Show, Shown};
 use crate::code::machine::Machine;
 use crate::code::rules::{NO_RULE, Rules};
 
-/// Fewer tasks than this are not worth waking a thread for.
-const FEWEST: usize = 48;
-/// Tasks that a thread takes at once.
+/// Minimum number of tasks for which other threads are started.
+const MIN_PARALLEL_TASKS: usize = 48;
+/// Number of tasks that a thread takes at a time.
 const BATCH: usize = 8;
 
-/// What functions are followed with.
+/// The buffers and the output for following functions.
 pub(super) struct Workspace<'m> {
     pub(super) memory: &'m mut Memory,
     pub(super) show: &'m mut dyn Show,
 }
 
-/// The threads.
+/// The threads and their buffers.
 pub(super) struct Workers<'c> {
     memory: Memory,
     show: &'c mut dyn Show,
     workers: Vec<Worker>,
 }
 
-/// What one thread has of its own.
+/// The state of one thread.
 struct Worker {
     memory: Memory,
     rules: Rules,
-    /// By number of its rules: the number that they have for all.
+    /// The unified number of each of its rules.
     numbers: Vec<u32>,
 }
 
 impl<'c> Workers<'c> {
-    /// So many threads, if what is shown can be shown by several. One alone follows each function when it is its turn,
-    /// which saves those that turn out not to be asked for.
+    /// Workers for `threads` threads, if the output can be produced in parallel. A single thread
+    /// follows each function only when it is needed, which saves those that are not.
     pub(super) fn new(
         machine: &'static Machine,
         show: &'c mut dyn Show,
@@ -60,7 +61,7 @@ impl<'c> Workers<'c> {
         }
     }
 
-    /// Those of this thread.
+    /// The workspace of the current thread.
     pub(super) fn workspace(&mut self) -> Workspace<'_> {
         Workspace {
             memory: &mut self.memory,
@@ -72,12 +73,12 @@ impl<'c> Workers<'c> {
         self.workers.len().max(1)
     }
 
-    /// Whether so many tasks are worth several threads.
+    /// Whether this many tasks are worth several threads.
     pub(super) fn is_worth(&self, tasks: usize) -> bool {
-        tasks >= FEWEST && !self.workers.is_empty()
+        tasks >= MIN_PARALLEL_TASKS && !self.workers.is_empty()
     }
 
-    /// Do all tasks, in any order. Returns what each gave, in the order of the tasks.
+    /// Runs all tasks in any order. Returns the results in the order of the tasks.
     pub(super) fn each<T: Sync, R: AsMut<[Found]> + Send>(
         &mut self,
         discovery: &Discovery<'_>,
@@ -113,7 +114,7 @@ impl<'c> Workers<'c> {
         thread::scope(|scope| {
             let mut workers = self.workers.iter_mut();
             let own = workers.next();
-            // Where no thread is to be had, the others do its part.
+            // If a thread cannot be started, the others do its tasks.
             let others: Vec<_> = workers
                 .map(|worker| {
                     thread::Builder::new()
@@ -148,7 +149,7 @@ impl<'c> Workers<'c> {
 }
 
 impl Worker {
-    /// Give the rules of `function` the numbers that they have in `rules`.
+    /// Replaces the rule numbers of `function` with the unified ones.
     fn renumber(&mut self, function: &mut Function, rules: &mut Rules) {
         for shown in &mut function.shown {
             let Shown::Run(_, _, number) = shown else {

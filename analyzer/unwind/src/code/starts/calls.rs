@@ -1,4 +1,4 @@
-//! What calls say about functions, wherever in the text they are: where functions start, and which do not return.
+//! Facts about functions that calls reveal: where functions start, and which do not return.
 
 use std::ops::Range;
 use std::thread;
@@ -11,16 +11,18 @@ use crate::code::effect::{Effect, Flow, Instruction, Target};
 use crate::code::state::bits;
 use crate::code::text::{Text, decode_to};
 
-/// How far in a function that something calls the link register is looked for.
+/// Number of instructions in which to look for a save of the link register, in a called function.
 const CALLED: usize = 8;
 
 fn target(svma: u64) -> Target {
     Target { svma, thumb: false }
 }
 
-/// Targets of all calls, read from the first byte of the text to the last without regard to control flow: where code
-/// is not mixed with data, as compilers leave it on x86-64 and AArch64, hardly any is missed or imagined. Read by so many
-/// threads, each a part; what is found does not depend on that.
+/// Decodes the text linearly and collects the targets of all calls.
+///
+/// It ignores control flow. On x86-64 and AArch64 compilers do not mix code with data, so that
+/// hardly any call is missed or invented. Each of `threads` threads reads a part; the result does
+/// not depend on their number.
 pub(in crate::code) fn called(text: &Text<'_>, threads: usize) -> Calls {
     let mut reading = Reading::new(text, 0);
     if text.machine.arch == Arch::Arm {
@@ -65,7 +67,7 @@ pub(in crate::code) fn called(text: &Text<'_>, threads: usize) -> Calls {
                         reading.append(part);
                         at = end;
                     }
-                    // Where its instructions start was guessed wrong.
+                    // The guessed start of its instructions was wrong.
                     _ => at = reading.read(range, at, end),
                 }
             }
@@ -96,33 +98,34 @@ pub(in crate::code) fn called(text: &Text<'_>, threads: usize) -> Calls {
     calls
 }
 
-/// No less text is a part for a thread of its own.
+/// Minimum size of a part for a thread of its own.
 const PART: u64 = 1 << 16;
-/// An instruction stream that starts anywhere is the real one after so many bytes, nearly always.
+/// Number of bytes after which decoding from an arbitrary address is nearly always in step.
 const LEAD: u64 = 256;
 
-/// A part of the text, read from one instruction to the next.
+/// A part of the text that is being decoded linearly.
 struct Reading<'t> {
     text: &'t Text<'t>,
     calls: Calls,
-    /// Targets of calls, and the addresses behind them.
+    /// Targets of calls, and the addresses after the calls.
     found: Vec<(u64, u64)>,
     /// Targets of jumps.
     joins: ByteMap,
-    /// By register: the last constant, if it was not used since.
+    /// By register: the last constant, if it has not been used since.
     constants: [u64; 32],
-    /// Registers of which that is known here, a bit each: of the others the part before tells.
+    /// One bit for each register whose constant was set in this part. The part before decides the
+    /// others.
     known: u32,
-    /// Uses of those others: register and what was added.
+    /// Uses of those other registers: the register and the added offset.
     open: Vec<(u8, i32)>,
     /// Control does not come from the instruction before.
     fresh: bool,
-    /// The instruction before only fills space.
+    /// The instruction before is padding.
     padded: bool,
 }
 
 impl<'t> Reading<'t> {
-    /// `open`: registers of which the part before tells.
+    /// `open` are the registers whose constants the part before decides.
     fn new(text: &'t Text<'t>, open: u32) -> Reading<'t> {
         let empty = || ByteMap::over(text);
         let calls = Calls {
@@ -143,12 +146,13 @@ impl<'t> Reading<'t> {
         }
     }
 
-    /// At the first instruction of a range.
+    /// Starts a new range.
     fn enter(&mut self) {
         (self.fresh, self.padded) = (true, true);
     }
 
-    /// At the first instruction from `near` on, as far as can be told, and its address.
+    /// Starts a part at the first instruction at or after `near`, and returns that address. The
+    /// start is a guess.
     fn begun(text: &'t Text<'t>, range: &Range<u64>, near: u64) -> (u64, Reading<'t>) {
         let mut lead = Reading::new(text, 0);
         let from = near.saturating_sub(LEAD).max(range.start) & !15;
@@ -158,12 +162,12 @@ impl<'t> Reading<'t> {
         (start, reading)
     }
 
-    /// What the instruction before says of the next.
+    /// The facts about the instruction before that the next one depends on.
     fn context(&self) -> (bool, bool) {
         (self.fresh, self.padded)
     }
 
-    /// Go on with what was read behind this.
+    /// Appends the following part.
     fn append(&mut self, next: Reading<'t>) {
         for (register, by) in next.open {
             let page = self.constants[usize::from(register)];
@@ -185,7 +189,8 @@ impl<'t> Reading<'t> {
         (self.fresh, self.padded) = (next.fresh, next.padded);
     }
 
-    /// Read the instructions of `range` from `at` on that start before `end`. Returns the address behind the last.
+    /// Decodes the instructions of `range` that start between `at` and `end`. Returns the address
+    /// after the last.
     fn read(&mut self, range: &Range<u64>, mut at: u64, end: u64) -> u64 {
         let text = self.text;
         let calls = &mut self.calls;
@@ -200,7 +205,7 @@ impl<'t> Reading<'t> {
             }
             if at & 15 == 0 {
                 let landing = is_landing(text, at);
-                // What catches exceptions has no space before it.
+                // A landing pad has no padding before it.
                 if landing && self.padded
                     || (landing || self.fresh || self.padded) && is_prologue(text, target(at))
                 {
@@ -213,7 +218,7 @@ impl<'t> Reading<'t> {
                 calls.returns.add(next);
             }
             self.fresh = ends(&instruction);
-            // No instruction that fills space does anything.
+            // Padding has no effects.
             self.padded = instruction.effects().is_empty()
                 && matches!(instruction.flow, Flow::Next | Flow::Trap)
                 && padding(text, at, false).is_some();
@@ -256,14 +261,14 @@ impl<'t> Reading<'t> {
     }
 }
 
-/// What is behind the calls of one function, in numbers of calls.
+/// What follows the calls of one function, as numbers of calls.
 #[derive(Debug, Default)]
 struct Behind {
-    /// Nothing, or another function: only a call that does not return is at a function's end.
+    /// Nothing, or another function: only a call that does not return ends a function.
     end: usize,
-    /// Code that is jumped to, and may be behind any call.
+    /// The target of a jump, which may follow any call.
     join: usize,
-    /// Other code: behind a call that does not return, only what catches exceptions.
+    /// Other code. After a call that does not return, only a landing pad.
     other: usize,
 }
 
@@ -280,7 +285,7 @@ impl Behind {
         } else if joins.contains(at) || is_landing(text, at) {
             self.join += 1;
         } else if at > next {
-            // Space is left before what is jumped to, and before functions.
+            // Compilers pad before jump targets and functions.
             self.end += 1;
         } else {
             self.other += 1;
@@ -296,11 +301,13 @@ impl Behind {
     }
 }
 
-/// How much code is read at once where nothing of it is kept.
+/// Number of code bytes read at a time.
 const CHUNK: usize = 256 << 10;
 
-/// Whether an instruction calls an address in `wanted` directly. Looks at bytes that may be a call to there and decodes what
-/// is around them: all of the text would take a hundred times as long.
+/// Whether an instruction calls an address in `wanted` directly.
+///
+/// It finds bytes that may be such a call and decodes only around them. Decoding all of the text
+/// would take a hundred times as long.
 pub(in crate::code) fn is_called(image: &Image, text: &Text<'_>, wanted: &Range<u64>) -> bool {
     let mut buffer = vec![0; CHUNK];
     for range in text.ranges() {
@@ -313,7 +320,7 @@ pub(in crate::code) fn is_called(image: &Image, text: &Text<'_>, wanted: &Range<
             if sites.any(|site| is_instruction(text, range, site)) {
                 return true;
             }
-            // A call may reach into the next chunk.
+            // A call may extend into the next chunk.
             let overlap = if len == CHUNK { 4 } else { 0 };
             at += len.saturating_sub(overlap).max(1) as u64;
         }
@@ -321,7 +328,7 @@ pub(in crate::code) fn is_called(image: &Image, text: &Text<'_>, wanted: &Range<
     false
 }
 
-/// Where in `bytes`, which are at `svma`, there may be calls to `wanted`.
+/// Positions in `bytes`, which start at `svma`, of possible calls to `wanted`.
 fn likely_calls(
     arch: Arch,
     bytes: &[u8],
@@ -352,7 +359,7 @@ fn likely_calls(
     })
 }
 
-/// Whether an instruction starts at `site`, as far as can be told from the code before it.
+/// Whether an instruction starts at `site`, judging by the code before it.
 fn is_instruction(text: &Text<'_>, range: &Range<u64>, site: u64) -> bool {
     let mut at = site.saturating_sub(LEAD).max(range.start) & !15;
     while at < site {
@@ -362,8 +369,10 @@ fn is_instruction(text: &Text<'_>, range: &Range<u64>, site: u64) -> bool {
     at == site
 }
 
-/// Prologues that something in ARM text looks like a call to. There is data between functions, and nothing says which
-/// words are code, but few words of data are a call to a prologue.
+/// ARM prologues that are the target of a possible call.
+///
+/// Data lies between functions, and nothing tells code from data. But few words of data look like a
+/// call of a prologue.
 pub(in crate::code) fn likely_called(image: &Image, text: &Text<'_>, symbols: bool) -> Vec<Target> {
     let mut found = Vec::new();
     for range in text.ranges() {
@@ -396,25 +405,27 @@ pub(in crate::code) fn likely_called(image: &Image, text: &Text<'_>, symbols: bo
     found
 }
 
-/// What calls say about functions.
+/// Facts that calls reveal.
 #[derive(Debug, Default)]
 pub(in crate::code) struct Calls {
     /// Addresses of data, in order.
     pub(in crate::code) references: Vec<u64>,
-    /// Addresses behind calls.
+    /// Addresses after calls.
     pub(in crate::code) returns: ByteMap,
-    /// Addresses that control does not come to from the instruction before, or comes to behind a call.
+    /// Addresses that control does not reach from the instruction before, and addresses after
+    /// calls.
     pub(in crate::code) lines: ByteMap,
-    /// Functions that are called, in order.
+    /// Called functions, in order.
     pub(in crate::code) targets: Vec<u64>,
-    /// Prologues that control comes to neither from the instruction before nor by a jump, in order.
+    /// Prologues that control reaches neither from the instruction before nor by a jump, in order.
     pub(in crate::code) prologues: Vec<u64>,
-    /// Those behind most calls of which there is only space, or another function: they do not return.
+    /// Functions that do not return: after most of their calls there is only padding or another
+    /// function.
     pub(in crate::code) noreturn: Vec<u64>,
 }
 
 impl Calls {
-    /// Code names this address.
+    /// Records that code refers to this address.
     fn refer(&mut self, text: &Text<'_>, svma: u64) {
         if self.references.last() != Some(&svma) && !text.is_text(svma) && text.is_mapped(svma) {
             self.references.push(svma);

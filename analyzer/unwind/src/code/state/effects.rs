@@ -1,4 +1,4 @@
-//! What an instruction's effects make of a state.
+//! Applies an instruction's effects to a state.
 
 use super::value::Value;
 use super::{State, bits};
@@ -6,23 +6,23 @@ use crate::code::effect::{Effect, Entry};
 use crate::code::machine::Machine;
 use crate::code::text::Text;
 
-/// A jump table as the code computes it: `target + (*(table + index * size) << shift)`
+/// A jump table as the code computes it: `target + (*(table + index * size) << shift)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::code) struct JumpTable {
     pub(in crate::code) table: u64,
     pub(in crate::code) entry: Entry,
-    /// What entries are added to.
+    /// The address that entries are added to.
     pub(in crate::code) target: u64,
     pub(in crate::code) shift: u8,
 }
 
-/// What instructions are carried out in.
+/// Everything besides the state that an effect may depend on.
 pub(in crate::code) struct Context<'t> {
     pub(in crate::code) text: &'t Text<'t>,
     pub(in crate::code) machine: &'static Machine,
-    /// By number.
+    /// The jump tables found so far, by number.
     pub(in crate::code) tables: Vec<JumpTable>,
-    /// Where tables start, which is where others end; in no order.
+    /// The start addresses of tables, unordered. A table ends where another starts.
     pub(in crate::code) bases: Vec<u64>,
 }
 
@@ -39,7 +39,7 @@ impl Context<'_> {
         Some(number)
     }
 
-    /// An entry of the table at `table`, before anything is added to it.
+    /// The value of an entry of the table at `table`, before anything is added to it.
     fn entry(&mut self, table: u32, entry: Entry) -> Value {
         let number = self.table(JumpTable {
             table: u64::from(table),
@@ -50,7 +50,7 @@ impl Context<'_> {
         number.map_or(Value::Unknown, Value::Loaded)
     }
 
-    /// An entry of table `number` was added to an address.
+    /// The value of an entry of table `number`, added to an address.
     fn computed(&mut self, number: u16, target: u32, shift: u8, signed: bool) -> Value {
         let Some(&table) = self.tables.get(usize::from(number)) else {
             return Value::Unknown;
@@ -70,7 +70,7 @@ impl Context<'_> {
 }
 
 impl State {
-    /// Carry `effect` out.
+    /// Applies `effect`.
     pub(in crate::code) fn apply(&mut self, effect: Effect, context: &mut Context<'_>) {
         match effect {
             Effect::Clobber(mask) => self.clobber(mask),
@@ -122,7 +122,7 @@ impl State {
                 self.set(to, value);
             }
             Effect::Half { to, from } => {
-                // A constant is known by its lower half alone.
+                // Only the lower half of a constant is tracked.
                 let value = match self.register(from) {
                     value @ Value::Constant(_) => value,
                     _ => Value::Unknown,
@@ -161,7 +161,8 @@ impl State {
                 };
                 for register in bits(mask) {
                     let value = match self.register(register) {
-                        // Addresses of tables are kept on the stack, other numbers are of no use.
+                        // On the stack, only addresses of tables are worth tracking among
+                        // constants.
                         Value::Constant(value) if !context.text.may_be_table(value.into()) => {
                             Value::Unknown
                         }
@@ -213,7 +214,7 @@ impl State {
             }
             Effect::Load { base, offset, mask } => {
                 let mut at = self.register(base).moved(offset);
-                // Last, since slots below a new stack pointer are forgotten.
+                // sp comes last, because slots below a new stack pointer are forgotten.
                 let mut sp = None;
                 for register in bits(mask) {
                     let value = at.map_or(Value::Unknown, |at| self.slot(at));

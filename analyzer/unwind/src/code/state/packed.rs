@@ -1,11 +1,11 @@
-//! States that are kept for later: those that jumps out of a function bring along.
+//! States stored for later use, at jumps out of a function.
 
 use super::State;
 use super::slots::{Slot, Slots};
 use super::value::{Value, Word};
 use crate::code::machine::Machine;
 
-/// A state put away, no larger than what it knows.
+/// A state that takes no more memory than its known values.
 #[derive(Clone, Debug)]
 pub(crate) struct PackedState {
     registers: Box<[Word]>,
@@ -49,7 +49,7 @@ impl PackedState {
         state
     }
 
-    /// A register's content.
+    /// The value of a register.
     pub(in crate::code) fn register(&self, number: u8) -> Value {
         let word = self.registers.get(usize::from(number));
         word.map_or(Value::Unknown, |word| word.unpack())

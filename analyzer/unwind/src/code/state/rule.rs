@@ -1,21 +1,21 @@
-//! From what is known at an instruction to the rule that rows state: where the CFA, the return address and the registers
-//! that calls preserve are.
+//! Derives an instruction's unwind rule from its state: the places of the CFA, the return address
+//! and the callee-saved registers.
 
 use super::value::{Value, Word};
 use super::{State, bits};
 use crate::rule::{Cfa, Expression, Place};
 
-/// Places of registers by number: of all that have entry values, the return address included.
+/// Number of registers with entry values, including the return address.
 const PLACES: usize = 33;
 const NOWHERE: u8 = u8::MAX;
 
 impl State {
-    /// Where the return address is kept.
+    /// The places that hold the return address.
     pub fn return_places(&self) -> impl Iterator<Item = Place> {
         self.places_of(self.machine.ra)
     }
 
-    /// Every place where the entry value of `register` is now: itself, the stack, other registers.
+    /// Every place that holds the entry value of `register`: itself, stack slots, other registers.
     pub fn places_of(&self, register: u8) -> impl Iterator<Item = Place> {
         let wanted = Word::entry(register);
         let same = (self.word(register) == wanted).then_some(Place::Same);
@@ -29,7 +29,7 @@ impl State {
         same.into_iter().chain(slots).chain(other)
     }
 
-    /// A slot as rules name it.
+    /// A slot as rules express it.
     fn place(&self, at: Word) -> Option<Place> {
         match at.unpack() {
             Value::Cfa(offset) => Some(Place::AtCfa(offset)),
@@ -39,7 +39,7 @@ impl State {
         }
     }
 
-    /// A register by which an address relative to the base is known, and the offset from it.
+    /// A register that holds an address relative to the base, and the offset of `at` from it.
     fn by_base(&self, at: Word) -> Option<(u8, i32)> {
         let Value::Base(at) = at.unpack() else {
             return None;
@@ -52,8 +52,8 @@ impl State {
         })
     }
 
-    /// CFA, return address and saved registers, where all of the first two are known. `expression` keeps a DWARF
-    /// expression.
+    /// The CFA, the return address and the saved registers. `None` if one of the first two is
+    /// unknown. `expression` stores a DWARF expression.
     pub(crate) fn rule(
         &self,
         saved: &mut Vec<(u8, Place)>,
@@ -79,7 +79,7 @@ impl State {
                 Cfa::Expression(expression(&by_flags.or_else(|| self.dereference())?))
             }
         };
-        // Numbers of the slot and of the other register that are the first to hold each register's value.
+        // By register: the first slot and the first other register that hold its entry value.
         let mut stored = [NOWHERE; PLACES];
         let mut moved = [NOWHERE; PLACES];
         for (number, slot) in self.slots.all().iter().enumerate() {
@@ -109,14 +109,14 @@ impl State {
             number => Some(Place::Register(number)),
         };
         let same = |register: u8| self.word(register) == Word::entry(register);
-        // A row is looked up inside the call instruction too, which is about to overwrite the link register: the
-        // stack, if the return address is there, is the better place.
+        // A row is also used inside a call instruction, which is about to overwrite the link
+        // register. So a stack slot is the better place for the return address.
         let ra = match stored(machine.ra) {
             Some(place) => place,
             None if same(machine.ra) => Place::Same,
             None => match moved(machine.ra) {
                 Some(place) => place,
-                // Start code clears the link register to say that nothing called it.
+                // Start code clears the link register to mark the outermost frame.
                 None if self.register(machine.ra) == Value::Constant(0) => Place::Undefined,
                 None => return None,
             },
@@ -130,7 +130,7 @@ impl State {
         Some((cfa, ra))
     }
 
-    /// The CFA as an expression: a slot known by a register holds it.
+    /// The CFA as an expression: load it from a slot that a register points to.
     pub(super) fn dereference(&self) -> Option<Vec<u8>> {
         self.slots.all().iter().find_map(|slot| {
             let Value::Cfa(held) = slot.value.unpack() else {
@@ -151,7 +151,7 @@ impl State {
     }
 }
 
-/// Append a signed number.
+/// Appends a signed LEB128 number.
 pub(in crate::code) fn leb128(bytes: &mut Vec<u8>, value: i32) {
     let mut value = value;
     loop {

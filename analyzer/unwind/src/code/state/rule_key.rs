@@ -1,13 +1,15 @@
-//! What of a state a rule is made of, and nothing else. Most instructions behind which something changed have a rule that
-//! was made before: comparing this costs less than making it again.
+//! The parts of a state that determine its rule.
+//!
+//! After most instructions that change something, the rule is one that was computed before.
+//! Comparing this key costs less than computing the rule again.
 
 use super::State;
 use super::slots::MAX_SLOTS;
 use super::value::Word;
 use crate::code::state::REGISTERS;
 
-/// What [`State::rule`] looks at, as numbers: flags, registers that do not hold what they held at the function's entry, each
-/// with its number, and slots. States of one machine of which it is equal have the same rule.
+/// The inputs of [`State::rule`] as numbers. They are flags, registers that changed since entry
+/// with their numbers, and slots. States of one machine with equal keys have the same rule.
 #[derive(Clone, Debug)]
 pub(in crate::code) struct RuleKey {
     words: [u64; WORDS],
@@ -18,7 +20,7 @@ pub(in crate::code) struct RuleKey {
 const WORDS: usize = 1 + REGISTERS + 2 * MAX_SLOTS;
 
 impl RuleKey {
-    /// Of no state.
+    /// The key of no state.
     pub(in crate::code) const NONE: RuleKey = RuleKey {
         words: [0; WORDS],
         count: 0,
@@ -33,7 +35,7 @@ impl RuleKey {
         &self.words[..self.count]
     }
 
-    /// Become `other`.
+    /// Copies `other`.
     pub(in crate::code) fn copy_from(&mut self, other: &RuleKey) {
         self.words[..other.count].copy_from_slice(other.words());
         (self.count, self.hash) = (other.count, other.hash);
@@ -47,7 +49,7 @@ impl PartialEq for RuleKey {
 }
 
 impl State {
-    /// Put what a rule is made of into `key`. `None`: it depends on more than that.
+    /// Writes the key of this state. `None` if its rule depends on more than the key.
     pub(in crate::code) fn write_rule_key(&self, key: &mut RuleKey) -> Option<()> {
         if self.either.is_some() {
             return None;
@@ -58,18 +60,18 @@ impl State {
             if let Some(place) = words.next() {
                 *place = word;
             }
-            // Cheap rather than good: what has the same is compared.
+            // The hash is cheap rather than good, because keys with equal hashes are compared.
             hash = hash.rotate_left(7) ^ word;
         };
         push(u64::from(self.root) | u64::from(self.signed) << 1);
         let machine = self.machine;
         let followed = machine.preserved | 1 << machine.ra;
-        // By the stack pointer, if it can be, the CFA is known; then where else it is does not matter.
+        // If the stack pointer gives the CFA, other registers and slots that hold it do not matter.
         let by_sp = self.word(machine.sp).is_cfa();
         for (number, &word) in (0..).zip(self.registers()) {
             let tag = u64::from(number) << 40;
             if word == Word::UNKNOWN || word == Word::entry(number) {
-                // That it is lost is what matters of one that calls preserve.
+                // For a callee-saved register, it matters that its value is lost.
                 if word == Word::UNKNOWN && followed >> number & 1 == 1 {
                     push(tag);
                 }

@@ -1,15 +1,16 @@
-//! What the stack holds: a few slots, in order of address, in one flat piece of memory of which only the used part is
-//! copied.
+//! The tracked stack slots, in order of address. They are one flat piece of memory, of which only
+//! the used part is copied.
 
 use super::value::Word;
 
-/// Stack slots tracked; more are forgotten, which makes their registers unknown, never wrong.
+/// Maximum number of tracked slots. If there are more, some are forgotten. Their registers become
+/// unknown, but never wrong.
 pub(super) const MAX_SLOTS: usize = 28;
 
-/// A place on the stack and what it holds.
+/// A stack slot and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
-    /// An address on the stack.
+    /// The address of the slot.
     pub(super) at: Word,
     pub(super) value: Word,
 }
@@ -60,7 +61,7 @@ impl Slots {
         slot.map_or(Word::UNKNOWN, |slot| slot.value)
     }
 
-    /// Keep some. Returns whether any is gone.
+    /// Keeps the slots that pass `keep`. Returns whether any was removed.
     pub(super) fn retain(&mut self, keep: impl Fn(Slot) -> bool) -> bool {
         let mut kept = 0;
         for index in 0..usize::from(self.count) {
@@ -75,7 +76,7 @@ impl Slots {
         gone
     }
 
-    /// Keep those that `other` has, too. Returns whether any is gone.
+    /// Keeps the slots that `other` also has. Returns whether any was removed.
     pub(super) fn meet(&mut self, other: &Slots) -> bool {
         if self.all() == other.all() {
             return false;
@@ -97,7 +98,8 @@ impl Slots {
         gone
     }
 
-    /// Keep a value that is worth it, else forget what is there. Returns whether anything changed.
+    /// Stores a value, or forgets the slot if the value is not worth tracking. Returns whether
+    /// anything changed.
     pub(super) fn store(&mut self, at: Word, value: Word, worth: bool) -> bool {
         let last = usize::from(self.count);
         let index = self.all().iter().position(|slot| slot.at >= at);

@@ -1,28 +1,30 @@
-//! What a register or a stack slot holds, and how it is kept: packed, so that two of them are compared at once.
+//! The values of registers and stack slots, and their packed form, which compares two of them at
+//! once.
 
-/// A register's or slot's content.
+/// The value of a register or slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Anything.
+    /// An unknown value.
     Unknown,
-    /// What this register held when the function was entered.
+    /// The entry value of this register.
     Entry(u8),
     /// `cfa + offset`
     Cfa(i32),
-    /// `base + offset`: base is the stack pointer at the last place that moved it by an unknown amount.
+    /// `base + offset`. The base is the stack pointer at the last place that moved it by an unknown
+    /// amount.
     Base(i32),
     /// A constant.
     Constant(u32),
-    /// Somewhere in the table that starts at this address.
+    /// An unknown address inside the table that starts at this address.
     Element(u32),
-    /// An entry of the jump table of this number.
+    /// An entry of the jump table with this number.
     Loaded(u16),
-    /// The target of the jump table of this number.
+    /// A target of the jump table with this number.
     Target(u16),
 }
 
 impl Value {
-    /// `self + by`, where `self` is an address on the stack.
+    /// `self + by`, if `self` is a stack address.
     pub(super) fn moved(self, by: i32) -> Option<Value> {
         match self {
             Value::Cfa(offset) => offset.checked_add(by).map(Value::Cfa),
@@ -32,12 +34,12 @@ impl Value {
     }
 }
 
-/// A value: its kind in the upper half, what it says of it in the lower. Addresses on the stack are in order: those relative
-/// to the CFA, then those relative to the base.
+/// A packed value: its kind in the upper half, its content in the lower. Stack addresses sort by
+/// address: those relative to the CFA first, then those relative to the base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Word(u64);
 
-/// Turns the order of signed numbers into that of unsigned ones.
+/// Maps the order of signed numbers to that of unsigned ones.
 const SIGN: u32 = 1 << 31;
 
 impl Word {
@@ -67,7 +69,7 @@ impl Word {
         self.0
     }
 
-    /// An address on the stack, or what a register of `followed` held at the function's entry; else unknown.
+    /// Keeps a stack address, or the entry value of a register in `followed`. Else returns unknown.
     #[inline]
     pub(super) fn places(self, followed: u32) -> Word {
         let kept = match self.0 >> 32 {
@@ -106,31 +108,31 @@ impl Word {
         }
     }
 
-    /// The register whose value at the function's entry it is.
+    /// The register whose entry value this is.
     #[inline]
     pub(super) fn entry_of(self) -> Option<u8> {
         (self.0 >> 32 == 1).then_some(self.0 as u8)
     }
 
-    /// Relative to the CFA.
+    /// Whether this is an address relative to the CFA.
     #[inline]
     pub(super) fn is_cfa(self) -> bool {
         self.0 >> 32 == 2
     }
 
-    /// Relative to the base.
+    /// Whether this is an address relative to the base.
     #[inline]
     pub(super) fn is_base(self) -> bool {
         self.0 >> 32 == 3
     }
 
-    /// An address on the stack.
+    /// Whether this is a stack address.
     #[inline]
     pub(super) fn is_address(self) -> bool {
         matches!(self.0 >> 32, 2 | 3)
     }
 
-    /// The same on both paths, else unknown.
+    /// The value if both are equal, else unknown.
     #[inline]
     pub(super) fn meet(self, other: Word) -> Word {
         if self == other { self } else { Word::UNKNOWN }

@@ -1,10 +1,10 @@
-//! The 32-bit instructions of T32 (ARM ARM, A6.3).
+//! Decodes the 32-bit instructions of T32 (ARM ARM, A6.3).
 
 use super::{PC, SP, target};
 use crate::code::a32::{Address, WORD, block, coprocessor_transfer, data};
 use crate::code::effect::{Effect, Flow, Limit, Made, Table, TableForm, Target};
 
-/// The 32-bit instruction `a`, `b` at `svma`.
+/// Decodes the 32-bit instruction `a`, `b` at `svma`.
 pub(crate) fn decode_wide(made: Made<'_>, a: u16, b: u16, svma: u64) -> Made<'_> {
     let (a, b) = (u32::from(a), u32::from(b));
     match a >> 11 & 3 {
@@ -61,7 +61,7 @@ fn dual_exclusive_table(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
                 },
             }));
         }
-        // ldrex and its kin write rt, rt2; strex rd at 8, strexb at 0
+        // ldrex and similar write rt, rt2; strex rd at 8, strexb at 0
         let mask = match (load, a & 0x00e0) {
             (true, _) => 1 << rt | 1 << rt2,
             (false, 0x40) => 1 << rt2,
@@ -82,7 +82,7 @@ fn dual_exclusive_table(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
             (svma.wrapping_add(4) & !3).wrapping_add_signed(address.offset.unwrap_or(0).into());
         return data(made, at, 8).clobber(mask & 0x7fff);
     }
-    // The pair is stored in the order rt, rt2, masks in the order of numbers.
+    // The pair is stored in the order rt, rt2, but a mask in the order of numbers.
     let ordered = rt < rt2;
     if load && ordered {
         address.transfer(made, |base, offset| Effect::Load { base, offset, mask })
@@ -152,7 +152,8 @@ fn coprocessor(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
     match w >> 25 & 7 {
         // 110: loads, stores and two-register moves
         0b110 => coprocessor_transfer(made, w, svma.wrapping_add(4) & !3),
-        // 111: mrc and vmov to a core register; data processing. 111 1 1111 and 111 0 1111 are NEON.
+        // 111: mrc and vmov to a core register; data processing. 111 1 1111 and 111 0 1111 are
+        // NEON.
         _ if w >> 24 & 0xf == 0b1110 && w >> 4 & 1 == 1 && w >> 20 & 1 == 1 => {
             let rt = w >> 12 & 0xf;
             made.clobber(1 << rt & 0x7fff)

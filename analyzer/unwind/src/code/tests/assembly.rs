@@ -1,4 +1,4 @@
-//! Hand-written code, byte by byte: frames that no compiler makes.
+//! Tests with hand-written assembly: frames that no compiler makes.
 
 use unspool_image::Arch;
 
@@ -14,10 +14,12 @@ use crate::memory::SnapshotMemory;
 use crate::registers::RegisterFile;
 use crate::rule::{Cfa, Expression, Place};
 
-/// `__memcpy_neon`: the stack pointer behind `popcc` depends on the carry flag until `bcc` is past.
+/// `__memcpy_neon`: after `popcc`, the stack pointer depends on the carry flag until `bcc` has
+/// passed.
 #[test]
 fn a_conditional_pop() {
-    // e52d8004 push {r8}; e2522040 subs r2, r2, #64; 349d8004 popcc {r8}; 3a000000 bcc +0; e49d8004 pop {r8}; e12fff1e bx lr
+    // e52d8004 push {r8}; e2522040 subs r2, r2, #64; 349d8004 popcc {r8}; 3a000000 bcc +0; e49d8004
+    // pop {r8}; e12fff1e bx lr
     let function = a32(&[
         0xe52d_8004,
         0xe252_2040,
@@ -51,7 +53,8 @@ fn a_conditional_pop() {
     }
 }
 
-/// glibc's `_dl_runtime_resolve`, which the PLT's first entry jumps to with the return address on the stack.
+/// glibc's `_dl_runtime_resolve`, which the PLT's first entry jumps to with the return address on
+/// the stack.
 #[test]
 fn a_resolver() {
     // e92d001f push {r0-r4}; e51e0004 ldr r0, [lr, #-4]; ebfffffe bl .; e1a0c000 mov ip, r0;
@@ -84,7 +87,8 @@ fn a_resolver() {
     assert_eq!(rows(&function)[5], Some((0, Place::Same)));
 }
 
-/// A function that pops what it has pushed, and the tail of another: neither is a resolver.
+/// A function that pops what it has pushed, and the tail of another function. Neither is a
+/// resolver.
 #[test]
 fn no_resolver() {
     let machine = machine(Arch::Arm).expect("ARM");
@@ -96,7 +100,8 @@ fn no_resolver() {
     assert!(lazy::entries(machine, &tail).is_empty());
 }
 
-/// The same of x86-64, which finds its frame by `rbx`: two words lie below its return address.
+/// The same on x86-64, where the resolver finds its frame by `rbx`. Two words lie below its return
+/// address.
 #[test]
 fn a_resolver_of_x86_64() {
     let code = [
@@ -134,13 +139,15 @@ fn a_resolver_of_x86_64() {
             _ => None,
         })
         .collect();
-    // By rsp, then by rbx, then by rsp again; where it jumps away only the return address is left.
+    // First by rsp, then by rbx, then by rsp again. At the final jump only the return address is
+    // left.
     let expected = [24, 32, 32, 32, 32, 32, 32, 32, 32, 8].map(Some);
     assert_eq!(cfas, expected);
 }
 
-/// OpenSSL's SHA for AVX2: the caller's stack pointer is kept at the bottom of an aligned frame, a loop moves the
-/// frame down and takes it along, and a loop around it takes the frame back up.
+/// OpenSSL's SHA for AVX2. The caller's stack pointer is at the bottom of an aligned frame. An
+/// inner loop moves the frame down and copies the pointer along, and an outer loop moves the frame
+/// back up.
 #[test]
 fn a_frame_that_loops_move() {
     let code = [
@@ -184,8 +191,8 @@ fn a_frame_that_loops_move() {
 /// OpenSSL's AES: the stack pointer is exchanged with an aligned address below it.
 #[test]
 fn an_exchanged_stack_pointer() {
-    // 4c 8d 7c 24 80 lea r15, [rsp-0x80]; 49 83 e7 c0 and r15, -0x40; 4c 87 fc xchg rsp, r15;
-    // 4c 89 7c 24 10 mov [rsp+0x10], r15; 45 31 ff xor r15d, r15d; 90 nop
+    // 4c 8d 7c 24 80 lea r15, [rsp-0x80]; 49 83 e7 c0 and r15, -0x40; 4c 87 fc xchg rsp, r15; 4c 89
+    // 7c 24 10 mov [rsp+0x10], r15; 45 31 ff xor r15d, r15d; 90 nop
     let function = x86(&[
         0x4c, 0x8d, 0x7c, 0x24, 0x80, 0x49, 0x83, 0xe7, 0xc0, 0x4c, 0x87, 0xfc, 0x4c, 0x89, 0x7c,
         0x24, 0x10, 0x45, 0x31, 0xff, 0x90,
@@ -196,11 +203,11 @@ fn an_exchanged_stack_pointer() {
     assert_eq!(rules(&function), expected);
 }
 
-/// A frame known by a register that calls may overwrite, and a call that does not.
+/// A frame known by a caller-saved register, and a call whose callee does not clobber it.
 #[test]
 fn a_call_that_spares_registers() {
-    // 0: 31 c0 xor eax, eax; c3 ret;  3: 4c 8d 1c 24 lea r11, [rsp]; 48 83 e4 f0 and rsp, -16; e8 f0 ff ff ff call 0;
-    // 49 8d 23 lea rsp, [r11]; c3 ret
+    // 0: 31 c0 xor eax, eax; c3 ret;  3: 4c 8d 1c 24 lea r11, [rsp]; 48 83 e4 f0 and rsp, -16; e8
+    // f0 ff ff ff call 0; 49 8d 23 lea rsp, [r11]; c3 ret
     let code = [
         0x31, 0xc0, 0xc3, 0x4c, 0x8d, 0x1c, 0x24, 0x48, 0x83, 0xe4, 0xf0, 0xe8, 0xf0, 0xff, 0xff,
         0xff, 0x49, 0x8d, 0x23, 0xc3,
@@ -215,7 +222,7 @@ fn a_call_that_spares_registers() {
     };
     let before = follow(&text, 3, 20);
     assert_eq!(before.fragile, [at(0)]);
-    // Where it returned, nothing would be known.
+    // After the call nothing would be known.
     assert_eq!(rules(&before).len(), 3);
     let leaf = follow(&text, 0, 3);
     let preserved = callee_clobbers::preserved_registers(&text, &leaf);
@@ -229,7 +236,7 @@ fn a_call_that_spares_registers() {
     assert_eq!(behind, Some((by_r11, Place::AtCfa(-8))));
 }
 
-/// AMD's XOP instructions begin with a byte that is `pop` otherwise.
+/// AMD's XOP instructions begin with a byte that is otherwise `pop`.
 #[test]
 fn xop_is_not_pop() {
     // vprotd xmm0, xmm0, 16; pop [rax]
@@ -238,11 +245,11 @@ fn xop_is_not_pop() {
     assert_eq!(len(&[0x8f, 0x00, 0x90]), Some(2));
 }
 
-/// musl's `clone`: the child has no caller, the parent has.
+/// musl's `clone`: the child has no caller, the parent has one.
 #[test]
 fn a_child_of_clone() {
-    // 31 c0 xor eax, eax; b0 38 mov al, 56; 0f 05 syscall; 85 c0 test eax, eax; 75 06 jne +6;
-    // 31 ed xor ebp, ebp; 41 ff d1 call r9; f4 hlt; c3 ret
+    // 31 c0 xor eax, eax; b0 38 mov al, 56; 0f 05 syscall; 85 c0 test eax, eax; 75 06 jne +6; 31 ed
+    // xor ebp, ebp; 41 ff d1 call r9; f4 hlt; c3 ret
     let function = x86(&[
         0x31, 0xc0, 0xb0, 0x38, 0x0f, 0x05, 0x85, 0xc0, 0x75, 0x06, 0x31, 0xed, 0x41, 0xff, 0xd1,
         0xf4, 0xc3,

@@ -1,7 +1,8 @@
-//! The form of an x86-64 instruction: prefixes, opcode, operands and length (Intel SDM, volume 2, chapter 2 and
-//! appendix A). Apart from what instructions do, because everything depends on lengths being right.
+//! The form of an x86-64 instruction: prefixes, opcode, operands and length (Intel SDM, volume 2,
+//! chapter 2 and appendix A). Apart from the effects of instructions, because everything depends on
+//! correct lengths.
 
-/// No instruction is longer.
+/// Maximum length of an instruction in bytes.
 const LONGEST: usize = 15;
 
 /// A memory operand: `base + index << shift + offset`. Registers have the processor's numbers.
@@ -23,12 +24,12 @@ pub(super) enum Operand {
     Relative(i32),
 }
 
-/// One instruction, taken apart.
+/// The parts of one instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     /// In bytes.
     pub(crate) len: u8,
-    /// 0: one-byte opcodes; 1: 0f; 2: 0f 38; 3: 0f 3a; more: EVEX's.
+    /// Opcode map. 0: one-byte opcodes; 1: 0f; 2: 0f 38; 3: 0f 3a; more: EVEX's.
     pub(super) map: u8,
     pub(super) opcode: u8,
     pub(super) modrm: u8,
@@ -78,7 +79,7 @@ impl Form {
     };
 }
 
-/// What follows an opcode.
+/// The operand bytes after an opcode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     /// No such instruction in 64-bit mode.
@@ -94,7 +95,7 @@ enum Shape {
     Imm16,
     /// `enter`
     Imm16Imm8,
-    /// 32 bits whatever the operand size: branches.
+    /// 32 bits, whatever the operand size: branches.
     Imm32,
     /// The same with ModRM: XOP.
     ModRmImm32,
@@ -189,7 +190,7 @@ fn vector_shape(map: u8, opcode: u8, evex: bool) -> Shape {
     }
 }
 
-/// What prefixes say; 0: the byte is none.
+/// The meaning of each prefix byte; 0 if it is none.
 static PREFIXES: [u8; 256] = {
     let mut prefixes = [0; 256];
     let mut byte = 0;
@@ -214,8 +215,8 @@ const SEGMENT: u8 = 8;
 const IGNORED: u8 = 16;
 const REX: u8 = 32;
 
-/// The bytes of an instruction and as many zeros as one read may go beyond. Places are taken modulo 16, so that no read fails:
-/// an instruction that goes beyond the end is found out by its length.
+/// The bytes of an instruction, followed by as many zeros as one read may go beyond. Positions are
+/// taken modulo 16, so that no read fails. The length check detects an instruction that is cut off.
 struct Cursor {
     bytes: [u8; 24],
     at: usize,
@@ -240,13 +241,14 @@ impl Cursor {
         value.copy_from_slice(&self.bytes[self.at % 16..][..8]);
         self.at += size;
         let unused = 64 - 8 * size as u32;
-        // Of no bytes, none stays.
+        // No bytes at all give 0.
         let value = i64::from_le_bytes(value).checked_shl(unused).unwrap_or(0);
         value >> (unused % 64)
     }
 }
 
-/// Fill `form`, which is [`Form::NONE`], with that of the instruction that `bytes` start with. Returns whether there is one.
+/// Fills `form`, which must be [`Form::NONE`], from the instruction at the start of `bytes`.
+/// Returns whether there is one.
 #[inline]
 pub(crate) fn read(bytes: &[u8], form: &mut Form) -> bool {
     let mut cursor = Cursor {
@@ -272,7 +274,7 @@ pub(crate) fn read(bytes: &[u8], form: &mut Form) -> bool {
         let byte = cursor.byte();
         match PREFIXES[usize::from(byte)] {
             0 => break byte,
-            // Only right before the opcode does it count.
+            // It counts only directly before the opcode.
             REX => rex = byte,
             prefix => {
                 rex = 0;
@@ -338,10 +340,11 @@ pub(crate) fn read(bytes: &[u8], form: &mut Form) -> bool {
     cursor.at <= most
 }
 
-/// What follows an opcode byte that starts a VEX, EVEX or XOP instruction: its shape, and REX's bits. `None`: it starts none.
+/// The operand bytes and REX bits of a VEX, EVEX or XOP instruction. `None` if the opcode byte
+/// starts none of these.
 fn vector(cursor: &mut Cursor, form: &mut Form) -> Option<(Shape, u8)> {
     let escape = form.opcode;
-    // XOP (AMD64 manual, volume 6): as VEX, with maps from 8 on; below that it is `pop`.
+    // XOP (AMD64 manual, volume 6): like VEX, with maps from 8 on. Below 8 the byte is `pop`.
     if escape == 0x8f && cursor.peek() & 0x1f < 8 {
         return None;
     }
@@ -420,7 +423,7 @@ fn operand(cursor: &mut Cursor, form: &mut Form, rex: u8) {
     }
     let mut offset = cursor.signed(size) as i32;
     if form.evex && size == 1 {
-        // Scaled by the vector's size, which does not matter here.
+        // The displacement is scaled by the vector's size, which does not matter here.
         offset = offset.wrapping_mul(64);
     }
     form.operand = Operand::Memory(Memory {

@@ -1,4 +1,5 @@
-//! Rows made one by one are those of the whole, and no others are made.
+//! Tests that rows compiled one by one equal those of the whole table, and that no others are
+//! compiled.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ fn image(path: &str) -> Image {
     Image::open(Path::new(path)).expect(path)
 }
 
-/// Addresses spread over the text, `count` of them.
+/// `count` addresses spread over the text.
 fn spread(image: &Image, count: u64) -> Vec<u64> {
     let text = image.text_ranges().into_iter();
     let text = text
@@ -22,7 +23,7 @@ fn spread(image: &Image, count: u64) -> Vec<u64> {
     (0..count).map(|at| text.start + at * step).collect()
 }
 
-/// A row without numbers that only its rows give a meaning to.
+/// A row in a form that can be compared between tables.
 type Said = (String, String, Vec<(u8, String)>, bool);
 
 fn said(rows: &Rows, svma: u64) -> Option<Said> {
@@ -60,7 +61,7 @@ fn single_entries_say_what_all_say() {
         let all = Table::compile(&image, &CompileOptions::default());
         let mut known = 0;
         for svma in spread(&image, 3000) {
-            // A table of its own for each: what is compiled at once is not asked for.
+            // Each address gets its own table, so that no earlier lookup has compiled its row.
             let single = Table::on_demand(&image, &CompileOptions::default());
             let rows = single.rows_at(Source::Cfi, svma);
             let found = rows.and_then(|rows| said(&rows, svma));
@@ -119,7 +120,7 @@ fn the_code_of_a_large_file_is_analysed_where_it_is_asked_for() {
     assert!(agree >= 50 && differ == 0, "{agree} agree, {differ} differ");
     let regions = table.known_regions();
     assert!((10..=60).contains(&regions), "{regions} regions");
-    // Nothing new is analysed for what was asked before.
+    // A repeated lookup analyses nothing.
     for svma in &asked {
         table.rows_at(Source::Code, *svma);
     }

@@ -1,7 +1,7 @@
-//! Writing tables, and believing only those that were made of this very image by this very code.
+//! Writes tables, and accepts only tables that this build made from this image.
 //!
-//! What walks asked of the code is kept by itself ([`Table::regions_to_bytes`]): a table has megabytes, and a region of code
-//! a few hundred bytes.
+//! Regions of code that walks needed are stored apart ([`Table::regions_to_bytes`]): a table has
+//! megabytes, a region of code a few hundred bytes.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -18,27 +18,27 @@ use crate::table::demand::Region;
 use crate::table::maker::Maker;
 use crate::table::{CompileOptions, Table};
 
-/// How much of a table is on disk.
+/// Records how much of a table is on disk.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// Where; `None`: nowhere.
+    /// The cache; `None` if the table is not stored.
     cache: Option<Cache>,
-    /// Nothing, what the file states, all.
+    /// Nothing, the stated rows, or all rows.
     extent: AtomicU8,
-    /// How many regions of code.
+    /// Number of stored code regions.
     regions: AtomicUsize,
-    /// They were looked for.
+    /// Set once stored regions have been loaded.
     loaded: OnceLock<()>,
 }
 
 impl Maker {
-    /// Lets the table take what `cache` has of it.
+    /// Makes the table use the rows in `cache`.
     pub(crate) fn with_cache(mut self, cache: Cache) -> Maker {
         self.kept.cache = Some(cache);
         self
     }
 
-    /// Adds the regions of code that were analysed in earlier runs.
+    /// Adds the regions of code that earlier runs analysed.
     pub(in crate::table) fn load_regions(&self) {
         self.kept.loaded.get_or_init(|| {
             let cache = self.kept.cache.as_ref();
@@ -71,8 +71,9 @@ impl Maker {
 }
 
 impl Table {
-    /// The table as it is by now, for [`Table::from_bytes`] and [`Table::from_slice`]. The rules of the code are in it once
-    /// all rows were asked for ([`Table::rows_of_all`]); those that walks asked for are kept by [`crate::Cache`] alone.
+    /// The table in its current extent, for [`Table::from_bytes`] and [`Table::from_slice`]. It
+    /// contains the rules of the code once all rows were requested ([`Table::rows_of_all`]). Only
+    /// [`crate::Cache`] stores the rules of single regions.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut body = Vec::new();
         let key = self.maker.as_ref();
@@ -110,22 +111,23 @@ impl Table {
         sealed(&body)
     }
 
-    /// The table that [`Table::to_bytes`] gave, without compiling or analysing anything. `None` if the bytes are
-    /// damaged, or were made of another image, with other options, or by another build of this crate.
+    /// Reads a table that [`Table::to_bytes`] returned, without compiling or analysing anything.
+    /// `None` if the bytes are damaged, or come from another image, other options, or another build
+    /// of this crate.
     pub fn from_bytes(image: &Image, options: &CompileOptions, bytes: &[u8]) -> Option<Table> {
         let table = Table::on_demand(image, options);
         table.take(bytes)?;
         Some(table)
     }
 
-    /// Takes what the cache has of it. Returns whether it has anything.
+    /// Reads the rows in the cache. Returns whether there are any.
     pub(in crate::table) fn read_kept(&self, maker: &Maker) -> bool {
         let cache = maker.kept.cache.as_ref();
         let bytes = cache.and_then(|cache| cache.stored(&maker.image, &maker.options));
         bytes.is_some_and(|bytes| self.take(&bytes).is_some())
     }
 
-    /// Takes the rows in these bytes, if they were made of the same image.
+    /// Takes the rows in these bytes, if they were made from the same image.
     fn take(&self, bytes: &[u8]) -> Option<()> {
         let maker = self.maker.as_ref()?;
         let mut body = checked(bytes)?;
@@ -145,7 +147,7 @@ impl Table {
         Some(())
     }
 
-    /// The regions of code that were analysed; `None` if all of them were kept before.
+    /// The analysed regions of code. `None` if all of them are stored.
     pub(crate) fn regions_to_bytes(&self) -> Option<Vec<u8>> {
         let maker = self.maker.as_ref()?;
         let regions = maker.demand.regions();
@@ -166,13 +168,13 @@ impl Table {
         Some(sealed(&body))
     }
 
-    /// What it was made of, if that is known.
+    /// The image and the options, if they are known.
     pub(crate) fn origin(&self) -> Option<(&Image, &CompileOptions)> {
         let maker = self.maker.as_ref()?;
         Some((&maker.image, &maker.options))
     }
 
-    /// Whether there is more than was kept.
+    /// Whether the table holds more than its stored form.
     pub(crate) fn has_news(&self) -> bool {
         self.maker
             .as_ref()
@@ -190,14 +192,14 @@ impl Table {
     }
 }
 
-/// Puts a value where none is yet: what is there already is the same.
+/// Sets a value that is not set yet. A value that is set is the same.
 fn fill<T>(place: &Once<T>, read: Once<T>) {
     if let Some(value) = read.into_inner() {
         place.get_or_init(|| value);
     }
 }
 
-/// With the first word of all such files, and a checksum.
+/// Adds the magic bytes and a checksum.
 fn sealed(body: &[u8]) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend(u64::from(crc32c::crc32c(body)).to_le_bytes());
@@ -205,15 +207,15 @@ fn sealed(body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What [`sealed`] was given, if nothing of it is damaged.
+/// The inverse of [`sealed`]; `None` if the bytes are damaged.
 fn checked(bytes: &[u8]) -> Option<&[u8]> {
     let body = bytes.strip_prefix(MAGIC)?;
     let (checksum, body) = body.split_first_chunk::<8>()?;
     (u64::from_le_bytes(*checksum) == u64::from(crc32c::crc32c(body))).then_some(body)
 }
 
-/// What a table was made of, and by which code. A damaged or doctored file may have the build-id of the good one, but
-/// is another file.
+/// The key: what a table was made from, and by which build. A damaged or modified file may have the
+/// build-id of the original, so the key covers more than that.
 fn key_of(image: &Image, options: &CompileOptions) -> Vec<u8> {
     let mut key = env!("UNWIND_REVISION").as_bytes().to_vec();
     key.extend(image.arch().name().as_bytes());
@@ -223,7 +225,7 @@ fn key_of(image: &Image, options: &CompileOptions) -> Vec<u8> {
     key
 }
 
-/// Tells tables of one image apart: options and debug file.
+/// The options and the debug file, which tell tables of one image apart.
 pub(crate) fn variant(image: &Image, options: &CompileOptions) -> Vec<u8> {
     let mut variant = vec![
         u8::from(options.cfi),

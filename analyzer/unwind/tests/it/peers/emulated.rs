@@ -1,5 +1,5 @@
-//! AArch64 programs under qemu-aarch64, stopped through its debug server at moments of no pattern. Without a
-//! guest base, the guest's addresses are qemu's own: `/proc` knows its modules and its stack.
+//! Stops AArch64 programs under qemu-aarch64 at random moments, through its debug server. Without a
+//! guest base, guest addresses are qemu's own, so `/proc` shows the modules and the stack.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -85,7 +85,7 @@ impl Process {
             .stderr(Stdio::null())
             .spawn()
             .expect("start");
-        // The file is there before somebody listens.
+        // The socket file exists before qemu listens.
         let stream = loop {
             match UnixStream::connect(&socket) {
                 Ok(stream) => break stream,
@@ -108,15 +108,16 @@ impl Process {
         Arch::Aarch64
     }
 
-    /// The thread that stopped.
+    /// Runs for a time and returns the thread that stopped.
     fn run(&mut self, time: Duration) -> u64 {
         self.server.send("c");
-        // A signal goes to any thread. One that came before this was read would stop another thread, which would read it
-        // and go on, and nobody would listen any more.
+        // A signal goes to any thread. If qemu has not read the last packet yet, the signal could
+        // stop another thread, which would read the packet and resume. Then no thread would read
+        // the next one.
         self.server.taken();
         std::thread::sleep(time);
-        // qemu's user mode hears nothing while the program runs. A signal stops it, and the program never sees it;
-        // one that a thread takes while it is being made is lost.
+        // qemu's user mode reads no packets while the program runs. A signal stops it, and the
+        // program never sees that signal. A signal that a thread gets during its creation is lost.
         let stop = loop {
             kill(Pid::from_raw(self.qemu.id() as i32), Signal::SIGUSR2).expect("signal");
             if let Some(stop) = self.server.answer() {
@@ -132,7 +133,7 @@ impl Process {
         let stopped = self.run(Duration::from_micros(time));
         let threads = self.server.threads();
         let chosen = threads[self.random.below(threads.len() as u64) as usize];
-        // qemu stops one thread only. Another's snapshot holds if it slept all the time.
+        // qemu stops one thread only. Another thread's snapshot is valid if it slept all the time.
         let before = sleeping(self.qemu.id(), chosen);
         if chosen != stopped && before.is_some() {
             let snapshot = self.snapshot(chosen);
@@ -164,14 +165,14 @@ impl Process {
             let digits = std::str::from_utf8(digits).expect("digits");
             hex(digits).swap_bytes()
         });
-        // x0 to x30, sp, pc: what gdb expects of a server without a description.
+        // x0 to x30, sp, pc: the registers that gdb expects of a server without a description.
         let names = (0..31).map(|number| format!("x{number}"));
         let names = names.chain(["sp".into(), "pc".into()]);
         names.zip(words).collect()
     }
 }
 
-/// As much of gdb's protocol as this takes; unspool-rsp's client is no business of this crate.
+/// The part of gdb's protocol that this test needs. This crate does not depend on unspool-rsp.
 struct Server(BufReader<UnixStream>);
 
 impl Server {
@@ -186,12 +187,12 @@ impl Server {
         self.0.get_mut().write_all(text.as_bytes()).expect("write");
     }
 
-    /// Wait until the last packet was read.
+    /// Waits until the last packet was read.
     fn taken(&mut self) {
         self.0.read_until(b'+', &mut Vec::new()).expect("read");
     }
 
-    /// `None`: nothing came for a while.
+    /// The next packet. `None` if none came in time.
     fn answer(&mut self) -> Option<String> {
         let mut bytes = Vec::new();
         match self.0.read_until(b'$', &mut bytes) {
@@ -224,7 +225,7 @@ impl Drop for Process {
     }
 }
 
-/// How often a thread has run, if it sleeps; qemu's threads are the guest's.
+/// The thread's scheduling counters, if it sleeps. qemu's threads are the guest's.
 fn sleeping(pid: u32, thread: u64) -> Option<Vec<String>> {
     let path = format!("/proc/{pid}/task/{thread}/status");
     let status = std::fs::read_to_string(path).ok()?;

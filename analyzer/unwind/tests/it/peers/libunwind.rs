@@ -1,4 +1,4 @@
-//! libunwind, in a process of its own (`tests/programs/libunwind.c`).
+//! Runs libunwind in its own process (`tests/programs/libunwind.c`).
 
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub(crate) fn compile(directory: &Path) -> PathBuf {
 
 pub(crate) struct Libunwind {
     program: PathBuf,
-    /// The modules that the running one knows.
+    /// The modules that the running process knows.
     modules: Arc<Vec<Mapped>>,
     running: Option<(Child, BufWriter<ChildStdin>, BufReader<ChildStdout>)>,
 }
@@ -77,7 +77,7 @@ impl Libunwind {
 
     fn stop(&mut self) {
         if let Some((mut child, input, _)) = self.running.take() {
-            // The end of its input is its end.
+            // The process ends when its input ends.
             drop(input);
             let _ = child.wait();
         }

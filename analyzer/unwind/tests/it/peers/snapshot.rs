@@ -1,4 +1,4 @@
-//! One thread at one moment: registers, its stack, and what is mapped.
+//! A snapshot of one thread: registers, stack and mappings.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use unspool_image::Image;
 
-/// No thread's stack is kept beyond this.
+/// Maximum size of a stored stack, in bytes.
 const STACK: u64 = 4 << 20;
 
-/// A file and what to add to its addresses.
+/// A mapped file and its bias.
 #[derive(Clone)]
 pub(crate) struct Mapped {
     pub(crate) path: PathBuf,
@@ -26,7 +26,7 @@ pub(crate) struct Snapshot {
     pub(crate) stack: Vec<u8>,
 }
 
-/// What a process has mapped, as far as it is known yet.
+/// The mappings of a process, as far as they are known.
 #[derive(Default)]
 pub(crate) struct Modules {
     images: HashMap<PathBuf, Option<Image>>,
@@ -35,7 +35,7 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
-    /// The modules, and where the mapping with `sp` ends.
+    /// The modules, and the end of the mapping that contains `sp`.
     pub(crate) fn read(&mut self, pid: u32, sp: u64, scratch: &Path) -> (Arc<Vec<Mapped>>, u64) {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
         let mut end = sp;
@@ -84,8 +84,8 @@ impl Modules {
     }
 }
 
-/// A thread's stack, to the end of its mapping, and where it starts. The red zone below `sp` belongs to it (x86-64 psABI,
-/// 3.2.2): CFI names slots of popped registers there, and libunwind reads them.
+/// A thread's stack up to the end of its mapping, and its start. It includes the red zone below
+/// `sp` (x86-64 psABI, 3.2.2): CFI names slots of popped registers there, and libunwind reads them.
 pub(crate) fn stack(pid: u32, sp: u64, end: u64) -> (u64, Vec<u8>) {
     let base = sp - 128;
     (base, memory(pid, base, (end - base).min(STACK) as usize))

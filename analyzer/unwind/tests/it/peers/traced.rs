@@ -1,4 +1,4 @@
-//! x86-64 programs of this machine, stopped by ptrace at moments of no pattern, any of their threads.
+//! Stops x86-64 programs of this machine with ptrace, at random moments and in any thread.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use unspool_image::Arch;
 use super::snapshot::{Modules, Snapshot, stack};
 use crate::robust::Random;
 
-/// Calls from C to Python and back, recursion, and what the standard library does in C.
+/// Calls from C to Python and back, recursion, and C functions of the standard library.
 pub(crate) const PYTHON: &str = "
 import json, re
 class A:
@@ -35,7 +35,7 @@ while :; do f 9; x=${x:1:20}abc$RANDOM; case $x in *b*c) ;; esac; done
 const GDB: &str = "python
 while True: gdb.execute('info functions ^str', to_string=True); gdb.execute('disassemble main', to_string=True)";
 
-/// Programs and what gives them work without end.
+/// Programs, each with arguments that keep it busy forever.
 pub(crate) const PROGRAMS: [(&str, &[&str]); 6] = [
     ("/usr/bin/python3", &["-S", "-c", PYTHON]),
     ("/usr/bin/bash", &["-c", BASH]),
@@ -53,7 +53,7 @@ pub(crate) struct Process {
     modules: Modules,
     scratch: PathBuf,
     random: Random,
-    /// Its first thread stops where it starts another.
+    /// Whether its first thread stops when it starts another.
     followed: bool,
     /// The thread held at its first instructions.
     newborn: Option<Pid>,
@@ -82,7 +82,7 @@ impl Process {
         Arch::X86_64
     }
 
-    /// One of its threads, stopped for a moment; `None` if it ended or something else stopped it.
+    /// Stops one of its threads. `None` if the thread ended or stopped for another reason.
     pub(crate) fn stop(&mut self) -> Option<Snapshot> {
         std::thread::sleep(Duration::from_micros(self.random.below(2000)));
         let ended = self.child.try_wait().expect("wait");
@@ -116,7 +116,8 @@ impl Process {
         snapshot
     }
 
-    /// Its first thread starts another: both, at each of their first `count` instructions from there.
+    /// Makes its first thread start another. Returns both at each of their next `count`
+    /// instructions.
     pub(crate) fn birth(&mut self, count: usize) -> Vec<Snapshot> {
         let parent = Pid::from_raw(self.child.id() as i32);
         if self.followed {
@@ -144,7 +145,7 @@ impl Process {
                 wait(thread);
             }
         }
-        // Its parent stays where it is, so that it makes no thread that nobody waits for.
+        // Its parent stays stopped, so that it creates no more threads.
         ptrace::detach(child, None).expect("detach");
         self.newborn = None;
         snapshots
@@ -192,7 +193,7 @@ fn wait(thread: Pid) -> WaitStatus {
 impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
-        // Its end is not told before that of a thread whose tracer we are.
+        // The kernel reports its end only after that of a thread that we trace.
         if let Some(thread) = self.newborn {
             let _ = waitpid(thread, Some(WaitPidFlag::__WALL));
         }

@@ -1,4 +1,4 @@
-//! The same snapshot through each unwinder.
+//! Unwinds a snapshot with each unwinder.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,11 +18,12 @@ use super::libunwind::Libunwind;
 use super::snapshot::{Mapped, Snapshot};
 use crate::framehop_module::for_framehop;
 
-/// What a peer found: pcs, innermost first, and what it said of the end.
+/// A peer's result: the pcs, innermost first, and the reason for the end.
 pub(crate) struct Found {
     pub(crate) pcs: Vec<u64>,
     pub(crate) end: String,
-    /// It follows every register that call frame information names: x86-64's framehop has rip, rsp and rbp only.
+    /// Whether it tracks all registers that call frame information names. On x86-64, framehop
+    /// tracks only rip, rsp and rbp.
     pub(crate) all_registers: bool,
 }
 
@@ -83,7 +84,7 @@ impl Unwinders {
         }
     }
 
-    /// Ours, and the peers'.
+    /// Our stack, and the peers' results.
     pub(crate) fn unwind(&mut self, snapshot: &Snapshot) -> (Stack, Vec<(&'static str, Found)>) {
         self.know(&snapshot.modules);
         let registers = RegisterFile::new(self.arch, |name| snapshot.registers.get(name).copied());
@@ -150,7 +151,7 @@ impl Unwinders {
         }
     }
 
-    /// The module and svma of an address, to be read.
+    /// The module and svma of an address, as text.
     pub(crate) fn place(&self, avma: u64) -> String {
         match self.modules.find(avma) {
             Some((module, svma)) => {
@@ -166,7 +167,7 @@ impl Unwinders {
         }
     }
 
-    /// Both, side by side from where they part.
+    /// Both results side by side, from the first difference on.
     pub(crate) fn describe(&self, ours: &Stack, peer: &Found) -> String {
         let mut text = String::new();
         for index in 0..ours.frames.len().max(peer.pcs.len()) {
@@ -185,8 +186,8 @@ impl Unwinders {
         text + &format!("    end: {}   |   {}\n", ours.end, peer.end)
     }
 
-    /// What a person needs to see who of them is right: all registers, where they part what each source says of the
-    /// frames there, and the stack's words around them.
+    /// The evidence for finding out who is right: all registers, the rules of each source for the
+    /// first frames that differ, and the stack words around them.
     pub(crate) fn evidence(&self, snapshot: &Snapshot, ours: &Stack, peer: &Found) -> String {
         let mut registers: Vec<_> = snapshot.registers.iter().collect();
         registers.sort();

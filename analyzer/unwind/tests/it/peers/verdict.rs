@@ -1,5 +1,7 @@
-//! What a difference between our frames and a peer's comes from: the kinds that were found by looking, each with who
-//! is right. What is of none of them is unexplained.
+//! Explains differences between our frames and a peer's.
+//!
+//! The kinds were found by investigation, and each says who is right. Any other difference is
+//! unexplained.
 
 use std::fmt;
 
@@ -10,29 +12,33 @@ use super::unwinders::Found;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
-    /// AArch64's framehop ends a stack where a rule by x29 finds 0 saved for it. `clone`'s child clears x29 and then calls
-    /// the thread's function: the frame of that call is left out. gdb shows it, as we do.
+    /// AArch64's framehop ends a stack where a rule restores 0 to x29. `clone`'s child clears x29
+    /// and then calls the thread's function, so framehop omits the frame of that call. gdb shows
+    /// it, as we do.
     NullFramePointer,
-    /// glibc's call frame information of AArch64's `_dl_runtime_resolve` forgets the 16 bytes that the PLT has pushed: its
-    /// CFA is that much below the caller's stack pointer, and its return address at CFA + 8. Who follows it is right
-    /// about the caller and wrong from there on. We know that a frame's word lies below its caller's stack pointer.
-    /// At its first instruction nothing tells even us.
+    /// glibc's CFI for AArch64's `_dl_runtime_resolve` ignores the 16 bytes that the PLT has
+    /// pushed. So its CFA is 16 bytes below the caller's stack pointer, and its return address is
+    /// at CFA + 8. An unwinder that follows it finds the right caller and then wrong frames. We
+    /// know that a frame's words lie below its caller's stack pointer. At its first instruction we
+    /// cannot know better either.
     ResolverCfa,
-    /// There is no call frame information at the address: pieces of `clone3` between its FDEs, `_init`. libunwind stops, and so does
-    /// framehop, or goes by rbp, which holds whatever the program has there; we know the code.
+    /// There is no call frame information at the address, as in parts of `clone3` between its FDEs,
+    /// and in `_init`. libunwind stops. framehop stops, or uses rbp, whatever that holds. We
+    /// analyse the code.
     NoCfi,
-    /// The same, at the end of the stack: a new thread at its first instructions behind `clone3`'s system call, where its
-    /// return address is 0. libunwind, which tries the registers of the thread's maker as a frame, goes on with addresses
-    /// in no module, one of them for ever.
+    /// The same at the end of the stack: a new thread at its first instructions after `clone3`'s
+    /// system call, whose return address is 0. libunwind tries the creator's registers as a frame.
+    /// It continues with addresses in no module, once without end.
     AstrayWithoutCfi,
-    /// `_start` has no caller. A peer takes what lies on the stack at its first instructions, the number of arguments, for a
-    /// return address; or, where the call frame information says that there is none, what the last call left in x30.
+    /// `_start` has no caller. At its first instructions a peer takes the number of arguments on
+    /// the stack for a return address. Or it takes the last value of x30, although CFI says that
+    /// there is no caller.
     BehindStart,
-    /// x86-64's framehop ends a stack where the CFA is not by rsp or rbp: `_dl_runtime_resolve_xsavec` has it by rbx. Or it goes by rbp
-    /// instead, and finds whatever lies there.
+    /// x86-64's framehop ends a stack where the CFA depends on neither rsp nor rbp, as on rbx in
+    /// `_dl_runtime_resolve_xsavec`. Or it uses rbp instead, and finds arbitrary values.
     OtherRegister,
-    /// x86-64's `vfork` has its return address in rdi. framehop takes what the child has written over its place on the stack
-    /// for the caller, and is right from the next frame on.
+    /// x86-64's `vfork` has its return address in rdi. framehop takes the value that the child
+    /// wrote to its old stack slot, and is right from the next frame on.
     InRegister,
     Unexplained,
 }
@@ -62,7 +68,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// `None`: the same frames.
+/// The difference. `None` if the frames are the same.
 pub(crate) fn judge(modules: &ModuleMap, ours: &Stack, peer: &Found) -> Option<Verdict> {
     let pcs: Vec<u64> = ours.frames.iter().map(|frame| frame.pc).collect();
     if pcs == peer.pcs {
@@ -148,7 +154,7 @@ fn is_root(modules: &ModuleMap, frame: &Frame) -> bool {
     cfi(modules, frame).is_some_and(|row| matches!(row.rule.ra, Place::Undefined))
 }
 
-/// Whether call frame information has the CFA by neither rbp (6) nor rsp (7).
+/// Whether the CFA depends on neither rbp (6) nor rsp (7).
 fn is_by_another(modules: &ModuleMap, frame: &Frame) -> bool {
     let row = cfi(modules, frame);
     row.is_some_and(|row| match row.rule.cfa {
@@ -162,7 +168,7 @@ fn cfi<'a>(modules: &'a ModuleMap, frame: &Frame) -> Option<Row<'a>> {
     module.table.lookup_from(Source::Cfi, svma)
 }
 
-/// Whether the return address is where no frame has it.
+/// Whether the return address is at or above the CFA, where no frame has it.
 fn above(row: Row<'_>) -> bool {
     matches!(row.rule.ra, Place::AtCfa(0..))
 }
