@@ -1,7 +1,8 @@
-//! The frame around records: file header and blocks, to bytes and back.
+//! The file header and the blocks around records, encoded to bytes and decoded.
 //!
-//! Apart from reader and writer because both must agree on it and neither may do I/O here: these
-//! are functions over slices. Layouts and limits are those of `docs/reference/capture-format.md`, sections 2 and 3.
+//! Apart from reader and writer because both must agree on it, and because it does no I/O: all
+//! functions take slices. `docs/reference/capture-format.md`, sections 2 and 3, defines layouts and
+//! limits.
 
 use std::borrow::Cow;
 
@@ -11,14 +12,14 @@ use crate::calls::Head;
 use crate::reader::{CutReason, ReadError};
 use crate::record::{Envelope, Record};
 
-/// Captures of another major version cannot be read by this crate.
+/// Major version. This crate cannot read captures of another one.
 pub const MAJOR_VERSION: u16 = 1;
-/// Grows with every record or field added; older and newer minor versions read each other.
+/// Minor version. It increases with every new record or field; all minor versions read each other.
 pub const MINOR_VERSION: u16 = 11;
-/// No block is larger than this, compressed or not; nothing larger is ever allocated for one.
+/// Maximum size of a block, compressed or not. No larger memory is ever allocated for one.
 pub const BLOCK_LIMIT: usize = 16 << 20;
 
-/// The bytes every capture begins with, of whatever version.
+/// The first bytes of every capture, whatever its version.
 pub const MAGIC: [u8; 8] = *b"UNSPOOL\n";
 pub(crate) const FILE_HEADER: usize = 16;
 pub(crate) const BLOCK_HEADER: usize = 20;
@@ -36,7 +37,7 @@ pub(crate) fn file_header() -> [u8; FILE_HEADER] {
     header
 }
 
-/// Checks as much of the file header as there is. `Ok(false)`: right so far, but not whole.
+/// Checks the file header as far as it has been read. `Ok(false)` if it is right but incomplete.
 pub(crate) fn check_file_header(bytes: &[u8]) -> Result<bool, ReadError> {
     if bytes.is_empty() {
         return Err(ReadError::Empty);
@@ -58,7 +59,7 @@ pub(crate) fn check_file_header(bytes: &[u8]) -> Result<bool, ReadError> {
     Ok(true)
 }
 
-/// Wraps a batch of length-delimited envelopes into a block.
+/// Wraps a batch of length-delimited envelopes in a block.
 pub(crate) fn encode(batch: &[u8]) -> std::io::Result<Vec<u8>> {
     let compressed = zstd::bulk::compress(batch, LEVEL)?;
     let (flags, payload) = if compressed.len() < batch.len() {
@@ -78,7 +79,7 @@ pub(crate) fn encode(batch: &[u8]) -> std::io::Result<Vec<u8>> {
     Ok(block)
 }
 
-/// A block's header, its sizes within limits.
+/// A block's header, with sizes within the limits.
 pub(crate) struct BlockHeader {
     bytes: [u8; BLOCK_HEADER],
     flags: u32,
@@ -106,7 +107,7 @@ impl BlockHeader {
         })
     }
 
-    /// The batch of length-delimited envelopes.
+    /// Unpacks the batch of length-delimited envelopes.
     pub(crate) fn unpack<'a>(&self, payload: &'a [u8]) -> Result<Cow<'a, [u8]>, CutReason> {
         let crc = crc32c::crc32c_append(crc32c::crc32c(&self.bytes[8..]), payload);
         if crc != u32_at(&self.bytes, 4) {
@@ -115,7 +116,7 @@ impl BlockHeader {
         let batch = match self.flags {
             0 => Cow::Borrowed(payload),
             FLAG_ZSTD => {
-                // The output buffer never grows past what the header declared.
+                // The output buffer never exceeds the declared size.
                 let unpacked = zstd::bulk::decompress(payload, self.unpacked);
                 Cow::Owned(unpacked.map_err(|_| CutReason::Compression)?)
             }
@@ -137,13 +138,14 @@ pub(crate) fn next_envelope<'a>(batch: &mut &'a [u8]) -> Result<&'a [u8], CutRea
     Ok(envelope)
 }
 
-/// The record in an envelope; none if no variant stands for it.
+/// The record in an envelope. `None` if its kind is unknown.
 pub(crate) fn record(envelope: &[u8]) -> Result<Option<Record>, CutReason> {
     let envelope = Envelope::decode(envelope).map_err(|_| CutReason::Record)?;
     Ok(envelope.record)
 }
 
-/// What most events are read for, if that is what the envelope holds, and nothing else: field 9, length-delimited.
+/// Decodes only the main fields of an event, if the envelope contains one and nothing else: field
+/// 9, length-delimited.
 pub(crate) fn event_head(envelope: &[u8]) -> Option<Head> {
     const EVENT: u8 = 9 << 3 | 2;
     let (EVENT, mut rest) = envelope.split_first().map(|(tag, rest)| (*tag, rest))? else {

@@ -1,37 +1,39 @@
-//! What a capture keeps of the events of calls, which may be millions: of each thread the first and the last, and how many
-//! there are of each probe.
+//! A summary of call events, of which a capture may have millions.
 //!
-//! Apart from the reader because it decides by the records' meaning: which probes are those of calls, and when a thread id
-//! begins to mean another thread. Those who want all events are shown them one by one, from the file.
+//! It keeps the first and the last event of each thread, and the number of events of each probe.
+//! Apart from the reader because it depends on the records' meaning: which probes are those of
+//! calls, and when a thread id is reused. Callers that need all events read them one by one from
+//! the file.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::record::{Event, Record};
 
-/// The events of calls that are in a capture's file, and not among its records.
+/// The call events in a capture's file that are not among its records.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calls {
-    /// How many there are of each probe.
+    /// Number of events of each probe.
     pub hits: BTreeMap<u32, u64>,
-    /// The lowest and the highest of their numbers, if they have any.
+    /// The lowest and the highest sequence number, if there are any.
     pub numbers: Option<(u64, u64)>,
-    /// Of each thread the first, and the last without arguments and snapshot; with each the place of the record it follows.
+    /// The first event of each thread, and the last without arguments and snapshot. Each comes with
+    /// the index of the record before it.
     pub ends: Vec<(usize, Event)>,
 }
 
 impl Calls {
-    /// How many there are.
+    /// The number of events.
     pub fn count(&self) -> u64 {
         self.hits.values().sum()
     }
 }
 
-/// What decides whether an event is one of a call: the probes that were declared.
+/// The call probes declared so far, which decide whether an event belongs to a call.
 #[derive(Debug, Default)]
-pub(crate) struct Declared(BTreeSet<u32>);
+pub(crate) struct DeclaredProbes(BTreeSet<u32>);
 
-impl Declared {
-    /// Takes in a record.
+impl DeclaredProbes {
+    /// Processes a record.
     pub(crate) fn see(&mut self, record: &Record) {
         if let Record::Probe(probe) = record {
             if probe.kind().is_of_calls() {
@@ -47,7 +49,7 @@ impl Declared {
     }
 }
 
-/// The little that is read of most events.
+/// The fields that are decoded of most events.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(crate) struct Head {
     #[prost(uint64, tag = "1")]
@@ -60,17 +62,17 @@ pub(crate) struct Head {
     pub(crate) probe: u32,
 }
 
-/// Gathers [`Calls`] while a file is read for the first time.
+/// Builds [`Calls`] while a file is read for the first time.
 #[derive(Debug, Default)]
-pub(crate) struct Gathering {
-    pub(crate) declared: Declared,
+pub(crate) struct CallSummary {
+    pub(crate) declared: DeclaredProbes,
     calls: Calls,
-    /// Threads that have had calls, and the last of these behind the first.
+    /// Threads with call events, and the last one of each after the first.
     last: HashMap<u64, Option<(usize, Head)>>,
 }
 
-impl Gathering {
-    /// A record that is kept.
+impl CallSummary {
+    /// Processes a record that is kept.
     pub(crate) fn keep(&mut self, record: &Record) {
         self.declared.see(record);
         match record {
@@ -80,7 +82,8 @@ impl Gathering {
         }
     }
 
-    /// An event of a call behind the record at `at`. `true`: it is the first of its thread, and wanted whole.
+    /// Processes a call event after the record at `at`. Returns true if it is its thread's first,
+    /// which is needed completely.
     pub(crate) fn skip(&mut self, at: usize, head: Head) -> bool {
         *self.calls.hits.entry(head.probe).or_default() += 1;
         if head.seq != 0 {
@@ -99,12 +102,12 @@ impl Gathering {
         }
     }
 
-    /// The first event of a thread.
+    /// Stores the first event of a thread.
     pub(crate) fn first(&mut self, at: usize, event: Event) {
         self.calls.ends.push((at, event));
     }
 
-    /// A thread id means another thread from here on.
+    /// The thread id is reused from here on.
     fn leave(&mut self, tid: u64) {
         if let Some(Some((at, head))) = self.last.remove(&tid) {
             let event = Event {

@@ -1,7 +1,7 @@
-//! A capture as those see it who work with all of it.
+//! A whole capture in memory.
 //!
-//! Of a file, the events of calls stay in the file: there may be millions, and whoever wants them takes them one by one
-//! ([`Capture::each`]). Everything else is in memory.
+//! Call events stay in the file, because there may be millions. [`Capture::each`] reads them one by
+//! one. Everything else is in memory.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek};
@@ -9,46 +9,46 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
-use crate::calls::{Calls, Declared, Gathering};
+use crate::calls::{CallSummary, Calls, DeclaredProbes};
 use crate::reader::{Cut, CutReason, ReadError, Reader};
 use crate::record::{Event, Header, Record, Resolution, Target};
 
-/// Bytes of records that a [`Capture`] takes in at most; a file that holds more is cut there.
+/// Maximum size of the records in memory, in bytes. A larger file is cut there.
 const WHOLE_LIMIT: u64 = 4 << 30;
-/// Blocks that are read ahead.
-const AHEAD: usize = 4;
+/// Number of blocks that are read ahead.
+const READ_AHEAD_BLOCKS: usize = 4;
 
-/// A capture, or one that was never in a file.
+/// A capture from a file, or one that was never stored.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Capture {
-    /// What is being recorded; default if the capture is cut before it.
+    /// The recording's header; default if the capture is cut before it.
     pub header: Header,
     /// The program; default if not recorded.
     pub target: Target,
-    /// All records in the order they were made, [`Header`] and [`Target`] among them; but for the events of
+    /// All records in their order, including [`Header`] and [`Target`], without the events of
     /// [`calls`](Self::calls).
     pub records: Vec<Record>,
-    /// Of events of calls that are not among the records.
+    /// Summary of the call events that are not among the records.
     pub calls: Calls,
-    /// What the program's files said when the recording ended; not among the records.
+    /// Facts from the program's files at the end of the recording; not among the records.
     pub resolution: Vec<Resolution>,
-    /// The capture does not end in order: where, and why.
+    /// The place and the reason, if the capture does not end properly.
     pub cut: Option<Cut>,
-    /// Records skipped because this version does not know their kind.
+    /// Number of skipped records of unknown kinds.
     pub unknown: u64,
-    tape: Option<Tape>,
+    stored: Option<StoredCalls>,
 }
 
-/// Where the rest is.
+/// The file with the other records.
 #[derive(Clone, Debug)]
-struct Tape {
+struct StoredCalls {
     file: Arc<File>,
-    /// What was good of it.
+    /// Length of its valid part.
     length: u64,
 }
 
-impl PartialEq for Tape {
-    fn eq(&self, other: &Tape) -> bool {
+impl PartialEq for StoredCalls {
+    fn eq(&self, other: &StoredCalls) -> bool {
         Arc::ptr_eq(&self.file, &other.file)
     }
 }
@@ -62,24 +62,24 @@ impl Capture {
             source,
         };
         let file = File::open(path).map_err(open)?;
-        // What cannot be read twice is kept whole.
+        // A source that cannot be read twice is kept in memory.
         if !file.metadata().map_err(open)?.is_file() {
             return Capture::read_from(BufReader::new(file));
         }
         let mut reader = Reader::new(BufReader::new(&file))?;
-        reader.gathering = Some(Gathering::default());
+        reader.gathering = Some(CallSummary::default());
         let mut capture = Capture::take_in(&mut reader);
         capture.calls = reader.gathering.take().unwrap_or_default().finish();
         let length = reader.offset();
         drop(reader);
-        capture.tape = Some(Tape {
+        capture.stored = Some(StoredCalls {
             file: Arc::new(file),
             length,
         });
         Ok(capture)
     }
 
-    /// Reads a capture from anywhere, all of it.
+    /// Reads a whole capture from any source.
     pub fn read_from(source: impl Read) -> Result<Capture, ReadError> {
         Ok(Capture::take_in(&mut Reader::new(source)?))
     }
@@ -104,7 +104,7 @@ impl Capture {
         capture
     }
 
-    /// A capture that was never written, e.g. one look at a program. It is not cut.
+    /// A capture that was never stored, such as one look at a program. It is not cut.
     pub fn from_records(records: Vec<Record>) -> Capture {
         let mut capture = Capture::default();
         for record in &records {
@@ -118,7 +118,7 @@ impl Capture {
         capture
     }
 
-    /// The events among the [`records`](Self::records), in the order they were taken.
+    /// The events among the [`records`](Self::records), in their order.
     pub fn events(&self) -> impl Iterator<Item = &Event> {
         self.records.iter().filter_map(|record| match record {
             Record::Event(event) => Some(event),
@@ -126,11 +126,11 @@ impl Capture {
         })
     }
 
-    /// Shows all records in their order, events of calls among them; with each its place among the
-    /// [`records`](Self::records), or that of the one before it.
+    /// Passes all records to `visit` in order, including call events. Each comes with its index in
+    /// [`records`](Self::records), or that of the record before it.
     pub fn each(&self, visit: &mut dyn FnMut(usize, &Record)) -> Result<(), ReadError> {
-        match &self.tape {
-            Some(tape) if self.calls.count() > 0 => tape.play(visit),
+        match &self.stored {
+            Some(stored) if self.calls.count() > 0 => stored.visit(visit),
             _ => {
                 for (at, record) in self.records.iter().enumerate() {
                     visit(at, record);
@@ -141,13 +141,13 @@ impl Capture {
     }
 }
 
-impl Tape {
-    fn play(&self, visit: &mut dyn FnMut(usize, &Record)) -> Result<(), ReadError> {
+impl StoredCalls {
+    fn visit(&self, visit: &mut dyn FnMut(usize, &Record)) -> Result<(), ReadError> {
         let mut file = &*self.file;
         file.rewind()?;
         let source = BufReader::new(file.take(self.length));
         let mut reader = Reader::new(source)?;
-        let mut declared = Declared::default();
+        let mut declared = DeclaredProbes::default();
         let mut count = 0_usize;
         let mut show = |record: &Record| {
             declared.see(record);
@@ -157,7 +157,7 @@ impl Tape {
             visit(count.saturating_sub(1), record);
         };
         let read = std::thread::scope(|scope| -> io::Result<u64> {
-            let (sender, blocks) = sync_channel(AHEAD);
+            let (sender, blocks) = sync_channel(READ_AHEAD_BLOCKS);
             let ahead = std::thread::Builder::new().spawn_scoped(scope, move || {
                 while let Some(batch) = reader.batch() {
                     if sender.send(batch).is_err() {
@@ -169,7 +169,7 @@ impl Tape {
             for batch in blocks {
                 batch.iter().for_each(&mut show);
             }
-            // It does not panic.
+            // The thread does not panic.
             Ok(ahead.join().unwrap_or(0))
         })?;
         if read == self.length {

@@ -1,13 +1,13 @@
-//! The capture file: what was observed of a program, and nothing derived from it.
+//! The capture file: observations of a program, and nothing derived from them.
 //!
-//! A capture is a short file header followed by blocks; a block is a checksummed, compressed batch
-//! of [`Record`]s. Blocks stand alone, so a recording that was killed opens up to its last whole
-//! block and says where it is cut ([`Cut`]). Threads and trees are never stored: they are computed
-//! from a capture each time it is opened, and get better with the program that opens it. What the
-//! program's files say may be stored beside what was observed ([`Resolution`]).
+//! A capture is a short file header followed by blocks. A block is a checksummed, compressed batch
+//! of [`Record`]s. Each block can be read alone, so a capture whose recorder was killed is readable
+//! up to its last complete block, and reports where it is cut ([`Cut`]). Threads and trees are
+//! never stored. They are computed when a capture is opened, and improve with the program that
+//! opens it. Facts from the program's files may be stored beside the observations ([`Resolution`]).
 //!
-//! The format is specified in `docs/reference/capture-format.md`. This crate stands apart from the rest so that it can
-//! be read, fuzzed and reused without an unwinder, a symbolizer or a debugger.
+//! `docs/reference/capture-format.md` specifies the format. This crate needs no unwinder,
+//! symbolizer or debugger, so that it can be fuzzed and reused alone.
 //!
 //! ```
 //! use unspool_capture::{Capture, End, EndReason, Header, ThreadSeen, ThreadState, Writer};

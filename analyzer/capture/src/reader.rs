@@ -1,17 +1,17 @@
-//! Reading a capture, block by block: what can be wrong with it, and [`Reader`].
+//! Reads a capture block by block, and detects damage.
 //!
-//! Whatever is wrong behind the file header is no error but a [`Cut`]: everything before it is
-//! good and is given. Sizes are checked before memory is taken for them.
+//! Damage after the file header is a [`Cut`] and no error: everything before it is valid and is
+//! returned. Sizes are checked before memory is allocated for them.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Read};
 
 use crate::block::{self, BLOCK_HEADER, BlockHeader, FILE_HEADER, MAJOR_VERSION};
-use crate::calls::Gathering;
+use crate::calls::CallSummary;
 use crate::record::Record;
 
-/// Nothing can be read.
+/// The capture cannot be read at all.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -20,46 +20,46 @@ pub enum ReadError {
     Open {
         /// The file.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file could not be read at all.
+    /// The file could not be read.
     #[error("cannot read the capture: {0}")]
     Io(#[from] io::Error),
-    /// There is nothing in it.
+    /// The file is empty.
     #[error("the file is empty: the recording wrote nothing, record again")]
     Empty,
-    /// It is some other file.
+    /// The file is no capture.
     #[error(
         "not an Unspool capture: the file does not begin with \"UNSPOOL\"; give a file written by `unspool record`"
     )]
     NotACapture,
-    /// It says it is a capture, but its header is damaged.
+    /// The file is a capture, but its header is damaged.
     #[error(
         "the capture's file header is damaged (bad checksum); copy the file again or record again"
     )]
     HeaderDamaged,
-    /// It is not what it was a moment ago.
+    /// The file has changed since it was opened.
     #[error("the capture changed while it was read: read it again when nothing writes to it")]
     Changed,
-    /// A major version this program does not know.
+    /// The major version is unknown to this program.
     #[error(
         "the capture has format version {major}.{minor}, this program reads version {MAJOR_VERSION}.x; open it with an Unspool that reads version {major}"
     )]
     Version {
-        /// Major version needed.
+        /// Major version of the file.
         major: u16,
-        /// Minor version written.
+        /// Minor version of the file.
         minor: u16,
     },
 }
 
-/// Where a capture stops being readable, or that it was never ended.
+/// The place where a capture becomes unreadable, or its end if the recording was not finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Everything before this byte of the file is good.
+    /// Everything before this offset in the file is valid.
     pub offset: u64,
-    /// What is wrong there.
+    /// The problem at that offset.
     pub reason: CutReason,
 }
 
@@ -73,40 +73,40 @@ impl fmt::Display for Cut {
     }
 }
 
-/// Why a capture is cut.
+/// The reason for a cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CutReason {
-    /// All blocks are whole, but the recording was not ended in order.
+    /// All blocks are complete, but the recording was not finished.
     NoEnd,
     /// The file ends inside its header.
     InFileHeader,
     /// The file ends inside a block.
     InBlock {
-        /// Bytes of the block that are missing, if its header is there to tell.
+        /// Number of missing bytes, if the block's header is complete.
         missing: Option<u64>,
     },
-    /// There is something other than a block.
+    /// The bytes are no block.
     NoBlock,
-    /// A block claims a size no writer writes.
+    /// A block's size exceeds the limit.
     BlockTooLarge {
         /// The size.
         size: u64,
     },
     /// A block's checksum is wrong.
     Checksum,
-    /// A block's flags ask for something this version cannot do.
+    /// A block has unknown flags.
     UnknownFlags {
         /// The flags.
         flags: u32,
     },
-    /// A block does not decompress to what it says.
+    /// A block does not decompress to its stated size.
     Compression,
     /// A block's records are malformed.
     Record,
     /// Reading failed.
     Io(String),
-    /// The capture is larger than can be taken in whole.
+    /// The capture is too large for memory.
     TooLarge,
 }
 
@@ -144,26 +144,26 @@ impl fmt::Display for CutReason {
     }
 }
 
-/// Reads a capture record by record, holding one block at a time.
+/// Reads a capture record by record, with one block in memory at a time.
 #[derive(Debug)]
 pub struct Reader<R: io::Read> {
     source: R,
     offset: u64,
-    /// Bytes of the records that were given.
+    /// Size of the returned records in bytes.
     pub(crate) given: u64,
-    /// How many those were.
+    /// Number of returned records.
     count: usize,
-    /// Events of calls are not given but gathered.
-    pub(crate) gathering: Option<Gathering>,
+    /// If set, call events are gathered here instead of being returned.
+    pub(crate) gathering: Option<CallSummary>,
     ready: VecDeque<Record>,
     unknown: u64,
     ended: bool,
-    /// Set once there is nothing more to read: why.
+    /// Set when there is nothing more to read, with the cut if there is one.
     stop: Option<Option<Cut>>,
 }
 
 impl<R: io::Read> Reader<R> {
-    /// Checks the file header.
+    /// A reader on `source`. Checks the file header.
     pub fn new(mut source: R) -> Result<Reader<R>, ReadError> {
         let mut header = Vec::new();
         source
@@ -189,17 +189,17 @@ impl<R: io::Read> Reader<R> {
         })
     }
 
-    /// Where the capture is cut; to be asked after the last record.
+    /// The cut, if there is one. Valid after the last record.
     pub fn cut(&self) -> Option<&Cut> {
         self.stop.as_ref().and_then(Option::as_ref)
     }
 
-    /// Everything before this byte has been read.
+    /// Everything before this offset has been read.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Nothing more is to be read.
+    /// Stops reading.
     pub(crate) fn stop(&mut self, reason: CutReason) {
         self.ready.clear();
         let offset = self.offset;
@@ -220,7 +220,7 @@ impl<R: io::Read> Reader<R> {
         Some(std::mem::take(&mut self.ready))
     }
 
-    /// Records skipped so far because this version does not know their kind.
+    /// Number of records of unknown kinds skipped so far.
     pub fn unknown(&self) -> u64 {
         self.unknown
     }
@@ -271,7 +271,8 @@ impl<R: io::Read> Reader<R> {
         Ok(())
     }
 
-    /// Whether it is an event of a call, which is then gathered; so many records are before it.
+    /// Whether the envelope is a call event, which is then gathered. `before` is the number of
+    /// records before it.
     fn is_gathered(&mut self, envelope: &[u8], before: usize) -> Result<bool, CutReason> {
         let Some(gathering) = &mut self.gathering else {
             return Ok(false);
@@ -291,7 +292,7 @@ impl<R: io::Read> Reader<R> {
         Ok(true)
     }
 
-    /// Memory is taken as bytes arrive, never for a size that was only claimed.
+    /// Reads `len` bytes. Memory is allocated as bytes arrive, never by the stated size alone.
     fn read(&mut self, len: usize, into: &mut Vec<u8>) -> Result<(), Option<CutReason>> {
         match self.source.by_ref().take(len as u64).read_to_end(into) {
             Ok(_) => Ok(()),

@@ -1,9 +1,9 @@
 //! The records of a capture, as protobuf messages.
 //!
-//! They are derived in Rust rather than generated, so that building needs no `protoc`; the same
-//! schema as a `.proto` stands in `docs/reference/capture-format.md`, and field numbers here and there are
-//! the same forever. All times are monotonic nanoseconds since the recording began; all thread ids
-//! are the kernel's.
+//! They are Rust types with derived encoding, so that building needs no `protoc`.
+//! `docs/reference/capture-format.md` contains the same schema as a `.proto`. Field numbers never
+//! change. All times are monotonic nanoseconds since the start of the recording; all thread ids are
+//! the kernel's.
 
 mod event;
 mod resolution;
@@ -14,13 +14,13 @@ pub use resolution::{
     ResolvedPlace, ResolvedStack, SnapshotStack,
 };
 
-/// Probe id of an event that no probe caused: the thread was stopped and looked at.
+/// Probe id of events without a probe: the recorder stopped the thread and read it.
 pub const SNAPSHOT_PROBE: u32 = 0;
 
-/// One observation. A capture is a sequence of these, in the order in which they were made.
+/// One observation. A capture is a sequence of records, in the order of observation.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum Record {
-    /// What is being recorded, and by whom. The first record.
+    /// Facts about the recording and the recorder. The first record.
     #[prost(message, tag = "1")]
     Header(Header),
     /// The program and its machine.
@@ -29,72 +29,72 @@ pub enum Record {
     /// An image was mapped.
     #[prost(message, tag = "3")]
     ModuleLoaded(ModuleLoaded),
-    /// A mapped image went away.
+    /// An image was unmapped.
     #[prost(message, tag = "4")]
     ModuleUnloaded(ModuleUnloaded),
     /// A thread was seen for the first time.
     #[prost(message, tag = "5")]
     ThreadSeen(ThreadSeen),
-    /// A thread's name was read again and differs.
+    /// A thread's name changed since it was last read.
     #[prost(message, tag = "6")]
     ThreadName(ThreadName),
-    /// A thread is gone.
+    /// A thread ended.
     #[prost(message, tag = "7")]
     ThreadExited(ThreadExited),
     /// A place whose execution is recorded.
     #[prost(message, tag = "8")]
     Probe(Probe),
-    /// A probe was hit, or a thread was looked at.
+    /// A probe was hit, or the recorder read a thread.
     #[prost(message, tag = "9")]
     Event(Event),
-    /// A sentence from the recorder to whoever reads the report.
+    /// A message from the recorder to the reader of the report.
     #[prost(message, tag = "10")]
     Note(Note),
-    /// Events that happened and are not in the capture.
+    /// Events that are missing in the capture.
     #[prost(message, tag = "11")]
     Dropped(Dropped),
     /// The program ended.
     #[prost(message, tag = "12")]
     ProcessEnded(ProcessEnded),
-    /// The recording ended in order. Only `Resolution` may follow; a capture without it is cut.
+    /// The recording was finished. Only `Resolution` may follow. A capture without it is cut.
     #[prost(message, tag = "13")]
     End(End),
-    /// A probe was paused, to spare the program.
+    /// A probe was paused to limit overhead.
     #[prost(message, tag = "14")]
     Missed(Missed),
-    /// Memory of the program was read, other than with an event.
+    /// Memory of the program, read apart from events.
     #[prost(message, tag = "15")]
     Memory(Memory),
-    /// What the kernel says of a thread.
+    /// The kernel's state of a thread.
     #[prost(message, tag = "16")]
     ThreadState(ThreadState),
-    /// The program stood for a while.
+    /// The program was stopped for some time.
     #[prost(message, tag = "17")]
     Standstill(Standstill),
-    /// Hits of a probe are missing from here on, or no longer.
+    /// Hits of a probe are missing from here on, or no longer missing.
     #[prost(message, tag = "18")]
     Gap(Gap),
-    /// Threads may have stood for the recorder.
+    /// The recorder may have stopped threads.
     #[prost(message, tag = "19")]
     Stood(Stood),
-    /// The kernel was asked what its threads had of the processors.
+    /// The processor times of threads, as the kernel counts them.
     #[prost(message, tag = "20")]
     CpuTimes(CpuTimes),
-    /// All threads were read, as `unspool inspect` reads them.
+    /// The recorder read all threads, like `unspool inspect`.
     #[prost(message, tag = "21")]
     Inspection(Inspection),
-    /// The sum of the stops that are too short to be recorded one by one.
+    /// The total of stops that are too short to be recorded one by one.
     #[prost(message, tag = "22")]
     ShortStops(ShortStops),
-    /// What the program's files said of its stacks when the recording ended.
+    /// Facts from the program's files about its stacks, at the end of the recording.
     #[prost(message, tag = "23")]
     Resolution(Resolution),
-    /// What a thread did in the kernel while the program ran.
+    /// A thread's activity in the kernel while the program ran.
     #[prost(message, tag = "25")]
     Blocked(Blocked),
 }
 
-/// The message a block's batch is made of: one record, or none that this version knows.
+/// The messages in a block's batch: one record each, or none if its kind is unknown.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Envelope {
     #[prost(
@@ -117,51 +117,50 @@ into_record!(Header Target ModuleLoaded ModuleUnloaded ThreadSeen ThreadName Thr
     ProcessEnded End Missed Memory ThreadState Standstill Gap Stood CpuTimes Inspection
     ShortStops Resolution Blocked);
 
-/// How the recording came to its program.
+/// How the recorder reached the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum Source {
-    /// Not said.
+    /// Not stated.
     Unspecified = 0,
     /// The recorder started the program.
     Launched = 1,
     /// The recorder attached to a running process.
     Attached = 2,
-    /// The recorder connected to a server that had the program already.
+    /// The recorder connected to a server that already had the program.
     Connected = 3,
     /// One look at a running program, not a recording.
     Inspected = 4,
 }
 
-/// What is being recorded, and by whom.
+/// Facts about the recording and the recorder.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Header {
-    /// Minor version of the format the writer knew; [`Writer`](crate::Writer) sets it.
+    /// Minor version of the writer's format; [`Writer`](crate::Writer) sets it.
     #[prost(uint32, tag = "1")]
     pub format_version: u32,
     /// Name and version of the recorder, e.g. `unspool 0.1.0`.
     #[prost(string, tag = "2")]
     pub product: String,
-    /// Wall clock at the beginning, nanoseconds since 1970 UTC; 0 = not known. For display only.
+    /// Wall-clock time at the start, in nanoseconds since 1970 UTC; 0 = unknown. For display only.
     #[prost(uint64, tag = "3")]
     pub start_unix_ns: u64,
     /// The recorder's command line.
     #[prost(string, repeated, tag = "4")]
     pub command: Vec<String>,
-    /// How the recording came to its program.
+    /// How the recorder reached the program.
     #[prost(enumeration = "Source", tag = "5")]
     pub source: i32,
-    /// The machine the analyzer ran on (its host name), empty if not known.
+    /// Host name of the analyzer's machine; empty if unknown.
     #[prost(string, tag = "6")]
     pub host: String,
-    /// The server's address where there is one, e.g. `board:2345`.
+    /// The server's address if there is one, e.g. `board:2345`.
     #[prost(string, tag = "7")]
     pub endpoint: String,
-    /// The copy of the target's file system that the recorder was told of (`--sysroot`), an
-    /// absolute path; empty if none.
+    /// The copy of the target's file system given by `--sysroot`, an absolute path; empty if none.
     #[prost(string, tag = "8")]
     pub sysroot: String,
-    /// Where the recorder looked for debug files (`--debug-dir`), absolute paths.
+    /// The directories given by `--debug-dir`, absolute paths.
     #[prost(string, repeated, tag = "9")]
     pub debug_directories: Vec<String>,
 }
@@ -172,25 +171,25 @@ pub struct Target {
     /// gdb's architecture name, e.g. `i386:x86-64`, `aarch64`, `arm`.
     #[prost(string, tag = "1")]
     pub arch: String,
-    /// OS ABI as the target description names it, e.g. `GNU/Linux`; empty if not said.
+    /// OS ABI in the target description, e.g. `GNU/Linux`; empty if not stated.
     #[prost(string, tag = "2")]
     pub osabi: String,
-    /// The target description's documents as they were received.
+    /// The received documents of the target description.
     #[prost(message, repeated, tag = "3")]
     pub documents: Vec<Document>,
-    /// The registers in the order of the `g` packet: what the bytes of a [`Snapshot`] mean.
+    /// The registers in the order of the `g` packet, which define the bytes of a [`Snapshot`].
     #[prost(message, repeated, tag = "4")]
     pub registers: Vec<RegisterLayout>,
-    /// Process id; 0 = not known.
+    /// Process id; 0 = unknown.
     #[prost(uint64, tag = "5")]
     pub pid: u64,
-    /// Path of the executable on the target; empty if not known.
+    /// Path of the executable on the target; empty if unknown.
     #[prost(string, tag = "6")]
     pub executable: String,
-    /// The target ran on the recording machine: paths are this machine's paths.
+    /// The target ran on the recording machine, so paths are this machine's paths.
     #[prost(bool, tag = "7")]
     pub local: bool,
-    /// The server told of every new thread and who made it ([`ThreadSeen::creator_tid`]).
+    /// The server reported every new thread and its creator ([`ThreadSeen::creator_tid`]).
     #[prost(bool, tag = "8")]
     pub tells_creators: bool,
 }
@@ -198,7 +197,7 @@ pub struct Target {
 /// One document of a target description.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Document {
-    /// Name it was asked for by, e.g. `target.xml`.
+    /// Its name in the request, e.g. `target.xml`.
     #[prost(string, tag = "1")]
     pub annex: String,
     /// Its text.
@@ -206,7 +205,7 @@ pub struct Document {
     pub xml: String,
 }
 
-/// Where one register lies in a snapshot's register bytes.
+/// The place of one register in a snapshot's register bytes.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RegisterLayout {
     /// Name from the target description, e.g. `rip`, `fs_base`, `x0`, `cpsr`.
@@ -226,7 +225,7 @@ pub struct RegisterLayout {
 /// An image was mapped.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ModuleLoaded {
-    /// Number by which the capture calls this mapping; never reused.
+    /// Number of this mapping in the capture; never reused.
     #[prost(uint32, tag = "1")]
     pub id: u32,
     /// Path on the target, or a name in brackets such as `[vdso]`.
@@ -235,37 +234,38 @@ pub struct ModuleLoaded {
     /// avma = svma + bias, wrapping.
     #[prost(uint64, tag = "3")]
     pub bias: u64,
-    /// First mapped address; 0 with `end` 0 if only the bias is known.
+    /// First mapped address. 0 with `end` 0 if only the bias is known.
     #[prost(uint64, tag = "4")]
     pub start: u64,
     /// Address after the last mapped one.
     #[prost(uint64, tag = "5")]
     pub end: u64,
-    /// Build-id as bytes; empty if it has none or could not be read.
+    /// Build-id as bytes; empty if there is none or it could not be read.
     #[prost(bytes = "vec", tag = "6")]
     pub build_id: Vec<u8>,
-    /// When it was seen; 0 for what was there from the beginning.
+    /// Time of observation; 0 if it was mapped from the start.
     #[prost(uint64, tag = "7")]
     pub time_ns: u64,
-    /// This is the program's executable.
+    /// Whether this is the program's executable.
     #[prost(bool, tag = "8")]
     pub executable: bool,
-    /// The path by which the executable was started (`AT_EXECFN`): a link to it, a script that it interprets, or its own; empty
-    /// if not known.
+    /// The path by which the executable was started (`AT_EXECFN`): a link to it, a script that it
+    /// interprets, or its own path. Empty if unknown.
     #[prost(string, tag = "9")]
     pub started_as: String,
-    /// What [`started_as`](Self::started_as) names is the executable itself: a link to it, not a script.
+    /// Whether [`started_as`](Self::started_as) names the executable itself: a link to it, not a
+    /// script.
     #[prost(bool, tag = "10")]
     pub started_by_link: bool,
 }
 
-/// A mapped image went away.
+/// An image was unmapped.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ModuleUnloaded {
-    /// The [`ModuleLoaded::id`].
+    /// The image's [`ModuleLoaded::id`].
     #[prost(uint32, tag = "1")]
     pub id: u32,
-    /// When it was noticed.
+    /// Time of observation.
     #[prost(uint64, tag = "2")]
     pub time_ns: u64,
 }
@@ -273,330 +273,334 @@ pub struct ModuleUnloaded {
 /// A thread was seen for the first time.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ThreadSeen {
-    /// Kernel thread id. After a [`ThreadExited`] of the same id it is another thread.
+    /// Kernel thread id. After a [`ThreadExited`] with the same id it is another thread.
     #[prost(uint64, tag = "1")]
     pub tid: u64,
-    /// Its name (`comm`), empty if not known.
+    /// Its name (`comm`); empty if unknown.
     #[prost(string, tag = "2")]
     pub name: String,
-    /// When it was seen.
+    /// Time of observation.
     #[prost(uint64, tag = "3")]
     pub time_ns: u64,
-    /// It was running when the recording began: its creation was not observed.
+    /// It already ran when the recording started, so its creation was not observed.
     #[prost(bool, tag = "4")]
     pub existed_before: bool,
-    /// The thread that made it, where the server told: the last call of a creation function in
-    /// that thread is this one's creation.
+    /// The thread that created it, if the server reported it. The last call of a creation function
+    /// in that thread is this thread's creation.
     #[prost(uint64, optional, tag = "5")]
     pub creator_tid: Option<u64>,
-    /// Its thread pointer when it began, where the server told.
+    /// Its thread pointer at its start, if the server reported it.
     #[prost(uint64, optional, tag = "6")]
     pub thread_pointer: Option<u64>,
 }
 
-/// A thread's name was read again and differs.
+/// A thread's name changed since it was last read.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ThreadName {
     /// The thread.
     #[prost(uint64, tag = "1")]
     pub tid: u64,
-    /// Its name now.
+    /// Its new name.
     #[prost(string, tag = "2")]
     pub name: String,
-    /// When it was read.
+    /// Time at which it was read.
     #[prost(uint64, tag = "3")]
     pub time_ns: u64,
 }
 
-/// A thread is gone.
+/// A thread ended.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ThreadExited {
     /// The thread.
     #[prost(uint64, tag = "1")]
     pub tid: u64,
-    /// When it ended, or when its absence was noticed.
+    /// Time of its end, or of the observation that it is missing.
     #[prost(uint64, tag = "2")]
     pub time_ns: u64,
-    /// Exit code, where the server reported one.
+    /// Exit code, if the server reported one.
     #[prost(sint64, optional, tag = "3")]
     pub code: Option<i64>,
-    /// The server reported the exit as it happened; otherwise the thread was missing from a list,
-    /// and ended at some time before `time_ns`.
+    /// Whether the server reported the exit when it happened. Otherwise the thread was missing from
+    /// a list, and ended some time before `time_ns`.
     #[prost(bool, tag = "4")]
     pub exact: bool,
-    /// By what it ended.
+    /// The cause of its end.
     #[prost(enumeration = "ThreadEnd", tag = "5")]
     pub by: i32,
 }
 
-/// By what a thread ended.
+/// The cause of a thread's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum ThreadEnd {
-    /// Not said, or what this version does not know.
+    /// Not stated, or unknown to this version.
     Unspecified = 0,
-    /// It exited: by itself, or because the process did or executed another program.
+    /// It exited, or the process exited or executed another program.
     Exited = 1,
-    /// A signal that ended the whole process killed it, too.
+    /// A signal that ended the whole process killed it.
     Killed = 2,
 }
 
-/// How much a note matters.
+/// The importance of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum Severity {
     /// Good to know.
     Info = 0,
-    /// Something is missing from the picture.
+    /// The report is incomplete.
     Warning = 1,
-    /// What was wanted could not be recorded.
+    /// The requested data could not be recorded.
     Error = 2,
 }
 
-/// A sentence from the recorder to whoever reads the report.
+/// A message from the recorder to the reader of the report.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Note {
-    /// When.
+    /// Time of the note.
     #[prost(uint64, tag = "1")]
     pub time_ns: u64,
-    /// How much it matters.
+    /// Its importance.
     #[prost(enumeration = "Severity", tag = "2")]
     pub severity: i32,
-    /// The sentence.
+    /// The message.
     #[prost(string, tag = "3")]
     pub text: String,
 }
 
-/// Events that happened and are not in the capture.
+/// Events that are missing in the capture.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Dropped {
-    /// The probe they belonged to, or [`SNAPSHOT_PROBE`] for any.
+    /// The probe of the events, or [`SNAPSHOT_PROBE`] for any.
     #[prost(uint32, tag = "1")]
     pub probe: u32,
-    /// How many since the last such record of this probe.
+    /// Number of events since the last such record of this probe.
     #[prost(uint64, tag = "2")]
     pub count: u64,
-    /// When it was noticed.
+    /// Time of observation.
     #[prost(uint64, tag = "3")]
     pub time_ns: u64,
 }
 
-/// A probe was paused, to spare the program: what is known of the hits that nobody saw. The last record of a probe says all.
+/// A probe was paused to limit overhead. All values are totals, so the last record of a probe
+/// replaces the earlier ones.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Missed {
     /// The probe.
     #[prost(uint32, tag = "1")]
     pub probe: u32,
-    /// How often it has been paused.
+    /// Number of pauses.
     #[prost(uint64, tag = "2")]
     pub pauses: u64,
-    /// For how long altogether, nanoseconds.
+    /// Total duration of the pauses in nanoseconds.
     #[prost(uint64, tag = "3")]
     pub paused_ns: u64,
-    /// About so many hits fell into these pauses, as far as that can be told.
+    /// Estimated number of hits during the pauses.
     #[prost(uint64, tag = "4")]
     pub hits: u64,
-    /// When this was so.
+    /// Time of these totals.
     #[prost(uint64, tag = "5")]
     pub time_ns: u64,
 }
 
-/// What becomes of a probe's hits.
+/// The change in the recording of a probe's hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum GapKind {
-    /// Not said.
+    /// Not stated.
     Unspecified = 0,
-    /// They are not recorded from here on, to spare the program.
+    /// They are not recorded from here on, to limit overhead.
     Paused = 1,
     /// They are recorded again.
     Resumed = 2,
-    /// Some are missing just here.
+    /// Some are missing at this point.
     Dropped = 3,
 }
 
-/// Where in the order of events hits of a probe are missing. Without such records, what [`Missed`] and [`Dropped`] count may
-/// be missing anywhere.
+/// The place in the order of events where hits of a probe are missing. Without such records, the
+/// hits that [`Missed`] and [`Dropped`] count may be missing anywhere.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Gap {
     /// The probe.
     #[prost(uint32, tag = "1")]
     pub probe: u32,
-    /// What becomes of its hits.
+    /// The change in the recording of its hits.
     #[prost(enumeration = "GapKind", tag = "2")]
     pub kind: i32,
-    /// When, about; the order of records says what came before and what after.
+    /// Approximate time; the order of records says what came before and after.
     #[prost(uint64, tag = "3")]
     pub time_ns: u64,
 }
 
-/// Memory of the program was read, other than with an event: what a lock says of its holder, for one.
+/// Memory of the program, read apart from events, such as a lock's owner.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Memory {
-    /// When.
+    /// Time of the read.
     #[prost(uint64, tag = "1")]
     pub time_ns: u64,
     /// Address of the first byte.
     #[prost(uint64, tag = "2")]
     pub address: u64,
-    /// What was there; nothing if it could not be read.
+    /// The bytes; empty if they could not be read.
     #[prost(bytes = "vec", tag = "3")]
     pub bytes: Vec<u8>,
 }
 
-/// What the kernel says of a thread.
+/// The kernel's state of a thread.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ThreadState {
     /// The thread.
     #[prost(uint64, tag = "1")]
     pub tid: u64,
-    /// When.
+    /// Time of the read.
     #[prost(uint64, tag = "2")]
     pub time_ns: u64,
-    /// The letter of its state (proc(5)), e.g. `S`, before it was stopped to be looked at; empty if not known.
+    /// The letter of its state (proc(5)) before the recorder stopped it, e.g. `S`; empty if
+    /// unknown.
     #[prost(string, tag = "3")]
     pub state: String,
-    /// The signals that its process handles, signal 1 being bit 0 (`SigCgt` in proc(5)).
+    /// The signals that its process handles; bit 0 is signal 1 (`SigCgt` in proc(5)).
     #[prost(fixed64, optional, tag = "4")]
     pub handled_signals: Option<u64>,
-    /// The id by which the program itself knows the thread: another where it runs in a PID namespace
-    /// of its own. None if not known.
+    /// The thread id inside the program's PID namespace, if that differs from the kernel's. None if
+    /// unknown.
     #[prost(uint64, optional, tag = "5")]
     pub own_tid: Option<u64>,
 }
 
-/// No thread of the program executed anything from one moment to another, so that everything read
-/// between them was so at once.
+/// No thread of the program executed during this time, so everything read in between belongs to one
+/// moment.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Standstill {
-    /// From here.
+    /// Start.
     #[prost(uint64, tag = "1")]
     pub from_ns: u64,
-    /// To here.
+    /// End.
     #[prost(uint64, tag = "2")]
     pub to_ns: u64,
 }
 
-/// Why threads were stopped.
+/// The reason why threads were stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum StallCause {
-    /// The server had to wait for a processor, or for a client that did not read.
+    /// The server waited for a processor, or for a client that did not read.
     Unspecified = 0,
-    /// The recorder needed the program stopped: at the start, to plant probes, to look at threads.
+    /// The recorder needed the program stopped: at the start, to insert probes, or to read threads.
     Halted = 1,
 }
 
-/// A thread of the program was stopped, or may have been, from one moment to another, for the
-/// recorder or its server. The record is written when the recorder hears of it, before or after the
-/// events of that time.
+/// The recorder or its server stopped a thread of the program, or may have, during this time.
+///
+/// The record is written when the recorder learns of it, before or after the events of that time.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Stood {
-    /// From here.
+    /// Start.
     #[prost(uint64, tag = "1")]
     pub from_ns: u64,
-    /// To here.
+    /// End.
     #[prost(uint64, tag = "2")]
     pub to_ns: u64,
-    /// Why.
+    /// The reason.
     #[prost(enumeration = "StallCause", tag = "3")]
     pub cause: i32,
 }
 
-/// Stops of less than a millisecond each, of which no [`Stood`] tells. The last record counts them
-/// all.
+/// Stops of less than a millisecond each, which have no [`Stood`] record. The last record has the
+/// totals.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct ShortStops {
-    /// When this was so.
+    /// Time of these totals.
     #[prost(uint64, tag = "1")]
     pub time_ns: u64,
-    /// How many there were.
+    /// Number of stops.
     #[prost(uint64, tag = "2")]
     pub count: u64,
-    /// How long they took in total, nanoseconds.
+    /// Total duration in nanoseconds.
     #[prost(uint64, tag = "3")]
     pub total_ns: u64,
 }
 
-/// What was about to happen when the threads were read.
+/// The event that caused the threads to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum Occasion {
-    /// Not said, or an occasion this version does not know.
+    /// Not stated, or unknown to this version.
     Unspecified = 0,
-    /// The recording was asked to end while the program ran.
+    /// The user ended the recording while the program ran.
     Request = 1,
-    /// A signal was about to be delivered that ends most programs.
+    /// A signal that ends most programs was about to be delivered.
     Signal = 2,
     /// The program was about to exit.
     Exit = 3,
 }
 
-/// All threads were read. The snapshots without a probe, [`Memory`], [`ThreadState`] and
-/// [`Standstill`] records with times from `from_ns` to `to_ns` belong to this reading; they stand
-/// before this record.
+/// The recorder read all threads. The snapshots without a probe and the [`Memory`], [`ThreadState`]
+/// and [`Standstill`] records with times from `from_ns` to `to_ns` belong to this reading. They
+/// precede this record.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Inspection {
-    /// When reading began.
+    /// Start of the reading.
     #[prost(uint64, tag = "1")]
     pub from_ns: u64,
-    /// When it was done.
+    /// End of the reading.
     #[prost(uint64, tag = "2")]
     pub to_ns: u64,
-    /// What was about to happen.
+    /// The event that caused it.
     #[prost(enumeration = "Occasion", tag = "3")]
     pub occasion: i32,
-    /// Of a signal: its Linux number.
+    /// For a signal: its Linux number.
     #[prost(uint32, optional, tag = "4")]
     pub signal: Option<u32>,
 }
 
-/// How long threads had been on a processor, and had waited for one, when the kernel was asked. A thread that is not named here and was
-/// before, and has not ended, has the times that it had then: it waited for something else.
+/// The processor times of threads when the recorder read them from the kernel. A thread that is
+/// missing here, was present before, and has not ended has unchanged times: it was blocked.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CpuTimes {
-    /// When it was asked.
+    /// Time of the read.
     #[prost(uint64, tag = "1")]
     pub time_ns: u64,
-    /// Threads whose times are others than before.
+    /// Threads whose times have changed.
     #[prost(message, repeated, tag = "2")]
     pub threads: Vec<CpuTime>,
 }
 
-/// What a thread has had of the processors since it began.
+/// A thread's processor times since it started.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct CpuTime {
-    /// Whose time it is.
+    /// The thread.
     #[prost(uint64, tag = "1")]
     pub tid: u64,
-    /// So long it was on a processor.
+    /// Time on a processor in nanoseconds.
     #[prost(uint64, tag = "2")]
     pub on_cpu_ns: u64,
-    /// So long it could have run and waited for a processor.
+    /// Time spent waiting for a processor in nanoseconds.
     #[prost(uint64, tag = "3")]
     pub runnable_ns: u64,
 }
 
-/// What a thread did in the kernel: read from `/proc` while the program ran, when the thread had not
-/// run since the kernel was asked last. It is blocked until a [`CpuTimes`] names it again.
+/// A thread's activity in the kernel, read from `/proc` while the program ran. The thread had not
+/// run since the previous read of processor times. It is blocked until a [`CpuTimes`] record
+/// contains it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Blocked {
-    /// When it was read.
+    /// Time of the read.
     #[prost(uint64, tag = "1")]
     pub time_ns: u64,
     /// The thread.
     #[prost(uint64, tag = "2")]
     pub tid: u64,
-    /// When the kernel was asked before: the thread has not run since.
+    /// Time of the previous read; the thread has not run since.
     #[prost(uint64, tag = "3")]
     pub since_ns: u64,
-    /// The system call's number on the target; none if the thread is in no system call (a page fault).
+    /// The system call's number on the target. None if the thread is in no system call (a page
+    /// fault).
     #[prost(uint64, optional, tag = "4")]
     pub number: Option<u64>,
-    /// The call's arguments.
+    /// The system call's arguments.
     #[prost(uint64, repeated, tag = "5")]
     pub args: Vec<u64>,
-    /// The file of the descriptor that is the first argument, as `/proc/PID/fd` names it.
+    /// The file whose descriptor is the first argument, as `/proc/PID/fd` names it.
     #[prost(string, tag = "6")]
     pub file: String,
     /// The thread's program counter.
@@ -605,7 +609,8 @@ pub struct Blocked {
     /// Its stack pointer.
     #[prost(uint64, tag = "8")]
     pub sp: u64,
-    /// These two registers and the stack's end; none if the thread was last seen at the same place.
+    /// These two registers and the top of the stack. None if the thread was last seen at the same
+    /// place.
     #[prost(message, optional, tag = "9")]
     pub snapshot: Option<Snapshot>,
 }
@@ -613,45 +618,45 @@ pub struct Blocked {
 /// The program ended.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ProcessEnded {
-    /// When.
+    /// Time of its end.
     #[prost(uint64, tag = "1")]
     pub time_ns: u64,
     /// Its exit code, if it exited.
     #[prost(sint32, optional, tag = "2")]
     pub exit_code: Option<i32>,
-    /// The Linux signal that ended it, if one did.
+    /// The Linux signal that ended it, if any.
     #[prost(uint32, optional, tag = "3")]
     pub signal: Option<u32>,
 }
 
-/// Why a recording ended.
+/// The reason why a recording ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum EndReason {
-    /// Not said, or a reason this version does not know.
+    /// Not stated, or unknown to this version.
     Unspecified = 0,
     /// The program ended.
     ProgramEnded = 1,
     /// The user interrupted the recording.
     Interrupted = 2,
-    /// The recorder let go of the program as asked; the program went on.
+    /// The recorder detached as requested; the program continued.
     Detached = 3,
-    /// The server went away.
+    /// The connection to the server was lost.
     ConnectionLost = 4,
-    /// Recording failed; `detail` says how.
+    /// Recording failed; `detail` has the reason.
     Error = 5,
 }
 
-/// The recording ended in order.
+/// The recording was finished.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct End {
-    /// Why.
+    /// The reason.
     #[prost(enumeration = "EndReason", tag = "1")]
     pub reason: i32,
-    /// When.
+    /// Time of the end.
     #[prost(uint64, tag = "2")]
     pub time_ns: u64,
-    /// A sentence, where there is more to say.
+    /// Details, if there are any.
     #[prost(string, tag = "3")]
     pub detail: String,
 }

@@ -1,7 +1,7 @@
-//! Writing a capture so that being killed at any moment loses only what was not flushed.
+//! Writes a capture so that a crash at any moment loses only records that were not flushed.
 //!
-//! A block is built in memory and handed to the sink in one `write_all`; nothing written is ever
-//! touched again. There is no thread here: the caller says when time has come ([`Writer::flush_if_due`]).
+//! A block is built in memory and passed to the sink in one `write_all`; written bytes never
+//! change. There is no thread here: the caller decides when to flush ([`Writer::flush_if_due`]).
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,12 +13,12 @@ use prost::Message;
 use crate::block::{self, BLOCK_LIMIT, MINOR_VERSION};
 use crate::record::{Envelope, Header, Record};
 
-/// A batch this large is written without being asked for.
-const FULL: usize = 256 << 10;
-/// [`Writer::flush_if_due`] writes records that have waited this long.
-const DUE: Duration = Duration::from_millis(200);
+/// Size of a batch that is written at once, in bytes.
+const BATCH_SIZE: usize = 256 << 10;
+/// Maximum age of records before [`Writer::flush_if_due`] writes them.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Writing failed. What was written before stays readable.
+/// Writing failed. Everything written before stays readable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -27,7 +27,7 @@ pub enum WriteError {
     Create {
         /// The file.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The sink is full.
@@ -35,50 +35,50 @@ pub enum WriteError {
         "no space left for the capture ({written} bytes are written and readable): {source}; free some space or choose another place with -o"
     )]
     Full {
-        /// Bytes of the capture that are whole.
+        /// Number of readable bytes in the capture.
         written: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The sink failed in another way.
     #[error("cannot write the capture ({written} bytes are written and readable): {source}")]
     Io {
-        /// Bytes of the capture that are whole.
+        /// Number of readable bytes in the capture.
         written: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A single record does not fit into a block. The capture goes on without it.
+    /// A single record does not fit in a block. The capture continues without it.
     #[error(
         "a record of {size} bytes is larger than a capture allows ({BLOCK_LIMIT} bytes) and was left out"
     )]
     RecordTooLarge {
-        /// Its size.
+        /// Its size in bytes.
         size: usize,
     },
-    /// An earlier write failed; nothing can follow.
+    /// An earlier write failed, so nothing more can be written.
     #[error(
         "the capture ended at an earlier write error; {written} bytes are written and readable"
     )]
     Broken {
-        /// Bytes of the capture that are whole.
+        /// Number of readable bytes in the capture.
         written: u64,
     },
 }
 
-/// Writes a capture to a file or any other sink. Dropping it writes what is pending.
+/// Writes a capture to a file or any other sink. Dropping it writes pending records.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     sink: Option<W>,
     pending: Vec<u8>,
-    /// When the oldest pending record came.
+    /// The time of the oldest pending record.
     since: Option<Instant>,
     written: u64,
     broken: bool,
 }
 
 impl Writer<File> {
-    /// Begins a capture in a new file; one that exists is replaced.
+    /// Starts a capture in a new file; replaces an existing file.
     pub fn create(path: impl AsRef<Path>, header: Header) -> Result<Writer<File>, WriteError> {
         let path = path.as_ref();
         let file = File::create(path).map_err(|source| WriteError::Create {
@@ -90,7 +90,7 @@ impl Writer<File> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a capture: the file header and `header` are written at once.
+    /// Starts a capture. Writes the file header and `header` at once.
     pub fn new(sink: W, mut header: Header) -> Result<Writer<W>, WriteError> {
         header.format_version = MINOR_VERSION.into();
         let mut writer = Writer {
@@ -106,7 +106,7 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Continues a capture that is whole: `sink` writes behind its last byte, which is at `written`.
+    /// Continues a complete capture. `sink` appends to its last byte, which is at `written`.
     pub fn append(sink: W, written: u64) -> Writer<W> {
         Writer {
             sink: Some(sink),
@@ -117,7 +117,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Adds a record. It is safe from a crash after the next flush; a full batch flushes itself.
+    /// Adds a record. The next flush makes it safe from a crash; a full batch is flushed at once.
     pub fn record(&mut self, record: impl Into<Record>) -> Result<(), WriteError> {
         if self.broken {
             return Err(WriteError::Broken {
@@ -140,21 +140,21 @@ impl<W: Write> Writer<W> {
             return Err(WriteError::RecordTooLarge { size });
         }
         self.since.get_or_insert_with(Instant::now);
-        if self.pending.len() >= FULL {
+        if self.pending.len() >= BATCH_SIZE {
             self.flush()?;
         }
         Ok(())
     }
 
-    /// Writes what is pending if it has waited long enough (200 ms). Cheap when nothing is due.
+    /// Writes pending records if they have waited 200 ms. Cheap otherwise.
     pub fn flush_if_due(&mut self) -> Result<(), WriteError> {
         match self.since {
-            Some(since) if since.elapsed() >= DUE => self.flush(),
+            Some(since) if since.elapsed() >= FLUSH_INTERVAL => self.flush(),
             _ => Ok(()),
         }
     }
 
-    /// Writes what is pending as one block.
+    /// Writes pending records as one block.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         self.since = None;
         if self.pending.is_empty() {
@@ -168,12 +168,13 @@ impl<W: Write> Writer<W> {
         self.put(&block)
     }
 
-    /// Bytes written and readable so far.
+    /// Number of bytes that are written and readable.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Writes what is pending and gives the sink back. The caller has recorded an [`End`](crate::End).
+    /// Writes pending records and returns the sink. The caller has already recorded an
+    /// [`End`](crate::End).
     pub fn finish(mut self) -> Result<W, WriteError> {
         self.flush()?;
         self.sink.take().ok_or(WriteError::Broken {
@@ -192,7 +193,8 @@ impl<W: Write> Writer<W> {
                 Ok(())
             }
             Err(source) => {
-                // Part of the block may be out: anything after it would be unreadable.
+                // Part of the block may have been written, so anything after it would be
+                // unreadable.
                 self.broken = true;
                 Err(match source.kind() {
                     io::ErrorKind::StorageFull
@@ -208,7 +210,7 @@ impl<W: Write> Writer<W> {
 impl<W: Write> Drop for Writer<W> {
     fn drop(&mut self) {
         if self.sink.is_some() && !self.broken {
-            // Nobody is left to tell; the capture will say by itself that it is cut.
+            // An error cannot be reported here, but a reader of the capture sees that it is cut.
             let _ = self.flush();
         }
     }

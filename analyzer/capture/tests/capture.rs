@@ -1,7 +1,8 @@
-//! The capture file from outside: whatever happens to a file, what was flushed is there.
+//! Tests the capture file from outside: whatever happens to a file, its flushed records are
+//! readable.
 //!
-//! Damage is done to real files' bytes, death to a real writing process, and `/dev/full` is the full
-//! disk.
+//! The tests damage the bytes of real files and kill a real writing process. `/dev/full` is the
+//! full disk.
 
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
@@ -16,7 +17,7 @@ use unspool_capture::{
 #[path = "capture/damage.rs"]
 mod damage;
 
-/// Records of all sorts, in several blocks.
+/// Records of all kinds, in several blocks.
 fn records() -> Vec<Record> {
     let mut records: Vec<Record> = vec![
         Target {
@@ -116,7 +117,7 @@ fn end() -> End {
     }
 }
 
-/// A whole capture, and how many records are readable after each of its flushes.
+/// A complete capture, and the number of readable records after each of its flushes.
 fn file() -> (Vec<u8>, Vec<(u64, usize)>) {
     let mut writer = Writer::new(Vec::new(), Header::default()).unwrap();
     let mut flushed = vec![(16, 0), (writer.written(), 1)];
@@ -133,7 +134,7 @@ fn file() -> (Vec<u8>, Vec<(u64, usize)>) {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_records_are_read_back() {
     let (bytes, _) = file();
     let capture = Capture::read_from(&bytes[..]).unwrap();
     let mut expected = records();
@@ -149,7 +150,7 @@ fn what_is_written_is_read() {
     );
 }
 
-/// A sink with room for so many bytes.
+/// A sink with a limited size.
 #[derive(Debug)]
 struct Full(Vec<u8>, usize);
 
@@ -228,7 +229,7 @@ fn too_large_a_record_is_left_out_alone() {
         matches!(error, WriteError::RecordTooLarge { .. }),
         "{error}"
     );
-    // Just within the limit, twice: each gets a block.
+    // Just within the limit, twice: each gets its own block.
     writer.record(note((16 << 20) - 32)).unwrap();
     writer.record(note((16 << 20) - 32)).unwrap();
     writer.record(end()).unwrap();
@@ -312,7 +313,7 @@ fn child_that_writes_until_killed() {
         if seq % 5 == 0 {
             writer.flush().unwrap();
         }
-        assert!(Instant::now() < until, "nobody killed this process");
+        assert!(Instant::now() < until, "the parent did not kill this process");
     }
 }
 
@@ -355,7 +356,7 @@ fn a_reader_gives_records_one_by_one() {
     assert_eq!(reader.next(), None);
 }
 
-/// Of a file, the events of calls stay in it; shown one by one, all is as if it were in memory.
+/// Call events stay in the file. Read one by one, they equal events in memory.
 #[test]
 fn events_of_calls_are_shown_from_the_file() {
     let mut writer = Writer::new(Vec::new(), Header::default()).unwrap();
@@ -408,7 +409,7 @@ fn events_of_calls_are_shown_from_the_file() {
         [&20_000; 2]
     );
     assert_eq!(capture.records.len() + 40_000, whole.records.len());
-    // Of thread 101 both lives, of thread 100 one.
+    // Thread id 101 has two threads, 100 has one.
     let ends: Vec<u64> = capture
         .calls
         .ends
@@ -433,7 +434,7 @@ fn events_of_calls_are_shown_from_the_file() {
     assert!(shown == whole.records);
     assert_eq!(kept, capture.records.len() - 1);
 
-    // A file that becomes another between two readings is no reason to say something wrong.
+    // A file that changes between two readings must cause an error, not a wrong result.
     std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
     let error = capture.each(&mut |_, _| {}).unwrap_err();
     assert!(matches!(error, ReadError::Changed), "{error}");

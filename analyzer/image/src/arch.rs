@@ -1,7 +1,7 @@
-//! The architectures that can be debugged, under the names that files and gdb give them.
+//! The supported architectures, and their names in ELF files and in gdb.
 //!
-//! Apart because every crate of the analyzer switches on it: an architecture is the target's data,
-//! never a property of the host.
+//! Apart because every crate of the analyzer depends on it. The architecture is a property of the
+//! target, never of the host.
 
 use core::fmt;
 
@@ -21,7 +21,8 @@ impl Arch {
     /// All architectures known here.
     pub const ALL: [Arch; 3] = [Arch::X86_64, Arch::Aarch64, Arch::Arm];
 
-    /// From `e_machine` of an ELF header (`EM_ARM` 40, `EM_X86_64` 62, `EM_AARCH64` 183).
+    /// The architecture of `e_machine` in an ELF header (`EM_ARM` 40, `EM_X86_64` 62, `EM_AARCH64`
+    /// 183).
     pub fn from_elf_machine(machine: u16) -> Option<Arch> {
         match machine {
             62 => Some(Arch::X86_64),
@@ -31,7 +32,8 @@ impl Arch {
         }
     }
 
-    /// From the `<architecture>` of a gdb target description, such as `i386:x86-64` or `armv7`.
+    /// The architecture of `<architecture>` in a gdb target description, such as `i386:x86-64` or
+    /// `armv7`.
     pub fn from_gdb_name(name: &str) -> Option<Arch> {
         match name {
             "i386:x86-64" | "i386:x86-64:intel" => Some(Arch::X86_64),
@@ -43,7 +45,7 @@ impl Arch {
         }
     }
 
-    /// gdb's name, as `set architecture` takes it.
+    /// gdb's name, as `set architecture` accepts it.
     pub fn gdb_name(self) -> &'static str {
         match self {
             Arch::X86_64 => "i386:x86-64",
@@ -61,7 +63,7 @@ impl Arch {
         }
     }
 
-    /// Bytes in an address.
+    /// Size of an address in bytes.
     pub fn address_size(self) -> usize {
         match self {
             Arch::X86_64 | Arch::Aarch64 => 8,

@@ -11,24 +11,26 @@ use std::str::FromStr;
 pub struct BuildId(Vec<u8>);
 
 const NT_GNU_BUILD_ID: u32 = 3;
-/// Linkers write 8 to 20 bytes; `--build-id=0x...` may give more, but not without end.
+/// Maximum length. Linkers write 8 to 20 bytes; `--build-id=0x...` may give more.
 const MAX_LENGTH: usize = 64;
 
 impl BuildId {
-    /// Wraps the bytes of an id; `None` if there are none or too many to be an id.
+    /// An id with these bytes. `None` if there are no bytes or too many.
     pub fn new(bytes: &[u8]) -> Option<BuildId> {
         (1..=MAX_LENGTH)
             .contains(&bytes.len())
             .then(|| BuildId(bytes.to_vec()))
     }
 
-    /// Finds the build-id in the bytes of a note segment or section, as read from a file or from
-    /// the memory of the target at `PT_NOTE`. Every architecture known here is little endian in
-    /// use, so `big_endian` is false unless the image says otherwise.
+    /// Finds the build-id in a note segment or section.
     ///
-    /// Layout (ELF gABI, "Note Section"): namesz, descsz, type (4 bytes each), name and
-    /// descriptor, each padded to 4 bytes (8 in a segment aligned to 8, where the name "GNU\0"
-    /// ends at 16 and needs none).
+    /// The bytes may come from a file, or from the target's memory at `PT_NOTE`. All supported
+    /// architectures are used in little-endian form, so `big_endian` is false unless the image says
+    /// otherwise.
+    ///
+    /// Layout (ELF gABI, "Note Section"): namesz, descsz, type (4 bytes each), name and descriptor.
+    /// Name and descriptor are padded to 4 bytes. In a segment aligned to 8 they are padded to 8,
+    /// but the name "GNU\0" ends at 16 and needs no padding.
     pub fn from_notes(notes: &[u8], big_endian: bool) -> Option<BuildId> {
         find_note(notes, big_endian, 4).or_else(|| find_note(notes, big_endian, 8))
     }
@@ -38,7 +40,7 @@ impl BuildId {
         &self.0
     }
 
-    /// Where a build-id directory keeps the debug file: `.build-id/ab/cdef.debug`.
+    /// The path of the debug file in a build-id directory: `.build-id/ab/cdef.debug`.
     pub fn debug_path(&self) -> String {
         self.path(".debug")
     }

@@ -1,14 +1,15 @@
-//! Names as people write them: Rust and C++ symbols demangled.
+//! Demangles Rust and C++ symbols.
 
 use cpp_demangle::{DemangleOptions, ParseOptions};
 
-/// Deep enough for real names, shallow enough for any stack.
+/// Recursion limit: enough for real names, and safe on any stack.
 const RECURSION_LIMIT: u32 = 160;
-/// Longer names are shown as they are; demangling can square their length.
+/// Maximum length of a demangled name, because demangling can square the length. Longer names stay
+/// mangled.
 const NAME_LIMIT: usize = 16 << 10;
 
-/// Demangles a name in full: C++ with parameters and return type as `c++filt` prints it, Rust (legacy
-/// and v0) without hash. Other names are unchanged; `name@plt` keeps its suffix.
+/// Demangles a full name. C++ gets parameters and return type, as `c++filt` prints it; Rust (legacy
+/// and v0) loses its hash. Other names are unchanged; `name@plt` keeps its suffix.
 pub fn demangle(name: &str) -> String {
     demangled(name, false)
 }
@@ -39,7 +40,7 @@ fn rust(name: &str) -> Option<String> {
 }
 
 fn cpp(name: &str, short: bool) -> Option<String> {
-    // Anything else would be taken for a type: `i` for `int`.
+    // Any other text would be taken for a type: `i` for `int`.
     if !["_Z", "__Z", "___Z", "_GLOBAL_"]
         .iter()
         .any(|prefix| name.starts_with(prefix))
@@ -60,8 +61,8 @@ fn cpp(name: &str, short: bool) -> Option<String> {
     })
 }
 
-/// Drops the qualifiers of a member function, which belong to its parameters, and the traces of empty
-/// template argument packs, as gdb does: `f<int, > const` -> `f<int>`.
+/// Removes the qualifiers of a member function and the traces of empty template argument packs, as
+/// gdb does: `f<int, > const` -> `f<int>`.
 fn without_qualifiers(name: &str) -> String {
     let mut name = name.replace(", >", ">");
     while let Some(kept) = [" const", " volatile", " &&", " &"]
@@ -73,7 +74,7 @@ fn without_qualifiers(name: &str) -> String {
     name
 }
 
-/// `(unsigned long)0` -> `0ul`: integers among template arguments as gdb and c++filt write them.
+/// `(unsigned long)0` -> `0ul`: writes integer template arguments like gdb and c++filt.
 fn with_suffixed_literals(name: &str) -> String {
     const TYPES: [(&str, &str); 5] = [
         ("(unsigned long long)", "ull"),

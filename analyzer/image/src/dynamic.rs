@@ -1,21 +1,21 @@
-//! The dynamic section: what the dynamic linker is told about the file.
+//! The dynamic section, which the dynamic linker reads.
 //!
-//! Apart because it is found through the program headers alone, in every stripped file.
+//! Apart because it is found through program headers alone, in every stripped file.
 
 use crate::Image;
 use crate::image::layout::{PT_DYNAMIC, string_at};
 use crate::image::{File, SharedBytes, tables};
 
-/// Values of the dynamic section.
+/// The values of the dynamic section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Dynamic {
-    /// `DT_NEEDED`: names of the libraries this one needs, in order.
+    /// `DT_NEEDED`: names of the required libraries, in order.
     pub needed: Vec<String>,
-    /// `DT_SONAME`: the name others need it by.
+    /// `DT_SONAME`: the name by which other files require this one.
     pub soname: Option<String>,
-    /// Address (svma) of the value of the `DT_DEBUG` entry, where the dynamic linker stores the
-    /// address of `r_debug`.
+    /// Address (svma) of the value of `DT_DEBUG`, where the dynamic linker stores the address of
+    /// `r_debug`.
     pub debug_value_svma: Option<u64>,
     /// `DF_1_PIE` of `DT_FLAGS_1`.
     pub is_pie: bool,
@@ -91,8 +91,8 @@ impl Dynamic {
         (dynamic, notes)
     }
 
-    /// The dynamic symbols and their strings. The symbols' number is not stated; linkers put the
-    /// strings right behind them.
+    /// The dynamic symbols and their strings. The number of symbols is not stated, but linkers put
+    /// the strings directly after them.
     pub(crate) fn symbol_table(&self, image: &Image) -> Option<(SharedBytes, SharedBytes)> {
         let (symbols, strings, size) = self.tables?;
         let len = strings.checked_sub(symbols)?;

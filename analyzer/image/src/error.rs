@@ -1,6 +1,6 @@
-//! Why a file cannot serve as an image at all.
+//! Errors that make a file unusable as an image.
 //!
-//! Apart from the parsers: damage that leaves something usable is a note on the image, not an error.
+//! Apart from the parsers: damage that leaves a usable part is a note on the image, not an error.
 
 use std::path::PathBuf;
 
@@ -13,31 +13,31 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The file is not ELF.
     #[error("{name} is not an ELF file: expected the bytes 7f 45 4c 46 at its start, found {seen}")]
     NotElf {
-        /// The image as the caller named it.
+        /// The name that the caller gave the image.
         name: String,
-        /// The first bytes in hex, or what is there instead.
+        /// The first bytes in hex, or a description.
         seen: String,
     },
-    /// The file ends before its headers do, or they are nonsense.
+    /// The file ends before its headers do, or the headers are invalid.
     #[error("{name} is truncated or corrupt: {what}; get an intact copy")]
     Corrupt {
-        /// The image as the caller named it.
+        /// The name that the caller gave the image.
         name: String,
-        /// Which part, where in the file, and what is wrong.
+        /// The damaged part, its position in the file, and the problem.
         what: String,
     },
-    /// An ELF file of an architecture that is not supported.
+    /// An ELF file for an unsupported architecture.
     #[error(
         "{name} is an ELF file for machine {machine}: expected x86-64 (62), AArch64 (183) or ARM (40)"
     )]
     UnknownMachine {
-        /// The image as the caller named it.
+        /// The name that the caller gave the image.
         name: String,
         /// `e_machine`.
         machine: u16,
@@ -45,19 +45,19 @@ pub enum Error {
     /// Class (32 or 64 bit) and machine contradict each other.
     #[error("{name} is a {bits}-bit ELF file for {arch}, which has {} bits", arch.address_size() * 8)]
     WrongClass {
-        /// The image as the caller named it.
+        /// The name that the caller gave the image.
         name: String,
-        /// What the header says.
+        /// The class in the header.
         bits: u8,
-        /// What the header says, too.
+        /// The machine in the header.
         arch: crate::Arch,
     },
-    /// Larger than any image we are willing to hold in memory.
+    /// The image is larger than the limit.
     #[error("{name} has {size} bytes, more than the {limit} an image may have")]
     TooLarge {
-        /// The image as the caller named it.
+        /// The name that the caller gave the image.
         name: String,
-        /// Its size.
+        /// The size.
         size: u64,
         /// The limit.
         limit: u64,

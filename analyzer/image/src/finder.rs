@@ -1,7 +1,7 @@
-//! Where on the host the target's files are, and whether they are the right ones.
+//! Finds the target's files on the host, and checks that they are the right ones.
 //!
-//! Apart from the image because this is the only code that walks directories: a sysroot's, the
-//! host's, the debug directories'. Files are checked by build-id; a wrong one is never used silently.
+//! Apart from the image because this is the only code that searches directories: the sysroot, the
+//! host, the debug directories. It checks files by build-id, and never uses a wrong file silently.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,46 +11,47 @@ use crate::{Arch, BuildId, Error, Image};
 mod debug_file;
 mod sysroot;
 
-/// Where to look for files.
+/// The places to search.
 #[derive(Clone, Debug)]
 pub struct Finder {
-    /// Copy of the target's file system.
+    /// A copy of the target's file system.
     pub sysroot: Option<PathBuf>,
-    /// Where debug files are; by default `/usr/lib/debug`. Each is tried below the sysroot first.
+    /// The debug directories, by default `/usr/lib/debug`. Each is searched below the sysroot
+    /// first.
     pub debug_directories: Vec<PathBuf>,
-    /// The target's architecture, if known: files of another are passed over.
+    /// The target's architecture, if known. Files of other architectures are skipped.
     pub arch: Option<Arch>,
 }
 
-/// A file that is wanted.
+/// The file to find.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted<'a> {
     /// Path on the target, or a basename.
     pub path: &'a str,
-    /// What the target has mapped, if known.
+    /// The build-id that the target has mapped, if known.
     pub build_id: Option<&'a BuildId>,
-    /// The target runs on this machine: local paths are right even without sysroot.
+    /// The target runs on this machine, so local paths are right even without a sysroot.
     pub local: bool,
 }
 
 /// A file that was found.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The image, debug file attached.
+    /// The image, with its debug file attached.
     pub image: Image,
-    /// Where it was.
+    /// The place where it was found.
     pub origin: Origin,
-    /// What is not as it should be, a clause each.
+    /// Problems, a clause each.
     pub notes: Vec<String>,
 }
 
-/// Where an image came from.
+/// The origin of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Origin {
     /// A file on the host.
     File(PathBuf),
-    /// Fetched from the target, under its path there.
+    /// Fetched from the target; its path there.
     Target(String),
 }
 
@@ -63,21 +64,21 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Why a file was not found.
+/// The reason why a file was not found.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FindError {
-    /// It is at none of the places where it could be.
+    /// The file is in none of the searched places.
     #[error("cannot find {path}: tried {}; {advice}", list(tried))]
     NotFound {
         /// The path on the target.
         path: String,
-        /// Places tried and what was there.
+        /// The searched places and what was found there.
         tried: Vec<String>,
-        /// What to do.
+        /// Advice for the user.
         advice: &'static str,
     },
-    /// There is a file of that name, but of another build than the target has.
+    /// The file found is another build than the target's.
     #[error(
         "{file} is not the file that the target has: expected build-id {expected}, found {}; \
          copy the target's own file there, or name its directory tree with --sysroot",
@@ -86,12 +87,12 @@ pub enum FindError {
     WrongBuildId {
         /// The file.
         file: String,
-        /// What the target has mapped.
+        /// The build-id on the target.
         expected: BuildId,
-        /// What the file has.
+        /// The build-id of the file.
         seen: Option<BuildId>,
     },
-    /// The file was found, but its end is missing.
+    /// The file was found, but it is truncated.
     #[error("{file} is cut off before its end; copy the whole file again")]
     Truncated {
         /// The file.
@@ -102,7 +103,7 @@ pub enum FindError {
     Image(#[from] Error),
 }
 
-/// The likeliest place and the target itself; a sysroot alone has a dozen more.
+/// Lists the most likely place and the target itself. A sysroot alone has a dozen more.
 fn list(tried: &[String]) -> String {
     let (mut told, mut others) = (Vec::new(), 0);
     for place in tried {
@@ -119,7 +120,7 @@ fn list(tried: &[String]) -> String {
     }
 }
 
-/// Reads a file of the target by its path there.
+/// Reads a file from the target by its path there.
 pub type Fetch<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<u8>, String>;
 
 impl Default for Finder {
@@ -133,7 +134,7 @@ impl Default for Finder {
 }
 
 impl Finder {
-    /// With a sysroot, or without.
+    /// A finder for a sysroot, or without one.
     pub fn new(sysroot: Option<PathBuf>) -> Finder {
         Finder {
             sysroot,
@@ -141,10 +142,14 @@ impl Finder {
         }
     }
 
-    /// Finds an image and its debug file: in the sysroot, then on this machine if the target runs
-    /// here or the build-id proves the file right (a relative path is tried in the current directory), then through `fetch` from the target itself, and
-    /// in the debug directories by build-id. Last, for a remote target, a local file of the same
-    /// path, with a note that nothing proves it right.
+    /// Finds an image and its debug file. Searches in this order:
+    /// 1. the sysroot,
+    /// 2. this machine, if the target runs here or the build-id proves the file right (a relative
+    ///    path is searched in the current directory),
+    /// 3. the target itself, through `fetch`,
+    /// 4. the debug directories, by build-id,
+    /// 5. for a remote target, a local file with the same path, with a note that nothing proves it
+    ///    right.
     pub fn find(&self, wanted: &Wanted<'_>, fetch: Option<Fetch<'_>>) -> Result<Found, FindError> {
         let mut search = Search {
             wanted,
@@ -184,7 +189,7 @@ impl Finder {
         fetch: Option<Fetch<'_>>,
     ) -> Option<(Image, Origin, Vec<String>)> {
         let wanted = search.wanted;
-        // The kernel's name for a mapped file that was replaced meanwhile.
+        // The kernel's name for a mapped file that has been replaced.
         let path = wanted
             .path
             .strip_suffix(" (deleted)")
@@ -204,7 +209,7 @@ impl Finder {
                     return from(image, file);
                 }
             }
-            // qemu-user and gdbserver below a chroot report paths of the host.
+            // qemu-user and gdbserver in a chroot report paths of the host.
             if Path::new(path).starts_with(root)
                 && let Some(image) = search.open(Path::new(path))
             {
@@ -212,7 +217,8 @@ impl Finder {
             }
         }
         if wanted.local || wanted.build_id.is_some() {
-            // QEMU's user mode tells a program's path as it was given to it: relative to where it was started, mostly here.
+            // QEMU's user mode reports a program's path as it was given: relative to the start
+            // directory, which is usually this one.
             let here = (!path.starts_with('/')).then(|| path.to_owned());
             for candidate in here.into_iter().chain(sysroot::candidates(path)) {
                 let file = PathBuf::from(candidate);
@@ -257,7 +263,7 @@ impl Finder {
         None
     }
 
-    /// `relative` below each debug directory, below the sysroot first.
+    /// `relative` in each debug directory, below the sysroot first.
     fn in_debug_directories(&self, relative: &str) -> Vec<PathBuf> {
         let mut files = Vec::new();
         for directory in &self.debug_directories {
@@ -271,7 +277,7 @@ impl Finder {
     }
 }
 
-/// One search: what was tried, and the first failure worth telling.
+/// One search: the places tried, and the first error worth reporting.
 struct Search<'a> {
     wanted: &'a Wanted<'a>,
     arch: Option<Arch>,
@@ -292,7 +298,7 @@ impl Search<'_> {
         self.check(Image::open(path))
     }
 
-    /// For places where a file of the same name means nothing: only the build-id counts.
+    /// For places where the file name proves nothing: only the build-id counts.
     fn open_if_proved(&mut self, path: &Path) -> Option<Image> {
         let image = path.is_file().then(|| Image::open(path).ok()).flatten();
         let image = image.filter(|image| image.build_id() == self.wanted.build_id);

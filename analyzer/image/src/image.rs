@@ -1,4 +1,4 @@
-//! One ELF file: its headers, segments, sections and the bytes behind them.
+//! One ELF file: its headers, segments, sections and bytes.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -22,12 +22,11 @@ pub use contents::Identity;
 pub(crate) use contents::SharedBytes;
 pub use section::Section;
 
-/// Files beyond this size are refused; the largest debug files in use are below it.
+/// Maximum size of a file. The largest debug files in use are smaller.
 const SIZE_LIMIT: u64 = 8 << 30;
 
-/// One parsed ELF file; cheap to clone. Its bytes are read as they are asked for.
-///
-/// Addresses are svma: as stated in the file.
+/// One parsed ELF file; cheap to clone. Bytes are read when needed. All addresses are svma, as
+/// stated in the file.
 #[derive(Clone)]
 pub struct Image {
     file: Arc<File>,
@@ -53,33 +52,33 @@ pub(crate) struct File {
 pub struct Segment {
     /// First address.
     pub svma: u64,
-    /// Where its bytes are in the file.
+    /// Offset of its bytes in the file.
     pub file_offset: u64,
-    /// How many bytes the file has for it.
+    /// Number of its bytes in the file.
     pub file_size: u64,
-    /// How many bytes it has in memory; those past `file_size` are zero.
+    /// Number of its bytes in memory; those past `file_size` are zero.
     pub mem_size: u64,
     /// `PF_X` 1, `PF_W` 2, `PF_R` 4.
     pub flags: u32,
 }
 
 impl Segment {
-    /// The addresses it covers in memory.
+    /// Its address range in memory.
     pub fn range(&self) -> Range<u64> {
         self.svma..self.svma.saturating_add(self.mem_size)
     }
 
-    /// True if its bytes may be executed.
+    /// Whether its bytes may be executed.
     pub fn is_executable(&self) -> bool {
         self.flags & PF_X != 0
     }
 }
 
-/// What kind of ELF file it is.
+/// The type of an ELF file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ImageKind {
-    /// `ET_EXEC`: mapped where it says.
+    /// `ET_EXEC`: mapped at its stated addresses.
     Executable,
     /// `ET_DYN`: a shared library or position-independent executable.
     Dynamic,
@@ -158,12 +157,12 @@ impl Image {
         })
     }
 
-    /// The file ends before its segments do: a copy that was cut off.
+    /// Whether the file ends before its segments do, as after an incomplete copy.
     pub fn is_truncated(&self) -> bool {
         self.file.cut_segments().next().is_some()
     }
 
-    /// Its architecture.
+    /// The architecture.
     pub fn arch(&self) -> Arch {
         self.file.layout.arch
     }
@@ -173,23 +172,24 @@ impl Image {
         &self.file.name
     }
 
-    /// All bytes of the file, which are kept from then on; none if it cannot be read any more.
+    /// All bytes of the file, which then stay in memory. Empty if the file cannot be read any more.
     pub fn bytes(&self) -> &[u8] {
         let contents = &self.file.contents;
         contents.get(0, contents.len()).unwrap_or(&[])
     }
 
-    /// How many bytes the file has.
+    /// Size of the file in bytes.
     pub fn file_size(&self) -> u64 {
         self.file.contents.len()
     }
 
-    /// Tells these bytes from those of any other file, also one with the same build-id.
+    /// An identity that no other file has, even one with the same build-id.
     pub fn identity(&self) -> Identity {
         self.file.contents.identity()
     }
 
-    /// Shows all bytes of the file to `visit`, in order and in pieces, and keeps none of them.
+    /// Passes all bytes of the file to `visit`, in order and in pieces, without keeping them in
+    /// memory.
     ///
     /// # Errors
     /// The file cannot be read any more.
@@ -197,12 +197,12 @@ impl Image {
         self.file.contents.visit(visit)
     }
 
-    /// Its build-id.
+    /// The build-id.
     pub fn build_id(&self) -> Option<&BuildId> {
         self.file.build_id.as_ref()
     }
 
-    /// What kind of file it is.
+    /// The type of the file.
     pub fn kind(&self) -> ImageKind {
         match self.file.layout.file_type {
             2 => ImageKind::Executable,
@@ -211,18 +211,18 @@ impl Image {
         }
     }
 
-    /// True for a position-independent executable: `ET_DYN` with an interpreter or `DF_1_PIE`.
+    /// Whether it is a position-independent executable: `ET_DYN` with an interpreter or `DF_1_PIE`.
     pub fn is_pie(&self) -> bool {
         self.kind() == ImageKind::Dynamic
             && (self.file.dynamic.is_pie || self.file.interpreter.is_some() && self.entry() != 0)
     }
 
-    /// True if data is big endian.
+    /// Whether data is big-endian.
     pub fn is_big_endian(&self) -> bool {
         self.file.layout.endian == object::Endianness::Big
     }
 
-    /// Entry point, as the header has it (ARM: bit 0 means Thumb).
+    /// The entry point in the header (ARM: bit 0 means Thumb).
     pub fn entry(&self) -> u64 {
         self.file.layout.entry
     }
@@ -237,12 +237,12 @@ impl Image {
         &self.file.segments
     }
 
-    /// Where the dynamic section is mapped.
+    /// The svma of the dynamic section.
     pub fn dynamic_svma(&self) -> Option<u64> {
         self.file.program(PT_DYNAMIC).map(|program| program.svma)
     }
 
-    /// Values of the dynamic section.
+    /// The values of the dynamic section.
     pub fn dynamic(&self) -> &Dynamic {
         &self.file.dynamic
     }
@@ -275,12 +275,13 @@ impl Image {
         ranges
     }
 
-    /// Bytes of a loaded segment, as the file has them; `None` if not all `len` are in the file.
+    /// Bytes of a loaded segment in the file. `None` if not all `len` bytes are in the file.
     pub fn bytes_at(&self, svma: u64, len: usize) -> Option<&[u8]> {
         self.file.bytes_at(svma, u64::try_from(len).ok()?)
     }
 
-    /// Bytes of a loaded segment from `svma` on: as many as are at hand, but no fewer than 4 KiB unless the segment ends.
+    /// Bytes of a loaded segment from `svma` on, as many as are in memory. At least 4 KiB unless
+    /// the segment ends.
     pub fn bytes_from(&self, svma: u64) -> Option<&[u8]> {
         self.file.segments.iter().find_map(|segment| {
             let skip = svma.checked_sub(segment.svma)?;
@@ -296,8 +297,8 @@ impl Image {
         })
     }
 
-    /// Copies bytes of a loaded segment from `svma` on, to look at much of it once. Gives their number, which is smaller than
-    /// asked for where the segment ends.
+    /// Copies bytes of a loaded segment from `svma` on, for reading large parts once. Returns their
+    /// number, which is smaller than `into` if the segment ends.
     pub fn copy_bytes(&self, svma: u64, into: &mut [u8]) -> usize {
         let found = self.segments().iter().find_map(|segment| {
             let skip = svma.checked_sub(segment.svma)?;
@@ -314,12 +315,12 @@ impl Image {
         self.file.contents.copy(offset, &mut into[..len])
     }
 
-    /// Symbols of `.symtab`, `.dynsym`, `.gnu_debugdata` and of the attached debug file, merged.
+    /// Symbols of `.symtab`, `.dynsym`, `.gnu_debugdata` and the attached debug file, merged.
     pub fn symbols(&self) -> &Symbols {
         self.symbols.get_or_init(|| Symbols::read(self))
     }
 
-    /// Attaches a separate debug file: its symbols, DWARF and `.debug_frame` serve this image.
+    /// Attaches a separate debug file. This image then uses its symbols, DWARF and `.debug_frame`.
     pub fn with_debug_file(mut self, debug: Image) -> Image {
         self.supplementary = self.supplementary.or_else(|| debug.supplementary.clone());
         self.debug = Some(Box::new(debug));
@@ -344,8 +345,8 @@ impl Image {
         self.supplementary.as_deref()
     }
 
-    /// Whether the code at an address is Thumb: by mapping symbols, else by bit 0 of the function
-    /// symbol that contains it. `None` if not known, or not ARM.
+    /// Whether the code at an address is Thumb: from mapping symbols, else from bit 0 of the
+    /// function symbol. `None` if it is unknown or not ARM.
     pub fn thumb_at(&self, svma: u64) -> Option<bool> {
         if self.arch() != Arch::Arm {
             return None;
@@ -359,7 +360,7 @@ impl Image {
         (symbol.kind == crate::SymbolKind::Function).then_some(symbol.thumb)
     }
 
-    /// What was damaged or missing, a clause each; those of the debug file are included.
+    /// Damaged or missing parts, a clause each, including those of the debug file.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.file.layout.notes.clone();
         if let Some(Err(note)) = self.file.mini_debug.get() {
@@ -386,7 +387,7 @@ impl Image {
         found.as_ref().ok()?.as_ref()
     }
 
-    /// As [`Image::bytes_at`], sharing ownership of the bytes.
+    /// Like [`Image::bytes_at`], with shared ownership of the bytes.
     pub(crate) fn shared_at(&self, svma: u64, len: u64) -> Option<SharedBytes> {
         let offset = self.file.offset_of(svma, len)?;
         self.file.contents.shared(offset, len)
@@ -414,7 +415,7 @@ impl File {
         self.contents.get(self.offset_of(svma, len)?, len)
     }
 
-    /// Where in the file `len` bytes of a loaded segment are.
+    /// Offset in the file of `len` bytes of a loaded segment.
     fn offset_of(&self, svma: u64, len: u64) -> Option<u64> {
         self.segments.iter().find_map(|segment| {
             let skip = svma.checked_sub(segment.svma)?;
@@ -423,7 +424,8 @@ impl File {
         })
     }
 
-    /// The note section first: in a debug file the program headers' offsets are not to be trusted.
+    /// The note section comes first, because the program headers of a debug file have unreliable
+    /// offsets.
     fn read_build_id(&self) -> Option<BuildId> {
         let big_endian = self.layout.endian == object::Endianness::Big;
         let sections = self
@@ -456,8 +458,8 @@ impl File {
         self.layout.notes.extend(notes);
     }
 
-    /// A segment past the end of the file means a truncated file, unless this is a debug file, whose
-    /// segments are empty shells.
+    /// The segments that extend past the end of the file, which means that it is truncated. None
+    /// for a debug file, whose segments are empty.
     fn cut_segments(&self) -> impl Iterator<Item = &Segment> {
         let is_shell = self.layout.sections.iter().any(|section| {
             section.kind == layout::SHT_NOBITS && section.flags & SHF_EXECINSTR != 0

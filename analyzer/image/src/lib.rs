@@ -1,11 +1,11 @@
-//! ELF images of a debugged program and what can be looked up in them.
+//! The ELF images of a debugged program: structure, symbols, source lines.
 //!
-//! This crate owns everything that is learned from files: ELF structure, build-ids, symbols, source
-//! lines, separate debug files, and where on the host the target's files are. It is apart so that
-//! the unwinder and the model can be tested on files alone, with no target and no capture.
+//! This crate reads everything that comes from files: ELF structure, build-ids, symbols, source
+//! lines, separate debug files. It also finds the target's files on the host. It is apart so that
+//! tests of the unwinder and the model need only files, no target and no capture.
 //!
-//! Every parser here takes bytes that may be corrupt: the answer is then partial, [`Image::notes`]
-//! says what is missing, and nothing panics, loops or allocates by an unchecked length.
+//! Every parser accepts corrupt bytes. The result is then partial, and [`Image::notes`] says what
+//! is missing. No input causes a panic, an endless loop or an allocation by an unchecked length.
 //!
 //! ```no_run
 //! use unspool_image::{Image, Locator};
@@ -21,8 +21,6 @@ mod arch;
 #[cfg(feature = "std")]
 mod build_id;
 #[cfg(feature = "std")]
-mod choices;
-#[cfg(feature = "std")]
 mod demangle;
 #[cfg(feature = "std")]
 mod dynamic;
@@ -30,6 +28,8 @@ mod dynamic;
 mod error;
 #[cfg(feature = "std")]
 mod finder;
+#[cfg(feature = "std")]
+mod ifuncs;
 #[cfg(feature = "std")]
 mod image;
 #[cfg(feature = "std")]
@@ -43,8 +43,6 @@ pub use arch::Arch;
 #[cfg(feature = "std")]
 pub use build_id::{BuildId, ParseBuildIdError};
 #[cfg(feature = "std")]
-pub use choices::Choice;
-#[cfg(feature = "std")]
 pub use demangle::{demangle, function_name};
 #[cfg(feature = "std")]
 pub use dynamic::Dynamic;
@@ -52,6 +50,8 @@ pub use dynamic::Dynamic;
 pub use error::Error;
 #[cfg(feature = "std")]
 pub use finder::{Fetch, FindError, Finder, Found, Origin, Wanted};
+#[cfg(feature = "std")]
+pub use ifuncs::Ifunc;
 #[cfg(feature = "std")]
 pub use image::{Identity, Image, ImageKind, Section, Segment};
 #[cfg(feature = "std")]

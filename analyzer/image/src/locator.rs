@@ -1,7 +1,7 @@
-//! From an address to function names and source lines, inlining expanded.
+//! Finds the function names and source lines of an address, including inlined frames.
 //!
-//! Apart from the symbols because it reads DWARF, lazily, and keeps what it has parsed: one locator per
-//! image serves thousands of lookups.
+//! Apart from the symbols because it reads DWARF, lazily, and keeps the parsed parts: one locator
+//! per image serves thousands of lookups.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,13 +20,13 @@ use dwarf::Reader;
 use scopes::Scopes;
 use variables::Variables;
 
-/// Looks up addresses of one image.
+/// Looks up addresses in one image.
 pub struct Locator {
     image: Image,
     loaded: OnceLock<Loaded>,
 }
 
-/// What the first lookup loads.
+/// The data that the first lookup loads.
 struct Loaded {
     dwarf: Option<Mutex<Dwarf>>,
     notes: Vec<String>,
@@ -39,49 +39,50 @@ struct Dwarf {
     known: HashMap<u64, Vec<SourceFrame>>,
 }
 
-/// What is known of an address.
+/// The function and the source lines of an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Location {
-    /// The (outermost, not inlined) function: named by DWARF, else by the symbol table.
+    /// The outermost function (not inlined), named by DWARF, else by the symbol table.
     pub function: Option<Function>,
-    /// Source frames, innermost first; the last one is the function's own. Empty without DWARF.
+    /// Source frames, innermost first; the last one belongs to the function itself. Empty without
+    /// DWARF.
     pub lines: Vec<SourceFrame>,
 }
 
 /// A function that contains an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// For people: qualified, without parameters; with DWARF, as gdb's `bt` shows it.
+    /// The readable name: qualified, without parameters; with DWARF, as in gdb's `bt`.
     pub name: String,
-    /// As in the symbol table (mangled); the same as `name` if there is no symbol.
+    /// The (mangled) name in the symbol table; the same as `name` if there is no symbol.
     pub raw: String,
-    /// First address; the address asked for if not even a symbol says.
+    /// First address. The requested address if no symbol covers it.
     pub start: u64,
 }
 
-/// A source line, in a function or in what was inlined into it.
+/// A source line in a function, or in a function inlined into it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceFrame {
-    /// Qualified, without parameters, as gdb's `bt` shows it.
+    /// Qualified name without parameters, as in gdb's `bt`.
     pub function: Option<String>,
-    /// Path as DWARF has it, made absolute by the compilation directory.
+    /// The path in DWARF, made absolute by the compilation directory.
     pub file: Option<String>,
     /// Line, from 1.
     pub line: Option<u32>,
     /// Column, from 1.
     pub column: Option<u32>,
-    /// True if this function was inlined into the next frame's.
+    /// Whether this function was inlined into the next frame's function.
     pub inlined: bool,
 }
 
-/// Memory for remembered lookups is bounded by forgetting them all now and then.
+/// Maximum number of cached lookups. At this limit the cache is cleared.
 const KNOWN_LIMIT: usize = 1 << 16;
 
-/// More levels of DIEs than any compiler nests; few enough for the stack of any thread.
+/// Maximum depth of DIEs. Compilers nest fewer, and any thread's stack has room for this many.
 const DEPTH_LIMIT: usize = 1000;
 
 impl Locator {
-    /// For an image and its debug file. Nothing is parsed before the first lookup.
+    /// A locator for an image and its debug file. Parses nothing before the first lookup.
     pub fn new(image: &Image) -> Locator {
         Locator {
             image: image.clone(),
@@ -89,8 +90,8 @@ impl Locator {
         }
     }
 
-    /// What is known of an address; never fails. For a return address ask for the address before
-    /// it, inside the call.
+    /// The location of an address; never fails. For a return address, pass the address before it,
+    /// inside the call.
     pub fn locate(&self, svma: u64) -> Location {
         let lines = self.lines(svma);
         let symbol = self.image.symbols().containing(svma);
@@ -116,9 +117,9 @@ impl Locator {
         Location { function, lines }
     }
 
-    /// What lies `offset` bytes behind the beginning of the variable at `start`, as the source has
-    /// it behind the variable's name: `[13]`, `[1].m`; nothing for the variable itself. `None` if
-    /// no type tells.
+    /// The part of the variable at `start` that lies `offset` bytes after its start, as it is
+    /// written in the source after the variable's name: `[13]`, `[1].m`. Empty for the variable
+    /// itself. `None` if no type is known.
     pub fn part(&self, start: u64, offset: u64) -> Option<String> {
         let dwarf = self.loaded().dwarf.as_ref()?;
         let dwarf = dwarf.lock();
@@ -126,12 +127,12 @@ impl Locator {
         dwarf.variables.part(start, offset)
     }
 
-    /// Whether there is debug information that can be read; it may not cover all of the code.
+    /// Whether there is readable debug information, which may not cover all code.
     pub fn has_debug_information(&self) -> bool {
         self.loaded().dwarf.is_some()
     }
 
-    /// What could not be read.
+    /// The parts that could not be read.
     pub fn notes(&self) -> &[String] {
         &self.loaded().notes
     }
@@ -144,7 +145,7 @@ impl Locator {
         let Some(dwarf) = &self.loaded().dwarf else {
             return Vec::new();
         };
-        // A lookup that panicked would have left only caches behind.
+        // A lookup that panicked leaves only caches behind.
         let mut dwarf = dwarf
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -196,12 +197,12 @@ fn frames(
     svma: u64,
 ) -> Vec<SourceFrame> {
     let mut lines: Vec<SourceFrame> = Vec::new();
-    // addr2line reads nested DIEs recursively.
+    // addr2line recurses into nested DIEs.
     if scopes.deepest_at(svma) > DEPTH_LIMIT {
         return lines;
     }
-    // Split DWARF (.dwo) is not loaded; the skeleton still gives lines.
-    // addr2line looks for the range up to the next address.
+    // Split DWARF (.dwo) is not loaded; the skeleton still has lines. addr2line searches the range
+    // up to the next address.
     if svma == u64::MAX {
         return Vec::new();
     }
@@ -241,7 +242,7 @@ fn frames(
     if let Some(outermost) = lines.last_mut() {
         outermost.inlined = false;
     }
-    // A unit's range without function or line is not information.
+    // A unit's range without function or line is of no use.
     lines.retain(|frame| frame.function.is_some() || frame.file.is_some());
     lines
 }

@@ -1,13 +1,14 @@
-//! What pointers in an image's data point to.
+//! The targets of pointers in an image's data.
 //!
-//! The dynamic linker writes them when the program starts. What it will write a relocation says; where there is none, the file has
-//! the pointer itself, as it does where relocations are packed (`DT_RELR`).
+//! The dynamic linker writes them when the program starts, as relocations say. Without a relocation
+//! the file contains the pointer itself, as with packed relocations (`DT_RELR`).
 
 use crate::image::tables::{self, Relocation};
 use crate::symbols::read;
 use crate::{Arch, Image};
 
-/// The psABIs' numbers of `R_*_RELATIVE`, and of the relocation by which a whole word becomes a symbol's address.
+/// The psABIs' numbers of `R_*_RELATIVE`, and of the relocation that sets a word to a symbol's
+/// address.
 fn relocations(arch: Arch) -> (u32, u32) {
     match arch {
         Arch::X86_64 => (8, 1),
@@ -17,8 +18,11 @@ fn relocations(arch: Arch) -> (u32, u32) {
 }
 
 impl Image {
-    /// The address (svma) that the word at `svma` holds when the program runs, if that is in this image: what others may
-    /// put in the place of an exported symbol is not considered. A Thumb function's has bit 0 set.
+    /// The address (svma) that the word at `svma` holds while the program runs, if it is in this
+    /// image.
+    ///
+    /// Replacements of exported symbols by other modules are not considered. Bit 0 is set for a
+    /// Thumb function.
     pub fn pointer_at(&self, svma: u64) -> Option<u64> {
         let (relative, absolute) = relocations(self.arch());
         let layout = self.layout();
@@ -44,7 +48,7 @@ impl Image {
         self.word_at(svma).filter(|address| *address != 0)
     }
 
-    /// The word that the file has at an address.
+    /// The word in the file at an address.
     pub(crate) fn word_at(&self, svma: u64) -> Option<u64> {
         let size = self.arch().address_size();
         let mut word = [0; 8];
@@ -52,7 +56,7 @@ impl Image {
         Some(u64::from_le_bytes(word))
     }
 
-    /// Where a symbol of the dynamic table is, if it is in this image.
+    /// The address of a dynamic symbol, if it is in this image.
     fn dynamic_symbol(&self, number: u32) -> Option<u64> {
         let (symbols, _) = read::sections(self, ".dynsym")?;
         let layout = self.layout();

@@ -1,10 +1,11 @@
-//! Symbols of an image, merged from every table that has some.
+//! The symbols of an image, merged from all its symbol tables.
 //!
-//! Apart from the tables' layout: here they are one sorted list, each address has one best name, and
-//! sizes are complete.
+//! Apart from the tables' layout: here they are one sorted list, each address has one best name,
+//! and sizes are complete.
 //!
-//! A program of 100 MB has 200,000 symbols, and a look at it asks for fifty. So the list is sorted by address alone, and
-//! a name is read from its table when it is asked for: to sort or to compare all names takes ten times as long.
+//! A program of 100 MB has 200,000 symbols, and one look at it needs fifty. So the list is sorted
+//! by address alone, and a name is read from its table when needed. Sorting or comparing all names
+//! takes ten times as long.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -21,7 +22,7 @@ pub(crate) mod read;
 pub use mapping::CodeKind;
 use mapping::Mapping;
 
-/// What a symbol stands for.
+/// The kind of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SymbolKind {
@@ -33,14 +34,14 @@ pub enum SymbolKind {
     Other,
 }
 
-/// Who sees a symbol.
+/// The visibility of a symbol to other object files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Binding {
-    /// Only its own object file.
+    /// Visible only in its own object file.
     Local,
-    /// All, unless there is a global one.
+    /// Visible to all, unless there is a global symbol.
     Weak,
-    /// All.
+    /// Visible to all.
     Global,
 }
 
@@ -48,25 +49,25 @@ pub enum Binding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Symbol<'a> {
-    /// As in the table, without version suffix.
+    /// The name in the table, without version suffix.
     pub name: &'a str,
     /// Address, thumb bit removed.
     pub svma: u64,
-    /// Size; where the table says 0, up to the next symbol or the end of the section.
+    /// Size. If the table says 0, up to the next symbol or the end of the section.
     pub size: u64,
-    /// True if `size` was inferred.
+    /// Whether `size` was inferred.
     pub size_inferred: bool,
-    /// What it stands for.
+    /// The kind of symbol.
     pub kind: SymbolKind,
     /// ARM: the function is Thumb code.
     pub thumb: bool,
-    /// Who sees it.
+    /// The visibility.
     pub binding: Binding,
-    /// It chooses which function is used by its name (`STT_GNU_IFUNC`).
-    pub chooses: bool,
+    /// Whether it is a resolver (`STT_GNU_IFUNC`).
+    pub is_ifunc: bool,
 }
 
-/// All defined symbols of an image, sorted by address; of several names at one address, the best is
+/// All defined symbols of an image, sorted by address. Of several names at one address, the best is
 /// last.
 #[derive(Debug, Default)]
 pub struct Symbols {
@@ -74,11 +75,11 @@ pub struct Symbols {
     tables: Vec<SharedBytes>,
     /// Names of PLT stubs.
     stubs: SharedBytes,
-    /// Sorted by address. A symbol that two tables have is there twice.
+    /// Sorted by address. A symbol in two tables appears twice.
     entries: Vec<Entry>,
-    /// Highest end of `entries[..=i]`: how far back a lookup has to look.
+    /// Highest end of `entries[..=i]`, which limits how far back a lookup must search.
     reach: Vec<u64>,
-    /// Indices of `entries`: those with a name, each name of an address once, in the order that [`Symbols::iter`] promises.
+    /// Indices of `entries` with a name, without duplicates, in the order of [`Symbols::iter`].
     ordered: OnceLock<Vec<u32>>,
     /// Hashes of names and indices of `entries`, sorted.
     by_name: OnceLock<Vec<(u32, u32)>>,
@@ -89,17 +90,17 @@ pub struct Symbols {
 struct Entry {
     svma: u64,
     size: u64,
-    /// Where in its table the name starts.
+    /// Offset of the name in its table.
     name: u32,
     table: u8,
     size_inferred: bool,
     kind: SymbolKind,
     in_text: bool,
-    /// Not from the image's own tables.
+    /// Comes from another file's tables.
     foreign: bool,
     thumb: bool,
     binding: Binding,
-    chooses: bool,
+    is_ifunc: bool,
 }
 
 impl Entry {
@@ -108,22 +109,24 @@ impl Entry {
     }
 }
 
-/// How many overlapping symbols a lookup looks back over before it gives up.
-const LOOK_BACK: usize = 1024;
+/// Maximum number of overlapping symbols that a lookup searches.
+const MAX_OVERLAPS: usize = 1024;
 
 impl Symbols {
     pub(crate) fn read(image: &Image) -> Symbols {
         read::merged(image)
     }
 
-    /// The symbol whose function contains an address; else the label in text before it; else the
-    /// object that contains it. Of several names at one address the one that gdb prints is taken:
-    /// the last in byte order, names of the image's own tables before those of its debug file.
+    /// The symbol of the function that contains an address. Else the label before it in text, else
+    /// the object that contains it.
+    ///
+    /// Of several names at one address, this is the one gdb prints: the last in byte order, and
+    /// names from the image's own tables before those of its debug file.
     pub fn containing(&self, svma: u64) -> Option<Symbol<'_>> {
         let end = self.entries.partition_point(|entry| entry.svma <= svma);
         let mut label = None;
         let mut object = None;
-        let limit = end.saturating_sub(LOOK_BACK);
+        let limit = end.saturating_sub(MAX_OVERLAPS);
         let mut at = end;
         while at > limit && self.reach[at - 1] > svma {
             let start = self.entries[at - 1].svma;
@@ -154,7 +157,7 @@ impl Symbols {
         Some(symbol(name, entry))
     }
 
-    /// All defined symbols of exactly this name, version suffix ignored; sorted by address.
+    /// All defined symbols with exactly this name, ignoring the version suffix, sorted by address.
     pub fn named(&self, name: &str) -> Vec<Symbol<'_>> {
         let index = self.by_name.get_or_init(|| self.hashed());
         let wanted = hash(name.as_bytes());
@@ -169,13 +172,13 @@ impl Symbols {
                 Some(symbol(own, entry))
             })
             .collect();
-        // Of two tables, the first one counts.
+        // Of two tables, the first one wins.
         found.sort_by_key(|symbol| symbol.svma);
         found.dedup_by_key(|symbol| symbol.svma);
         found
     }
 
-    /// All functions, sorted by address; aliases are all there.
+    /// All functions, sorted by address, including aliases.
     pub fn functions(&self) -> impl Iterator<Item = Symbol<'_>> {
         self.iter()
             .filter(|symbol| symbol.kind == SymbolKind::Function)
@@ -189,37 +192,37 @@ impl Symbols {
         })
     }
 
-    /// All functions in no order, and some twice: without the cost of sorting names.
+    /// All functions, unordered and some twice; avoids the cost of sorting names.
     pub fn unordered_functions(&self) -> impl Iterator<Item = Symbol<'_>> {
         let functions = self.entries.iter();
         let functions = functions.filter(|entry| entry.kind == SymbolKind::Function);
         functions.filter_map(|entry| Some(symbol(self.name(entry)?, entry)))
     }
 
-    /// Where functions start, in order, and whether the code there is Thumb; without their names.
+    /// The starts of functions in order, and whether the code there is Thumb, without names.
     pub fn function_starts(&self) -> impl Iterator<Item = (u64, bool)> + '_ {
         let functions = self.entries.iter();
         let functions = functions.filter(|entry| entry.kind == SymbolKind::Function);
         functions.map(|entry| (entry.svma, entry.thumb))
     }
 
-    /// What mapping symbols (`$a`, `$t`, `$d`, `$x`) say of an address: `None` without any before it
-    /// in its section.
+    /// The kind of code at an address, from mapping symbols (`$a`, `$t`, `$d`, `$x`). `None` if
+    /// none precedes it in its section.
     pub fn code_kind(&self, svma: u64) -> Option<CodeKind> {
         self.mapping.at(svma)
     }
 
-    /// The map that the mapping symbols draw: sorted starts, each valid up to the next.
+    /// The mapping symbols: sorted starts, each valid up to the next.
     pub fn code_map(&self) -> impl Iterator<Item = (u64, CodeKind)> + '_ {
         self.mapping.iter()
     }
 
-    /// How many symbols there are.
+    /// The number of symbols.
     pub fn len(&self) -> usize {
         self.ordered().len()
     }
 
-    /// No symbols at all.
+    /// Whether there are no symbols.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() || self.ordered().is_empty()
     }
@@ -234,7 +237,7 @@ impl Symbols {
                     .filter_map(|(entry, index)| Some((self.name(entry)?, entry, index)))
                     .collect();
                 start += run.len() as u32;
-                // Stable, so that of a name that two tables have the first is kept.
+                // A stable sort, so that of a name in two tables the first is kept.
                 named.sort_by(|a, b| a.0.cmp(b.0));
                 named.dedup_by(|next, kept| next.0 == kept.0);
                 named.sort_by(|a, b| aliases((a.0, a.1), (b.0, b.1)));
@@ -253,14 +256,15 @@ impl Symbols {
         hashed
     }
 
-    /// Without the version; `None` if the table has no such name.
+    /// The name without version suffix. `None` if the table has no such name.
     fn name(&self, entry: &Entry) -> Option<&str> {
         let table = match entry.table {
             PLT_TABLE => &self.stubs,
             table => self.tables.get(usize::from(table))?,
         };
         let name = layout::string_at(table.bytes(), entry.name.into())?;
-        // Linkers number `foo@VER` and `foo@@VER` in .symtab. Stubs of the PLT have an @ of their own.
+        // Linkers append versions in .symtab: `foo@VER`, `foo@@VER`. Names of PLT stubs contain
+        // their own @.
         let end = match entry.table {
             PLT_TABLE => None,
             _ => memchr::memchr(b'@', name),
@@ -270,11 +274,11 @@ impl Symbols {
     }
 }
 
-/// The number of the table that holds names of PLT stubs.
+/// The table number of PLT stub names.
 const PLT_TABLE: u8 = u8::MAX;
 
-/// The order of two symbols at one address. gdb sorts by name and takes the last; names of the file itself come before
-/// those of its debug file, so that an exported name wins over internal aliases.
+/// The order of two symbols at one address. gdb sorts by name and takes the last. Names in the file
+/// itself win over those in its debug file, so that an exported name wins over internal aliases.
 fn aliases(a: (&str, &Entry), b: (&str, &Entry)) -> Ordering {
     b.1.foreign.cmp(&a.1.foreign).then_with(|| a.0.cmp(b.0))
 }
@@ -294,6 +298,6 @@ fn symbol<'a>(name: &'a str, entry: &Entry) -> Symbol<'a> {
         kind: entry.kind,
         thumb: entry.thumb,
         binding: entry.binding,
-        chooses: entry.chooses,
+        is_ifunc: entry.is_ifunc,
     }
 }

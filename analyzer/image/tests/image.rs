@@ -1,5 +1,5 @@
-//! Integration tests of unspool-image against outside ground truth: binutils, elfutils, gdb, on real
-//! Debian binaries and on programs compiled here.
+//! Compares unspool-image with binutils, elfutils and gdb, on Debian binaries and on programs
+//! compiled here.
 
 #[path = "image/corruption.rs"]
 mod corruption;

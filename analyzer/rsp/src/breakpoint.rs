@@ -1,16 +1,17 @@
-//! Breakpoints and watchpoints as the `Z` and `z` packets name them.
+//! Breakpoints and watchpoints, as in the `Z` and `z` packets.
 
 use std::fmt;
 
-/// One breakpoint or watchpoint of the target.
+/// One breakpoint or watchpoint in the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Breakpoint {
-    /// What kind of breakpoint it is.
+    /// The kind of breakpoint.
     pub kind: BreakpointKind,
     /// Address in the target's memory (avma), without the Thumb bit.
     pub address: u64,
-    /// What RSP calls "kind". Breakpoints: the size of the instruction set's breakpoint (x86 1,
-    /// AArch64 4, ARM 2 Thumb, 3 32-bit Thumb-2, 4 A32). Watchpoints: number of bytes watched.
+    /// The packet's "kind" field. For breakpoints: the size of the breakpoint instruction (x86 1,
+    /// AArch64 4, ARM 2 Thumb, 3 32-bit Thumb-2, 4 A32). For watchpoints: the number of watched
+    /// bytes.
     pub size: u8,
 }
 
@@ -26,7 +27,7 @@ impl Breakpoint {
 }
 
 impl fmt::Display for Breakpoint {
-    /// As in the packet: `0,401000,1`.
+    /// The packet's form: `0,401000,1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = self.kind as u8;
         write!(f, "{kind},{:x},{:x}", self.address, self.size)
@@ -36,9 +37,9 @@ impl fmt::Display for Breakpoint {
 /// The five kinds; the discriminant is the digit after `Z` (RSP, "Packets").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BreakpointKind {
-    /// `Z0`: an instruction in memory is replaced.
+    /// `Z0`: replaces an instruction in memory.
     Software = 0,
-    /// `Z1`: a debug register.
+    /// `Z1`: uses a debug register.
     Hardware = 1,
     /// `Z2`: stops when the bytes are written.
     Write = 2,

@@ -1,5 +1,7 @@
-//! The client: one session with a server, as typed requests. Each file below holds one subject of
-//! the protocol; this one holds what they share: handshake, request and reply, the current thread.
+//! The client: one session with a server, as typed requests.
+//!
+//! This file holds what all requests share: handshake, request and reply, the current thread. Each
+//! file below it holds one subject of the protocol.
 
 pub(crate) mod batch;
 pub(crate) mod execution;
@@ -24,18 +26,18 @@ use crate::features::Features;
 use crate::reply::Reply;
 use crate::thread::{ThreadEntry, ThreadId};
 
-/// How a session is held.
+/// Options of a session.
 pub struct ClientOptions {
-    /// How long to wait for the answer to one request, and for the connection. 10 s by default.
+    /// Time limit of each request and of the connection; 10 s by default.
     pub timeout: Duration,
-    /// Where the transcript of the session goes, see [`crate::transcript`]. Each line is one
-    /// write, so a plain file is whole even if the process is killed.
+    /// Receives the transcript of the session (see [`crate::transcript`]). Each line is one write,
+    /// so that a plain file is complete even if the process is killed.
     pub log: Option<Box<dyn Write + Send>>,
-    /// gdb's name of the architecture, for servers without a usable target.xml: the registers are
-    /// then laid out as gdb documents for it. Not used where the server describes its target.
+    /// gdb's name of the architecture, for servers without a usable target.xml. The register layout
+    /// is then gdb's documented default. Ignored if the server describes its target.
     pub architecture: Option<String>,
-    /// To look at the target and trace it, and to leave its control to others, where the server can serve several clients
-    /// (our stub; see [`Client::is_observer`]).
+    /// Observe and trace the target, and leave control to another client, if the server supports
+    /// several clients (our stub; see [`Client::is_observer`]).
     pub observe: bool,
 }
 
@@ -55,48 +57,48 @@ pub struct Client {
     connection: Connection,
     features: Features,
     description: TargetDescription,
-    /// The architecture the user named.
+    /// The architecture that the user named.
     architecture: Option<String>,
     console: Option<Box<dyn Write + Send>>,
-    /// The thread that `g`, `m` and their like are about, where known (`Hg`).
+    /// The thread that `g`, `m` and similar packets refer to, if known (`Hg`).
     selected: Option<ThreadId>,
     /// The last `Hc`, as sent.
     control: Option<String>,
-    /// What `vCont?` answered, once asked; empty if the server has no `vCont`.
+    /// The reply to `vCont?`, once requested; empty if the server has no `vCont`.
     actions: Option<String>,
     running: bool,
     extended: bool,
-    /// The process the session is about, once a reply named it.
+    /// The process of the session, once a reply has named it.
     process: Option<u64>,
-    /// The threads, while the target has not run since they were listed, and whether with names.
+    /// The thread list, valid until the target runs, and whether it has names.
     threads: Option<(Vec<ThreadEntry>, bool)>,
-    /// Packets the server was found not to know.
+    /// Packets that the server does not support.
     lacking: BTreeSet<&'static str>,
 }
 
 impl Client {
-    /// What the server can do.
+    /// The server's features.
     pub fn features(&self) -> &Features {
         &self.features
     }
 
-    /// The target's registers and architecture. Empty while an extended-mode server has no
-    /// process; read anew by [`Client::run`] and [`Client::attach`].
+    /// The target's registers and architecture. Empty while an extended-mode server has no process.
+    /// [`Client::run`] and [`Client::attach`] update it.
     pub fn description(&self) -> &TargetDescription {
         &self.description
     }
 
-    /// Where the target's console output (`O` packets) goes. Without a sink it is dropped.
+    /// Sets where the target's console output (`O` packets) goes. Without a sink it is dropped.
     pub fn set_console(&mut self, sink: Box<dyn Write + Send>) {
         self.console = Some(sink);
     }
 
-    /// Sends a packet as it stands (escaped, without frame) and returns the reply as it stands.
+    /// Sends a payload unchanged, already escaped and without frame. Returns the reply unchanged.
     pub fn raw(&mut self, packet: &[u8]) -> Result<Vec<u8>, Error> {
         Ok(self.request(packet)?.into_payload())
     }
 
-    /// Runs a command of the server's own (`qRcmd`, gdb's `monitor`) and returns its output.
+    /// Runs a server-specific command (`qRcmd`, gdb's `monitor`) and returns its output.
     pub fn monitor(&mut self, command: &str) -> Result<Vec<u8>, Error> {
         let packet = format!("qRcmd,{}", crate::hex::encode(command.as_bytes()));
         self.needs_stop(packet.as_bytes())?;
@@ -122,12 +124,12 @@ impl Client {
         }
     }
 
-    /// The connection, for callers that speak packets themselves.
+    /// The connection, for callers that exchange packets themselves.
     pub fn connection(&mut self) -> &mut Connection {
         &mut self.connection
     }
 
-    /// One request, one reply.
+    /// Sends one request and reads its reply.
     fn request(&mut self, packet: impl AsRef<[u8]>) -> Result<Reply, Error> {
         let packet = packet.as_ref();
         self.needs_stop(packet)?;
@@ -135,8 +137,8 @@ impl Client {
         self.reply(packet)
     }
 
-    /// Several requests; their replies in order. Without acknowledgements all are sent before the
-    /// first reply is read. An error is one of the connection.
+    /// Sends several requests; returns their replies in order. Without acknowledgements, all are
+    /// sent before the first reply is read. An error means that the connection failed.
     fn requests(&mut self, packets: &[Vec<u8>]) -> Result<Vec<Reply>, Error> {
         let mut replies = Vec::with_capacity(packets.len());
         if self.connection.has_acks() {
@@ -160,7 +162,7 @@ impl Client {
         Ok(replies)
     }
 
-    /// The reply to a request; console output before it goes to the console.
+    /// Reads the reply to a request. Console output before it goes to the console.
     fn reply(&mut self, packet: &[u8]) -> Result<Reply, Error> {
         loop {
             let payload = self.connection.receive_answer()?;
@@ -170,14 +172,14 @@ impl Client {
         }
     }
 
-    /// Passes console output on; `false` if the packet is none.
+    /// Passes console output on. `false` if the packet is no console output.
     fn print(&mut self, payload: &[u8]) -> bool {
         if !is_console(payload) {
             return false;
         }
         if let Some(console) = &mut self.console {
             let output = crate::hex::decode(&payload[1..]).unwrap_or_default();
-            // A console nobody reads any more is no reason to fail the session.
+            // A console that is no longer read must not end the session.
             let _ = console.write_all(&output).and_then(|()| console.flush());
         }
         true
@@ -192,7 +194,7 @@ impl Client {
         }
     }
 
-    /// Notes that the server lacks a packet if that is what the error says.
+    /// Records that the server lacks a packet, if the error says so.
     fn lacks(&mut self, packet: &'static str, result: Result<(), Error>) -> Result<bool, Error> {
         match result {
             Err(error) if error.is_unsupported() => {
@@ -204,8 +206,8 @@ impl Client {
     }
 }
 
-/// How many of the packets may go out before a reply is read: as many as a socket takes even if
-/// the server, busy with its replies, reads none of them. Else both sides could wait for room.
+/// How many of the packets can be sent before a reply must be read: as many as fit a socket's
+/// buffer. With more, client and server could both wait for buffer space.
 fn one_write(packets: &[Vec<u8>]) -> usize {
     const ROOM: usize = 32 << 10;
     let mut bytes = 0;
@@ -216,12 +218,14 @@ fn one_write(packets: &[Vec<u8>]) -> usize {
     fits.count().max(1).min(packets.len())
 }
 
-/// Bound on what a `monitor` command may print.
+/// Maximum output of a `monitor` command, in bytes.
 const MAX_MONITOR_OUTPUT: usize = 16 << 20;
 
 impl AsFd for Client {
-    /// The descriptor to poll for input while the target runs. Call [`Client::wait`] with a time
-    /// of zero before polling: what has been read already does not make it readable.
+    /// The descriptor to poll for input while the target runs.
+    ///
+    /// Call [`Client::wait`] with a time of zero before polling, because input that was already
+    /// read does not make the descriptor readable.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()
     }

@@ -1,8 +1,9 @@
-//! Packets over a stream: acknowledgements, retransmission, time-outs, bounds, the transcript.
+//! Packets over a stream: acknowledgements, retransmission, time limits, size limits, the
+//! transcript.
 //!
-//! Apart from the client because scripts speak packets too. What keeps a late answer from being
-//! taken for that to another request stands here: after any error that leaves an answer owed, the
-//! connection is *broken* and refuses every further request.
+//! Apart from the client because scripts also exchange packets. This file ensures that a late
+//! answer is never taken for the answer to another request. After any error that leaves an answer
+//! outstanding, the connection is *broken* and refuses all further requests.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -15,22 +16,22 @@ use crate::packet::{self, Frame, Framer};
 use crate::stream::Stream;
 use crate::transcript::Writer;
 
-/// How often a packet is sent, or asked for, before the line counts as bad.
-const TRIES: u32 = 4;
-/// How many meaningless bytes between packets are skipped before the peer counts as none of ours.
+/// Number of times that a packet is sent, or requested, before the line counts as bad.
+const MAX_TRIES: u32 = 4;
+/// Number of meaningless bytes between packets to skip before the peer counts as no gdb server.
 const MAX_GARBAGE: usize = 4096;
-/// How many of them are kept to be shown.
-const SHOWN_GARBAGE: usize = 48;
-/// How many notifications are kept for later.
+/// Number of these bytes to show in the error message.
+const MAX_SHOWN_GARBAGE: usize = 48;
+/// Maximum number of stored notifications.
 const MAX_NOTIFICATIONS: usize = 1 << 16;
 
-/// How packets are exchanged.
+/// Options of a connection.
 pub struct ConnectionOptions {
-    /// How long to wait for a connection, an acknowledgement, an answer, or room to write.
+    /// Time limit for a connection, an acknowledgement, an answer, or buffer space.
     pub timeout: Duration,
-    /// Where the transcript goes, see [`crate::transcript`].
+    /// Receives the transcript, see [`crate::transcript`].
     pub log: Option<Box<dyn Write + Send>>,
-    /// The longest packet accepted, in bytes.
+    /// Maximum length of an accepted packet, in bytes.
     pub max_packet: usize,
 }
 
@@ -44,10 +45,10 @@ impl Default for ConnectionOptions {
     }
 }
 
-/// What arrives.
+/// A received packet or notification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Received {
-    /// A packet's payload, escapes as they came.
+    /// A packet's payload, with escapes as received.
     Packet(Vec<u8>),
     /// A notification's payload.
     Notification(Vec<u8>),
@@ -60,11 +61,11 @@ pub struct Connection {
     timeout: Duration,
     max_packet: usize,
     log: Option<Writer>,
-    /// Whether packets are acknowledged, which they are until `QStartNoAckMode` is answered.
+    /// Whether packets are acknowledged. They are until `QStartNoAckMode` is answered.
     acks: bool,
-    /// Notifications passed over while something else was waited for, and when they came.
+    /// Notifications received while waiting for something else, and their time of arrival.
     notifications: VecDeque<(Instant, Vec<u8>)>,
-    /// Console output that came before the acknowledgement of a request.
+    /// Console output received before the acknowledgement of a request.
     early: VecDeque<Received>,
     /// The last request, for messages.
     request: String,
@@ -72,15 +73,15 @@ pub struct Connection {
     garbage: Vec<u8>,
     skipped: usize,
     any_packet: bool,
-    /// A packet, notification or acknowledgement has come.
+    /// Whether a packet, notification or acknowledgement has been received.
     any_frame: bool,
     broken: Option<String>,
-    /// When something came last.
+    /// The time of the last input.
     heard: Instant,
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects to a server.
     pub fn connect(endpoint: &Endpoint, options: ConnectionOptions) -> Result<Connection, Error> {
         let stream = endpoint
             .open(options.timeout)
@@ -91,7 +92,7 @@ impl Connection {
         Connection::over(stream, options)
     }
 
-    /// Over a stream that is connected already.
+    /// A connection on a stream that is already connected.
     pub fn over(
         stream: impl Into<Stream>,
         options: ConnectionOptions,
@@ -116,13 +117,13 @@ impl Connection {
         })
     }
 
-    /// Sends a packet, and waits for its acknowledgement while the connection has them.
+    /// Sends a packet, and waits for its acknowledgement if the connection uses them.
     pub fn send(&mut self, payload: &[u8]) -> Result<(), Error> {
         self.send_all(&[payload])
     }
 
-    /// Sends packets in one write. Only without acknowledgements, see
-    /// [`Connection::has_acks`]; with them, each waits for its own.
+    /// Sends packets in one write. With acknowledgements (see [`Connection::has_acks`]), each
+    /// packet waits for its own.
     pub fn send_all(&mut self, payloads: &[impl AsRef<[u8]>]) -> Result<(), Error> {
         self.usable()?;
         let mut bytes = Vec::new();
@@ -140,8 +141,8 @@ impl Connection {
         self.write(&bytes)
     }
 
-    /// The next packet or notification. `Ok(None)`: none came within `timeout` (`None`: wait for
-    /// ever), and the connection is as good as before.
+    /// Receives the next packet or notification. `Ok(None)` if none came within `timeout` (`None`:
+    /// no limit); the connection stays usable.
     pub fn receive(&mut self, timeout: Option<Duration>) -> Result<Option<Received>, Error> {
         self.usable()?;
         if let Some(received) = self.early.pop_front() {
@@ -156,9 +157,9 @@ impl Connection {
         Ok(None)
     }
 
-    /// The answer to the last request: the next packet. Notifications are kept for
-    /// [`take_notifications`](Connection::take_notifications). No answer
-    /// in time breaks the connection, for it may still come.
+    /// Receives the answer to the last request: the next packet. Stores notifications for
+    /// [`take_notifications`](Connection::take_notifications). A timeout breaks the connection,
+    /// because the answer may still come.
     pub fn receive_answer(&mut self) -> Result<Vec<u8>, Error> {
         loop {
             match self.receive(Some(self.timeout))? {
@@ -169,7 +170,7 @@ impl Connection {
         }
     }
 
-    /// Keeps a notification until somebody asks; of too many, the last.
+    /// Stores a notification. If too many are stored, drops the oldest.
     pub(crate) fn keep(&mut self, notification: Vec<u8>) {
         if self.notifications.len() >= MAX_NOTIFICATIONS {
             self.notifications.pop_front();
@@ -177,7 +178,7 @@ impl Connection {
         self.notifications.push_back((Instant::now(), notification));
     }
 
-    /// The notifications that came since this was last asked, in their order, and when they came.
+    /// The notifications since the last call, in order, and their time of arrival.
     pub fn take_notifications(&mut self) -> Vec<(Instant, Vec<u8>)> {
         self.notifications.drain(..).collect()
     }
@@ -191,13 +192,13 @@ impl Connection {
         self.write(&[0x03])
     }
 
-    /// Sends bytes as they are, without a frame. For tests of servers.
+    /// Sends bytes unchanged, without a frame. For tests of servers.
     pub fn send_raw(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.usable()?;
         self.write(bytes)
     }
 
-    /// Ends acknowledgements: to be called when `QStartNoAckMode` was answered `OK`.
+    /// Ends acknowledgements. Call it when `QStartNoAckMode` has been answered with `OK`.
     pub fn end_acks(&mut self) {
         self.acks = false;
     }
@@ -207,27 +208,27 @@ impl Connection {
         self.acks
     }
 
-    /// Whether something is read already but not yet received; it does not show in a poll.
+    /// Whether input was read but not yet received. Polling does not show it.
     pub fn has_input(&self) -> bool {
         !self.early.is_empty() || self.framer.has_frame()
     }
 
-    /// How long the server has sent nothing, as far as was read.
+    /// Time since the server last sent something, as far as it has been read.
     pub fn silence(&self) -> Duration {
         self.heard.elapsed()
     }
 
-    /// How long an answer may take.
+    /// The time limit of an answer.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Changes how long an answer may take.
+    /// Changes the time limit of an answer.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    /// Why the transcript is not whole, if it could not be written.
+    /// The error that made the transcript incomplete, if any.
     pub fn log_failure(&self) -> Option<&io::Error> {
         self.log.as_ref()?.failure()
     }
@@ -243,7 +244,7 @@ impl Connection {
 
     /// Writes a framed packet until it is acknowledged.
     fn deliver(&mut self, framed: &[u8]) -> Result<(), Error> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_TRIES {
             self.write(framed)?;
             let deadline = Instant::now() + self.timeout;
             loop {
@@ -260,7 +261,7 @@ impl Connection {
                         Some(Received::Packet(payload)) if is_console(&payload) => {
                             self.early.push_back(Received::Packet(payload));
                         }
-                        // No request is open, so whatever this answers, it is none of ours.
+                        // No request is open, so this packet answers none.
                         Some(Received::Packet(_)) => {
                             self.note("ignored, since it came before the acknowledgement");
                         }
@@ -273,11 +274,11 @@ impl Connection {
         let packet = self.request.clone();
         Err(self.fail(Error::Refused {
             packet,
-            tries: TRIES,
+            tries: MAX_TRIES,
         }))
     }
 
-    /// What a frame means to a client; acknowledges it where due.
+    /// Processes a frame, and acknowledges it where required.
     fn accept(&mut self, frame: Frame) -> Result<Option<Received>, Error> {
         match frame {
             Frame::Packet(payload) => {
@@ -287,7 +288,7 @@ impl Connection {
                     log.received(&payload);
                 }
                 if self.acks {
-                    // A server that said its last word may be gone; the word counts all the same.
+                    // A server may close the connection after its last packet, which still counts.
                     let _ = self
                         .stream
                         .write(b"+", Instant::now() + self.timeout, false);
@@ -301,12 +302,12 @@ impl Connection {
                 }
                 Ok(Some(Received::Notification(payload)))
             }
-            // A second acknowledgement of what is answered long since: harmless.
+            // A second acknowledgement for an answered packet is harmless.
             Frame::Ack | Frame::Nack => Ok(None),
             Frame::Damaged { stated, computed } => {
                 self.damaged += 1;
                 let tries = self.damaged;
-                if !self.acks || tries >= TRIES {
+                if !self.acks || tries >= MAX_TRIES {
                     return Err(self.fail(Error::Checksum {
                         tries,
                         stated,
@@ -332,10 +333,10 @@ impl Connection {
         }
     }
 
-    /// Skips a byte that is no part of the protocol, up to a bound.
+    /// Skips a byte outside the protocol, up to a limit.
     fn skip(&mut self, byte: u8) -> Result<Option<Received>, Error> {
         self.skipped += 1;
-        if self.garbage.len() < SHOWN_GARBAGE {
+        if self.garbage.len() < MAX_SHOWN_GARBAGE {
             self.garbage.push(byte);
         }
         match self.skipped > MAX_GARBAGE {
@@ -356,7 +357,7 @@ impl Connection {
         }
     }
 
-    /// The next frame; `None` when the deadline passes.
+    /// The next frame. `None` if the deadline passes.
     fn frame(&mut self, deadline: Option<Instant>) -> Result<Option<Frame>, Error> {
         let mut buffer = [0; 16384];
         loop {
@@ -376,13 +377,13 @@ impl Connection {
         }
     }
 
-    /// Writes all bytes. Meanwhile it reads, lest both sides wait for room.
+    /// Writes all bytes. Reads meanwhile, so that the two sides cannot both wait for buffer space.
     fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let deadline = Instant::now() + self.timeout;
         let mut left = bytes;
         let mut ahead = 0;
         while !left.is_empty() {
-            // What is read ahead is kept, so it is bounded too.
+            // Input that was read ahead is stored, so it is limited too.
             let room = ahead < self.max_packet;
             match self.stream.write(left, deadline, room) {
                 Ok(0) if Instant::now() >= deadline => return Err(self.too_late()),
@@ -405,7 +406,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The answer did not come; whatever comes later is unwanted.
+    /// Records that an answer did not come in time; it must be ignored if it comes later.
     pub(crate) fn too_late(&mut self) -> Error {
         if !self.any_packet && self.skipped > 0 {
             return self.not_rsp();
@@ -470,7 +471,8 @@ impl AsFd for Connection {
     }
 }
 
-/// Console output: `O` and digit pairs (RSP, "Stop Reply Packets"). `OK` is none, as K is no digit.
+/// Whether a payload is console output: `O` and digit pairs (RSP, "Stop Reply Packets"). `OK` is
+/// none, because K is no digit.
 pub(crate) fn is_console(payload: &[u8]) -> bool {
     match payload.split_first() {
         Some((b'O', digits)) => digits.len() % 2 == 0 && digits.iter().all(u8::is_ascii_hexdigit),
@@ -478,7 +480,7 @@ pub(crate) fn is_console(payload: &[u8]) -> bool {
     }
 }
 
-/// A payload's beginning, for messages.
+/// The start of a payload, for messages.
 pub(crate) fn shown(payload: &[u8]) -> String {
     const SHOWN: usize = 60;
     match payload.get(..SHOWN) {

@@ -1,4 +1,4 @@
-//! Target descriptions: which registers there are and where each stands in the `g` packet.
+//! Target descriptions: the registers, and the place of each in the `g` packet.
 
 pub(crate) mod builtin;
 #[cfg(test)]
@@ -9,26 +9,26 @@ pub(crate) use xml::includes;
 
 use std::ops::Range;
 
-/// What the server says about its target.
+/// The server's description of its target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TargetDescription {
-    /// gdb's name, such as `i386:x86-64`, `aarch64`, `arm`.
+    /// gdb's name of the architecture, such as `i386:x86-64`, `aarch64`, `arm`.
     pub architecture: Option<String>,
-    /// Such as `GNU/Linux`.
+    /// The operating system ABI, such as `GNU/Linux`.
     pub osabi: Option<String>,
-    /// All registers, in order of their numbers, which is their order in the `g` packet.
+    /// All registers in order of their numbers, which is also their order in the `g` packet.
     pub registers: Vec<Register>,
-    /// The documents as received: annex and XML. `target.xml` is the first.
+    /// The received documents: annex and XML. `target.xml` is the first.
     pub documents: Vec<(String, String)>,
 }
 
 impl TargetDescription {
-    /// Parses the documents; the first one includes the others by their annex.
+    /// Parses the documents. The first one includes the others by their annex.
     pub fn parse(documents: &[(String, String)]) -> Result<TargetDescription, DescriptionError> {
         xml::parse(documents)
     }
 
-    /// For a description that names an architecture and no registers, which gdb allows: the
+    /// For a description that names an architecture but no registers, which gdb allows: the
     /// documents with that architecture's built-in layout.
     pub(crate) fn architecture_only(documents: &[(String, String)]) -> Option<TargetDescription> {
         let (_, document) = documents.first()?;
@@ -37,28 +37,28 @@ impl TargetDescription {
         Some(description)
     }
 
-    /// The layout gdb documents for servers without target.xml, by gdb's name of the architecture.
+    /// gdb's documented layout for servers without target.xml, by gdb's name of the architecture.
     pub fn builtin(architecture: &str) -> Option<TargetDescription> {
         builtin::description(architecture)
     }
 
-    /// The register of that name.
+    /// The register with this name.
     pub fn register(&self, name: &str) -> Option<&Register> {
         self.registers.iter().find(|r| r.name == name)
     }
 
-    /// The register of that number.
+    /// The register with this number.
     pub fn register_numbered(&self, number: u32) -> Option<&Register> {
         let index = self.registers.binary_search_by_key(&number, |r| r.number);
         self.registers.get(index.ok()?)
     }
 
-    /// Length of a whole `g` reply, in bytes of registers.
+    /// Length of a complete `g` reply, in bytes of registers.
     pub fn size(&self) -> usize {
         self.registers.last().map_or(0, |r| r.range().end)
     }
 
-    /// Size of a pointer in bytes: that of the program counter.
+    /// Size of a pointer in bytes, taken from the program counter.
     pub fn pointer_size(&self) -> usize {
         ["pc", "rip", "eip"]
             .into_iter()
@@ -70,7 +70,7 @@ impl TargetDescription {
 /// One register of the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Register {
-    /// Its name, as gdb shows it.
+    /// Its name in gdb.
     pub name: String,
     /// Its number in `p`, `P` and expedited registers.
     pub number: u32,
@@ -78,11 +78,11 @@ pub struct Register {
     pub bits: u32,
     /// Its offset in the `g` packet, in bytes of registers.
     pub offset: usize,
-    /// `general`, `float`, `vector` or a name of the server's own.
+    /// `general`, `float`, `vector`, or a server-specific name.
     pub group: Option<String>,
     /// Its type, such as `int64`, `data_ptr`, `ieee_double`.
     pub kind: String,
-    /// The feature that holds it, such as `org.gnu.gdb.arm.core`.
+    /// The feature that contains it, such as `org.gnu.gdb.arm.core`.
     pub feature: String,
 }
 
@@ -98,8 +98,8 @@ impl Register {
     }
 }
 
-/// Places registers, sorted by number, one after the other: "registers are transferred in the `g`
-/// packet in order of increasing register number"; numbers that are left out take no room.
+/// Assigns offsets to registers, which are sorted by number: "registers are transferred in the `g`
+/// packet in order of increasing register number". Missing numbers take no space.
 fn place(registers: &mut [Register]) {
     let mut offset = 0;
     for register in registers {
@@ -108,35 +108,35 @@ fn place(registers: &mut [Register]) {
     }
 }
 
-/// Why a target description cannot be used.
+/// The reason why a target description cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DescriptionError {
-    /// Not XML.
+    /// The document is not XML.
     #[error(
         "the target description {annex} is not XML at byte {position}: {problem}; the server is broken, name the architecture to do without it"
     )]
     Xml {
-        /// Which document.
+        /// The annex of the document.
         annex: String,
-        /// Where in it.
+        /// The position in bytes.
         position: u64,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// A register lacks an attribute, or it is out of bounds.
+    /// A register lacks an attribute, or the attribute is out of range.
     #[error(
         "the target description {annex} has a register {register:?} with {problem}; the server is broken, name the architecture to do without it"
     )]
     Register {
-        /// Which document.
+        /// The annex of the document.
         annex: String,
         /// The register's name.
         register: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// A document that another one includes is not there.
+    /// An included document is missing.
     #[error(
         "the target description includes {annex}, which the server did not send; name the architecture to do without it"
     )]
@@ -144,17 +144,17 @@ pub enum DescriptionError {
         /// The document's annex.
         annex: String,
     },
-    /// Documents include one another for ever, or there are too many.
+    /// Documents include one another endlessly, or there are too many.
     #[error(
         "the target description includes {annex} more than {limit} documents deep or wide; the server is broken, name the architecture to do without it"
     )]
     TooDeep {
         /// The document's annex.
         annex: String,
-        /// The bound.
+        /// The limit.
         limit: usize,
     },
-    /// There are no registers in it.
+    /// The description contains no registers.
     #[error(
         "the target description holds no registers; the server is broken, name the architecture to do without it"
     )]

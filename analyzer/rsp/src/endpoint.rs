@@ -1,4 +1,4 @@
-//! Where a server listens: the addresses a user may name.
+//! The addresses at which a server may listen.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -17,8 +17,11 @@ use nix::sys::termios::{
 
 use crate::stream::{Duplex, Stream};
 
-/// The address of a server: `host:port`, `:port` (this machine), `[v6]:port`, `unix:PATH` or a serial
-/// line, `/dev/ttyUSB0` or `/dev/ttyUSB0,115200` (with its speed in bits a second; else it stays as it is).
+/// The address of a server.
+///
+/// It is `host:port`, `:port` (this machine), `[v6]:port`, `unix:PATH`, or a serial line such as
+/// `/dev/ttyUSB0` or `/dev/ttyUSB0,115200`. The number is the speed in bits per second; without it
+/// the speed is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Endpoint {
@@ -29,19 +32,19 @@ pub enum Endpoint {
         /// Port.
         port: u16,
     },
-    /// A Unix socket.
+    /// A Unix-domain socket.
     Unix(PathBuf),
     /// A serial line.
     Serial {
         /// The device.
         path: PathBuf,
-        /// Bits a second.
+        /// Bits per second.
         speed: Option<u32>,
     },
 }
 
 impl Endpoint {
-    /// Connects, trying every address a name stands for.
+    /// Connects. Tries every address that a host name has.
     pub fn open(&self, timeout: Duration) -> io::Result<Stream> {
         match self {
             Endpoint::Serial { path, speed } => serial(path, *speed),
@@ -60,7 +63,7 @@ impl Endpoint {
     }
 }
 
-/// Opens a line for bytes as they are.
+/// Opens a serial line in raw mode.
 fn serial(path: &Path, speed: Option<u32>) -> io::Result<Stream> {
     let line = OpenOptions::new()
         .read(true)
@@ -135,7 +138,7 @@ impl FromStr for Endpoint {
                 speed,
             });
         }
-        // gdb's own spelling of a TCP address may be pasted here.
+        // Users may paste gdb's spelling of a TCP address.
         let address = text.strip_prefix("tcp:").unwrap_or(text);
         let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
         let host = match host {
@@ -162,6 +165,6 @@ impl FromStr for Endpoint {
     "expected an address HOST:PORT, :PORT, unix:PATH or a serial line such as /dev/ttyUSB0,115200, got {text:?}"
 )]
 pub struct EndpointError {
-    /// What was given.
+    /// The given text.
     text: String,
 }

@@ -1,4 +1,4 @@
-//! The errors of a session. Each says what was expected, what was seen and what to do.
+//! The errors of a session. Each message states the expectation, the observation, and what to do.
 
 use std::io;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::description::DescriptionError;
 use crate::endpoint::Endpoint;
 
-/// What can go wrong between this client and a server.
+/// An error between this client and a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -15,9 +15,9 @@ pub enum Error {
         "cannot connect to {endpoint}: {source}; check the address and that a gdb server listens there"
     )]
     Connect {
-        /// Where to.
+        /// The address.
         endpoint: Endpoint,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// Reading or writing failed.
@@ -26,45 +26,45 @@ pub enum Error {
     /// The server closed the connection.
     #[error("the server closed the connection {during}; see what it printed, then start it again")]
     Closed {
-        /// What was going on.
+        /// The current operation.
         during: String,
     },
-    /// What arrives is not the protocol.
+    /// The received bytes are not the gdb remote protocol.
     #[error(
         "expected the gdb remote protocol, got {seen}; check that the address is that of a gdb server"
     )]
     NotRsp {
-        /// The beginning of what arrived, printable.
+        /// The start of the received bytes, in printable form.
         seen: String,
     },
-    /// A packet's checksum was wrong more often than we ask again.
+    /// A packet's checksum was wrong more often than the retry limit allows.
     #[error(
         "{tries} damaged packet(s) in a row (checksum {stated:02x} stated, {computed:02x} computed); the line to the server loses bytes: check it and connect again"
     )]
     Checksum {
-        /// How often the packet came damaged.
+        /// Number of damaged packets.
         tries: u32,
         /// The checksum in the packet.
         stated: u8,
-        /// The checksum of its contents.
+        /// The checksum of the content.
         computed: u8,
     },
-    /// The server asked for the same packet again and again.
+    /// The server requested the same packet repeatedly.
     #[error(
         "the server refused `{packet}` as damaged {tries} times; the line to the server loses bytes: check it and connect again"
     )]
     Refused {
         /// The packet.
         packet: String,
-        /// How often it was sent.
+        /// Number of times it was sent.
         tries: u32,
     },
-    /// A packet is longer than any answer may be.
+    /// A packet is longer than the limit.
     #[error(
         "the server sent a packet of more than {limit} bytes; it is broken, or not a gdb server: restart it"
     )]
     Oversized {
-        /// The bound, in bytes.
+        /// The limit in bytes.
         limit: usize,
     },
     /// A packet's run-length or escape coding is wrong.
@@ -72,22 +72,22 @@ pub enum Error {
         "cannot decode a packet of the server ({problem} in `{packet}`); restart the server, and report this if it happens again"
     )]
     Coding {
-        /// What is wrong.
+        /// The problem.
         problem: &'static str,
-        /// The packet's beginning.
+        /// The start of the packet.
         packet: String,
     },
-    /// No answer to anything, from the beginning.
+    /// The server has not answered at all since the connection was made.
     #[error(
         "the server accepts the connection and does not answer within {} s; it may be serving another client (gdbserver and \
          qemu serve one at a time, qemu-arm one in all): end that client, or start the server again",
         seconds(.timeout)
     )]
     Silent {
-        /// How long was waited.
+        /// The time limit.
         timeout: Duration,
     },
-    /// No answer in time.
+    /// The server did not answer in time.
     #[error(
         "no answer to `{packet}` within {} s; the server hangs or the link to it is down: check both and connect again",
         seconds(.timeout)
@@ -95,17 +95,17 @@ pub enum Error {
     Timeout {
         /// The request.
         packet: String,
-        /// How long was waited.
+        /// The time limit.
         timeout: Duration,
     },
-    /// An earlier error left the connection in an unknown state: an answer that comes late could
-    /// be taken for that to another request, so no request is sent any more.
+    /// An earlier error left the connection in an unknown state. A late answer could be taken for
+    /// the answer to another request, so no more requests are sent.
     #[error("{because}")]
     Broken {
-        /// The earlier error's text.
+        /// The text of the earlier error.
         because: String,
     },
-    /// The server does not know the packet (empty reply).
+    /// The server does not support the packet (empty reply).
     #[error(
         "the server does not support `{packet}`; use another server, or do without what needs it"
     )]
@@ -121,16 +121,16 @@ pub enum Error {
         /// The answer.
         error: RemoteError,
     },
-    /// An answer could not be understood.
+    /// An answer has the wrong form.
     #[error(
         "expected {expected} in answer to `{packet}`, got `{reply}`; restart the server, and report this if it happens again"
     )]
     Malformed {
         /// The request.
         packet: String,
-        /// What would be right.
+        /// The expected form.
         expected: &'static str,
-        /// The answer's beginning.
+        /// The start of the answer.
         reply: String,
     },
     /// Memory of the target cannot be read or written.
@@ -138,25 +138,25 @@ pub enum Error {
         "cannot access the target's memory at {address:#x}; check the address against the target's memory map"
     )]
     Memory {
-        /// The first byte that is out of reach.
+        /// The first inaccessible byte.
         address: u64,
     },
-    /// An object of the target is larger than the caller allows or anything sane is.
+    /// An object of the target is larger than the limit.
     #[error("{what} is larger than {limit} bytes; raise the limit if that is right")]
     TooLarge {
-        /// What was to be read.
+        /// The object.
         what: String,
-        /// The bound.
+        /// The limit in bytes.
         limit: u64,
     },
     /// A file operation on the target failed.
     #[error("cannot {operation} {path} on the target: {reason}; check the path there")]
     File {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
         /// The file.
         path: String,
-        /// The host errno, in words where RSP defines it.
+        /// The host's error, by name where RSP defines it.
         reason: String,
     },
     /// The server sends no target description, and the caller named no architecture.
@@ -165,19 +165,19 @@ pub enum Error {
         crate::description::builtin::NAMES
     )]
     NoDescription,
-    /// The caller named an architecture without built-in layout.
+    /// The caller named an architecture that has no built-in layout.
     #[error(
         "no built-in registers for architecture {name:?}; name one of: {}",
         crate::description::builtin::NAMES
     )]
     UnknownArchitecture {
-        /// The name given.
+        /// The given name.
         name: String,
     },
     /// The target description cannot be used.
     #[error(transparent)]
     Description(#[from] DescriptionError),
-    /// A request that needs a stopped target while it runs.
+    /// The request needs a stopped target, but the target runs.
     #[error(
         "`{packet}` needs a stopped target, but it runs; wait for it to stop or interrupt it first"
     )]
@@ -185,10 +185,10 @@ pub enum Error {
         /// The request.
         packet: String,
     },
-    /// A wait for a target that was not resumed.
+    /// The client waited for a target that was not resumed.
     #[error("the target does not run, so it cannot stop; resume it first")]
     NotRunning,
-    /// A ticket was given to the answers of another batch, or twice.
+    /// A ticket was used with another batch's answers, or twice.
     #[error("the ticket is not of this batch, or was used already; take each answer once")]
     Ticket,
     /// The target has no such register, or the bytes do not fit it.
@@ -196,15 +196,15 @@ pub enum Error {
     Register {
         /// The register's number in the target description.
         number: u32,
-        /// How many bytes were given.
+        /// Number of bytes given.
         got: usize,
-        /// What would be right.
+        /// The expected value.
         expected: String,
     },
 }
 
 impl Error {
-    /// What the server says in words, if it does.
+    /// The server's error message, if it sent one.
     pub fn remote_message(&self) -> Option<&str> {
         match self {
             Error::Remote {
@@ -215,12 +215,12 @@ impl Error {
         }
     }
 
-    /// Whether the server simply lacks the packet.
+    /// Whether the server only lacks the packet.
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Error::Unsupported { .. })
     }
 
-    /// Whether the session cannot go on after this error.
+    /// Whether this error ends the session.
     pub fn is_fatal(&self) -> bool {
         matches!(
             self,
@@ -242,7 +242,7 @@ impl Error {
 /// An error reply: `E NN` or `E.message` (RSP, "Standard Replies").
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RemoteError {
-    /// `E NN`; the numbers mean nothing in particular.
+    /// `E NN`; the numbers have no defined meaning.
     #[error("error {0:#04x}")]
     Code(u8),
     /// `E.message`.

@@ -1,4 +1,4 @@
-//! What client and server can do: our side of `qSupported` and the server's answer.
+//! Features: our `qSupported` request and the server's answer.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ pub(crate) const ANNOUNCED: &str = "qSupported:multiprocess+;swbreak+;hwbreak+;f
      vfork-events+;exec-events+;vContSupported+;QThreadEvents+;no-resumed+;\
      xmlRegisters=i386,arm,aarch64";
 
-/// The packet size assumed where the server names none (gdb's own default).
+/// The packet size if the server states none (gdb's default).
 const DEFAULT_PACKET_SIZE: usize = 400;
-/// Bounds of what we believe: below, no `g` reply fits; above, it is a peer's length.
+/// Accepted packet sizes. Below, no `g` reply fits; above, the value cannot be right.
 const PACKET_SIZE_RANGE: std::ops::RangeInclusive<usize> = 64..=0x4_0000;
 
 /// The server's answer to `qSupported`.
@@ -49,7 +49,7 @@ impl Features {
         self.entries.get(name)?.as_deref()
     }
 
-    /// How long a packet may be, in bytes of payload.
+    /// Maximum length of a packet's payload in bytes.
     pub fn packet_size(&self) -> usize {
         self.value("PacketSize")
             .and_then(crate::hex::number)
@@ -58,7 +58,7 @@ impl Features {
             .clamp(*PACKET_SIZE_RANGE.start(), *PACKET_SIZE_RANGE.end())
     }
 
-    /// All features the server has, with their values, sorted by name.
+    /// All features of the server with their values, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.entries
             .iter()

@@ -1,6 +1,6 @@
-//! Hexadecimal numbers and byte strings, as most packets carry them.
+//! Hexadecimal numbers and byte strings, as most packets use them.
 
-/// Bytes as lower-case digit pairs.
+/// Encodes bytes as lower-case digit pairs.
 pub(crate) fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
@@ -11,7 +11,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// Digit pairs to bytes; `None` if a digit is missing or is none.
+/// Decodes digit pairs. `None` if a digit is missing or invalid.
 pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let (pairs, rest) = text.as_chunks::<2>();
     if !rest.is_empty() {
@@ -28,8 +28,8 @@ pub(crate) fn digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).map(|d| d as u8)
 }
 
-/// An unsigned number of 1 to 16 digits, without sign or prefix (`u64::from_str_radix` would
-/// accept a `+`).
+/// Decodes an unsigned number of 1 to 16 digits, without sign or prefix (`u64::from_str_radix`
+/// would accept a `+`).
 pub(crate) fn number(text: &str) -> Option<u64> {
     if !text.bytes().all(|b| b.is_ascii_hexdigit()) {
         return None;

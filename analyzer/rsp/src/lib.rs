@@ -1,12 +1,12 @@
 //! Client side of the GDB Remote Serial Protocol (RSP).
 //!
-//! Owns everything between a byte stream and typed values: packets, commands and replies, target
-//! descriptions, threads, memory, host files; and, beside them, transcripts of whole sessions,
-//! which can be read, replayed as a server and run as scripts. It knows nothing of ELF, of
-//! unwinding or of captures, so it serves any RSP server: our stub, gdbserver, qemu-user, a probe.
+//! Contains everything between a byte stream and typed values: packets, commands and replies,
+//! target descriptions, threads, memory, host files. It also reads and writes transcripts of whole
+//! sessions, replays them as a server, and runs them as scripts. It knows nothing of ELF, unwinding
+//! or captures, so it works with any RSP server: our stub, gdbserver, qemu-user, a probe.
 //!
-//! "RSP" in a comment, followed by a section's name, is the appendix "GDB Remote Serial Protocol"
-//! of the GDB manual; "Target Descriptions" is the appendix of that name.
+//! In comments, "RSP" followed by a section's name is the appendix "GDB Remote Serial Protocol" of
+//! the GDB manual; "Target Descriptions" is the appendix of that name.
 
 mod breakpoint;
 mod client;

@@ -1,6 +1,6 @@
 //! The list of loaded libraries (`qXfer:libraries-svr4:read`).
 
-/// One entry of the dynamic linker's list, as the server read it from `r_debug`.
+/// One entry of the dynamic linker's list, as the server reads it from `r_debug`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Library {
     /// Path on the target.
@@ -13,8 +13,8 @@ pub struct Library {
     pub l_ld: u64,
 }
 
-/// Decodes the XML list (GDB manual, "Library List Format for SVR4 Targets"). Entries without a
-/// base are skipped: nothing can be made of them.
+/// Decodes the XML list (GDB manual, "Library List Format for SVR4 Targets"). Skips entries without
+/// a base, which are of no use.
 pub(crate) fn decode(document: &str) -> Result<Vec<Library>, String> {
     let elements = crate::markup::elements(document).map_err(|e| e.problem)?;
     let number = |text: Option<&str>| crate::hex::number(text?.strip_prefix("0x")?);

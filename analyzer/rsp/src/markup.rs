@@ -1,15 +1,15 @@
 //! The XML of RSP objects as a flat list of elements.
 //!
-//! Apart because three objects need it (target descriptions, thread lists, library lists), and
-//! none of them needs more than each element's attributes and text, in document order.
+//! Apart because three objects need it: target descriptions, thread lists and library lists. They
+//! need only each element's attributes and text, in document order.
 
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::reader::Reader;
 
-/// How many elements a document may have: the largest real thread lists have thousands.
+/// Maximum number of elements in a document. The largest real thread lists have thousands.
 const MAX_ELEMENTS: usize = 1 << 20;
 
-/// One element.
+/// One XML element.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Element {
     /// Name without its namespace prefix.
@@ -21,23 +21,23 @@ pub(crate) struct Element {
 }
 
 impl Element {
-    /// An attribute's value.
+    /// The value of an attribute.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let (_, value) = self.attributes.iter().find(|(n, _)| n == name)?;
         Some(value)
     }
 }
 
-/// Why a document cannot be read.
+/// The reason why a document cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MarkupError {
-    /// Where, in bytes.
+    /// The position in bytes.
     pub(crate) position: u64,
-    /// What is wrong.
+    /// The problem.
     pub(crate) problem: String,
 }
 
-/// All elements of a document, in the order of their start tags.
+/// All elements of a document in the order of their start tags.
 pub(crate) fn elements(document: &str) -> Result<Vec<Element>, MarkupError> {
     let mut reader = Reader::from_str(document);
     let mut elements: Vec<Element> = Vec::new();
@@ -102,7 +102,7 @@ fn element(tag: &BytesStart<'_>) -> Result<Element, String> {
     })
 }
 
-/// The entities every document has (XML 1.0, 4.6).
+/// The entities that every document has (XML 1.0, 4.6).
 fn named(entity: &str) -> &'static str {
     match entity {
         "lt" => "<",

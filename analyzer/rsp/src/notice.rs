@@ -1,5 +1,6 @@
-//! What our own stub tells without stopping the target: its `UnspoolThreads`, `UnspoolTrace`, `UnspoolDropped`,
-//! `UnspoolMissed`, `UnspoolStood`, `UnspoolHalted` and other notifications (docs/reference/protocol.md).
+//! Notifications that our stub sends without stopping the target: `UnspoolThreads`, `UnspoolTrace`,
+//! `UnspoolDropped`, `UnspoolMissed`, `UnspoolStood`, `UnspoolHalted` and others
+//! (docs/reference/protocol.md).
 
 use std::time::Duration;
 
@@ -7,119 +8,120 @@ use crate::packet;
 use crate::stop::StopReply;
 use crate::trace::TraceFrame;
 
-/// Something that the server told of by itself.
+/// An event that the server reports by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// A thread came or went.
+    /// A thread started or ended.
     Thread {
-        /// Which, and when.
+        /// The event.
         notice: ThreadNotice,
-        /// The server's monotonic clock when it sent this, in nanoseconds, if it says so.
+        /// The time at which the server sent it, on its monotonic clock in nanoseconds, if known.
         sent_ns: Option<u64>,
-        /// How long ago it came.
+        /// Time since it arrived.
         since: Duration,
     },
     /// A tracepoint was hit.
     Frame(TraceFrame),
-    /// Behind what was told before, and before what comes, hits of a tracepoint are missing, or no longer.
+    /// From this point in the sequence on, hits of a tracepoint are missing, or no longer missing.
     Mark {
         /// The tracepoint's number.
         tracepoint: u32,
-        /// Why.
+        /// The reason.
         mark: TraceMark,
     },
-    /// So many hits of a tracepoint, all in all, were not noted for lack of room.
+    /// The total number of hits of a tracepoint that were dropped for lack of buffer space.
     Dropped {
         /// The tracepoint's number.
         tracepoint: u32,
-        /// How many.
+        /// The total number.
         count: u64,
     },
-    /// A tracepoint has been paused, to spare the program; all in all:
+    /// A tracepoint was paused to limit overhead. All values are totals.
     Missed {
         /// The tracepoint's number.
         tracepoint: u32,
-        /// How often.
+        /// Number of pauses.
         pauses: u64,
-        /// For how long.
+        /// Total duration of the pauses.
         paused: Duration,
-        /// About how many hits fell into that time.
+        /// Estimated number of hits during the pauses.
         hits: u64,
     },
-    /// Some thread may have stood, for the server had to wait for a processor, or for a client.
+    /// Threads may have been delayed, because the server waited for a processor or for a client.
     Stood {
-        /// From here, by the server's monotonic clock, in nanoseconds.
+        /// Start, on the server's monotonic clock in nanoseconds.
         from_ns: u64,
-        /// To here.
+        /// End, on the same clock.
         to_ns: u64,
-        /// How long ago this came.
+        /// Time since it arrived.
         since: Duration,
     },
-    /// All threads were stopped, for a client of the server.
+    /// All threads were stopped on behalf of one of the server's clients.
     Halted {
-        /// From here, by the server's monotonic clock, in nanoseconds.
+        /// Start, on the server's monotonic clock in nanoseconds.
         from_ns: u64,
-        /// To here.
+        /// End, on the same clock.
         to_ns: u64,
-        /// How long ago this came.
+        /// Time since it arrived.
         since: Duration,
     },
-    /// Threads were stopped for less than a millisecond each time; all in all:
+    /// Threads were stopped for less than a millisecond each time. All values are totals.
     ShortStops {
-        /// How often.
+        /// Number of stops.
         count: u64,
-        /// For how long.
+        /// Total duration.
         total: Duration,
     },
-    /// To an observer: a thread waits for it, about to get a signal that ends the process
+    /// For observers: a thread waits before it gets a signal that ends the process
     /// ([`Client::release`](crate::Client::release)).
     Fatal {
         /// The thread.
         tid: u64,
-        /// The signal, by gdb's number.
+        /// The signal, as gdb's number.
         signal: u8,
     },
-    /// To an observer: a thread waits for it, a moment at most ([`Client::release`](crate::Client::release)).
+    /// For observers: a thread waits for a short time
+    /// ([`Client::release`](crate::Client::release)).
     Held {
         /// The thread.
         tid: u64,
-        /// The tracepoint's address; `None`: the process has executed a file.
+        /// The tracepoint's address. `None` if the process has called exec.
         at: Option<u64>,
     },
-    /// To an observer: the process executes this file.
+    /// For observers: the process executes this file.
     Executed(String),
-    /// To an observer: who controls the target.
+    /// For observers: the controlling client changed.
     Control(Control),
-    /// To an observer: the process has ended, as a stop reply would say it; `None`: it was let go.
+    /// For observers: the process has ended, with the stop reply. `None` if it was detached.
     Ended(Option<StopReply>),
 }
 
-/// Why hits of a tracepoint are missing from here on.
+/// The reason why hits of a tracepoint are missing from here on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TraceMark {
-    /// It is paused.
+    /// The tracepoint is paused.
     Paused,
-    /// It goes on: none are, any more.
+    /// The tracepoint is active again, and no more hits are missing.
     Resumed,
-    /// Some were dropped here.
+    /// Hits were dropped here.
     Dropped,
 }
 
-/// Who controls a target that is observed.
+/// The control of an observed target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Control {
-    /// Another client.
+    /// Another client controls it.
     Taken,
-    /// Nobody, and it runs.
+    /// No client controls it, and it runs.
     Free,
-    /// Nobody, and it stands until somebody comes.
+    /// No client controls it, and it is stopped until one does.
     Halted,
 }
 
-/// The variable of frames that are marks.
+/// The variable number that marks frames use.
 const MARK: u32 = u32::MAX;
 
 impl TraceMark {
@@ -134,7 +136,7 @@ impl TraceMark {
 }
 
 impl Notice {
-    /// Appends the notices of one notification that came some time ago; what is not understood is left out.
+    /// Appends the notices in one notification that arrived `since` ago. Skips unknown entries.
     pub(crate) fn decode(
         payload: &[u8],
         registers: usize,
@@ -205,7 +207,7 @@ impl Notice {
         }
     }
 
-    /// `N,PAUSES,NS,HITS`, hexadecimal.
+    /// Decodes `N,PAUSES,NS,HITS`, hexadecimal.
     fn missed(entry: &str) -> Option<Notice> {
         let mut numbers = entry.split(',').map(|n| u64::from_str_radix(n, 16).ok());
         let mut next = || numbers.next().flatten();
@@ -218,7 +220,7 @@ impl Notice {
     }
 }
 
-/// `NUMBER,NUMBER;...`, hexadecimal; what is not that is left out.
+/// Decodes `NUMBER,NUMBER;...`, hexadecimal. Skips invalid entries.
 fn spans(text: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     let text = std::str::from_utf8(text).unwrap_or_default();
     text.split(';').filter_map(|entry| {
@@ -229,7 +231,8 @@ fn spans(text: &[u8]) -> impl Iterator<Item = (u64, u64)> {
 }
 
 impl Notice {
-    /// What only observers are told; of several threads that are held, all but the last go to `notices` by themselves.
+    /// Decodes notifications for observers. If several threads are held, appends all but the last
+    /// to `notices` itself.
     fn of_observers(payload: &[u8], notices: &mut Vec<Notice>) -> Option<Notice> {
         let text = std::str::from_utf8(payload).ok()?;
         let (kind, rest) = text.split_once(':')?;
@@ -272,7 +275,7 @@ impl Notice {
     }
 }
 
-/// Something that happened to a thread.
+/// The start or the end of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ThreadNotice {
@@ -280,11 +283,11 @@ pub enum ThreadNotice {
     Created {
         /// Its id.
         tid: u64,
-        /// The thread that made it.
+        /// The thread that created it.
         creator: u64,
-        /// Where its own data is, where the server's kernel shows it.
+        /// Address of its thread-local data, if the server's kernel provides it.
         thread_pointer: Option<u64>,
-        /// How long ago; before it was sent.
+        /// Time between the event and its notification.
         age: Duration,
     },
     /// A thread has ended.
@@ -293,22 +296,22 @@ pub enum ThreadNotice {
         tid: u64,
         /// Its exit code.
         code: i64,
-        /// How long ago, likewise.
+        /// Time between the event and its notification.
         age: Duration,
     },
     /// A thread was killed with its process.
     Killed {
         /// Its id.
         tid: u64,
-        /// The signal that killed the process, by the target's own number.
+        /// The signal that killed the process, in the target's own numbering.
         signal: u32,
-        /// How long ago, likewise.
+        /// Time between the event and its notification.
         age: Duration,
     },
 }
 
 impl ThreadNotice {
-    /// When a notification was sent, by the server's monotonic clock: `tNOW`.
+    /// The time at which a notification was sent, on the server's monotonic clock: `tNOW`.
     pub(crate) fn sent(notification: &[u8]) -> Option<u64> {
         let text = std::str::from_utf8(notification).ok()?;
         let entries = text.strip_prefix("UnspoolThreads:")?;
@@ -318,14 +321,15 @@ impl ThreadNotice {
         u64::from_str_radix(clocks.next()?, 16).ok()
     }
 
-    /// The notices of one notification; entries that are not understood are left out.
+    /// The notices in one notification. Skips invalid entries.
     pub(crate) fn decode(notification: &[u8]) -> Vec<ThreadNotice> {
         let text = std::str::from_utf8(notification).unwrap_or_default();
         let entries = text.strip_prefix("UnspoolThreads:").unwrap_or_default();
         entries.split(';').filter_map(ThreadNotice::entry).collect()
     }
 
-    /// `cTID,CREATOR,[POINTER],AGE`, `xTID,CODE,AGE` or `kTID,SIGNAL,AGE`, all hexadecimal, the age in nanoseconds.
+    /// Decodes `cTID,CREATOR,[POINTER],AGE`, `xTID,CODE,AGE` or `kTID,SIGNAL,AGE`. All numbers are
+    /// hexadecimal, and ages are in nanoseconds.
     fn entry(text: &str) -> Option<ThreadNotice> {
         let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
         let age = |digits: &str| number(digits).map(Duration::from_nanos);
@@ -403,7 +407,7 @@ mod tests {
 
     #[test]
     fn marks_lie_among_frames() {
-        // Number, length, and one block: V, the variable in 4 bytes, the value in 8.
+        // The number, the length, and one block: V, the variable in 4 bytes, the value in 8.
         let mark = |tracepoint: u8, value: u8| {
             let mut bytes = vec![tracepoint, 0, 13, 0, 0, 0, b'V', 0xff, 0xff, 0xff, 0xff];
             bytes.extend([value, 0, 0, 0, 0, 0, 0, 0]);

@@ -1,4 +1,4 @@
-//! Packets as bytes: frames, checksums, run lengths and escapes, without any I/O.
+//! Packets as bytes: frames, checksums, run lengths and escapes, without any I/O (RSP, "Overview").
 //!
 //! ```text
 //! $ payload # cs        a packet; cs: two digits, the sum of the payload's bytes as sent, mod 256
@@ -6,7 +6,8 @@
 //! + -                   acknowledged; damaged, send again
 //! 0x03                  interrupt, client to server, outside packets
 //! ```
-//! (RSP, "Overview".) Apart from the connection so that every byte string can be tried on it.
+//!
+//! Apart from the connection, so that tests can try any bytes.
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -17,9 +18,9 @@ use std::collections::VecDeque;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Frame {
-    /// A packet: its payload, run lengths expanded, escapes as they came.
+    /// A packet's payload, with run lengths expanded and escapes as received.
     Packet(Vec<u8>),
-    /// A notification (`%`), likewise.
+    /// A notification's payload (`%`), in the same form.
     Notification(Vec<u8>),
     /// `+`
     Ack,
@@ -27,27 +28,27 @@ pub enum Frame {
     Nack,
     /// The byte 0x03.
     Interrupt,
-    /// A packet whose checksum does not fit.
+    /// A packet with a wrong checksum.
     Damaged {
-        /// The checksum in the packet; digits that are none count as 0.
+        /// The checksum in the packet; invalid digits count as 0.
         stated: u8,
-        /// The checksum of what arrived.
+        /// The checksum of the received bytes.
         computed: u8,
     },
-    /// A packet whose checksum fits but whose run lengths make no sense.
+    /// A packet with a correct checksum but invalid run lengths.
     Undecodable {
-        /// What is wrong.
+        /// The problem.
         problem: &'static str,
-        /// The beginning of the payload as sent.
+        /// The start of the payload as sent.
         start: Vec<u8>,
     },
-    /// A packet that is longer than the bound; the rest of it is skipped.
+    /// A packet longer than the limit; the rest of it is skipped.
     Oversized,
-    /// A byte outside packets that means nothing.
+    /// A meaningless byte outside packets.
     Garbage(u8),
 }
 
-/// Cuts a byte stream into [`Frame`]s.
+/// Divides a byte stream into [`Frame`]s.
 #[derive(Debug)]
 pub struct Framer {
     limit: usize,
@@ -67,7 +68,7 @@ enum State {
 }
 
 impl Framer {
-    /// A framer that accepts packets of up to `limit` bytes, as sent and as expanded.
+    /// A framer for packets of up to `limit` bytes, as sent and as expanded.
     pub fn new(limit: usize) -> Framer {
         Framer {
             limit,
@@ -78,10 +79,10 @@ impl Framer {
         }
     }
 
-    /// Takes bytes from the stream.
+    /// Adds bytes from the stream.
     pub fn feed(&mut self, mut bytes: &[u8]) {
         while let Some((byte, rest)) = bytes.split_first() {
-            // What stands in a payload is most of the stream.
+            // Most bytes of a stream are payload.
             if self.state == State::Body {
                 let special = memchr::memchr2(b'#', b'$', bytes).unwrap_or(bytes.len());
                 let plain = special.min(self.limit - self.body.len());
@@ -102,12 +103,12 @@ impl Framer {
         self.frames.pop_front()
     }
 
-    /// Whether complete frames are waiting.
+    /// Whether a complete frame is waiting.
     pub fn has_frame(&self) -> bool {
         !self.frames.is_empty()
     }
 
-    /// Whether a packet has begun and not ended.
+    /// Whether a packet has started and not ended.
     pub fn in_packet(&self) -> bool {
         self.state != State::Between
     }
@@ -117,8 +118,8 @@ impl Framer {
             (State::Between, b'+') => Some(Frame::Ack),
             (State::Between, b'-') => Some(Frame::Nack),
             (State::Between, 0x03) => Some(Frame::Interrupt),
-            // `$` is escaped within a payload, so there it begins a new packet: the old one lost
-            // its end. Nothing is reported; whoever waits for it will ask again or time out.
+            // `$` is escaped in a payload, so here it starts a new packet: the old one lost its
+            // end. This is not reported, because the waiting client retries or times out.
             (State::Between | State::Body | State::Skip, b'$') => self.begin(false),
             (State::Between, b'%') => self.begin(true),
             (State::Between, byte) => Some(Frame::Garbage(byte)),
@@ -177,7 +178,7 @@ impl Framer {
     }
 }
 
-/// The payload in a frame: `$payload#cs`. Special bytes must be escaped already.
+/// A payload in its frame: `$payload#cs`. Special bytes must already be escaped.
 pub fn frame(payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(payload.len() + 4);
     bytes.push(b'$');
@@ -191,8 +192,8 @@ pub fn checksum(payload: &[u8]) -> u8 {
     payload.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
 }
 
-/// Binary data as a payload may hold it: `# $ } *` become `}` and the byte with bit 5 flipped
-/// (RSP, "Overview"; `*` needs it in replies only, but is allowed in requests).
+/// Escapes binary data: `# $ } *` become `}` and the byte with bit 5 flipped (RSP, "Overview"). `*`
+/// must be escaped only in replies, but may be in requests.
 pub fn escape(data: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(data.len());
     for byte in data {
@@ -204,7 +205,7 @@ pub fn escape(data: &[u8]) -> Vec<u8> {
     escaped
 }
 
-/// Undoes [`escape`]; `None` if the last byte is a lone `}`.
+/// Reverses [`escape`]. `None` if the last byte is a lone `}`.
 pub fn unescape(payload: &[u8]) -> Option<Vec<u8>> {
     let mut data = Vec::with_capacity(payload.len());
     let mut rest = payload;
@@ -222,8 +223,8 @@ enum Expansion {
     Wrong(&'static str),
 }
 
-/// Expands run lengths: `X*n` is X and n - 29 times more X; n is a printable character
-/// (RSP, "Overview", "Response data can be run-length encoded").
+/// Expands run lengths: `X*n` is X followed by n - 29 more X; n is a printable character (RSP,
+/// "Overview", "Response data can be run-length encoded").
 fn expand(body: &[u8], limit: usize) -> Result<Vec<u8>, Expansion> {
     let mut payload = Vec::with_capacity(body.len());
     let mut rest = body;

@@ -1,8 +1,8 @@
-//! The register file of one thread: the bytes of a `g` reply and which of them are known.
+//! The registers of one thread: the bytes of a `g` reply, and which of them are known.
 
 use crate::description::Register;
 
-/// The contents of a thread's registers, in the layout of the `g` packet.
+/// A thread's registers in the layout of the `g` packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Registers {
     bytes: Vec<u8>,
@@ -10,19 +10,20 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// From stored parts. `known` is cut or filled with `false` to the length of `bytes`.
+    /// Builds it from stored parts. `known` is truncated, or padded with `false`, to the length of
+    /// `bytes`.
     pub fn new(bytes: Vec<u8>, mut known: Vec<bool>) -> Registers {
         known.resize(bytes.len(), false);
         Registers { bytes, known }
     }
 
-    /// A register file of which nothing is known yet, to be filled by [`Registers::set`].
+    /// No known registers; [`Registers::set`] adds some.
     pub fn unknown() -> Registers {
         Registers::default()
     }
 
-    /// Decodes a `g` reply: two hexadecimal digits a byte, `xx` where the value is unavailable
-    /// (RSP, "Packets", `g`). `None` if it is neither.
+    /// Decodes a `g` reply: two hexadecimal digits for each byte, or `xx` if it is unavailable
+    /// (RSP, "Packets", `g`). `None` if the reply has another form.
     pub fn decode(reply: &[u8]) -> Option<Registers> {
         let (pairs, rest) = reply.as_chunks::<2>();
         if !rest.is_empty() {
@@ -45,12 +46,12 @@ impl Registers {
         &self.bytes
     }
 
-    /// For each byte whether it is known.
+    /// Whether each byte is known.
     pub fn known(&self) -> &[bool] {
         &self.known
     }
 
-    /// The bytes of one register in target order, if all are known.
+    /// The bytes of one register in target byte order, if all are known.
     pub fn get(&self, register: &Register) -> Option<&[u8]> {
         let range = register.range();
         if !self.known.get(range.clone())?.iter().all(|known| *known) {
@@ -59,8 +60,8 @@ impl Registers {
         self.bytes.get(range)
     }
 
-    /// The value of a register of at most 64 bits, read as little-endian (all targets that
-    /// Unspool knows are).
+    /// The value of a register of at most 64 bits, read as little-endian (as on all supported
+    /// targets).
     pub fn value(&self, register: &Register) -> Option<u64> {
         let bytes = self.get(register)?;
         let mut value = [0; 8];
@@ -68,8 +69,8 @@ impl Registers {
         Some(u64::from_le_bytes(value))
     }
 
-    /// Sets one register, growing the file where it is too short. Bytes beyond the register's
-    /// size are ignored; missing ones become unknown.
+    /// Sets one register, and extends the data if it is too short. Bytes beyond the register's size
+    /// are ignored; missing ones become unknown.
     pub fn set(&mut self, register: &Register, bytes: &[u8]) {
         let range = register.range();
         if self.bytes.len() < range.end {
@@ -82,7 +83,7 @@ impl Registers {
         }
     }
 
-    /// As in a `g` reply or a `G` packet: hexadecimal digits, `xx` where unknown.
+    /// The form of a `g` reply or a `G` packet: hexadecimal digits, `xx` where unknown.
     pub fn encode(&self) -> String {
         let mut text = crate::hex::encode(&self.bytes).into_bytes();
         for (pair, known) in text.chunks_mut(2).zip(&self.known) {

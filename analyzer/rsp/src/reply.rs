@@ -1,9 +1,9 @@
-//! Replies decoded by kind: `OK`, text, hexadecimal, binary; and the two ways to say no.
+//! Replies decoded by kind: `OK`, text, hexadecimal, binary, and the two forms of refusal.
 
 use crate::connection::shown;
 use crate::error::{Error, RemoteError};
 
-/// The reply to one request, kept with it for messages.
+/// The reply to one request, together with the request for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reply {
     request: String,
@@ -20,12 +20,12 @@ impl Reply {
         }
     }
 
-    /// The payload as it came.
+    /// The payload as received.
     pub(crate) fn into_payload(self) -> Vec<u8> {
         self.payload
     }
 
-    /// The payload, unless it is empty ("unsupported") or an error.
+    /// The payload. An error if it is empty ("unsupported") or an error reply.
     pub(crate) fn payload(&self) -> Result<&[u8], Error> {
         if self.payload.is_empty() {
             return Err(Error::Unsupported {
@@ -41,12 +41,12 @@ impl Reply {
         }
     }
 
-    /// The payload as text. What is not UTF-8 is replaced, since names may hold anything.
+    /// The payload as text. Invalid UTF-8 is replaced, because names may contain any bytes.
     pub(crate) fn text(&self) -> Result<String, Error> {
         Ok(String::from_utf8_lossy(self.payload()?).into_owned())
     }
 
-    /// `OK`.
+    /// Checks for `OK`.
     pub(crate) fn ok(&self) -> Result<(), Error> {
         match self.payload()? {
             b"OK" => Ok(()),
@@ -54,12 +54,12 @@ impl Reply {
         }
     }
 
-    /// Digit pairs.
+    /// Decodes digit pairs.
     pub(crate) fn hex(&self) -> Result<Vec<u8>, Error> {
         crate::hex::decode(self.payload()?).ok_or_else(|| self.malformed("hexadecimal digits"))
     }
 
-    /// A letter, then escaped binary data.
+    /// Decodes a letter followed by escaped binary data.
     pub(crate) fn binary(&self, expected: &'static str) -> Result<(u8, Vec<u8>), Error> {
         let (letter, data) = self
             .payload()?
@@ -71,7 +71,7 @@ impl Reply {
         }
     }
 
-    /// The error of a reply that is none of what was expected.
+    /// The error for a reply of another form than expected.
     pub(crate) fn malformed(&self, expected: &'static str) -> Error {
         Error::Malformed {
             packet: self.request.clone(),
@@ -96,7 +96,7 @@ fn name(request: &[u8]) -> String {
     shown(request.get(..len).unwrap_or(request))
 }
 
-/// A server's words, of which nothing reaches a terminal but text.
+/// A server's message, reduced to printable text.
 fn printable(message: &[u8]) -> String {
     let text = String::from_utf8_lossy(message);
     let mut printable = String::with_capacity(text.len());
@@ -109,8 +109,8 @@ fn printable(message: &[u8]) -> String {
     printable
 }
 
-/// `E NN` or `E.message` (RSP, "Standard Replies"). Hexadecimal data that begin with E have an
-/// even number of digits, so they are none.
+/// Decodes `E NN` or `E.message` (RSP, "Standard Replies"). Hexadecimal data that starts with E has
+/// an even number of digits, so it is neither.
 fn remote_error(payload: &[u8]) -> Option<RemoteError> {
     match payload {
         [b'E', b'.', message @ ..] => Some(RemoteError::Message(printable(message))),

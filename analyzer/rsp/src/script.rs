@@ -1,5 +1,6 @@
-//! Scripts: sessions written by hand, run against a server: send, expect, bind.
-//! The language is documented in docs/reference/rsp-scripts.md; a transcript is a script already.
+//! Scripts: hand-written sessions that send packets and check replies.
+//!
+//! docs/reference/rsp-scripts.md describes the language. Every transcript is also a script.
 
 mod pattern;
 mod run;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use crate::script::pattern::{Pattern, Template};
 use crate::transcript::line;
 
-/// First line of a script; optional. A transcript's is accepted as well.
+/// First line of a script; optional. A transcript's header is also accepted.
 pub const HEADER: &str = "unspool-rsp script 1";
 
 /// A parsed script.
@@ -45,7 +46,7 @@ enum Verb {
 }
 
 impl Script {
-    /// Parses a script. `name` is what errors call it: its path.
+    /// Parses a script. Errors refer to it as `name`, usually its path.
     pub fn parse(name: &str, text: &str) -> Result<Script, ScriptError> {
         let mut statements = Vec::new();
         let mut bound = BTreeSet::new();
@@ -108,7 +109,7 @@ fn parse_verb(verb: &str, text: &str, bound: &mut BTreeSet<String>) -> Result<Ve
     }
 }
 
-/// `5s` or `250ms`, an hour at most.
+/// Parses `5s` or `250ms`, at most an hour.
 fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("expected a time such as `5s` or `250ms`, got `{text}`");
     let (digits, unit) = match text.strip_suffix("ms") {
@@ -122,44 +123,44 @@ fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Why a script could not be read, or where the session departed from it.
+/// An error in a script, or a difference between the script and the session.
 #[derive(Debug)]
 pub struct ScriptError {
     /// The script's name.
     pub file: String,
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// The problem at that line.
     pub problem: Problem,
 }
 
-/// What is wrong at a line of a script.
+/// A problem at a line of a script.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Problem {
-    /// The line is none of the language.
+    /// The line has a syntax error.
     Syntax(String),
     /// The server sent something else.
     Differs {
-        /// What the line expects, variables filled in.
+        /// The expected packet, with variables filled in.
         expected: String,
-        /// What came.
+        /// The received packet.
         got: String,
-        /// How far they agree, in characters of `got`.
+        /// Number of characters of `got` that match.
         agree: usize,
     },
-    /// Nothing came in time.
+    /// The server sent nothing in time.
     Nothing {
-        /// What the line expects.
+        /// The expected packet.
         expected: String,
-        /// How long was waited.
+        /// The time limit.
         timeout: Duration,
     },
     /// The session failed.
     Session {
-        /// What the line does.
+        /// The operation of the line.
         during: String,
-        /// How it failed.
+        /// The error.
         error: Box<crate::error::Error>,
     },
 }

@@ -1,10 +1,10 @@
-//! Signal numbers: gdb's own, which stand on the wire, and Linux's.
+//! Signal numbers: gdb's, which the protocol uses, and Linux's.
 //!
-//! RSP numbers signals "as defined in gdb" whatever the target's system is (RSP, "Stop Reply
+//! RSP numbers signals "as defined in gdb", whatever the target's system is (RSP, "Stop Reply
 //! Packets"). The Linux numbers are those of x86, ARM and AArch64 (signal(7)).
 
-/// (gdb's number, Linux's number, name). Signals that Linux lacks are left out, and so are the
-/// real-time signals, which [`name`] and the conversions compute.
+/// (gdb's number, Linux's number, name). Signals that Linux lacks are left out. [`name`] and the
+/// conversions compute the real-time signals.
 const TABLE: &[(u8, u8, &str)] = &[
     (1, 1, "SIGHUP"),
     (2, 2, "SIGINT"),
@@ -38,7 +38,7 @@ const TABLE: &[(u8, u8, &str)] = &[
     (32, 30, "SIGPWR"),
 ];
 
-/// gdb's number of a Linux signal; `None` if gdb has none (such as SIGSTKFLT).
+/// gdb's number for a Linux signal; `None` if gdb has none (such as SIGSTKFLT).
 pub fn from_linux(linux: u8) -> Option<u8> {
     match linux {
         32 => Some(77),
@@ -48,7 +48,7 @@ pub fn from_linux(linux: u8) -> Option<u8> {
     }
 }
 
-/// Linux's number of one of gdb's; `None` if Linux has no such signal.
+/// Linux's number for a gdb signal; `None` if Linux has no such signal.
 pub fn to_linux(gdb: u8) -> Option<u8> {
     match gdb {
         45..=75 => Some(gdb - 12),
@@ -58,7 +58,7 @@ pub fn to_linux(gdb: u8) -> Option<u8> {
     }
 }
 
-/// Name of one of gdb's numbers: `SIGSEGV`, for real-time signals `SIG34`; `SIG0` is "none".
+/// The name of a gdb signal: `SIGSEGV`, or `SIG34` for real-time signals. `SIG0` is "none".
 pub fn name(gdb: u8) -> String {
     if let Some((_, _, name)) = TABLE.iter().find(|row| row.0 == gdb) {
         return (*name).to_owned();
@@ -70,7 +70,7 @@ pub fn name(gdb: u8) -> String {
     }
 }
 
-/// gdb's number of a name, with or without `SIG`, in any case.
+/// gdb's number for a name, with or without `SIG`, in any case.
 pub fn from_name(text: &str) -> Option<u8> {
     let upper = text.to_ascii_uppercase();
     let bare = upper.strip_prefix("SIG").unwrap_or(&upper);
@@ -91,7 +91,7 @@ mod tests {
     fn both_ways() {
         for linux in 1..=64 {
             match from_linux(linux) {
-                // SIGSTKFLT has no number of gdb's.
+                // gdb has no number for SIGSTKFLT.
                 None => assert_eq!(linux, 16),
                 Some(gdb) => {
                     assert_eq!(to_linux(gdb), Some(linux));

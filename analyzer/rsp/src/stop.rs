@@ -1,8 +1,8 @@
-//! Stop replies: what a resumed target has to say (RSP, "Stop Reply Packets").
+//! Stop replies: the reports of a resumed target (RSP, "Stop Reply Packets").
 
 use crate::thread::ThreadId;
 
-/// Why the target no longer runs, or what happened to one of its threads.
+/// The reason why the target no longer runs, or an event of one of its threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StopReply {
@@ -12,13 +12,13 @@ pub enum StopReply {
         signal: u8,
         /// The thread that stopped.
         thread: Option<ThreadId>,
-        /// What made it stop.
+        /// The reason for the stop.
         reason: StopReason,
-        /// Expedited registers: number, and bytes in target order.
+        /// Expedited registers: number, and bytes in target byte order.
         registers: Vec<(u32, Vec<u8>)>,
-        /// Expedited memory, as LLDB's servers and our stub send it: address and bytes.
+        /// Expedited memory, as sent by LLDB's servers and our stub: address and bytes.
         memory: Vec<(u64, Vec<u8>)>,
-        /// The processor the thread was on.
+        /// The processor that ran the thread.
         core: Option<u32>,
     },
     /// `W`: the process exited.
@@ -46,11 +46,11 @@ pub enum StopReply {
     NoThreadsLeft,
 }
 
-/// What made a thread stop, from the named pairs of a `T` packet.
+/// The reason for a thread's stop, from the named pairs of a `T` packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StopReason {
-    /// Nothing named: the signal says it all.
+    /// No named pair: the signal is the reason.
     Signal,
     /// `swbreak`: a software breakpoint; the pc is already at its address.
     SwBreak,
@@ -60,7 +60,7 @@ pub enum StopReason {
     Watch {
         /// The data address.
         address: u64,
-        /// Which of the three.
+        /// The kind of watchpoint.
         kind: WatchKind,
     },
     /// `library`: the list of loaded libraries changed.
@@ -95,7 +95,7 @@ pub enum WatchKind {
 }
 
 impl StopReply {
-    /// The bytes of an expedited register, in target order.
+    /// The bytes of an expedited register, in target byte order.
     pub fn expedited(&self, number: u32) -> Option<&[u8]> {
         let StopReply::Stopped { registers, .. } = self else {
             return None;
@@ -104,7 +104,7 @@ impl StopReply {
         Some(bytes)
     }
 
-    /// The thread it is about.
+    /// The thread of the stop reply.
     pub fn thread(&self) -> Option<ThreadId> {
         match self {
             StopReply::Stopped { thread, .. } => *thread,
@@ -113,7 +113,7 @@ impl StopReply {
         }
     }
 
-    /// Decodes a stop reply; `None` if it is none.
+    /// Decodes a stop reply. `None` if it is another packet.
     pub fn decode(payload: &[u8]) -> Option<StopReply> {
         let text = std::str::from_utf8(payload).ok()?;
         let kind = text.chars().next()?;
@@ -124,7 +124,7 @@ impl StopReply {
             'W' => {
                 let (code, pid) = code_and_process(rest);
                 Some(StopReply::Exited {
-                    // Four bytes hold every exit code; a negative one is sent as its two's
+                    // Four bytes hold every exit code. A negative one is sent as its two's
                     // complement.
                     code: u32::try_from(crate::hex::number(code)?).ok()?.cast_signed(),
                     pid,
@@ -165,7 +165,7 @@ fn stopped(signal: u8) -> StopReply {
     }
 }
 
-/// `AA;process:pid`, of which the second part is optional.
+/// Splits `AA;process:pid`; the second part is optional.
 fn code_and_process(text: &str) -> (&str, Option<u64>) {
     match text.split_once(';') {
         Some((code, pair)) => (
@@ -176,8 +176,8 @@ fn code_and_process(text: &str) -> (&str, Option<u64>) {
     }
 }
 
-/// The `n:r` pairs of a `T` packet. "The client should ignore [a pair] that it does not
-/// recognize" (RSP, "Stop Reply Packets"), and so also one whose value it cannot read.
+/// Decodes the `n:r` pairs of a `T` packet. "The client should ignore [a pair] that it does not
+/// recognize" (RSP, "Stop Reply Packets"), so also one with an invalid value.
 fn decode_pairs(signal: u8, pairs: &str) -> StopReply {
     let mut thread = None;
     let mut reason = StopReason::Signal;
@@ -214,7 +214,7 @@ fn decode_pairs(signal: u8, pairs: &str) -> StopReply {
     }
 }
 
-/// `0xADDRESS=BYTES` ("memory" in LLDB's "Stop Reply Packet Extensions").
+/// Decodes `0xADDRESS=BYTES` ("memory" in LLDB's "Stop Reply Packet Extensions").
 fn decode_memory(value: &str) -> Option<(u64, Vec<u8>)> {
     let (address, bytes) = value.strip_prefix("0x")?.split_once('=')?;
     Some((

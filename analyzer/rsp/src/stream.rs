@@ -1,4 +1,4 @@
-//! The byte stream below a session, with time-outs on both directions.
+//! The byte stream of a session, with time limits in both directions.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -11,26 +11,26 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
 
-/// Seconds without traffic before the kernel asks whether the other machine is there.
+/// Seconds without traffic before the kernel sends a keepalive probe.
 const KEEPALIVE_IDLE_S: u32 = 3;
-/// Seconds between two such questions.
+/// Seconds between keepalive probes.
 const KEEPALIVE_INTERVAL_S: u32 = 2;
-/// How many of them remain unanswered before the connection counts as lost.
+/// Number of unanswered probes after which the connection is lost.
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// A two-way byte stream whose descriptor can be polled.
+/// A two-way byte stream with a descriptor that can be polled.
 pub trait Duplex: Read + Write + AsFd + Send {}
 
 impl<T: Read + Write + AsFd + Send> Duplex for T {}
 
-/// The stream of a session. Sockets are set non-blocking; another [`Duplex`] may block in `write`.
+/// The stream of a session. Sockets are non-blocking; another [`Duplex`] may block in `write`.
 pub struct Stream {
     io: Box<dyn Duplex>,
 }
 
 impl Stream {
-    /// Reads what is there, waiting for it until the deadline (`None`: for ever).
-    /// `Ok(None)`: nothing came; `Ok(Some(0))`: closed.
+    /// Reads available bytes, waiting for them until the deadline (`None`: no limit). `Ok(None)` if
+    /// none came; `Ok(Some(0))` if the stream is closed.
     pub(crate) fn read(
         &mut self,
         buffer: &mut [u8],
@@ -51,8 +51,8 @@ impl Stream {
         }
     }
 
-    /// Writes a part of `bytes`, at least one. `Ok(0)`: the deadline passed, or input is waiting
-    /// and `readable` asked to be told.
+    /// Writes a part of `bytes`, at least one. `Ok(0)` if the deadline passed, or if `readable` is
+    /// set and input is waiting.
     pub(crate) fn write(
         &mut self,
         bytes: &[u8],
@@ -78,13 +78,14 @@ impl Stream {
         }
     }
 
-    /// What the stream is ready for. A hang-up or error counts as both: the next call reports it.
+    /// The readiness of the stream. A hang-up or error counts as both, so that the next call
+    /// reports it.
     fn poll(&self, wanted: PollFlags, deadline: Option<Instant>) -> io::Result<PollFlags> {
         let mut fds = [PollFd::new(self.io.as_fd(), wanted)];
         loop {
             let timeout = match deadline {
                 None => PollTimeout::NONE,
-                // Rounded up, lest the last millisecond is spent spinning.
+                // Rounded up, so that the last millisecond is not spent in a busy loop.
                 Some(deadline) => deadline
                     .saturating_duration_since(Instant::now())
                     .as_micros()
@@ -128,7 +129,8 @@ impl fmt::Debug for Stream {
 
 impl From<TcpStream> for Stream {
     fn from(stream: TcpStream) -> Stream {
-        // Failing here costs speed or, below, a bounded wait; the session works all the same.
+        // A failure costs speed, or below, leaves only the time limits. The session works in any
+        // case.
         let _ = stream.set_nodelay(true);
         let _ = stream.set_nonblocking(true);
         let _ = keep_alive(&stream);
@@ -138,7 +140,7 @@ impl From<TcpStream> for Stream {
     }
 }
 
-/// Has the kernel find out that the other machine is gone while nothing is sent, within 10 s.
+/// Makes the kernel detect within 10 s that the other machine is gone, even if nothing is sent.
 fn keep_alive(stream: &TcpStream) -> Result<(), Errno> {
     setsockopt(stream, sockopt::KeepAlive, &true)?;
     setsockopt(stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S)?;
@@ -168,7 +170,7 @@ mod tests {
 
     use super::Stream;
 
-    /// A timer 2 in proc(5)'s `net/tcp` is that of keepalive.
+    /// In proc(5)'s `net/tcp`, timer 2 is the keepalive timer.
     #[test]
     fn tcp_connections_are_kept_alive() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

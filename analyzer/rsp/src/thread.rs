@@ -1,19 +1,19 @@
-//! Thread ids as they stand on the wire, and the entries of a thread list.
+//! Thread ids in the protocol's form, and the entries of a thread list.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A thread of the target. With the `multiprocess` feature ids carry their process.
+/// A thread of the target. With the `multiprocess` feature, ids include the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ThreadId {
-    /// The process, where the server names it.
+    /// The process, if the server names it.
     pub pid: Option<u64>,
     /// The thread.
     pub tid: u64,
 }
 
 impl ThreadId {
-    /// A thread of a process.
+    /// A thread of a known process.
     pub fn new(pid: u64, tid: u64) -> ThreadId {
         ThreadId {
             pid: Some(pid),
@@ -21,8 +21,9 @@ impl ThreadId {
         }
     }
 
-    /// Decodes `p1f.2a` or `2a` (RSP, "Packets", thread-id syntax). The wildcards `0` ("any
-    /// thread") and `-1` ("all threads") name no thread, so they give `None`, as does garbage.
+    /// Decodes `p1f.2a` or `2a` (RSP, "Packets", thread-id syntax). Returns `None` for the
+    /// wildcards `0` ("any thread") and `-1` ("all threads"), which name no thread, and for invalid
+    /// text.
     pub(crate) fn decode(text: &str) -> Option<ThreadId> {
         let (pid, tid) = match text.strip_prefix('p') {
             Some(rest) => {
@@ -38,13 +39,13 @@ impl ThreadId {
     }
 }
 
-/// A positive hexadecimal number without sign; 0 is a wildcard and so not a number here.
+/// Decodes a positive hexadecimal number without sign; 0 is a wildcard and gives `None`.
 fn number(text: &str) -> Option<u64> {
     crate::hex::number(text).filter(|n| *n != 0)
 }
 
 impl fmt::Display for ThreadId {
-    /// As on the wire: `p1f.2a`, or `2a` where the process is not known.
+    /// The protocol's form: `p1f.2a`, or `2a` if the process is unknown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(pid) = self.pid {
             write!(f, "p{pid:x}.")?;
@@ -68,8 +69,8 @@ impl FromStr for ThreadId {
 pub struct ThreadEntry {
     /// The thread.
     pub id: ThreadId,
-    /// Its name, where the list carries names (`qXfer:threads:read`).
+    /// Its name, if the list contains names (`qXfer:threads:read`).
     pub name: Option<String>,
-    /// The processor it last ran on, where the list says so.
+    /// The processor it last ran on, if the list contains it.
     pub core: Option<u32>,
 }

@@ -1,18 +1,18 @@
-//! What is collected at a tracepoint, and what comes of it: actions as `QTDP` has them, frames as trace files have
-//! them (GDB manual, "Trace File Format").
+//! Tracepoint actions in the form of `QTDP` packets, and frames in the form of trace files (GDB
+//! manual, "Trace File Format").
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::hex;
 
-/// What is collected at a hit.
+/// An action at a hit: the data to collect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TraceAction {
-    /// These registers, by their numbers.
+    /// The registers with these numbers.
     Registers(Vec<u32>),
-    /// What an agent expression collects (GDB manual, "Agent Expressions").
+    /// The data that an agent expression collects (GDB manual, "Agent Expressions").
     Expression(Vec<u8>),
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for TraceAction {
                 let highest = numbers.iter().max().copied().unwrap_or(0) as usize;
                 let mut mask = vec![0u8; highest / 8 + 1];
                 for number in numbers {
-                    // The highest registers come first.
+                    // The mask starts with the highest registers.
                     let byte = mask.len() - 1 - *number as usize / 8;
                     mask[byte] |= 1 << (number % 8);
                 }
@@ -34,24 +34,25 @@ impl fmt::Display for TraceAction {
     }
 }
 
-/// A place where hits are noted.
+/// A place whose hits are recorded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tracepoint {
     /// Its number.
     pub number: u32,
-    /// Where it is. On ARM an odd address means Thumb.
+    /// The address. On ARM an odd address means Thumb.
     pub address: u64,
-    /// So many bytes from there on may be moved, whole instructions into the midst of which nothing jumps: a server may then note
-    /// hits without a stop.
+    /// Number of bytes from the address on that may be moved: whole instructions that no jump
+    /// enters in the middle. With enough of them, a server can record hits without a stop.
     pub movable: u8,
-    /// A hit counts only if this agent expression is not zero.
+    /// An agent expression. A hit counts only if its value is not zero.
     pub condition: Option<Vec<u8>>,
-    /// What is collected.
+    /// The data to collect.
     pub actions: Vec<TraceAction>,
 }
 
 impl Tracepoint {
-    /// The packets that define it. It is enabled once it is complete: it would be hit in between.
+    /// The packets that define the tracepoint. It is enabled last, so that no hit finds it
+    /// incomplete.
     pub(crate) fn packets(&self, fast: bool) -> Vec<Vec<u8>> {
         let Tracepoint {
             number,
@@ -79,21 +80,22 @@ impl Tracepoint {
     }
 }
 
-/// What was collected at one hit.
+/// The data collected at one hit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TraceFrame {
     /// The tracepoint's number.
     pub tracepoint: u32,
-    /// Registers as in the `g` packet; zero where nothing was collected. Empty: none were.
+    /// Registers in the layout of the `g` packet, zero where not collected. Empty if none were
+    /// collected.
     pub registers: Vec<u8>,
-    /// Memory, in the order in which it was collected.
+    /// Memory, in the order of collection.
     pub memory: Vec<(u64, Vec<u8>)>,
     /// Trace state variables.
     pub variables: Vec<(u32, i64)>,
-    /// The server's monotonic clock when it sent the frame, in nanoseconds.
+    /// The time at which the server sent the frame, on its monotonic clock in nanoseconds.
     pub sent_ns: u64,
-    /// How long ago it came.
+    /// Time since it arrived.
     pub since: Duration,
 }
 
@@ -104,7 +106,8 @@ impl TraceFrame {
         found.map(|(_, value)| *value)
     }
 
-    /// Decodes frames that follow each other; `registers` is the size of a `g` packet. What is cut off is left out.
+    /// Decodes consecutive frames. `registers` is the size of a `g` packet. Drops an incomplete
+    /// frame.
     pub(crate) fn decode(bytes: &[u8], registers: usize) -> Vec<TraceFrame> {
         let mut frames = Vec::new();
         let mut rest = Reader(bytes);
@@ -153,7 +156,7 @@ impl<'a> Reader<'a> {
         Some(head)
     }
 
-    /// A little-endian number of `N` bytes: all targets that Unspool knows are.
+    /// A little-endian number of `N` bytes, as on all supported targets.
     fn number<const N: usize>(&mut self) -> Option<u64> {
         let bytes = self.take(N)?;
         Some(

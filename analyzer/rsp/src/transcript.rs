@@ -1,5 +1,6 @@
-//! Transcripts: whole sessions as readable text, to look at, to replay, to turn into scripts.
-//! The format is documented in docs/reference/rsp-scripts.md.
+//! Transcripts: whole sessions as readable text, to read, replay, or edit into scripts.
+//!
+//! docs/reference/rsp-scripts.md describes the format.
 
 pub(crate) mod line;
 mod replay;
@@ -16,22 +17,22 @@ pub const HEADER: &str = "unspool-rsp transcript 1";
 /// A whole session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transcript {
-    /// What happened, in order.
+    /// The events, in order.
     pub entries: Vec<Entry>,
 }
 
 /// One event of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The line it stands on, from 1.
+    /// The line of the event, from 1.
     pub line: usize,
-    /// When, from the beginning of the session.
+    /// The time since the start of the session.
     pub time: Duration,
-    /// What.
+    /// The event.
     pub event: Event,
 }
 
-/// What happened. Payloads are as on the wire, run lengths expanded, escapes not.
+/// The kind of event. Payloads are as sent, with run lengths expanded and escapes unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -87,7 +88,7 @@ impl Transcript {
     }
 }
 
-/// Why a text is not a transcript.
+/// The reason why a text is not a transcript.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TranscriptError {
@@ -96,17 +97,17 @@ pub enum TranscriptError {
         "expected a transcript that begins with `{HEADER}`, got `{seen}`; record one with --rsp-log, with this version"
     )]
     Header {
-        /// The beginning of the first line.
+        /// The start of the first line.
         seen: String,
     },
-    /// A line that cannot be understood.
+    /// A line has a syntax error.
     #[error(
         "line {line} of the transcript: expected `->`, `<-`, `<~`, `interrupt` or `closed` and a packet as docs/reference/rsp-scripts.md writes it, got {problem}"
     )]
     Line {
-        /// Which line, from 1.
+        /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Sessions as a whole: against misbehaving peers, live servers, and stored transcripts.
+//! Tests whole sessions: misbehaving peers, real servers, and stored transcripts.
 
 #[path = "it/bad_peers.rs"]
 mod bad_peers;

@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "{} instructions: agree {agree:.3} % unknown {unknown:.3} % wrong {wrong:.3} %",
         agreement.total()
     );
-    println!("{} where CFI contradicts itself", agreement.late);
+    println!("{} where CFI contradicts itself", agreement.contradictory);
     let mut worst: Vec<_> = agreement.functions.iter().collect();
     worst.sort_by_key(|(_, (unknown, wrong, _))| std::cmp::Reverse((*wrong, *unknown)));
     let print = |(start, (unknown, wrong, first)): &(&u64, &(u64, u64, u64))| {

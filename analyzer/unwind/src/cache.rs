@@ -57,7 +57,7 @@ impl Cache {
         let Some((image, options)) = table.origin() else {
             return Ok(());
         };
-        if table.has_news()
+        if table.has_unsaved_rows()
             && let Some(name) = name(image, options, "table")
         {
             self.write(&name, &table.to_bytes())?;

@@ -10,7 +10,7 @@ use crate::registers::{RegisterFile, roles};
 
 const DEPTH: usize = 32;
 /// Limit of operations, because branches can go backwards. Real expressions need far fewer.
-const STEPS: usize = 512;
+const MAX_STEPS: usize = 512;
 
 /// Evaluates `bytes` with `initial` on the stack (for register rules, the CFA). `None` if the
 /// expression is malformed, or if a register or memory it needs is missing.
@@ -27,7 +27,7 @@ pub(crate) fn evaluate(
         stack.push(initial)?;
     }
     let mut at = Cursor::new(bytes);
-    for _ in 0..STEPS {
+    for _ in 0..MAX_STEPS {
         let Some(opcode) = at.u8() else {
             return stack.pop().map(|value| value & mask);
         };

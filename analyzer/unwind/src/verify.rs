@@ -3,7 +3,7 @@
 //! Where compilers' CFI exists, it is the truth that the analysis is measured against. The same
 //! comparison finds damaged CFI.
 
-mod lost;
+mod overwritten_link;
 mod sampled;
 mod symbolic;
 
@@ -20,7 +20,7 @@ use crate::code::{states, states_by_region};
 use crate::rows::Rows;
 use crate::rule::{Cfa, Expression, Place, Rule, Source};
 use crate::table::Table;
-use lost::Lost;
+use overwritten_link::OverwrittenLink;
 
 pub use sampled::{Disagreement, Sampled, verify_samples};
 
@@ -48,10 +48,10 @@ pub struct Agreement {
     /// Instructions where the analysis differs.
     pub wrong: u64,
     /// Instructions that do not agree and where the CFI contradicts itself, so that it is wrong in
-    /// any case. See [`Steady`], [`Lost`] and [`is_shared`].
-    pub late: u64,
-    /// The part of `late` that is counted as wrong.
-    pub late_wrong: u64,
+    /// any case. See [`StaleRows`], [`OverwrittenLink`] and [`is_shared`].
+    pub contradictory: u64,
+    /// The part of `contradictory` that is counted as wrong.
+    pub contradictory_wrong: u64,
     /// By function start: unknown and wrong instructions, and the first address of either.
     pub functions: BTreeMap<u64, (u64, u64, u64)>,
     /// Ranges of instructions that do not agree, in order: first address, one past the last, and
@@ -72,9 +72,9 @@ impl Agreement {
     }
 
     /// Counts an instruction where CFI contradicts itself.
-    fn note_late(&mut self, verdict: Verdict) {
-        self.late += u64::from(verdict != Verdict::Agree);
-        self.late_wrong += u64::from(verdict == Verdict::Wrong);
+    fn count_contradiction(&mut self, verdict: Verdict) {
+        self.contradictory += u64::from(verdict != Verdict::Agree);
+        self.contradictory_wrong += u64::from(verdict == Verdict::Wrong);
     }
 
     fn note(&mut self, start: u64, end: u64, verdict: Verdict) {
@@ -124,10 +124,10 @@ fn verify_states(
     let Some(rows) = truth.rows(Source::Cfi) else {
         return agreement;
     };
-    let mut lost = Lost::new(machine);
+    let mut lost = OverwrittenLink::new(machine);
     let mut others = Vec::new();
     for row in rows.iter() {
-        let mut steady = Steady::default();
+        let mut steady = StaleRows::default();
         let mut at = row.start;
         while at < row.end {
             let thumb = image.thumb_at(at).unwrap_or(false);
@@ -146,7 +146,7 @@ fn verify_states(
                 judge(state, rows, at, row.rule.cfa, row.rule.ra)
             });
             if steady.is_moved(at, verdict) || is_shared(&row.rule, machine) {
-                agreement.note_late(verdict);
+                agreement.count_contradiction(verdict);
             } else if verdict != Verdict::Agree {
                 others.push((at, verdict));
             }
@@ -177,7 +177,7 @@ fn verify_states(
     }
     let lost = lost.addresses();
     for (_, verdict) in others.iter().filter(|(at, _)| lost.contains(at)) {
-        agreement.note_late(*verdict);
+        agreement.count_contradiction(*verdict);
     }
     agreement
 }
@@ -190,7 +190,7 @@ fn verify_states(
 /// wrong after it if the analysis agrees before it. (Clang describes no epilogue of ARM code, and
 /// GCC not all.)
 #[derive(Debug, Default)]
-struct Steady {
+struct StaleRows {
     /// The address of the next instruction, if control goes on to it.
     next: u64,
     /// Whether both agreed before the registers were set.
@@ -200,7 +200,7 @@ struct Steady {
     by: Option<i32>,
 }
 
-impl Steady {
+impl StaleRows {
     fn is_moved(&mut self, at: u64, verdict: Verdict) -> bool {
         if verdict == Verdict::Agree || at != self.next {
             self.agreed = verdict == Verdict::Agree;

@@ -1,9 +1,11 @@
-//! What each fuzz target does with one input: a module each. Plain Rust apart from libFuzzer, so that the
-//! crate's tests replay the kept inputs through the same functions (`tests/replay.rs`).
+//! The fuzz targets, one module each.
+//!
+//! They are plain Rust without libFuzzer, so that the crate's tests replay stored inputs through
+//! the same functions (`tests/replay.rs`).
 
 pub mod reader;
 
-/// What runs an input.
+/// Runs one input.
 pub type Run = fn(&[u8]);
 
 /// All targets.

@@ -1,5 +1,7 @@
-//! Any bytes as a capture: as they are, and as the content of a block whose header and checksum are right
-//! (plain and compressed), so that records are reached.
+//! Fuzzes the reader with any bytes: as a capture, and as the content of a block.
+//!
+//! The block gets a correct header and checksum, plain and compressed, so that fuzzing reaches the
+//! records.
 
 use unspool_capture::{Capture, MAGIC, MAJOR_VERSION, MINOR_VERSION};
 
@@ -25,7 +27,7 @@ fn capture(flags: u32, payload: &[u8], unpacked: usize) -> Vec<u8> {
     file
 }
 
-/// One input.
+/// Runs one input.
 pub fn run(bytes: &[u8]) {
     read(bytes);
     read(&capture(0, bytes, bytes.len()));

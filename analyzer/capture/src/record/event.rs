@@ -1,16 +1,18 @@
-//! Places whose execution is recorded, and what was seen there: events, with registers and stack.
+//! Probes, and the events observed there, with registers and stack.
 //!
-//! Apart from the other records because these are nearly all of a capture, and the only ones with bytes of the program's.
+//! Apart from the other records because events are most of a capture, and the only records with the
+//! program's own bytes.
 
 use super::RegisterLayout;
 
-/// What a probe's place does.
+/// The role of a probe's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum ProbeKind {
-    /// Not said, or a kind this version does not know.
+    /// Not stated, or unknown to this version.
     Unspecified = 0,
-    /// Entry of a function that creates a thread; args = handle pointer, attributes, start routine, its argument.
+    /// Entry of a function that creates a thread; args = handle pointer, attributes, start routine,
+    /// its argument.
     Create = 1,
     /// First instruction of a start routine; args = its argument.
     Start = 2,
@@ -18,25 +20,26 @@ pub enum ProbeKind {
     Join = 3,
     /// Entry of a function that detaches a thread; args = handle.
     Detach = 4,
-    /// Entry of a function by which a thread ends itself.
+    /// Entry of a function with which a thread ends itself.
     Exit = 5,
-    /// No function: the thread was stopped and looked at. Events may use [`SNAPSHOT_PROBE`](super::SNAPSHOT_PROBE) undeclared.
+    /// No function: the recorder stopped the thread and read it. Events may use
+    /// [`SNAPSHOT_PROBE`](super::SNAPSHOT_PROBE) without declaring it.
     Snapshot = 6,
-    /// Entry of an instrumented function; args = the registers in which arguments are passed.
+    /// Entry of an instrumented function; args = the argument registers.
     Enter = 7,
     /// A return instruction of instrumented functions; args = the result.
     Leave = 8,
-    /// The instruction of a futex system call that waits, or may wait or wake, as its args say; or the one before it. args =
-    /// those of the call.
+    /// A futex system call that waits, or may wait or wake, as its args say, or the instruction
+    /// before it. args = those of the call.
     FutexWait = 9,
-    /// The instruction after it; args = the result.
+    /// The instruction after that system call; args = the result.
     FutexReturn = 10,
-    /// The instruction of a futex system call that wakes, or the one before it; args = those of the call.
+    /// A futex system call that wakes, or the instruction before it; args = those of the call.
     FutexWake = 11,
 }
 
 impl ProbeKind {
-    /// Whether the events are the beginnings and ends of calls, of which there may be millions.
+    /// Whether the events are starts and ends of calls, of which there may be millions.
     pub fn is_of_calls(self) -> bool {
         matches!(
             self,
@@ -52,112 +55,113 @@ impl ProbeKind {
 /// A place whose execution is recorded.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Probe {
-    /// Number by which events name it; not 0.
+    /// Number used in events; not 0.
     #[prost(uint32, tag = "1")]
     pub id: u32,
-    /// Function it stands in, e.g. `pthread_create`.
+    /// The function that contains it, e.g. `pthread_create`.
     #[prost(string, tag = "2")]
     pub function: String,
     /// Its address.
     #[prost(uint64, tag = "3")]
     pub avma: u64,
-    /// Module it stands in, if known.
+    /// The module that contains it, if known.
     #[prost(uint32, optional, tag = "4")]
     pub module: Option<u32>,
-    /// What the place does.
+    /// The role of the place.
     #[prost(enumeration = "ProbeKind", tag = "5")]
     pub kind: i32,
-    /// Of an end: the probes at the beginnings of the calls that may end here.
+    /// For an end: the probes at the starts of the calls that may end here.
     #[prost(uint32, repeated, tag = "6")]
     pub ends: Vec<u32>,
 }
 
-/// A probe was hit, or a thread was looked at.
+/// A probe was hit, or the recorder read a thread.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Event {
-    /// Counts up by one per event of the recording; a gap is an event that was lost.
+    /// Sequence number of the recording's events; a gap is a lost event.
     #[prost(uint64, tag = "1")]
     pub seq: u64,
-    /// When.
+    /// Time of the event.
     #[prost(uint64, tag = "2")]
     pub time_ns: u64,
-    /// In which thread.
+    /// The thread.
     #[prost(uint64, tag = "3")]
     pub tid: u64,
-    /// On which CPU, if known.
+    /// The CPU, if known.
     #[prost(uint32, optional, tag = "4")]
     pub cpu: Option<u32>,
     /// The [`Probe::id`], or [`SNAPSHOT_PROBE`](super::SNAPSHOT_PROBE).
     #[prost(uint32, tag = "5")]
     pub probe: u32,
-    /// The function's arguments as the calling convention passes them.
+    /// The function's arguments in the calling convention's order.
     #[prost(uint64, repeated, tag = "6")]
     pub args: Vec<u64>,
-    /// Memory that was read along with the event.
+    /// Memory read together with the event.
     #[prost(message, repeated, tag = "7")]
     pub reads: Vec<Read>,
     /// Registers and stack.
     #[prost(message, optional, tag = "8")]
     pub snapshot: Option<Snapshot>,
-    /// There is no snapshot, for the program counters of the stack, innermost first, are those of
-    /// the event with this [`Event::seq`], which has one.
+    /// The [`Event::seq`] of an event with the same program counters on its stack; that event has
+    /// the snapshot.
     #[prost(uint64, optional, tag = "9")]
     pub same_stack_as: Option<u64>,
-    /// Of the beginning and the end of a call, by which they belong together: the stack pointer
-    /// when the function was entered, or at the system call.
+    /// A value that the start and the end of a call share: the stack pointer at the function's
+    /// entry, or at the system call.
     #[prost(uint64, optional, tag = "10")]
     pub frame: Option<u64>,
 }
 
-/// What a piece of memory is to its event.
+/// The role of a piece of memory in its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum ReadRole {
-    /// Not said, or a role this version does not know.
+    /// Not stated, or unknown to this version.
     Unspecified = 0,
-    /// The thread attributes a creation was given.
+    /// The thread attributes passed to a creation function.
     Attr = 1,
-    /// A thread handle, at the address where a creation was told to put it.
+    /// A thread handle, at the address where a creation function stores it.
     Handle = 2,
-    /// The object that a call is about, such as a mutex.
+    /// The object of a call, such as a mutex.
     Object = 3,
-    /// What a creation's last argument points to: the beginning of the object that says what a thread of libstdc++ calls.
+    /// The object that a creation's last argument points to; it shows which function a libstdc++
+    /// thread calls.
     State = 4,
 }
 
-/// Memory that was read along with an event.
+/// Memory read together with an event.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Read {
-    /// What it is.
+    /// Its role.
     #[prost(enumeration = "ReadRole", tag = "1")]
     pub role: i32,
-    /// Where it was.
+    /// Its address.
     #[prost(uint64, tag = "2")]
     pub address: u64,
-    /// What was there.
+    /// Its content.
     #[prost(bytes = "vec", tag = "3")]
     pub bytes: Vec<u8>,
 }
 
-/// Registers and as much of the stack as was read, of one thread at one moment.
+/// Registers and the part of the stack that was read, of one thread at one moment.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Snapshot {
     /// The registers in the layout of [`Target::registers`](super::Target::registers).
     #[prost(bytes = "vec", tag = "1")]
     pub registers: Vec<u8>,
-    /// Bit `i % 8` of byte `i / 8` says that `registers[i]` was available. Empty = all were.
+    /// Bit `i % 8` of byte `i / 8` is set if `registers[i]` was available. Empty if all were.
     #[prost(bytes = "vec", tag = "2")]
     pub known: Vec<u8>,
-    /// Stack memory: only what was read, in no particular order.
+    /// Stack memory that was read, unordered.
     #[prost(message, repeated, tag = "3")]
     pub chunks: Vec<Chunk>,
-    /// Why the stack is shorter than wanted, if it is.
+    /// The reason, if less of the stack was read than requested.
     #[prost(string, tag = "4")]
     pub note: String,
 }
 
 impl Snapshot {
-    /// A snapshot of registers alone; `known[i]` says whether byte `i` was available.
+    /// A snapshot of registers only. `known[i]` says whether byte `i` was available.
     pub fn of_registers(registers: Vec<u8>, known: &[bool]) -> Snapshot {
         let mut mask = Vec::new();
         if known.iter().any(|known| !known) {
@@ -198,7 +202,7 @@ impl Snapshot {
     }
 }
 
-/// A run of memory.
+/// A contiguous range of memory.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Chunk {
     /// Address of its first byte.

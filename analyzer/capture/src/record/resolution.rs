@@ -1,16 +1,16 @@
-//! What the recorder's machine knew of the program's files: stacks, names and the like.
+//! Facts from the program's files on the recording machine: stacks, names and similar.
 //!
-//! Apart from the other records because nothing here was observed: it is what the analyzer made of
-//! the observed bytes by files that may be gone when the capture is opened.
+//! Apart from the other records because these are no observations. The analyzer derived them from
+//! observed bytes and from files that may be missing when the capture is opened.
 
 use super::Note;
 
-/// Answers to what a report asks of the program's files. A capture may hold several of these, after
-/// its [`End`](super::End). Their tables are one table each: an index counts from the first entry
-/// of the first record.
+/// The facts that a report needs from the program's files. A capture may have several of these
+/// records after its [`End`](super::End). Each of their tables continues the one before: an index
+/// counts from the first entry of the first record.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Resolution {
-    /// Names, paths and sentences.
+    /// Names, paths and messages.
     #[prost(string, repeated, tag = "1")]
     pub strings: Vec<String>,
     /// Places in code or data.
@@ -22,19 +22,19 @@ pub struct Resolution {
     /// Stacks.
     #[prost(message, repeated, tag = "4")]
     pub stacks: Vec<ResolvedStack>,
-    /// Which snapshot has which stack.
+    /// The stack of each snapshot.
     #[prost(message, repeated, tag = "5")]
     pub snapshots: Vec<SnapshotStack>,
-    /// What is at addresses.
+    /// Facts about addresses.
     #[prost(message, repeated, tag = "6")]
     pub addresses: Vec<AddressMeaning>,
-    /// What was missing or doubtful in the files.
+    /// Missing or doubtful parts of the files.
     #[prost(message, repeated, tag = "7")]
     pub notes: Vec<Note>,
-    /// The C library, if it was asked for.
+    /// The C library, if it was needed.
     #[prost(message, optional, tag = "8")]
     pub c_library: Option<CLibrary>,
-    /// Answers that are missing because the resolution would have become too large.
+    /// Number of facts left out because the resolution would have become too large.
     #[prost(uint64, tag = "9")]
     pub left_out: u64,
 }
@@ -45,19 +45,19 @@ pub struct ResolvedPlace {
     /// Function or variable, demangled.
     #[prost(uint32, optional, tag = "1")]
     pub function: Option<u32>,
-    /// Bytes from the beginning of the function or variable; from the module's svma 0 without one.
+    /// Offset from the start of the function or variable, or without one from the module's svma 0.
     #[prost(uint64, tag = "2")]
     pub offset: u64,
     /// The module's path on the target.
     #[prost(uint32, optional, tag = "3")]
     pub module: Option<u32>,
-    /// The link by which the module was started.
+    /// The link through which the module was started.
     #[prost(uint32, optional, tag = "4")]
     pub link: Option<u32>,
-    /// Address as the file states it.
+    /// Address in the file (svma).
     #[prost(uint64, optional, tag = "5")]
     pub svma: Option<u64>,
-    /// Address as mapped.
+    /// Mapped address (avma).
     #[prost(uint64, tag = "6")]
     pub avma: u64,
     /// Source file.
@@ -68,19 +68,19 @@ pub struct ResolvedPlace {
     pub line: Option<u32>,
 }
 
-/// A frame of a stack; an inlined function has a frame of its own.
+/// A frame of a stack; an inlined function has its own frame.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ResolvedFrame {
     /// Index into [`Resolution::places`].
     #[prost(uint32, tag = "1")]
     pub place: u32,
-    /// The function was inlined into the next frame's.
+    /// Whether the function was inlined into the next frame's function.
     #[prost(bool, tag = "2")]
     pub inlined: bool,
     /// How the frame was found, e.g. `cfi`: index into [`Resolution::strings`].
     #[prost(uint32, tag = "3")]
     pub provenance: u32,
-    /// The name by which it was called, where it has none itself: index into [`Resolution::strings`].
+    /// The name in the call, if the function itself has none: index into [`Resolution::strings`].
     #[prost(uint32, optional, tag = "4")]
     pub called: Option<u32>,
 }
@@ -91,19 +91,19 @@ pub struct ResolvedStack {
     /// Indices into [`Resolution::frames`], innermost first.
     #[prost(uint32, repeated, tag = "1")]
     pub frames: Vec<u32>,
-    /// Why there are no more frames, if that is not the thread's first function: index into
-    /// [`Resolution::strings`].
+    /// The reason why there are no more frames, if the last is not the thread's first function:
+    /// index into [`Resolution::strings`].
     #[prost(uint32, optional, tag = "2")]
     pub truncated: Option<u32>,
 }
 
-/// Which stack a snapshot has.
+/// The stack of a snapshot.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SnapshotStack {
-    /// Hash of the snapshot, see docs/capture-format.md.
+    /// Hash of the snapshot, see docs/reference/capture-format.md.
     #[prost(fixed64, tag = "1")]
     pub snapshot: u64,
-    /// How many `ModuleLoaded` and `ModuleUnloaded` records come before the snapshot.
+    /// Number of `ModuleLoaded` and `ModuleUnloaded` records before the snapshot.
     #[prost(uint32, tag = "2")]
     pub mapping: u32,
     /// Index into [`Resolution::stacks`].
@@ -111,43 +111,43 @@ pub struct SnapshotStack {
     pub stack: u32,
 }
 
-/// What was asked of an address.
+/// The kind of fact about an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum AddressAspect {
-    /// Not said, or what this version does not know.
+    /// Not stated, or unknown to this version.
     Unspecified = 0,
-    /// The function that contains it, without what was inlined. The answer is a place.
+    /// The function that contains it, without inlined functions. The result is a place.
     Code = 1,
-    /// The variable that contains it. The answer is a place.
+    /// The variable that contains it. The result is a place.
     Data = 2,
-    /// The pointer that the file has there. The answer is a value.
+    /// The pointer that the file contains there. The result is a value.
     Pointer = 3,
-    /// The bytes that the file has there. The answer is bytes.
+    /// The bytes that the file contains there.
     Bytes = 4,
-    /// The symbol that is no function's, and the offset into it. The answer is a name.
+    /// The symbol that is no function, and the offset in it. The result is a name.
     Symbol = 5,
 }
 
-/// What is at an address. Without an answer there is nothing.
+/// A fact about an address. Without a result there is nothing at the address.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AddressMeaning {
-    /// What was asked.
+    /// The kind of fact.
     #[prost(enumeration = "AddressAspect", tag = "1")]
     pub aspect: i32,
-    /// The address as mapped.
+    /// The mapped address (avma).
     #[prost(uint64, tag = "2")]
     pub avma: u64,
-    /// How many `ModuleLoaded` and `ModuleUnloaded` records come before the moment meant.
+    /// Number of `ModuleLoaded` and `ModuleUnloaded` records before the time in question.
     #[prost(uint32, tag = "3")]
     pub mapping: u32,
-    /// Of bytes: how many were asked for.
+    /// For bytes: the requested number.
     #[prost(uint32, tag = "4")]
     pub len: u32,
     /// Index into [`Resolution::places`].
     #[prost(uint32, optional, tag = "5")]
     pub place: Option<u32>,
-    /// The pointer, as mapped.
+    /// The pointer, as a mapped address.
     #[prost(uint64, optional, tag = "6")]
     pub value: Option<u64>,
     /// The bytes.
@@ -158,11 +158,11 @@ pub struct AddressMeaning {
     pub name: Option<u32>,
 }
 
-/// Whose C library it is.
+/// The implementation of a C library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum CLibraryFamily {
-    /// Not known; `CLibrary.error` says why.
+    /// Unknown; `CLibrary.error` has the reason.
     Unspecified = 0,
     /// The GNU C library.
     Glibc = 1,
@@ -173,19 +173,19 @@ pub enum CLibraryFamily {
 /// The program's C library.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CLibrary {
-    /// Whose it is.
+    /// The implementation.
     #[prost(enumeration = "CLibraryFamily", tag = "1")]
     pub family: i32,
-    /// Of glibc: the minor version of 2, if it is known.
+    /// For glibc: the minor version of 2, if known.
     #[prost(uint32, optional, tag = "2")]
     pub minor_version: Option<u32>,
-    /// The file that it is, or that has it inside.
+    /// The file of the library, or the program that contains it.
     #[prost(string, tag = "3")]
     pub path: String,
-    /// It is part of a static program.
+    /// Whether it is part of a static program.
     #[prost(bool, tag = "4")]
     pub inside: bool,
-    /// Why it is not known.
+    /// The reason why it is unknown.
     #[prost(string, tag = "5")]
     pub error: String,
 }

@@ -1,4 +1,4 @@
-//! Files that are cut, damaged, of other versions, or no captures at all.
+//! Tests files that are truncated, damaged, of other versions, or no captures at all.
 
 use super::*;
 
@@ -53,7 +53,7 @@ fn a_flipped_bit_loses_its_block_and_no_other() {
     }
 }
 
-/// A file header of some version, with the right checksum.
+/// A file header of any version, with a correct checksum.
 fn header(major: u16, minor: u16) -> Vec<u8> {
     let mut header = b"UNSPOOL\n".to_vec();
     header.extend(major.to_le_bytes());
@@ -62,7 +62,7 @@ fn header(major: u16, minor: u16) -> Vec<u8> {
     header
 }
 
-/// A block with the right checksum, whatever it says.
+/// A block with a correct checksum and any content.
 fn block(flags: u32, stored: u32, unpacked: u32, payload: &[u8]) -> Vec<u8> {
     let mut checked = Vec::new();
     checked.extend(flags.to_le_bytes());
@@ -80,7 +80,7 @@ fn plain(batch: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn other_versions_and_other_files_are_told_apart() {
+fn other_versions_and_other_files_are_rejected() {
     let error = Capture::read_from(&header(2, 5)[..]).unwrap_err();
     assert!(matches!(error, ReadError::Version { major: 2, minor: 5 }));
     assert!(error.to_string().contains("version 2.5"), "{error}");
@@ -120,7 +120,7 @@ fn newer_records_and_fields_are_skipped() {
     .concat();
     // record { 500: { 1: 1 } }
     let unknown = [5, 0xa2, 31, 2, 8, 1];
-    // An enum value of the future: record { 13 (End): { 1 (reason): 77 } }
+    // An enum value of a later version: record { 13 (End): { 1 (reason): 77 } }
     let end = [4, 0x6a, 2, 8, 77];
     let file = [
         header(1, 9),

@@ -1,8 +1,8 @@
-//! Any bytes as an ELF file: everything that is read from its headers and symbol tables.
+//! Fuzzes ELF files with any bytes: everything that is read from headers and symbol tables.
 
 use unspool_image::Image;
 
-/// One input.
+/// Runs one input.
 pub fn run(bytes: &[u8]) {
     let Ok(image) = Image::parse("fuzz", bytes.to_vec()) else {
         return;

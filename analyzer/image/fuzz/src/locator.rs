@@ -1,8 +1,8 @@
-//! Any bytes as an ELF file with DWARF: source lines and inlined calls.
+//! Fuzzes ELF files with DWARF, with any bytes: source lines and inlined calls.
 
 use unspool_image::{Image, Locator};
 
-/// One input.
+/// Runs one input.
 pub fn run(bytes: &[u8]) {
     let Ok(image) = Image::parse("fuzz", bytes.to_vec()) else {
         return;

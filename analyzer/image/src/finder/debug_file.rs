@@ -1,6 +1,6 @@
-//! Separate debug files: by build-id, by `.gnu_debuglink`, and dwz's supplementary files.
+//! Finds separate debug files: by build-id, by `.gnu_debuglink`, and dwz's supplementary files.
 //!
-//! Apart because the places are gdb's (manual, "Separate Debug Files"), not the target's.
+//! Apart because gdb defines the places (manual, "Separate Debug Files"), not the target.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,10 @@ use super::{Finder, sysroot};
 use crate::{BuildId, Image};
 
 impl Finder {
-    /// Attaches the debug file of an image, unless it has debug information itself, and the
-    /// supplementary file that either of them refers to. `host_path` is where the image was found,
-    /// `target_path` where the target has it.
+    /// Attaches the debug file of an image, unless the image has debug information itself, and any
+    /// supplementary file.
+    ///
+    /// `host_path` is the place where the image was found; `target_path` is its path on the target.
     pub fn attach_debug_file(
         &self,
         image: Image,
@@ -42,8 +43,8 @@ impl Finder {
             .find(|debug| debug.build_id() == Some(build_id) && debug.arch() == image.arch())
     }
 
-    /// The three usual places: beside the file, in `.debug` beside it, and below the debug
-    /// directories under the file's own directory.
+    /// The three usual places: beside the file, in `.debug` beside it, and in the debug directories
+    /// below the file's own directory.
     fn by_link(
         &self,
         image: &Image,
@@ -57,7 +58,7 @@ impl Finder {
         if let Some(directory) = host_path.and_then(Path::parent) {
             directories.push(directory.to_owned());
         }
-        // The file may be a link into another directory.
+        // The file may be a symbolic link into another directory.
         let real = host_path.and_then(|path| path.canonicalize().ok());
         directories.extend(real.as_deref().and_then(Path::parent).map(Path::to_owned));
         for directory in &directories {
@@ -85,7 +86,7 @@ impl Finder {
             if crc.sum() == expected && debug.arch() == image.arch() {
                 return Some(debug);
             }
-            // The stripped file may itself have the name that it links to.
+            // The stripped file itself may have the name in its link.
             if debug.file_size() != image.file_size() || debug.bytes() != image.bytes() {
                 notes.push(format!(
                     "{} is not the debug file of {}: expected checksum {expected:#010x}, found {:#010x}",
@@ -113,7 +114,7 @@ impl Finder {
             places.push(PathBuf::from(&name));
         } else if let Some(directory) = directory {
             places.push(directory.join(&name));
-            // Build-id directories hold links; the name is relative to the file itself.
+            // Build-id directories contain symbolic links; the name is relative to the real file.
             let real = Path::new(referring.name()).canonicalize().ok();
             places.extend(real.and_then(|real| Some(real.parent()?.join(&name))));
         }
@@ -126,7 +127,7 @@ impl Finder {
             .filter(|place| place.is_file())
             .filter_map(|place| Image::open(place).ok())
             .find(|file| file.build_id() == Some(&build_id));
-        // Stripping leaves the reference behind, and nothing that needs it.
+        // Stripping keeps the reference, but a stripped file does not need it.
         if found.is_none() && image.has_section(".debug_info") {
             notes.push(format!(
                 "the supplementary debug file {name} (build-id {build_id}) of {} was not found: \
@@ -138,8 +139,9 @@ impl Finder {
     }
 }
 
-/// `.gnu_debuglink`: file name, NUL, padding to 4 bytes, CRC-32 of the debug file in the image's byte
-/// order (gdb manual, "Separate Debug Files"). The name is a basename; anything else is ignored.
+/// Reads `.gnu_debuglink`: file name, NUL, padding to 4 bytes, CRC-32 of the debug file in the
+/// image's byte order (gdb manual, "Separate Debug Files"). The name must be a basename; else it is
+/// ignored.
 fn debug_link(image: &Image) -> Option<(String, u32)> {
     let section = image.section(".gnu_debuglink")?;
     let end = section.data.iter().position(|&byte| byte == 0)?;

@@ -1,4 +1,4 @@
-//! Paths of the target inside a copy of its file system.
+//! Resolves paths of the target inside a copy of its file system.
 //!
 //! Apart because a sysroot's symlinks are the target's: an absolute one starts at the sysroot, and
 //! none may lead out of it.
@@ -9,10 +9,10 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::Arch;
 
-/// As many symlinks as the kernel follows.
+/// Maximum number of symlinks, as in the kernel.
 const LINK_LIMIT: usize = 40;
 
-/// Resolves a path of the target below `root`; `None` if there is no such file.
+/// Resolves a target path below `root`. `None` if there is no such file.
 pub(super) fn resolve(root: &Path, path: &Path) -> Option<PathBuf> {
     let mut todo: VecDeque<OsString> = VecDeque::new();
     prepend(&mut todo, path);
@@ -53,8 +53,9 @@ fn prepend(todo: &mut VecDeque<OsString>, path: &Path) {
     }
 }
 
-/// Where a file of the target may be, best first: its path; the same with and without `/usr`, for copies
-/// that lack the links of a merged `/usr`; and for libraries the usual directories.
+/// Possible places of a target's file, best first. They are its path, the same with and without
+/// `/usr` (for copies without the links of a merged `/usr`), and for libraries the usual
+/// directories.
 pub(super) fn candidates(path: &str) -> Vec<String> {
     let mut candidates = Vec::new();
     if path.starts_with('/') {

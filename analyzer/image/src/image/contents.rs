@@ -1,10 +1,11 @@
-//! The bytes of a file, read as they are asked for.
+//! The bytes of a file, read when needed.
 //!
-//! A browser has 280 MB and the debug file of a C library 30; a look at a program needs a few hundred kilobytes of
-//! either. Files are read, not mapped: one that shrinks while it is open gives an error instead of a signal.
+//! A browser has 280 MB and the debug file of a C library 30 MB, but one look at a program needs a
+//! few hundred kilobytes of either. Files are read, not mapped, so that a file that shrinks while
+//! it is open causes an error instead of a signal.
 //!
-//! Bytes stay where they are once they are read, so that callers can borrow them. Two places hold them: pages for the
-//! small pieces that lookups need, and ranges for what is wanted whole, such as sections.
+//! Bytes stay in place once they are read, so that callers can borrow them. They are in two forms:
+//! pages for the small pieces that lookups need, and ranges for whole sections.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read};
@@ -17,43 +18,45 @@ use std::time::{Duration, SystemTime};
 
 /// Files up to this size are read at once.
 const SMALL_FILE: u64 = 256 << 10;
-/// Larger files are held open, but no more than this many: a process has 1024 descriptors by default.
+/// Maximum number of files that stay open. A process may have 1024 descriptors by default.
 const MAX_OPEN_FILES: usize = 256;
-/// The unit in which small pieces are read.
+/// Size of a page, the unit in which small pieces are read.
 const PAGE: u64 = 64 << 10;
-/// Each page has this many bytes of the next one, so that a small piece lies in one page.
+/// Number of bytes of the next page that each page repeats, so that a small piece lies in one page.
 const OVERLAP: u64 = 4 << 10;
-/// How much is read at a time where nothing is kept.
+/// Size of a read whose bytes are not kept.
 const CHUNK: usize = 1 << 20;
 
-/// The offset basis and the prime of FNV-1a, 64 bits.
+/// Offset basis and prime of FNV-1a, 64 bits.
 const FNV: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
 static OPEN_FILES: AtomicUsize = AtomicUsize::new(0);
 
-/// A file that changed less than this before it was opened may change again without another time stamp.
-const SETTLED: Duration = Duration::from_secs(2);
+/// A file that changed within this time before it was opened may change again without a new
+/// timestamp.
+const SETTLE_TIME: Duration = Duration::from_secs(2);
 
 /// The bytes of one file.
 pub(crate) struct Contents {
     len: u64,
     source: Source,
-    /// Names these bytes, if the file has not changed lately.
+    /// The identity of the bytes, if the file has not changed recently.
     stamp: Option<Identity>,
     identity: OnceLock<Identity>,
 }
 
-/// Tells the content of a file from any other content, a damaged copy of it included.
+/// An identity of a file's content, which differs even from that of a damaged copy.
 ///
-/// A file that has not changed lately is known by its place and its time of change, so that it need not be read.
+/// A file that has not changed recently is identified by its place and its time of change, so that
+/// it need not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     words: [u64; 4],
 }
 
 impl Identity {
-    /// For use as a key.
+    /// The bytes, for use as a key.
     pub fn to_bytes(self) -> [u8; 32] {
         let mut bytes = [0; 32];
         for (chunk, word) in bytes.chunks_exact_mut(8).zip(self.words) {
@@ -62,14 +65,16 @@ impl Identity {
         bytes
     }
 
-    /// By its place, size and time of change (ctime, which no program can set).
+    /// The identity by place, size and time of change (ctime, which no program can set).
     fn of_place(metadata: &Metadata) -> Option<Identity> {
         let (seconds, nanoseconds) = (metadata.ctime(), metadata.ctime_nsec());
         let changed = Duration::new(seconds.try_into().ok()?, nanoseconds.try_into().ok()?);
         let now = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .ok()?;
-        let settled = now.checked_sub(changed).is_some_and(|age| age > SETTLED);
+        let settled = now
+            .checked_sub(changed)
+            .is_some_and(|age| age > SETTLE_TIME);
         settled.then(|| Identity {
             words: [
                 metadata.dev(),
@@ -92,10 +97,10 @@ struct Lazy {
     ranges: Ranges,
 }
 
-/// A page once it was read; `None`: it could not be read.
+/// A page that has been read; `None` if it could not be read.
 type Page = OnceLock<Option<Box<[u8]>>>;
 
-/// A list that only grows, so that what it holds can be borrowed.
+/// A list that only grows, so that its elements can be borrowed.
 #[derive(Default)]
 struct Ranges(OnceLock<Box<Node>>);
 
@@ -105,7 +110,7 @@ struct Node {
     next: Ranges,
 }
 
-/// Bytes that do not borrow from the file.
+/// Bytes with shared ownership, which do not borrow from the file.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedBytes {
     pub(crate) whole: Arc<[u8]>,
@@ -145,7 +150,7 @@ impl From<Arc<[u8]>> for Contents {
 }
 
 impl Contents {
-    /// Opens a file. One that is no regular file is read to its end.
+    /// Opens a file. If it is no regular file, it is read to its end.
     pub(crate) fn open(path: &Path) -> io::Result<Contents> {
         let mut file = File::open(path)?;
         let metadata = file.metadata()?;
@@ -177,7 +182,7 @@ impl Contents {
         })
     }
 
-    /// Tells these bytes from others. Reads all of them if the file has changed lately.
+    /// The identity of these bytes. Reads all of them if the file has changed recently.
     pub(crate) fn identity(&self) -> Identity {
         *self.identity.get_or_init(|| {
             self.stamp.unwrap_or_else(|| {
@@ -193,7 +198,7 @@ impl Contents {
                     }
                 });
                 Identity {
-                    // No device has the number of the first word.
+                    // No device has the number in the first word.
                     words: [
                         u64::MAX,
                         u64::from(sum.sum()),
@@ -205,7 +210,7 @@ impl Contents {
         })
     }
 
-    /// How many bytes the file has.
+    /// Size of the file in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
@@ -232,7 +237,7 @@ impl Contents {
         }
     }
 
-    /// The bytes from `offset` on that are at hand: 4 KiB at least, unless the file ends before.
+    /// The bytes from `offset` on that are in memory, at least 4 KiB unless the file ends.
     pub(crate) fn tail(&self, offset: u64) -> Option<&[u8]> {
         match &self.source {
             Source::Memory(bytes) => bytes.get(usize::try_from(offset).ok()?..),
@@ -243,8 +248,8 @@ impl Contents {
         }
     }
 
-    /// Copies the bytes from `offset` on into `into`, and keeps none of them. Gives their number, which is smaller than asked for
-    /// at the file's end.
+    /// Copies the bytes from `offset` on into `into`, and does not keep them. Returns their number,
+    /// which is smaller than `into` at the end of the file.
     pub(crate) fn copy(&self, offset: u64, into: &mut [u8]) -> usize {
         let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
         let len = into.len().min(left);
@@ -260,7 +265,7 @@ impl Contents {
         if copied { len } else { 0 }
     }
 
-    /// The same bytes as [`Contents::get`], with a share in their ownership.
+    /// The same bytes as [`Contents::get`], with shared ownership.
     pub(crate) fn shared(&self, offset: u64, size: u64) -> Option<SharedBytes> {
         let end = offset.checked_add(size).filter(|end| *end <= self.len)?;
         match &self.source {
@@ -278,7 +283,7 @@ impl Contents {
         }
     }
 
-    /// Shows all bytes to `visit`, in order, and keeps none that were not there before.
+    /// Passes all bytes to `visit`, in order, and keeps no additional ones in memory.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -303,7 +308,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Where the file is read from; `None` if all of it is in memory.
+    /// Number of pages read. `None` if the whole file is in memory.
     #[cfg(test)]
     fn pages_read(&self) -> Option<usize> {
         match &self.source {
@@ -336,7 +341,7 @@ impl<'a> object::ReadRef<'a> for &'a Contents {
 }
 
 impl Lazy {
-    /// The page that holds `offset`, and where in the file it starts.
+    /// The page that contains `offset`, and the page's offset in the file.
     fn page(&self, offset: u64, len: u64) -> Option<(&[u8], u64)> {
         let index = offset / PAGE;
         let start = index * PAGE;
@@ -387,7 +392,7 @@ impl Drop for Lazy {
     }
 }
 
-/// Reads bytes to where they stay.
+/// Reads bytes into memory that they stay in.
 fn read(file: &File, offset: u64, size: u64) -> io::Result<Arc<[u8]>> {
     let size = usize::try_from(size).map_err(|_| io::Error::from(ErrorKind::OutOfMemory))?;
     let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, size).collect();
@@ -401,7 +406,7 @@ fn read(file: &File, offset: u64, size: u64) -> io::Result<Arc<[u8]>> {
 mod tests {
     use super::*;
 
-    /// A file of `len` bytes, each of which tells its offset.
+    /// A file of `len` bytes, each of which depends on its offset.
     fn file(len: usize) -> (tempfile::NamedTempFile, Vec<u8>) {
         let bytes: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
         let file = tempfile::NamedTempFile::new().expect("a file");
@@ -446,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_does_not_have_is_not_there() {
+    fn bytes_beyond_the_file_are_absent() {
         for len in [10, 300_000] {
             let (path, _) = file(len);
             let contents = Contents::open(path.path()).expect("opens");
@@ -461,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_told_apart_by_their_bytes_until_they_have_settled() {
+    fn recently_changed_files_are_identified_by_content() {
         let (one, bytes) = file(300_000);
         let (other, _) = file(300_000);
         let identity = |path: &Path| Contents::open(path).expect("opens").identity();
@@ -472,10 +477,10 @@ mod tests {
         assert_ne!(identity(one.path()), identity(other.path()));
         let in_memory = |bytes: Vec<u8>| Contents::from(Arc::<[u8]>::from(bytes)).identity();
         assert_eq!(in_memory(bytes), identity(one.path()));
-        // This program was built a while ago, or is being told by its bytes.
+        // This program was built some time ago, or is identified by its bytes.
         let own = std::env::current_exe().expect("a path");
         assert_eq!(identity(&own), identity(&own));
-        std::thread::sleep(SETTLED + Duration::from_millis(100));
+        std::thread::sleep(SETTLE_TIME + Duration::from_millis(100));
         let settled = identity(other.path());
         assert_eq!(settled, identity(other.path()));
         assert_ne!(settled, in_memory(changed.clone()));

@@ -1,8 +1,8 @@
 //! The headers of an ELF file as plain numbers, whatever its class and byte order.
 //!
-//! Apart because this and [`super::tables`] are the only code generic over `object`'s four ELF
-//! layouts; everything else works on these values. Tables that reach past the end of the file are cut
-//! there and noted: what is left of them still serves.
+//! Apart because this and [`super::tables`] are the only code that is generic over `object`'s four
+//! ELF layouts. Tables that extend past the end of the file are truncated and noted; the rest is
+//! still usable.
 //!
 //! Spec: System V gABI, chapters 4 (object files) and 5 (program loading).
 
@@ -25,7 +25,7 @@ pub(crate) struct Program {
     pub(crate) mem_size: u64,
 }
 
-/// One entry of the section header table, its name looked up.
+/// One entry of the section header table, with its name.
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
     pub(crate) name: String,
@@ -49,7 +49,7 @@ pub(crate) const SHF_ALLOC: u64 = 2;
 pub(crate) const SHF_EXECINSTR: u64 = 4;
 pub(crate) const SHF_COMPRESSED: u64 = 0x800;
 
-/// Headers of one file.
+/// The headers of one file.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) arch: Arch,
@@ -201,13 +201,13 @@ fn read<Elf: FileHeader<Endian = Endianness>>(
     })
 }
 
-/// Section names are a few characters; a corrupt table must not turn 65,000 of them into copies of
-/// the rest of the file.
+/// Truncates a section name. Real names are short, and a corrupt table must not cause 65,000 copies
+/// of the rest of the file.
 fn truncated(name: &[u8]) -> &[u8] {
     &name[..name.len().min(255)]
 }
 
-/// As many entries of a header table as the file has.
+/// The entries of a header table, as far as the file contains them.
 fn table<'data, T: Pod>(
     contents: &'data Contents,
     offset: u64,
@@ -238,10 +238,10 @@ fn table<'data, T: Pod>(
     pod::slice_from_bytes(entries, present).map_or(&[], |(table, _)| table)
 }
 
-/// The longest name that is read; longer ones are damage.
+/// Maximum length of a name. Longer ones are damage.
 pub(crate) const NAME_LIMIT: usize = 16 << 10;
 
-/// The NUL-terminated string at `offset` of a string table.
+/// The NUL-terminated string at `offset` in a string table.
 pub(crate) fn string_at(table: &[u8], offset: u64) -> Option<&[u8]> {
     let rest = table.get(usize::try_from(offset).ok()?..)?;
     let rest = &rest[..rest.len().min(NAME_LIMIT)];

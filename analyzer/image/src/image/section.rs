@@ -1,4 +1,4 @@
-//! Sections: found by name or, where section headers are stripped, by program header; decompressed.
+//! Sections by name, decompressed. Without section headers, some are found by program header.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -14,10 +14,10 @@ use super::layout::{
 };
 use super::{File, Image};
 
-/// More than any debug section has.
+/// Maximum decompressed size, larger than any debug section.
 const DECOMPRESSED_LIMIT: u64 = 4 << 30;
 
-/// A section's place and content.
+/// A section's address and content.
 #[derive(Clone, Debug)]
 pub struct Section<'a> {
     /// First address; 0 if it is not mapped.
@@ -27,9 +27,11 @@ pub struct Section<'a> {
 }
 
 impl Image {
-    /// A section with content, by name. Where section headers are stripped, `.eh_frame_hdr`,
-    /// `.eh_frame`, `.ARM.exidx`, `.dynamic` and `.interp` are found by program header. Debug sections
-    /// (`.debug_*`) that the image lacks come from its debug file.
+    /// A section with content, by name.
+    ///
+    /// Without section headers, `.eh_frame_hdr`, `.eh_frame`, `.ARM.exidx`, `.dynamic` and
+    /// `.interp` are found by program header. Debug sections (`.debug_*`) that the image lacks come
+    /// from its debug file.
     pub fn section(&self, name: &str) -> Option<Section<'_>> {
         self.own_section(name).or_else(|| {
             let debug = self.debug_image()?;
@@ -42,7 +44,7 @@ impl Image {
         })
     }
 
-    /// Whether [`Image::section`] would look for a section's content: without reading it.
+    /// Whether [`Image::section`] would look for the section's content; does not read it.
     pub fn has_section(&self, name: &str) -> bool {
         self.file.find(name).is_some()
             || self
@@ -60,7 +62,7 @@ impl Image {
         self.section_by_program(name)
     }
 
-    /// As [`Image::section`], sharing ownership of the bytes. Section headers are needed.
+    /// Like [`Image::section`], with shared ownership of the bytes. Needs section headers.
     pub(crate) fn shared_section(&self, name: &str) -> Option<SharedBytes> {
         self.own_shared_section(name)
             .or_else(|| self.debug_image()?.own_shared_section(name))
@@ -91,10 +93,11 @@ impl Image {
         })
     }
 
-    /// `.eh_frame_hdr` (LSB Core, "The .eh_frame_hdr section") begins with version 1, three pointer
-    /// encodings and the encoded address of `.eh_frame`. Linkers write `pcrel | sdata4` (0x1b).
-    /// The end is not stated: it is taken to be the end of the segment; the terminator or the first
-    /// malformed entry ends it.
+    /// Finds `.eh_frame` through `.eh_frame_hdr` (LSB Core, "The .eh_frame_hdr section").
+    ///
+    /// The header starts with version 1, three pointer encodings and the encoded address of
+    /// `.eh_frame`. Linkers write `pcrel | sdata4` (0x1b). The end is not stated. The section is
+    /// returned up to the end of the segment; the terminator or the first malformed entry ends it.
     fn eh_frame_by_header(&self) -> Option<Section<'_>> {
         let header = self.file.program(PT_GNU_EH_FRAME)?;
         let bytes = self.file.contents.get(header.offset, header.file_size)?;
@@ -128,7 +131,8 @@ fn is_compressed(header: &Header) -> bool {
 }
 
 impl File {
-    /// The section of a name that has content here; `.debug_x` may be an old GNU `.zdebug_x`.
+    /// The section with this name and content in this file. `.debug_x` may be an old GNU
+    /// `.zdebug_x`.
     fn find(&self, name: &str) -> Option<(usize, &Header)> {
         let position = |name: &str| {
             let mut sections = self.layout.sections.iter().enumerate();
@@ -161,7 +165,7 @@ impl File {
         .as_ref()
     }
 
-    /// gABI "Compressed sections", and GNU's older `ZLIB` + big-endian size.
+    /// Decompresses a section: gABI "Compressed sections", or GNU's older `ZLIB` + big-endian size.
     fn decompress(&self, header: &Header, bytes: &[u8]) -> Option<Arc<[u8]>> {
         const ZLIB: u32 = 1;
         const ZSTD: u32 = 2;
@@ -195,12 +199,13 @@ impl File {
     }
 }
 
-/// All that a decoder of `packed` bytes gives, if it is `size` bytes.
+/// The whole output of a decoder of `packed` bytes, if it has `size` bytes.
 fn unpack(decoder: impl Read, packed: usize, size: u64) -> Option<Arc<[u8]>> {
     let size = usize::try_from(size).ok()?;
-    // One byte more than stated is as wrong as one less.
+    // One more byte than stated is an error, too.
     let mut decoder = decoder.take(size as u64 + 1);
-    // A false size costs nothing but what input of this length usually becomes.
+    // Reserve only as much memory as input of this length usually needs, because `size` may be
+    // false.
     if size <= packed.saturating_mul(8) {
         let mut whole: Arc<[u8]> = std::iter::repeat_n(0, size).collect();
         decoder.read_exact(Arc::get_mut(&mut whole)?).ok()?;

@@ -1,6 +1,6 @@
-//! The tables behind the headers: symbols, relocations, dynamic entries, as plain numbers.
+//! The tables of an ELF file as plain numbers: symbols, relocations, dynamic entries.
 //!
-//! Apart for the same reason as [`super::layout`]: generic over the ELF layouts, once.
+//! Apart for the same reason as [`super::layout`]: it is generic over the ELF layouts.
 
 use object::Endianness;
 use object::elf::{FileHeader32, FileHeader64};
@@ -18,7 +18,7 @@ pub(crate) struct RawSymbol {
     pub(crate) section: u16,
 }
 
-/// Symbols of a `SHT_SYMTAB` or `SHT_DYNSYM` section; a cut last entry is left out.
+/// Symbols of a `SHT_SYMTAB` or `SHT_DYNSYM` section, without an incomplete last entry.
 pub(crate) fn symbols(
     bytes: &[u8],
     is_64: bool,
@@ -50,10 +50,10 @@ pub(crate) fn symbols(
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Relocation {
     pub(crate) offset: u64,
-    /// The symbol's index; 0 is none.
+    /// The index of the symbol; 0 if none.
     pub(crate) symbol: u32,
     pub(crate) kind: u32,
-    /// `None`: it is what is at `offset`.
+    /// `None` if the addend is at `offset`.
     pub(crate) addend: Option<u64>,
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn relocations(
     }
 }
 
-/// `(tag, value)` of the dynamic section up to `DT_NULL`.
+/// The `(tag, value)` pairs of the dynamic section up to `DT_NULL`.
 pub(crate) fn dynamic(bytes: &[u8], is_64: bool, endian: Endianness) -> Vec<(u64, u64)> {
     fn read<Elf: FileHeader<Endian = Endianness>>(
         bytes: &[u8],
@@ -105,7 +105,7 @@ pub(crate) fn dynamic(bytes: &[u8], is_64: bool, endian: Endianness) -> Vec<(u64
         entries::<Elf::Dyn>(bytes)
             .iter()
             .map(|entry| {
-                // Tags are signed words; those read here are small and positive.
+                // Tags are signed words. The ones used here are small and positive.
                 let tag = u64::try_from(entry.tag(endian).0).unwrap_or(u64::MAX);
                 (tag, entry.val(endian))
             })

@@ -1,4 +1,4 @@
-//! Loading the DWARF sections of an image, its debug file and its supplementary file.
+//! Loads the DWARF sections of an image, its debug file and its supplementary file.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::image::SharedBytes;
 
 pub(super) type Reader = EndianArcSlice<RunTimeEndian>;
 
-/// `None` if the image has no DWARF.
+/// Loads the sections. `None` if the image has no DWARF.
 pub(super) fn load(image: &Image) -> Result<Option<Dwarf>, gimli::Error> {
-    // Units without lines or lines without units are of no use.
+    // Units without lines, or lines without units, are of no use.
     if image.shared_section(".debug_info").is_none() {
         return Ok(None);
     }
     let mut dwarf = sections(image)?;
-    // The units' own ranges are complete, `.debug_aranges` may not be; and only so do we know which
-    // units a lookup will read.
+    // `.debug_aranges` may be incomplete; the units' own ranges are not. Without it, we also know
+    // which units a lookup reads.
     dwarf.debug_aranges = Reader::new(Arc::from([]), endianness(image)).into();
     if let Some(supplementary) = image.supplementary_image() {
         dwarf.set_sup(sections(supplementary)?);
@@ -39,7 +39,7 @@ pub(super) fn load(image: &Image) -> Result<Option<Dwarf>, gimli::Error> {
 fn sections(image: &Image) -> Result<gimli::Dwarf<Reader>, gimli::Error> {
     let endian = endianness(image);
     let load = |id: SectionId| -> Result<Reader, gimli::Error> {
-        // Nobody asks where local variables are, and these are large.
+        // These sections are large and only describe the places of local variables.
         if let SectionId::DebugLoc | SectionId::DebugLocLists = id {
             return Ok(Reader::new(Arc::from([]), endian));
         }

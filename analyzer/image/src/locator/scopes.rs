@@ -1,11 +1,11 @@
-//! Qualified names of functions: `DW_AT_name` behind the names of the enclosing scopes.
+//! Qualified names of functions: `DW_AT_name` with the names of the enclosing scopes.
 //!
-//! This is what gdb shows in a backtrace. For C++ it shows the demangled linkage name, but local
-//! functions (lambdas above all) have none; for Rust it never does, and the names differ: `{impl#0}`
+//! This is the name in gdb's backtraces. For C++, gdb shows the demangled linkage name, but local
+//! functions such as lambdas have none. For Rust it never does, and the names differ: `{impl#0}`
 //! and `{closure#1}` with their type arguments.
 //!
-//! DIEs do not know their parents, so one pass over a unit's DIEs notes, for every scope and function,
-//! the scope around it.
+//! DIEs do not know their parents. So one pass over a unit's DIEs records the enclosing scope of
+//! every scope and function.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use gimli::{AttributeValue, DwTag, Reader as _, UnitHeader, UnitOffset};
 use super::dwarf::Reader;
 use crate::demangle::function_name;
 
-/// How many references and scopes a name may lead through.
+/// Maximum number of references and scopes that a name may lead through.
 const DEPTH_LIMIT: usize = 32;
-/// Type arguments can make a name of one function longer than a screen, but not without end.
+/// Maximum length of a name. Type arguments can make one longer than a screen.
 const NAME_LIMIT: usize = 16 << 10;
 
 pub(super) struct Scopes {
@@ -35,11 +35,11 @@ struct File {
     units: HashMap<usize, Option<Unit>>,
 }
 
-/// Which addresses a unit covers.
+/// An address range of a unit.
 struct UnitRange {
     start: u64,
     end: u64,
-    /// Highest end up to this one in the sorted list.
+    /// Highest end of this and all earlier ranges in the sorted list.
     reach: u64,
     unit: usize,
 }
@@ -47,24 +47,24 @@ struct UnitRange {
 struct Unit {
     unit: gimli::Unit<Reader>,
     may_be_cpp: bool,
-    /// Scope or function -> the scope around it.
+    /// By scope or function: the enclosing scope.
     parents: HashMap<usize, usize>,
-    /// How deep its DIEs are nested.
+    /// The nesting depth of its DIEs.
     depth: usize,
 }
 
-/// A DIE: in which file, at which offset of `.debug_info`.
+/// A DIE: its file, and its offset in `.debug_info`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Place {
     supplementary: bool,
     offset: usize,
 }
 
-/// What a name needs of a DIE.
+/// The parts of a DIE that a name needs.
 struct Die {
     tag: DwTag,
     name: Option<String>,
-    /// `DW_AT_linkage_name`, if it is C++.
+    /// `DW_AT_linkage_name`, for C++ only.
     linkage: Option<String>,
     /// `DW_AT_specification` or `DW_AT_abstract_origin`.
     origin: Option<Place>,
@@ -83,7 +83,7 @@ impl Scopes {
         }
     }
 
-    /// How deep the DIEs of the units that cover an address are nested.
+    /// The nesting depth of the DIEs in the units that cover an address.
     pub(super) fn deepest_at(&mut self, svma: u64) -> usize {
         let end = self.ranges.partition_point(|range| range.start <= svma);
         let mut deepest = 0;
@@ -100,7 +100,7 @@ impl Scopes {
         deepest
     }
 
-    /// The qualified name of the function at an offset of `.debug_info`.
+    /// The qualified name of the function at an offset in `.debug_info`.
     pub(super) fn qualified_name(&mut self, offset: usize) -> Option<String> {
         self.name_at(
             Place {
@@ -126,7 +126,7 @@ impl Scopes {
 
     fn build(&mut self, place: Place, depth: usize) -> Option<String> {
         let mut die = self.die(place)?;
-        // The declaration stands in its class or namespace; the definition elsewhere.
+        // The declaration is in its class or namespace, the definition elsewhere.
         for _ in 0..DEPTH_LIMIT {
             let Some(origin) = die.origin else { break };
             let declared = self.die(origin)?;
@@ -149,7 +149,8 @@ impl Scopes {
         };
         let is_function = die.tag == gimli::DW_TAG_subprogram;
         let prefix = die.parent.and_then(|parent| {
-            // A function in a function is named alone, a type in a function with it.
+            // A function inside a function is named without it; a type inside a function is named
+            // with it.
             if is_function && self.die(parent)?.tag == gimli::DW_TAG_subprogram {
                 return None;
             }
@@ -217,7 +218,7 @@ impl File {
         ranges
     }
 
-    /// The unit around an offset of `.debug_info`, and where it starts.
+    /// The unit that contains an offset in `.debug_info`, and the unit's start.
     fn unit(&mut self, offset: usize) -> Option<(usize, &Unit)> {
         let index = self
             .headers
@@ -277,7 +278,7 @@ impl File {
     }
 }
 
-/// gcc writes the types among template arguments out; gdb shortens them.
+/// Shortens integer types in template arguments like gdb; gcc writes them out.
 fn with_short_integers(name: String) -> String {
     const TYPES: [(&str, &str); 6] = [
         ("long long unsigned int", "unsigned long long"),
@@ -309,7 +310,7 @@ impl Unit {
     fn parse(dwarf: &gimli::Dwarf<Reader>, header: UnitHeader<Reader>) -> Option<Unit> {
         let unit = dwarf.unit(header).ok()?;
         let mut parents = HashMap::new();
-        // Scopes around the current DIE, with their depths.
+        // The scopes around the current DIE, with their depths.
         let mut open: Vec<(isize, usize)> = Vec::new();
         let mut deepest = 0;
         let mut entries = unit.entries_raw(None).ok()?;
@@ -317,7 +318,7 @@ impl Unit {
             let offset = entries.next_offset().0;
             let depth = entries.next_depth();
             deepest = deepest.max(depth);
-            // What was read before a damaged DIE serves.
+            // The DIEs before a damaged one are usable.
             let Ok(abbreviation) = entries.read_abbreviation() else {
                 break;
             };
@@ -349,7 +350,7 @@ impl Unit {
     }
 }
 
-/// The partial units that dwz makes state no language.
+/// Whether a unit may be C++. Partial units made by dwz state no language.
 fn may_be_cpp(unit: &gimli::Unit<Reader>) -> bool {
     let root = unit.entry(unit.header.root_offset()).ok();
     let language = root.and_then(|root| root.attr_value(gimli::DW_AT_language));

@@ -1,8 +1,8 @@
-//! What of a variable an address is: `l[13]`, `acc[1].m`, by the variable's type.
+//! Describes an address inside a variable by the variable's type: `l[13]`, `acc[1].m`.
 //!
-//! Debug information has no index of variables' addresses, so the first question reads all DIEs
-//! once. A type is followed down to the place asked for, as far as a reader of the source would go:
-//! members that a library calls by reserved names are its own affair, and not told.
+//! Debug information has no index of variable addresses, so the first lookup reads all DIEs once.
+//! The type is followed down to the requested offset, as far as it concerns a reader of the source.
+//! Members of library types with reserved names are internal and are not shown.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -12,11 +12,11 @@ use gimli::{AttributeValue, DwTag, Operation, Reader as _, UnitHeader, UnitOffse
 
 use super::dwarf::Reader;
 
-/// More debug information is not read for the sake of names.
+/// Maximum size of debug information that is read for variable names.
 const INFO_LIMIT: usize = 64 << 20;
-/// How many types, bases and references lead down to a member.
+/// Maximum number of types, bases and references on the way to a member.
 const DEPTH_LIMIT: usize = 64;
-/// No name is longer.
+/// Maximum length of a name.
 const NAME_LIMIT: usize = 256;
 
 /// The variables of an image.
@@ -25,13 +25,13 @@ pub(super) struct Variables {
     /// Sorted by their offset in `.debug_info`.
     headers: Vec<(usize, UnitHeader<Reader>)>,
     units: HashMap<usize, Arc<gimli::Unit<Reader>>>,
-    /// The DIEs of variables, by their addresses.
+    /// The DIEs of variables, by address.
     by_address: Option<HashMap<u64, usize>>,
-    /// Where in `.debug_info` the types of standard libraries are.
+    /// The ranges of `.debug_info` with types of standard libraries.
     standard: Vec<(usize, usize)>,
 }
 
-/// What a walk needs of a DIE.
+/// The parts of a DIE that the search needs.
 #[derive(Default)]
 struct Die {
     tag: Option<DwTag>,
@@ -45,7 +45,7 @@ struct Die {
     at: Option<u64>,
     /// `DW_AT_count`, or one more than `DW_AT_upper_bound`
     count: Option<u64>,
-    /// It is defined elsewhere, as a static member is.
+    /// Defined elsewhere, like a static member.
     is_elsewhere: bool,
 }
 
@@ -60,9 +60,9 @@ impl Variables {
         }
     }
 
-    /// What lies `offset` bytes behind the beginning of the variable at `start`, as the source
-    /// would call it behind the variable's name: `[13]`, `[1].m`, or nothing for the variable
-    /// itself. `None` if no type tells.
+    /// The part of the variable at `start` that lies `offset` bytes after its start, as it is
+    /// written in the source after the variable's name: `[13]`, `[1].m`. Empty for the variable
+    /// itself. `None` if no type is known.
     pub(super) fn part(&mut self, start: u64, offset: u64) -> Option<String> {
         if self.by_address.is_none() {
             let all = self.read_all();
@@ -81,7 +81,7 @@ impl Variables {
         Some(name)
     }
 
-    /// Finds all variables with an address of their own, and notes what is the standard libraries'.
+    /// Finds all variables with an address, and the ranges of the standard libraries' types.
     fn read_all(&mut self) -> HashMap<u64, usize> {
         let mut all = HashMap::new();
         let mut read = 0usize;
@@ -96,7 +96,7 @@ impl Variables {
             }
             self.headers.push((start.0, header.clone()));
             if let Ok(unit) = self.dwarf.unit(header) {
-                // What was read before a damaged DIE serves.
+                // The DIEs before a damaged one are usable.
                 let _ = self.read_unit(start.0, &unit, &mut all);
             }
         }
@@ -161,8 +161,8 @@ impl Variables {
         Ok(())
     }
 
-    /// Goes down in the type at `at` to what lies `offset` bytes behind its beginning. `hidden`:
-    /// within what a library does not tell of.
+    /// Descends in the type at `at` to the part at `offset`. `hidden` means inside a library type's
+    /// internals.
     fn descend(
         &mut self,
         at: usize,
@@ -186,7 +186,7 @@ impl Variables {
                 let of = die.of?;
                 let size = self.size(of, depth + 1).filter(|size| *size > 0)?;
                 let mut counts = self.bounds(at);
-                // All but the last dimension count in elements of the following ones.
+                // All but the last dimension count in elements of the later ones.
                 let mut index = offset / size;
                 let mut indices = Vec::new();
                 while let Some(count) = counts.pop() {
@@ -212,7 +212,7 @@ impl Variables {
         }
     }
 
-    /// Goes down to the member of a structure.
+    /// Descends to a member of a structure.
     fn member(
         &mut self,
         at: usize,
@@ -234,7 +234,7 @@ impl Variables {
             };
             let size = self.size(of, depth + 1);
             let is_in = size.is_some_and(|size| offset - from < size);
-            // Of a type that is only declared, the next member tells the end.
+            // If the type is only declared, the next member shows its end.
             if is_in || size.is_none() {
                 found = Some((die.name, of, from));
             }
@@ -247,7 +247,7 @@ impl Variables {
         };
         let mut hidden = hidden;
         match called.as_deref() {
-            // A base, or an anonymous structure.
+            // A base class or an anonymous structure.
             None => {}
             Some(own) if own.starts_with('_') => hidden |= !is_standard,
             Some(_) if hidden || is_standard && self.is_rust(at) => {}
@@ -256,7 +256,7 @@ impl Variables {
         self.descend(of, offset - from, name, hidden, depth + 1)
     }
 
-    /// How long a value of the type at `at` is.
+    /// The size of a value of the type at `at`.
     fn size(&mut self, at: usize, depth: usize) -> Option<u64> {
         let die = self.die(at).filter(|_| depth <= DEPTH_LIMIT)?;
         if die.size.is_some() {
@@ -281,7 +281,7 @@ impl Variables {
         }
     }
 
-    /// The numbers of elements of an array, for each of its dimensions.
+    /// The number of elements in each dimension of an array.
     fn bounds(&mut self, at: usize) -> Vec<Option<u64>> {
         let ranges = self.children(at, &[gimli::DW_TAG_subrange_type]);
         let count = |range| self.die(range).and_then(|die| die.count);
@@ -292,7 +292,7 @@ impl Variables {
         self.children(at, &[gimli::DW_TAG_member, gimli::DW_TAG_inheritance])
     }
 
-    /// The DIEs of these tags right below the one at `at`.
+    /// The direct children with these tags of the DIE at `at`.
     fn children(&mut self, at: usize, tags: &[DwTag]) -> Vec<usize> {
         let mut all = Vec::new();
         let Some((start, unit)) = self.unit(at) else {
@@ -346,7 +346,7 @@ impl Variables {
                 gimli::DW_AT_upper_bound => {
                     die.count = attribute.udata_value().and_then(|last| last.checked_add(1));
                 }
-                // A place that is computed, as that of a virtual base, is not known beforehand.
+                // A computed offset, such as that of a virtual base, is unknown.
                 gimli::DW_AT_data_member_location => die.at = attribute.udata_value(),
                 gimli::DW_AT_external | gimli::DW_AT_declaration => die.is_elsewhere = true,
                 _ => {}
@@ -355,7 +355,7 @@ impl Variables {
         Some(die)
     }
 
-    /// The unit around an offset of `.debug_info`, and where it starts.
+    /// The unit that contains an offset in `.debug_info`, and the unit's start.
     fn unit(&mut self, at: usize) -> Option<(usize, Arc<gimli::Unit<Reader>>)> {
         let after = self.headers.partition_point(|(start, _)| *start <= at);
         let (start, header) = self.headers.get(after.checked_sub(1)?)?;
@@ -390,8 +390,7 @@ impl Variables {
     }
 }
 
-/// Whether a C library's type is an object that threads wait at: what is in it is the library's own
-/// affair.
+/// Whether a type is a C library's synchronization object, whose content is internal.
 fn is_primitive(name: &str) -> bool {
     let known = ["sem_t", "mtx_t", "cnd_t", "once_flag"];
     name.starts_with("pthread_") || known.contains(&name)

@@ -1,9 +1,9 @@
-//! ARM mapping symbols: which bytes of the text are A32, T32, A64 or data.
+//! ARM mapping symbols, which mark the text as A32, T32, A64 or data.
 //!
-//! Apart from the symbols because they name nothing: they are a map of the text. Spec: ELF for the Arm
-//! Architecture (aaelf32), 5.5.5 "Mapping symbols"; aaelf64, 5.5.4.
+//! Apart from the symbols because they name nothing. Spec: ELF for the Arm Architecture (aaelf32),
+//! 5.5.5 "Mapping symbols"; aaelf64, 5.5.4.
 
-/// What mapping symbols say of an address.
+/// The content of text that a mapping symbol marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CodeKind {
@@ -16,7 +16,7 @@ pub enum CodeKind {
 }
 
 impl CodeKind {
-    /// `$a`, or `$a.` followed by anything.
+    /// The kind for `$a`, or `$a.` followed by anything.
     pub(super) fn from_name(name: &[u8]) -> Option<CodeKind> {
         let [b'$', letter, rest @ ..] = name else {
             return None;
@@ -40,7 +40,8 @@ pub(super) struct Mapping {
 
 impl Mapping {
     pub(super) fn new(mut starts: Vec<(u64, CodeKind)>) -> Mapping {
-        // Stable: of several at one address the last in the table holds, the others map no bytes.
+        // A stable sort: of several at one address the last in the table is valid; the others cover
+        // no bytes.
         starts.sort_by_key(|(svma, _)| *svma);
         starts.dedup_by(|next, kept| {
             let same = next.0 == kept.0;

@@ -1,16 +1,16 @@
-//! `.gnu_debugdata`: an xz-compressed ELF file with the local function symbols of a stripped one
-//! (Fedora's "MiniDebugInfo", described in the gdb manual).
+//! Reads `.gnu_debugdata`: an xz-compressed ELF file with the local function symbols of a stripped
+//! file (Fedora's "MiniDebugInfo", described in the gdb manual).
 
 use std::io::Read;
 
 use crate::Image;
 
-/// Several times what the largest programs have.
+/// Maximum decompressed size, several times that of the largest programs.
 const SIZE_LIMIT: u64 = 256 << 20;
-/// Memory for the decoder: a 64 MiB dictionary, `xz -9`, needs 65 MiB.
+/// Memory limit of the decoder: a 64 MiB dictionary, `xz -9`, needs 65 MiB.
 const MEMORY_LIMIT: u64 = 256 << 20;
 
-/// The file inside, `None` if there is none; else why it is of no use.
+/// The file inside. `None` if there is none. The error says why it is unusable.
 pub(crate) fn unpack(image: &Image) -> Result<Option<Image>, String> {
     let Some(section) = image.section(".gnu_debugdata") else {
         return Ok(None);

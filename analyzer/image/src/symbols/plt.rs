@@ -1,8 +1,8 @@
-//! Names for the stubs of the procedure linkage table: `name@plt`, as gdb and objdump show them.
+//! Names the stubs of the procedure linkage table `name@plt`, like gdb and objdump.
 //!
-//! The stubs have no symbols. Each jumps through a slot of the global offset table, and the slot has a
-//! relocation that names the function; so the stubs' code is decoded, which works for all layouts of
-//! linkers (`.plt`, `.plt.sec`, `.plt.got`) alike.
+//! The stubs have no symbols. Each jumps through a slot of the global offset table, and the slot
+//! has a relocation with the function's name. So the stubs' code is decoded, which works for all
+//! linker layouts (`.plt`, `.plt.sec`, `.plt.got`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -51,12 +51,12 @@ pub(super) fn stubs(image: &Image) -> Vec<Stub> {
     stubs.collect()
 }
 
-/// Slot address -> name of the function its relocation asks for.
+/// By slot address: the name of the function in its relocation.
 pub(crate) fn slots(image: &Image) -> HashMap<u64, String> {
     named_slots(image, &|_| true)
 }
 
-/// The same of those slots that are wanted.
+/// The same for the slots that pass `wanted`.
 fn named_slots(image: &Image, wanted: &dyn Fn(u64) -> bool) -> HashMap<u64, String> {
     let mut slots = HashMap::new();
     let Some((symbols, strings)) = super::read::sections(image, ".dynsym") else {
@@ -94,7 +94,7 @@ fn named_slots(image: &Image, wanted: &dyn Fn(u64) -> bool) -> HashMap<u64, Stri
     slots
 }
 
-/// A stub's code and the slot it jumps through.
+/// The code of a stub, and its slot.
 struct Jump {
     start: u64,
     end: u64,
@@ -102,8 +102,8 @@ struct Jump {
     thumb: bool,
 }
 
-/// Stubs of 8 or 16 bytes with one `jmp *slot(%rip)`, `ff 25 rel32`, perhaps behind `endbr64`
-/// (`f3 0f 1e fa`) or a `bnd` prefix (`f2`).
+/// Stubs of 8 or 16 bytes with one `jmp *slot(%rip)`, `ff 25 rel32`, possibly after `endbr64` (`f3
+/// 0f 1e fa`) or a `bnd` prefix (`f2`).
 fn x86_64(svma: u64, code: &[u8]) -> Vec<Jump> {
     let mut jumps = Vec::new();
     let mut at = 0;
@@ -142,14 +142,15 @@ fn x86_64(svma: u64, code: &[u8]) -> Vec<Jump> {
     jumps
 }
 
-/// `adrp x16, page; ldr x17, [x16, #offset]; add x16, x16, #offset; br x17`, 16 bytes, perhaps behind
-/// `bti c` (24 bytes with a nop).
+/// `adrp x16, page; ldr x17, [x16, #offset]; add x16, x16, #offset; br x17`, 16 bytes, possibly
+/// after `bti c` (24 bytes with a nop).
 fn aarch64(svma: u64, code: &[u8]) -> Vec<Jump> {
     let words: Vec<u32> = code.chunks_exact(4).map(|word| word_at(word, 0)).collect();
     let mut jumps = Vec::new();
     for (index, pair) in words.windows(2).enumerate() {
         let [adrp, ldr] = [pair[0], pair[1]];
-        // adrp: 1ii10000 iiiiiiii iiiiiiii iiiddddd; ldr x17, [x16]: 11111001 01iiiiii iiiiii10 00010001
+        // adrp: 1ii10000 iiiiiiii iiiiiiii iiiddddd; ldr x17, [x16]: 11111001 01iiiiii iiiiii10
+        // 00010001
         if adrp & 0x9f00_001f != 0x9000_0010 || ldr & 0xffc0_03ff != 0xf940_0211 {
             continue;
         }
@@ -159,7 +160,7 @@ fn aarch64(svma: u64, code: &[u8]) -> Vec<Jump> {
         let pages = ((high << 2 | low) << 43) as i64 >> 31;
         let page = (start & !0xfff).wrapping_add_signed(pages);
         let slot = page.wrapping_add(u64::from(ldr >> 10 & 0xfff) * 8);
-        // PLT0 holds the same pair behind `stp x16, x30`; its slot has no relocation.
+        // PLT0 contains the same pair after `stp x16, x30`; its slot has no relocation.
         let bti = index
             .checked_sub(1)
             .is_some_and(|before| words[before] == 0xd503_245f);
@@ -174,7 +175,7 @@ fn aarch64(svma: u64, code: &[u8]) -> Vec<Jump> {
     jumps
 }
 
-/// `add ip, pc, #a; add ip, ip, #b; [add ip, ip, #c;] ldr pc, [ip, #d]!`, perhaps behind the Thumb
+/// `add ip, pc, #a; add ip, ip, #b; [add ip, ip, #c;] ldr pc, [ip, #d]!`, possibly after the Thumb
 /// entry `bx pc; nop`.
 fn arm(svma: u64, code: &[u8]) -> Vec<Jump> {
     let mut jumps = Vec::new();

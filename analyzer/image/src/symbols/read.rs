@@ -1,4 +1,4 @@
-//! Reading the symbol tables of an image and of its debug file into one list.
+//! Reads the symbol tables of an image and of its debug file into one list.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(super) fn merged(image: &Image) -> Symbols {
         mapping: Vec::new(),
         foreign: false,
     };
-    // Where two tables have a symbol, the first one counts.
+    // If two tables have a symbol, the first one wins.
     merge.table(image, ".symtab");
     merge.table(image, ".dynsym");
     merge.foreign = true;
@@ -46,7 +46,7 @@ struct Merge {
     arch: Arch,
     symbols: Symbols,
     mapping: Vec<(u64, CodeKind)>,
-    /// The tables read now are not the image's own.
+    /// Whether the current tables belong to another file.
     foreign: bool,
 }
 
@@ -55,7 +55,7 @@ impl Merge {
         let Some((symbols, strings)) = sections(image, section) else {
             return;
         };
-        // There are four kinds of tables.
+        // There are only four kinds of tables.
         let Ok(table) = u8::try_from(self.symbols.tables.len()) else {
             return;
         };
@@ -103,7 +103,7 @@ impl Merge {
                     2 => Binding::Weak,
                     _ => Binding::Global,
                 },
-                chooses: raw.kind == STT_GNU_IFUNC,
+                is_ifunc: raw.kind == STT_GNU_IFUNC,
             });
         }
         self.symbols.tables.push(strings);
@@ -128,7 +128,7 @@ impl Merge {
                 foreign: true,
                 thumb: stub.thumb,
                 binding: Binding::Local,
-                chooses: false,
+                is_ifunc: false,
             });
         }
         self.symbols.stubs = Arc::<[u8]>::from(names).into();
@@ -136,7 +136,7 @@ impl Merge {
 
     fn finish(mut self) -> Symbols {
         let entries = &mut self.symbols.entries;
-        // Stable: the first table comes first.
+        // A stable sort: the first table comes first.
         entries.sort_by_key(|entry| entry.svma);
         let mut range = 0..0;
         for entry in &mut *entries {
@@ -166,8 +166,8 @@ fn range_of(text: &[Range<u64>], svma: u64) -> Option<&Range<u64>> {
         .filter(|range| range.contains(&svma))
 }
 
-/// A symbol in text without a size reaches to the next symbol or the end of its section. Data without
-/// a size stays so.
+/// Sets the sizes of symbols in text that have none: up to the next symbol or the end of the
+/// section. Data symbols without a size keep it.
 fn infer_sizes(entries: &mut [Entry], text: &[Range<u64>]) {
     let mut next = u64::MAX;
     let mut start = u64::MAX;
@@ -201,7 +201,7 @@ pub(crate) fn sections(image: &Image, name: &str) -> Option<(SharedBytes, Shared
     ))
 }
 
-/// True for a section that is code in memory.
+/// Whether a section is code in memory.
 pub(super) fn is_code(section: &layout::Header) -> bool {
     section.flags & (SHF_ALLOC | SHF_EXECINSTR) == SHF_ALLOC | SHF_EXECINSTR
 }

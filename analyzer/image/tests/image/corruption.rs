@@ -1,4 +1,4 @@
-//! Damaged ELF files: no panic, no endless loop, no memory by an unchecked length.
+//! Tests damaged ELF files: no panic, no endless loop, no memory by an unchecked length.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use unspool_image::{Error, Image, Locator};
 
 use crate::tools::{compile, directory, run};
 
-/// Everything that can be asked of an image.
+/// Uses everything that an image offers.
 fn exercise(bytes: &[u8]) -> bool {
     let image = match Image::parse("damaged", bytes) {
         Ok(image) => image,
@@ -43,7 +43,7 @@ fn exercise(bytes: &[u8]) -> bool {
     true
 }
 
-/// Small programs that have everything: DWARF, compressed too, mini debug info, ARM.
+/// Small programs with DWARF, compressed DWARF, mini debug info, and ARM code.
 fn files(test: &str) -> Vec<(String, Vec<u8>)> {
     let directory = directory(test);
     let mut files = Vec::new();
@@ -104,7 +104,8 @@ fn flipped_bytes_are_survived() {
         for round in 0..400 {
             let mut damaged = bytes.clone();
             for _ in 0..=random.below(24) {
-                // Headers and section headers, where a byte means most, as often as the rest.
+                // The headers get as much damage as the rest, because each of their bytes matters
+                // more.
                 let at = match round % 3 {
                     0 => random.below(0x400),
                     1 => damaged.len() - 1 - random.below(0x800),
@@ -166,7 +167,7 @@ fn endlessly_nested_debug_information_is_survived() {
 }
 
 #[test]
-fn what_is_no_image_says_so() {
+fn non_images_are_rejected() {
     let message = |bytes: &[u8]| Image::parse("x", bytes).expect_err("no image").to_string();
     assert!(message(b"").contains("an empty file"));
     assert!(message(b"#!/bin/sh\n").contains("found 23 21 2f 62"));

@@ -1,4 +1,4 @@
-//! Separate, compressed and minimal debug information.
+//! Tests separate, compressed and minimal debug information.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ fn find(finder: &Finder, path: &Path) -> (Image, Vec<String>) {
     (found.image, found.notes)
 }
 
-/// Lines and names that an image with a debug file gives are those of the whole program.
+/// An image with a debug file gives the same lines and names as the unstripped program.
 fn same_as_whole(whole: &Path, image: &Image) {
     let whole = Image::open(whole).expect("the whole program");
     let (theirs, ours) = (Locator::new(&whole), Locator::new(image));
@@ -45,7 +45,8 @@ fn same_as_whole(whole: &Path, image: &Image) {
     assert!(!image.symbols().named("hidden").is_empty(), "local symbols");
 }
 
-/// `program` whole, `program.stripped` without and `program.debug` with only debug information.
+/// Makes `program`, `program.stripped` without debug information, and `program.debug` with nothing
+/// else.
 fn split(directory: &Path, compiler: &str, tools: &str) -> (PathBuf, PathBuf, PathBuf) {
     let whole = compile(directory, "whole", compiler, "plain.c");
     let debug = directory.join("program.debug");
@@ -92,7 +93,7 @@ fn build_id_directory() {
             assert_eq!(image.thumb_at(function.svma), Some(true));
             assert!(image.section(".debug_frame").is_some());
         }
-        // The same through a sysroot whose debug directory is its own.
+        // The same through a sysroot with its own debug directory.
         let root = directory.join("root");
         fs::create_dir_all(root.join("usr/lib/debug")).expect("a directory");
         fs::create_dir_all(root.join("bin")).expect("a directory");
@@ -150,7 +151,7 @@ fn debug_link_in_the_usual_places() {
         same_as_whole(&whole, &image);
         from = place;
     }
-    // One byte more: the checksum differs.
+    // One more byte, so that the checksum differs.
     let mut bytes = fs::read(&from).expect("the debug file");
     bytes.push(0);
     fs::write(&from, bytes).expect("written");
@@ -162,7 +163,8 @@ fn debug_link_in_the_usual_places() {
     );
 }
 
-/// As Fedora makes it: the local functions that .dynsym lacks, in an xz-compressed ELF file.
+/// Mini debug info as Fedora makes it: the local functions that .dynsym lacks, in an xz-compressed
+/// ELF file.
 pub(crate) fn with_mini_debug_info(directory: &Path) -> PathBuf {
     let whole = compile(directory, "mini-whole", "gcc -g -O2", "plain.c");
     let [debug, mini, stripped, keep] =
@@ -267,7 +269,7 @@ fn debian_debug_files_of_libc_agree_with_addr2line() {
     }
 }
 
-/// dwz moves what two programs have in common to a supplementary file.
+/// dwz moves the common parts of two programs to a supplementary file.
 #[test]
 fn supplementary_files_of_dwz() {
     let directory = directory("dwz");
@@ -306,7 +308,7 @@ fn supplementary_files_of_dwz() {
     let (image, notes) = find(&Finder::default(), &one);
     assert!(notes[0].contains("sup.debug"), "{notes:?}");
     assert!(!Locator::new(&image).notes().is_empty());
-    // Stripped files keep the reference, and need nothing of it.
+    // Stripped files keep the reference but do not need it.
     run(&format!("strip {}", one.display()));
     let (image, notes) = find(&Finder::default(), &one);
     assert!(image.section(".gnu_debugaltlink").is_some());

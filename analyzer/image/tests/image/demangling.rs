@@ -1,7 +1,7 @@
-//! Demangled names against c++filt, which with `--no-verbose` prints what gdb prints.
+//! Compares demangled names with c++filt, which prints the same as gdb with `--no-verbose`.
 //!
-//! cpp_demangle drops the first parameter of constructor templates and writes some members of old-ABI
-//! streams differently; function names without parameters do not suffer from it.
+//! cpp_demangle drops the first parameter of constructor templates, and prints some members of
+//! old-ABI streams differently. Function names without parameters are not affected.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! Finding files: sysroots, build-ids, the target's own files, and what is said when there is none.
+//! Tests finding files: sysroots, build-ids, the target's own files, and the errors if there is
+//! none.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -45,7 +46,7 @@ fn symlinks_are_the_targets() {
     fs::create_dir_all(&lib).expect("a directory");
     fs::create_dir_all(root.join("etc/alternatives")).expect("a directory");
     fs::copy(ARM_LIBC, lib.join("libreal-1.so")).expect("copied");
-    // Absolute, through another directory, and too many `..`.
+    // An absolute link, one through another directory, and too many `..`.
     symlink("/etc/alternatives/libx", lib.join("libx.so.1")).expect("a link");
     symlink(
         "/usr/lib/arm-linux-gnueabihf/libreal-1.so",
@@ -63,10 +64,10 @@ fn symlinks_are_the_targets() {
     for path in [
         "/usr/lib/arm-linux-gnueabihf/libx.so.1",
         "/usr/lib/arm-linux-gnueabihf/liby.so",
-        // A merged /usr whose links the copy lacks.
+        // A merged /usr without its links.
         "/lib/arm-linux-gnueabihf/libx.so.1",
         "/lib/arm-linux-gnueabihf/../arm-linux-gnueabihf/libreal-1.so",
-        // Only a name, and another directory.
+        // Only a name, in another directory.
         "libx.so.1",
         "/opt/lib/libreal-1.so",
     ] {
@@ -78,7 +79,7 @@ fn symlinks_are_the_targets() {
         found_at(&finder, "/lib/arm-linux-gnueabihf/libx.so.1"),
         real
     );
-    // What the host has at the same path is not taken from outside the sysroot silently.
+    // A host file with the same path is not used silently instead of one in the sysroot.
     assert!(
         finder
             .find(&wanted("/usr/lib/arm-linux-gnueabihf/loop.so"), None)
@@ -114,7 +115,7 @@ fn a_wrong_build_id_is_an_error_that_names_both() {
     ] {
         assert!(message.contains(part), "{message}");
     }
-    // The right one on the target itself is taken instead.
+    // The right file on the target itself is used instead.
     let right = id(ARM_LIBC);
     fs::copy(LIBC, root.join("lib/libc.so.6")).expect("copied");
     let mut asked_for = Vec::new();
@@ -197,7 +198,7 @@ fn local_files_serve_local_targets_and_proved_ones() {
         Arch::X86_64
     );
     finder.arch = Some(Arch::Arm);
-    // The host may have libraries of the target's architecture, too.
+    // The host may also have libraries for the target's architecture.
     assert!(
         finder
             .find(&by_name, None)
@@ -243,7 +244,7 @@ fn a_corrupt_file_is_an_error_that_names_it() {
     );
 }
 
-/// Debian's armhf libc in a sysroot, its debug file from the host's /usr/lib/debug.
+/// Debian's armhf libc in a sysroot, with its debug file from the host's /usr/lib/debug.
 #[test]
 fn the_armhf_libc_of_debian_gets_its_debug_file() {
     let directory = directory("armhf");
@@ -275,7 +276,7 @@ fn the_armhf_libc_of_debian_gets_its_debug_file() {
         0.97,
     );
     assert!(debug.section(".debug_frame").is_some());
-    // A file that only has the build-id gets it attached.
+    // A file that has only the build-id gets the debug file attached.
     let id = debug.build_id().expect("an id").to_string();
     let program = compile(
         &directory,

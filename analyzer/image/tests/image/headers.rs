@@ -1,4 +1,4 @@
-//! Headers, segments, notes and dynamic values against readelf.
+//! Compares headers, segments, notes and dynamic values with readelf.
 
 use unspool_image::{Arch, Image, ImageKind};
 

@@ -1,4 +1,4 @@
-//! Source lines and inlined frames against addr2line, function names against gdb.
+//! Compares source lines and inlined frames with addr2line, and function names with gdb.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -8,7 +8,7 @@ use unspool_image::{Image, Locator, demangle};
 use crate::symbols::sample;
 use crate::tools::{Agreement, compile, directory, pipe, run};
 
-/// `addr2line -i -f -a`: for each address its frames, innermost first, as (name, file, line).
+/// `addr2line -i -f -a`: the frames of each address, innermost first, as (name, file, line).
 pub(crate) fn addr2line(
     tool: &str,
     path: &Path,
@@ -45,7 +45,7 @@ pub(crate) fn addr2line(
     answers
 }
 
-/// File names without what `..` takes back, which the tools resolve differently.
+/// The file name without directories, because tools resolve `..` differently.
 pub(crate) fn base(file: &str) -> &str {
     file.rsplit('/').next().unwrap_or(file)
 }
@@ -72,8 +72,8 @@ fn eu_addr2line(path: &Path, addresses: &[u64]) -> Vec<(String, u32)> {
     answers
 }
 
-/// The innermost line against eu-addr2line, the lines of all inlined frames against addr2line, whose
-/// file names are wrong where a unit has several (binutils 2.40).
+/// Compares the innermost line with eu-addr2line, and the lines of all inlined frames with
+/// addr2line, whose file names are wrong if a unit has several (binutils 2.40).
 pub(crate) fn compare_lines(what: &str, tool: &str, image: &Image, dwarf: &Path, least: f64) {
     let locator = Locator::new(image);
     let addresses = covered(image, 4000);
@@ -124,11 +124,11 @@ pub(crate) fn compare_lines(what: &str, tool: &str, image: &Image, dwarf: &Path,
         });
     }
     innermost.check(&format!("innermost lines of {what}"), 100, least);
-    // binutils 2.40 misses some inlined frames of clang's, which gdb has.
+    // binutils 2.40 misses some inlined frames of clang's code, which gdb shows.
     inlined.check(&format!("inlined lines of {what}"), 100, least - 0.02);
 }
 
-/// Addresses that are spread over the text, and each of the functions of `plain.c`, which are few in a
+/// Addresses spread over the text, and in each function of `plain.c`, which has only a few in a
 /// static program.
 fn covered(image: &Image, count: u64) -> Vec<u64> {
     let mut addresses = sample(image, count);
@@ -140,7 +140,7 @@ fn covered(image: &Image, count: u64) -> Vec<u64> {
     addresses
 }
 
-/// Programs with debug information, of every compiler.
+/// Programs with debug information, from every compiler.
 fn programs(directory: &Path) -> Vec<(&'static str, &'static str, PathBuf)> {
     [
         ("gcc-O0", "g++ -g -O0 -pthread", "shapes.cpp", "addr2line"),
@@ -203,7 +203,7 @@ fn lines_and_inlining_agree_with_addr2line() {
     }
 }
 
-/// What gdb's `bt` would call the functions at an address, innermost first, inlined ones included.
+/// gdb's `bt` names of the functions at an address, innermost first, including inlined ones.
 const GDB_NAMES: &str = r#"
 import gdb
 for line in open(ADDRESSES):
@@ -288,7 +288,7 @@ fn function_names_agree_with_gdb() {
                 .into_iter()
                 .map(|frame| frame.function.unwrap_or_default())
                 .collect();
-            // gdb's blocks go on outward: from a lambda to the function around it.
+            // gdb's blocks continue outward: from a lambda to the enclosing function.
             let equal = !ours.is_empty() && theirs.starts_with(&ours);
             agreement.note(equal, || format!("{ours:?}, gdb: {theirs:?}"));
         }

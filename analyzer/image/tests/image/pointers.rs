@@ -1,10 +1,11 @@
-//! Pointers in data that the dynamic linker is to write, against what nm says of where they must lead.
+//! Compares the targets of pointers in data with nm's addresses.
 
 use unspool_image::Image;
 
 use crate::tools::{compile, directory, hex, run};
 
-/// libstdc++'s objects for threads have a table of three functions, of which the last is `_M_run` (before them are two other words).
+/// libstdc++'s thread objects have a table of three functions, the last of which is `_M_run`. Two
+/// other words precede them.
 #[test]
 fn tables_of_virtual_functions_lead_to_these() {
     let directory = directory("pointers");
@@ -43,7 +44,7 @@ fn tables_of_virtual_functions_lead_to_these() {
                 found.is_some() && found == called,
                 "{name}: {table} {found:x?}"
             );
-            // The distance to the object's beginning is none.
+            // The offset to the object's start is no pointer.
             assert_eq!(image.pointer_at(*svma), None, "{name}: {table}");
             seen += 1;
         }

@@ -1,5 +1,5 @@
-//! The inputs that fuzzing kept (`tests/inputs`, a folder for each target), through the functions that fuzzing runs:
-//! what was found once is not let in again.
+//! Replays stored fuzz inputs (`tests/inputs`, a folder for each target) through the fuzz targets,
+//! so that fixed bugs do not return.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ fn kept_inputs() {
         let mut count = 0;
         for entry in folder {
             let path = entry.expect("entry").path();
-            // The last one is the culprit of a panic.
+            // After a panic, the last printed input is the cause.
             println!("{}", path.display());
             run(&std::fs::read(&path).expect("input"));
             count += 1;

@@ -1,4 +1,4 @@
-//! Symbols against readelf, nm and gdb.
+//! Compares symbols with readelf, nm and gdb.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -69,7 +69,7 @@ fn every_function_and_object_that_readelf_lists_is_there() {
 /// Addresses spread over the text.
 pub(crate) fn sample(image: &Image, count: u64) -> Vec<u64> {
     let ranges = image.text_ranges();
-    // Damaged images state any sizes.
+    // Damaged images may state any sizes.
     let total = ranges.iter().fold(0u64, |sum, range| {
         sum.saturating_add(range.end - range.start)
     });
@@ -82,7 +82,7 @@ pub(crate) fn sample(image: &Image, count: u64) -> Vec<u64> {
         .collect()
 }
 
-/// `info symbol` of gdb: `name + offset in section .text`, or `No symbol matches`.
+/// gdb's `info symbol`: `name + offset in section .text`, or `No symbol matches`.
 fn gdb_symbols(
     directory: &Path,
     path: &Path,
@@ -148,7 +148,7 @@ fn compare_with_gdb(name: &str, path: &Path, debug: bool, least: f64) {
                 offset,
             )
         });
-        // `info symbol` shows a demangled name where the objfile's language is C++.
+        // `info symbol` shows a demangled name if the objfile's language is C++.
         let equal = match (&ours, &theirs) {
             (None, None) => true,
             (Some(symbol), Some((name, offset))) => {
@@ -264,7 +264,7 @@ fn plt_stubs_have_the_names_that_objdump_gives() {
                 continue;
             };
             let ours = image.symbols().containing(hex(address));
-            // PLT0 has no name of its own; objdump invents one.
+            // PLT0 has no name; objdump invents one.
             let equal = ours.is_some_and(|symbol| symbol.name.strip_suffix("@plt") == Some(name));
             agreement.note(equal, || format!("{}: {line}: {ours:?}", path.display()));
         }
@@ -318,8 +318,8 @@ fn thumb_and_mapping_symbols() {
 }
 
 #[test]
-fn what_is_chosen_is_where_readelf_says() {
-    let directory = directory("choices");
+fn ifunc_slots_agree_with_readelf() {
+    let directory = directory("ifuncs");
     let mut files = debian_binaries();
     for (name, compiler) in [
         ("dynamic", "gcc -O1"),
@@ -339,7 +339,7 @@ fn what_is_chosen_is_where_readelf_says() {
                 && kind.contains("IRELATIV")
             {
                 let slot = hex(slot);
-                // ARM's relocations have no addends: it is in the slot.
+                // ARM's relocations have no addends; they are in the slot.
                 let in_slot = || {
                     let bytes = image.bytes_at(slot, 4).expect("a slot");
                     u64::from(u32::from_le_bytes(bytes.try_into().expect("four bytes"))) & !1
@@ -350,7 +350,7 @@ fn what_is_chosen_is_where_readelf_says() {
         expected.sort_unstable();
         expected.dedup_by_key(|(resolver, _)| *resolver);
         let ours: Vec<(u64, u64)> = image
-            .choices()
+            .ifuncs()
             .iter()
             .map(|choice| (choice.resolver_svma, choice.slot_svma))
             .collect();
@@ -359,7 +359,7 @@ fn what_is_chosen_is_where_readelf_says() {
             let named = image.symbols().named("more")[0];
             let known = |(resolver, _): &(u64, u64)| *resolver == named.svma;
             assert!(ours.iter().any(known), "{}", path.display());
-            assert!(named.chooses, "{}", path.display());
+            assert!(named.is_ifunc, "{}", path.display());
         }
         let mut choosing: Vec<(u64, String)> = Vec::new();
         for line in run(&format!("readelf -sW --dyn-syms {}", path.display())).lines() {
@@ -374,12 +374,12 @@ fn what_is_chosen_is_where_readelf_says() {
         }
         choosing.sort_unstable();
         choosing.dedup();
-        let symbols = image.symbols().iter().filter(|symbol| symbol.chooses);
+        let symbols = image.symbols().iter().filter(|symbol| symbol.is_ifunc);
         let mut ours: Vec<(u64, String)> = symbols
             .map(|symbol| (symbol.svma, symbol.name.to_owned()))
             .collect();
         ours.sort_unstable();
-        // A debug file may name more than the file itself.
+        // A debug file may contain more names than the file itself.
         let missing: Vec<_> = choosing.iter().filter(|one| !ours.contains(one)).collect();
         assert!(missing.is_empty(), "{}: {missing:?}", path.display());
         all += ours.len();

@@ -1,10 +1,10 @@
-//! Running compilers and other tools, and the files that several tests look at.
+//! Runs compilers and other tools, and provides files for several tests.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Real, stripped binaries of Debian, not ours.
+/// Real, stripped Debian binaries.
 pub(crate) fn debian_binaries() -> Vec<PathBuf> {
     [
         "/usr/bin/python3",
@@ -22,7 +22,7 @@ pub(crate) fn debian_binaries() -> Vec<PathBuf> {
     .collect()
 }
 
-/// An empty directory of one test.
+/// An empty directory for one test.
 pub(crate) fn directory(test: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("image-{test}"));
     let _ = std::fs::remove_dir_all(&path);
@@ -34,7 +34,7 @@ pub(crate) fn source(name: &str) -> String {
     format!("{}/tests/sources/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Runs a command line split at spaces; its standard output. A tool that is missing fails the test.
+/// Runs a command line split at spaces. Returns its standard output. A missing tool fails the test.
 pub(crate) fn run(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let output = Command::new(words[0])
@@ -51,7 +51,7 @@ pub(crate) fn run(line: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// As [`run`], with standard input.
+/// Like [`run`], with standard input.
 pub(crate) fn pipe(line: &str, input: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let mut child = Command::new(words[0])
@@ -69,7 +69,7 @@ pub(crate) fn pipe(line: &str, input: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A program compiled from `tests/sources`, as `directory/name`.
+/// Compiles a program of `tests/sources` to `directory/name`.
 pub(crate) fn compile(directory: &Path, name: &str, compiler: &str, file: &str) -> PathBuf {
     let out = directory.join(name);
     let flag = if compiler.contains("--build-id") {
@@ -87,7 +87,7 @@ pub(crate) fn compile(directory: &Path, name: &str, compiler: &str, file: &str) 
     out
 }
 
-/// Agreement of two answers over many questions, with the first few differences.
+/// Counts how many of two tools' answers agree, and stores the first few differences.
 #[derive(Default)]
 pub(crate) struct Agreement {
     pub(crate) equal: usize,
@@ -108,7 +108,8 @@ impl Agreement {
         }
     }
 
-    /// Prints, and asserts that at least `least` of 1 agree, of at least `questions`.
+    /// Prints the result, and asserts that at least the fraction `least` agrees, of at least
+    /// `questions`.
     pub(crate) fn check(&self, what: &str, questions: usize, least: f64) {
         let share = self.equal as f64 / self.total.max(1) as f64;
         println!(
@@ -129,7 +130,7 @@ impl Agreement {
     }
 }
 
-/// Hex digits, with or without `0x`.
+/// Parses hex digits, with or without `0x`.
 pub(crate) fn hex(text: &str) -> u64 {
     u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap_or_else(|_| panic!("{text:?}"))
 }

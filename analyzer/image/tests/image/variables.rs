@@ -1,4 +1,4 @@
-//! What of a variable an address is: as gdb has the address of each such expression.
+//! Compares descriptions of addresses inside variables with gdb's addresses of such expressions.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use unspool_image::{Image, Locator, demangle};
 
 use crate::tools::{compile, directory, run};
 
-/// An expression as gdb takes it, and the variable's name and what is behind it.
+/// An expression for gdb, the variable's name, and the rest of the expression.
 const PLACES: [(&str, &str, &str); 15] = [
     ("one", "one", ""),
     ("acc[0].m", "acc", "[0].m"),
@@ -33,10 +33,10 @@ const PLACES: [(&str, &str, &str); 15] = [
     ),
 ];
 
-/// The address of an expression.
+/// The address of an expression in gdb.
 fn address_of(path: &Path, expression: &str) -> u64 {
     let script = path.with_extension("gdb");
-    // The types of `main`'s variables are known there only.
+    // gdb knows the types of `main`'s variables only inside `main`.
     let commands = format!("list main\nprintf \"at %lu\\n\", (unsigned long)&({expression})\n");
     std::fs::write(&script, commands).expect("gdb's commands");
     let said = run(&format!(
@@ -71,7 +71,7 @@ fn parts_are_where_gdb_has_them() {
             let told = locator.part(symbol.svma, at - symbol.svma);
             assert_eq!(told.as_deref(), Some(part), "{name}: {expression}");
         }
-        // Between members there is nothing.
+        // There is nothing between members.
         let acc = image.symbols().named("acc").first().expect("acc").svma;
         assert_eq!(locator.part(acc, 4), None, "{name}: padding");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Names of every shape that rustc makes: generics, trait methods, closures, threads.
+//! Every kind of name that rustc makes: generics, trait methods, closures, threads.
 use std::thread; use std::fmt::Debug;
 mod inner { pub struct S<T>(pub T); impl<T: std::fmt::Debug> S<T> { #[inline(never)] pub fn go(&self) { super::leaf(1); println!("{:?}", self.0); } }
  pub trait Tr { fn tr(&self); } impl<T: std::fmt::Debug> Tr for S<T> { #[inline(never)] fn tr(&self) { self.go() } } }

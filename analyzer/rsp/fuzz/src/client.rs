@@ -1,5 +1,5 @@
-//! A whole client against a server that says anything: the input, in frames with right checksums
-//! (one a line), all of it sent before the client asks.
+//! Fuzzes a whole client against a server that sends anything. The input is one payload per line;
+//! all of them are sent, with correct checksums, before the client's first request.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use unspool_rsp::{Action, Client, ClientOptions, packet};
 
-/// One input.
+/// Runs one input.
 pub fn run(bytes: &[u8]) {
     if bytes.len() > 16 << 10 {
         return;
     }
     let (ours, mut theirs) = UnixStream::pair().expect("socket pair");
-    // In one write: nobody reads yet, and a socket holds only so many of them.
-    let mut said = Vec::new();
+    // In one write: nothing reads yet, and a socket holds only a limited number of writes.
+    let mut sent = Vec::new();
     for payload in bytes.split(|byte| *byte == b'\n') {
-        said.push(b'+');
-        said.extend(packet::frame(payload));
+        sent.push(b'+');
+        sent.extend(packet::frame(payload));
     }
-    let _ = theirs.write_all(&said);
+    let _ = theirs.write_all(&sent);
     let _ = theirs.shutdown(Shutdown::Write);
     let options = ClientOptions {
         timeout: Duration::from_millis(100),

@@ -1,8 +1,8 @@
-//! target.xml and the documents it includes: documents are separated by NUL.
+//! Fuzzes target.xml and the documents it includes. NUL separates the documents.
 
 use unspool_rsp::{Registers, TargetDescription};
 
-/// One input.
+/// Runs one input.
 pub fn run(bytes: &[u8]) {
     let text = super::text(bytes);
     let documents: Vec<(String, String)> = text

@@ -1,5 +1,7 @@
-//! What each fuzz target does with one input: a module each. Plain Rust apart from libFuzzer, so that the
-//! crate's tests replay the kept inputs through the same functions (`tests/it/replay.rs`).
+//! The fuzz targets, one module each.
+//!
+//! They are plain Rust without libFuzzer, so that the crate's tests replay stored inputs through
+//! the same functions (`tests/it/replay.rs`).
 
 pub mod client;
 pub mod description;
@@ -8,7 +10,7 @@ pub mod script;
 pub mod stop;
 pub mod transcript;
 
-/// What runs an input.
+/// Runs one input.
 pub type Run = fn(&[u8]);
 
 /// All targets.
@@ -21,7 +23,7 @@ pub const TARGETS: &[(&str, Run)] = &[
     ("transcript", transcript::run),
 ];
 
-/// As much of `bytes` as is text.
+/// The longest prefix of `bytes` that is valid UTF-8.
 fn text(bytes: &[u8]) -> &str {
     bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid())
 }

@@ -1,9 +1,10 @@
-//! A byte stream cut into packets, whole and byte by byte; then what packets hold.
+//! Fuzzes the division of a byte stream into packets, at once and byte by byte, and packet
+//! contents.
 
 use unspool_rsp::packet::{Frame, Framer, escape, unescape};
 use unspool_rsp::{Features, Registers};
 
-/// One input.
+/// Runs one input.
 pub fn run(bytes: &[u8]) {
     let mut whole = Framer::new(4096);
     whole.feed(bytes);

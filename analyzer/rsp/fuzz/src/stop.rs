@@ -1,8 +1,8 @@
-//! Stop replies.
+//! Fuzzes stop replies.
 
 use unspool_rsp::StopReply;
 
-/// One input.
+/// Runs one input.
 pub fn run(bytes: &[u8]) {
     if let Some(reply) = StopReply::decode(bytes) {
         reply.thread();

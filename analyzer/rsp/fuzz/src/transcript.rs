@@ -1,9 +1,9 @@
-//! A transcript, and the server that replays it to a client that sends what the transcript says
-//! last and then its own text.
+//! Fuzzes transcripts and the replay server. The client sends the transcript's last packet and then
+//! its own text.
 
 use unspool_rsp::transcript::{Replay, Transcript};
 
-/// One input.
+/// Runs one input.
 pub fn run(bytes: &[u8]) {
     let text = super::text(bytes);
     let Ok(transcript) = Transcript::parse(text) else {

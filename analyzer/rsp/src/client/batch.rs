@@ -24,18 +24,20 @@ use crate::reply::Reply;
 use crate::thread::ThreadId;
 use crate::trace::Tracepoint;
 
-/// Requests to be sent together. Without acknowledgements (`QStartNoAckMode`) they go out in one
-/// write before the first reply is read; with them, one by one. Either way in the order given, and
-/// all of them, whatever the earlier ones' answers are.
+/// Requests to send together.
+///
+/// Without acknowledgements (`QStartNoAckMode`), all go out in one write before the first reply is
+/// read. With acknowledgements they are sent one by one. All are sent, in the given order, whatever
+/// the earlier replies are.
 pub struct Batch<'a> {
     client: &'a mut Client,
     packets: Vec<Vec<u8>>,
     questions: Vec<Question>,
-    /// The current thread once everything so far is answered.
+    /// The current thread after all requests so far.
     selected: Option<ThreadId>,
 }
 
-/// Stands for the answer to one request of a [`Batch`].
+/// Refers to the answer to one request of a [`Batch`].
 #[derive(Debug)]
 pub struct Ticket<T> {
     index: usize,
@@ -47,7 +49,7 @@ pub struct Answers {
     answers: Vec<Option<Result<Answer, Error>>>,
 }
 
-/// What a batch may answer: [`Registers`], memory (`Vec<u8>`), or `()`.
+/// The types of answers in a batch: [`Registers`], memory (`Vec<u8>`), or `()`.
 pub trait Answered: Sized + sealed::Sealed {
     #[doc(hidden)]
     fn from_answer(answer: Answer) -> Option<Self>;
@@ -61,7 +63,7 @@ pub enum Answer {
     Done,
 }
 
-/// What was asked, and so how the replies are read.
+/// The kind of request, which decides how its replies are read.
 enum Question {
     Registers { thread: ThreadId, packets: usize },
     Memory { address: u64, pieces: Vec<Piece> },
@@ -69,7 +71,7 @@ enum Question {
 }
 
 impl Client {
-    /// Begins a batch.
+    /// Starts a batch.
     pub fn batch(&mut self) -> Batch<'_> {
         let selected = self.selected;
         Batch {
@@ -82,7 +84,7 @@ impl Client {
 }
 
 impl Batch<'_> {
-    /// As [`Client::registers`].
+    /// Like [`Client::registers`].
     pub fn registers(&mut self, thread: ThreadId) -> Ticket<Registers> {
         let mut packets = 1;
         if self.selected != Some(thread) {
@@ -94,7 +96,7 @@ impl Batch<'_> {
         self.ask(Question::Registers { thread, packets })
     }
 
-    /// As [`Client::read_memory`], but a read that is cut short is not continued.
+    /// Like [`Client::read_memory`], but a short read is not continued.
     pub fn read_memory(&mut self, address: u64, len: usize) -> Ticket<Vec<u8>> {
         let pieces = self.client.pieces(address, len);
         for piece in &pieces {
@@ -103,19 +105,20 @@ impl Batch<'_> {
         self.ask(Question::Memory { address, pieces })
     }
 
-    /// As [`Client::insert_breakpoint`].
+    /// Like [`Client::insert_breakpoint`].
     pub fn insert_breakpoint(&mut self, breakpoint: Breakpoint) -> Ticket<()> {
         self.packets.push(format!("Z{breakpoint}").into_bytes());
         self.ask(Question::Plain { packets: 1 })
     }
 
-    /// As [`Client::remove_breakpoint`].
+    /// Like [`Client::remove_breakpoint`].
     pub fn remove_breakpoint(&mut self, breakpoint: Breakpoint) -> Ticket<()> {
         self.packets.push(format!("z{breakpoint}").into_bytes());
         self.ask(Question::Plain { packets: 1 })
     }
 
-    /// Defines and enables a tracepoint; see [`Client::trace`]. If that fails it may be enabled without all of its actions.
+    /// Defines and enables a tracepoint; see [`Client::trace`]. If an action fails, the tracepoint
+    /// may be enabled without it.
     pub fn insert_tracepoint(&mut self, tracepoint: &Tracepoint) -> Ticket<()> {
         let fast = self.client.features.has("FastTracepoints");
         let packets = tracepoint.packets(fast);
@@ -126,17 +129,18 @@ impl Batch<'_> {
         self.ask(question)
     }
 
-    /// Sends all requests and reads all answers. An error here is one of the connection; those of
-    /// single requests are in the answers. More than 32 KiB of requests take more than one write.
+    /// Sends all requests and reads all answers. An error means that the connection failed; errors
+    /// of single requests are in the answers. Requests over 32 KiB in total take more than one
+    /// write.
     pub fn send(self) -> Result<Answers, Error> {
-        let replies = patiently(self.client, &self.packets, |client| {
+        let replies = with_insertion_timeout(self.client, &self.packets, |client| {
             client.requests(&self.packets)
         })?;
         Ok(answers(self.client, self.questions, &replies))
     }
 
-    /// As [`Batch::send`], then resumes the target in the same write. Wait for it with
-    /// [`Client::wait`].
+    /// Like [`Batch::send`], but also resumes the target in the same write. Call [`Client::wait`]
+    /// to wait for its next stop.
     pub fn resume(self, actions: &[(Action, Option<ThreadId>)]) -> Result<Answers, Error> {
         let client = self.client;
         client.needs_stop(b"vCont")?;
@@ -146,14 +150,15 @@ impl Batch<'_> {
         let at_once = !client.connection.has_acks() && one_write(&packets) == packets.len();
         if resuming.is_none() || !at_once {
             packets.truncate(packets.len() - usize::from(resuming.is_some()));
-            let replies = patiently(client, &packets, |client| client.requests(&packets))?;
+            let replies =
+                with_insertion_timeout(client, &packets, |client| client.requests(&packets))?;
             let answers = answers(client, self.questions, &replies);
             client.resume(actions)?;
             return Ok(answers);
         }
         client.connection.send_all(&packets)?;
         packets.pop();
-        let replies: Vec<Reply> = patiently(client, &packets, |client| {
+        let replies: Vec<Reply> = with_insertion_timeout(client, &packets, |client| {
             let replies = packets.iter().map(|packet| client.reply(packet));
             replies.collect::<Result<_, _>>()
         })?;
@@ -172,24 +177,28 @@ impl Batch<'_> {
 }
 
 impl Answers {
-    /// The answer to one request. Each can be taken once, from the batch that gave the ticket.
+    /// The answer to one request. It can be taken once, and only from the ticket's own batch.
     pub fn take<T: Answered>(&mut self, ticket: Ticket<T>) -> Result<T, Error> {
         let answer = self.answers.get_mut(ticket.index).and_then(Option::take);
         T::from_answer(answer.ok_or(Error::Ticket)??).ok_or(Error::Ticket)
     }
 }
 
-/// Waits longer for the answers if some of the requests plant something.
-fn patiently<T>(client: &mut Client, packets: &[Vec<u8>], ask: impl FnOnce(&mut Client) -> T) -> T {
+/// Uses a longer time limit if some of the requests insert probes.
+fn with_insertion_timeout<T>(
+    client: &mut Client,
+    packets: &[Vec<u8>],
+    ask: impl FnOnce(&mut Client) -> T,
+) -> T {
     let plants = |packet: &Vec<u8>| packet.starts_with(b"QTEnable:");
     if packets.iter().any(plants) {
-        client.planting(ask)
+        client.allow_insertion_time(ask)
     } else {
         ask(client)
     }
 }
 
-/// Reads the replies in the light of the questions.
+/// Decodes the replies.
 fn answers(client: &mut Client, questions: Vec<Question>, replies: &[Reply]) -> Answers {
     let mut rest = replies;
     let mut take = |count: usize| {
@@ -218,7 +227,7 @@ fn answers(client: &mut Client, questions: Vec<Question>, replies: &[Reply]) -> 
     Answers { answers }
 }
 
-/// The bytes up to the first that are missing.
+/// The bytes before the first missing byte.
 fn memory(
     client: &Client,
     address: u64,

@@ -10,7 +10,7 @@ use crate::reply::Reply;
 use crate::stop::StopReply;
 use crate::thread::ThreadId;
 
-/// What a thread is to do on [`Client::resume`]. Signals are gdb's numbers.
+/// How [`Client::resume`] resumes a thread. Signals are gdb's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
@@ -22,7 +22,7 @@ pub enum Action {
     Step,
     /// `S`: one instruction, with a signal delivered.
     StepWithSignal(u8),
-    /// `t`: stop (of use in non-stop mode only).
+    /// `t`: stop (useful in non-stop mode only).
     Stop,
 }
 
@@ -48,7 +48,7 @@ impl Action {
 }
 
 impl Client {
-    /// Extended mode (`!`): the server outlives the program, [`Client::run`] and
+    /// Extended mode (`!`): the server outlives the program, and [`Client::run`] and
     /// [`Client::attach`] work.
     pub fn extended_mode(&mut self) -> Result<(), Error> {
         self.request("!")?.ok()?;
@@ -56,16 +56,16 @@ impl Client {
         Ok(())
     }
 
-    /// Why the target stands (`?`).
+    /// The reason why the target is stopped (`?`).
     pub fn stop_reason(&mut self) -> Result<StopReply, Error> {
         let reply = self.request("?")?;
         self.stopped(&reply)
     }
 
-    /// Resumes the target: each thread does what the first pair that names it says; `None` names
-    /// all others. Threads that no pair names stay stopped, where the server can do so.
+    /// Resumes the target. Each thread follows the first pair that names it; `None` names all
+    /// others. Threads without a pair stay stopped, if the server supports that.
     ///
-    /// `vCont`; without it `c`, `C`, `s`, `S`, for a single pair only.
+    /// Uses `vCont`. Without it, uses `c`, `C`, `s` or `S`, for a single pair only.
     pub fn resume(&mut self, actions: &[(Action, Option<ThreadId>)]) -> Result<(), Error> {
         self.needs_stop(b"vCont")?;
         let packet = match self.continue_packet(actions)? {
@@ -77,7 +77,7 @@ impl Client {
         Ok(())
     }
 
-    /// Waits for the target to stop. `Ok(None)`: it still runs when the time is over.
+    /// Waits for the target to stop. `Ok(None)` if it still runs after the time limit.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Option<StopReply>, Error> {
         if !self.running {
             return Err(Error::NotRunning);
@@ -96,8 +96,8 @@ impl Client {
             if self.print(&payload) {
                 continue;
             }
-            // A file operation on the host for the target (RSP, "File-I/O Remote Protocol
-            // Extension"), `Fread,...`: refused with EUNKNOWN, and the target runs on.
+            // The target requests a file operation on the host (RSP, "File-I/O Remote Protocol
+            // Extension"), `Fread,...`. Refuse it with EUNKNOWN; the target continues.
             if matches!(payload.as_slice(), [b'F', b'a'..=b'z', ..]) {
                 self.connection.send(b"F-1,270f")?;
                 continue;
@@ -107,12 +107,12 @@ impl Client {
         }
     }
 
-    /// Whether the target was resumed and has not reported a stop.
+    /// Whether the target was resumed and has not reported a stop since.
     pub fn is_running(&self) -> bool {
         self.running
     }
 
-    /// Asks a running target to stop (the byte 0x03); [`Client::wait`] then returns.
+    /// Requests a stop of a running target (the byte 0x03); [`Client::wait`] then returns.
     pub fn interrupt(&mut self) -> Result<(), Error> {
         self.connection.interrupt()
     }
@@ -135,14 +135,14 @@ impl Client {
         self.process = None;
         let reply = self.request(packet)?;
         let stop = self.stopped(&reply)?;
-        // A program that ended at once has no registers.
+        // A program that exited at once has no registers.
         if matches!(stop, StopReply::Stopped { .. }) {
             self.description = self.describe()?;
         }
         Ok(stop)
     }
 
-    /// Detaches from the process (`D`); it goes on.
+    /// Detaches from the process (`D`), which continues.
     pub fn detach(&mut self) -> Result<(), Error> {
         match self.process.filter(|_| self.features.has("multiprocess")) {
             Some(pid) => self.detach_process(pid),
@@ -154,7 +154,7 @@ impl Client {
         }
     }
 
-    /// Detaches from one process of several, such as the child of a fork (`D;pid`).
+    /// Detaches from one of several processes, such as the child of a fork (`D;pid`).
     pub fn detach_process(&mut self, pid: u64) -> Result<(), Error> {
         self.request(format!("D;{pid:x}"))?.ok()?;
         let others = self.process.filter(|process| *process != pid);
@@ -163,7 +163,7 @@ impl Client {
         Ok(())
     }
 
-    /// Kills the process (`vKill`, else `k`). Outside extended mode servers end with it.
+    /// Kills the process (`vKill`, else `k`). Outside extended mode the server then exits.
     pub fn kill(&mut self) -> Result<(), Error> {
         if let Some(pid) = self.process.filter(|_| self.features.has("multiprocess")) {
             let result = self.request(format!("vKill;{pid:x}"))?.ok();
@@ -174,14 +174,15 @@ impl Client {
         }
         self.needs_stop(b"k")?;
         self.forget();
-        // "The `k` packet has no response" (RSP, "Packets"); many servers just go.
+        // "The `k` packet has no response" (RSP, "Packets"); many servers just close the
+        // connection.
         match self.connection.send(b"k") {
             Err(Error::Closed { .. }) => Ok(()),
             result => result,
         }
     }
 
-    /// The `vCont` packet, or `None` where the server has none.
+    /// The `vCont` packet, or `None` if the server has none.
     pub(super) fn continue_packet(
         &mut self,
         actions: &[(Action, Option<ThreadId>)],
@@ -211,7 +212,7 @@ impl Client {
         self.threads = None;
     }
 
-    /// What `vCont` can do, asked once: `c;C;s;S;t`.
+    /// The actions of `vCont`, requested once: `c;C;s;S;t`.
     fn known_actions(&mut self) -> Result<String, Error> {
         if self.actions.is_none() {
             let reply = self.request("vCont?")?;
@@ -224,7 +225,7 @@ impl Client {
         Ok(self.actions.clone().unwrap_or_default())
     }
 
-    /// Without `vCont`: `Hc` for the thread, then the packet to send.
+    /// Without `vCont`: sends `Hc` for the thread and returns the resume packet.
     fn prepare_single(&mut self, actions: &[(Action, Option<ThreadId>)]) -> Result<Vec<u8>, Error> {
         let [(action, thread)] = actions else {
             return Err(Error::Unsupported {
@@ -242,7 +243,7 @@ impl Client {
         Ok(action.packet().into_bytes())
     }
 
-    /// Decodes a stop reply and follows what it changes.
+    /// Decodes a stop reply and updates the session's state.
     fn stopped(&mut self, reply: &Reply) -> Result<StopReply, Error> {
         self.running = false;
         self.selected = None;
@@ -254,7 +255,7 @@ impl Client {
                 thread: Some(thread),
                 ..
             } => {
-                // As gdb does: the thread that stopped is the server's current one.
+                // Like gdb: the thread that stopped becomes the server's current one.
                 self.selected = Some(*thread);
                 self.process = self.process.or(thread.pid);
             }
@@ -268,7 +269,7 @@ impl Client {
         Ok(stop)
     }
 
-    /// There is no process any more, or not the same.
+    /// Forgets the process, which ended or was replaced.
     fn forget(&mut self) {
         self.process = None;
         self.selected = None;

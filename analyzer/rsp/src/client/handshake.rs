@@ -1,4 +1,4 @@
-//! The beginning of a session: features, acknowledgements, target description.
+//! The start of a session: features, acknowledgements, target description.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use crate::error::Error;
 use crate::features::{ANNOUNCED, Features};
 use crate::stream::Stream;
 
-/// How many documents a target description may have.
+/// Maximum number of documents in a target description.
 const MAX_DOCUMENTS: usize = 64;
 
 impl Client {
-    /// Connects and shakes hands: `qSupported`, `QStartNoAckMode` if offered, target.xml. The
-    /// target's state is not asked for yet, see [`Client::stop_reason`].
+    /// Connects and performs the handshake: `qSupported`, `QStartNoAckMode` if offered, target.xml.
+    /// Does not query the target's state; see [`Client::stop_reason`].
     pub fn connect(endpoint: &Endpoint, options: ClientOptions) -> Result<Client, Error> {
         let stream = endpoint
             .open(options.timeout)
@@ -26,7 +26,7 @@ impl Client {
         Client::over(stream, options)
     }
 
-    /// As [`Client::connect`], over a stream that is connected already.
+    /// Like [`Client::connect`], on a stream that is already connected.
     pub fn over(stream: impl Into<Stream>, options: ClientOptions) -> Result<Client, Error> {
         let connection = Connection::over(
             stream,
@@ -64,13 +64,13 @@ impl Client {
             client.request("QStartNoAckMode")?.ok()?;
             client.connection.end_acks();
         }
-        // As gdb does. gdbserver 13 dies of a request for target.xml without a current thread; a
-        // server without a process answers with an error, which says nothing yet.
+        // Like gdb. gdbserver 13 crashes on a request for target.xml without a current thread. A
+        // server without a process replies with an error, which means nothing yet.
         let any = match client.features.has("multiprocess") {
             true => "Hgp0.0",
             false => "Hg0",
         };
-        // Our stub says here why it serves us not.
+        // Our stub gives the reason here if it refuses to serve this client.
         if let Err(error @ Error::Remote { .. }) = client.request(any)?.ok()
             && error.remote_message().is_some()
         {
@@ -78,15 +78,15 @@ impl Client {
         }
         client.architecture = options.architecture;
         match client.describe() {
-            // Without a process (extended mode) there may be no description before run or attach.
+            // Without a process (extended mode), there may be no description before run or attach.
             Err(Error::Remote { .. }) => {}
             description => client.description = description?,
         }
         Ok(client)
     }
 
-    /// The server's description; else, or if it cannot be used, the layout of the architecture
-    /// that the user named; else, if it merely names an architecture, that one's.
+    /// The server's description. If it cannot be used: the layout of the architecture that the user
+    /// named, or else of the architecture that the description names.
     pub(super) fn describe(&mut self) -> Result<TargetDescription, Error> {
         let architecture = self.architecture.clone();
         let builtin = match &architecture {
@@ -121,7 +121,7 @@ impl Client {
         }
     }
 
-    /// target.xml and all that it includes.
+    /// target.xml and all documents it includes.
     fn documents(&mut self) -> Result<Vec<(String, String)>, Error> {
         if !self.features.has("qXfer:features:read") {
             return Err(Error::NoDescription);

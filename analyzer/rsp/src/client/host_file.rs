@@ -1,15 +1,15 @@
-//! Files of the target, read through the server (RSP, "Host I/O Packets").
+//! Reads files of the target through the server (RSP, "Host I/O Packets").
 
 use crate::client::Client;
 use crate::error::Error;
 use crate::reply::Reply;
 
-/// How many requests are sent before the first reply is read.
+/// Number of requests sent before the first reply is read.
 const WINDOW: usize = 8;
-/// How much of a packet is asked for: escapes lengthen arbitrary data by 1/64.
-const SHARE: (usize, usize) = (7, 8);
+/// Fraction of the packet size to request. Escapes lengthen arbitrary data by 1/64.
+const REQUEST_FRACTION: (usize, usize) = (7, 8);
 
-/// A file of the target, open for reading. Closed when dropped.
+/// A file of the target, open for reading. It is closed when dropped.
 pub struct HostFile<'a> {
     client: &'a mut Client,
     fd: u64,
@@ -17,14 +17,14 @@ pub struct HostFile<'a> {
     open: bool,
 }
 
-/// What `vFile:fstat` tells.
+/// The result of `vFile:fstat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostFileStatus {
     /// Type and permission bits.
     pub mode: u32,
     /// Length in bytes.
     pub size: u64,
-    /// Last modification, seconds since 1970.
+    /// Last modification, in seconds since 1970.
     pub modified: u32,
 }
 
@@ -32,8 +32,8 @@ impl Client {
     /// Reads a whole file of at most `limit` bytes (`vFile:open`, `pread`, `close`).
     pub fn read_file(&mut self, path: &str, limit: u64) -> Result<Vec<u8>, Error> {
         let mut file = self.open_file(path)?;
-        // One byte more tells a file that is longer. Files in /proc say their size is 0, so only
-        // reading tells.
+        // One more byte detects a longer file. Files in /proc have size 0, so reading is the only
+        // way.
         let most = usize::try_from(limit.saturating_add(1)).unwrap_or(usize::MAX);
         let bytes = file.read_at(0, most)?;
         if bytes.len() as u64 > limit {
@@ -46,7 +46,7 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Opens a file for reading parts of it.
+    /// Opens a file, to read parts of it.
     pub fn open_file(&mut self, path: &str) -> Result<HostFile<'_>, Error> {
         let name = crate::hex::encode(path.as_bytes());
         // O_RDONLY is 0 (RSP, "Open Flags").
@@ -60,7 +60,7 @@ impl Client {
         })
     }
 
-    /// Where a symbolic link points (`vFile:readlink`).
+    /// The target of a symbolic link (`vFile:readlink`).
     pub fn read_link(&mut self, path: &str) -> Result<String, Error> {
         let name = crate::hex::encode(path.as_bytes());
         let reply = self.request(format!("vFile:readlink:{name}"))?;
@@ -70,12 +70,12 @@ impl Client {
 }
 
 impl HostFile<'_> {
-    /// Reads up to `len` bytes at `offset`; fewer only at the end of the file.
+    /// Reads up to `len` bytes at `offset`. Returns fewer only at the end of the file.
     pub fn read_at(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
-        let size = self.client.features.packet_size() * SHARE.0 / SHARE.1;
+        let size = self.client.features.packet_size() * REQUEST_FRACTION.0 / REQUEST_FRACTION.1;
         let mut bytes = Vec::new();
-        // Only one request goes out until the file has proved to be longer than one piece: most
-        // that are asked for are small.
+        // Send only one request until the file has proved to be longer than one piece, because most
+        // files are small.
         let mut window = 1;
         while bytes.len() < len {
             let base = bytes.len();
@@ -101,7 +101,8 @@ impl HostFile<'_> {
                     return Ok(bytes);
                 }
                 bytes.extend_from_slice(&data);
-                // A short piece leaves a gap before the next one, which is then asked for again.
+                // A short piece leaves a gap before the next one, so the next piece is requested
+                // again.
                 if data.len() < *asked {
                     break;
                 }
@@ -111,12 +112,12 @@ impl HostFile<'_> {
         Ok(bytes)
     }
 
-    /// Length, mode and time.
+    /// Length, mode and modification time.
     pub fn status(&mut self) -> Result<HostFileStatus, Error> {
         let reply = self.client.request(format!("vFile:fstat:{:x}", self.fd))?;
         let (_, data) = result(&reply, "look at", &self.path)?;
         // struct stat, big-endian: 7 words, then st_size, st_blksize, st_blocks (8 bytes each),
-        // then three times, 64 bytes in all (RSP, "struct stat").
+        // then three times, 64 bytes in total (RSP, "struct stat").
         let word = |at: usize| {
             let bytes = data.get(at..at + 4)?.try_into().ok()?;
             Some(u32::from_be_bytes(bytes))
@@ -135,7 +136,7 @@ impl HostFile<'_> {
         }
     }
 
-    /// Closes it and reports what goes wrong.
+    /// Closes the file and returns any error.
     pub fn close(mut self) -> Result<(), Error> {
         self.close_once()
     }
@@ -151,12 +152,12 @@ impl HostFile<'_> {
 
 impl Drop for HostFile<'_> {
     fn drop(&mut self) {
-        // Whoever wants to know calls `close`.
+        // A caller that needs the error calls `close`.
         let _ = self.close_once();
     }
 }
 
-/// Decodes `F result[,errno][;attachment]`, numbers in hexadecimal.
+/// Decodes `F result[,errno][;attachment]`, with hexadecimal numbers.
 fn result(reply: &Reply, operation: &'static str, path: &str) -> Result<(u64, Vec<u8>), Error> {
     const EXPECTED: &str = "`F`, a number and perhaps data";
     let (letter, _) = reply.binary(EXPECTED)?;
@@ -183,7 +184,7 @@ fn result(reply: &Reply, operation: &'static str, path: &str) -> Result<(u64, Ve
     Ok((value, data))
 }
 
-/// The protocol's own numbers (RSP, "Errno Values").
+/// The names of the protocol's error numbers (RSP, "Errno Values").
 fn reason(errno: &str) -> String {
     let text = match crate::hex::number(errno) {
         Some(1) => "operation not permitted",

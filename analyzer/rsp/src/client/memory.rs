@@ -1,4 +1,4 @@
-//! The target's memory, and what is planted in it.
+//! Reads and writes the target's memory, and inserts breakpoints.
 
 use crate::breakpoint::Breakpoint;
 use crate::client::Client;
@@ -6,14 +6,14 @@ use crate::error::Error;
 use crate::packet;
 use crate::reply::Reply;
 
-/// Where readable memory ends, it ends at a multiple of this on every system known.
+/// Page size. Readable memory ends at a multiple of it on every known system.
 const PAGE: u64 = 4096;
-/// How many requests are sent before the first reply is read.
+/// Number of requests sent before the first reply is read.
 const WINDOW: usize = 32;
-/// Room for a packet's name, address and length.
+/// Maximum length of a packet's name, address and length fields.
 const HEADER: usize = 48;
 
-/// A piece of memory that one packet can read.
+/// A range of memory that one packet can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) address: u64,
@@ -27,8 +27,8 @@ impl Piece {
 }
 
 impl Client {
-    /// Reads memory (`x` if offered, else `m`), in as many packets as their size demands. Returns
-    /// fewer bytes where memory ends before `len`; [`Error::Memory`] if not one can be read.
+    /// Reads memory (`x` if offered, else `m`) in as many packets as needed. Returns fewer bytes if
+    /// memory ends before `len`, and [`Error::Memory`] if the first byte is unreadable.
     pub fn read_memory(&mut self, address: u64, len: usize) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         let pieces = self.pieces(address, len);
@@ -47,7 +47,7 @@ impl Client {
 
     /// Writes memory (`X`, else `M`).
     pub fn write_memory(&mut self, address: u64, bytes: &[u8]) -> Result<(), Error> {
-        // Escapes double a byte at worst, digits always.
+        // Escapes double a byte at worst; hexadecimal digits always do.
         let size = (self.features.packet_size().saturating_sub(HEADER) / 2).max(1);
         let mut at = address;
         for chunk in bytes.chunks(size) {
@@ -77,12 +77,13 @@ impl Client {
         self.request(format!("Z{breakpoint}"))?.ok()
     }
 
-    /// Removes it (`z0` to `z4`).
+    /// Removes a breakpoint or watchpoint (`z0` to `z4`).
     pub fn remove_breakpoint(&mut self, breakpoint: Breakpoint) -> Result<(), Error> {
         self.request(format!("z{breakpoint}"))?.ok()
     }
 
-    /// Splits a read by what one reply can hold. The pieces end at the end of the address space.
+    /// Splits a read into pieces that fit one reply each. They stop at the end of the address
+    /// space.
     pub(super) fn pieces(&self, address: u64, len: usize) -> Vec<Piece> {
         let size = match self.has_binary_read() {
             true => self.features.packet_size() - 1,
@@ -104,7 +105,7 @@ impl Client {
         format!("{letter}{:x},{:x}", piece.address, piece.len).into_bytes()
     }
 
-    /// The data of a reply to [`Client::read_packet`]; never more than was asked for.
+    /// The data in a reply to [`Client::read_packet`], never more than requested.
     pub(super) fn read_reply(&self, piece: Piece, reply: &Reply) -> Result<Vec<u8>, Error> {
         let mut bytes = match self.has_binary_read() {
             true => match reply.binary("`b` and escaped data")? {
@@ -117,8 +118,8 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Appends a piece's bytes, asking again for what its reply left out. `false`: memory ends
-    /// within it.
+    /// Appends a piece's bytes, and requests again what its reply left out. `false` if memory ends
+    /// inside the piece.
     fn read_rest(
         &mut self,
         piece: Piece,
@@ -127,7 +128,8 @@ impl Client {
     ) -> Result<bool, Error> {
         let mut done = match self.read_reply(piece, reply) {
             Ok(data) => append(bytes, &data),
-            // Some servers refuse a read that ends outside; its beginning may be readable.
+            // Some servers refuse a read that crosses the end of memory, although its first part is
+            // readable.
             Err(Error::Remote { .. }) if piece.crosses_pages() => 0,
             Err(Error::Remote { .. }) => return Ok(false),
             Err(error) => return Err(error),
@@ -149,14 +151,14 @@ impl Client {
         Ok(true)
     }
 
-    /// `x` replies `b` and data where the server says `binary-upload` (RSP, "Packets", `x`); what
-    /// other servers mean by `x` differs.
+    /// Whether `x` works: with `binary-upload`, its reply is `b` and data (RSP, "Packets", `x`).
+    /// Other servers give `x` another meaning.
     fn has_binary_read(&self) -> bool {
         self.features.has("binary-upload")
     }
 }
 
-/// What was read, unless it is nothing.
+/// The bytes that were read; an error if there are none.
 pub(super) fn some(bytes: Vec<u8>, address: u64) -> Result<Vec<u8>, Error> {
     match bytes.is_empty() {
         true => Err(Error::Memory { address }),

@@ -1,21 +1,21 @@
-//! Special objects of the target, read by `qXfer` (RSP, "General Query Packets").
+//! Reads special objects of the target with `qXfer` (RSP, "General Query Packets").
 
 use crate::client::Client;
 use crate::error::Error;
 use crate::library::{self, Library};
 
-/// Bound on the size of an object.
+/// Maximum size of an object, in bytes.
 const MAX_OBJECT: usize = 64 << 20;
 
 impl Client {
-    /// Reads a whole object (`qXfer:object:read:annex`). [`Error::Unsupported`] without asking if
-    /// the server did not announce it.
+    /// Reads a whole object (`qXfer:object:read:annex`). Returns [`Error::Unsupported`] without a
+    /// request if the server did not announce the object.
     pub fn transfer(&mut self, object: &str, annex: &str) -> Result<Vec<u8>, Error> {
         let feature = format!("qXfer:{object}:read");
         if !self.features.has(&feature) {
             return Err(Error::Unsupported { packet: feature });
         }
-        // One byte is the letter.
+        // One byte is for the letter.
         let length = self.features.packet_size() - 1;
         let mut bytes = Vec::new();
         loop {
@@ -28,7 +28,7 @@ impl Client {
                     bytes.extend(data);
                     return Ok(bytes);
                 }
-                // `m` promises more; without any now it could go on for ever.
+                // `m` promises more data. If it had none, this loop might never end.
                 b'm' if !data.is_empty() => bytes.extend(data),
                 _ => return Err(reply.malformed(expected)),
             }
@@ -49,7 +49,7 @@ impl Client {
         })
     }
 
-    /// The auxiliary vector as (type, value), without its end mark.
+    /// The auxiliary vector as (type, value), without its end marker.
     pub fn auxv(&mut self) -> Result<Vec<(u64, u64)>, Error> {
         let object = self.transfer("auxv", "")?;
         let size = self.description.pointer_size().clamp(1, 8);
@@ -71,7 +71,7 @@ impl Client {
             .collect())
     }
 
-    /// Path of the program on the target; `None` where the server does not say.
+    /// Path of the program on the target. `None` if the server does not know it.
     pub fn exec_file(&mut self, pid: Option<u64>) -> Result<Option<String>, Error> {
         let annex = pid.map(|pid| format!("{pid:x}")).unwrap_or_default();
         match self.transfer("exec-file", &annex) {

@@ -1,5 +1,5 @@
-//! A session beside another client's: the target is looked at and traced while somebody else, or nobody, controls it
-//! (our stub, docs/reference/protocol.md, "Several clients").
+//! An observer's session: it inspects and traces the target while another client, or none, controls
+//! it (our stub, docs/reference/protocol.md, "Several clients").
 
 use std::time::{Duration, Instant};
 
@@ -10,45 +10,47 @@ use crate::hex;
 use crate::registers::Registers;
 use crate::thread::ThreadId;
 
-/// A thread as it was at one moment.
+/// The registers and the stack of a thread at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ThreadStack {
-    /// Whose it is.
+    /// The thread.
     pub thread: ThreadId,
-    /// Its general registers, in a whole `g` packet of which the rest is not known; `None` if it could not be looked at: it
-    /// has ended, most likely.
+    /// Its general registers, as a complete `g` packet in which the others are unknown. `None` if
+    /// the thread could not be read, probably because it has ended.
     pub registers: Option<Vec<u8>>,
-    /// Its stack from the stack pointer upward.
+    /// Its stack, from the stack pointer upward.
     pub stack: Vec<u8>,
 }
 
-/// What a thread has had of the processors since it began, by its kernel's account.
+/// A thread's processor times since it started, as its kernel counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ThreadTimes {
-    /// Whose times they are.
+    /// The thread.
     pub tid: u64,
-    /// How long it was on a processor, nanoseconds.
+    /// Time on a processor, in nanoseconds.
     pub on_cpu_ns: u64,
-    /// How long it waited for a processor, nanoseconds.
+    /// Time spent waiting for a processor, in nanoseconds.
     pub runnable_ns: u64,
 }
 
 impl Client {
-    /// Whether the server took us for an observer, as [`ClientOptions::observe`](crate::ClientOptions::observe) asked: then the
-    /// target may be asked things while it runs.
+    /// Whether the server accepted this client as an observer, as
+    /// [`ClientOptions::observe`](crate::ClientOptions::observe) requested. Requests then also work
+    /// while the target runs.
     pub fn is_observer(&self) -> bool {
         self.features.has("UnspoolObserve")
     }
 
-    /// Whether [`Client::stacks`] can be asked for.
+    /// Whether the server supports [`Client::stacks`].
     pub fn has_stacks(&self) -> bool {
         self.features.has("qUnspoolStacks")
     }
 
-    /// What all threads have had of the processors, and when the server asked, by its monotonic clock. `None`: neither it nor its kernel
-    /// says. Each answer may take `timeout`.
+    /// The processor times of all threads, and the time of the reply on the server's monotonic
+    /// clock. `None` if the server or its kernel does not provide them. `timeout` limits each
+    /// reply.
     pub fn thread_times(
         &mut self,
         timeout: Duration,
@@ -81,7 +83,8 @@ impl Client {
         }
     }
 
-    /// Lets the target run, if nobody controls it. `Ok(false)`: somebody does, and decides.
+    /// Resumes the target if no client controls it. `Ok(false)` if a client does, because it
+    /// decides.
     pub fn let_run(&mut self) -> Result<bool, Error> {
         match self.request("QUnspoolGo")?.ok() {
             Ok(()) => Ok(true),
@@ -90,8 +93,10 @@ impl Client {
         }
     }
 
-    /// Asks the server for something small if it has sent nothing for `silence`. An error: it does not answer within `timeout`, or the
-    /// connection fails. A link that is down shows in no other way as long as there is nothing to ask.
+    /// Checks the link: sends a small request if the server has sent nothing for `silence`.
+    ///
+    /// An error means that the server did not answer within `timeout`, or that the connection
+    /// failed. Without requests, a link that is down shows in no other way.
     pub fn check_link(&mut self, silence: Duration, timeout: Duration) -> Result<(), Error> {
         if self.connection.silence() < silence {
             return Ok(());
@@ -100,7 +105,7 @@ impl Client {
             .map(drop)
     }
 
-    /// Does something with another limit for the time that an answer may take.
+    /// Runs `ask` with another time limit for replies.
     fn with_timeout<T>(&mut self, timeout: Duration, ask: impl FnOnce(&mut Client) -> T) -> T {
         let usual = self.connection.timeout();
         self.connection.set_timeout(timeout);
@@ -109,17 +114,18 @@ impl Client {
         answer
     }
 
-    /// Whether [`Client::signal`] works.
+    /// Whether the server supports [`Client::signal`].
     pub fn has_signal(&self) -> bool {
         self.features.has("QUnspoolSignal")
     }
 
-    /// Sends a signal (gdb's number) to the program that we had the server start: SIGINT, SIGTERM or SIGKILL.
+    /// Sends a signal (gdb's number) to the program that the server started for us: SIGINT, SIGTERM
+    /// or SIGKILL.
     pub fn signal(&mut self, signal: u8) -> Result<(), Error> {
         self.request(format!("QUnspoolSignal:{signal:x}"))?.ok()
     }
 
-    /// Lets a thread go on that waits for us. `Ok(false)`: it does not wait any more.
+    /// Releases a thread that waits for this client. `Ok(false)` if it no longer waits.
     pub fn release(&mut self, tid: u64) -> Result<bool, Error> {
         match self.request(format!("QUnspoolRelease:{tid:x}"))?.ok() {
             Ok(()) => Ok(true),
@@ -128,8 +134,8 @@ impl Client {
         }
     }
 
-    /// Reads what the server tells, for at most `timeout`; whether there was anything.
-    /// [`Client::take_notices`] has it.
+    /// Reads notifications for at most `timeout`. Returns whether there were any.
+    /// [`Client::take_notices`] returns them.
     pub fn listen(&mut self, timeout: Duration) -> Result<bool, Error> {
         let deadline = Instant::now() + timeout;
         let mut any = false;
@@ -144,7 +150,7 @@ impl Client {
                     any = true;
                     self.connection.keep(payload);
                 }
-                // Nothing was asked.
+                // There is no open request.
                 Some(Received::Packet(payload)) => {
                     self.print(&payload);
                 }
@@ -152,16 +158,17 @@ impl Client {
         }
     }
 
-    /// Registers, and up to `length` bytes of the stack, of these threads, each at one moment; running threads are
-    /// stopped for that, for some microseconds.
+    /// The registers and up to `length` bytes of the stack of these threads. Each thread is read at
+    /// one moment; a running thread is stopped for some microseconds.
     pub fn stacks(
         &mut self,
         threads: &[ThreadId],
         length: usize,
     ) -> Result<Vec<ThreadStack>, Error> {
-        // As many as one reply has room for, whatever the bytes are; then nothing need be asked again.
+        // The number of threads that fit one reply in the worst case, so that no thread is
+        // requested twice.
         let each = 12 + self.description.size() + length;
-        let at_once = (self.features.packet_size() / 2 / each).clamp(1, AT_ONCE);
+        let at_once = (self.features.packet_size() / 2 / each).clamp(1, MAX_THREADS_PER_REQUEST);
         let mut all = Vec::with_capacity(threads.len());
         let mut rest = threads;
         while !rest.is_empty() {
@@ -181,7 +188,7 @@ impl Client {
                 rest = rest.get(got.len()..).unwrap_or_default();
                 all.extend(got);
                 if !whole {
-                    // What comes behind is asked for again, in its order.
+                    // The remaining threads are requested again, in order.
                     break;
                 }
             }
@@ -189,7 +196,7 @@ impl Client {
         Ok(all)
     }
 
-    /// The registers that [`Client::stacks`] brought: of a whole `g` packet those with these numbers.
+    /// The registers with these numbers, from the complete `g` packet of [`Client::stacks`].
     pub fn some_registers(&self, all: &[u8], numbers: &[u32]) -> Registers {
         let mut registers = Registers::unknown();
         for number in numbers {
@@ -203,9 +210,9 @@ impl Client {
     }
 }
 
-/// As many threads as one request may name.
-const AT_ONCE: usize = 256;
-/// How many requests are sent before the first reply is read.
+/// Maximum number of threads in one request.
+const MAX_THREADS_PER_REQUEST: usize = 256;
+/// Number of requests sent before the first reply is read.
 const WINDOW: usize = 64;
 
 fn request(threads: &[ThreadId], length: usize) -> Vec<u8> {
@@ -216,7 +223,8 @@ fn request(threads: &[ThreadId], length: usize) -> Vec<u8> {
     packet.into_bytes()
 }
 
-/// `lNOW;TID,ON-CPU,RUNNABLE;...`, or `m`: there are more. Ids rise from `after` on.
+/// Decodes `lNOW;TID,ON-CPU,RUNNABLE;...`, or `m` if there are more. Thread ids increase from
+/// `after` on.
 fn times(text: &str, mut after: u64) -> Option<(bool, u64, Vec<ThreadTimes>)> {
     let more = text.starts_with('m');
     let mut parts = text.strip_prefix(['l', 'm'])?.split(';');
@@ -236,7 +244,7 @@ fn times(text: &str, mut after: u64) -> Option<(bool, u64, Vec<ThreadTimes>)> {
     Some((more, now_ns, threads?))
 }
 
-/// A reply's threads, which are the first of those that were asked for.
+/// Decodes the threads in a reply, which are the first of the requested ones.
 fn decode(asked: &[ThreadId], bytes: &[u8]) -> Option<Vec<ThreadStack>> {
     let mut all = Vec::new();
     let mut rest = bytes;
@@ -276,7 +284,7 @@ mod tests {
         };
         assert_eq!(times("l7", 0), Some((false, 7, vec![])));
         assert_eq!(times("m7;10,ff,0", 3), Some((true, 7, vec![one])));
-        // A server that goes round in circles would be asked for ever.
+        // A reply with repeated ids would cause endless requests.
         assert_eq!(times("m7;10,ff,0", 0x10), None);
         for wrong in [
             "",

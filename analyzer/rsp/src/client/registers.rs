@@ -1,4 +1,4 @@
-//! Registers of one thread, and which thread the server's "current" one is.
+//! Registers of one thread, and the server's current thread.
 
 use crate::client::Client;
 use crate::description::Register;
@@ -8,7 +8,7 @@ use crate::reply::Reply;
 use crate::thread::ThreadId;
 
 impl Client {
-    /// All registers of a thread (`Hg`, `g`). Those that the reply leaves out are unknown.
+    /// All registers of a thread (`Hg`, `g`). Registers missing in the reply are unknown.
     pub fn registers(&mut self, thread: ThreadId) -> Result<Registers, Error> {
         let mut packets = self.select(thread);
         packets.push(b"g".to_vec());
@@ -16,8 +16,8 @@ impl Client {
         self.decode_registers(thread, &replies)
     }
 
-    /// One register of a thread (`Hg`, `p`; else `g`), in target order; `None` if it is
-    /// unavailable. qemu-user leaves vector registers out of `g` and gives them only here.
+    /// One register of a thread (`Hg`, `p`; else `g`), in target byte order; `None` if it is
+    /// unavailable. qemu-user omits vector registers from `g` and returns them only here.
     pub fn register(&mut self, thread: ThreadId, number: u32) -> Result<Option<Vec<u8>>, Error> {
         if self.lacking.contains("p") {
             return self.register_of_all(thread, number);
@@ -43,7 +43,7 @@ impl Client {
         Ok(register.and_then(|r| registers.get(r)).map(<[u8]>::to_vec))
     }
 
-    /// Writes one register (`P`, else `G`); `bytes` in target order.
+    /// Writes one register (`P`, else `G`). `bytes` are in target byte order.
     pub fn write_register(
         &mut self,
         thread: ThreadId,
@@ -81,7 +81,7 @@ impl Client {
         }
     }
 
-    /// The packets that make `thread` the current one: `Hg`, or none if it is that already.
+    /// The packets that make `thread` the current one: `Hg`, or none if it already is.
     pub(super) fn select(&self, thread: ThreadId) -> Vec<Vec<u8>> {
         match self.selected == Some(thread) {
             true => Vec::new(),
@@ -89,8 +89,8 @@ impl Client {
         }
     }
 
-    /// Checks the replies to [`Client::select`] and one more packet; gives the reply to that. A
-    /// refused `Hg` makes that reply worthless: it is about another thread.
+    /// Checks the replies to [`Client::select`] and one more packet, and returns that packet's
+    /// reply. After a refused `Hg` that reply is invalid, because it refers to another thread.
     pub(super) fn selected<'a>(
         &mut self,
         thread: ThreadId,
@@ -100,7 +100,7 @@ impl Client {
         for select in selects {
             match select.ok() {
                 Ok(()) => self.selected = Some(thread),
-                // A server that knows one thread only may not know `H`.
+                // A server with only one thread may not support `H`.
                 Err(error) if error.is_unsupported() => {}
                 Err(error) => {
                     self.selected = None;

@@ -1,4 +1,4 @@
-//! Which threads there are, what they are called, and which of their events are reported.
+//! Lists threads and their names, and selects which of their events are reported.
 
 use crate::client::Client;
 use crate::client::objects::malformed_object;
@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::markup;
 use crate::thread::{ThreadEntry, ThreadId};
 
-/// Bound on the number of threads listed.
+/// Maximum number of listed threads.
 const MAX_THREADS: usize = 1 << 20;
 
 impl Client {
@@ -15,13 +15,14 @@ impl Client {
         Ok(self.thread_list()?.iter().map(|t| t.id).collect())
     }
 
-    /// The ids of all threads, which is less work for the server than [`Client::thread_list`].
+    /// The ids of all threads. Cheaper for the server than [`Client::thread_list`].
     pub fn thread_ids(&mut self) -> Result<Vec<ThreadId>, Error> {
         let list = self.list_by_ids()?;
         Ok(list.iter().map(|entry| entry.id).collect())
     }
 
-    /// All threads with what the list says of each. Asked anew only when the target has run.
+    /// All threads, with names and processors where the list has them. The list is requested again
+    /// only after the target has run.
     pub fn thread_list(&mut self) -> Result<&[ThreadEntry], Error> {
         // An observer's target may run at any time.
         if self.threads.is_none() || self.is_observer() {
@@ -36,8 +37,8 @@ impl Client {
         Ok(self.threads.as_ref().map_or(&[], |(list, _)| list))
     }
 
-    /// A thread's name, if there is one: from the thread list; where that has no names, what
-    /// `qThreadExtraInfo` says, which is free text for people.
+    /// A thread's name, if it has one. It comes from the thread list, or, if that has no names,
+    /// from the free text of `qThreadExtraInfo`.
     pub fn thread_name(&mut self, thread: ThreadId) -> Result<Option<String>, Error> {
         self.thread_list()?;
         if let Some((list, true)) = &self.threads {
@@ -54,7 +55,7 @@ impl Client {
                 self.lacking.insert("qThreadExtraInfo");
                 Ok(None)
             }
-            // The thread may have ended meanwhile.
+            // The thread may have ended in the meantime.
             Err(Error::Remote { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -69,29 +70,30 @@ impl Client {
         }
     }
 
-    /// Has the start and the end of every thread reported (`QThreadEvents`). `Ok(false)`: the
-    /// server lacks it.
+    /// Makes the server report the start and the end of every thread (`QThreadEvents`). `Ok(false)`
+    /// if the server lacks it.
     pub fn thread_events(&mut self, on: bool) -> Result<bool, Error> {
         self.announced("QThreadEvents", &u8::from(on).to_string())
     }
 
-    /// Signals (gdb's numbers) to deliver without a stop (`QPassSignals`); they replace those of
-    /// an earlier call. `Ok(false)`: the server lacks it.
+    /// Sets the signals (gdb's numbers) to deliver without a stop (`QPassSignals`). They replace
+    /// those of an earlier call. `Ok(false)` if the server lacks it.
     pub fn pass_signals(&mut self, signals: &[u8]) -> Result<bool, Error> {
         let list: Vec<_> = signals.iter().map(|s| format!("{s:x}")).collect();
         self.announced("QPassSignals", &list.join(";"))
     }
 
-    /// Has the server stop before a signal ends the target's process, even if the signal is to be
-    /// passed (`QUnspoolFatal`, docs/reference/protocol.md). An observer gets
-    /// [`Notice::Fatal`](crate::Notice) instead. `Ok(false)`: the server lacks it.
+    /// Makes the server stop before a signal ends the target's process, even if the signal is to be
+    /// passed (`QUnspoolFatal`, docs/reference/protocol.md).
+    ///
+    /// An observer gets [`Notice::Fatal`](crate::Notice) instead. `Ok(false)` if the server lacks
+    /// it.
     pub fn stop_before_fatal_signals(&mut self) -> Result<bool, Error> {
         self.announced("QUnspoolFatal", "1")
     }
 
-    /// Says what tracing may cost the target's program, in hundredths of a percent of one
-    /// processor; `None`: there is no limit (`QUnspoolBudget`, docs/reference/protocol.md).
-    /// `Ok(false)`: the server lacks it.
+    /// Limits the overhead of tracing, in hundredths of a percent of one processor; `None` for no
+    /// limit (`QUnspoolBudget`, docs/reference/protocol.md). `Ok(false)` if the server lacks it.
     pub fn set_budget(&mut self, basis_points: Option<u32>) -> Result<bool, Error> {
         let value = basis_points.map_or("none".to_owned(), |points| format!("{points:x}"));
         self.announced("QUnspoolBudget", &value)
@@ -109,7 +111,7 @@ impl Client {
         }
     }
 
-    /// `qfThreadInfo`, `qsThreadInfo`, ...: `m id,id`, at the end `l`.
+    /// Lists threads by `qfThreadInfo`, `qsThreadInfo`, ...: `m id,id`, at the end `l`.
     fn list_by_ids(&mut self) -> Result<Vec<ThreadEntry>, Error> {
         let mut list = Vec::new();
         let mut packet = "qfThreadInfo";
@@ -141,9 +143,10 @@ impl Client {
         }
     }
 
-    /// Has the server tell of threads that begin and end without stopping for it, and send with a stop
-    /// all general registers, at breakpoints also `stack` bytes from the stack pointer on. `Ok(false)`:
-    /// it cannot; only our own stub can.
+    /// Makes the server report threads that start and end without a stop.
+    ///
+    /// With each stop, the server then sends all general registers, and at breakpoints also `stack`
+    /// bytes from the stack pointer on. `Ok(false)` if the server lacks it; only our stub has it.
     pub fn thread_log(&mut self, stack: usize) -> Result<bool, Error> {
         if !self.features.has("QUnspoolThreads") {
             return Ok(false);
@@ -152,7 +155,7 @@ impl Client {
         self.request(packet)?.ok().map(|()| true)
     }
 
-    /// Servers without threads have at most a current one.
+    /// A server without thread support has at most a current thread.
     fn list_of_one(&mut self) -> Result<Vec<ThreadEntry>, Error> {
         let reply = self.request("qC")?;
         let text = match reply.text() {
@@ -172,7 +175,7 @@ fn entry(id: ThreadId) -> ThreadEntry {
     }
 }
 
-/// The XML list (GDB manual, "Thread List Format").
+/// Decodes the XML list (GDB manual, "Thread List Format").
 fn decode_list(document: &str) -> Result<Vec<ThreadEntry>, Error> {
     let packet = "qXfer:threads:read";
     let elements = markup::elements(document)

@@ -1,5 +1,7 @@
-//! Tracepoints: what the server notes by itself and sends while the target runs (RSP, "Tracepoint Packets", and our stub's
-//! `UnspoolTrace` notification, docs/reference/protocol.md).
+//! Tracepoints: the server records hits by itself and sends them while the target runs.
+//!
+//! See RSP, "Tracepoint Packets", and our stub's `UnspoolTrace` notification in
+//! docs/reference/protocol.md.
 
 use crate::client::Client;
 use crate::error::Error;
@@ -8,11 +10,12 @@ use crate::notice::Notice;
 use crate::reply::Reply;
 
 impl Client {
-    /// Begins a trace whose frames the server sends as they come. Tracepoints defined from now on count at once.
-    /// `Ok(false)`: it cannot; only our own stub can. Afterwards [`Client::take_notices`] has the frames.
+    /// Starts a trace whose frames the server sends as they occur. Later tracepoints take effect at
+    /// once. `Ok(false)` if the server lacks it; only our stub has it. [`Client::take_notices`]
+    /// then returns the frames.
     ///
-    /// So many bytes of frames may wait to be sent; more are dropped, and counted. `None`: as the server likes it. If nothing may be
-    /// lost (`lossless`), the program waits while there are too many.
+    /// `buffer` limits the bytes of frames that wait to be sent; `None` leaves it to the server.
+    /// Further frames are dropped and counted. With `lossless`, the program blocks instead.
     pub fn trace(
         &mut self,
         variables: &[&str],
@@ -32,7 +35,7 @@ impl Client {
         packets.push("QUnspoolTrace:1".to_owned());
         let required = packets.len();
         if lossless {
-            // Refused where the target must not wait for this client.
+            // Refused if the target must not wait for this client.
             packets.push("QUnspoolTrace:2".to_owned());
         }
         packets.push("QTStart".to_owned());
@@ -45,19 +48,20 @@ impl Client {
         Ok(true)
     }
 
-    /// The number of a variable of [`Client::trace`], by its place there.
+    /// The number of a variable, by its index in [`Client::trace`]'s list.
     pub fn trace_variable(index: usize) -> u32 {
         u32::try_from(FIRST_VARIABLE + index).unwrap_or(u32::MAX)
     }
 
-    /// How many tracepoints hits are noted of without a stop, and the numbers of the others. `None`: the server does not tell.
+    /// The number of tracepoints whose hits are recorded without a stop, and the numbers of all
+    /// others. `None` if the server does not report them.
     pub fn trace_places(&mut self) -> Result<Option<(usize, Vec<u32>)>, Error> {
         if !self.features.has("FastTracepoints") || !self.features.has("QUnspoolTrace") {
             return Ok(None);
         }
-        // It is answered when everything has been planted.
-        let reply = self.planting(|client| client.request("qUnspoolPlaces"));
-        // One that has other things to say of it is no worse for that.
+        // The reply comes after all probes have been inserted.
+        let reply = self.allow_insertion_time(|client| client.request("qUnspoolPlaces"));
+        // A server with another reply simply lacks this information.
         let Ok(text) = reply?.text() else {
             return Ok(None);
         };
@@ -70,28 +74,30 @@ impl Client {
         Ok(told)
     }
 
-    /// Asks for what is answered when places have been planted, of which there may be hundreds.
-    pub(super) fn planting<T>(&mut self, ask: impl FnOnce(&mut Client) -> T) -> T {
+    /// Sends a request whose reply comes after probes have been inserted, of which there may be
+    /// hundreds.
+    pub(super) fn allow_insertion_time<T>(&mut self, ask: impl FnOnce(&mut Client) -> T) -> T {
         let patience = self.connection.timeout();
-        self.connection.set_timeout(patience * PLANTING);
+        self.connection
+            .set_timeout(patience * INSERTION_TIMEOUT_FACTOR);
         let answer = ask(self);
         self.connection.set_timeout(patience);
         answer
     }
 
-    /// Takes a tracepoint out.
+    /// Removes a tracepoint.
     pub fn remove_tracepoint(&mut self, number: u32, address: u64) -> Result<(), Error> {
         self.request(format!("QTDisable:{number:x}:{address:x}"))?
             .ok()
     }
 
-    /// Ends the trace; nothing is planted any more.
+    /// Ends the trace and removes all tracepoints.
     pub fn trace_stop(&mut self) -> Result<(), Error> {
         self.request("QTStop")?.ok()
     }
 
-    /// What the server told since this was last asked: everything that happened before the
-    /// last stop that [`Client::wait`] returned, in its order.
+    /// The notices since the last call, in order. They include everything that happened before the
+    /// last stop that [`Client::wait`] returned.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         let size = self.description.size();
         let mut notices = Vec::new();
@@ -102,7 +108,7 @@ impl Client {
     }
 }
 
-/// So many times as long as for another answer it is waited for one that comes when places have been planted.
-const PLANTING: u32 = 12;
-/// gdb numbers its variables from 1; 1 is gdbserver's own.
+/// Factor of the time limit for replies that come after probes have been inserted.
+const INSERTION_TIMEOUT_FACTOR: u32 = 12;
+/// gdb numbers its variables from 1; gdbserver itself uses 1.
 const FIRST_VARIABLE: usize = 2;

@@ -1,15 +1,15 @@
-//! Register layouts of servers that describe nothing, as gdb assumes them.
+//! gdb's default register layouts, for servers without a description.
 //!
-//! One declarative table per architecture: (first name, how many, bits), in the order of the
-//! register numbers, which is that of the `g` packet. Used only when a user names the
-//! architecture, since nothing on the wire tells whether it is right.
+//! One declarative table per architecture: (names, bits), in the order of the register numbers,
+//! which is the order in the `g` packet. Used only if a user names the architecture, because
+//! nothing in the protocol shows whether the layout is right.
 
 use crate::description::{Register, TargetDescription};
 
 /// The architectures, for messages.
 pub(crate) const NAMES: &str = "i386:x86-64, aarch64, arm";
 
-/// A run of registers of one size: names, then bits.
+/// A run of registers of one size: names and bits.
 type Run = (&'static [&'static str], u32);
 
 /// gdb's `i386:x86-64` core and SSE registers, numbers 0 to 56.
@@ -64,8 +64,8 @@ const AARCH64: &[Run] = &[
     (&["fpsr", "fpcr"], 32),
 ];
 
-/// gdb's ARM without a description: the core registers, the FPA's (12 bytes each, of which no
-/// processor in use has any), then cpsr; numbers 0 to 25.
+/// gdb's ARM registers without a description, numbers 0 to 25: the core registers, those of the FPA
+/// (12 bytes each; no current processor has them), then cpsr.
 const ARM: &[Run] = &[
     (
         &[

@@ -1,4 +1,4 @@
-//! Register numbers and offsets against the rules of the GDB manual, and broken descriptions.
+//! Tests register numbers and offsets against the rules of the GDB manual, and broken descriptions.
 
 use super::*;
 

@@ -3,10 +3,10 @@
 use crate::description::{DescriptionError, Register, TargetDescription};
 use crate::markup::{self, Element};
 
-/// How deep documents may include one another, and how many inclusions there may be in all.
+/// Maximum depth of included documents, and maximum number of inclusions.
 const MAX_DEPTH: usize = 8;
 const MAX_INCLUDES: usize = 64;
-/// Bounds on what a server may claim, far above any real target (AArch64 SME's ZA is 64 KiB).
+/// Limits on a server's claims, far above any real target (AArch64 SME's ZA is 64 KiB).
 const MAX_REGISTERS: usize = 4096;
 const MAX_NUMBER: u32 = 0xffff;
 const MAX_BITS: u32 = 8 * 0x1_0000;
@@ -27,7 +27,7 @@ pub(super) fn parse(documents: &[(String, String)]) -> Result<TargetDescription,
     parser.finish()
 }
 
-/// The annexes a document includes (`xi:include href`), for whoever fetches them.
+/// The annexes that a document includes (`xi:include href`).
 pub(crate) fn includes(annex: &str, document: &str) -> Result<Vec<String>, DescriptionError> {
     Ok(elements(annex, document)?
         .iter()
@@ -36,7 +36,7 @@ pub(crate) fn includes(annex: &str, document: &str) -> Result<Vec<String>, Descr
         .collect())
 }
 
-/// The architecture a document names.
+/// The architecture that a document names.
 pub(super) fn architecture(document: &str) -> Option<String> {
     let elements = markup::elements(document).ok()?;
     let element = elements.into_iter().find(|e| e.name == "architecture")?;
@@ -46,7 +46,7 @@ pub(super) fn architecture(document: &str) -> Option<String> {
 struct Parser<'a> {
     documents: &'a [(String, String)],
     includes: usize,
-    /// The number of the next register that names none.
+    /// The number of the next register without an explicit number.
     next_number: u32,
     feature: String,
     result: TargetDescription,
@@ -152,7 +152,7 @@ fn elements(annex: &str, xml: &str) -> Result<Vec<Element>, DescriptionError> {
     })
 }
 
-/// gdb reads these numbers as C does: decimal, or hexadecimal after `0x`.
+/// gdb reads these numbers like C: decimal, or hexadecimal after `0x`.
 fn number(text: Option<&str>) -> Option<u32> {
     let text = text?;
     match text.strip_prefix("0x") {

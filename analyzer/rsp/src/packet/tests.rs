@@ -1,4 +1,4 @@
-//! Framing against packets written by hand from the manual's rules, and against noise.
+//! Tests framing with packets written from the manual's rules, and with noise.
 
 use super::*;
 
@@ -136,7 +136,7 @@ fn packets_over_the_bound_are_skipped() {
     assert_eq!(framer.next_frame(), Some(Frame::Oversized));
     let rest: Vec<_> = std::iter::from_fn(|| framer.next_frame()).collect();
     assert_eq!(rest.last(), Some(&Frame::Packet(b"OK".to_vec())));
-    // A short packet that expands to a long one is no way around it.
+    // A short packet must not expand beyond the limit.
     framer.feed(&frame(b"0*~"));
     assert_eq!(framer.next_frame(), Some(Frame::Oversized));
 }
@@ -153,7 +153,7 @@ fn escapes_both_ways() {
     assert_eq!(frames(&frame(&escape(&all))), [Frame::Packet(escape(&all))]);
 }
 
-/// A small generator of noise (xorshift), seeded, so that a failure can be repeated.
+/// Seeded pseudo-random bytes (xorshift), so that a failure can be repeated.
 pub(crate) fn noise(mut seed: u64, len: usize) -> Vec<u8> {
     (0..len)
         .map(|_| {
@@ -169,7 +169,7 @@ pub(crate) fn noise(mut seed: u64, len: usize) -> Vec<u8> {
 fn noise_never_panics_nor_grows() {
     for seed in 1..200 {
         let mut framer = Framer::new(64);
-        // Mostly bytes that mean something, so that all states are reached.
+        // Mostly meaningful bytes, so that all states are reached.
         let bytes: Vec<u8> = noise(seed, 4000)
             .into_iter()
             .map(|b| match b {

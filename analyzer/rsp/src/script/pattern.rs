@@ -1,4 +1,4 @@
-//! What scripts send (templates) and expect (patterns): literal bytes and `{...}`.
+//! Templates to send and patterns to expect: literal bytes and `{...}`.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -7,7 +7,7 @@ use crate::transcript::line::{self, Piece};
 /// The values of a script's variables.
 pub(super) type Variables = BTreeMap<String, Vec<u8>>;
 
-/// Text to send: literals and variables.
+/// A packet to send: literals and variables.
 #[derive(Debug, Clone)]
 pub(super) struct Template {
     pieces: Vec<Fixed>,
@@ -52,7 +52,7 @@ impl Fixed {
     }
 }
 
-/// A reply to expect.
+/// A packet to expect.
 #[derive(Debug, Clone)]
 pub(super) struct Pattern {
     elements: Vec<Element>,
@@ -64,16 +64,16 @@ enum Element {
     Capture { name: Option<String>, kind: Kind },
 }
 
-/// What a capture may match.
+/// The kinds of text that a capture matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// One or more hexadecimal digits.
     Hex,
-    /// Exactly so many bytes of them.
+    /// Hexadecimal digits of exactly this many bytes.
     HexBytes(usize),
     /// One or more letters, digits, `_`, `.`, `-`.
     Word,
-    /// Anything, also nothing.
+    /// Anything, including nothing.
     Any,
 }
 
@@ -92,7 +92,7 @@ impl Pattern {
         Ok(Pattern { elements })
     }
 
-    /// Whether it expects console output; if not, console output is passed over.
+    /// Whether the pattern expects console output. If not, console output is skipped.
     pub(super) fn is_console(&self) -> bool {
         match self.elements.as_slice() {
             [Element::Fixed(Fixed::Literal(bytes))] => crate::connection::is_console(bytes),
@@ -101,7 +101,7 @@ impl Pattern {
         }
     }
 
-    /// Matches a whole payload. `Ok`: what the captures bind. `Err`: how far it agrees, in bytes.
+    /// Matches a whole payload. `Ok` holds the captured values, `Err` the number of matching bytes.
     pub(super) fn matches(
         &self,
         payload: &[u8],
@@ -119,7 +119,7 @@ impl Pattern {
         if !search.from(0, 0) {
             return Err(search.furthest);
         }
-        // `ends` holds where each element ended, the last one first.
+        // `ends` holds the end of each element, the last one first.
         let mut start = 0;
         let mut captures = Vec::new();
         for (element, end) in self.elements.iter().zip(search.ends.iter().rev()) {
@@ -135,7 +135,7 @@ impl Pattern {
         Ok(captures)
     }
 
-    /// As text, with the variables' values.
+    /// The pattern as text, with the variables' values.
     pub(super) fn describe(&self, variables: &Variables) -> String {
         self.elements
             .iter()
@@ -156,8 +156,8 @@ impl Pattern {
     }
 }
 
-/// A search with backtracking. What failed once is remembered, so that its time is bounded by
-/// elements x payload, whatever the server sends.
+/// A backtracking search. It remembers failures, so that its time is limited by elements x payload,
+/// whatever the server sends.
 struct Search<'a> {
     elements: &'a [Element],
     payload: &'a [u8],
@@ -176,7 +176,8 @@ impl Search<'_> {
         let Some(wanted) = elements.get(element) else {
             return rest.is_empty();
         };
-        // Where "anything" failed, it fails from every later place too: it could have gone there.
+        // If "anything" failed here, it also fails from every later position, which it already
+        // tried.
         let given_up = self.given_up.get(&element).is_some_and(|from| at >= *from);
         if given_up || self.hopeless.contains(&(element, at)) {
             return false;
@@ -196,7 +197,7 @@ impl Search<'_> {
                 };
                 let most = rest.iter().take_while(fits).count();
                 match kind {
-                    // The most that lets the rest match; of anything, the least.
+                    // The longest match that lets the rest match; for "anything", the shortest.
                     Kind::Hex | Kind::Word => {
                         (1..=most).rev().any(|len| self.to(element, at + len))
                     }
@@ -228,7 +229,7 @@ impl Search<'_> {
     }
 }
 
-/// `name` or `hex "text"`; `None` if it is a capture.
+/// Parses `name` or `hex "text"`. `None` if it is a capture.
 fn fixed(inner: &str, bound: &BTreeSet<String>) -> Result<Option<Fixed>, String> {
     if inner == "*" || inner.contains(':') && !inner.contains('"') {
         return Ok(None);
@@ -251,7 +252,7 @@ fn fixed(inner: &str, bound: &BTreeSet<String>) -> Result<Option<Fixed>, String>
     Ok(Some(Fixed::Variable(name)))
 }
 
-/// `*`, `:kind` or `name:kind`.
+/// Parses `*`, `:kind` or `name:kind`.
 fn capture(inner: &str, bound: &mut BTreeSet<String>) -> Result<Element, String> {
     if inner == "*" {
         return Ok(Element::Capture {

@@ -1,4 +1,4 @@
-//! Runs a script over a connection.
+//! Runs a script on a connection.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,12 @@ use crate::script::pattern::{Pattern, Variables};
 use crate::script::{Problem, Script, ScriptError, Statement, Verb};
 use crate::transcript::line;
 
-/// What a script did.
+/// The result of running a script.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Packets sent.
     pub sent: usize,
-    /// Packets received, as expected.
+    /// Packets received that matched.
     pub received: usize,
     /// Console output that no line expected.
     pub console: Vec<u8>,
@@ -22,8 +22,8 @@ pub struct Summary {
 }
 
 impl Script {
-    /// Runs the script to its end or to the first line that does not hold. Acknowledgements are
-    /// the connection's matter; they end when a line `-> QStartNoAckMode` is answered `OK`.
+    /// Runs the script to its end, or to the first line that fails. The connection handles
+    /// acknowledgements. They end when a line `-> QStartNoAckMode` is answered with `OK`.
     pub fn run(&self, connection: &mut Connection) -> Result<Summary, ScriptError> {
         let mut run = Run {
             connection,
@@ -88,8 +88,8 @@ impl Run<'_> {
         act(self.connection).map_err(|error| failed(during.to_owned(), error))
     }
 
-    /// Receives a packet, or a notification, and matches it. The other of the two is passed over,
-    /// and so is console output that the pattern is not about.
+    /// Receives a packet or a notification and matches it. Skips the other of the two, and console
+    /// output that the pattern does not expect.
     fn expect(&mut self, pattern: &Pattern, notification: bool) -> Result<(), Problem> {
         let expected = || pattern.describe(&self.summary.variables);
         let timeout = self.connection.timeout();

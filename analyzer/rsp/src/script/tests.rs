@@ -1,4 +1,4 @@
-//! Scripts against a replayed server: what they say when all is well, and when not.
+//! Tests scripts against a replayed server, and the messages on success and failure.
 
 use super::*;
 use crate::connection::{Connection, ConnectionOptions};
@@ -88,7 +88,7 @@ fn silence_and_closing_are_told() {
         error.ends_with("- expected: more\n+ got:      (nothing)"),
         "{error}"
     );
-    // The replay departs, so it closes.
+    // The replay detects a difference and closes the connection.
     let error = run("-> other\n<- OK\n").unwrap_err().to_string();
     assert!(
         error.contains("the server closed the connection"),

@@ -1,21 +1,22 @@
-//! One line of a transcript or a script: what both have in common.
+//! One line of a transcript or a script, which share this form.
 //!
 //! ```text
 //! [SECONDS] VERB [TEXT]
 //!     0.000212 -> qSupported:multiprocess+
 //! ```
-//! Apart because a transcript, edited a little, is a script, and must read the same in both.
+//!
+//! Apart because a transcript can be edited into a script, so both must read it in the same way.
 
 use std::time::Duration;
 
-/// A line, its text not yet decoded.
+/// A line whose text is not decoded yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
-    /// When it happened, from the beginning of the session.
+    /// The time since the start of the session.
     pub(crate) time: Option<Duration>,
     /// `->`, `<-`, `interrupt` ...
     pub(crate) verb: &'a str,
-    /// What follows the verb, without the spaces around it.
+    /// The text after the verb, trimmed.
     pub(crate) text: &'a str,
 }
 
@@ -50,7 +51,7 @@ fn word(text: &str) -> (&str, &str) {
     }
 }
 
-/// A payload as text: printable ASCII as it is, all else escaped, see docs/reference/rsp-scripts.md.
+/// A payload as text: printable ASCII unchanged, all else escaped (docs/reference/rsp-scripts.md).
 pub(crate) fn encode(payload: &[u8]) -> String {
     let mut text = String::with_capacity(payload.len());
     for (at, byte) in payload.iter().enumerate() {
@@ -69,13 +70,13 @@ pub(crate) fn encode(payload: &[u8]) -> String {
 /// A piece of a line's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Piece<'a> {
-    /// Bytes that stand for themselves.
+    /// Literal bytes.
     Literal(Vec<u8>),
-    /// What stands between braces, which only scripts have.
+    /// The text between braces, which only scripts have.
     Braces(&'a str),
 }
 
-/// Decodes a line's text into pieces. The error says what is wrong.
+/// Decodes a line's text into pieces. The error is the problem.
 pub(crate) fn decode(text: &str) -> Result<Vec<Piece<'_>>, String> {
     let mut pieces = Vec::new();
     let mut literal = Vec::new();
@@ -113,7 +114,7 @@ pub(crate) fn decode(text: &str) -> Result<Vec<Piece<'_>>, String> {
     Ok(pieces)
 }
 
-/// Decodes a text that holds no braces.
+/// Decodes a text without braces.
 pub(crate) fn decode_literal(text: &str) -> Result<Vec<u8>, String> {
     match decode(text)?.as_slice() {
         [] => Ok(Vec::new()),
@@ -122,7 +123,8 @@ pub(crate) fn decode_literal(text: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The `}` that ends the braces at the beginning of `text`; one within quotes does not.
+/// The position of the `}` that closes the braces at the start of `text`. Ignores `}` within
+/// quotes.
 fn closing(text: &str) -> Option<usize> {
     let mut quoted = false;
     text.bytes().position(|b| {
@@ -131,7 +133,7 @@ fn closing(text: &str) -> Option<usize> {
     })
 }
 
-/// The byte an escape at the beginning of `text` stands for, and its length in the text.
+/// The byte for an escape sequence at the start of `text`, and the length of the sequence.
 fn escaped(text: &str) -> Result<(u8, usize), String> {
     match text.as_bytes().get(1) {
         Some(byte @ (b'\\' | b'{' | b'}')) => Ok((*byte, 2)),

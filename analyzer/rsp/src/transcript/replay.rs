@@ -1,7 +1,7 @@
-//! Serves a transcript: a server that answers as the recorded one did.
+//! Replays a transcript: a server that answers like the recorded one.
 //!
-//! The engine does no I/O: bytes in, bytes out. What the client sends must equal what the
-//! transcript says, in the same order; when it is sent does not matter.
+//! The engine does no I/O: bytes in, bytes out. The client must send the recorded packets in the
+//! same order; their times do not matter.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -11,34 +11,34 @@ use std::thread::JoinHandle;
 use crate::packet::{self, Frame, Framer};
 use crate::transcript::{Event, Transcript, line};
 
-/// A recorded session, being served again.
+/// A recorded session that is being replayed.
 #[derive(Debug)]
 pub struct Replay {
     transcript: Transcript,
     at: usize,
     framer: Framer,
     acks: bool,
-    /// The client's last packet, to see when acknowledgements end.
+    /// The client's last packet, to detect the end of acknowledgements.
     last: Vec<u8>,
-    /// The last packet sent, framed, in case it must be sent again.
+    /// The last packet sent, with its frame, in case it must be sent again.
     sent: Vec<u8>,
 }
 
-/// How a replay ended.
+/// The result of a replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replayed {
-    /// How many packets and interrupts of the transcript the client has not sent.
+    /// Number of recorded packets and interrupts that the client did not send.
     pub left: usize,
 }
 
-/// The client did something else than the transcript says.
+/// A difference between the client's input and the transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Departure {
-    /// The transcript's line, from 1; the one after the last if the transcript was over.
+    /// The transcript's line, from 1; one past the last line if the transcript had ended.
     pub line: usize,
-    /// What the transcript says comes next.
+    /// The recorded input.
     pub expected: String,
-    /// What the client did.
+    /// The client's input.
     pub got: String,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Departure {
 impl std::error::Error for Departure {}
 
 impl Replay {
-    /// At the beginning of the session.
+    /// A replay at the start of its session.
     pub fn new(transcript: Transcript) -> Replay {
         Replay {
             transcript,
@@ -67,7 +67,7 @@ impl Replay {
         }
     }
 
-    /// Takes what the client sent and returns what to send back.
+    /// Processes the client's bytes and returns the reply.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Departure> {
         self.framer.feed(bytes);
         let mut out = Vec::new();
@@ -81,8 +81,8 @@ impl Replay {
                     self.expect(Event::Sent(payload.clone()))?;
                     self.last = payload;
                 }
-                // A real server ignores an interrupt while its target stands; the client may
-                // have sent it a moment later than when recorded.
+                // A real server ignores an interrupt while its target is stopped. The client may
+                // have sent it slightly later than in the recording.
                 Frame::Interrupt if self.next() != Some(&Event::Interrupt) => {}
                 Frame::Interrupt => self.expect(Event::Interrupt)?,
                 Frame::Nack => out.extend_from_slice(&self.sent),
@@ -97,12 +97,12 @@ impl Replay {
         Ok(out)
     }
 
-    /// Whether the transcript says that the server closes the connection now.
+    /// Whether the server closes the connection now, according to the transcript.
     pub fn is_closed(&self) -> bool {
         self.next() == Some(&Event::Closed)
     }
 
-    /// What the client has still to do.
+    /// The rest of the client's input.
     pub fn replayed(&self) -> Replayed {
         let rest = self.transcript.entries.get(self.at..).unwrap_or_default();
         Replayed {
@@ -113,7 +113,7 @@ impl Replay {
         }
     }
 
-    /// Serves one client until it, or the transcript, closes the connection.
+    /// Serves one client until the client or the transcript closes the connection.
     pub fn serve(
         mut self,
         mut stream: impl Read + Write,
@@ -142,7 +142,7 @@ impl Replay {
         }
     }
 
-    /// Serves on a thread of its own; gives the client's end of the connection.
+    /// Serves on a new thread. Returns the client's end of the connection.
     #[expect(
         clippy::type_complexity,
         reason = "a thread's result, spelled out once"
@@ -179,7 +179,7 @@ impl Replay {
         }
     }
 
-    /// Sends all that the server said before the client's next turn.
+    /// Sends everything that the server sent before the client's next packet.
     fn speak(&mut self, out: &mut Vec<u8>) {
         while let Some(entry) = self.transcript.entries.get(self.at) {
             match &entry.event {
@@ -211,7 +211,7 @@ fn is_gone(error: &io::Error) -> bool {
     )
 }
 
-/// An event as its line in a transcript.
+/// The event as a transcript line.
 fn describe(event: &Event) -> String {
     let (verb, payload): (_, &[u8]) = match event {
         Event::Sent(payload) => ("->", payload),

@@ -1,12 +1,12 @@
-//! Writes the transcript of a session while it runs.
+//! Writes the transcript of a running session.
 
 use std::io::{self, Write};
 use std::time::Instant;
 
 use crate::transcript::{HEADER, line};
 
-/// Writes one line a packet. A sink that fails never fails the session: writing stops and the
-/// failure is kept for whoever asks.
+/// Writes one line for each packet. If the sink fails, writing stops and the error is stored, but
+/// the session continues.
 pub(crate) struct Writer {
     sink: Box<dyn Write + Send>,
     start: Instant,
@@ -44,7 +44,7 @@ impl Writer {
         self.event("closed", "");
     }
 
-    /// A comment: something that is no packet but helps the reader.
+    /// Writes a comment that helps the reader.
     pub(crate) fn note(&mut self, text: &str) {
         self.event("#", &text.escape_debug().to_string());
     }
@@ -61,14 +61,14 @@ impl Writer {
     fn event(&mut self, verb: &str, text: &str) {
         let seconds = self.start.elapsed().as_secs_f64();
         let space = if text.is_empty() { "" } else { " " };
-        // A comment keeps its `#` first, where every reader finds it.
+        // A comment starts with its `#`, so that every parser recognizes it.
         match verb {
             "#" => self.line(&format!("# {seconds:.6} {text}\n")),
             verb => self.line(&format!("{seconds:12.6} {verb}{space}{text}\n")),
         }
     }
 
-    /// One write a line, so that an unbuffered file is whole up to the last packet.
+    /// One write for each line, so that an unbuffered file is complete up to the last packet.
     fn line(&mut self, line: &str) {
         if self.failure.is_none() {
             self.failure = self.sink.write_all(line.as_bytes()).err();

@@ -1,4 +1,5 @@
-//! Peers that break the rules: each gives one clear sentence, in bounded time, and no panic.
+//! Tests peers that violate the protocol. Each must cause one clear error in limited time, and no
+//! panic.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -93,7 +94,7 @@ fn speaks_another_protocol() {
         sentence(&error),
         "expected the gdb remote protocol, got `HTTP/1.1 400 Bad Request\\r\\n\\r\\n`; check that the address is that of a gdb server"
     );
-    // The same from one that stays connected.
+    // The same, from a peer that stays connected.
     let error = handshake_error(|peer| {
         peer.send(b"SSH-2.0-OpenSSH\r\n");
         while peer.next().is_some() {}
@@ -146,7 +147,7 @@ fn packets_that_are_always_damaged() {
         text.starts_with("4 damaged packet(s) in a row (checksum 00 stated, "),
         "{text}"
     );
-    // Without acknowledgements there is no asking again.
+    // Without acknowledgements, a packet cannot be requested again.
     let mut client = client(|peer| {
         peer.packet();
         peer.send(b"$T05#00");
@@ -172,7 +173,7 @@ fn refuses_our_packets() {
             peer.send(b"-");
         }
     });
-    // The empty answer means: no features, so no target.xml.
+    // The empty answer means no features, so no target.xml.
     let options = ClientOptions {
         architecture: Some("arm".into()),
         ..options()
@@ -299,7 +300,7 @@ fn broken_target_descriptions() {
         let text = sentence(&error);
         assert!(text.contains(expected), "{text}");
     }
-    // One that names its architecture and nothing else gets that one's default registers.
+    // A description that names only an architecture gets that architecture's default registers.
     let (stream, _) = peer(|peer| {
         peer.answer(true, |packet| {
             Some(match packet.starts_with("qSupported") {
@@ -316,8 +317,8 @@ fn broken_target_descriptions() {
 #[test]
 fn objects_that_never_end() {
     let mut client = client(|peer| peer.answer(false, |_| Some(b"m".to_vec())));
-    // `threads` was not announced: no packet is sent, `qfThreadInfo` is used, and that never ends
-    // either, for `m` without ids is malformed.
+    // `threads` was not announced, so the client uses `qfThreadInfo`. That ends too, because `m`
+    // without ids is malformed.
     assert!(client.transfer("auxv", "").unwrap_err().is_unsupported());
     let error = client.threads().unwrap_err();
     assert!(sentence(&error).contains("expected thread ids in answer to `qfThreadInfo`, got `m`;"));

@@ -1,4 +1,4 @@
-//! A server on a thread whose answers a test spells out.
+//! A server on a thread, whose answers a test spells out.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// The next packet; `None` when the client is gone. Acknowledgements are passed over.
+    /// The next packet; `None` if the client has disconnected. Skips acknowledgements.
     pub(crate) fn packet(&mut self) -> Option<Vec<u8>> {
         loop {
             match self.next()? {
@@ -39,17 +39,17 @@ impl Peer {
         }
     }
 
-    /// Bytes as they are. A client that is gone already has given up, as it may.
+    /// Sends bytes unchanged. Ignores a client that has already disconnected.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// A packet.
+    /// Sends a packet.
     pub(crate) fn say(&mut self, payload: impl AsRef<[u8]>) {
         self.send(&frame(payload.as_ref()));
     }
 
-    /// Answers packets until the client goes; `None` from `answer` says nothing.
+    /// Answers packets until the client disconnects. `None` from `answer` sends nothing.
     pub(crate) fn answer(&mut self, acks: bool, mut answer: impl FnMut(&str) -> Option<Vec<u8>>) {
         while let Some(packet) = self.packet() {
             if acks {
@@ -62,7 +62,7 @@ impl Peer {
         }
     }
 
-    /// Plays a sane server through the handshake: acknowledgements end, the target is `XML`.
+    /// Performs the handshake of a normal server: acknowledgements end, and the target is `XML`.
     pub(crate) fn handshake(&mut self) {
         for reply in [
             "PacketSize=200;QStartNoAckMode+;qXfer:features:read+;multiprocess+;vContSupported+",
@@ -79,11 +79,11 @@ impl Peer {
     }
 }
 
-/// A small target.
+/// A small target description.
 pub(crate) const XML: &str = "<target><architecture>arm</architecture><feature name='f'>\
     <reg name='r0' bitsize='32'/><reg name='pc' bitsize='32'/></feature></target>";
 
-/// Runs a server; gives the client's end.
+/// Runs a server. Returns the client's end.
 pub(crate) fn peer(serve: impl FnOnce(&mut Peer) + Send + 'static) -> (UnixStream, JoinHandle<()>) {
     let (client, stream) = UnixStream::pair().unwrap();
     let server = std::thread::spawn(move || {
@@ -102,7 +102,7 @@ pub(crate) fn options() -> ClientOptions {
     }
 }
 
-/// A client whose server sends `replies` in answer to whatever comes after the handshake.
+/// A client after the handshake, whose server then runs `serve`.
 pub(crate) fn client(serve: impl FnOnce(&mut Peer) + Send + 'static) -> Client {
     let (stream, _) = peer(|peer| {
         peer.handshake();
@@ -111,7 +111,7 @@ pub(crate) fn client(serve: impl FnOnce(&mut Peer) + Send + 'static) -> Client {
     Client::over(stream, options()).unwrap()
 }
 
-/// Each error is one line that says what to do.
+/// Checks that an error is one line that says what to do.
 pub(crate) fn sentence(error: &Error) -> String {
     let text = error.to_string();
     assert!(!text.contains('\n') && text.contains(';'), "{text}");

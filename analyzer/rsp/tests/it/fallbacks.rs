@@ -1,4 +1,4 @@
-//! What the client sends to servers that can do more or less: which packets, and how many at once.
+//! Tests which packets the client sends to servers with different features, and how many at a time.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -11,8 +11,8 @@ use crate::dialogue::{Peer, XML, client, options, peer};
 
 type Seen = Arc<Mutex<Vec<String>>>;
 
-/// A client of a server without `QStartNoAckMode` that answers by a table; unknown packets get
-/// the empty answer. Also what the server saw.
+/// A client of a server without `QStartNoAckMode` that answers from a table. Unknown packets get
+/// the empty answer. Also returns the packets that the server received.
 fn with(features: &'static str, table: &'static [(&'static str, &'static [u8])]) -> (Client, Seen) {
     let seen = Seen::default();
     let log = seen.clone();
@@ -209,13 +209,13 @@ fn packets_with_values() {
     client.attach(12).unwrap();
     client.detach().unwrap();
     assert_eq!(client.monitor("hi").unwrap(), b"ok");
-    // Run and attach read the description anew.
+    // Run and attach read the description again.
     assert_eq!(taken(&seen).len(), 10);
 }
 
-/// On a slow machine the answers that something has been planted, and where jumps are, take longer than others.
+/// Replies after inserting probes may take longer on a slow machine.
 #[test]
-fn planting_takes_its_time() {
+fn inserting_probes_may_take_longer() {
     let (stream, _) = peer(|peer| {
         peer.answer(true, |packet| {
             Some(match packet.split(':').next() {
@@ -241,7 +241,7 @@ fn planting_takes_its_time() {
     let ticket = batch.insert_tracepoint(&Tracepoint::default());
     batch.send().unwrap().take(ticket).unwrap();
     assert_eq!(client.trace_places().unwrap(), Some((2, vec![3, 10])));
-    // Others do not.
+    // Other replies do not get more time.
     assert_eq!(client.connection().timeout(), options().timeout);
 }
 
@@ -284,7 +284,7 @@ fn a_batch_is_one_round_trip() {
     ));
     answers.take(planted).unwrap();
 
-    // A refused `Hg` leaves no registers of the wrong thread behind.
+    // After a refused `Hg`, no registers of the wrong thread are returned.
     let mut batch = client.batch();
     let registers = batch.registers(ThreadId::new(1, 9));
     let removed = batch.remove_breakpoint(Breakpoint::software(0x1000, 2));
@@ -309,7 +309,7 @@ fn a_file_longer_than_a_packet() {
             };
             let (count, at) = numbers.split_once(',').unwrap();
             let hex = |t| usize::from_str_radix(t, 16).unwrap();
-            // Short now and then, as servers are when escapes need room.
+            // Sometimes shorter, like servers whose escapes need space.
             let count = (hex(count) - (hex(at) % 3).min(hex(count))).max(1);
             let at = hex(at).min(served.len());
             let data = &served[at..(at + count).min(served.len())];

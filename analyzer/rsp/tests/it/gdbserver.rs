@@ -1,4 +1,4 @@
-//! gdbserver on this machine.
+//! Tests sessions with gdbserver on this machine.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use unspool_rsp::{Client, Connection, ConnectionOptions, Endpoint, StopReply};
 use crate::recorded;
 use crate::target::{Log, Program, Server, build, drive, gdb_registers, options, run_to_marker};
 
-/// Starts gdbserver with these arguments after its address; gives that.
+/// Starts gdbserver with these arguments before and after its address. Returns the address.
 fn start(before: &[&str], after: &[&str]) -> (Server, Endpoint) {
     let mut child = Command::new("gdbserver")
         .args(before)
@@ -85,8 +85,8 @@ fn registers_are_what_gdb_shows() {
     let registers = client.registers(thread).unwrap();
     let description = client.description().clone();
     let value = |name: &str| registers.value(description.register(name).unwrap());
-    // What does not depend on where the kernel puts stack and libraries: gdbserver may not be
-    // allowed to switch that off.
+    // Registers that do not depend on address space randomization, which gdbserver may not be
+    // allowed to disable.
     for name in ["rip", "rdi", "rsi", "cs", "ss", "eflags"] {
         assert_eq!(value(name), Some(shown[name]), "{name}");
     }

@@ -1,4 +1,5 @@
-//! qemu-arm's own server: ARM, Thumb code, acknowledgements throughout, no host files.
+//! Tests sessions with qemu-arm's server: ARM, Thumb code, permanent acknowledgements, no host
+//! files.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -10,7 +11,7 @@ use unspool_rsp::Client;
 use crate::recorded;
 use crate::target::{Log, Program, Server, build, drive, gdb_registers, options, run_to_marker};
 
-/// Starts the program under qemu-arm, whose server listens on a Unix socket.
+/// Starts the program under qemu-arm, whose server listens on a Unix-domain socket.
 fn start(program: &Program, socket: &Path) -> Server {
     let child = Command::new("qemu-arm")
         .arg("-g")
@@ -29,7 +30,7 @@ fn start(program: &Program, socket: &Path) -> Server {
     server
 }
 
-/// Connects; the socket may exist a moment before qemu listens on it.
+/// Connects. The socket may exist shortly before qemu listens on it.
 fn connect(socket: &Path) -> UnixStream {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -93,7 +94,7 @@ fn registers_are_what_gdb_shows() {
     let registers = client.registers(thread).unwrap();
     let description = client.description().clone();
     let value = |name: &str| registers.value(description.register(name).unwrap());
-    // The condition flags depend on which thread came first to the barrier.
+    // The condition flags depend on which thread reached the barrier first.
     let mode = |cpsr: u64| cpsr & 0x0fff_ffff;
     assert_eq!(value("cpsr").map(mode), Some(mode(shown["cpsr"])));
     assert_eq!(value("cpsr").unwrap() >> 5 & 1, 1, "Thumb state");
@@ -101,7 +102,7 @@ fn registers_are_what_gdb_shows() {
         assert_eq!(value(name), Some(shown[name]), "{name}");
     }
     assert_eq!((value("r0"), value("r1")), (Some(0x1234), Some(0x5678)));
-    // Not in `g`, but `p` has it.
+    // `g` omits it, but `p` returns it.
     let d0 = description.register("d0").unwrap().number;
     let d0 = client.register(thread, d0).unwrap().unwrap();
     assert_eq!(d0, 2.5_f64.to_le_bytes());

@@ -1,6 +1,6 @@
-//! Stored sessions: replayed, they must show what they showed when recorded.
+//! Replays stored sessions, which must give the same results as when they were recorded.
 //!
-//! `UNSPOOL_BLESS=1` makes the live tests store theirs anew.
+//! `UNSPOOL_BLESS=1` makes the tests with real servers store their sessions again.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use unspool_rsp::{Client, ClientOptions};
 
 use crate::target::{Facts, Log, drive};
 
-/// Replays a transcript and compares what the session observes.
+/// Replays a transcript and compares the results of the session.
 pub(crate) fn check(transcript: &str, facts: &Facts, expected: &[String]) {
     let replay = Replay::new(Transcript::parse(transcript).unwrap());
     let (stream, server) = replay.spawn().unwrap();
@@ -18,7 +18,7 @@ pub(crate) fn check(transcript: &str, facts: &Facts, expected: &[String]) {
     assert_eq!(seen, expected);
     let replayed = server.join().unwrap().unwrap();
     assert_eq!(replayed, Ok(Replayed { left: 0 }));
-    // What is recorded of the replay is the same again, but for the times.
+    // A transcript of the replay equals the original, except for the times.
     let events = |text: &str| -> Vec<_> {
         let transcript = Transcript::parse(text).unwrap();
         transcript.entries.into_iter().map(|e| e.event).collect()
@@ -26,7 +26,7 @@ pub(crate) fn check(transcript: &str, facts: &Facts, expected: &[String]) {
     assert_eq!(events(&log.text()), events(transcript));
 }
 
-/// Stores a session, if asked to.
+/// Stores a session, if requested.
 pub(crate) fn bless(name: &str, transcript: &str, facts: &Facts, seen: &[String]) {
     if std::env::var_os("UNSPOOL_BLESS").is_none() {
         return;

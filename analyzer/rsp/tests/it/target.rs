@@ -1,4 +1,4 @@
-//! A small program under a real server: building it, and one session that sees all of the client.
+//! A small program under a real server: its build, and one session that uses the whole client.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,23 +12,23 @@ use unspool_rsp::{Action, Breakpoint, Client, ClientOptions, StopReply, Stream, 
 /// Long enough for a loaded machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The program, built.
+/// The compiled program.
 pub(crate) struct Program {
     _directory: tempfile::TempDir,
     pub(crate) path: PathBuf,
     pub(crate) facts: Facts,
 }
 
-/// What the session needs to know of the program.
+/// The facts about the program that the session needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) marker: u64,
-    /// Size of the breakpoint there.
+    /// Size of the breakpoint instruction at the marker.
     pub(crate) size: u8,
     pub(crate) message: u64,
 }
 
-/// Builds programs/threads.c. `prefix` is the tool chain's (`arm-linux-gnueabihf-`).
+/// Compiles programs/threads.c. `prefix` is the tool chain's (`arm-linux-gnueabihf-`).
 pub(crate) fn build(prefix: &str, flags: &[&str], size: u8) -> Program {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("threads");
@@ -54,7 +54,7 @@ pub(crate) fn build(prefix: &str, flags: &[&str], size: u8) -> Program {
     }
 }
 
-/// Runs a tool to its end and gives what it printed.
+/// Runs a tool to its end and returns its output.
 pub(crate) fn run(command: &mut Command) -> String {
     let output = command
         .output()
@@ -65,7 +65,7 @@ pub(crate) fn run(command: &mut Command) -> String {
     text
 }
 
-/// What gdb prints as a register's value: `info registers`, second column.
+/// The register values that gdb prints: `info registers`, second column.
 pub(crate) fn gdb_registers(gdb: &str, address: &str, program: &Program) -> BTreeMap<String, u64> {
     let text = run(Command::new(gdb)
         .args(["-nx", "-batch", "-ex", "set pagination off"])
@@ -82,7 +82,7 @@ pub(crate) fn gdb_registers(gdb: &str, address: &str, program: &Program) -> BTre
         .collect()
 }
 
-/// A child that does not outlive the test.
+/// A child process that is killed with the test.
 pub(crate) struct Server(pub(crate) Child);
 
 impl Drop for Server {
@@ -92,7 +92,7 @@ impl Drop for Server {
     }
 }
 
-/// A sink that can be looked into.
+/// A transcript sink whose content can be read.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -120,7 +120,7 @@ pub(crate) fn options(log: &Log) -> ClientOptions {
     }
 }
 
-/// Runs to the marker; gives the thread that is there.
+/// Runs to the marker. Returns the thread that stopped there.
 pub(crate) fn run_to_marker(client: &mut Client, facts: &Facts) -> (ThreadId, StopReply) {
     client.stop_reason().unwrap();
     let breakpoint = Breakpoint::software(facts.marker, facts.size);
@@ -130,14 +130,14 @@ pub(crate) fn run_to_marker(client: &mut Client, facts: &Facts) -> (ThreadId, St
     (stop.thread().expect("a thread"), stop)
 }
 
-/// The value of a register by name.
+/// The value of a register, by name.
 pub(crate) fn value(client: &mut Client, thread: ThreadId, name: &str) -> Option<u64> {
     let registers = client.registers(thread).unwrap();
     registers.value(client.description().register(name)?)
 }
 
-/// A whole session with the program; gives one line for each thing observed. Deterministic, so
-/// that a replay of its transcript must observe the same.
+/// Runs a whole session with the program, and returns one line for each observation. It is
+/// deterministic, so that a replay of its transcript must return the same lines.
 pub(crate) fn drive(stream: Stream, facts: &Facts, log: &Log) -> Vec<String> {
     let mut client = Client::over(stream, options(log)).unwrap();
     let mut seen = Vec::new();

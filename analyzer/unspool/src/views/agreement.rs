@@ -114,8 +114,8 @@ impl Comparison {
             agree: agreement.agree,
             unknown: agreement.unknown,
             wrong: agreement.wrong,
-            late: agreement.late,
-            late_wrong: agreement.late_wrong,
+            late: agreement.contradictory,
+            late_wrong: agreement.contradictory_wrong,
             functions,
         }
     }

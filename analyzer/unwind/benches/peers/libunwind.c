@@ -1,9 +1,9 @@
-// What libunwind makes of the same stacks, and how long it takes. Started by the benchmark `peers`:
+// Measures libunwind on the same stacks. The benchmark `peers` runs it:
 //
-//   libunwind hot OUT          builds a stack of 30 frames, unwinds it again and again, and writes it down
-//   libunwind cold LIST OUT    one step from each address of LIST ("PATH SVMA" a line), on a made-up stack
+//   libunwind hot OUT          builds a stack of 30 frames, unwinds it repeatedly, and saves it
+//   libunwind cold LIST OUT    one step from each address in LIST ("PATH SVMA" on each line)
 //
-// Local unwinding (UNW_LOCAL_ONLY), which is libunwind's fastest.
+// It uses local unwinding (UNW_LOCAL_ONLY), which is libunwind's fastest mode.
 #define _GNU_SOURCE
 #define UNW_LOCAL_ONLY
 #include <dlfcn.h>
@@ -85,7 +85,8 @@ __attribute__((noinline)) static int bottom(const char *path) {
     return fclose(out);
 }
 
-// A chain of 27 functions of different shapes: no, one or all registers saved; small and large locals; a frame pointer.
+// A chain of 27 functions of different shapes: no, one or all registers saved; small and large
+// locals; a frame pointer.
 static volatile int zero;
 
 #define PLAIN(name, next)                                                                          \
@@ -186,7 +187,7 @@ int main(int argc, char **argv) {
         return cold(argv[2], argv[3]);
     if (argc != 3)
         return 2;
-    // The environment is above: the stack's own part is what frames are in.
+    // The environment lies above the part of the stack that holds the frames.
     stack_top = (char *)argv;
     return f0(argv[2]);
 }

@@ -1,6 +1,7 @@
-/* Frames of several kinds, for walks over made-up stacks. The libraries beside this file are it, compiled by Debian 12's
-   COMPILER -shared -fPIC -nostdlib -s -O1 -Wl,--unresolved-symbols=ignore-all -Wl,-z,noseparate-code
-       -Wl,-z,max-page-size=4096 -Wl,--build-id=0x756e73706f6f6c
+/* Frames of several kinds, for walks over generated stacks. Debian 12 compiled the libraries beside
+   this file from it, with
+   COMPILER -shared -fPIC -nostdlib -s -O1 -Wl,--unresolved-symbols=ignore-all
+       -Wl,-z,noseparate-code -Wl,-z,max-page-size=4096 -Wl,--build-id=0x756e73706f6f6c
    and, for a32 -marm -funwind-tables, for t32 -mthumb -funwind-tables. */
 int g(int);
 int leaf(int a, int b) { return a * b + 3; }

@@ -95,7 +95,7 @@ fn damaged_files_are_replaced() {
 }
 
 #[test]
-fn another_images_table_is_not_believed() {
+fn another_images_table_is_rejected() {
     let directory = tempfile::tempdir().expect("directory");
     let cache = Cache::at(directory.path());
     let options = CompileOptions {
@@ -124,7 +124,7 @@ fn another_images_table_is_not_believed() {
 }
 
 #[test]
-fn what_walks_asked_of_the_code_comes_back() {
+fn regions_that_walks_needed_come_back() {
     let directory = tempfile::tempdir().expect("directory");
     let cache = Cache::at(directory.path());
     let options = CompileOptions::default();

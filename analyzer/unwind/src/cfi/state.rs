@@ -6,7 +6,7 @@ use crate::rows::{Builder, Change, RestId};
 use crate::rule::{Cfa, Expression, Place};
 
 /// Limit of remembered states. Compilers nest only a few.
-const DEPTH: usize = 64;
+const MAX_REMEMBERED: usize = 64;
 /// The flags register has the last number, and CFI has no rules for it.
 const REGISTERS: usize = COUNT - 1;
 
@@ -95,7 +95,7 @@ impl State {
             }
             I::Restore(register) => self.restore(register, initial, into),
             I::Remember => {
-                if stack.depth >= DEPTH {
+                if stack.depth >= MAX_REMEMBERED {
                     return Err(Unsound::TooDeep);
                 }
                 stack.states.truncate(stack.depth);

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_outside() {
+    fn addresses_outside_are_ignored() {
         let mut cover = ByteMap::new(0x1000, 0x1040);
         assert!(!cover.add(0xfff) && !cover.add(0x10_0000));
         assert!(cover.add(0x1000) && !cover.add(0x1000));

@@ -307,9 +307,9 @@ impl Instruction {
 
 /// An instruction under construction. It is filled in place, because copying a value that was just
 /// written byte by byte would stall on each byte.
-pub(super) struct Made<'m>(pub(super) &'m mut Instruction);
+pub(super) struct InstructionBuilder<'m>(pub(super) &'m mut Instruction);
 
-impl Made<'_> {
+impl InstructionBuilder<'_> {
     /// Adds an effect.
     #[inline]
     pub(super) fn effect(self, effect: Effect) -> Self {

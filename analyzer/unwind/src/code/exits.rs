@@ -19,7 +19,7 @@ use movable::Lines;
 mod movable;
 
 /// Maximum number of functions and parts that one function may jump through.
-const PARTS: usize = 64;
+const MAX_PARTS: usize = 64;
 
 /// glibc's `__libc_do_syscall`, with which its T32 code calls the kernel; the number is in `ip`.
 /// `push {r7, lr}; mov r7, ip; svc 0; pop {r7, pc}`. The relevant places are the calls of this
@@ -282,7 +282,7 @@ impl<'i> ExitFinder<'i> {
             if !seen.insert(start.svma) {
                 continue;
             }
-            if seen.len() > PARTS || !self.text.is_text(start.svma) {
+            if seen.len() > MAX_PARTS || !self.text.is_text(start.svma) {
                 ways.whole = false;
                 continue;
             }

@@ -41,7 +41,7 @@ pub(super) use function::{Show, Shown};
 pub(super) use jumps::Jumps;
 
 /// Maximum number of analysis rounds for one function.
-const ROUNDS: usize = 80;
+const MAX_ROUNDS: usize = 80;
 /// Buffers that are reused from function to function.
 pub(super) struct Memory {
     listing: Listing,
@@ -114,15 +114,17 @@ impl<'t> Engine<'t> {
             let continued = found.is_some();
             let mut now = fix::find(memory, context, &jumps, entry, found.take());
             let outcome = match round {
-                ROUNDS.. => Outcome::None,
-                _ if continued && now.is_in_doubt() => Outcome::Others,
-                _ => match jumps.learn(&mut now, context.bases.len() > bases) {
-                    Outcome::None if whole && now.open => jumps.adopt(&memory.listing, context),
+                MAX_ROUNDS.. => Outcome::None,
+                _ if continued && now.depends_on_order() => Outcome::Others,
+                _ => match jumps.update(&mut now, context.bases.len() > bases) {
+                    Outcome::None if whole && now.open => {
+                        jumps.add_orphan(&memory.listing, context)
+                    }
                     outcome => outcome,
                 },
             };
             match outcome {
-                Outcome::More => found = now.goes_on().then_some(now),
+                Outcome::More => found = now.can_continue().then_some(now),
                 Outcome::Others => {}
                 Outcome::None => {
                     return Report::of(memory, context, &jumps, &now, self.catches, show);

@@ -11,7 +11,7 @@ use super::state::{Context, JumpTable, State, Value};
 /// Maximum number of entries in a jump table.
 const MAX_ENTRIES: u32 = 4096;
 /// Number of instructions before the jump in which to look for the comparison.
-const NEAR: u32 = 14;
+const COMPARISON_DISTANCE: u32 = 14;
 
 /// The targets of a resolved jump.
 #[derive(Clone, Debug, Default)]
@@ -148,7 +148,7 @@ impl<'l> Entries<'l> {
         let mut bound = None;
         let mut back = at;
         let mut seen = 0;
-        while back > 0 && seen < NEAR && at - back < 8 * NEAR {
+        while back > 0 && seen < COMPARISON_DISTANCE && at - back < 8 * COMPARISON_DISTANCE {
             back -= 1;
             let Some(earlier) = listing.at(back) else {
                 continue;

@@ -10,7 +10,7 @@ use super::state::Context;
 pub(super) const ALWAYS: u8 = 14;
 const NONE: u32 = u32::MAX;
 /// Maximum size of an analysed function in bytes.
-pub(super) const LARGEST: u64 = 4 << 20;
+pub(super) const MAX_FUNCTION_SIZE: u64 = 4 << 20;
 
 /// An instruction in the listing.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Listing {
         }
         self.literals.clear();
         self.start = start.svma;
-        self.end = end.min(start.svma.saturating_add(LARGEST));
+        self.end = end.min(start.svma.saturating_add(MAX_FUNCTION_SIZE));
         self.thumb = start.thumb;
         self.shift = shift;
     }
@@ -379,7 +379,7 @@ impl Listing {
 /// `start`.
 fn place_of(start: u64, svma: u64) -> Option<(usize, u64)> {
     let number = svma.checked_sub(start & !3)? / 4;
-    (number < LARGEST / 4).then_some(((number / 64) as usize, 1 << (number % 64)))
+    (number < MAX_FUNCTION_SIZE / 4).then_some(((number / 64) as usize, 1 << (number % 64)))
 }
 
 /// Whether this is A32 `mov lr, pc`.

@@ -27,19 +27,19 @@ use crate::cfi::index::{self, Described, Index};
 use crate::table::eh_frame;
 
 /// Maximum size of a text that forms one region.
-const WHOLE: u64 = 256 << 10;
+const MAX_WHOLE: u64 = 256 << 10;
 /// The same if few function starts are known.
-const WHOLE_UNNAMED: u64 = 1 << 20;
+const MAX_WHOLE_UNNAMED: u64 = 1 << 20;
 /// The same for x86-64 code without call frame information.
-const WHOLE_UNDESCRIBED: u64 = 4 << 20;
+const MAX_WHOLE_UNDESCRIBED: u64 = 4 << 20;
 /// Approximate size of a region.
-const REGION: u64 = 16 << 10;
+const REGION_SIZE: u64 = 16 << 10;
 /// Maximum size of a region. A larger one is divided anywhere. A divided function counts as
 /// several, and only the first has the state of a call. The largest functions have 55 KB (CPython)
 /// to 170 KB (LLVM).
-const LARGEST: u64 = 16 * REGION;
+const MAX_REGION_SIZE: u64 = 16 * REGION_SIZE;
 /// Size of the code analysed on each side of a region without a known start nearby.
-const MARGIN: u64 = 8 << 10;
+const MARGIN_SIZE: u64 = 8 << 10;
 
 /// Facts about an image that need no decoding of code.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ impl Outline {
         let function = function
             .filter(|start| text.contains(start))
             .unwrap_or(text.start);
-        let tile = |svma: u64| svma / REGION * REGION;
+        let tile = |svma: u64| svma / REGION_SIZE * REGION_SIZE;
         let next = |from: u64| {
             let at = self.bounds.partition_point(|start| *start < from);
             self.bounds
@@ -128,13 +128,14 @@ impl Outline {
         } else {
             next(from)
         };
-        let end = next(from.saturating_add(REGION).max(start + 1));
-        if end - start <= LARGEST {
+        let end = next(from.saturating_add(REGION_SIZE).max(start + 1));
+        if end - start <= MAX_REGION_SIZE {
             return Some((start..end, start..end));
         }
         // Few function starts are known here.
-        let region = tile(svma).max(start)..(tile(svma) + REGION).min(end);
-        let around = region.start.saturating_sub(MARGIN).max(start)..(region.end + MARGIN).min(end);
+        let region = tile(svma).max(start)..(tile(svma) + REGION_SIZE).min(end);
+        let around = region.start.saturating_sub(MARGIN_SIZE).max(start)
+            ..(region.end + MARGIN_SIZE).min(end);
         Some((region, around))
     }
 
@@ -186,11 +187,11 @@ fn whole_limit(image: &Image, starts: &[(u64, bool)], described: usize, size: u6
     let functions = starts.len() as u64;
     if image.arch() == Arch::X86_64 && (described as u64) < size / 4096 {
         // Compilers move cold code out of functions, and only jumps from there lead to it.
-        WHOLE_UNDESCRIBED
+        MAX_WHOLE_UNDESCRIBED
     } else if functions < size / 4096 && image.arch() != Arch::X86_64 {
-        WHOLE_UNNAMED
+        MAX_WHOLE_UNNAMED
     } else {
-        WHOLE
+        MAX_WHOLE
     }
 }
 

@@ -9,7 +9,7 @@ use super::listing::{ALWAYS, Listing};
 use super::machine::Machine;
 
 /// Number of instructions ahead in which to look for the return.
-const AHEAD: usize = 48;
+const LOOKAHEAD: usize = 48;
 
 /// The caller after a stack switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) fn find(listing: &Listing, machine: &Machine, at: u32) -> Option<Stac
     let mut path: Vec<&Instruction> = Vec::new();
     let mut at = at;
     let mut ra = loop {
-        let instruction = listing.at(at).filter(|_| path.len() < AHEAD)?;
+        let instruction = listing.at(at).filter(|_| path.len() < LOOKAHEAD)?;
         let always = instruction.condition == ALWAYS;
         match instruction.flow {
             Flow::Return if always && instruction.effects().is_empty() => break machine.ra,

@@ -257,7 +257,7 @@ impl State {
     }
 
     /// Whether a call would make the frame unknown, because only caller-saved registers know it.
-    pub(super) fn hangs_on_call(&self) -> bool {
+    pub(super) fn loses_frame_at_call(&self) -> bool {
         let machine = self.machine;
         let is_cfa = |&register: &u8| self.word(register).is_cfa();
         !is_cfa(&machine.sp)

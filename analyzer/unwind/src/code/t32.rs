@@ -6,7 +6,7 @@
 mod wide;
 
 use super::a32::block;
-use super::effect::{Effect, Flow, Limit, Made, Target};
+use super::effect::{Effect, Flow, InstructionBuilder, Limit, Target};
 
 pub(super) use wide::decode_wide;
 
@@ -20,31 +20,35 @@ pub(crate) fn is_wide(first: u16) -> bool {
 }
 
 /// Decodes the 16-bit instruction `h` at `svma`.
-pub(crate) fn decode_narrow(made: Made<'_>, h: u16, svma: u64) -> Made<'_> {
+pub(crate) fn decode_narrow(
+    builder: InstructionBuilder<'_>,
+    h: u16,
+    svma: u64,
+) -> InstructionBuilder<'_> {
     let h = u32::from(h);
     let low = |at: u32| (h >> at & 7) as u8;
     let pc = (svma as u32).wrapping_add(4);
     match h >> 11 {
         // lsl (0: mov), lsr, asr
-        0b00000 if h >> 6 & 0x1f == 0 => made.effect(Effect::Add {
+        0b00000 if h >> 6 & 0x1f == 0 => builder.effect(Effect::Add {
             to: low(0),
             from: low(3),
             by: 0,
         }),
-        0b00000..=0b00010 => made.clobber(1 << low(0)),
+        0b00000..=0b00010 => builder.clobber(1 << low(0)),
         // add, sub: register or 3-bit immediate
         0b00011 => {
             let by = low(6);
             let subtract = h >> 9 & 1 == 1;
             if h >> 10 & 1 == 1 {
                 let by = i32::from(by);
-                made.effect(Effect::Add {
+                builder.effect(Effect::Add {
                     to: low(0),
                     from: low(3),
                     by: if subtract { -by } else { by },
                 })
             } else {
-                made.effect(Effect::AddRegister {
+                builder.effect(Effect::AddRegister {
                     to: low(0),
                     from: low(3),
                     by,
@@ -54,73 +58,73 @@ pub(crate) fn decode_narrow(made: Made<'_>, h: u16, svma: u64) -> Made<'_> {
                 })
             }
         }
-        0b00100 => made.effect(Effect::Constant {
+        0b00100 => builder.effect(Effect::Constant {
             to: low(8),
             value: h & 0xff,
         }),
-        0b00101 => made.limit(Limit::Compare(h & 0xff)),
+        0b00101 => builder.limit(Limit::Compare(h & 0xff)),
         0b00110 | 0b00111 => {
             let by = (h & 0xff) as i32;
-            made.effect(Effect::Add {
+            builder.effect(Effect::Add {
                 to: low(8),
                 from: low(8),
                 by: if h >> 11 & 1 == 1 { -by } else { by },
             })
         }
         0b01000 if h >> 10 & 1 == 0 => match h >> 6 & 0xf {
-            0b1000 | 0b1010 | 0b1011 => made, // tst, cmp, cmn
-            _ => made.clobber(1 << low(0)),
+            0b1000 | 0b1010 | 0b1011 => builder, // tst, cmp, cmn
+            _ => builder.clobber(1 << low(0)),
         },
-        0b01000 => special(made, h, svma),
-        0b01001 => made.effect(Effect::Literal {
+        0b01000 => special(builder, h, svma),
+        0b01001 => builder.effect(Effect::Literal {
             to: low(8),
             svma: (pc & !3).wrapping_add((h & 0xff) << 2),
         }),
         // str, strh, strb, ldrsb, ldr, ldrh, ldrb, ldrsh by register
         0b01010 | 0b01011 => match h >> 9 & 7 {
-            0..=2 => made,
-            _ => made.clobber(1 << low(0)),
+            0..=2 => builder,
+            _ => builder.clobber(1 << low(0)),
         },
-        0b01100 => made.effect(Effect::Store {
+        0b01100 => builder.effect(Effect::Store {
             base: low(3),
             offset: (h >> 6 & 0x1f) as i32 * 4,
             mask: 1 << low(0),
         }),
-        0b01101 => made.effect(Effect::Load {
+        0b01101 => builder.effect(Effect::Load {
             base: low(3),
             offset: (h >> 6 & 0x1f) as i32 * 4,
             mask: 1 << low(0),
         }),
-        0b01110 | 0b10000 => made,
-        0b01111 | 0b10001 => made.clobber(1 << low(0)),
-        0b10010 => made.effect(Effect::Store {
+        0b01110 | 0b10000 => builder,
+        0b01111 | 0b10001 => builder.clobber(1 << low(0)),
+        0b10010 => builder.effect(Effect::Store {
             base: SP,
             offset: (h & 0xff) as i32 * 4,
             mask: 1 << low(8),
         }),
-        0b10011 => made.effect(Effect::Load {
+        0b10011 => builder.effect(Effect::Load {
             base: SP,
             offset: (h & 0xff) as i32 * 4,
             mask: 1 << low(8),
         }),
         // adr; add rd, sp
-        0b10100 => made.effect(Effect::Constant {
+        0b10100 => builder.effect(Effect::Constant {
             to: low(8),
             value: (pc & !3).wrapping_add((h & 0xff) << 2),
         }),
-        0b10101 => made.effect(Effect::Add {
+        0b10101 => builder.effect(Effect::Add {
             to: low(8),
             from: SP,
             by: (h & 0xff) as i32 * 4,
         }),
-        0b10110 | 0b10111 => miscellaneous(made, h, svma),
-        0b11000 => block(made, low(8), h & 0xff, (false, true), true, false),
-        0b11001 => block(made, low(8), h & 0xff, (false, true), true, true),
+        0b10110 | 0b10111 => miscellaneous(builder, h, svma),
+        0b11000 => block(builder, low(8), h & 0xff, (false, true), true, false),
+        0b11001 => block(builder, low(8), h & 0xff, (false, true), true, true),
         0b11010 | 0b11011 => match h >> 8 & 0xf {
-            14 => made.flow(Flow::Trap),
-            15 => made.effect(Effect::SystemCall),
+            14 => builder.flow(Flow::Trap),
+            15 => builder.effect(Effect::SystemCall),
             condition => {
-                let instruction = made.flow(Flow::Jump(Target {
+                let instruction = builder.flow(Flow::Jump(Target {
                     svma: target(svma, i64::from((h << 24) as i32 >> 23)),
                     thumb: true,
                 }));
@@ -129,7 +133,7 @@ pub(crate) fn decode_narrow(made: Made<'_>, h: u16, svma: u64) -> Made<'_> {
             }
         },
         // 11100: b
-        _ => made.flow(Flow::Jump(Target {
+        _ => builder.flow(Flow::Jump(Target {
             svma: target(svma, i64::from((h << 21) as i32 >> 20)),
             thumb: true,
         })),
@@ -141,11 +145,11 @@ fn target(svma: u64, offset: i64) -> u64 {
 }
 
 /// A6.2.3: 010001xx, high registers and bx
-fn special(made: Made<'_>, h: u32, svma: u64) -> Made<'_> {
+fn special(builder: InstructionBuilder<'_>, h: u32, svma: u64) -> InstructionBuilder<'_> {
     let rd = (h & 7 | h >> 4 & 8) as u8;
     let rm = (h >> 3 & 0xf) as u8;
     match h >> 8 & 3 {
-        0b00 if rd == PC && rm != PC => made
+        0b00 if rd == PC && rm != PC => builder
             .effect(Effect::Constant {
                 to: PC,
                 value: (svma as u32).wrapping_add(4),
@@ -159,13 +163,13 @@ fn special(made: Made<'_>, h: u32, svma: u64) -> Made<'_> {
                 signed: true,
             })
             .flow(Flow::Indirect(Some(PC))),
-        0b00 if rd == PC => made.flow(Flow::Indirect(None)),
-        0b00 if rm == PC => made.effect(Effect::Add {
+        0b00 if rd == PC => builder.flow(Flow::Indirect(None)),
+        0b00 if rm == PC => builder.effect(Effect::Add {
             to: rd,
             from: rd,
             by: (svma as u32).wrapping_add(4) as i32,
         }),
-        0b00 => made.effect(Effect::AddRegister {
+        0b00 => builder.effect(Effect::AddRegister {
             to: rd,
             from: rd,
             by: rm,
@@ -173,22 +177,22 @@ fn special(made: Made<'_>, h: u32, svma: u64) -> Made<'_> {
             shift: 0,
             signed: true,
         }),
-        0b01 => made,
+        0b01 => builder,
         0b10 => match (rd, rm) {
-            (PC, LR) => made.flow(Flow::Return),
-            (PC, _) => made.flow(Flow::Indirect(Some(rm))),
-            (_, PC) => made.effect(Effect::Constant {
+            (PC, LR) => builder.flow(Flow::Return),
+            (PC, _) => builder.flow(Flow::Indirect(Some(rm))),
+            (_, PC) => builder.effect(Effect::Constant {
                 to: rd,
                 value: (svma as u32).wrapping_add(4),
             }),
-            _ => made.effect(Effect::Add {
+            _ => builder.effect(Effect::Add {
                 to: rd,
                 from: rm,
                 by: 0,
             }),
         },
-        _ if h >> 7 & 1 == 1 => made.flow(Flow::Call(None)),
-        _ => made.flow(if rm == LR {
+        _ if h >> 7 & 1 == 1 => builder.flow(Flow::Call(None)),
+        _ => builder.flow(if rm == LR {
             Flow::Return
         } else {
             Flow::Indirect(Some(rm))
@@ -197,11 +201,11 @@ fn special(made: Made<'_>, h: u32, svma: u64) -> Made<'_> {
 }
 
 /// A6.2.5: 1011xxxx
-fn miscellaneous(made: Made<'_>, h: u32, svma: u64) -> Made<'_> {
+fn miscellaneous(builder: InstructionBuilder<'_>, h: u32, svma: u64) -> InstructionBuilder<'_> {
     match h >> 8 & 0xf {
         0b0000 => {
             let by = (h & 0x7f) as i32 * 4;
-            made.effect(Effect::Add {
+            builder.effect(Effect::Add {
                 to: SP,
                 from: SP,
                 by: if h >> 7 & 1 == 1 { -by } else { by },
@@ -210,7 +214,7 @@ fn miscellaneous(made: Made<'_>, h: u32, svma: u64) -> Made<'_> {
         // cbz, cbnz
         0b0001 | 0b0011 | 0b1001 | 0b1011 => {
             let offset = (h >> 3 & 0x1f) << 1 | (h >> 9 & 1) << 6;
-            made.flow(Flow::IfZero {
+            builder.flow(Flow::IfZero {
                 target: Target {
                     svma: target(svma, i64::from(offset)),
                     thumb: true,
@@ -218,21 +222,21 @@ fn miscellaneous(made: Made<'_>, h: u32, svma: u64) -> Made<'_> {
                 nonzero: h >> 11 & 1 == 1,
             })
         }
-        0b0010 | 0b1010 => made.clobber(1 << (h & 7)),
+        0b0010 | 0b1010 => builder.clobber(1 << (h & 7)),
         0b0100 | 0b0101 => {
             let mask = h & 0xff | (h >> 8 & 1) << 14;
-            block(made, SP, mask, (true, false), true, false)
+            block(builder, SP, mask, (true, false), true, false)
         }
         0b1100 | 0b1101 => {
             let mask = h & 0xff | (h >> 8 & 1) << 15;
-            block(made, SP, mask, (false, true), true, true)
+            block(builder, SP, mask, (false, true), true, true)
         }
         // it, hints
         0b1111 if h & 0xf != 0 => {
-            let instruction = made;
+            let instruction = builder;
             instruction.0.it = (h & 0xff) as u8;
             instruction
         }
-        _ => made,
+        _ => builder,
     }
 }

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use unspool_image::{CodeKind, Image, Symbols};
 
 use super::byte_map::ByteMap;
-use super::effect::{Instruction, Made, Target};
+use super::effect::{Instruction, InstructionBuilder, Target};
 use super::handlers::Handler;
 use super::machine::Machine;
 use super::{a32, a64, t32, x86};
@@ -320,22 +320,22 @@ pub(crate) fn decode_to(
         unspool_image::Arch::Aarch64 => {
             let word = word(bytes)?;
             *instruction = Instruction::new(4);
-            a64::decode(Made(instruction), word, svma);
+            a64::decode(InstructionBuilder(instruction), word, svma);
         }
         _ if !thumb => {
             let word = word(bytes)?;
             *instruction = Instruction::new(4);
-            a32::decode(Made(instruction), word, svma);
+            a32::decode(InstructionBuilder(instruction), word, svma);
         }
         _ => {
             let first = half(bytes)?;
             if t32::is_wide(first) {
                 let second = half(bytes.get(2..)?)?;
                 *instruction = Instruction::new(4);
-                t32::decode_wide(Made(instruction), first, second, svma);
+                t32::decode_wide(InstructionBuilder(instruction), first, second, svma);
             } else {
                 *instruction = Instruction::new(2);
-                t32::decode_narrow(Made(instruction), first, svma);
+                t32::decode_narrow(InstructionBuilder(instruction), first, svma);
             }
         }
     }

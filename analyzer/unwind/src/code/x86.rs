@@ -6,7 +6,9 @@
 
 mod form;
 
-use super::effect::{Effect, Entry, Flow, Instruction, Limit, Made, Table, TableForm, Target};
+use super::effect::{
+    Effect, Entry, Flow, Instruction, InstructionBuilder, Limit, Table, TableForm, Target,
+};
 use form::{Form, Memory, Operand};
 
 const RAX: u8 = 0;
@@ -37,24 +39,24 @@ pub(crate) fn decode(bytes: &[u8], svma: u64, instruction: &mut Instruction) -> 
         let index = memory.index.map_or(0, |(index, _)| bit(index));
         instruction.bases = memory.base.map_or(0, bit) | index;
     }
-    let made = Made(instruction);
+    let builder = InstructionBuilder(instruction);
     match form.map {
-        0 => primary(&form, made, svma),
-        1 if form.vector => vector_secondary(&form, made),
-        1 => secondary(&form, made, svma),
-        2 => map_38(&form, made),
-        3 => map_3a(&form, made),
+        0 => primary(&form, builder, svma),
+        1 if form.vector => vector_secondary(&form, builder),
+        1 => secondary(&form, builder, svma),
+        2 => map_38(&form, builder),
+        3 => map_3a(&form, builder),
         // bextr and similar, which write general registers (AMD64 manual, volume 3)
-        9 if matches!(form.opcode, 1 | 2) => writes(made, NUMBERS[usize::from(form.third & 15)]),
-        10 if form.opcode == 0x10 => writes(made, form.reg()),
-        _ => made,
+        9 if matches!(form.opcode, 1 | 2) => writes(builder, NUMBERS[usize::from(form.third & 15)]),
+        10 if form.opcode == 0x10 => writes(builder, form.reg()),
+        _ => builder,
     };
     true
 }
 
 /// Writes an unknown value to a register.
-fn writes(made: Made<'_>, register: u8) -> Made<'_> {
-    made.clobber(1 << register)
+fn writes(builder: InstructionBuilder<'_>, register: u8) -> InstructionBuilder<'_> {
+    builder.clobber(1 << register)
 }
 
 impl Form {
@@ -116,36 +118,41 @@ fn add(to: u8, from: u8, by: i32) -> Effect {
     Effect::Add { to, from, by }
 }
 
-fn push(made: Made<'_>) -> Made<'_> {
-    made.effect(add(RSP, RSP, -8))
+fn push(builder: InstructionBuilder<'_>) -> InstructionBuilder<'_> {
+    builder.effect(add(RSP, RSP, -8))
 }
 
-fn constant(made: Made<'_>, to: u8, value: i64) -> Made<'_> {
+fn constant(builder: InstructionBuilder<'_>, to: u8, value: i64) -> InstructionBuilder<'_> {
     let low = value as u32;
     if i64::from(low) == value || i64::from(low as i32) == value {
-        made.effect(Effect::Constant { to, value: low })
+        builder.effect(Effect::Constant { to, value: low })
     } else {
-        writes(made, to)
+        writes(builder, to)
     }
 }
 
 /// Copies `from` to `to`.
-fn copy<'m>(form: &Form, made: Made<'m>, to: u8, from: u8) -> Made<'m> {
+fn copy<'m>(
+    form: &Form,
+    builder: InstructionBuilder<'m>,
+    to: u8,
+    from: u8,
+) -> InstructionBuilder<'m> {
     match form.wide {
-        true => made.effect(add(to, from, 0)),
-        false if form.half => writes(made, to),
-        false => made.effect(Effect::Half { to, from }),
+        true => builder.effect(add(to, from, 0)),
+        false if form.half => writes(builder, to),
+        false => builder.effect(Effect::Half { to, from }),
     }
 }
 
 /// One-byte opcodes
-fn primary<'m>(form: &Form, made: Made<'m>, svma: u64) -> Made<'m> {
+fn primary<'m>(form: &Form, builder: InstructionBuilder<'m>, svma: u64) -> InstructionBuilder<'m> {
     let op = form.opcode;
     match op {
-        0x00..=0x3f => arithmetic(form, made),
+        0x00..=0x3f => arithmetic(form, builder),
         0x50..=0x57 => {
             let register = NUMBERS[usize::from(op & 7 | form.rex_b << 3)];
-            push(made).effect(Effect::Store {
+            push(builder).effect(Effect::Store {
                 base: RSP,
                 // `push rsp` stores the old value
                 offset: 0,
@@ -160,78 +167,80 @@ fn primary<'m>(form: &Form, made: Made<'m>, svma: u64) -> Made<'m> {
                 mask: 1 << register,
             };
             if register == RSP {
-                made.effect(load)
+                builder.effect(load)
             } else {
-                made.effect(load).effect(add(RSP, RSP, 8))
+                builder.effect(load).effect(add(RSP, RSP, 8))
             }
         }
         // movsxd
         0x63 => match form.operand {
-            Operand::Memory(memory) if form.wide => indexed(form, made, memory, 4, svma),
-            _ => writes(made, form.reg()),
+            Operand::Memory(memory) if form.wide => indexed(form, builder, memory, 4, svma),
+            _ => writes(builder, form.reg()),
         },
-        0x68 | 0x6a | 0x9c => push(made),
-        0x69 | 0x6b => writes(made, form.reg()),
+        0x68 | 0x6a | 0x9c => push(builder),
+        0x69 | 0x6b => writes(builder, form.reg()),
         0x6c..=0x6f | 0xa4..=0xa7 | 0xaa..=0xaf => {
             let load = if matches!(op, 0xac | 0xad) {
                 1 << RAX
             } else {
                 0
             };
-            made.clobber(1 << RSI | 1 << RDI | 1 << RCX | load)
+            builder.clobber(1 << RSI | 1 << RDI | 1 << RCX | load)
         }
-        0x70..=0x7f => made.flow(conditional(op & 15, form.target(svma))),
-        0x80 | 0x81 | 0x83 => immediate(form, made),
-        0x84 | 0x85 | 0x8e => made,
-        0x86 => made.clobber(form.rm_mask(true) | 1 << form.byte(form.reg)),
+        0x70..=0x7f => builder.flow(conditional(op & 15, form.target(svma))),
+        0x80 | 0x81 | 0x83 => immediate(form, builder),
+        0x84 | 0x85 | 0x8e => builder,
+        0x86 => builder.clobber(form.rm_mask(true) | 1 << form.byte(form.reg)),
         0x87 => match form.rm() {
-            Some(one) if form.wide => made.effect(Effect::Exchange {
+            Some(one) if form.wide => builder.effect(Effect::Exchange {
                 one,
                 other: form.reg(),
             }),
-            _ => made.clobber(form.rm_mask(false) | 1 << form.reg()),
+            _ => builder.clobber(form.rm_mask(false) | 1 << form.reg()),
         },
-        0x88 | 0xc0 | 0xd0 | 0xd2 | 0xc6 | 0xfe => made.clobber(form.rm_mask(true)),
+        0x88 | 0xc0 | 0xd0 | 0xd2 | 0xc6 | 0xfe => builder.clobber(form.rm_mask(true)),
         0x89 => match (form.rm(), form.place()) {
-            (Some(to), _) => copy(form, made, to, form.reg()),
-            (None, Some((base, offset))) if form.wide => made.effect(Effect::Store {
+            (Some(to), _) => copy(form, builder, to, form.reg()),
+            (None, Some((base, offset))) if form.wide => builder.effect(Effect::Store {
                 base,
                 offset,
                 mask: 1 << form.reg(),
             }),
-            _ => made,
+            _ => builder,
         },
-        0x8a => made.clobber(1 << form.byte(form.reg)),
+        0x8a => builder.clobber(1 << form.byte(form.reg)),
         0x8b => match (form.rm(), form.place(), form.operand) {
-            (Some(from), ..) => copy(form, made, form.reg(), from),
-            (None, Some((base, offset)), _) if form.wide => made.effect(Effect::Load {
+            (Some(from), ..) => copy(form, builder, form.reg(), from),
+            (None, Some((base, offset)), _) if form.wide => builder.effect(Effect::Load {
                 base,
                 offset,
                 mask: 1 << form.reg(),
             }),
-            (_, _, Operand::Memory(memory)) if form.wide => indexed(form, made, memory, 8, svma),
-            _ => writes(made, form.reg()),
+            (_, _, Operand::Memory(memory)) if form.wide => indexed(form, builder, memory, 8, svma),
+            _ => writes(builder, form.reg()),
         },
-        0x8c | 0xc1 | 0xd1 | 0xd3 => made.clobber(form.rm_mask(false)),
-        0x8d => lea(form, made, svma),
+        0x8c | 0xc1 | 0xd1 | 0xd3 => builder.clobber(form.rm_mask(false)),
+        0x8d => lea(form, builder, svma),
         0x8f => match form.rm() {
-            Some(to) => made
+            Some(to) => builder
                 .effect(Effect::Load {
                     base: RSP,
                     offset: 0,
                     mask: 1 << to,
                 })
                 .effect(add(RSP, RSP, 8)),
-            None => made.effect(add(RSP, RSP, 8)),
+            None => builder.effect(add(RSP, RSP, 8)),
         },
-        0x90 if form.rex_b == 0 => made,
-        0x90..=0x97 => made.clobber(1 << RAX | 1 << NUMBERS[usize::from(op & 7 | form.rex_b << 3)]),
-        0x98 | 0x9f | 0xa0 | 0xa1 | 0xd7 | 0xe4 | 0xe5 | 0xec | 0xed => writes(made, RAX),
-        0x99 => writes(made, RDX),
-        0x9d => made.effect(add(RSP, RSP, 8)),
+        0x90 if form.rex_b == 0 => builder,
+        0x90..=0x97 => {
+            builder.clobber(1 << RAX | 1 << NUMBERS[usize::from(op & 7 | form.rex_b << 3)])
+        }
+        0x98 | 0x9f | 0xa0 | 0xa1 | 0xd7 | 0xe4 | 0xe5 | 0xec | 0xed => writes(builder, RAX),
+        0x99 => writes(builder, RDX),
+        0x9d => builder.effect(add(RSP, RSP, 8)),
         // ah, ch, dh, bh
-        0xb4..=0xb7 if !form.has_rex => made.clobber(1 << form.byte(op & 7)),
-        0xb0..=0xb7 => made.effect(Effect::Low {
+        0xb4..=0xb7 if !form.has_rex => builder.clobber(1 << form.byte(op & 7)),
+        0xb0..=0xb7 => builder.effect(Effect::Low {
             to: NUMBERS[usize::from(op & 7 | form.rex_b << 3)],
             value: form.immediate as u8,
         }),
@@ -239,7 +248,7 @@ fn primary<'m>(form: &Form, made: Made<'m>, svma: u64) -> Made<'m> {
             let to = NUMBERS[usize::from(op & 7 | form.rex_b << 3)];
             let value = form.immediate;
             constant(
-                made,
+                builder,
                 to,
                 if form.wide {
                     value
@@ -248,15 +257,17 @@ fn primary<'m>(form: &Form, made: Made<'m>, svma: u64) -> Made<'m> {
                 },
             )
         }
-        0xc2 | 0xc3 | 0xca | 0xcb | 0xcf => made.flow(Flow::Return),
+        0xc2 | 0xc3 | 0xca | 0xcb | 0xcf => builder.flow(Flow::Return),
         // xbegin
-        0xc7 if form.modrm == 0xf8 => made.clobber(1 << RAX).flow(Flow::Branch(form.target(svma))),
+        0xc7 if form.modrm == 0xf8 => builder
+            .clobber(1 << RAX)
+            .flow(Flow::Branch(form.target(svma))),
         0xc7 => match form.rm() {
-            Some(to) if form.wide => constant(made, to, form.immediate),
-            Some(to) => constant(made, to, i64::from(form.immediate as u32)),
-            None => made,
+            Some(to) if form.wide => constant(builder, to, form.immediate),
+            Some(to) => constant(builder, to, i64::from(form.immediate as u32)),
+            None => builder,
         },
-        0xc8 => made
+        0xc8 => builder
             .effect(add(RSP, RSP, -8 - (form.immediate & 0xffff) as i32))
             .effect(Effect::Store {
                 base: RSP,
@@ -264,7 +275,7 @@ fn primary<'m>(form: &Form, made: Made<'m>, svma: u64) -> Made<'m> {
                 mask: 1 << RBP,
             })
             .effect(add(RBP, RSP, (form.immediate & 0xffff) as i32)),
-        0xc9 => made
+        0xc9 => builder
             .effect(add(RSP, RBP, 0))
             .effect(Effect::Load {
                 base: RSP,
@@ -272,49 +283,53 @@ fn primary<'m>(form: &Form, made: Made<'m>, svma: u64) -> Made<'m> {
                 mask: 1 << RBP,
             })
             .effect(add(RSP, RSP, 8)),
-        0xcc | 0xf4 | 0xf1 => made.flow(Flow::Trap),
-        0xcd => writes(made, RAX),
+        0xcc | 0xf4 | 0xf1 => builder.flow(Flow::Trap),
+        0xcd => writes(builder, RAX),
         // fnstsw ax
-        0xdf if form.modrm == 0xe0 => writes(made, RAX),
-        0xe0..=0xe3 => made.clobber(1 << RCX).flow(Flow::Branch(form.target(svma))),
-        0xe8 if form.immediate == 0 => push(made),
-        0xe8 => made.flow(Flow::Call(Some(form.target(svma)))),
-        0xe9 | 0xeb => made.flow(Flow::Jump(form.target(svma))),
+        0xdf if form.modrm == 0xe0 => writes(builder, RAX),
+        0xe0..=0xe3 => builder
+            .clobber(1 << RCX)
+            .flow(Flow::Branch(form.target(svma))),
+        0xe8 if form.immediate == 0 => push(builder),
+        0xe8 => builder.flow(Flow::Call(Some(form.target(svma)))),
+        0xe9 | 0xeb => builder.flow(Flow::Jump(form.target(svma))),
         0xf6 | 0xf7 => match form.reg & 7 {
-            0 | 1 => made,
-            2 | 3 => made.clobber(form.rm_mask(op == 0xf6)),
-            _ => made.clobber(1 << RAX | 1 << RDX),
+            0 | 1 => builder,
+            2 | 3 => builder.clobber(form.rm_mask(op == 0xf6)),
+            _ => builder.clobber(1 << RAX | 1 << RDX),
         },
-        0xff => indirect(form, made, svma),
-        _ => made,
+        0xff => indirect(form, builder, svma),
+        _ => builder,
     }
 }
 
 /// add, or, adc, sbb, and, sub, xor, cmp: by registers, and with an immediate in (r)ax
-fn arithmetic<'m>(form: &Form, made: Made<'m>) -> Made<'m> {
+fn arithmetic<'m>(form: &Form, builder: InstructionBuilder<'m>) -> InstructionBuilder<'m> {
     let (operation, kind) = (form.opcode >> 3, form.opcode & 7);
     if operation == 7 {
         return if kind >= 4 {
-            made.limit(Limit::Compare(form.immediate as u32))
+            builder.limit(Limit::Compare(form.immediate as u32))
         } else {
-            made
+            builder
         };
     }
     let (to, by) = match kind {
-        0 => return made.clobber(form.rm_mask(true)),
-        2 => return made.clobber(1 << form.byte(form.reg)),
+        0 => return builder.clobber(form.rm_mask(true)),
+        2 => return builder.clobber(1 << form.byte(form.reg)),
         1 => match form.rm() {
             Some(to) => (to, Some(form.reg())),
-            None => return made,
+            None => return builder,
         },
         3 => (form.reg(), form.rm()),
-        4 => return writes(made, RAX),
-        _ => return register_immediate(form, made, operation, RAX),
+        4 => return writes(builder, RAX),
+        _ => return register_immediate(form, builder, operation, RAX),
     };
     match (operation, by) {
         // xor same, same
-        (6, Some(by)) if by == to && !form.half => made.effect(Effect::Constant { to, value: 0 }),
-        (0 | 5, Some(by)) if form.wide => made.effect(Effect::AddRegister {
+        (6, Some(by)) if by == to && !form.half => {
+            builder.effect(Effect::Constant { to, value: 0 })
+        }
+        (0 | 5, Some(by)) if form.wide => builder.effect(Effect::AddRegister {
             to,
             from: to,
             by,
@@ -322,41 +337,46 @@ fn arithmetic<'m>(form: &Form, made: Made<'m>) -> Made<'m> {
             shift: 0,
             signed: true,
         }),
-        (4, Some(_)) if form.wide => made.effect(Effect::Align { to, from: to }),
-        _ => writes(made, to),
+        (4, Some(_)) if form.wide => builder.effect(Effect::Align { to, from: to }),
+        _ => writes(builder, to),
     }
 }
 
 /// Group 1: the same with an immediate
-fn immediate<'m>(form: &Form, made: Made<'m>) -> Made<'m> {
+fn immediate<'m>(form: &Form, builder: InstructionBuilder<'m>) -> InstructionBuilder<'m> {
     let operation = form.reg & 7;
     if operation == 7 {
-        return made.limit(Limit::Compare(form.immediate as u32));
+        return builder.limit(Limit::Compare(form.immediate as u32));
     }
     if form.opcode == 0x80 {
-        return made.clobber(form.rm_mask(true));
+        return builder.clobber(form.rm_mask(true));
     }
     match form.rm() {
-        Some(to) => register_immediate(form, made, operation, to),
-        None => made,
+        Some(to) => register_immediate(form, builder, operation, to),
+        None => builder,
     }
 }
 
-fn register_immediate<'m>(form: &Form, made: Made<'m>, operation: u8, to: u8) -> Made<'m> {
+fn register_immediate<'m>(
+    form: &Form,
+    builder: InstructionBuilder<'m>,
+    operation: u8,
+    to: u8,
+) -> InstructionBuilder<'m> {
     let value = form.immediate as i32;
     match operation {
-        0 if form.wide => made.effect(add(to, to, value)),
-        5 if form.wide => made.effect(add(to, to, value.wrapping_neg())),
-        4 if form.wide && to == RSP => made.effect(Effect::Align { to, from: to }),
-        4 => writes(made, to).limit(Limit::Mask(value as u32)),
-        _ => writes(made, to),
+        0 if form.wide => builder.effect(add(to, to, value)),
+        5 if form.wide => builder.effect(add(to, to, value.wrapping_neg())),
+        4 if form.wide && to == RSP => builder.effect(Effect::Align { to, from: to }),
+        4 => writes(builder, to).limit(Limit::Mask(value as u32)),
+        _ => writes(builder, to),
     }
 }
 
-fn lea<'m>(form: &Form, made: Made<'m>, svma: u64) -> Made<'m> {
+fn lea<'m>(form: &Form, builder: InstructionBuilder<'m>, svma: u64) -> InstructionBuilder<'m> {
     let to = form.reg();
     if !form.wide {
-        return writes(made, to);
+        return writes(builder, to);
     }
     match form.operand {
         Operand::Memory(Memory {
@@ -366,9 +386,9 @@ fn lea<'m>(form: &Form, made: Made<'m>, svma: u64) -> Made<'m> {
         }) => {
             let base = NUMBERS[usize::from(base & 15)];
             let Some((index, shift)) = index else {
-                return made.effect(add(to, base, offset));
+                return builder.effect(add(to, base, offset));
             };
-            let sum = made.effect(Effect::AddRegister {
+            let sum = builder.effect(Effect::AddRegister {
                 to,
                 from: base,
                 by: NUMBERS[usize::from(index & 15)],
@@ -384,29 +404,35 @@ fn lea<'m>(form: &Form, made: Made<'m>, svma: u64) -> Made<'m> {
         }
         Operand::Relative(offset) => {
             let svma = next(form, svma).wrapping_add_signed(i64::from(offset));
-            constant(made, to, svma as i64)
+            constant(builder, to, svma as i64)
         }
-        _ => writes(made, to),
+        _ => writes(builder, to),
     }
 }
 
 /// A load of `size` bytes with an index, possibly from a jump table.
-fn indexed<'m>(form: &Form, made: Made<'m>, memory: Memory, size: u8, _svma: u64) -> Made<'m> {
+fn indexed<'m>(
+    form: &Form,
+    builder: InstructionBuilder<'m>,
+    memory: Memory,
+    size: u8,
+    _svma: u64,
+) -> InstructionBuilder<'m> {
     let to = form.reg();
     let entry = Entry { size, signed: true };
     let Some((_, shift)) = memory.index else {
-        return writes(made, to);
+        return writes(builder, to);
     };
     if 1 << shift != size || form.segment {
-        return writes(made, to);
+        return writes(builder, to);
     }
     match memory.base {
-        Some(base) if memory.offset == 0 => made.effect(Effect::Indexed {
+        Some(base) if memory.offset == 0 => builder.effect(Effect::Indexed {
             to,
             base: NUMBERS[usize::from(base & 15)],
             entry,
         }),
-        None => made
+        None => builder
             .effect(Effect::Constant {
                 to,
                 value: memory.offset as u32,
@@ -416,15 +442,15 @@ fn indexed<'m>(form: &Form, made: Made<'m>, memory: Memory, size: u8, _svma: u64
                 base: to,
                 entry,
             }),
-        _ => writes(made, to),
+        _ => writes(builder, to),
     }
 }
 
 /// Group 5
-fn indirect<'m>(form: &Form, made: Made<'m>, svma: u64) -> Made<'m> {
+fn indirect<'m>(form: &Form, builder: InstructionBuilder<'m>, svma: u64) -> InstructionBuilder<'m> {
     match form.reg & 7 {
-        0 | 1 => made.clobber(form.rm_mask(false)),
-        2 | 3 => made.flow(Flow::Call(None)),
+        0 | 1 => builder.clobber(form.rm_mask(false)),
+        2 | 3 => builder.flow(Flow::Call(None)),
         4 | 5 => {
             let flow = match form.operand {
                 Operand::Register(number) => {
@@ -446,11 +472,11 @@ fn indirect<'m>(form: &Form, made: Made<'m>, svma: u64) -> Made<'m> {
                 }),
                 _ => Flow::Indirect(None),
             };
-            made.flow(flow)
+            builder.flow(flow)
         }
         // The operand is read before rsp moves (SDM, "PUSH")
         6 => match form.place() {
-            Some((from, offset)) => made
+            Some((from, offset)) => builder
                 .effect(Effect::Copy {
                     from,
                     offset,
@@ -458,9 +484,9 @@ fn indirect<'m>(form: &Form, made: Made<'m>, svma: u64) -> Made<'m> {
                     at: -8,
                 })
                 .effect(add(RSP, RSP, -8)),
-            None => push(made),
+            None => push(builder),
         },
-        _ => made,
+        _ => builder,
     }
 }
 
@@ -475,85 +501,91 @@ fn conditional(condition: u8, target: Target) -> Flow {
 }
 
 /// Opcodes 0f xx
-fn secondary<'m>(form: &Form, made: Made<'m>, svma: u64) -> Made<'m> {
+fn secondary<'m>(
+    form: &Form,
+    builder: InstructionBuilder<'m>,
+    svma: u64,
+) -> InstructionBuilder<'m> {
     match form.opcode {
-        0x05 => made.clobber(1 << RCX | 1 << 11).effect(Effect::SystemCall),
-        0x0b | 0xb9 | 0xff => made.flow(Flow::Trap),
+        0x05 => builder
+            .clobber(1 << RCX | 1 << 11)
+            .effect(Effect::SystemCall),
+        0x0b | 0xb9 | 0xff => builder.flow(Flow::Trap),
         // xgetbv, rdtscp and similar
-        0x01 if form.modrm >= 0xc0 => made.clobber(1 << RAX | 1 << RDX | 1 << RCX),
-        0x30..=0x37 => made.clobber(1 << RAX | 1 << RDX),
+        0x01 if form.modrm >= 0xc0 => builder.clobber(1 << RAX | 1 << RDX | 1 << RCX),
+        0x30..=0x37 => builder.clobber(1 << RAX | 1 << RDX),
         // movzx of a table's entry
         0xb6 | 0xb7 if matches!(form.operand, Operand::Memory(Memory { index: Some(_), .. })) => {
-            writes(made, form.reg()).limit(Limit::Loaded)
+            writes(builder, form.reg()).limit(Limit::Loaded)
         }
         0x02 | 0x03 | 0x40..=0x4f | 0x50 | 0xaf | 0xb6..=0xb8 | 0xbc..=0xbf | 0xc5 | 0xd7 => {
-            writes(made, form.reg())
+            writes(builder, form.reg())
         }
-        0x20 | 0x21 => made.clobber(form.rm_mask(false)),
+        0x20 | 0x21 => builder.clobber(form.rm_mask(false)),
         // cvt..2si
-        0x2c | 0x2d if form.repeat => writes(made, form.reg()),
+        0x2c | 0x2d if form.repeat => writes(builder, form.reg()),
         // movd, movq to a general register
-        0x7e if form.half => made.clobber(form.rm_mask(false)),
-        0x80..=0x8f => made.flow(conditional(form.opcode & 15, form.target(svma))),
-        0x90..=0x9f => made.clobber(form.rm_mask(true)),
-        0xa0 | 0xa8 => push(made),
-        0xa1 | 0xa9 => made.effect(add(RSP, RSP, 8)),
+        0x7e if form.half => builder.clobber(form.rm_mask(false)),
+        0x80..=0x8f => builder.flow(conditional(form.opcode & 15, form.target(svma))),
+        0x90..=0x9f => builder.clobber(form.rm_mask(true)),
+        0xa0 | 0xa8 => push(builder),
+        0xa1 | 0xa9 => builder.effect(add(RSP, RSP, 8)),
         // cpuid
-        0xa2 => made.clobber(1 << RAX | 1 << RDX | 1 << RCX | 1 << 3),
-        0xa4 | 0xa5 | 0xac | 0xad | 0xab | 0xb3 | 0xbb => made.clobber(form.rm_mask(false)),
-        0xba if form.reg & 7 >= 5 => made.clobber(form.rm_mask(false)),
-        0xb0 | 0xb1 => made.clobber(form.rm_mask(form.opcode == 0xb0) | 1 << RAX),
-        0xc0 => made.clobber(form.rm_mask(true) | 1 << form.byte(form.reg)),
-        0xc1 => made.clobber(form.rm_mask(false) | 1 << form.reg()),
+        0xa2 => builder.clobber(1 << RAX | 1 << RDX | 1 << RCX | 1 << 3),
+        0xa4 | 0xa5 | 0xac | 0xad | 0xab | 0xb3 | 0xbb => builder.clobber(form.rm_mask(false)),
+        0xba if form.reg & 7 >= 5 => builder.clobber(form.rm_mask(false)),
+        0xb0 | 0xb1 => builder.clobber(form.rm_mask(form.opcode == 0xb0) | 1 << RAX),
+        0xc0 => builder.clobber(form.rm_mask(true) | 1 << form.byte(form.reg)),
+        0xc1 => builder.clobber(form.rm_mask(false) | 1 << form.reg()),
         // cmpxchg8b, cmpxchg16b; rdrand, rdseed, rdpid
-        0xc7 => made.clobber(form.rm_mask(false) | 1 << RAX | 1 << RDX),
+        0xc7 => builder.clobber(form.rm_mask(false) | 1 << RAX | 1 << RDX),
         0xc8..=0xcf => writes(
-            made,
+            builder,
             NUMBERS[usize::from(form.opcode & 7 | form.rex_b << 3)],
         ),
         // rdfsbase and similar; rdssp
-        0xae | 0x1e if form.repeat => made.clobber(form.rm_mask(false)),
-        _ => made,
+        0xae | 0x1e if form.repeat => builder.clobber(form.rm_mask(false)),
+        _ => builder,
     }
 }
 
 /// VEX and EVEX opcodes of map 0f
-fn vector_secondary<'m>(form: &Form, made: Made<'m>) -> Made<'m> {
+fn vector_secondary<'m>(form: &Form, builder: InstructionBuilder<'m>) -> InstructionBuilder<'m> {
     match form.opcode {
-        0x2c | 0x2d if form.repeat => writes(made, form.reg()),
-        0x50 | 0xc5 | 0xd7 => writes(made, form.reg()),
+        0x2c | 0x2d if form.repeat => writes(builder, form.reg()),
+        0x50 | 0xc5 | 0xd7 => writes(builder, form.reg()),
         // kmov to a general register
-        0x93 => writes(made, form.reg()),
-        0x7e if form.half => made.clobber(form.rm_mask(false)),
-        0x78 | 0x79 if form.evex && form.repeat => writes(made, form.reg()),
-        _ => made,
+        0x93 => writes(builder, form.reg()),
+        0x7e if form.half => builder.clobber(form.rm_mask(false)),
+        0x78 | 0x79 if form.evex && form.repeat => writes(builder, form.reg()),
+        _ => builder,
     }
 }
 
 /// Opcodes 0f 38 xx
-fn map_38<'m>(form: &Form, made: Made<'m>) -> Made<'m> {
+fn map_38<'m>(form: &Form, builder: InstructionBuilder<'m>) -> InstructionBuilder<'m> {
     let third = 1u32 << NUMBERS[usize::from(form.third & 15)];
     match form.opcode {
-        _ if form.evex => made,
+        _ if form.evex => builder,
         // movbe, crc32, adcx, adox
-        0xf0 | 0xf1 | 0xf6 if !form.vector => writes(made, form.reg()),
+        0xf0 | 0xf1 | 0xf6 if !form.vector => writes(builder, form.reg()),
         // andn, bzhi, pext, pdep, bextr, shlx, ...
-        0xf2 | 0xf5 | 0xf7 if form.vector => writes(made, form.reg()),
+        0xf2 | 0xf5 | 0xf7 if form.vector => writes(builder, form.reg()),
         // blsr, blsmsk, blsi
-        0xf3 if form.vector => made.clobber(third),
+        0xf3 if form.vector => builder.clobber(third),
         // mulx
-        0xf6 => writes(made, form.reg()).clobber(third),
-        _ => made,
+        0xf6 => writes(builder, form.reg()).clobber(third),
+        _ => builder,
     }
 }
 
 /// Opcodes 0f 3a xx
-fn map_3a<'m>(form: &Form, made: Made<'m>) -> Made<'m> {
+fn map_3a<'m>(form: &Form, builder: InstructionBuilder<'m>) -> InstructionBuilder<'m> {
     match form.opcode {
         // pextrb, pextrw, pextrd, extractps
-        0x14..=0x17 => made.clobber(form.rm_mask(false)),
+        0x14..=0x17 => builder.clobber(form.rm_mask(false)),
         // rorx
-        0xf0 if form.vector => writes(made, form.reg()),
-        _ => made,
+        0xf0 if form.vector => writes(builder, form.reg()),
+        _ => builder,
     }
 }

@@ -7,7 +7,7 @@ use crate::rows::Rows;
 use crate::rule::{Cfa, Place, Rule};
 
 /// Minimum of contradicted bytes. Fewer are an epilogue or two, which compilers also get wrong.
-const FEWEST: u64 = 12;
+const MIN_CONTRADICTED: u64 = 12;
 
 #[derive(Default)]
 struct Tally {
@@ -53,7 +53,9 @@ pub(crate) fn doubts(
     }
     tallies
         .into_iter()
-        .filter(|(_, tally)| tally.contradicted >= FEWEST && tally.contradicted > tally.agreed)
+        .filter(|(_, tally)| {
+            tally.contradicted >= MIN_CONTRADICTED && tally.contradicted > tally.agreed
+        })
         // A part of a function that was taken for a whole one differs from its first instruction
         // on.
         .filter(|(start, tally)| tally.first > *start)

@@ -4,7 +4,7 @@
 //! index    4 bytes for each piece: offset of the first change in its block | width of its numbers
 //! block    numbers     rule after the last change, after the one before it, ... and at the piece's
 //!                      start; 1, 2 or 4 bytes each
-//!          changes     where the rule changes, in order, from the piece's start, less one; a byte each
+//!          changes     offsets in the piece where the rule changes, less one; in order, a byte each
 //!          255
 //! ```
 //!
@@ -31,7 +31,7 @@ const WIDTH_BITS: u32 = 2;
 const END: u8 = 0xff;
 /// Largest offset of a block. Real images stay below it; anything beyond is dropped.
 #[cfg(feature = "std")]
-const FULL: usize = (1 << (32 - WIDTH_BITS)) - 4096;
+const MAX_BLOCK_OFFSET: usize = (1 << (32 - WIDTH_BITS)) - 4096;
 /// Range of piece sizes, as a power of two. An offset in a piece must fit one byte.
 const SHIFTS: core::ops::RangeInclusive<u32> = 4..=8;
 
@@ -279,8 +279,8 @@ impl Filler {
     /// A filler for this many changes, from address zero to `last`, and this many rules.
     pub(super) fn new(changes: usize, last: u32, rules: usize) -> Filler {
         /// Upper limit of the average number of changes in a piece.
-        const CHANGES: u64 = 8;
-        let wanted = (u64::from(last) + 1) * CHANGES / (changes as u64).max(1);
+        const MAX_MEAN_CHANGES: u64 = 8;
+        let wanted = (u64::from(last) + 1) * MAX_MEAN_CHANGES / (changes as u64).max(1);
         let shift = wanted.max(1).ilog2().clamp(*SHIFTS.start(), *SHIFTS.end());
         let pieces = (last >> shift) as usize + 1;
         let room = 2 * changes + changes / 8 + 2 * pieces;
@@ -304,7 +304,7 @@ impl Filler {
         while self.blocks.index.len() < piece {
             self.close();
         }
-        let rule = if self.blocks.blocks.len() < FULL {
+        let rule = if self.blocks.blocks.len() < MAX_BLOCK_OFFSET {
             rule
         } else {
             GAP

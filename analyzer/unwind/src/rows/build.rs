@@ -389,7 +389,7 @@ impl Builder {
     /// Packs the collected rows.
     pub(crate) fn finish(mut self) -> Rows {
         let numbers = by_use(self.runs.uses());
-        let runs = std::mem::replace(&mut self.runs, Runs::new()).settle();
+        let runs = std::mem::replace(&mut self.runs, Runs::new()).sort();
         let mut packed = Rows::empty(self.arch, runs.base());
         let mut id_of = vec![GAP; self.rules.len()];
         for (id, rule) in (1..(1 << 20) - 1).zip(&numbers) {
@@ -400,7 +400,7 @@ impl Builder {
         }
         let (most, last) = runs.extent();
         let mut blocks = Filler::new(most, last, numbers.len() + 1);
-        runs.hand_on(|start, rule| {
+        runs.for_each_row(|start, rule| {
             blocks.put(start, id_of.get(rule as usize).copied().unwrap_or(GAP));
         });
         packed.blocks = blocks.finish();

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_slow() {
+    fn rules_that_do_not_fit_are_slow() {
         let quick = |register, offset| {
             Quick::new(
                 Arch::Arm,

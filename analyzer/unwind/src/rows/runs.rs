@@ -17,12 +17,12 @@ const LONG: u32 = u32::MAX;
 
 /// Maximum distance of a row from the first one, in bytes; each row adds 16 KiB. Rows farther away
 /// are damage and would make the index large. No image has 4 GiB of text, or 16 KiB without a row.
-const NEAR: u64 = 128 << 20;
-const NEAR_EACH: u64 = 16 << 10;
+const MAX_DISTANCE: u64 = 128 << 20;
+const MAX_DISTANCE_PER_ROW: u64 = 16 << 10;
 
 /// Number of sequences of runs. Files have two or three, some a dozen. Runs that fit none are
 /// sorted at the end.
-const PILES: usize = 8;
+const PILE_COUNT: usize = 8;
 
 /// Rows without a gap between them, as an FDE produces them.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ impl Run {
 pub(super) struct Runs {
     words: Vec<u32>,
     /// Sequences of runs. All but the last are sorted.
-    piles: [Vec<Run>; PILES],
+    piles: [Vec<Run>; PILE_COUNT],
     /// The run that may still grow, and the pile of the last run.
     run: Option<Run>,
     pile: usize,
@@ -131,9 +131,9 @@ impl Runs {
             let start = run.start;
             let follows = |pile: &Vec<Run>| pile.last().is_none_or(|last| last.start <= start);
             // Most runs continue the sequence of the previous run.
-            if !follows(&self.piles[self.pile]) || self.pile == PILES - 1 {
+            if !follows(&self.piles[self.pile]) || self.pile == PILE_COUNT - 1 {
                 let fitting = self.piles.iter().position(follows);
-                self.pile = fitting.unwrap_or(PILES - 1);
+                self.pile = fitting.unwrap_or(PILE_COUNT - 1);
             }
             self.piles[self.pile].push(run);
         }
@@ -158,14 +158,15 @@ impl Runs {
     }
 
     /// Sorts all runs.
-    pub(super) fn settle(mut self) -> Settled {
+    pub(super) fn sort(mut self) -> SortedRuns {
         self.close_run();
-        let rest = &mut self.piles[PILES - 1];
+        let rest = &mut self.piles[PILE_COUNT - 1];
         if !rest.is_sorted_by_key(Run::key) {
             rest.sort_unstable_by_key(Run::key);
         }
-        let farthest = NEAR.saturating_add(NEAR_EACH.saturating_mul(self.rows as u64));
-        Settled {
+        let farthest =
+            MAX_DISTANCE.saturating_add(MAX_DISTANCE_PER_ROW.saturating_mul(self.rows as u64));
+        SortedRuns {
             words: self.words,
             piles: self.piles,
             rows: self.rows,
@@ -176,15 +177,15 @@ impl Runs {
 
 /// Rows in order of their runs' starts.
 #[derive(Debug)]
-pub(super) struct Settled {
+pub(super) struct SortedRuns {
     words: Vec<u32>,
-    piles: [Vec<Run>; PILES],
+    piles: [Vec<Run>; PILE_COUNT],
     rows: usize,
     /// Maximum distance of the last row's end from the first row.
     farthest: u64,
 }
 
-impl Settled {
+impl SortedRuns {
     fn runs(&self) -> Merge<'_> {
         let piles = self.piles.each_ref().map(|pile| &pile[..]);
         let mut merge = Merge {
@@ -220,7 +221,7 @@ impl Settled {
     ///
     /// Rows come function by function, so they are sorted one by one only where functions overlap.
     #[inline]
-    pub(super) fn hand_on(&self, mut put: impl FnMut(u32, u32)) {
+    pub(super) fn for_each_row(&self, mut put: impl FnMut(u32, u32)) {
         let mut flat = Flat {
             base: self.base(),
             farthest: self.farthest,
@@ -299,7 +300,7 @@ impl Settled {
 /// Merges sequences of runs.
 struct Merge<'r> {
     /// The remaining runs of each sequence.
-    piles: [&'r [Run]; PILES],
+    piles: [&'r [Run]; PILE_COUNT],
     /// The pile that the next run is taken from, and the start of the first run in any other pile.
     pile: usize,
     until: (u64, u32),

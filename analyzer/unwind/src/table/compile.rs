@@ -111,7 +111,7 @@ impl Table {
             return;
         };
         #[cfg(feature = "cache")]
-        if self.read_kept(maker) {
+        if self.read_saved(maker) {
             return;
         }
         let mut notes = Vec::new();

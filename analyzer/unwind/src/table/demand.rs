@@ -20,7 +20,7 @@ use crate::rows::Rows;
 /// Cost of compiling one FDE alone, as a number of FDEs compiled together.
 const ENTRY_COST: usize = 16;
 /// Minimum number of FDEs for which compiling all is considered.
-const FEWEST_ENTRIES: usize = 64;
+const MIN_ENTRIES: usize = 64;
 
 /// The rows compiled so far.
 #[derive(Debug, Default)]
@@ -98,7 +98,7 @@ impl Demand {
     pub(super) fn is_worth_compiling(&self) -> bool {
         let all = self.listed.get().copied().flatten().unwrap_or(0);
         let known = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        known.len() > FEWEST_ENTRIES.max(all / ENTRY_COST)
+        known.len() > MIN_ENTRIES.max(all / ENTRY_COST)
     }
 
     /// The region that contains `svma`, analysed now if it was not before.

@@ -23,7 +23,7 @@ use crate::once::Once;
 use crate::rows::{Damage, Rows, array, number};
 use crate::rule::Source;
 #[cfg(feature = "cache")]
-pub(super) use keyed::Kept;
+pub(super) use keyed::SavedExtent;
 #[cfg(feature = "cache")]
 pub(crate) use keyed::variant;
 

@@ -9,7 +9,7 @@ use unspool_image::Image;
 use super::compile::{CompileOptions, compile_cfi, compile_exidx};
 use super::demand::{Demand, Region, Unlisted};
 #[cfg(feature = "cache")]
-use super::file::Kept;
+use super::file::SavedExtent;
 use super::merge::{Layer, merge};
 use super::{Note, RowsRef};
 use crate::code::{self, Analysis};
@@ -32,7 +32,7 @@ pub(super) struct Maker {
     pub(super) demand: Demand,
     /// How much of the table is on disk.
     #[cfg(feature = "cache")]
-    pub(super) kept: Kept,
+    pub(super) saved: SavedExtent,
 }
 
 impl Maker {
@@ -47,7 +47,7 @@ impl Maker {
             exidx_starts: OnceLock::new(),
             demand: Demand::default(),
             #[cfg(feature = "cache")]
-            kept: Kept::default(),
+            saved: SavedExtent::default(),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::memory::{StackMemory, read_pointer};
 use crate::modules::ModuleMap;
 
 /// Maximum size of a frame, in bytes. A larger one is damage.
-const FARTHEST: u64 = 8 << 20;
+const MAX_FRAME_SIZE: u64 = 8 << 20;
 
 /// The layout of a frame, as offsets from the frame pointer.
 struct Shape {
@@ -103,7 +103,7 @@ fn follow(
     let size = if modules.arch() == Arch::Arm { 4 } else { 8 };
     let fp = here.registers.get(shape.fp).ok_or(Fail::NoRule)?;
     let sp = here.registers.sp().ok_or(Fail::NoRule)?;
-    if fp < sp || fp - sp > FARTHEST || !fp.is_multiple_of(size) {
+    if fp < sp || fp - sp > MAX_FRAME_SIZE || !fp.is_multiple_of(size) {
         return Err(Fail::NoRule);
     }
     let mut load = |offset: i64| {
@@ -118,7 +118,7 @@ fn follow(
     let mut step = Step::new(here, fp.wrapping_add_signed(shape.cfa), ra);
     step.registers.set(shape.fp, next);
     // The chain ends with 0. The frame that holds the 0 still has a return address.
-    let plausible = next == 0 || next > fp && next - fp <= FARTHEST;
+    let plausible = next == 0 || next > fp && next - fp <= MAX_FRAME_SIZE;
     if plausible && follows_call(modules, &step.registers) {
         Ok(step)
     } else {

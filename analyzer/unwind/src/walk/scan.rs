@@ -9,7 +9,7 @@ use crate::modules::ModuleMap;
 use crate::registers::RegisterFile;
 
 /// Number of words to search.
-const WORDS: u64 = 256;
+const MAX_WORDS: u64 = 256;
 
 /// The first word from `sp` upward that points to known code directly after a call.
 pub(super) fn step(
@@ -19,7 +19,7 @@ pub(super) fn step(
     memory: &mut dyn StackMemory,
 ) -> Option<Step> {
     let size = if modules.arch() == Arch::Arm { 4u64 } else { 8 };
-    for index in 0..WORDS {
+    for index in 0..MAX_WORDS {
         let at = sp.checked_add(index * size)?;
         let word = read_pointer(memory, at, size as usize).ok()?;
         let step = Step::new(here, at + size, word);

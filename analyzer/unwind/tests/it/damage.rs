@@ -35,7 +35,7 @@ fn flipped(image: &Image, name: &str, nth: usize) -> Option<Image> {
 }
 
 #[test]
-fn flipped_frame_sizes_are_noticed() {
+fn flipped_frame_sizes_are_detected() {
     need(&["gcc", "arm-linux-gnueabihf-gcc"]);
     let dir = Scratch::new("damage");
     let (mut all, mut all_noticed) = (0, 0);

@@ -392,7 +392,7 @@ fn musl_threads_end() {
 
 /// From a signal handler's first instruction to its last, and in the trampoline it returns to.
 #[test]
-fn signal_handlers_return_to_what_they_interrupted() {
+fn signal_handlers_return_to_the_interrupted_code() {
     need(&[
         "gdb",
         "gcc",

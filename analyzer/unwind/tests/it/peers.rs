@@ -1,9 +1,11 @@
 //! Unwinds snapshots of running Debian programs with Unspool, framehop and (x86-64) libunwind.
 //!
-//! All must return the same frames, or differ in a way that [`verdict`] explains.
+//! All must return the same frames, or differ in a way that [`difference`] explains.
 //! `UNSPOOL_STOPS=2000 cargo test -p unspool-unwind --test it -- peers --nocapture` sets the number
 //! of stops of each program.
 
+#[path = "peers/difference.rs"]
+mod difference;
 #[path = "peers/emulated.rs"]
 mod emulated;
 #[path = "peers/libunwind.rs"]
@@ -14,8 +16,6 @@ mod snapshot;
 mod traced;
 #[path = "peers/unwinders.rs"]
 mod unwinders;
-#[path = "peers/verdict.rs"]
-mod verdict;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ use unspool_unwind::{
 };
 
 use crate::tools::{Scratch, compile, need};
+use difference::{Difference, judge};
 use snapshot::Snapshot;
 use unwinders::Unwinders;
-use verdict::{Verdict, judge};
 
 /// Number of stops of each program, unless the environment sets another.
 fn stops(few: usize) -> usize {
@@ -45,7 +45,7 @@ struct Tally {
     frames: usize,
     equal: BTreeMap<&'static str, usize>,
     /// By peer and kind: the number of differences, and the first one.
-    differing: BTreeMap<(&'static str, Verdict), (usize, String)>,
+    differing: BTreeMap<(&'static str, Difference), (usize, String)>,
 }
 
 impl Tally {
@@ -56,11 +56,11 @@ impl Tally {
         for (name, peer) in peers {
             match judge(unwinders.modules(), &ours, &peer) {
                 None => *self.equal.entry(name).or_default() += 1,
-                Some(verdict) => {
+                Some(difference) => {
                     // An unexplained difference may not occur again, so all evidence is printed at
                     // once.
-                    let text = || match verdict {
-                        Verdict::Unexplained => {
+                    let text = || match difference {
+                        Difference::Unexplained => {
                             unwinders.describe(&ours, &peer)
                                 + &unwinders.evidence(snapshot, &ours, &peer)
                         }
@@ -68,7 +68,7 @@ impl Tally {
                     };
                     let entry = self
                         .differing
-                        .entry((name, verdict))
+                        .entry((name, difference))
                         .or_insert_with(|| (0, text()));
                     entry.0 += 1;
                 }
@@ -81,9 +81,10 @@ impl Tally {
         for (name, count) in &self.equal {
             println!("  equal to {name}: {count}");
         }
-        for ((name, verdict), (count, first)) in &self.differing {
-            println!("  {name} differs: {count} x {verdict}");
-            if *verdict == Verdict::Unexplained || std::env::var_os("UNSPOOL_SHOW").is_some() {
+        for ((name, difference), (count, first)) in &self.differing {
+            println!("  {name} differs: {count} x {difference}");
+            if *difference == Difference::Unexplained || std::env::var_os("UNSPOOL_SHOW").is_some()
+            {
                 println!("{first}");
             }
         }
@@ -91,7 +92,7 @@ impl Tally {
 
     fn unexplained(&self) -> usize {
         let all = self.differing.iter();
-        all.filter(|entry| entry.0.1 == Verdict::Unexplained)
+        all.filter(|entry| entry.0.1 == Difference::Unexplained)
             .map(|entry| entry.1.0)
             .sum()
     }
@@ -129,11 +130,16 @@ fn x86_64() {
 /// New threads at their first instructions, and the threads that create them. They are rare among
 /// the stops above, and have no call frame information.
 #[test]
-fn births() {
+fn new_threads() {
     need(&["gcc"]);
-    let directory = Scratch::new("peers-births");
+    let directory = Scratch::new("peers-new_threads");
     let libunwind = libunwind::compile(directory.path());
-    let program = compile(directory.path(), "gcc", "births.c", &["-O2", "-pthread"]);
+    let program = compile(
+        directory.path(),
+        "gcc",
+        "new_threads.c",
+        &["-O2", "-pthread"],
+    );
     let program = program.to_str().expect("a plain path");
     let mut process = traced::Process::start(program, &[], directory.path());
     let mut unwinders = Unwinders::new(process.arch(), Some(&libunwind));
@@ -145,7 +151,7 @@ fn births() {
             tally.add(&snapshot, &mut unwinders);
         }
     }
-    tally.print("births");
+    tally.print("new_threads");
     assert_eq!(tally.unexplained(), 0);
 }
 

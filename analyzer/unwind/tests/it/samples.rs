@@ -12,7 +12,7 @@ use crate::tools::{Scratch, need};
 /// Samples per second of processor time.
 const FREQUENCY: u32 = 3989;
 /// Minimum number of samples, so that one wrong CFA stays below the limit.
-const FEWEST_SAMPLES: u64 = 4000;
+const MIN_SAMPLES: u64 = 4000;
 
 /// Interprets, sorts, compresses and calls into libraries for some seconds of processor time.
 const PYTHON: &str = "
@@ -50,7 +50,7 @@ fn the_frames_of_a_running_interpreter() {
             }
         }
         eprintln!("symbols: {symbols}, files: {files}, {all:?}");
-        assert!(all.total() >= FEWEST_SAMPLES, "{} samples", all.total());
+        assert!(all.total() >= MIN_SAMPLES, "{} samples", all.total());
         assert!(files >= 4, "{files} files");
         // A skipped sample proves nothing.
         assert!(all.skipped * 100 <= all.total(), "{} skipped", all.skipped);

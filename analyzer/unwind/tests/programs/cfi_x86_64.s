@@ -1,4 +1,4 @@
-# Every call frame instruction that an assembler can be made to write; nothing here is executed.
+# Every call frame instruction that an assembler can emit; nothing here is executed.
     .text
     .globl _start
 _start:
@@ -76,7 +76,7 @@ broken:
     nop
     .cfi_def_cfa_offset 24
     nop
-    # an unknown instruction: the row before it stays
+    # an unknown instruction: the row before it is kept
     .cfi_escape 0x3e
     .cfi_def_cfa_offset 32
     nop

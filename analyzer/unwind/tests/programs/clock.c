@@ -1,4 +1,4 @@
-/* Asks the time without end: most of it is spent in the vdso. */
+/* Reads the time forever, mostly in the vdso. */
 #include <time.h>
 
 static volatile long sink;

@@ -1,11 +1,11 @@
-/* Unwinds snapshots with libunwind's remote interface. Reads from standard input, any number of times:
+/* Unwinds snapshots with libunwind's remote interface. Standard input, repeated:
  *
- *   module BIAS PATH            hexadecimal without 0x; once for all snapshots that follow
+ *   module BIAS PATH            hexadecimal without 0x; valid for all later snapshots
  *   register NAME VALUE
  *   memory ADDRESS LENGTH       LENGTH bytes follow the end of the line
- *   unwind                      answered by "PC PC ...\n"; forgets registers and memory
+ *   unwind                      prints "PC PC ...\n"; forgets registers and memory
  *
- * All memory that is no stack is read from the modules' files. */
+ * Other memory is read from the modules' files. */
 #include <elf.h>
 #include <fcntl.h>
 #include <libunwind-x86_64.h>
@@ -39,7 +39,7 @@ static const Elf64_Phdr *headers(const struct module *module, int *count) {
     return (const Elf64_Phdr *)(module->bytes + header->e_phoff);
 }
 
-/* The segment of an address, and the module it is in. */
+/* The segment and the module that contain an address. */
 static const Elf64_Phdr *segment_of(uint64_t address, const struct module **found) {
     for (int i = 0; i < module_count; i++) {
         int count;
@@ -148,7 +148,7 @@ static void unwind(unw_addr_space_t space) {
     if (unw_init_remote(&cursor, space, NULL) == 0) {
         do {
             unw_get_reg(&cursor, UNW_REG_IP, &pc);
-            /* It steps to 0 behind the outermost frame. */
+            /* libunwind steps to 0 after the outermost frame. */
             if (pc == 0)
                 break;
             printf("%lx ", pc);

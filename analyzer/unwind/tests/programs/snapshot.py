@@ -1,13 +1,13 @@
-# Run by gdb: steps through a program from main, over calls of functions without a breakpoint, and writes at
-# every stop a snapshot (registers, stack, where modules are) with the frames that gdb sees.
+# A gdb script: steps through a program from main, over calls of functions without a breakpoint.
+# At every stop it writes a snapshot (registers, stack, modules) and gdb's frames.
 import gdb
 import os
 
 out = open(os.environ["SNAPSHOT_OUT"], "w")
 limit = int(os.environ["SNAPSHOT_STOPS"])
 stack_bytes = 4096 * 24
-# Of the stack, even where gdb does not see that far.
-# The function beyond which gdb is not believed.
+# Stack size in bytes, even if gdb shows fewer frames.
+# The function after which gdb's frames are ignored.
 last = os.environ.get("SNAPSHOT_LAST")
 least_bytes = int(os.environ.get("SNAPSHOT_LEAST", "512"))
 gdb.execute("set pagination off")
@@ -25,7 +25,7 @@ def frames():
     frame = gdb.newest_frame()
     found = []
     while frame is not None and len(found) < 64:
-        # What gdb shows past the outermost frame.
+        # gdb's frames beyond the outermost one.
         if frame.pc() == 0:
             break
         if frame.type() not in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME):

@@ -1,4 +1,4 @@
-/* Functions whose frames are hard on unwinders; the live tests stop at every instruction of them. */
+/* Functions with frames that are hard to unwind. The live tests stop at every instruction. */
 #include <alloca.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* A function on a thread's stack, for what is above it. */
+/* Runs a function on a thread's stack, to test the frames above it. */
 #include <pthread.h>
 
 static volatile int sink;

@@ -288,12 +288,12 @@ fn add_named(
                 continue;
             }
             let chosen = functions.chosen.get(&symbol.svma);
-            let chosen = chosen.copied().filter(|_| symbol.chooses);
+            let chosen = chosen.copied().filter(|_| symbol.is_ifunc);
             let (svma, thumb) = chosen.unwrap_or((symbol.svma, symbol.thumb));
             if counted.insert(svma) {
                 *count += 1;
             }
-            if symbol.chooses && chosen.is_none() {
+            if symbol.is_ifunc && chosen.is_none() {
                 let name = || (symbol.name.to_owned(), symbol.thumb);
                 choosing.entry(svma).or_insert_with(name);
                 continue;

@@ -82,11 +82,11 @@ pub(super) fn of(
             chosen.entry(resolver).or_insert((svma, thumb));
         }
     };
-    for choice in image.choices() {
+    for choice in image.ifuncs() {
         let value = slot(client, abi, mapped, choice.slot_svma);
         note(choice.resolver_svma, value);
     }
-    let choosing = image.symbols().functions().filter(|symbol| symbol.chooses);
+    let choosing = image.symbols().functions().filter(|symbol| symbol.is_ifunc);
     let by_name: BTreeMap<&str, u64> = choosing
         .filter(|symbol| wanted(symbol.name))
         .map(|symbol| (symbol.name, symbol.svma))

@@ -2,31 +2,35 @@
 //! the same fields have the same meaning there.
 
 use super::{PC, SP, WORD, bit, field, writes};
-use crate::code::effect::{Effect, Flow, Made, Table, TableForm};
+use crate::code::effect::{Effect, Flow, InstructionBuilder, Table, TableForm};
 
 /// The base register's update. Rm = 15: none; 13: by the transfer's size; else by Rm (ARM ARM
 /// A7.7). The size rarely matters, because these instructions do not use sp. If one does, sp
 /// becomes unknown.
-pub(super) fn element_writeback(made: Made<'_>, w: u32) -> Made<'_> {
+pub(super) fn element_writeback(builder: InstructionBuilder<'_>, w: u32) -> InstructionBuilder<'_> {
     if w & 0xf == 15 {
-        made
+        builder
     } else {
-        writes(made, 1 << field(w, 16))
+        writes(builder, 1 << field(w, 16))
     }
 }
 
 /// `vldm`, `vstm`, `vldr`, `vstr`, `ldc`, `stc`, and the two-register moves: cond 110P UDWL Rn.
 ///
 /// T32 uses this, too. `pc` is the value of the program counter that the instruction reads.
-pub(in crate::code) fn coprocessor_transfer(made: Made<'_>, w: u32, pc: u64) -> Made<'_> {
+pub(in crate::code) fn coprocessor_transfer(
+    builder: InstructionBuilder<'_>,
+    w: u32,
+    pc: u64,
+) -> InstructionBuilder<'_> {
     let (p, u, d, write, load) = (bit(w, 24), bit(w, 23), bit(w, 22), bit(w, 21), bit(w, 20));
     let rn = field(w, 16);
     if !p && !u && !write {
         // mrrc, vmov of two core registers: 1100 010L Rt2 Rt
         return if d && load {
-            writes(made, 1 << field(w, 12) | 1 << rn)
+            writes(builder, 1 << field(w, 12) | 1 << rn)
         } else {
-            made
+            builder
         };
     }
     // FLDMX, FSTMX: the odd count includes the extra word; it is part of the size.
@@ -35,23 +39,27 @@ pub(in crate::code) fn coprocessor_transfer(made: Made<'_>, w: u32, pc: u64) -> 
     // vldr: 101x, of 4 or 8 bytes
     if rn == PC && p && !write && load && w >> 9 & 7 == 0b101 {
         data(
-            made,
+            builder,
             pc.wrapping_add_signed(bytes.into()),
             if bit(w, 8) { 8 } else { 4 },
         )
     } else if write {
-        made.effect(Effect::Add {
+        builder.effect(Effect::Add {
             to: rn,
             from: rn,
             by: bytes,
         })
     } else {
-        made
+        builder
     }
 }
 
 /// A5.2.8: halfwords, signed bytes, doublewords
-pub(super) fn extra_load_store(made: Made<'_>, w: u32, svma: u64) -> Made<'_> {
+pub(super) fn extra_load_store(
+    builder: InstructionBuilder<'_>,
+    w: u32,
+    svma: u64,
+) -> InstructionBuilder<'_> {
     let (rn, rt) = (field(w, 16), field(w, 12));
     let (load, kind) = (bit(w, 20), w >> 5 & 3);
     let immediate = bit(w, 22);
@@ -68,16 +76,16 @@ pub(super) fn extra_load_store(made: Made<'_>, w: u32, svma: u64) -> Made<'_> {
     };
     if rn == PC && immediate && !store {
         let at = svma.wrapping_add(8).wrapping_add_signed(offset.into());
-        data(made, at, 8).clobber(mask & 0x7fff)
+        data(builder, at, 8).clobber(mask & 0x7fff)
     } else if store && kind == 3 {
-        address.transfer(made, |base, offset| Effect::Store { base, offset, mask })
+        address.transfer(builder, |base, offset| Effect::Store { base, offset, mask })
     } else if store {
         // A halfword is never loaded into or stored to the slot of a saved register.
-        address.transfer(made, |_, _| Effect::Clobber(0))
+        address.transfer(builder, |_, _| Effect::Clobber(0))
     } else if double {
-        address.transfer(made, |base, offset| Effect::Load { base, offset, mask })
+        address.transfer(builder, |base, offset| Effect::Load { base, offset, mask })
     } else {
-        address.transfer(made, |_, _| Effect::Clobber(mask & 0x7fff))
+        address.transfer(builder, |_, _| Effect::Clobber(mask & 0x7fff))
     }
 }
 
@@ -97,10 +105,10 @@ impl Address {
     /// both are right.
     pub(in crate::code) fn transfer<'m>(
         &self,
-        made: Made<'m>,
+        builder: InstructionBuilder<'m>,
         effect: impl Fn(u8, i32) -> Effect,
-    ) -> Made<'m> {
-        let instruction = made.base(self.rn);
+    ) -> InstructionBuilder<'m> {
+        let instruction = builder.base(self.rn);
         let Some(offset) = self.offset else {
             // The address is unknown: ignore a store, and clobber what a load writes.
             let access = match effect(self.rn, 0) {
@@ -136,7 +144,11 @@ impl Address {
 }
 
 /// A5.3: words and bytes
-pub(super) fn load_store(made: Made<'_>, w: u32, svma: u64) -> Made<'_> {
+pub(super) fn load_store(
+    builder: InstructionBuilder<'_>,
+    w: u32,
+    svma: u64,
+) -> InstructionBuilder<'_> {
     let (rn, rt) = (field(w, 16), field(w, 12));
     let (load, byte, register) = (bit(w, 20), bit(w, 22), bit(w, 25));
     let offset = (w & 0xfff) as i32;
@@ -150,13 +162,13 @@ pub(super) fn load_store(made: Made<'_>, w: u32, svma: u64) -> Made<'_> {
     let mask = 1u32 << rt;
     if !load {
         if byte {
-            return address.transfer(made, |_, _| Effect::Clobber(0));
+            return address.transfer(builder, |_, _| Effect::Clobber(0));
         }
-        return address.transfer(made, |base, offset| Effect::Store { base, offset, mask });
+        return address.transfer(builder, |base, offset| Effect::Store { base, offset, mask });
     }
     if rn == PC && !register && !byte && rt != PC {
         let at = svma.wrapping_add(8).wrapping_add_signed(i64::from(offset)) & 0xffff_ffff;
-        return made.effect(Effect::Literal {
+        return builder.effect(Effect::Literal {
             to: rt,
             svma: at as u32,
         });
@@ -164,14 +176,14 @@ pub(super) fn load_store(made: Made<'_>, w: u32, svma: u64) -> Made<'_> {
     if rt == PC {
         // ldr pc, [pc, rm, lsl #2]
         if register && w & 0xff0 == 0x100 {
-            return made.flow(Flow::Table(Table {
+            return builder.flow(Flow::Table(Table {
                 svma: (rn == PC).then_some(svma + 8),
                 base: rn,
                 form: TableForm::Addresses,
             }));
         }
         // ldr pc, [sp], #4
-        let instruction = address.transfer(made, |_, _| Effect::Clobber(0));
+        let instruction = address.transfer(builder, |_, _| Effect::Clobber(0));
         return instruction.flow(if rn == SP && !register && !bit(w, 24) {
             Flow::Return
         } else {
@@ -180,25 +192,25 @@ pub(super) fn load_store(made: Made<'_>, w: u32, svma: u64) -> Made<'_> {
     }
     if byte && rn == PC && !register {
         let at = svma.wrapping_add(8).wrapping_add_signed(offset.into());
-        return data(made, at, 1).clobber(mask);
+        return data(builder, at, 1).clobber(mask);
     }
     if byte {
-        return address.transfer(made, |_, _| Effect::Clobber(mask));
+        return address.transfer(builder, |_, _| Effect::Clobber(mask));
     }
     if register && w & 0xff0 == 0x100 && !address.write {
-        return made.effect(Effect::Indexed {
+        return builder.effect(Effect::Indexed {
             to: rt,
             base: rn,
             entry: WORD,
         });
     }
-    address.transfer(made, |base, offset| Effect::Load { base, offset, mask })
+    address.transfer(builder, |base, offset| Effect::Load { base, offset, mask })
 }
 
 /// A5.5: cond 100P USWL Rn list
-pub(super) fn block_transfer(made: Made<'_>, w: u32) -> Made<'_> {
+pub(super) fn block_transfer(builder: InstructionBuilder<'_>, w: u32) -> InstructionBuilder<'_> {
     block(
-        made,
+        builder,
         field(w, 16),
         w & 0xffff,
         (bit(w, 24), bit(w, 23)),
@@ -208,8 +220,12 @@ pub(super) fn block_transfer(made: Made<'_>, w: u32) -> Made<'_> {
 }
 
 /// An instruction that loads `size` bytes of data from its own function.
-pub(in crate::code) fn data(made: Made<'_>, svma: u64, size: u8) -> Made<'_> {
-    made.effect(Effect::Data {
+pub(in crate::code) fn data(
+    builder: InstructionBuilder<'_>,
+    svma: u64,
+    size: u8,
+) -> InstructionBuilder<'_> {
+    builder.effect(Effect::Data {
         svma: svma as u32,
         size,
     })
@@ -217,13 +233,13 @@ pub(in crate::code) fn data(made: Made<'_>, svma: u64, size: u8) -> Made<'_> {
 
 /// `ldm` and `stm` in all modes; T32 uses it, too. `mode`: before, up.
 pub(in crate::code) fn block(
-    made: Made<'_>,
+    builder: InstructionBuilder<'_>,
     rn: u8,
     mask: u32,
     mode: (bool, bool),
     write: bool,
     load: bool,
-) -> Made<'_> {
+) -> InstructionBuilder<'_> {
     let size = 4 * mask.count_ones() as i32;
     let (first, by) = match mode {
         (false, true) => (0, size),
@@ -236,7 +252,7 @@ pub(in crate::code) fn block(
         from: rn,
         by,
     };
-    let mut instruction = made.base(rn);
+    let mut instruction = builder.base(rn);
     if !load {
         instruction = if write {
             // The address depends on the old base; see `Address::transfer` for the order.

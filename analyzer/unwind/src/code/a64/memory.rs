@@ -1,19 +1,19 @@
 //! Loads and stores of A64 (C4.1).
 
 use super::{SP, bit, register, signed, writes};
-use crate::code::effect::{Effect, Entry, Made};
+use crate::code::effect::{Effect, Entry, InstructionBuilder};
 
 /// C4.1: loads and stores
-pub(super) fn load_store(made: Made<'_>, w: u32) -> Made<'_> {
+pub(super) fn load_store(builder: InstructionBuilder<'_>, w: u32) -> InstructionBuilder<'_> {
     let (rt, rn, rs) = (register(w, 0), register(w, 5), register(w, 16));
     let vector = bit(w, 26);
     match w >> 28 & 3 {
         // structures: post-index writes the base
         0b00 if vector => {
             if bit(w, 23) {
-                made.clobber(1 << rn)
+                builder.clobber(1 << rn)
             } else {
-                made
+                builder
             }
         }
         // exclusive, ordered, compare and swap
@@ -28,26 +28,26 @@ pub(super) fn load_store(made: Made<'_>, w: u32) -> Made<'_> {
             if !bit(w, 22) && !bit(w, 23) {
                 mask |= 1 << rs;
             }
-            made.clobber(mask & 0x7fff_ffff)
+            builder.clobber(mask & 0x7fff_ffff)
         }
         0b01 if bit(w, 24) => {
             // ldapur, stlur; tags
             if bit(w, 21) || w >> 22 & 3 != 0 {
-                writes(made, rt)
+                writes(builder, rt)
             } else {
-                made
+                builder
             }
         }
         // literals
         0b01 => {
             if vector || w >> 30 == 3 {
-                made
+                builder
             } else {
-                writes(made, rt)
+                writes(builder, rt)
             }
         }
-        0b10 => pair(made, w, rt, rn, vector),
-        _ => single(made, w, rt, rn, vector),
+        0b10 => pair(builder, w, rt, rn, vector),
+        _ => single(builder, w, rt, rn, vector),
     }
 }
 
@@ -61,19 +61,19 @@ enum Mode {
 
 /// A load or store of up to two 8-byte registers, and the change of the base register.
 fn transfer<'m>(
-    made: Made<'m>,
+    builder: InstructionBuilder<'m>,
     load: bool,
     base: u8,
     offset: i32,
     mode: Mode,
     registers: &[(u8, i32)],
-) -> Made<'m> {
+) -> InstructionBuilder<'m> {
     let add = Effect::Add {
         to: base,
         from: base,
         by: offset,
     };
-    let mut instruction = made;
+    let mut instruction = builder;
     if mode == Mode::Pre {
         // A store below sp would be forgotten when sp moves, so move sp first.
         instruction = instruction.effect(add);
@@ -93,7 +93,13 @@ fn transfer<'m>(
     instruction
 }
 
-fn pair(made: Made<'_>, w: u32, rt: u8, rn: u8, vector: bool) -> Made<'_> {
+fn pair(
+    builder: InstructionBuilder<'_>,
+    w: u32,
+    rt: u8,
+    rn: u8,
+    vector: bool,
+) -> InstructionBuilder<'_> {
     let (opc, load, rt2) = (w >> 30, bit(w, 22), register(w, 10));
     let scale = match (vector, opc) {
         (true, opc) => 4 << opc,
@@ -115,9 +121,9 @@ fn pair(made: Made<'_>, w: u32, rt: u8, rn: u8, vector: bool) -> Made<'_> {
         } else {
             [(rt, 0), (rt2, 8)]
         };
-        return transfer(made, load, rn, offset, mode, &registers);
+        return transfer(builder, load, rn, offset, mode, &registers);
     }
-    let instruction = transfer(made, load, rn, offset, mode, &[]);
+    let instruction = transfer(builder, load, rn, offset, mode, &[]);
     if !vector && load {
         instruction.clobber((1 << rt | 1 << rt2) & 0x7fff_ffff)
     } else {
@@ -125,7 +131,13 @@ fn pair(made: Made<'_>, w: u32, rt: u8, rn: u8, vector: bool) -> Made<'_> {
     }
 }
 
-fn single(made: Made<'_>, w: u32, rt: u8, rn: u8, vector: bool) -> Made<'_> {
+fn single(
+    builder: InstructionBuilder<'_>,
+    w: u32,
+    rt: u8,
+    rn: u8,
+    vector: bool,
+) -> InstructionBuilder<'_> {
     let (size, opc) = (w >> 30, w >> 22 & 3);
     let prefetch = size == 3 && opc == 2 && !vector;
     let load = if vector { opc & 1 == 1 } else { opc != 0 };
@@ -141,13 +153,13 @@ fn single(made: Made<'_>, w: u32, rt: u8, rn: u8, vector: bool) -> Made<'_> {
         (signed(w, 12, 9), mode)
     } else {
         return match w >> 10 & 3 {
-            _ if prefetch || vector => made,
+            _ if prefetch || vector => builder,
             // the offset is a register
             0b10 if load => {
                 if rt == SP {
-                    return made;
+                    return builder;
                 }
-                made.effect(Effect::Indexed {
+                builder.effect(Effect::Indexed {
                     to: rt,
                     base: rn,
                     entry: Entry {
@@ -156,21 +168,21 @@ fn single(made: Made<'_>, w: u32, rt: u8, rn: u8, vector: bool) -> Made<'_> {
                     },
                 })
             }
-            0b10 => made,
+            0b10 => builder,
             // atomics return the old value
-            0b00 => writes(made, rt),
+            0b00 => writes(builder, rt),
             // ldraa, ldrab
-            _ if bit(w, 11) => writes(made, rt).clobber(1 << rn),
-            _ => writes(made, rt),
+            _ if bit(w, 11) => writes(builder, rt).clobber(1 << rn),
+            _ => writes(builder, rt),
         };
     };
     if vector || prefetch {
-        return transfer(made, load, rn, offset, mode, &[]);
+        return transfer(builder, load, rn, offset, mode, &[]);
     }
     if size == 3 && opc < 2 {
-        return transfer(made, load, rn, offset, mode, &[(rt, 0)]);
+        return transfer(builder, load, rn, offset, mode, &[(rt, 0)]);
     }
-    let instruction = transfer(made, load, rn, offset, mode, &[]);
+    let instruction = transfer(builder, load, rn, offset, mode, &[]);
     if load && rt != SP {
         instruction.clobber(1 << rt)
     } else {

@@ -149,7 +149,7 @@ fn of_aarch64() {
 
 /// Movable code consists of whole instructions, and by binutils' disassembly no jump leads into it.
 #[test]
-fn what_may_be_moved() {
+fn movable_code_is_whole_instructions() {
     let path = Path::new("/lib/x86_64-linux-gnu/libc.so.6");
     let image = Image::open(path).expect("a C library");
     let known = disassembled("objdump", path);

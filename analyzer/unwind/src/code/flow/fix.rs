@@ -59,12 +59,12 @@ impl Found {
     }
 
     /// Whether the next round may continue from this result.
-    pub(super) fn goes_on(&self) -> bool {
+    pub(super) fn can_continue(&self) -> bool {
         !self.doubtful
     }
 
     /// Whether the result depends on the order in which paths were followed.
-    pub(super) fn is_in_doubt(&self) -> bool {
+    pub(super) fn depends_on_order(&self) -> bool {
         !self.calls.is_empty() || self.doubtful
     }
 }
@@ -89,13 +89,13 @@ pub(super) fn find(
         let continued = before.is_some();
         let found = match before.take() {
             Some(mut found) => {
-                joins.go_on(listing);
+                joins.resume(listing);
                 found.open = false;
                 found.were_unresolved.clear();
                 std::mem::swap(&mut found.unresolved, &mut found.were_unresolved);
                 let jumps = found.were_unresolved.iter().copied();
                 let jumps = jumps.chain(found.resolved.drain(..));
-                jumps.for_each(|at| joins.look_again(listing, at));
+                jumps.for_each(|at| joins.mark_at(listing, at));
                 found
             }
             None => {

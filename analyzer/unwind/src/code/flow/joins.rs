@@ -35,7 +35,7 @@ impl Joins {
     }
 
     /// Continues after a round, with more joins. Blocks that a new join splits are processed again.
-    pub(super) fn go_on(&mut self, listing: &Listing) {
+    pub(super) fn resume(&mut self, listing: &Listing) {
         let Listing {
             leaders, before, ..
         } = listing;
@@ -60,7 +60,7 @@ impl Joins {
     }
 
     /// Marks the block that contains position `at` for processing.
-    pub(super) fn look_again(&mut self, listing: &Listing, at: u32) {
+    pub(super) fn mark_at(&mut self, listing: &Listing, at: u32) {
         let number = listing.leaders.partition_point(|leader| *leader <= at);
         if let Some(number) = number.checked_sub(1)
             && self.state(number).is_some()

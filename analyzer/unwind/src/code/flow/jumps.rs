@@ -7,7 +7,7 @@ use crate::code::listing::Listing;
 use crate::code::state::Context;
 
 /// Maximum number of orphans that unresolved jumps may lead to.
-const ORPHANS: usize = 64;
+const MAX_ORPHANS: usize = 64;
 
 /// What a round changed, and so what the next round must do.
 pub(super) enum Outcome {
@@ -52,7 +52,7 @@ impl Jumps {
     }
 
     /// Takes over the results of a round. `bases` means that it found new table starts.
-    pub(super) fn learn(&mut self, found: &mut Found, bases: bool) -> Outcome {
+    pub(super) fn update(&mut self, found: &mut Found, bases: bool) -> Outcome {
         if bases && !self.tables.is_empty() {
             // A table ends where another starts, so earlier tables may be too long.
             self.tables.clear();
@@ -86,8 +86,8 @@ impl Jumps {
     }
 
     /// Adds the next orphan to the targets of unresolved jumps.
-    pub(super) fn adopt(&mut self, listing: &Listing, context: &Context<'_>) -> Outcome {
-        if self.orphans.len() < ORPHANS
+    pub(super) fn add_orphan(&mut self, listing: &Listing, context: &Context<'_>) -> Outcome {
+        if self.orphans.len() < MAX_ORPHANS
             && let Some(orphan) = self.orphan(listing, context)
         {
             self.orphans.push(orphan);

@@ -319,7 +319,7 @@ impl Report<'_> {
         match instruction.flow {
             Flow::Call(Some(target)) => {
                 function.calls.push(target);
-                if state.hangs_on_call() {
+                if state.loses_frame_at_call() {
                     function.fragile.push(target);
                 }
             }

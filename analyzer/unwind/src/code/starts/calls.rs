@@ -12,7 +12,7 @@ use crate::code::state::bits;
 use crate::code::text::{Text, decode_to};
 
 /// Number of instructions in which to look for a save of the link register, in a called function.
-const CALLED: usize = 8;
+const PROLOGUE_WINDOW: usize = 8;
 
 fn target(svma: u64) -> Target {
     Target { svma, thumb: false }
@@ -31,7 +31,7 @@ pub(in crate::code) fn called(text: &Text<'_>, threads: usize) -> Calls {
     for range in text.ranges() {
         reading.enter();
         let size = range.end - range.start;
-        let parts = (size / PART).clamp(1, threads as u64);
+        let parts = (size / MIN_PART_SIZE).clamp(1, threads as u64);
         let begun: Vec<(u64, Reading<'_>)> = (1..parts)
             .map(|part| Reading::begun(text, range, range.start + size / parts * part))
             .collect();
@@ -87,11 +87,11 @@ pub(in crate::code) fn called(text: &Text<'_>, threads: usize) -> Calls {
     calls.prologues.retain(|&start| !joins.contains(start));
     let starts = ByteMap::of(text, calls.targets.iter().chain(&calls.prologues));
     for sites in found.chunk_by(|a, b| a.0 == b.0) {
-        let mut behind = Behind::default();
+        let mut after = AfterCalls::default();
         for &(_, next) in sites {
-            behind.count(text, next, &starts, &joins);
+            after.count(text, next, &starts, &joins);
         }
-        if behind.is_nothing() {
+        if after.means_noreturn() {
             calls.noreturn.push(sites[0].0);
         }
     }
@@ -99,9 +99,9 @@ pub(in crate::code) fn called(text: &Text<'_>, threads: usize) -> Calls {
 }
 
 /// Minimum size of a part for a thread of its own.
-const PART: u64 = 1 << 16;
+const MIN_PART_SIZE: u64 = 1 << 16;
 /// Number of bytes after which decoding from an arbitrary address is nearly always in step.
-const LEAD: u64 = 256;
+const LEAD_IN: u64 = 256;
 
 /// A part of the text that is being decoded linearly.
 struct Reading<'t> {
@@ -155,7 +155,7 @@ impl<'t> Reading<'t> {
     /// start is a guess.
     fn begun(text: &'t Text<'t>, range: &Range<u64>, near: u64) -> (u64, Reading<'t>) {
         let mut lead = Reading::new(text, 0);
-        let from = near.saturating_sub(LEAD).max(range.start) & !15;
+        let from = near.saturating_sub(LEAD_IN).max(range.start) & !15;
         let start = lead.read(range, from, near);
         let mut reading = Reading::new(text, u32::MAX);
         (reading.fresh, reading.padded) = (lead.fresh, lead.padded);
@@ -263,7 +263,7 @@ impl<'t> Reading<'t> {
 
 /// What follows the calls of one function, as numbers of calls.
 #[derive(Debug, Default)]
-struct Behind {
+struct AfterCalls {
     /// Nothing, or another function: only a call that does not return ends a function.
     end: usize,
     /// The target of a jump, which may follow any call.
@@ -272,7 +272,7 @@ struct Behind {
     other: usize,
 }
 
-impl Behind {
+impl AfterCalls {
     fn count(&mut self, text: &Text<'_>, next: u64, starts: &ByteMap, joins: &ByteMap) {
         let mut at = next;
         while text.is_text(at)
@@ -293,7 +293,7 @@ impl Behind {
     }
 
     /// Whether the function does not return.
-    fn is_nothing(&self) -> bool {
+    fn means_noreturn(&self) -> bool {
         let sites = self.end + self.join + self.other;
         let most = (self.end + self.join) * 10 >= sites * 6;
         let plain = self.other == 0 && (self.end >= 2 || sites >= 8 && self.end > 0);
@@ -361,7 +361,7 @@ fn likely_calls(
 
 /// Whether an instruction starts at `site`, judging by the code before it.
 fn is_instruction(text: &Text<'_>, range: &Range<u64>, site: u64) -> bool {
-    let mut at = site.saturating_sub(LEAD).max(range.start) & !15;
+    let mut at = site.saturating_sub(LEAD_IN).max(range.start) & !15;
     while at < site {
         let found = text.decode(at, false);
         at += found.map_or(1 << text.machine.shift, |found| u64::from(found.len));
@@ -393,7 +393,7 @@ pub(in crate::code) fn likely_called(image: &Image, text: &Text<'_>, symbols: bo
                 && let Flow::Call(Some(target)) = call.flow
                 && target.svma & 3 == 0
                 && text.is_text(target.svma)
-                && saves_link(text, target, CALLED)
+                && saves_link(text, target, PROLOGUE_WINDOW)
             {
                 found.push(target);
             }

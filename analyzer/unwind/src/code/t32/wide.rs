@@ -2,48 +2,58 @@
 
 use super::{PC, SP, target};
 use crate::code::a32::{Address, WORD, block, coprocessor_transfer, data};
-use crate::code::effect::{Effect, Flow, Limit, Made, Table, TableForm, Target};
+use crate::code::effect::{Effect, Flow, InstructionBuilder, Limit, Table, TableForm, Target};
 
 /// Decodes the 32-bit instruction `a`, `b` at `svma`.
-pub(crate) fn decode_wide(made: Made<'_>, a: u16, b: u16, svma: u64) -> Made<'_> {
+pub(crate) fn decode_wide(
+    builder: InstructionBuilder<'_>,
+    a: u16,
+    b: u16,
+    svma: u64,
+) -> InstructionBuilder<'_> {
     let (a, b) = (u32::from(a), u32::from(b));
     match a >> 11 & 3 {
         0b01 => match a >> 9 & 3 {
-            0b00 if a >> 6 & 1 == 0 => multiple(made, a, b),
-            0b00 => dual_exclusive_table(made, a, b, svma),
-            0b01 => shifted_register(made, a, b),
-            _ => coprocessor(made, a, b, svma),
+            0b00 if a >> 6 & 1 == 0 => multiple(builder, a, b),
+            0b00 => dual_exclusive_table(builder, a, b, svma),
+            0b01 => shifted_register(builder, a, b),
+            _ => coprocessor(builder, a, b, svma),
         },
-        0b10 if b >> 15 & 1 == 0 => immediate(made, a, b, svma),
-        0b10 => branch(made, a, b, svma),
+        0b10 if b >> 15 & 1 == 0 => immediate(builder, a, b, svma),
+        0b10 => branch(builder, a, b, svma),
         _ => match a >> 9 & 3 {
-            0b00 => single(made, a, b, svma),
+            0b00 => single(builder, a, b, svma),
             0b01 => {
                 let rd = (b >> 8 & 0xf) as u8;
                 match a >> 7 & 3 {
                     // register shifts, extends, parallel add; multiplies
-                    0b00..=0b10 => made.clobber(1 << rd & 0x7fff),
-                    _ => made.clobber((1 << rd | 1 << (b >> 12 & 0xf)) & 0x7fff),
+                    0b00..=0b10 => builder.clobber(1 << rd & 0x7fff),
+                    _ => builder.clobber((1 << rd | 1 << (b >> 12 & 0xf)) & 0x7fff),
                 }
             }
-            _ => coprocessor(made, a, b, svma),
+            _ => coprocessor(builder, a, b, svma),
         },
     }
 }
 
 /// A6.3.5: stm, ldm, push, pop
-fn multiple(made: Made<'_>, a: u32, b: u32) -> Made<'_> {
+fn multiple(builder: InstructionBuilder<'_>, a: u32, b: u32) -> InstructionBuilder<'_> {
     let rn = (a & 0xf) as u8;
     let (write, load) = (a >> 5 & 1 == 1, a >> 4 & 1 == 1);
     match a >> 7 & 3 {
-        0b01 => block(made, rn, b, (false, true), write, load),
-        0b10 => block(made, rn, b, (true, false), write, load),
-        _ => made.flow(Flow::Trap),
+        0b01 => block(builder, rn, b, (false, true), write, load),
+        0b10 => block(builder, rn, b, (true, false), write, load),
+        _ => builder.flow(Flow::Trap),
     }
 }
 
 /// A6.3.6
-fn dual_exclusive_table(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
+fn dual_exclusive_table(
+    builder: InstructionBuilder<'_>,
+    a: u32,
+    b: u32,
+    svma: u64,
+) -> InstructionBuilder<'_> {
     let rn = (a & 0xf) as u8;
     let (rt, rt2) = ((b >> 12 & 0xf) as u8, (b >> 8 & 0xf) as u8);
     let load = a >> 4 & 1 == 1;
@@ -51,7 +61,7 @@ fn dual_exclusive_table(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
     if !p && !w {
         // tbb, tbh: 1110 1000 1101 nnnn 1111 0000 000H mmmm
         if a & 0xfff0 == 0xe8d0 && b & 0xffe0 == 0xf000 {
-            return made.flow(Flow::Table(Table {
+            return builder.flow(Flow::Table(Table {
                 svma: (rn == PC).then_some(svma + 4),
                 base: rn,
                 form: if b >> 4 & 1 == 1 {
@@ -67,7 +77,7 @@ fn dual_exclusive_table(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
             (false, 0x40) => 1 << rt2,
             _ => 1 << (b & 0xf),
         };
-        return made.clobber(mask & 0x7fff);
+        return builder.clobber(mask & 0x7fff);
     }
     let offset = ((b & 0xff) << 2) as i32;
     let address = Address {
@@ -80,19 +90,19 @@ fn dual_exclusive_table(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
     if rn == PC {
         let at =
             (svma.wrapping_add(4) & !3).wrapping_add_signed(address.offset.unwrap_or(0).into());
-        return data(made, at, 8).clobber(mask & 0x7fff);
+        return data(builder, at, 8).clobber(mask & 0x7fff);
     }
     // The pair is stored in the order rt, rt2, but a mask in the order of numbers.
     let ordered = rt < rt2;
     if load && ordered {
-        address.transfer(made, |base, offset| Effect::Load { base, offset, mask })
+        address.transfer(builder, |base, offset| Effect::Load { base, offset, mask })
     } else if load {
-        address.transfer(made, |_, _| Effect::Clobber(mask & 0x7fff))
+        address.transfer(builder, |_, _| Effect::Clobber(mask & 0x7fff))
     } else if ordered {
-        address.transfer(made, |base, offset| Effect::Store { base, offset, mask })
+        address.transfer(builder, |base, offset| Effect::Store { base, offset, mask })
     } else if p {
         let first = if w { 0 } else { address.offset.unwrap_or(0) };
-        let mut instruction = made;
+        let mut instruction = builder;
         if w {
             instruction = instruction.effect(Effect::Add {
                 to: rn,
@@ -112,21 +122,21 @@ fn dual_exclusive_table(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
                 mask: 1 << rt2,
             })
     } else {
-        address.transfer(made, |_, _| Effect::Clobber(0))
+        address.transfer(builder, |_, _| Effect::Clobber(0))
     }
 }
 
 /// A6.3.11
-fn shifted_register(made: Made<'_>, a: u32, b: u32) -> Made<'_> {
+fn shifted_register(builder: InstructionBuilder<'_>, a: u32, b: u32) -> InstructionBuilder<'_> {
     let (rn, rd, rm) = ((a & 0xf) as u8, (b >> 8 & 0xf) as u8, (b & 0xf) as u8);
     let plain = b & 0x70f0 == 0;
     match a >> 5 & 0xf {
-        0b0010 if rn == PC && plain => made.effect(Effect::Add {
+        0b0010 if rn == PC && plain => builder.effect(Effect::Add {
             to: rd,
             from: rm,
             by: 0,
         }),
-        op @ (0b1000 | 0b1101) if plain && rd != PC => made.effect(Effect::AddRegister {
+        op @ (0b1000 | 0b1101) if plain && rd != PC => builder.effect(Effect::AddRegister {
             to: rd,
             from: rn,
             by: rm,
@@ -135,7 +145,7 @@ fn shifted_register(made: Made<'_>, a: u32, b: u32) -> Made<'_> {
             signed: true,
         }),
         // add rd, rn, rm, lsl #n
-        0b1000 if b & 0x30 == 0 && rd != PC => made.effect(Effect::AddRegister {
+        0b1000 if b & 0x30 == 0 && rd != PC => builder.effect(Effect::AddRegister {
             to: rd,
             from: rn,
             by: rm,
@@ -143,22 +153,27 @@ fn shifted_register(made: Made<'_>, a: u32, b: u32) -> Made<'_> {
             shift: (b >> 10 & 0x1c | b >> 6 & 3) as u8,
             signed: true,
         }),
-        _ => made.clobber(1 << rd & 0x7fff),
+        _ => builder.clobber(1 << rd & 0x7fff),
     }
 }
 
-fn coprocessor(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
+fn coprocessor(
+    builder: InstructionBuilder<'_>,
+    a: u32,
+    b: u32,
+    svma: u64,
+) -> InstructionBuilder<'_> {
     let w = a << 16 | b;
     match w >> 25 & 7 {
         // 110: loads, stores and two-register moves
-        0b110 => coprocessor_transfer(made, w, svma.wrapping_add(4) & !3),
+        0b110 => coprocessor_transfer(builder, w, svma.wrapping_add(4) & !3),
         // 111: mrc and vmov to a core register; data processing. 111 1 1111 and 111 0 1111 are
         // NEON.
         _ if w >> 24 & 0xf == 0b1110 && w >> 4 & 1 == 1 && w >> 20 & 1 == 1 => {
             let rt = w >> 12 & 0xf;
-            made.clobber(1 << rt & 0x7fff)
+            builder.clobber(1 << rt & 0x7fff)
         }
-        _ => made,
+        _ => builder,
     }
 }
 
@@ -179,7 +194,7 @@ fn expand(a: u32, b: u32) -> u32 {
 }
 
 /// A6.3.1, A6.3.3
-fn immediate(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
+fn immediate(builder: InstructionBuilder<'_>, a: u32, b: u32, svma: u64) -> InstructionBuilder<'_> {
     let (rn, rd) = ((a & 0xf) as u8, (b >> 8 & 0xf) as u8);
     let pc = (svma as u32).wrapping_add(4) & !3;
     if a >> 9 & 1 == 0 {
@@ -190,60 +205,60 @@ fn immediate(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
             by: by as i32,
         };
         return match a >> 5 & 0xf {
-            0b0010 if rn == PC => made.effect(Effect::Constant { to: rd, value }),
-            0b0011 if rn == PC => made.effect(Effect::Constant {
+            0b0010 if rn == PC => builder.effect(Effect::Constant { to: rd, value }),
+            0b0011 if rn == PC => builder.effect(Effect::Constant {
                 to: rd,
                 value: !value,
             }),
             // orr rd, rn, #1: T32
-            0b0010 if value == 1 => made.effect(Effect::Add {
+            0b0010 if value == 1 => builder.effect(Effect::Add {
                 to: rd,
                 from: rn,
                 by: 0,
             }),
-            0b1101 if rd == PC => made.limit(Limit::Compare(value)),
+            0b1101 if rd == PC => builder.limit(Limit::Compare(value)),
             // tst, teq, cmn
-            0b0000 | 0b0100 | 0b1000 if rd == PC => made,
-            0b1000 => made.effect(add(value)),
-            0b1101 => made.effect(add(value.wrapping_neg())),
-            _ => made.clobber(1 << rd & 0x7fff),
+            0b0000 | 0b0100 | 0b1000 if rd == PC => builder,
+            0b1000 => builder.effect(add(value)),
+            0b1101 => builder.effect(add(value.wrapping_neg())),
+            _ => builder.clobber(1 << rd & 0x7fff),
         };
     }
     let imm12 = (a >> 10 & 1) << 11 | (b >> 12 & 7) << 8 | b & 0xff;
     let half = (a & 0xf) << 12 | imm12;
     match a >> 4 & 0x1f {
-        0b00000 if rn == PC => made.effect(Effect::Constant {
+        0b00000 if rn == PC => builder.effect(Effect::Constant {
             to: rd,
             value: pc.wrapping_add(imm12),
         }),
-        0b01010 if rn == PC => made.effect(Effect::Constant {
+        0b01010 if rn == PC => builder.effect(Effect::Constant {
             to: rd,
             value: pc.wrapping_sub(imm12),
         }),
-        0b00000 => made.effect(Effect::Add {
+        0b00000 => builder.effect(Effect::Add {
             to: rd,
             from: rn,
             by: imm12 as i32,
         }),
-        0b01010 => made.effect(Effect::Add {
+        0b01010 => builder.effect(Effect::Add {
             to: rd,
             from: rn,
             by: -(imm12 as i32),
         }),
-        0b00100 => made.effect(Effect::Constant {
+        0b00100 => builder.effect(Effect::Constant {
             to: rd,
             value: half,
         }),
-        0b01100 => made.effect(Effect::High {
+        0b01100 => builder.effect(Effect::High {
             to: rd,
             value: half as u16,
         }),
-        _ => made.clobber(1 << rd & 0x7fff),
+        _ => builder.clobber(1 << rd & 0x7fff),
     }
 }
 
 /// A6.3.4
-fn branch(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
+fn branch(builder: InstructionBuilder<'_>, a: u32, b: u32, svma: u64) -> InstructionBuilder<'_> {
     let sign = a >> 10 & 1;
     let (j1, j2) = (b >> 13 & 1, b >> 11 & 1);
     let high = (a & 0x3ff) << 12;
@@ -257,7 +272,7 @@ fn branch(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
     match (b >> 14 & 1, b >> 12 & 1) {
         (0, 0) if a >> 7 & 7 != 7 => {
             let offset = sign << 20 | j2 << 19 | j1 << 18 | (a & 0x3f) << 12 | low;
-            let instruction = made.flow(Flow::Jump(Target {
+            let instruction = builder.flow(Flow::Jump(Target {
                 svma: target(svma, i64::from((offset << 11) as i32 >> 11)),
                 thumb: true,
             }));
@@ -265,19 +280,19 @@ fn branch(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
             instruction
         }
         // udf: 1111 0111 1111 .... 1010
-        (0, 0) if a & 0xfff0 == 0xf7f0 => made.flow(Flow::Trap),
+        (0, 0) if a & 0xfff0 == 0xf7f0 => builder.flow(Flow::Trap),
         // mrs: 1111 0011 111. .... 10.0 dddd
-        (0, 0) if a & 0xffe0 == 0xf3e0 => made.clobber(1 << (b >> 8 & 0xf) & 0x7fff),
-        (0, 0) => made,
-        (0, _) => made.flow(Flow::Jump(Target {
+        (0, 0) if a & 0xffe0 == 0xf3e0 => builder.clobber(1 << (b >> 8 & 0xf) & 0x7fff),
+        (0, 0) => builder,
+        (0, _) => builder.flow(Flow::Jump(Target {
             svma: target(svma, far()),
             thumb: true,
         })),
-        (_, 1) => made.flow(Flow::Call(Some(Target {
+        (_, 1) => builder.flow(Flow::Call(Some(Target {
             svma: target(svma, far()),
             thumb: true,
         }))),
-        _ => made.flow(Flow::Call(Some(Target {
+        _ => builder.flow(Flow::Call(Some(Target {
             svma: target(svma & !3, far()) & !3,
             thumb: false,
         }))),
@@ -285,21 +300,21 @@ fn branch(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
 }
 
 /// A6.3.7 to A6.3.10: 1111 100S sizL
-fn single(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
+fn single(builder: InstructionBuilder<'_>, a: u32, b: u32, svma: u64) -> InstructionBuilder<'_> {
     let (rn, rt) = ((a & 0xf) as u8, (b >> 12 & 0xf) as u8);
     let (load, size, signed) = (a >> 4 & 1 == 1, a >> 5 & 3, a >> 8 & 1 == 1);
     if signed && !load {
         // NEON element and structure loads; see `a32`
         return if b & 0xf == 15 {
-            made
+            builder
         } else {
-            made.clobber(1 << rn)
+            builder.clobber(1 << rn)
         };
     }
     let word = size == 2 && !signed;
     if rt == PC && load && !word {
         // preload hints
-        return made;
+        return builder;
     }
     let mask = 1u32 << rt;
     if rn == PC {
@@ -307,12 +322,12 @@ fn single(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
         let offset = if a >> 7 & 1 == 1 { offset } else { -offset };
         let at = (svma.wrapping_add(4) & !3).wrapping_add_signed(offset) & 0xffff_ffff;
         return match (word, rt) {
-            (true, PC) => made.flow(Flow::Indirect(None)),
-            (true, _) => made.effect(Effect::Literal {
+            (true, PC) => builder.flow(Flow::Indirect(None)),
+            (true, _) => builder.effect(Effect::Literal {
                 to: rt,
                 svma: at as u32,
             }),
-            _ => data(made, at, 4).clobber(mask),
+            _ => data(builder, at, 4).clobber(mask),
         };
     }
     let address = if a >> 7 & 1 == 1 {
@@ -333,7 +348,7 @@ fn single(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
     } else {
         if load && word && rt == PC {
             // ldr pc, [rn, rm, lsl #2]
-            return made.flow(if b >> 4 & 3 == 2 {
+            return builder.flow(if b >> 4 & 3 == 2 {
                 Flow::Table(Table {
                     svma: None,
                     base: rn,
@@ -344,7 +359,7 @@ fn single(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
             });
         }
         if load && word && b >> 4 & 3 == 2 {
-            return made.effect(Effect::Indexed {
+            return builder.effect(Effect::Indexed {
                 to: rt,
                 base: rn,
                 entry: WORD,
@@ -358,7 +373,7 @@ fn single(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
         }
     };
     if load && rt == PC {
-        let instruction = address.transfer(made, |_, _| Effect::Clobber(0));
+        let instruction = address.transfer(builder, |_, _| Effect::Clobber(0));
         return instruction.flow(if rn == SP && address.write {
             Flow::Return
         } else {
@@ -367,10 +382,12 @@ fn single(made: Made<'_>, a: u32, b: u32, svma: u64) -> Made<'_> {
     }
     match (load, word) {
         (false, true) => {
-            address.transfer(made, |base, offset| Effect::Store { base, offset, mask })
+            address.transfer(builder, |base, offset| Effect::Store { base, offset, mask })
         }
-        (false, false) => address.transfer(made, |_, _| Effect::Clobber(0)),
-        (true, true) => address.transfer(made, |base, offset| Effect::Load { base, offset, mask }),
-        (true, false) => address.transfer(made, |_, _| Effect::Clobber(mask)),
+        (false, false) => address.transfer(builder, |_, _| Effect::Clobber(0)),
+        (true, true) => {
+            address.transfer(builder, |base, offset| Effect::Load { base, offset, mask })
+        }
+        (true, false) => address.transfer(builder, |_, _| Effect::Clobber(mask)),
     }
 }

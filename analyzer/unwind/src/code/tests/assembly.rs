@@ -205,7 +205,7 @@ fn an_exchanged_stack_pointer() {
 
 /// A frame known by a caller-saved register, and a call whose callee does not clobber it.
 #[test]
-fn a_call_that_spares_registers() {
+fn a_callee_that_preserves_registers() {
     // 0: 31 c0 xor eax, eax; c3 ret;  3: 4c 8d 1c 24 lea r11, [rsp]; 48 83 e4 f0 and rsp, -16; e8
     // f0 ff ff ff call 0; 49 8d 23 lea rsp, [r11]; c3 ret
     let code = [

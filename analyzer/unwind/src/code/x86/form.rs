@@ -3,7 +3,7 @@
 //! correct lengths.
 
 /// Maximum length of an instruction in bytes.
-const LONGEST: usize = 15;
+const MAX_LENGTH: usize = 15;
 
 /// A memory operand: `base + index << shift + offset`. Registers have the processor's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,10 +255,10 @@ pub(crate) fn read(bytes: &[u8], form: &mut Form) -> bool {
         bytes: [0; 24],
         at: 0,
     };
-    let most = match bytes.first_chunk::<LONGEST>() {
+    let most = match bytes.first_chunk::<MAX_LENGTH>() {
         Some(chunk) => {
-            cursor.bytes[..LONGEST].copy_from_slice(chunk);
-            LONGEST
+            cursor.bytes[..MAX_LENGTH].copy_from_slice(chunk);
+            MAX_LENGTH
         }
         None => {
             cursor.bytes[..bytes.len()].copy_from_slice(bytes);

@@ -24,9 +24,9 @@ fn spread(image: &Image, count: u64) -> Vec<u64> {
 }
 
 /// A row in a form that can be compared between tables.
-type Said = (String, String, Vec<(u8, String)>, bool);
+type RowText = (String, String, Vec<(u8, String)>, bool);
 
-fn said(rows: &Rows, svma: u64) -> Option<Said> {
+fn row_text(rows: &Rows, svma: u64) -> Option<RowText> {
     let row = rows.lookup(svma)?;
     let place = |place: Place| match place {
         Place::AtExpression(expression) => format!("at {:?}", rows.expression(expression)),
@@ -51,7 +51,7 @@ fn said(rows: &Rows, svma: u64) -> Option<Said> {
 }
 
 #[test]
-fn single_entries_say_what_all_say() {
+fn single_entries_equal_the_whole() {
     for path in [
         "/lib/x86_64-linux-gnu/libc.so.6",
         "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
@@ -64,8 +64,8 @@ fn single_entries_say_what_all_say() {
             // Each address gets its own table, so that no earlier lookup has compiled its row.
             let single = Table::on_demand(&image, &CompileOptions::default());
             let rows = single.rows_at(Source::Cfi, svma);
-            let found = rows.and_then(|rows| said(&rows, svma));
-            let truth = said(all.rows(Source::Cfi).expect("rows"), svma);
+            let found = rows.and_then(|rows| row_text(&rows, svma));
+            let truth = row_text(all.rows(Source::Cfi).expect("rows"), svma);
             assert_eq!(found, truth, "{path} {svma:#x}");
             assert!(single.stated.get().is_none(), "{svma:#x} had all compiled");
             known += u64::from(found.is_some());
@@ -75,7 +75,7 @@ fn single_entries_say_what_all_say() {
 }
 
 #[test]
-fn all_is_compiled_once_many_entries_were_asked_for() {
+fn everything_is_compiled_after_many_lookups() {
     let image = image("/bin/bash");
     let table = Table::on_demand(&image, &CompileOptions::default());
     let mut compiled_after = None;
@@ -98,7 +98,7 @@ fn all_is_compiled_once_many_entries_were_asked_for() {
 }
 
 #[test]
-fn the_code_of_a_large_file_is_analysed_where_it_is_asked_for() {
+fn code_of_a_large_file_is_analysed_by_region() {
     let image = image("/lib/x86_64-linux-gnu/libc.so.6");
     let table = Table::on_demand(&image, &CompileOptions::default());
     let whole = Table::compile(&image, &CompileOptions::default());
@@ -107,8 +107,8 @@ fn the_code_of_a_large_file_is_analysed_where_it_is_asked_for() {
     let asked = spread(&image, 60);
     for svma in &asked {
         let rows = table.rows_at(Source::Code, *svma);
-        let found = rows.and_then(|rows| Some(said(&rows, *svma)?.0));
-        match (found, said(whole, *svma)) {
+        let found = rows.and_then(|rows| Some(row_text(&rows, *svma)?.0));
+        match (found, row_text(whole, *svma)) {
             (Some(one), Some(other)) if one == other.0 => agree += 1,
             (Some(one), other) => {
                 differ += 1;

@@ -20,7 +20,7 @@ use crate::table::{CompileOptions, Table};
 
 /// Records how much of a table is on disk.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct SavedExtent {
     /// The cache; `None` if the table is not stored.
     cache: Option<Cache>,
     /// Nothing, the stated rows, or all rows.
@@ -34,18 +34,18 @@ pub(crate) struct Kept {
 impl Maker {
     /// Makes the table use the rows in `cache`.
     pub(crate) fn with_cache(mut self, cache: Cache) -> Maker {
-        self.kept.cache = Some(cache);
+        self.saved.cache = Some(cache);
         self
     }
 
     /// Adds the regions of code that earlier runs analysed.
     pub(in crate::table) fn load_regions(&self) {
-        self.kept.loaded.get_or_init(|| {
-            let cache = self.kept.cache.as_ref();
+        self.saved.loaded.get_or_init(|| {
+            let cache = self.saved.cache.as_ref();
             let bytes = cache.and_then(|cache| cache.regions(&self.image, &self.options));
             let Some(bytes) = bytes else { return };
             let regions = self.regions(&bytes).unwrap_or_default();
-            self.kept.regions.store(regions.len(), Ordering::Relaxed);
+            self.saved.regions.store(regions.len(), Ordering::Relaxed);
             for region in regions {
                 self.demand.add_region(region);
             }
@@ -121,8 +121,8 @@ impl Table {
     }
 
     /// Reads the rows in the cache. Returns whether there are any.
-    pub(in crate::table) fn read_kept(&self, maker: &Maker) -> bool {
-        let cache = maker.kept.cache.as_ref();
+    pub(in crate::table) fn read_saved(&self, maker: &Maker) -> bool {
+        let cache = maker.saved.cache.as_ref();
         let bytes = cache.and_then(|cache| cache.stored(&maker.image, &maker.options));
         bytes.is_some_and(|bytes| self.take(&bytes).is_some())
     }
@@ -151,7 +151,7 @@ impl Table {
     pub(crate) fn regions_to_bytes(&self) -> Option<Vec<u8>> {
         let maker = self.maker.as_ref()?;
         let regions = maker.demand.regions();
-        if regions.len() <= maker.kept.regions.load(Ordering::Relaxed) {
+        if regions.len() <= maker.saved.regions.load(Ordering::Relaxed) {
             return None;
         }
         let mut body = Vec::new();
@@ -164,7 +164,7 @@ impl Table {
             body.extend(region.starts.iter().flat_map(|start| start.to_le_bytes()));
             region.rows.write(&mut body);
         }
-        maker.kept.regions.store(regions.len(), Ordering::Relaxed);
+        maker.saved.regions.store(regions.len(), Ordering::Relaxed);
         Some(sealed(&body))
     }
 
@@ -175,15 +175,15 @@ impl Table {
     }
 
     /// Whether the table holds more than its stored form.
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn has_unsaved_rows(&self) -> bool {
         self.maker
             .as_ref()
-            .is_some_and(|maker| maker.kept.extent.load(Ordering::Relaxed) < self.extent())
+            .is_some_and(|maker| maker.saved.extent.load(Ordering::Relaxed) < self.extent())
     }
 
     pub(crate) fn was_kept(&self) {
         if let Some(maker) = &self.maker {
-            maker.kept.extent.store(self.extent(), Ordering::Relaxed);
+            maker.saved.extent.store(self.extent(), Ordering::Relaxed);
         }
     }
 

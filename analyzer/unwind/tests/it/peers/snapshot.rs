@@ -9,7 +9,7 @@ use std::sync::Arc;
 use unspool_image::Image;
 
 /// Maximum size of a stored stack, in bytes.
-const STACK: u64 = 4 << 20;
+const MAX_STACK: u64 = 4 << 20;
 
 /// A mapped file and its bias.
 #[derive(Clone)]
@@ -88,7 +88,10 @@ impl Modules {
 /// `sp` (x86-64 psABI, 3.2.2): CFI names slots of popped registers there, and libunwind reads them.
 pub(crate) fn stack(pid: u32, sp: u64, end: u64) -> (u64, Vec<u8>) {
     let base = sp - 128;
-    (base, memory(pid, base, (end - base).min(STACK) as usize))
+    (
+        base,
+        memory(pid, base, (end - base).min(MAX_STACK) as usize),
+    )
 }
 
 fn memory(pid: u32, at: u64, len: usize) -> Vec<u8> {

@@ -57,7 +57,7 @@ impl Unwinders {
         &self.modules
     }
 
-    fn know(&mut self, mapped: &Arc<Vec<Mapped>>) {
+    fn add_modules(&mut self, mapped: &Arc<Vec<Mapped>>) {
         if Arc::ptr_eq(&self.mapped, mapped) {
             return;
         }
@@ -86,7 +86,7 @@ impl Unwinders {
 
     /// Our stack, and the peers' results.
     pub(crate) fn unwind(&mut self, snapshot: &Snapshot) -> (Stack, Vec<(&'static str, Found)>) {
-        self.know(&snapshot.modules);
+        self.add_modules(&snapshot.modules);
         let registers = RegisterFile::new(self.arch, |name| snapshot.registers.get(name).copied());
         let mut memory = StackSlice {
             avma: snapshot.base,

@@ -11,7 +11,7 @@ use unspool_unwind::{Cfa, Frame, ModuleMap, Place, Provenance, Row, Source, Stac
 use super::unwinders::Found;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Verdict {
+pub(crate) enum Difference {
     /// AArch64's framehop ends a stack where a rule restores 0 to x29. `clone`'s child clears x29
     /// and then calls the thread's function, so framehop omits the frame of that call. gdb shows
     /// it, as we do.
@@ -43,33 +43,33 @@ pub(crate) enum Verdict {
     Unexplained,
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Verdict::NullFramePointer => {
+            Difference::NullFramePointer => {
                 "leaves the outermost frame out, into which x29 was 0 (we and gdb have it)"
             }
-            Verdict::ResolverCfa => {
+            Difference::ResolverCfa => {
                 "goes by the wrong CFA of _dl_runtime_resolve, and astray behind its caller"
             }
-            Verdict::NoCfi => "stops or goes astray where there is no CFI (we analyse the code)",
-            Verdict::AstrayWithoutCfi => {
+            Difference::NoCfi => "stops or goes astray where there is no CFI (we analyse the code)",
+            Difference::AstrayWithoutCfi => {
                 "goes on in no module where there is no CFI (the stack ends there)"
             }
-            Verdict::BehindStart => "finds a caller of _start, which has none",
-            Verdict::OtherRegister => {
+            Difference::BehindStart => "finds a caller of _start, which has none",
+            Difference::OtherRegister => {
                 "stops or goes astray where the CFA is by a register that it does not follow"
             }
-            Verdict::InRegister => {
+            Difference::InRegister => {
                 "takes an overwritten word of the stack for a return address that is in a register"
             }
-            Verdict::Unexplained => "unexplained",
+            Difference::Unexplained => "unexplained",
         })
     }
 }
 
 /// The difference. `None` if the frames are the same.
-pub(crate) fn judge(modules: &ModuleMap, ours: &Stack, peer: &Found) -> Option<Verdict> {
+pub(crate) fn judge(modules: &ModuleMap, ours: &Stack, peer: &Found) -> Option<Difference> {
     let pcs: Vec<u64> = ours.frames.iter().map(|frame| frame.pc).collect();
     if pcs == peer.pcs {
         return None;
@@ -82,7 +82,7 @@ pub(crate) fn judge(modules: &ModuleMap, ours: &Stack, peer: &Found) -> Option<V
                 .last()
                 .is_some_and(|last| is_root(modules, last)))
     {
-        return Some(Verdict::BehindStart);
+        return Some(Difference::BehindStart);
     }
     if modules.arch() == Arch::X86_64 {
         if let Some(invented) = peer.pcs.strip_prefix(&pcs[..])
@@ -93,7 +93,7 @@ pub(crate) fn judge(modules: &ModuleMap, ours: &Stack, peer: &Found) -> Option<V
                 .is_some_and(|last| !has_cfi(modules, last))
             && invented.iter().all(|&pc| modules.find(pc).is_none())
         {
-            return Some(Verdict::AstrayWithoutCfi);
+            return Some(Difference::AstrayWithoutCfi);
         }
         let in_register = |row: Row<'_>| matches!(row.rule.ra, Place::Register(_));
         if let ([first, _, above @ ..], [_, _, others @ ..]) = (&ours.frames[..], &peer.pcs[..])
@@ -103,7 +103,7 @@ pub(crate) fn judge(modules: &ModuleMap, ours: &Stack, peer: &Found) -> Option<V
                 .map(|frame| frame.pc)
                 .eq(others.iter().copied())
         {
-            return Some(Verdict::InRegister);
+            return Some(Difference::InRegister);
         }
         let same = pcs.iter().zip(&peer.pcs).take_while(|(a, b)| a == b);
         let same = same.count();
@@ -111,15 +111,15 @@ pub(crate) fn judge(modules: &ModuleMap, ours: &Stack, peer: &Found) -> Option<V
         let last = same.checked_sub(1).and_then(|at| ours.frames.get(at));
         let by_frame_pointer = !peer.all_registers && ours.end.is_complete();
         if by_frame_pointer && last.is_some_and(|last| is_by_another(modules, last)) {
-            return Some(Verdict::OtherRegister);
+            return Some(Difference::OtherRegister);
         }
         let stopped = same == peer.pcs.len() && ours.end.is_complete();
         let astray = by_frame_pointer && last.is_some_and(|last| !has_cfi(modules, last));
         let known = next.is_some_and(|frame| frame.provenance == Provenance::Code);
         return Some(if (stopped || astray) && known {
-            Verdict::NoCfi
+            Difference::NoCfi
         } else {
-            Verdict::Unexplained
+            Difference::Unexplained
         });
     }
     if let [callees @ .., last] = &ours.frames[..]
@@ -128,7 +128,7 @@ pub(crate) fn judge(modules: &ModuleMap, ours: &Stack, peer: &Found) -> Option<V
         && peer.pcs == pcs[..callees.len()]
         && last.fp == Some(0)
     {
-        return Some(Verdict::NullFramePointer);
+        return Some(Difference::NullFramePointer);
     }
     let same = pcs.iter().zip(&peer.pcs).take_while(|(a, b)| a == b);
     let resolver = ours.frames[..same.count()].iter().any(|frame| {
@@ -139,9 +139,9 @@ pub(crate) fn judge(modules: &ModuleMap, ours: &Stack, peer: &Found) -> Option<V
         module.table.lookup(svma).is_some_and(above) && ours.end.is_complete() || first
     });
     Some(if resolver {
-        Verdict::ResolverCfa
+        Difference::ResolverCfa
     } else {
-        Verdict::Unexplained
+        Difference::Unexplained
     })
 }
 

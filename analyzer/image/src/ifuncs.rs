@@ -1,18 +1,20 @@
-//! Functions of which an image has several versions, one of which is chosen when the program starts (`STT_GNU_IFUNC`).
+//! Indirect functions (`STT_GNU_IFUNC`): the program chooses one of several versions when it
+//! starts.
 //!
-//! The symbol is that of the function that chooses. Where the choice is kept, a relocation says: `R_*_IRELATIVE`, with the address
-//! of the choosing function; or, where others may put a function of their own in its place, one by the function's name.
+//! The symbol is that of the resolver, the function that chooses. A relocation names the slot with
+//! the choice. It is `R_*_IRELATIVE` with the resolver's address, or, for functions that other
+//! modules may replace, a relocation with the function's name.
 
 use crate::image::tables;
 use crate::symbols::plt;
 use crate::{Arch, Image};
 
-/// A function that chooses, and where its choice is.
+/// An indirect function: its resolver, and the slot with the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Choice {
-    /// The choosing function's address, that of its symbol; thumb bit removed.
+pub struct Ifunc {
+    /// The resolver's address, which its symbol has; thumb bit removed.
     pub resolver_svma: u64,
-    /// Where the chosen function's address, as mapped, is when the program runs.
+    /// The slot that holds the mapped address of the chosen function while the program runs.
     pub slot_svma: u64,
 }
 
@@ -25,7 +27,8 @@ fn relocation(arch: Arch) -> u32 {
     }
 }
 
-/// Sections with such relocations, and whether these have addends of their own; the last ones are those of static programs.
+/// Sections with such relocations, and whether they have addends. The last ones are those of static
+/// programs.
 const SECTIONS: [(&str, bool); 6] = [
     (".rela.plt", true),
     (".rela.dyn", true),
@@ -36,34 +39,34 @@ const SECTIONS: [(&str, bool); 6] = [
 ];
 
 impl Image {
-    /// The functions that are chosen when the program starts, by the address of what chooses them.
-    pub fn choices(&self) -> Vec<Choice> {
+    /// All indirect functions, by their resolvers.
+    pub fn ifuncs(&self) -> Vec<Ifunc> {
         let wanted = relocation(self.arch());
         let layout = self.layout();
-        let mut choices = Vec::new();
+        let mut ifuncs = Vec::new();
         for (name, addends) in SECTIONS {
             let Some(section) = self.own_section(name) else {
                 continue;
             };
             let all = tables::relocations(&section.data, layout.is_64, layout.endian, addends);
             for one in all.into_iter().filter(|one| one.kind == wanted) {
-                // Without an addend, the slot itself has it.
+                // Without an addend in the relocation, the slot itself holds it.
                 let Some(resolver) = one.addend.or_else(|| self.word_at(one.offset)) else {
                     continue;
                 };
                 let bits = u64::from(self.arch() == Arch::Arm);
-                choices.push(Choice {
+                ifuncs.push(Ifunc {
                     resolver_svma: resolver & !bits,
                     slot_svma: one.offset,
                 });
             }
         }
-        choices.sort_unstable();
-        choices.dedup_by_key(|choice| choice.resolver_svma);
-        choices
+        ifuncs.sort_unstable();
+        ifuncs.dedup_by_key(|ifunc| ifunc.resolver_svma);
+        ifuncs
     }
 
-    /// Where this image keeps addresses of functions, and maybe of data, that it uses by name: its own and others'.
+    /// The slots that hold addresses of functions, and possibly data, that this image uses by name.
     pub fn slots(&self) -> Vec<(u64, String)> {
         let mut slots: Vec<_> = plt::slots(self).into_iter().collect();
         slots.sort_unstable();

@@ -1,4 +1,4 @@
-/* Starts threads without end. */
+/* Starts threads forever. */
 #include <pthread.h>
 
 static void *work(void *argument) { return argument; }

@@ -14,7 +14,7 @@ use crate::code::machine::Machine;
 use crate::rule::{Place, Rule};
 
 /// The instructions at which CFI says that the link register holds the return address.
-pub(super) struct Lost {
+pub(super) struct OverwrittenLink {
     machine: &'static Machine,
     steps: BTreeMap<u64, Step>,
 }
@@ -28,9 +28,9 @@ struct Step {
     overwrites: bool,
 }
 
-impl Lost {
-    pub(super) fn new(machine: &'static Machine) -> Lost {
-        Lost {
+impl OverwrittenLink {
+    pub(super) fn new(machine: &'static Machine) -> OverwrittenLink {
+        OverwrittenLink {
             machine,
             steps: BTreeMap::new(),
         }
