@@ -1,9 +1,12 @@
-//! What recording one thread creation costs the program, beside gdb doing the same by hand
-//! (`break pthread_create`, `bt`, `continue`), `strace -k`, and the least that any tracer pays which follows threads by ptrace, in turn in the
-//! same run. The program itself measures how long a creation and a join take. Arguments say how many threads it makes, and how many where
-//! each takes a millisecond (gdb, strace).
+//! Measures the cost of recording one thread creation.
 //!
-//! `cargo bench -p unspool-tests --bench creation` prints the table that docs/internals/performance.md holds.
+//! The peers are gdb (`break pthread_create`, `bt`, `continue`), `strace -k`, and the minimum for
+//! any tracer that follows threads by ptrace. All run in turn. The program itself measures a
+//! creation and a join. The arguments are the number of threads, and the number for peers that need
+//! a millisecond for each (gdb, strace).
+//!
+//! `cargo bench -p unspool-tests --bench creation` prints the table in
+//! docs/internals/performance.md.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +16,7 @@ use anyhow::{Context, Result};
 use unspool_tests::crowd::{compile, release, spread};
 use unspool_tests::process;
 
-/// How many threads, unless arguments say.
+/// Number of threads, unless arguments state it.
 const THREADS: [u32; 2] = [20_000, 2_000];
 const ROUNDS: usize = 7;
 
@@ -65,7 +68,7 @@ fn main() -> Result<()> {
     for round in 0..=ROUNDS {
         for ((_, command), costs) in peers.iter_mut().zip(&mut costs) {
             let each = each(command)?;
-            // The first round fills caches, the symbol files' among them.
+            // The first round fills caches, including those of symbol files.
             if round > 0 {
                 costs.push(each);
             }
@@ -121,7 +124,7 @@ fn strace(program: &Path, folder: &Path, count: &str) -> Command {
     command
 }
 
-/// Nanoseconds that a creation and a join take, as the program measures it.
+/// Nanoseconds for a creation and a join, as the program measures them.
 fn each(command: &mut Command) -> Result<f64> {
     let output = process::run(command, Duration::from_secs(300))?
         .success()?

@@ -1,7 +1,8 @@
-//! How long it takes from `unspool inspect` to the printed proof of a deadlock among a thousand threads, and to its end: each
-//! thread holds a mutex and waits for the next one's.
+//! Measures how long `unspool inspect` takes to print the proof of a deadlock of a thousand
+//! threads, and to exit. Each thread holds a mutex and waits for the next one.
 //!
-//! `cargo bench -p unspool-tests --bench deadlock` prints the table that docs/internals/performance.md holds.
+//! `cargo bench -p unspool-tests --bench deadlock` prints the table in
+//! docs/internals/performance.md.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -53,7 +54,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// How long a command takes to print a line of this kind, and altogether.
+/// The time until a command prints a line of this kind, and until it exits.
 fn times(
     command: &mut Command,
     is_wanted: impl Fn(&str) -> bool,

@@ -1,8 +1,10 @@
-//! What a hit costs the program: a tracepoint that notes all general registers and 2 KiB of stack, beside the kernel's own
-//! uprobe with the same sample, and gdb with gdbserver that stops there and prints the stack.
+//! Measures the overhead of a hit for the program: a tracepoint that records all general registers
+//! and 2 KiB of stack.
 //!
-//! `cargo bench -p unspool-tests --bench hits` measures here, `-- board` on the emulated ARM boards (`-- board A64` on one of them);
-//! docs/internals/performance.md holds the tables.
+//! The peers are the kernel's uprobe with the same sample, and gdb with gdbserver, which stops and
+//! prints the stack. `cargo bench -p unspool-tests --bench hits` measures on this machine, `--
+//! board` on the emulated ARM boards (`-- board A64` on one of them). docs/internals/performance.md
+//! contains the tables.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -56,7 +58,8 @@ fn main() -> Result<()> {
     here()
 }
 
-/// The program; static, so that the function's address is known and its offset in the file is the kernel's business alone.
+/// Compiles the program statically, so that the function's address is known, and its offset in the
+/// file matters only to the kernel.
 fn build(compiler: &str, flags: &[&str], name: &str) -> Result<PathBuf> {
     let program = workspace::target_directory().join(name);
     let mut command = Command::new(compiler);
@@ -82,7 +85,7 @@ fn address(nm: &str, program: &Path, function: &str) -> Result<u64> {
     )?)
 }
 
-/// What the program says of itself: nanoseconds for a round.
+/// The program's output: nanoseconds for a round.
 fn said(text: &str) -> Result<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix("ns "));
     Ok(line
@@ -91,8 +94,9 @@ fn said(text: &str) -> Result<f64> {
         .parse()?)
 }
 
-/// Has every hit noted in a buffer that is overwritten, and lets the program run to its end.
-/// `fast`: without a stop; so many bytes of the function may be moved.
+/// Records every hit in a buffer that is overwritten, and runs the program to its end.
+///
+/// `fast` records without a stop; its value is the number of bytes that may be moved.
 fn trace(
     port: u16,
     [at, end]: [u64; 2],
@@ -171,7 +175,7 @@ fn here() -> Result<()> {
     let mut times = [const { Vec::new() }; 4];
     for _ in 0..5 {
         let bare = said(&process::run(Command::new(&program).arg(&many), LIMIT)?.text())?;
-        // Segments begin at the file's start, at 0x400000.
+        // Segments start at the beginning of the file, at 0x400000.
         let mut kernel = Command::new(&uprobe);
         kernel.arg(&program).arg(format!("{:#x}", at - 0x40_0000));
         kernel.arg(&program).arg(&many);
@@ -292,7 +296,7 @@ fn on_the_board(
     // Whole instructions: push, movw in T32.
     let movable = if name == "T32" { 6 } else { 4 };
     let program = build(&machine.tool("gcc"), &[flag], &format!("hits-{name}"))?;
-    // The first of lock_here depends on its place.
+    // The first instruction of lock_here depends on its position.
     let skipped = if name == "A32" { 4 } else { 0 };
     let at = address(&machine.tool("nm"), &program, function)? + skipped;
     let end = address(&machine.tool("nm"), &program, "the_end")?;

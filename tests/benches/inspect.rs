@@ -1,7 +1,8 @@
-//! One look at a thousand threads of sixteen frames: how long `unspool inspect` takes beside `eu-stack` and gdb with gdbserver,
-//! and how long the threads stand for it.
+//! Measures one look at a thousand threads of sixteen frames: the time of `unspool inspect`,
+//! `eu-stack`, and gdb with gdbserver, and how long the threads are stopped.
 //!
-//! `cargo bench -p unspool-tests --bench inspect` prints the tables that docs/internals/performance.md holds.
+//! `cargo bench -p unspool-tests --bench inspect` prints the tables in
+//! docs/internals/performance.md.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -15,10 +16,10 @@ use unspool_tests::process::{self, Background};
 use unspool_tests::wire::Wire;
 
 const THREADS: usize = 1000;
-/// `clone3`, `start_thread`, `work`, `descend`, and what waits: 16 frames.
+/// `clone3`, `start_thread`, `work`, `descend`, and the wait: 16 frames.
 const DEPTH: usize = 10;
 const ROUNDS: usize = 5;
-/// What `unspool inspect` asks for of each stack.
+/// Bytes that `unspool inspect` requests of each stack.
 const STACK: usize = 3 * 1024;
 
 fn main() -> Result<()> {
@@ -28,7 +29,7 @@ fn main() -> Result<()> {
     let mut took = [Vec::new(), Vec::new(), Vec::new()];
     let mut used = [Vec::new(), Vec::new(), Vec::new()];
     let frames = |text: &str| text.matches("descend").count();
-    // Ours shows equal stacks once.
+    // Unspool prints equal stacks once.
     let folded = |text: &str| {
         let all = text.contains(&format!("{THREADS} × work"));
         let deep = text.contains(&format!("descend × {DEPTH}"));
@@ -102,12 +103,13 @@ fn main() -> Result<()> {
 fn look(command: &mut Command, frames: &dyn Fn(&str) -> usize) -> Result<()> {
     let run = process::run(command, Duration::from_secs(300))?.success()?;
     let seen = frames(&run.text());
-    // A peer that leaves something out is no peer.
+    // A peer that omits frames cannot be compared.
     ensure!(seen >= THREADS * DEPTH, "{seen} frames\n{run}");
     Ok(())
 }
 
-/// Processor time of children that have ended, in milliseconds: fields 16 and 17 of `stat` (proc(5)), in hundredths of a second.
+/// Processor time of ended children in milliseconds: fields 16 and 17 of `stat` (proc(5)), in
+/// hundredths of a second.
 fn used_by_children() -> Result<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let after = stat.rsplit_once(") ").context("a name")?.1;
@@ -153,12 +155,12 @@ fn gdb(pid: &str, frames: &dyn Fn(&str) -> usize) -> Result<()> {
     ]);
     gdb.args(["-ex", "thread apply all bt", "-ex", "detach"]);
     look(&mut gdb, frames)?;
-    // It is waited for, so that its processor time counts.
+    // Wait for the server, so that its processor time is counted.
     server.0.wait()?;
     Ok(())
 }
 
-/// The least that a look at a running thread can be: by thread, in microseconds.
+/// The minimum time to read a running thread, in microseconds for each thread.
 fn bare(pid: u32) -> Result<f64> {
     let tids = crowd::tids(pid)?;
     for tid in &tids {
@@ -180,10 +182,10 @@ fn bare(pid: u32) -> Result<f64> {
     Ok(took.as_secs_f64() * 1e6 / tids.len() as f64)
 }
 
-/// Our look, seen from the client: threads stand for a part of that.
+/// Our look as the client sees it. Threads are stopped for a part of that time.
 fn observe(served: &crowd::Served) -> Result<f64> {
     let mut client = Wire::observe(served.port())?;
-    ensure!(client.ask("QUnspoolGo")? == "OK", "nobody controls it");
+    ensure!(client.ask("QUnspoolGo")? == "OK", "no client controls it");
     let list = client.ask("qfThreadInfo")?;
     let ids = list.strip_prefix('m').context("threads")?.split(',');
     let tids: Vec<&str> = ids.filter_map(|id| id.rsplit('.').next()).collect();

@@ -1,7 +1,8 @@
-//! A million events from the running program to the report: 300 threads take 1,000 mutexes, each lock and unlock is recorded at any
-//! cost, the recording is reported.
+//! Measures a million events from the running program to the report.
 //!
-//! `cargo bench -p unspool-tests --bench live` prints the table that docs/internals/performance.md holds.
+//! 300 threads take 1,000 mutexes. Each lock and unlock is recorded without a budget, and the
+//! recording is reported. `cargo bench -p unspool-tests --bench live` prints the table in
+//! docs/internals/performance.md.
 
 use std::fs;
 use std::process::Command;
@@ -12,7 +13,7 @@ use serde_json::Value;
 use unspool_tests::{crowd, process, waiting};
 
 const THREADS: u64 = 300;
-/// Of a pair the lock, its end and the unlock are events.
+/// Number of pairs for each thread. The lock, its end and the unlock are events.
 const PAIRS: u64 = 1_111;
 
 fn main() -> Result<()> {
@@ -64,7 +65,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// How long a command takes, and what it prints.
+/// The time and the output of a command.
 fn timed(command: &mut Command) -> Result<(Duration, String)> {
     let start = Instant::now();
     let run = process::run(command, Duration::from_secs(900))?.success()?;

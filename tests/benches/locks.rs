@@ -1,7 +1,9 @@
-//! What recording locks costs a program that does little else, beside Helgrind, DRD, `strace -f -k -e futex`, `perf trace`,
-//! bpftrace and gdb with breakpoints at lock and unlock; in turn, in the same run. What does not run here is said to.
+//! Measures the overhead of recording locks for a program that does little else.
 //!
-//! `cargo bench -p unspool-tests --bench locks` prints the table that docs/internals/performance.md holds.
+//! The peers are Helgrind, DRD, `strace -f -k -e futex`, `perf trace`, bpftrace, and gdb with
+//! breakpoints at lock and unlock. All run in turn. The output names peers that do not run here.
+//!
+//! `cargo bench -p unspool-tests --bench locks` prints the table in docs/internals/performance.md.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +16,7 @@ use unspool_tests::workspace;
 const THREADS: &str = "2";
 const ROUNDS: usize = 3;
 
-/// A tool, how it is called, and how many pairs it gets to see: seconds' worth.
+/// A tool, its command line, and the number of pairs that take it some seconds.
 struct Tool {
     name: &'static str,
     words: &'static [&'static str],
@@ -92,7 +94,7 @@ const TOOLS: &[Tool] = &[
     },
 ];
 
-/// What follows this option is a command line in one word.
+/// The argument after this option is a command line in one word.
 const AS_ONE_WORD: &str = "-c";
 
 const GDB_COMMANDS: &str = "\
@@ -165,7 +167,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The program under a tool, or as it is called there.
+/// The command of the program under a tool.
 fn called(tool: &Tool, unspool: &Path, program: &Path, how: &str) -> Command {
     let (first, options) = (tool.words[0], &tool.words[1..]);
     let mut command = match first {
@@ -182,11 +184,11 @@ fn called(tool: &Tool, unspool: &Path, program: &Path, how: &str) -> Command {
     command
 }
 
-/// What the program says a pair took; `own`: there is a mutex for each thread.
+/// The program's time for a pair; `own` means a mutex for each thread.
 fn pair(command: &mut Command, folder: &Path, own: bool) -> Result<f64> {
     let run = process::run(command.current_dir(folder), Duration::from_secs(600))?.success()?;
     let text = run.text();
-    // The processors' time where nobody waits: it does not depend on what else the machine does.
+    // If no thread waits: the processors' time, which does not depend on other programs.
     let number = text.lines().rev().find_map(|line| {
         let (wall, used) = line.trim().split_once(' ')?;
         let (wall, used): (f64, f64) = (wall.parse().ok()?, used.parse().ok()?);

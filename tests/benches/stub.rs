@@ -1,7 +1,8 @@
-//! What the stub takes: memory with a thousand threads and a full trace buffer, time to read the program's memory, and processor
-//! time when nothing happens; beside gdbserver and lldb-server.
+//! Measures the stub's resources: memory with a thousand threads and a full trace buffer, time to
+//! read the program's memory, and processor time when idle. The peers are gdbserver and
+//! lldb-server.
 //!
-//! `cargo bench -p unspool-tests --bench stub` prints the tables that docs/internals/performance.md holds.
+//! `cargo bench -p unspool-tests --bench stub` prints the tables in docs/internals/performance.md.
 
 use std::fs;
 use std::net::TcpStream;
@@ -42,7 +43,7 @@ fn main() -> Result<()> {
         if server.ends_with("unspool-stub") {
             fill(&mut client, crowd.pid())?;
         }
-        // Until it has said all it had to say.
+        // Wait until it has printed everything.
         std::thread::sleep(Duration::from_millis(500));
         let (private, dirty) = memory(&served)?;
         let idle = idle(&served)?;
@@ -98,7 +99,8 @@ fn connect(served: &Served) -> Result<Wire<TcpStream>> {
     Ok(client)
 }
 
-/// Reads memory as the server offers it, in pieces as large as it takes. How many bytes came.
+/// Reads memory in the server's fastest way, in pieces as large as it accepts. Returns the number
+/// of bytes.
 fn read(client: &mut Wire<TcpStream>, start: u64, length: usize) -> Result<usize> {
     let features = client.ask("qSupported:multiprocess+")?;
     let size = features
@@ -112,7 +114,7 @@ fn read(client: &mut Wire<TcpStream>, start: u64, length: usize) -> Result<usize
         let letter = if binary { 'x' } else { 'm' };
         let reply = client.ask_bytes(&format!("{letter}{:x},{piece:x}", start + done as u64))?;
         let got = match binary {
-            // Escapes are two for one, and `b` stands before.
+            // An escape has two bytes, and `b` comes first.
             true => reply.len() - 1 - reply.iter().filter(|byte| **byte == b'}').count(),
             false => reply.len() / 2,
         };
@@ -122,7 +124,7 @@ fn read(client: &mut Wire<TcpStream>, start: u64, length: usize) -> Result<usize
     Ok(done)
 }
 
-/// Fills the trace buffer with what a thread leaves that comes by.
+/// Fills the trace buffer with the hits of one thread.
 fn fill(client: &mut Wire<TcpStream>, pid: u32) -> Result<()> {
     let program = workspace::target_directory().join("crowd");
     let nm = process::run(Command::new("nm").arg(&program), Duration::from_secs(60))?;
@@ -139,7 +141,7 @@ fn fill(client: &mut Wire<TcpStream>, pid: u32) -> Result<()> {
         .context("no map")?;
     let base = u64::from_str_radix(base.split('-').next().unwrap_or_default(), 16)?;
     let at = base + offset;
-    // All registers, and what `unspool record` would take of a short stack.
+    // All registers, and the part of a short stack that `unspool record` collects.
     for packet in [
         "QTinit".to_owned(),
         "QTBuffer:size:100000".to_owned(),
@@ -167,7 +169,7 @@ fn fill(client: &mut Wire<TcpStream>, pid: u32) -> Result<()> {
     }
 }
 
-/// Private memory, and how much of it was written to, in KB.
+/// Private memory, and the part that was written to, in KB.
 fn memory(served: &Served) -> Result<(u64, u64)> {
     let (mut private, mut dirty) = (0, 0);
     for pid in processes(served) {
@@ -183,7 +185,7 @@ fn memory(served: &Served) -> Result<(u64, u64)> {
     Ok((private, dirty))
 }
 
-/// The server, and its tracing half where it has one.
+/// The server, and its tracing process if it has one.
 fn processes(served: &Served) -> Vec<u32> {
     let pid = served.server.0.id();
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
@@ -195,7 +197,7 @@ fn processes(served: &Served) -> Vec<u32> {
     std::iter::once(pid).chain(tracer).collect()
 }
 
-/// Processor time that passes while nothing happens, in microseconds.
+/// Processor time while nothing happens, in microseconds.
 fn idle(served: &Served) -> Result<u64> {
     let spent = || -> Result<u64> {
         let mut nanoseconds = 0;

@@ -1,17 +1,17 @@
-//! Backtraces, from gdb or from us, and what it means that two are equal.
+//! Backtraces from gdb and from Unspool, and their comparison.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{Result, bail};
 
-/// One frame. Inlined functions are frames of their own, inside out, followed by the frame they
-/// are inlined into, with the same place.
+/// One frame. Inlined functions have their own frames, innermost first, before the frame that they
+/// are inlined into, with the same address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Frame {
-    /// File name (without folders) of the module.
+    /// File name (without directories) of the module.
     pub module: String,
-    /// The return address (of frame 0: the pc) as stated in the module's file.
+    /// The return address (for frame 0: the pc) as svma of the module's file.
     pub svma: u64,
     /// Whether this is an inlined function.
     pub inlined: bool,
@@ -24,12 +24,12 @@ pub struct Frame {
 /// Innermost frame first.
 pub type Backtrace = Vec<Frame>;
 
-/// How much of each frame is compared.
+/// The parts of a frame to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// Module and address of every physical frame: all there is of stripped files.
+    /// Module and address of every physical frame, for stripped files.
     Addresses,
-    /// Inlined frames, function names, file and line, too.
+    /// Also inlined frames, function names, file and line.
     Source,
 }
 
@@ -53,7 +53,7 @@ impl Frame {
     }
 }
 
-/// Compares two multisets of backtraces; the error shows the first few that only one side has.
+/// Compares two multisets of backtraces. The error shows the first few differences.
 pub fn compare(expected: &[Backtrace], seen: &[Backtrace], depth: Depth) -> Result<()> {
     let mut counts: BTreeMap<Vec<String>, i64> = BTreeMap::new();
     for (backtraces, by) in [(expected, 1), (seen, -1)] {
@@ -103,10 +103,12 @@ fn shown(backtrace: &Backtrace, depth: Depth) -> Vec<String> {
         .collect()
 }
 
-/// A function's name in the form that gdb and we agree on. The two demangle differently: gdb shows
-/// DWARF's names (`spawn<fn(), ()>`, `{closure_env#0}`), we show the linkage name demangled
-/// (`spawn`, or `_M_start_thread(...)` with its parameters). So: no template or generic arguments, no
-/// parameters, no hash, no clone suffix, and of a path only the last part.
+/// A function's name in a form in which gdb and Unspool agree.
+///
+/// They demangle differently. gdb shows DWARF's names (`spawn<fn(), ()>`, `{closure_env#0}`);
+/// Unspool demangles the linkage name (`spawn`, or `_M_start_thread(...)` with its parameters). So
+/// this drops template and generic arguments, parameters, hash and clone suffix, and all but the
+/// last part of a path.
 fn bare_name(name: &str) -> String {
     if name.contains("operator") {
         return name.chars().filter(|c| !c.is_whitespace()).collect();
@@ -140,9 +142,9 @@ fn bare_name(name: &str) -> String {
     last.split_whitespace().last().unwrap_or(last).to_owned()
 }
 
-/// A source path without `./` and `x/..`: compilers record them, some readers tidy them away. Of a
-/// relative path (Debian's libraries are built with one) the last folder and the name: gdb puts the
-/// compilation directory, itself relative, in front of names that hold it already.
+/// A source path without `./` and `x/..`, which compilers record and some readers remove. For a
+/// relative path (as in Debian's libraries), only the last directory and the name, because gdb may
+/// prepend the relative compilation directory twice.
 fn plain_path(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {

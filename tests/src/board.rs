@@ -1,5 +1,7 @@
-//! The board: one virtual machine with an ARM Linux kernel of its own, booted by `qemu/board.sh` when the first
-//! trial needs it and shared by all; it goes when this process does.
+//! The emulated board: a virtual machine with its own ARM Linux kernel.
+//!
+//! `qemu/board.sh` boots it when the first trial needs it. All trials share it, and it stops with
+//! this process.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -16,10 +18,11 @@ use crate::memo::Memo;
 use crate::process;
 use crate::workspace;
 
-/// How long anything on the board may take: it is emulated, and shares two processors with the tests.
+/// Time limit of any action on the board, which is emulated and shares two processors with the
+/// tests.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// A machine to boot.
+/// The machine to boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Machine {
     /// Cortex-A15, Debian armhf.
@@ -29,10 +32,10 @@ pub enum Machine {
 }
 
 impl Machine {
-    /// Both.
+    /// Both machines.
     pub const ALL: [Machine; 2] = [Machine::Arm, Machine::Arm64];
 
-    /// What `qemu/board.sh` calls it.
+    /// Its name in `qemu/board.sh`.
     pub fn name(self) -> &'static str {
         match self {
             Machine::Arm => "arm",
@@ -40,7 +43,7 @@ impl Machine {
         }
     }
 
-    /// A cross tool for it: `gcc`, `nm`, `objdump`.
+    /// The name of a cross tool for it: `gcc`, `nm`, `objdump`.
     pub fn tool(self, name: &str) -> String {
         match self {
             Machine::Arm => format!("arm-linux-gnueabihf-{name}"),
@@ -48,7 +51,7 @@ impl Machine {
         }
     }
 
-    /// Rust's name for it.
+    /// Its Rust target triple.
     pub fn triple(self) -> &'static str {
         match self {
             Machine::Arm => "armv7-unknown-linux-gnueabihf",
@@ -56,8 +59,8 @@ impl Machine {
         }
     }
 
-    /// The file for gcc's `-specs` by which programs are compiled and linked with musl of its sysroot: Debian's own, which is made for
-    /// packages that are installed.
+    /// The file for gcc's `-specs` option that compiles and links programs with the sysroot's musl.
+    /// Debian's own file expects installed packages.
     fn musl(self) -> Result<Arc<PathBuf>> {
         static SPECS: Memo<Machine, PathBuf> = Memo::new();
         let folder = match self {
@@ -70,13 +73,14 @@ impl Machine {
             let installed = std::fs::read_to_string(&installed)
                 .with_context(|| installed.display().to_string())?;
             let sysroot = sysroot.display();
-            // `-L`, because /usr/lib, where it looks for the library, is /lib only where packages are installed.
+            // `-L`, because the library is in /usr/lib, which is /lib only on systems with
+            // installed packages.
             let specs = installed
                 .replace("-L/usr/", &format!("-L{sysroot}/lib/{folder} -L/usr/"))
                 .replace("/usr/", &format!("{sysroot}/usr/"));
             let parent = workspace::target_directory();
             let file = parent.join(format!("{folder}.specs"));
-            // Others may be reading it.
+            // Other processes may be reading the file.
             let fresh = tempfile::NamedTempFile::new_in(parent)?;
             std::fs::write(fresh.path(), specs)?;
             fresh.persist(&file)?;
@@ -84,7 +88,7 @@ impl Machine {
         })
     }
 
-    /// The register number of the program counter, in gdb's numbering.
+    /// gdb's number of the program counter.
     pub fn pc(self) -> u32 {
         match self {
             Machine::Arm => 15,
@@ -92,7 +96,7 @@ impl Machine {
         }
     }
 
-    /// The Debian libraries that its programs need, as on the board.
+    /// The Debian libraries that its programs need.
     pub fn sysroot(self) -> Result<Arc<PathBuf>> {
         static SYSROOTS: Memo<Machine, PathBuf> = Memo::new();
         let debian = match self {
@@ -109,10 +113,10 @@ impl Machine {
     }
 }
 
-/// What a C program for a machine is linked with.
+/// The C library of a test program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Linked {
-    /// What the compiler is made for.
+    /// glibc, the compiler's default.
     Glibc,
     /// musl, dynamically.
     Musl,
@@ -121,7 +125,8 @@ pub enum Linked {
 }
 
 impl Linked {
-    /// Options for the compiler. musl does not record who holds an ordinary mutex: some are made robust.
+    /// Options for the compiler. musl does not record the holder of an ordinary mutex, so some are
+    /// made robust.
     pub fn options(self, machine: Machine) -> Result<Vec<String>> {
         let mut options = Vec::new();
         if self != Linked::Glibc {
@@ -134,7 +139,7 @@ impl Linked {
         Ok(options)
     }
 
-    /// Whose primitives they are.
+    /// The library with the program's primitives.
     pub fn library(self) -> Library {
         match self {
             Linked::Glibc => Library::Glibc,
@@ -149,9 +154,9 @@ pub struct Board {
     shell: u16,
     put: u16,
     monitor: Mutex<UnixStream>,
-    /// The other end of its second serial port.
+    /// The socket of its second serial port.
     pub serial: String,
-    /// Its end is the board's: the script waits for its standard input to close.
+    /// Closing its standard input stops the board.
     script: Mutex<Child>,
 }
 
@@ -159,7 +164,7 @@ pub struct Board {
 #[derive(Debug)]
 pub struct Server {
     board: &'static Board,
-    /// Its port on this machine's loopback.
+    /// Its port on this machine's loopback interface.
     pub port: u16,
     pid: u32,
     output: Option<std::thread::JoinHandle<String>>,
@@ -187,7 +192,7 @@ fn boot(name: &str) -> Result<Board> {
             .env("CARGO_TARGET_DIR", workspace::target_directory());
         command
     };
-    // Apart, because it takes long the first time and its messages matter.
+    // Separate, because the first build takes long and its messages matter.
     process::run(script().arg("--build"), Duration::from_secs(1200))?.success()?;
     let mut child = process::start(
         script()
@@ -232,7 +237,7 @@ fn boot(name: &str) -> Result<Board> {
 }
 
 impl Board {
-    /// An error if it has ended by itself; what it said last stands among the messages of the script.
+    /// An error if the board has stopped. Its last output is in the script's messages.
     fn is_up(&self) -> Result<()> {
         let mut script = self.script.lock().unwrap_or_else(|held| held.into_inner());
         let ended = script.try_wait()?;
@@ -243,7 +248,7 @@ impl Board {
         Ok(())
     }
 
-    /// Whether the shell's port is served yet.
+    /// Whether the shell's port accepts connections.
     fn answers(&self) -> bool {
         let attempt = || -> Result<String> {
             let mut stream = TcpStream::connect(("127.0.0.1", self.shell))?;
@@ -257,7 +262,7 @@ impl Board {
         attempt().is_ok_and(|text| text == "here\n")
     }
 
-    /// Runs a script; its standard output and error.
+    /// Runs a shell script; returns its standard output and error.
     pub fn shell(&self, script: &str) -> Result<String> {
         let mut stream = self.open_shell(script)?;
         stream.shutdown(Shutdown::Write)?;
@@ -276,7 +281,7 @@ impl Board {
         Ok(stream)
     }
 
-    /// Copies a file to a directory of the board under its own name; its path there.
+    /// Copies a file to a directory on the board under its own name; returns its path there.
     pub fn put(&self, file: &Path, directory: &str) -> Result<String> {
         let name = file
             .file_name()
@@ -287,7 +292,7 @@ impl Board {
         Ok(format!("{directory}/{name}"))
     }
 
-    /// Copies all of a directory to one of the board.
+    /// Copies the content of a directory to one on the board.
     pub fn put_all(&self, from: &Path, directory: &str) -> Result<()> {
         self.unpack(from, ".", directory)
     }
@@ -314,7 +319,8 @@ impl Board {
         Ok(())
     }
 
-    /// Starts a server by this command line, in which port 0 is any, and waits until it listens.
+    /// Starts a server with this command line, in which port 0 means any, and waits until it
+    /// listens.
     pub fn serve(&'static self, command: &str) -> Result<Server> {
         let stream = self.open_shell(&format!("echo $$; exec {command}"))?;
         let mut lines = BufReader::new(stream);
@@ -330,7 +336,7 @@ impl Board {
             seen.push(line);
         };
         let pid = seen.first().context("no process id")?.trim().parse()?;
-        // The program may be silent for as long as its debugger takes.
+        // The program may print nothing for as long as its debugger needs.
         lines.get_ref().set_read_timeout(None)?;
         let output = std::thread::spawn(move || {
             let mut text = Vec::new();
@@ -346,14 +352,14 @@ impl Board {
         })
     }
 
-    /// Has a port of this machine's loopback lead to one of the board's.
+    /// Forwards a port of this machine's loopback interface to a port of the board.
     pub fn forward(&self, guest: u16) -> Result<u16> {
         let mut monitor = self.monitor.lock().unwrap_or_else(|held| held.into_inner());
         monitor.write_all(format!("hostfwd_add net tcp:127.0.0.1:0-:{guest}\n").as_bytes())?;
         monitor.write_all(b"info usernet\nprint 4242\n")?;
         let mut text = String::new();
         let mut buffer = [0; 65536];
-        // All has come when the last command, an echo, is answered.
+        // The last command is an echo; its answer means that everything has arrived.
         while !text.contains("0x1092") {
             let got = monitor.read(&mut buffer)?;
             ensure!(got > 0, "qemu's monitor is closed");
@@ -373,7 +379,7 @@ impl Board {
 }
 
 impl Server {
-    /// Where clients connect to.
+    /// The address for clients.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -383,7 +389,7 @@ impl Server {
         self.pid
     }
 
-    /// Waits for its end; what it and the program wrote.
+    /// Waits for its end; returns the output of the server and the program.
     pub fn finish(mut self) -> Result<String> {
         let output = self.output.take().context("not finished yet")?;
         process::wait_until("the server on the board ends", LIMIT, || {

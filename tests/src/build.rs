@@ -1,5 +1,7 @@
-//! Builds of the test programs: which compiler, options and target, made once and kept under the
-//! target directory in a folder named after everything that went into it.
+//! Builds the test programs with different compilers, options and targets.
+//!
+//! Each build is made once and stored in the target directory, in a folder named after all its
+//! inputs.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -19,15 +21,15 @@ use crate::workspace;
 pub struct Build {
     /// Name of the program.
     pub program: &'static str,
-    /// The compiler (of C and C++; Rust has one).
+    /// The compiler for C and C++; Rust has only one.
     pub compiler: Compiler,
-    /// Where it runs.
+    /// The machine it runs on.
     pub target: Target,
     /// Optimization level, as in `-O2`.
     pub level: u8,
-    /// How it is linked.
+    /// The kind of linking.
     pub link: Link,
-    /// Whether code carries unwind tables.
+    /// The kind of unwind tables.
     pub tables: Tables,
 }
 
@@ -64,14 +66,14 @@ pub enum Link {
     Static,
 }
 
-/// Whether the compiler is told to write unwind tables.
+/// The unwind tables that the compiler writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tables {
-    /// What the compiler does unasked: on x86-64 `.eh_frame`.
+    /// The compiler's default: on x86-64 `.eh_frame`.
     Default,
-    /// `-funwind-tables`: `.ARM.exidx` for C, too.
+    /// `-funwind-tables`: `.ARM.exidx` also for C.
     Unwind,
-    /// None at all: what remains, stripped, is the code.
+    /// None. When stripped, only the code is left.
     None,
 }
 
@@ -80,12 +82,12 @@ pub enum Tables {
 pub struct Built {
     /// The program, with symbols and debug information.
     pub program: PathBuf,
-    /// The same bytes with both stripped.
+    /// The same program without symbols and debug information.
     pub stripped: PathBuf,
 }
 
 impl Build {
-    /// A name for the build within its program: `gcc-O2-pie`.
+    /// The name of the build within its program: `gcc-O2-pie`.
     pub fn name(&self) -> String {
         let compiler = match (self.compiler, self.target) {
             (Compiler::Gcc, Target::X86_64) => "gcc",
@@ -107,7 +109,7 @@ impl Build {
         format!("{compiler}-O{}-{link}{tables}", self.level)
     }
 
-    /// Builds it, or finds it built.
+    /// Builds it, unless the build exists.
     pub fn built(&self, program: &'static Program) -> Result<Arc<Built>> {
         static BUILT: Memo<Build, Built> = Memo::new();
         ensure!(
@@ -158,7 +160,7 @@ impl Build {
                     .current_dir(fresh.path());
                 process::run(&mut strip, Duration::from_secs(60))?.success()?;
             }
-            // Another process may have been faster; then its folder holds the same files.
+            // Another process may have finished first; then its folder has the same files.
             if let Err(error) = std::fs::rename(fresh.keep(), &folder) {
                 ensure!(
                     folder.is_dir(),

@@ -1,4 +1,5 @@
-//! What the benchmarks share: a program of many threads, a server of it, what is compiled for them, medians.
+//! Shared parts of the benchmarks: a program with many threads, servers for it, compilation,
+//! medians.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -14,14 +15,14 @@ use nix::unistd::Pid;
 /// `crowd.c`, running.
 pub struct Crowd {
     child: Background,
-    /// Where its memory to be read is.
+    /// Address of the memory to read.
     pub memory: u64,
 }
 
 impl Crowd {
-    /// Starts it and waits until all threads wait.
+    /// Starts it, and waits until all threads wait.
     pub fn start(threads: usize, depth: usize, megabytes: usize, busy: bool) -> Result<Crowd> {
-        // A frame for each call.
+        // Each call must have its own frame.
         let flags = ["-g", "-O1", "-fno-optimize-sibling-calls", "-pthread"];
         let program = compile("cc", &flags, "crowd.c", "crowd")?;
         let mut command = Command::new(&program);
@@ -59,7 +60,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Where it listens.
+    /// The port it listens on.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -85,10 +86,11 @@ pub fn serve(server: &Path, options: &[&str], words: &[&str]) -> Result<Served> 
     Ok(Served { server, port })
 }
 
-/// Attaches Debian's lldb-server to a process. It says its port to a pipe only, so it gets one that was free before.
+/// Attaches Debian's lldb-server to a process. It reports its port only through a pipe, so it gets
+/// a port that was just free.
 ///
 /// # Errors
-/// Where it is not installed.
+/// It is not installed.
 pub fn serve_by_lldb(pid: &str) -> Result<Served> {
     let port = std::net::TcpListener::bind("127.0.0.1:0")?
         .local_addr()?
@@ -105,7 +107,8 @@ pub fn serve_by_lldb(pid: &str) -> Result<Served> {
         server: Background(server?),
         port,
     };
-    // In /proc/net/tcp a listening socket's state is 0A; to connect would be to use its one connection up.
+    // In /proc/net/tcp a listening socket has state 0A. A test connection would use up its only
+    // one.
     let listens = format!("0100007F:{port:04X} 00000000:0000 0A");
     process::wait_until("lldb-server listens", Duration::from_secs(30), || {
         std::fs::read_to_string("/proc/net/tcp").is_ok_and(|text| text.contains(&listens))
@@ -113,13 +116,13 @@ pub fn serve_by_lldb(pid: &str) -> Result<Served> {
     Ok(served)
 }
 
-/// The lldb-server that is compared with.
+/// The lldb-server used as a peer.
 pub const LLDB_SERVER: &str = "/usr/bin/lldb-server-14";
 
-/// Compiles a program of the benchmarks; `name` tells apart what one source is compiled to.
+/// Compiles a benchmark program. `name` distinguishes builds of one source.
 ///
 /// # Errors
-/// What the compiler says.
+/// The compiler's messages.
 pub fn compile(compiler: &str, flags: &[&str], source: &str, name: &str) -> Result<PathBuf> {
     let program = workspace::target_directory().join(name);
     let mut command = Command::new(compiler);
@@ -142,7 +145,7 @@ pub fn release(name: &str) -> Result<PathBuf> {
     path.canonicalize().context("the command under test")
 }
 
-/// The stub for this machine, built as for a board.
+/// The stub for this machine, built like one for a board.
 ///
 /// # Errors
 /// It cannot be built.
@@ -157,7 +160,7 @@ pub fn stub_for_targets() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Least, median and most.
+/// Minimum, median and maximum.
 pub fn spread(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     [

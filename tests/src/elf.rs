@@ -1,4 +1,4 @@
-//! Section addresses of ELF files, as readelf states them.
+//! Section addresses of ELF files, from readelf.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use crate::memo::Memo;
 use crate::process;
 
-/// Address of every section of the file, by name, as stated in the file (svma).
+/// The address (svma) of every section of the file, by name.
 pub fn sections(file: &Path) -> Result<Arc<HashMap<String, u64>>> {
     static READ: Memo<PathBuf, HashMap<String, u64>> = Memo::new();
     READ.get(file.to_owned(), || {
@@ -36,7 +36,7 @@ pub fn sections(file: &Path) -> Result<Arc<HashMap<String, u64>>> {
     })
 }
 
-/// Address of one section.
+/// The address of one section.
 pub fn section(file: &Path, name: &str) -> Result<u64> {
     sections(file)?
         .get(name)
@@ -44,7 +44,7 @@ pub fn section(file: &Path, name: &str) -> Result<u64> {
         .with_context(|| format!("{} has no section {name}", file.display()))
 }
 
-/// The build-id readelf prints, in hex.
+/// The build-id that readelf prints, in hex.
 pub fn build_id(file: &Path) -> Result<Option<String>> {
     let mut readelf = Command::new("readelf");
     readelf.arg("--notes").arg(file).env("LC_ALL", "C");
@@ -56,7 +56,7 @@ pub fn build_id(file: &Path) -> Result<Option<String>> {
         .find_map(|line| Some(line.split_once("Build ID: ")?.1.trim().to_owned())))
 }
 
-/// The address of the first instruction (without the Thumb bit).
+/// The address of the first instruction, without the Thumb bit.
 pub fn entry(file: &Path) -> Result<u64> {
     let mut readelf = Command::new("readelf");
     readelf.arg("--file-header").arg(file).env("LC_ALL", "C");

@@ -1,5 +1,8 @@
-//! Waits of which it is known who ended them: the programs `programs/findings/ended.*` have a thread wait at an object of each kind until
-//! another one ends that, and say so. What they say, and whether a report says the same. Here because it is tried natively and on boards.
+//! Waits whose end is known, and their comparison with a report.
+//!
+//! In the programs `programs/findings/ended.*` a thread waits at an object of each kind until
+//! another thread ends the wait. The programs print each wait. Native trials and board trials share
+//! this module.
 
 use std::collections::BTreeSet;
 
@@ -8,24 +11,24 @@ use serde_json::Value;
 
 use crate::report;
 
-/// A wait as the program itself tells it.
+/// A wait as the program states it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
     /// `mutex`, `join` and so on, as in the report.
     pub kind: String,
-    /// Of the object; 0 if the program does not know it.
+    /// Address of the object; 0 if the program does not know it.
     pub address: u64,
     /// The thread that waited.
     pub waiter: u64,
-    /// The one that ended it.
+    /// The thread that ended the wait.
     pub ender: u64,
-    /// For so long the kernel said that the thread waited.
+    /// Minimum duration, from the kernel's view of the thread.
     pub least_ns: u64,
-    /// So long it was on its way by its own clock.
+    /// Maximum duration, from the thread's own clock.
     pub most_ns: u64,
 }
 
-/// The waits that a program tells among all that it says: `ended KIND ADDRESS WAITER ENDER LEAST MOST`.
+/// Parses the waits in a program's output: `ended KIND ADDRESS WAITER ENDER LEAST MOST`.
 pub fn told(text: &str) -> Result<Vec<Ended>> {
     text.lines()
         .filter_map(|line| line.strip_prefix("ended "))
@@ -33,15 +36,16 @@ pub fn told(text: &str) -> Result<Vec<Ended>> {
         .collect()
 }
 
-/// An error unless a report (docs/reference/report-json.md) has these waits: at the same objects, by the same threads, ended by the same, for as
-/// long.
+/// Checks that a report (docs/reference/report-json.md) has these waits: same object, same waiter,
+/// same ender, same duration.
 pub fn compare(told: &[Ended], report: &Value) -> Result<()> {
     let known = told.iter().map(|wait| wait.address).collect();
     for wait in told {
         let recorded = wait
             .recorded(report, &known)
             .with_context(|| format!("not recorded: {wait:?}\n{:#}", report["objects"]))?;
-        // On a busy machine the recorder's clock may be off by some of it, when hits come together; what is lost or mixed up is off by all.
+        // On a busy machine, the recorder's times may deviate when hits come together. A lost or
+        // mixed-up wait deviates completely.
         let slack = wait.most_ns / 4;
         ensure!(
             (wait.least_ns.saturating_sub(slack)..=wait.most_ns + slack).contains(&recorded),
@@ -72,7 +76,7 @@ impl Ended {
         })
     }
 
-    /// For how long a report has the one thread wait for the other there.
+    /// The recorded duration of the one thread's wait for the other.
     fn recorded(&self, report: &Value, known: &BTreeSet<u64>) -> Option<u64> {
         let tid = |index: &Value| report["threads"][index.as_u64()? as usize]["tid"].as_u64();
         let objects = report::objects(report, &self.kind, self.address, known);

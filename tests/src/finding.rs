@@ -1,5 +1,7 @@
-//! What a recording finds wrong: programs with one thing wrong each, and healthy ones, of which nothing may be said; what they were written
-//! to do, and how often they say that they took each lock. Here because it is tried natively and on boards.
+//! Findings of recordings: programs with one defect each, and healthy programs without findings.
+//!
+//! Each case states the expected findings. The programs themselves print how often they took each
+//! lock. Native trials and board trials share this module.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,37 +18,37 @@ pub const CLANG: &[&str] = &["clang", "-std=gnu11", "-g", "-O2", "-pthread"];
 pub const CXX: &[&str] = &["g++", "-std=c++20", "-g", "-O1", "-pthread"];
 /// musl's gcc, dynamic.
 pub const MUSL: &[&str] = &["musl-gcc", "-std=gnu11", "-g", "-O1", "-pthread"];
-/// The same, static.
+/// musl's gcc, static.
 pub const MUSL_STATIC: &[&str] = &["musl-gcc", "-std=gnu11", "-g", "-O1", "-pthread", "-static"];
 /// Rust's compiler.
 pub const RUST: &[&str] = &["rustc", "-g", "-O", "--edition=2021"];
 
-/// A finding that must be there: its kind, the objects by name, and for each piece of evidence the
-/// function of the program in which it was done.
+/// An expected finding: its kind, the names of its objects, and for each piece of evidence the
+/// function of the program that did it.
 pub type Expected = (
     &'static str,
     &'static [&'static str],
     &'static [&'static str],
 );
 
-/// A program, and what is to be found in it when all is recorded, and when only waits are.
+/// A program, and its expected findings in each mode.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// What it is called.
+    /// The name of the case.
     pub name: &'static str,
-    /// In `programs/findings`.
+    /// The source in `programs/findings`.
     pub source: &'static str,
-    /// The program's.
+    /// The program's arguments.
     pub arguments: &'static [&'static str],
-    /// How it is compiled on this machine.
+    /// The compiler command on this machine.
     pub command: &'static [&'static str],
-    /// What is found under `--sync=all`.
+    /// Findings under `--sync=all`.
     pub all: &'static [Expected],
-    /// What is found under `--sync=contended`.
+    /// Findings under `--sync=contended`.
     pub contended: &'static [Expected],
 }
 
-/// A case by its source.
+/// A case from its source.
 pub const fn case(
     name: &'static str,
     all: &'static [Expected],
@@ -74,7 +76,7 @@ const PHILOSOPHERS: Expected = (
     &["dine"; 10],
 );
 
-/// Of Rust's locks only waits and wakes are seen.
+/// For Rust's locks, only waits and wakes are recorded.
 const RUST_HOLD: &[Expected] = &[
     (
         "long-hold",
@@ -88,7 +90,7 @@ const RUST_HOLD: &[Expected] = &[
     ),
 ];
 
-/// The programs.
+/// All cases.
 pub const CASES: &[Case] = &[
     case("inversion.c", &[INVERSION], &[]),
     Case {
@@ -168,7 +170,7 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// What is recorded.
+/// The extent of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// `--sync=all`.
@@ -178,10 +180,10 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Both.
+    /// Both modes.
     pub const ALL: [Mode; 2] = [Mode::All, Mode::Contended];
 
-    /// As `--sync` has it.
+    /// The value of `--sync`.
     pub fn name(self) -> &'static str {
         match self {
             Mode::All => "all",
@@ -197,7 +199,7 @@ impl Mode {
     }
 }
 
-/// `unspool report --format json`, as far as findings go (docs/reference/report-json.md).
+/// The findings in `unspool report --format json` (docs/reference/report-json.md).
 #[derive(Debug, Deserialize)]
 #[allow(missing_docs, reason = "docs/reference/report-json.md has them")]
 pub struct Report {
@@ -260,17 +262,17 @@ pub struct Evidence {
     pub stack: Option<Vec<Value>>,
 }
 
-/// A program that was recorded.
+/// The recording of a program.
 #[derive(Debug)]
 pub struct Recorded {
-    /// What it said.
+    /// The program's output.
     pub text: String,
     /// The report.
     pub report: Report,
 }
 
 impl Recorded {
-    /// `taken NAME COUNT LONGEST WAITED`, as the program says.
+    /// The parsed lines `taken NAME COUNT LONGEST WAITED`.
     pub fn told(&self) -> Result<BTreeMap<String, Told>> {
         let mut told = BTreeMap::new();
         for line in self.text.lines() {
@@ -292,8 +294,9 @@ impl Recorded {
         Ok(told)
     }
 
-    /// An error if what is to be found is not there, or something else is. Given is what is about load, and is not expected, and that
-    /// the program itself has not noticed.
+    /// Checks the findings. An error if an expected one is missing or an unexpected one is present.
+    /// `Some` describes a finding about load that is not expected and that the program does not
+    /// confirm.
     pub fn chance(&self, case: &Case, mode: Mode) -> Result<Option<String>> {
         let mut chance = None;
         let (report, told) = (&self.report, self.told()?);
@@ -363,8 +366,10 @@ impl Recorded {
     }
 }
 
-/// A thread that is kept waiting with a lock in its hands, as on a machine with much to do, is found, too; but not each time. `once` is
-/// [`Recorded::chance`] of another recording each time.
+/// Accepts chance findings that do not repeat.
+///
+/// On a busy machine, a thread may be delayed while it holds a lock, and that is found, too. `once`
+/// makes another recording each time and returns its [`Recorded::chance`].
 pub fn found(once: impl Fn() -> Result<Option<String>>) -> Result<()> {
     for _ in 0..3 {
         let Some(chance) = once()? else {
@@ -378,19 +383,20 @@ pub fn found(once: impl Fn() -> Result<Option<String>>) -> Result<()> {
     }
 }
 
-/// What a program knows of a mutex.
+/// The program's own counts for a mutex.
 #[derive(Clone, Copy, Debug)]
 pub struct Told {
     /// How often it was taken.
     pub taken: u64,
-    /// For how long it was held at most.
+    /// Longest time that it was held.
     pub longest: Duration,
-    /// For how long it was waited for altogether.
+    /// Total time that threads waited for it.
     pub waited: Duration,
 }
 
 impl Told {
-    /// On a machine with much to do, a thread may be kept waiting in the middle of anything; the program has seen it, too.
+    /// Whether the program itself observed the load. On a busy machine, a thread may be delayed at
+    /// any point.
     pub fn confirms(&self, finding: &Finding) -> bool {
         let felt = Duration::from_millis(10);
         match finding.kind.as_str() {
@@ -401,19 +407,20 @@ impl Told {
     }
 }
 
-/// What is waited and held is only found where it is enough of the recording, and not the recorder's doing (docs/reference/report-json.md).
+/// Findings about load need a minimum share of the recording, and must not be caused by the
+/// recorder (docs/reference/report-json.md).
 const LOAD: [&str; 3] = ["contention", "convoy", "long-hold"];
 
 impl Report {
-    /// Whether the machine had so much to do that an expected finding about load need not be there: the recording took too long, or
-    /// threads stood for the recorder.
+    /// Whether the machine was so busy that an expected finding about load may be missing: the
+    /// recording took too long, or the recorder stopped threads.
     fn excuses(&self, (kind, objects, _): &Expected) -> bool {
         let objects = self.objects.iter().filter(|object| {
             let name = object.name.as_deref();
             name.is_some_and(|name| objects.contains(&name))
         });
         let waited = objects.map(|object| object.waits.total_ns).max();
-        // What all waited meanwhile is not counted.
+        // Time in which all threads waited is not counted.
         let late = self.recording.late_ns * self.threads.len() as u64;
         let own = waited.unwrap_or(0).saturating_sub(late);
         LOAD.contains(kind) && own < self.recording.duration_ns / 20

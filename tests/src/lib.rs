@@ -1,6 +1,7 @@
-//! What the tests that need more than one program stand on: the test programs and their builds,
-//! ground truth from gdb, qemu-arm and the board, and the command under test. The tests themselves are in
-//! `tests/`, one named trial per case.
+//! Support for tests that need more than one program.
+//!
+//! It contains the test programs and their builds, ground truth from gdb, qemu-arm and the board,
+//! and the command under test. The tests are in `tests/`, one named trial for each case.
 
 pub mod backtrace;
 pub mod board;

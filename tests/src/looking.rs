@@ -1,4 +1,5 @@
-//! `unspool inspect --format json`, as far as waits go, and how it compares with what a program says of itself.
+//! The waits in `unspool inspect --format json`, and their comparison with a program's own
+//! statements.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,14 +11,14 @@ use crate::process::{self, Run};
 use crate::report;
 use crate::waiting::{Waiting, Wrong};
 
-/// What `inspect` writes (docs/reference/report-json.md).
+/// The output of `inspect` (docs/reference/report-json.md).
 #[derive(Debug, Deserialize)]
 pub struct Inspection {
     /// All threads.
     pub threads: Vec<Thread>,
-    /// What is wrong.
+    /// The findings.
     pub findings: Vec<Finding>,
-    /// What is missing or doubtful.
+    /// The notes.
     pub notes: Vec<String>,
 }
 
@@ -61,62 +62,63 @@ pub struct Finding {
     pub text: String,
 }
 
-/// What a program was built with and how it is looked at: so what can be known.
+/// The build of a program and the kind of inspection, which decide what can be known.
 #[derive(Debug, Clone, Copy)]
 pub struct Sight {
-    /// Whose primitives they are.
+    /// The library with its primitives.
     pub library: Library,
-    /// It has symbols.
+    /// Whether it has symbols.
     pub named: bool,
-    /// State of all threads that wait.
+    /// The state of all waiting threads.
     pub state: &'static str,
-    /// Variables of the program itself are below.
+    /// Upper limit of addresses of the program's own variables.
     pub low: u64,
-    /// It stood still while it was looked at; otherwise only what is wrong is looked at twice.
+    /// Whether it was stopped during the inspection. Otherwise only findings are checked a second
+    /// time.
     pub stands: bool,
 }
 
-/// Whose primitives they are, and so what can be known of them.
+/// The library with a program's primitives, which decides what can be known about them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Library {
-    /// glibc says who holds a lock, readers excepted.
+    /// glibc records the holder of a lock, but not readers.
     Glibc,
-    /// musl says so only of the less usual kinds of mutexes.
+    /// musl records it only for the less usual kinds of mutexes.
     Musl,
-    /// Rust's `std::sync` never does.
+    /// Rust's `std::sync` never records it.
     Rust,
-    /// Nothing is known of its layouts.
+    /// A library with unknown layouts.
     Unknown,
 }
 
 impl Library {
-    /// Whether locks like this one record who holds them.
+    /// Whether a lock like this one records its holder.
     fn records_holder(self, wait: &Wait) -> bool {
         let lock = ["mutex", "rwlock"].contains(&wait.kind.as_str());
         match self {
             Library::Glibc => wait.readers.is_none(),
             Library::Musl => !lock || wait.kind == "mutex" && !wait.flavor.is_empty(),
             Library::Rust => !lock,
-            // The kernel knows.
+            // The kernel knows the holder.
             Library::Unknown => wait.flavor == ["priority-inheriting"],
         }
     }
 }
 
 impl Inspection {
-    /// A look at a process of this machine; and the run, to be shown.
+    /// Inspects a process on this machine. Returns the result and the run, for messages.
     pub fn attach(pid: u32) -> Result<(Inspection, Run)> {
         Inspection::of(&["--attach", &pid.to_string()])
     }
 
-    /// A look with these options.
+    /// Inspects with these options.
     pub fn of(options: &[&str]) -> Result<(Inspection, Run)> {
         let run = inspect(options, "json")?;
         let inspection = serde_json::from_slice(&run.stdout).with_context(|| run.to_string())?;
         Ok((inspection, run))
     }
 
-    /// The program's own words against what is seen.
+    /// Compares the program's own statements with the inspection.
     pub fn compare(&self, waiting: &Waiting, sight: Sight) -> Result<()> {
         let threads: BTreeMap<u64, &Thread> = self.threads.iter().map(|t| (t.tid, t)).collect();
         let all_wait = self.threads.iter().all(|thread| thread.wait.is_some());
@@ -128,7 +130,7 @@ impl Inspection {
                 thread.state.as_deref() == Some(sight.state),
                 "{told:x?}: {thread:x?}"
             );
-            // Behind whatever the C library starts threads with.
+            // The C library's functions that start threads come before it.
             let main = *tid == u64::from(waiting.pid);
             let known = main || !sight.named || thread.function.is_some();
             ensure!(known, "of unknown function: {thread:?}");
@@ -145,9 +147,10 @@ impl Inspection {
             );
             let concerned = self.findings.iter().any(|f| f.threads.contains(tid));
             let at_once = sight.stands || holders.is_empty() || concerned;
-            // All are looked at again where nobody does anything; those that fall asleep late are not proved by that.
+            // If all threads wait, all are inspected again. A thread that fell asleep later proves
+            // nothing.
             let may_be = recorded && all_wait && wait.proved;
-            // Which mutex of this kind the kernel has refused a thread, is inferred.
+            // For this kind of mutex, it is inferred which thread the kernel refused.
             let refused = wait.flavor.iter().any(|word| word == "priority-inheriting");
             ensure!(
                 wait.proved == (recorded && at_once) || may_be || refused && !wait.proved,
@@ -156,7 +159,7 @@ impl Inspection {
             let variable = sight.named && told.address != 0 && wait.kind != "join";
             let in_program = !variable || wait.address > sight.low || wait.object.is_some();
             ensure!(in_program, "no name: {thread:x?}");
-            // musl does not keep the mutex where it could be told from anything else.
+            // musl does not store the mutex where it could be recognized.
             if let Some(mutex) = waiting
                 .mutexes
                 .get(tid)
@@ -179,7 +182,7 @@ impl Inspection {
         Ok(())
     }
 
-    /// The findings in the program's own words.
+    /// The findings in the form that programs print.
     fn wrongs(&self, waiting: &Waiting) -> Vec<Wrong> {
         let wrong = |finding: &Finding| {
             let mut tids = finding.threads.clone();
@@ -198,7 +201,7 @@ impl Inspection {
     }
 }
 
-/// `unspool inspect` with these options.
+/// Runs `unspool inspect` with these options.
 pub fn inspect(options: &[&str], format: &str) -> Result<Run> {
     let mut command = report::unspool()?;
     command

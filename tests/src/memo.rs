@@ -1,5 +1,6 @@
-//! Values that several trials need and one of them computes: a build, gdb's backtraces, a file's
-//! sections. Trials run at the same time; the second waits for the first.
+//! Values that several trials need and that are computed once: a build, gdb's backtraces, sections.
+//!
+//! Trials run in parallel, so the second one waits for the first.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,11 +10,11 @@ use anyhow::{Result, anyhow};
 
 type Slot<V> = Arc<OnceLock<Result<Arc<V>, String>>>;
 
-/// At most one computation per key; its failure is every asker's failure.
+/// At most one computation for each key. Its error is returned to every caller.
 pub struct Memo<K, V>(OnceLock<Mutex<HashMap<K, Slot<V>>>>);
 
 impl<K: Eq + Hash, V> Memo<K, V> {
-    /// Empty; fit for a `static`.
+    /// An empty memo, usable in a `static`.
     #[allow(clippy::new_without_default, reason = "Default cannot be const")]
     pub const fn new() -> Self {
         Memo(OnceLock::new())

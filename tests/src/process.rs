@@ -1,4 +1,4 @@
-//! Running a program to its end, or to a time limit: a test that hangs must fail and say where.
+//! Runs programs with a time limit, so that a test that hangs fails and says where.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,12 +12,12 @@ use anyhow::{Result, anyhow, bail, ensure};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
-/// What a finished program left behind.
+/// The result of a finished program.
 #[derive(Debug)]
 pub struct Run {
     /// The command line, for messages.
     pub command: String,
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
     /// Standard output, as bytes.
     pub stdout: Vec<u8>,
@@ -28,7 +28,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// The exit code, or an error that shows the run when it was ended by a signal.
+    /// The exit code. An error that shows the run if a signal ended the program.
     pub fn code(&self) -> Result<i32> {
         self.status
             .code()
@@ -62,8 +62,8 @@ impl std::fmt::Display for Run {
     }
 }
 
-/// Starts `command` in a process group of its own, so that a time limit ends its children too.
-/// A program that is not installed is named with the apt command that installs it.
+/// Starts `command` in its own process group, so that a time limit also ends its children. If the
+/// program is not installed, the error names the apt command that installs it.
 pub fn start(command: &mut Command) -> Result<Child> {
     command.process_group(0).spawn().map_err(|error| {
         let program = command.get_program().to_string_lossy().into_owned();
@@ -76,18 +76,19 @@ pub fn start(command: &mut Command) -> Result<Child> {
     })
 }
 
-/// Runs `command` to its end. After `limit` its process group is killed and the run is an error.
-/// Standard input is empty unless the command says otherwise.
+/// Runs `command` to its end. After `limit`, kills its process group and returns an error. Standard
+/// input is empty unless the command sets it.
 pub fn run(command: &mut Command, limit: Duration) -> Result<Run> {
     run_with_input(command, b"", limit)
 }
 
-/// As [`run`], with these bytes on standard input.
+/// Like [`run`], with these bytes on standard input.
 pub fn run_with_input(command: &mut Command, input: &[u8], limit: Duration) -> Result<Run> {
     run_looked_after(command, input, limit, |_| ())
 }
 
-/// As [`run`], on a machine so busy that the command itself, but not what it starts, has a processor only a sixth of the time.
+/// Like [`run`], on a simulated busy machine: the command itself, but not its children, gets a
+/// processor only a sixth of the time.
 pub fn run_now_and_then(command: &mut Command, limit: Duration) -> Result<Run> {
     run_looked_after(command, b"", limit, |child| {
         let child = Pid::from_raw(child.id().cast_signed());
@@ -135,7 +136,7 @@ fn run_looked_after(
     };
     let took = started.elapsed();
     if !late {
-        // A pipe stays open while anything that inherited it lives.
+        // A pipe stays open while any process that inherited it lives.
         while !(stdout.is_finished() && stderr.is_finished()) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -158,16 +159,16 @@ fn run_looked_after(
     Ok(run)
 }
 
-/// Kills the process group `child` leads.
+/// Kills the process group that `child` leads.
 pub fn kill_group(child: &Child) {
     let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
 }
 
-/// A started program that is killed, with its group, when dropped.
+/// A running program that is killed with its group when dropped.
 pub struct Background(pub Child);
 
 impl Background {
-    /// Waits until it has ended, well, of itself; an error naming `what` after `limit`.
+    /// Waits until it exits successfully. After `limit`, the error names `what`.
     pub fn ends_well(&mut self, what: &str, limit: Duration) -> Result<()> {
         let mut status = None;
         wait_until(&format!("{what} ends"), limit, || {
@@ -186,7 +187,7 @@ impl Drop for Background {
     }
 }
 
-/// Waits until `condition` holds; an error naming `what` after `limit`.
+/// Waits until `condition` holds. After `limit`, the error names `what`.
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) -> Result<()> {
     let deadline = Instant::now() + limit;
     while !condition() {
@@ -198,7 +199,7 @@ pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bo
     Ok(())
 }
 
-/// What the kernel says of the system call that each thread of a process is in (proc(5), `/proc/PID/task/TID/syscall`).
+/// The system call that each thread of a process is in (proc(5), `/proc/PID/task/TID/syscall`).
 pub fn calls(pid: u32) -> BTreeMap<u64, String> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
     let call = |task: DirEntry| {
@@ -214,7 +215,7 @@ pub fn calls(pid: u32) -> BTreeMap<u64, String> {
         .collect()
 }
 
-/// The processes that one has started, and those have, and so on.
+/// The children of a process, their children, and so on.
 pub fn descendants(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];
     let mut next = 0;

@@ -1,20 +1,20 @@
-//! The test programs: what each is built from and what a correct report of it holds.
+//! The test programs: their sources and the expected content of a report.
 
 /// A program in `tests/programs`.
 #[derive(Debug)]
 pub struct Program {
     /// Its name; the source is `programs/<name>.<extension>`.
     pub name: &'static str,
-    /// What it is written in.
+    /// The source language.
     pub language: Language,
-    /// Shared libraries it is built with: (file name, source, linked to the program).
+    /// Its shared libraries: (file name, source, linked to the program).
     pub libraries: &'static [(&'static str, &'static str, bool)],
-    /// Threads it creates, main not counted.
+    /// Number of threads it creates, without main.
     pub threads: usize,
-    /// How many of them end how, in the report's words.
+    /// Number of threads for each kind of end, in the report's terms.
     pub ends: &'static [(&'static str, usize)],
-    /// Whether two threads can be about to stop at the same moment. qemu-user's own gdb server
-    /// loses one of them then, under gdb as under anybody.
+    /// Whether two threads may be about to stop at the same time. qemu-user's gdb server then loses
+    /// one of them with any client.
     pub concurrent: bool,
 }
 
@@ -126,10 +126,10 @@ pub static PROGRAMS: &[Program] = &[
     },
 ];
 
-/// The program called `name`.
+/// The program named `name`.
 ///
 /// # Panics
-/// When there is none: a mistake in a test.
+/// There is none, which is a mistake in a test.
 pub fn program(name: &str) -> &'static Program {
     PROGRAMS
         .iter()

@@ -1,4 +1,4 @@
-//! ARM programs under qemu-arm and qemu-aarch64, waiting for a debugger, or stopped in the middle.
+//! ARM programs under qemu-arm and qemu-aarch64 that wait for a debugger or are stopped midway.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -31,11 +31,11 @@ pub fn sysroot() -> Result<&'static Path> {
         .map_err(|error| anyhow!("the armhf sysroot: {error}"))
 }
 
-/// A program started under qemu-arm, halted at its first instruction until a debugger connects.
+/// A program under qemu-arm, stopped at its first instruction until a debugger connects.
 pub struct Waiting {
     /// The emulator; its output is the program's.
     pub emulator: Background,
-    /// The Unix socket it listens on: no port that another trial could take.
+    /// The Unix-domain socket it listens on. Unlike a port, no other trial can take it.
     pub socket: PathBuf,
     _folder: tempfile::TempDir,
 }
@@ -45,7 +45,7 @@ pub fn start(program: &Path, arguments: &[&str], stdout: Stdio) -> Result<Waitin
     start_with("qemu-arm", sysroot()?, program, arguments, stdout)
 }
 
-/// The same under an emulator and with a sysroot of choice.
+/// The same with any emulator and sysroot.
 pub fn start_with(
     emulator: &str,
     sysroot: &Path,
@@ -75,16 +75,16 @@ pub fn start_with(
     })
 }
 
-/// A session with an emulator that is begun here and left to somebody else in the middle: QEMU takes one connection,
-/// and does not listen to it while the program runs.
+/// A session with an emulator that is started here and handed to another client. QEMU accepts one
+/// connection, and does not read from it while the program runs.
 pub struct Session {
     server: UnixStream,
-    /// Where the session can be taken over, once the program is stopped.
+    /// The socket at which another client can take over, once the program is stopped.
     pub socket: PathBuf,
 }
 
 impl Session {
-    /// Connects and lets the program go.
+    /// Connects and resumes the program.
     pub fn go(waiting: &Waiting) -> Result<Session> {
         let mut server = UnixStream::connect(&waiting.socket)?;
         server.write_all(b"+$c#63")?;
@@ -92,8 +92,8 @@ impl Session {
         Ok(Session { server, socket })
     }
 
-    /// Waits until the program has stopped by a signal, which QEMU reports before the program has it, and passes the
-    /// session on to whoever connects first.
+    /// Waits until a signal stops the program, which QEMU reports before the program gets it. Then
+    /// hands the session to the first client that connects.
     pub fn stopped(mut self) -> Result<PathBuf> {
         let mut seen = Vec::new();
         self.server
@@ -128,9 +128,10 @@ impl Session {
     }
 }
 
-/// Waits until an emulator takes connections at `socket`.
+/// Waits until an emulator accepts connections at `socket`.
 pub fn listens(socket: &Path) -> Result<()> {
-    // The file is there when it is bound; a connection is refused until it listens (flag 0x10000).
+    // The file exists once the socket is bound. Connections are refused until it listens (flag
+    // 0x10000).
     let path = socket.display().to_string();
     process::wait_until("qemu-arm listens", Duration::from_secs(20), || {
         std::fs::read_to_string("/proc/net/unix").is_ok_and(|table| {

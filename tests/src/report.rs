@@ -1,4 +1,4 @@
-//! The command under test and the report it writes as JSON.
+//! The command under test, and its JSON report.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,36 +13,36 @@ use crate::backtrace::{Backtrace, Frame};
 use crate::process::{self, Run};
 use crate::workspace;
 
-/// Bytes of an object in which its futex words are.
+/// Size of the part of an object that contains its futex words, in bytes.
 const OBJECT: u64 = 64;
 
-/// `unspool report --format json`, as far as the tests look.
+/// The parts of `unspool report --format json` that tests need.
 #[derive(Debug, Deserialize)]
 pub struct Report {
     /// Must be 1.
     pub schema_version: u32,
-    /// Every thread seen, the main thread included.
+    /// All threads, including the main thread.
     pub threads: Vec<Thread>,
-    /// What the report says about itself.
+    /// The report's notes.
     pub notes: Vec<Value>,
 }
 
 /// One thread.
 #[derive(Debug, Deserialize)]
 pub struct Thread {
-    /// The kernel's number; under qemu-user not known of threads that lived between two stops.
+    /// The kernel's id. Under qemu-user, unknown for threads that lived between two stops.
     pub tid: Option<u64>,
     /// The name in `/proc`, if known.
     pub name: Option<String>,
-    /// Equal for equal identities.
+    /// The identity's key.
     pub key: String,
     /// The thread function.
     pub function: Option<String>,
-    /// Who created it; none for the main thread.
+    /// The creator; none for the main thread.
     pub creator_tid: Option<u64>,
     /// The creation backtrace.
     pub creation: Vec<ReportFrame>,
-    /// How it ended.
+    /// The kind of its end.
     pub end: String,
 }
 
@@ -61,7 +61,7 @@ pub struct ReportFrame {
 }
 
 impl Report {
-    /// Threads that were created while we looked.
+    /// Threads created during the recording.
     pub fn created(&self) -> impl Iterator<Item = &Thread> {
         self.threads
             .iter()
@@ -94,7 +94,7 @@ impl Thread {
     }
 }
 
-/// `unspool` with the arguments set, environment made plain.
+/// `unspool` with a clean environment.
 pub fn unspool() -> Result<Command> {
     let mut command = Command::new(workspace::unspool()?);
     command
@@ -104,11 +104,11 @@ pub fn unspool() -> Result<Command> {
     Ok(command)
 }
 
-/// `unspool record -o CAPTURE [options] -- PROGRAM ARGUMENTS`, run to its end.
+/// Runs `unspool record -o CAPTURE [options] -- PROGRAM ARGUMENTS` to its end.
 pub fn record(capture: &Path, options: &[&str], program: &[&str]) -> Result<Run> {
     let mut command = unspool()?;
     command.arg("record").arg("-o").arg(capture).args(options);
-    // Here every creation counts; what is left out to spare a program has tests of its own.
+    // These tests need every creation. Other tests check creations omitted because of the budget.
     if !options.contains(&"--connect") {
         command.args(["--budget", "none"]);
     }
@@ -118,7 +118,7 @@ pub fn record(capture: &Path, options: &[&str], program: &[&str]) -> Result<Run>
     process::run(&mut command, Duration::from_secs(120))
 }
 
-/// The JSON report of a capture. `options` as `--sysroot DIR`.
+/// The JSON report of a capture, with options such as `--sysroot DIR`.
 pub fn report(capture: &Path, options: &[&str]) -> Result<Report> {
     let report: Report = serde_json::from_value(json(capture, options)?)
         .context("not the JSON docs/reference/report-json.md describes")?;
@@ -130,7 +130,7 @@ pub fn report(capture: &Path, options: &[&str]) -> Result<Report> {
     Ok(report)
 }
 
-/// The same, all of it.
+/// The same as a JSON value.
 pub fn json(capture: &Path, options: &[&str]) -> Result<Value> {
     let mut command = unspool()?;
     command
@@ -142,8 +142,9 @@ pub fn json(capture: &Path, options: &[&str]) -> Result<Value> {
     serde_json::from_slice(&run.stdout).with_context(|| format!("no JSON: {run}"))
 }
 
-/// The objects of a JSON report that are the program's of this kind at this address, or all of the kind if that is 0. An object may be
-/// waited for at any of its words, and so have any of their addresses: it is the next of the `known` ones before it.
+/// The objects in a JSON report that are the program's object of this kind at this address, or all
+/// of the kind if the address is 0. A thread may wait at any word of an object, so a recorded
+/// address belongs to the nearest `known` object before it.
 pub fn objects<'a>(
     report: &'a Value,
     kind: &'a str,
@@ -159,13 +160,13 @@ pub fn objects<'a>(
     })
 }
 
-/// Whether a recording that is under way has such a note.
+/// Whether the capture of a running recording has such a note.
 pub fn noted(capture: &Path, sign: &str) -> bool {
     let has = |note: &Value| note.to_string().contains(sign);
     sign.is_empty() || under_way(capture).is_ok_and(|report| report.notes.iter().any(has))
 }
 
-/// The report of a recording that is under way, which says that it is not whole.
+/// The report of a running recording, which states that it is incomplete.
 pub fn under_way(capture: &Path) -> Result<Report> {
     let mut command = unspool()?;
     command.arg("report").arg(capture);

@@ -1,4 +1,4 @@
-//! A named trial, and an end to one that has none of its own.
+//! A named trial with a time limit.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
@@ -10,11 +10,11 @@ use nix::unistd::Pid;
 
 use crate::process;
 
-/// Several times what the longest takes on a machine with much else to do.
+/// Several times the duration of the longest trial on a busy machine.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// A trial whose error is shown with its causes. If it does not end, all trials do, with its name: what it waits for may
-/// hold what others need.
+/// A trial whose error is shown with its causes. If it does not end, all trials end with its name,
+/// because it may hold resources that others need.
 pub fn trial(
     name: impl Into<String>,
     check: impl FnOnce() -> Result<()> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Ground truth: what gdb 13 says about thread creation in the same build.
+//! Ground truth: thread creation in the same build, as gdb 13 reports it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::backtrace::{Backtrace, Frame};
 use crate::{elf, process, qemu, workspace};
 
-/// What gdb saw of a whole run.
+/// gdb's results for a whole run.
 #[derive(Debug)]
 pub struct Truth {
     /// The backtrace at every hit of `pthread_create`, without `pthread_create` itself.
@@ -60,7 +60,7 @@ pub fn native(program: &Path, arguments: &[&str]) -> Result<Truth> {
     creations(&out, None).with_context(|| format!("gdb: {run}"))
 }
 
-/// The stacks of all threads of a running process, by thread id, frame 0 included.
+/// The stacks of all threads of a running process, by thread id, including frame 0.
 pub fn stacks(pid: u32) -> Result<BTreeMap<u64, Backtrace>> {
     let folder = tempfile::tempdir()?;
     let out = folder.path().join("truth.json");
@@ -91,7 +91,7 @@ pub fn arm(program: &Path, arguments: &[&str]) -> Result<Truth> {
             "-ex",
             &format!("set debug-file-directory {sysroot}/usr/lib/debug"),
         ])
-        // The program's own libraries lie beside it, not in the sysroot.
+        // The program's own libraries are beside it, not in the sysroot.
         .arg("-ex")
         .arg(format!(
             "set solib-search-path {}",
@@ -109,7 +109,7 @@ pub fn arm(program: &Path, arguments: &[&str]) -> Result<Truth> {
     creations(&out, Some(&sysroot)).with_context(|| format!("gdb-multiarch: {run}"))
 }
 
-/// gdb-multiarch in batch mode, for a target whose files are in `sysroot`, their debug files, too.
+/// gdb-multiarch in batch mode, for a target whose files and debug files are in `sysroot`.
 pub fn multiarch(sysroot: &Path) -> Command {
     let mut gdb = Command::new("gdb-multiarch");
     gdb.args(["-nx", "-batch", "-x"])
@@ -125,8 +125,8 @@ pub fn multiarch(sysroot: &Path) -> Command {
     gdb
 }
 
-/// Runs `program` on the board under the stub that listens on `port`, with gdb-multiarch connected to it. All
-/// files are in `sysroot`, the program too.
+/// Runs `program` on the board under the stub that listens on `port`, with gdb-multiarch connected.
+/// All files are in `sysroot`, including the program.
 pub fn board(program: &Path, sysroot: &Path, port: u16) -> Result<Truth> {
     let folder = tempfile::tempdir()?;
     let out = folder.path().join("truth.json");
@@ -167,8 +167,8 @@ fn read(file: &Path, sysroot: Option<&str>) -> Result<(Stacks, Option<i32>)> {
     for stack in &document.stacks {
         let mut backtrace = Backtrace::new();
         for frame in &stack.frames {
-            // gdb unwinds on past a function without CFI by guessing: out of ld.so's _start it takes
-            // argc and argv[0] for return addresses. A pc in no file is where a backtrace has ended.
+            // gdb guesses frames after a function without CFI: after ld.so's _start, it takes argc
+            // and argv[0] for return addresses. A backtrace ends at a pc in no file.
             let (Some(module), Some((section, offset))) = (&frame.module, &frame.section_offset)
             else {
                 break;

@@ -1,11 +1,14 @@
-//! What threads had of the processors: the program `programs/findings/turns.c` says what its threads had, and a recording shall say the
-//! same. Here because it is tried natively and on boards.
+//! Processor times of threads: `programs/findings/turns.c` prints its own, and a recording must
+//! agree.
+//!
+//! Native trials and board trials share this module.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// An error unless the threads that `text`, the program's output, tells of had what it says, in a report (docs/reference/report-json.md); or what
-/// is wrong, where the recorder did not get to run for a fifth of the time: the kernel is asked too seldom then.
+/// Compares the times in `text`, the program's output, with a report
+/// (docs/reference/report-json.md). If the recorder did not run for a fifth of the time, a
+/// difference is returned instead of an error, because the kernel was then read too rarely.
 pub fn compare(text: &str, report: &Value) -> Result<Option<String>> {
     let recording = &report["recording"];
     let [late, duration] = ["late_ns", "duration_ns"].map(|what| recording[what].as_u64());
@@ -30,7 +33,8 @@ fn equal(text: &str, report: &Value) -> Result<()> {
         };
         let thread = threads.iter().find(|thread| thread["tid"] == tid);
         let times = &thread.with_context(|| format!("no thread {tid}"))?["times"];
-        // The kernel is asked some times a second; what a thread did since the last time is taken to be like what it did before.
+        // The recorder reads the kernel's times a few times per second, and extrapolates the time
+        // since then.
         let slack = alive / 5;
         for (what, told) in [("on_cpu_ns", on_cpu), ("runnable_ns", runnable)] {
             let recorded = times[what]

@@ -1,5 +1,7 @@
-//! Programs whose threads wait for each other in a known way: `programs/waits`, which say themselves what
-//! they are about to do, and what the kernel says of their waits.
+//! Programs whose threads wait for each other in a known way (`programs/waits`).
+//!
+//! They print their waits in advance. This module parses that output and waits until the kernel
+//! shows the threads waiting.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,58 +17,58 @@ use tempfile::TempDir;
 use crate::process::{self, Background};
 use crate::workspace;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// A wait as the program itself tells it.
+/// A wait as the program states it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
     /// `mutex`, `join` and so on, as in the report.
     pub kind: String,
-    /// Of the object; 0 if the program does not know it.
+    /// Address of the object; 0 if the program does not know it.
     pub address: u64,
-    /// Who holds it, or is waited for.
+    /// The holder, or the thread that is waited for.
     pub holder: Option<u64>,
 }
 
-/// A finding as the program itself tells it.
+/// A finding as the program states it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrong {
     /// `deadlock` and so on, as in the report.
     pub kind: String,
-    /// It can be proved.
+    /// Whether it can be proved.
     pub proved: bool,
-    /// The threads concerned, sorted; none if the program does not say.
+    /// The threads concerned, sorted; none if the program does not name them.
     pub tids: Vec<u64>,
 }
 
-/// A program that has said all it has to say, and whose threads wait.
+/// A program that has printed everything and whose threads wait.
 pub struct Waiting {
     child: Option<Background>,
-    /// The process to be looked at: the program or a child of it.
+    /// The process to inspect: the program or a child of it.
     pub pid: u32,
     /// The waits, by thread.
     pub waits: BTreeMap<u64, Told>,
     /// The mutexes of waits at condition variables, by thread.
     pub mutexes: BTreeMap<u64, u64>,
-    /// What is wrong.
+    /// The expected findings.
     pub findings: Vec<Wrong>,
     _folder: Option<TempDir>,
 }
 
-/// How a kernel shows that threads wait.
+/// How a kernel and a C library show that threads wait.
 #[derive(Debug, Clone, Copy)]
 pub struct Settling {
     /// Numbers of the system calls that wait at futexes.
     pub futexes: &'static [u64],
-    /// musl's waits at condition variables and barriers are at words of the threads' own.
+    /// musl's threads wait at words of their own for condition variables and barriers.
     pub own_words: bool,
-    /// The kernel refuses a thread its mutex, and the C library lets it wait at a word of its own.
+    /// The kernel refuses a thread its mutex, and the C library makes it wait at a word of its own.
     pub refused: bool,
-    /// Of addresses only the place in their page is the program's own: QEMU's user mode maps it somewhere else.
+    /// Only the offset in a page is the program's own, because QEMU's user mode maps it elsewhere.
     pub moved: bool,
 }
 
-/// On this machine, with glibc.
+/// This machine with glibc.
 pub const HERE: Settling = Settling {
     futexes: &[202],
     own_words: false,
@@ -74,12 +76,12 @@ pub const HERE: Settling = Settling {
     moved: false,
 };
 
-/// Compiles `programs/waits/SOURCE` with this command, into a folder of its own.
+/// Compiles `programs/waits/SOURCE` with this command, into a temporary folder.
 pub fn compile(source: &str, command: &[&str]) -> Result<(TempDir, PathBuf)> {
     compile_in("waits", source, command)
 }
 
-/// The same of `programs/FOLDER/SOURCE`.
+/// The same for `programs/FOLDER/SOURCE`.
 pub fn compile_in(folder: &str, source: &str, command: &[&str]) -> Result<(TempDir, PathBuf)> {
     let source = format!("{folder}/{source}");
     let source = source.as_str();
@@ -92,23 +94,23 @@ pub fn compile_in(folder: &str, source: &str, command: &[&str]) -> Result<(TempD
         bail!("no compiler");
     };
     let mut compiler = Command::new(compiler);
-    // The file last: rustc, too, takes options first.
+    // The file comes last, because rustc requires options first.
     compiler.args(options).arg("-o").arg(&program);
     compiler.arg(workspace::file(&format!("programs/{source}")));
     compiler.current_dir(folder.path());
-    process::run(&mut compiler, PATIENCE)?.success()?;
+    process::run(&mut compiler, TIME_LIMIT)?.success()?;
     Ok((folder, program))
 }
 
 impl Waiting {
-    /// Starts a compiled program by this command and waits until it has said what it is about to do.
+    /// Starts a compiled program with this command, and waits until it has printed its waits.
     pub fn start(command: &mut Command, folder: TempDir) -> Result<Waiting> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let child = Background(process::start(command)?);
         Waiting::listen_to(child, Some(folder))
     }
 
-    /// The same of a program that is running, its output piped.
+    /// The same for a running program with piped output.
     pub fn listen_to(mut child: Background, folder: Option<TempDir>) -> Result<Waiting> {
         let output = child.0.stdout.take().context("piped")?;
         let (sender, lines) = channel();
@@ -122,7 +124,7 @@ impl Waiting {
         let pid = child.0.id();
         let next = || {
             lines
-                .recv_timeout(PATIENCE)
+                .recv_timeout(TIME_LIMIT)
                 .context("the program says nothing more")
         };
         Ok(Waiting {
@@ -132,7 +134,7 @@ impl Waiting {
         })
     }
 
-    /// What the program of a process says, line by line.
+    /// Parses the output of a process, line by line.
     pub fn told(pid: u32, mut next: impl FnMut() -> Result<String>) -> Result<Waiting> {
         let mut waiting = Waiting {
             child: None,
@@ -185,7 +187,8 @@ impl Waiting {
         Ok(())
     }
 
-    /// Waits until the kernel has every thread that says so in the system call `futex`, at a word of the object.
+    /// Waits until every thread with a stated wait is in the system call `futex`, at a word of its
+    /// object.
     pub fn settle(&self, settling: Settling) -> Result<()> {
         self.settle_by(settling, || {
             let call = |tid: &u64| {
@@ -196,7 +199,7 @@ impl Waiting {
         })
     }
 
-    /// The same, from what `/proc/PID/task/TID/syscall` says somewhere, by thread.
+    /// The same, from the contents of `/proc/PID/task/TID/syscall` by thread.
     pub fn settle_by(
         &self,
         settling: Settling,
@@ -215,14 +218,14 @@ impl Waiting {
                 return Ok(());
             }
             ensure!(
-                start.elapsed() < PATIENCE * 3,
+                start.elapsed() < TIME_LIMIT * 3,
                 "they do not wait: {missing:x?}"
             );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Says everything by the ids that threads have outside of the program's PID namespace (`NSpid` in proc(5)).
+    /// Replaces thread ids by those outside the program's PID namespace (`NSpid` in proc(5)).
     pub fn seen_from_outside(&mut self) -> Result<()> {
         let mut outside = BTreeMap::new();
         for entry in fs::read_dir(format!("/proc/{}/task", self.pid))? {
@@ -259,7 +262,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// Gives the program a byte on its standard input.
+    /// Writes a byte to the program's standard input.
     pub fn give(&mut self) -> Result<()> {
         let input = self.child.as_mut().and_then(|child| child.0.stdin.as_mut());
         Ok(input.context("no standard input")?.write_all(b"!")?)
@@ -269,12 +272,13 @@ impl Waiting {
     pub fn end(mut self) -> Result<()> {
         let mut child = self.child.take().context("somewhere else")?;
         drop(child.0.stdin.take());
-        child.ends_well("the program", PATIENCE)
+        child.ends_well("the program", TIME_LIMIT)
     }
 }
 
 impl Settling {
-    /// Whether a thread is in the wait it told of, if its system call is this (proc(5), `syscall`: number, arguments).
+    /// Whether a thread is in its stated wait, judging by its system call (proc(5), `syscall`:
+    /// number, arguments).
     fn is_settled(self, told: &Told, call: &str) -> bool {
         let mut words = call.split(' ');
         let number = words.next().and_then(|number| number.parse().ok());

@@ -1,5 +1,6 @@
-//! A raw client of the GDB remote protocol, for what a test must say packet by packet. On purpose not the
-//! project's own crate: a misunderstanding there must not hide one in the stub.
+//! A raw client of the GDB remote protocol, for tests that send single packets.
+//!
+//! It does not use the project's own crate, so that an error there cannot hide one in the stub.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,26 +8,26 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// A connection on which acknowledgements are switched off.
+/// A connection without acknowledgements.
 #[derive(Debug)]
 pub struct Wire<S> {
     stream: S,
     buffer: Vec<u8>,
 }
 
-/// A stop reply, taken apart.
+/// A parsed stop reply.
 #[derive(Debug)]
 pub struct Stop {
-    /// As it stood on the wire.
+    /// The text of the packet.
     pub text: String,
     /// The thread that stopped.
     pub tid: u32,
-    /// Its process.
+    /// The thread's process.
     pub pid: u32,
 }
 
 impl Wire<TcpStream> {
-    /// Connects and says hello.
+    /// Connects and performs the handshake.
     pub fn connect(port: u16) -> Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
@@ -34,7 +35,7 @@ impl Wire<TcpStream> {
         Self::hello(stream)
     }
 
-    /// As [`go`](Self::go), of a program that takes its time.
+    /// Like [`go`](Self::go), for a program that takes longer.
     pub fn go_patiently(&mut self, packet: &str, limit: Duration) -> Result<Result<Stop, String>> {
         self.stream.set_read_timeout(Some(limit))?;
         self.go(packet)
@@ -59,7 +60,7 @@ impl Wire<TcpStream> {
 }
 
 impl<S: Read + Write> Wire<S> {
-    /// Says hello on a connection that is there.
+    /// Performs the handshake on an open connection.
     pub fn hello(stream: S) -> Result<Self> {
         let mut wire = Self {
             stream,
@@ -96,7 +97,7 @@ impl<S: Read + Write> Wire<S> {
     pub fn receive(&mut self) -> Result<String> {
         loop {
             let start = self.buffer.iter().position(|byte| *byte == b'$');
-            // What comes before it may be a notification.
+            // A notification may come before it.
             let end = start.and_then(|start| {
                 let end = self.buffer[start..].iter().position(|byte| *byte == b'#');
                 end.map(|end| start + end)
@@ -112,7 +113,7 @@ impl<S: Read + Write> Wire<S> {
         }
     }
 
-    /// Sends a packet and returns the answer's body as it came.
+    /// Sends a packet and returns the answer's body as bytes.
     pub fn ask_bytes(&mut self, body: &str) -> Result<Vec<u8>> {
         self.send(body)?;
         loop {
@@ -146,7 +147,7 @@ impl<S: Read + Write> Wire<S> {
         Ok(())
     }
 
-    /// Resumes by this packet; the stop that follows, or the text of an end (`W...`).
+    /// Resumes with this packet. Returns the next stop, or the text of an end (`W...`).
     pub fn go(&mut self, packet: &str) -> Result<Result<Stop, String>> {
         let text = self.ask(packet)?;
         if !text.starts_with('T') {
@@ -162,7 +163,7 @@ impl<S: Read + Write> Wire<S> {
 }
 
 impl Stop {
-    /// A register that was sent along.
+    /// A register in the stop reply.
     pub fn register(&self, number: u32) -> Option<u64> {
         let digits = field(&self.text, &format!("{number:02x}"))?;
         let unused = 64_usize.checked_sub(4 * digits.len())?;
@@ -170,7 +171,7 @@ impl Stop {
         Some((value << unused).swap_bytes())
     }
 
-    /// Whether it is a breakpoint.
+    /// Whether the stop is at a breakpoint.
     pub fn is_breakpoint(&self) -> bool {
         self.text.starts_with("T05swbreak:")
     }

@@ -1,4 +1,4 @@
-//! Where things are: the repository, the target directory, the commands under test.
+//! Paths: the repository, the target directory, the commands under test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +17,7 @@ pub fn root() -> &'static Path {
         .expect("the crate is in the workspace")
 }
 
-/// Cargo's target directory, where test programs and sysroots are kept between runs.
+/// Cargo's target directory, which keeps test programs and sysroots between runs.
 pub fn target_directory() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
@@ -30,12 +30,12 @@ pub fn target_directory() -> &'static Path {
     })
 }
 
-/// A file of this crate, by its path inside `tests/`.
+/// A file of this crate, by its path in `tests/`.
 pub fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// glibc 2.41 of Debian 13 for an architecture, as `qemu/packages.sh` unpacks it.
+/// glibc 2.41 from Debian 13 for an architecture, as `qemu/packages.sh` unpacks it.
 pub fn newer_glibc(architecture: &'static str) -> Result<Arc<PathBuf>> {
     static UNPACKED: Memo<&str, PathBuf> = Memo::new();
     UNPACKED.get(architecture, || {
@@ -58,8 +58,8 @@ pub fn stub() -> Result<PathBuf> {
     command("unspool-stub")
 }
 
-/// Cargo builds the commands of other packages for `cargo test --workspace`, but not for
-/// `cargo test -p unspool-tests`; a stale command would be tested silently. So it is asked here.
+/// A command of another package. Cargo builds it for `cargo test --workspace`, but not for `cargo
+/// test -p unspool-tests`, which would test an old one. So this builds it.
 fn command(name: &str) -> Result<PathBuf> {
     static BUILT: OnceLock<Result<(), String>> = OnceLock::new();
     BUILT

@@ -1,5 +1,6 @@
-//! The one test binary of this package: a harness with one named trial per case, so that a failing
-//! combination of program and build can be read off its name and run alone:
+//! The test binary of this package: one named trial for each case.
+//!
+//! The name of a failing trial shows the combination of program and build, which can be run alone:
 //! `cargo test -p unspool-tests -- creation::pool::t32-O2-pie-bare-stripped`.
 
 mod bad_input;

@@ -1,5 +1,5 @@
-//! Bad input: every case ends with one clear sentence on standard error that says what to do, an
-//! exit code other than 0, no panic, and the target unharmed.
+//! Tests bad input. Each case must end with one clear message on standard error that says what to
+//! do, an exit code other than 0, no panic, and an unharmed target.
 
 mod captures;
 mod files;
@@ -30,7 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 type Case = (&'static str, fn() -> Result<()>);
 
-/// An ordinary build to do bad things with.
+/// A normal build to start from.
 const ORDINARY: Build = Build {
     program: "pool",
     compiler: Compiler::Gcc,
@@ -40,8 +40,8 @@ const ORDINARY: Build = Build {
     tables: Tables::Default,
 };
 
-/// Runs `command`, which must fail as described above; its message must hold every one of `words`
-/// (`a|b`: one of them), whatever the case.
+/// Runs `command`, which must fail as described above. Its message must contain each of `words`
+/// (`a|b`: one of them), in any case.
 fn fails(command: &mut Command, words: &[&str]) -> Result<Run> {
     fails_within(command, words, Duration::from_secs(20))
 }
@@ -54,7 +54,7 @@ fn fails_within(command: &mut Command, words: &[&str], limit: Duration) -> Resul
     Ok(run)
 }
 
-/// One clear sentence: at most three lines, no panic, these words.
+/// Checks for one clear message: at most three lines, no panic, these words.
 fn complains(run: &Run, words: &[&str]) -> Result<()> {
     ensure!(
         run.status.code() != Some(101),

@@ -1,5 +1,7 @@
-//! `unspool record --connect` and `unspool inspect --connect` beside a real gdb on one stub: whoever comes first, gdb halts, steps and
-//! resumes as ever, nothing is missing in the recording, and the program goes on when gdb has gone.
+//! Tests `unspool record --connect` and `unspool inspect --connect` beside a real gdb on one stub.
+//!
+//! Whichever connects first, gdb stops, steps and resumes as usual, the recording is complete, and
+//! the program continues when gdb has left.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -29,7 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Makes a thread for each line it reads.
+/// Creates a thread for each input line.
 const PYTHON: &str = "\
 import sys, threading
 def work(): pass
@@ -88,7 +90,7 @@ impl Served {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Has one more thread made; `made` waits for it.
+    /// Makes it create one more thread; `made` waits for that.
     fn ask(&mut self) -> Result<()> {
         self.lines += 1;
         let lines = self.lines;
@@ -101,7 +103,7 @@ impl Served {
         Ok(())
     }
 
-    /// No more lines: the program ends, and so does the stub, when the last client has left.
+    /// Closes the input. The program ends, and the stub ends when its last client has left.
     fn finish(mut self) -> Result<()> {
         drop(self.input.take());
         let mut status = None;
@@ -114,7 +116,7 @@ impl Served {
     }
 }
 
-/// gdb, which is told what to do line by line.
+/// A gdb that is controlled line by line.
 struct Gdb {
     child: Background,
     input: ChildStdin,
@@ -142,7 +144,7 @@ impl Gdb {
         })
     }
 
-    /// What it prints for these commands.
+    /// The output of these commands.
     fn ask(&mut self, commands: &str) -> Result<String> {
         self.asked += 1;
         let mark = format!("answered {}", self.asked);
@@ -158,7 +160,7 @@ impl Gdb {
         }
     }
 
-    /// As `ask`; this must be printed.
+    /// Like `ask`; the output must contain `expected`.
     fn expect(&mut self, commands: &str, expected: &str) -> Result<()> {
         let text = self.ask(commands)?;
         ensure!(
@@ -169,7 +171,7 @@ impl Gdb {
     }
 }
 
-/// A recording, ready when it says so in its capture.
+/// Starts a recording, and waits until `sign` is in its capture.
 fn record(capture: &Path, served: &Served, sign: &str) -> Result<Background> {
     let mut command = report::unspool()?;
     command.args(["record", "-q", "-o"]).arg(capture);
@@ -179,7 +181,8 @@ fn record(capture: &Path, served: &Served, sign: &str) -> Result<Background> {
     Ok(child)
 }
 
-/// The recording is whole: each line made a thread, with a stack of Python's that ends where stacks end.
+/// Checks that the recording is complete: each line created a thread whose stack reaches Python's
+/// start.
 fn check(capture: &Path, threads: u32) -> Result<()> {
     let report = report::report(capture, &[])?;
     let created: Vec<_> = report.created().collect();
@@ -201,7 +204,7 @@ fn check(capture: &Path, threads: u32) -> Result<()> {
     Ok(())
 }
 
-/// At breakpoints where the recorder has tracepoints, step by step, and away.
+/// gdb sets breakpoints where the recorder has tracepoints, steps, and detaches.
 fn session(gdb: &mut Gdb, served: &mut Served) -> Result<()> {
     gdb.expect("break pthread_create", "Breakpoint")?;
     for _ in 0..3 {
@@ -239,7 +242,7 @@ fn gdb_second() -> Result<()> {
         report::noted(&capture, "another client took control")
     })?;
     session(&mut gdb, &mut served)?;
-    // It comes once more, and vanishes; a third one lets the program go on.
+    // The client connects again and disconnects. A third one resumes the program.
     gdb.expect(
         &format!("target remote {}", served.address()),
         "Remote debugging",
@@ -270,7 +273,7 @@ fn gdb_first() -> Result<()> {
     let capture = folder.path().join("capture");
     let mut served = Served::start()?;
     let mut gdb = Gdb::start()?;
-    // Before the first instruction: no library is there yet.
+    // Before the first instruction, no library is loaded.
     gdb.expect(
         &format!("target remote {}", served.address()),
         "Remote debugging",
@@ -293,7 +296,7 @@ fn gdb_first() -> Result<()> {
     check(&capture, 4)
 }
 
-/// Only where nothing is to be saved, calls of functions are noted without a stop.
+/// Without a budget only, calls of functions are recorded without a stop.
 fn budget() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut traps = Vec::new();
@@ -348,7 +351,7 @@ fn inspect() -> Result<()> {
         halted.contains("pthread_create") && halted.contains("_start"),
         "{halted}"
     );
-    // While it runs, too, and gdb waits for it.
+    // The same while it runs and gdb waits for it.
     writeln!(gdb.input, "continue")?;
     served.made()?;
     let running = look(&served)?;
@@ -370,7 +373,7 @@ fn look(served: &Served) -> Result<String> {
     Ok(process::run(&mut command, LIMIT)?.success()?.text())
 }
 
-/// Recording by breakpoints needs control.
+/// Recording by breakpoints needs control of the target.
 fn refused() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let served = Served::start()?;

@@ -1,4 +1,5 @@
-//! `qemu/board.sh` on a machine that lacks what it needs: it says so at once, in one command to run, and makes nothing.
+//! Tests `qemu/board.sh` on a machine that lacks something it needs: it prints one command that
+//! installs everything, and creates nothing.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -14,7 +15,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![crate::trial("board_script::names_what_is_missing", missing)]
 }
 
-/// A folder with all commands but these.
+/// A folder with all commands except `missing`.
 fn commands_without(folder: &Path, missing: &[&str]) -> Result<()> {
     for path in std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()) {
         for file in std::fs::read_dir(path).into_iter().flatten() {

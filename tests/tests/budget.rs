@@ -1,4 +1,4 @@
-//! `record --connect --budget`: a server that was started by somebody else is told what tracing may cost.
+//! Tests `record --connect --budget`, which sets the limit of overhead on a running server.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Without `--budget` most of these calls are missed; a limit of the stub's own is kept to.
+/// Without `--budget` most of these calls are missed; the stub's own limit is respected.
 fn of_a_stub() -> Result<()> {
     let options = ["gcc", "-g", "-O1", "-pthread"];
     let (folder, program) = waiting::compile_in(".", "locks.c", &options)?;
@@ -59,7 +59,7 @@ fn of_a_stub() -> Result<()> {
     Ok(())
 }
 
-/// QEMU's server has no budget: none is what it does, a share cannot be had.
+/// QEMU's server has no budget: no limit is its normal behaviour, any other is refused.
 fn of_another_server() -> Result<()> {
     let sysroot = qemu::sysroot()?;
     let program = sysroot.join("usr/bin/pigz");

@@ -1,5 +1,8 @@
-//! C++ threads, all of which begin in libstdc++, are called by what they were made for: the program says itself what each is, nm says
-//! what is at the place that is shown, and a look at the same program calls them the same.
+//! Tests the names of C++ threads, all of which start in libstdc++: each is named after its
+//! callable.
+//!
+//! The program prints the purpose of each thread. nm must have that symbol at the reported address,
+//! and an inspection of the same program must give the same names.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -15,7 +18,7 @@ use tempfile::TempDir;
 use unspool_tests::process::{self, Background};
 use unspool_tests::{qemu, report, waiting};
 
-/// What a thread says that it is, and what it is called.
+/// A thread's statement, and its expected name.
 const FUNCTIONS: [(&str, &str); 6] = [
     ("plain", "plain"),
     ("numbered", "numbered"),
@@ -24,7 +27,7 @@ const FUNCTIONS: [(&str, &str); 6] = [
     ("work", "Pool::work"),
     ("routine", "routine"),
 ];
-/// Called by their types, with what nm has of them.
+/// Callables named by their types, and nm's symbols for them.
 const OBJECTS: [(&str, &str); 6] = [
     ("lambda", "main::"),
     ("capturing", "main::"),
@@ -33,10 +36,10 @@ const OBJECTS: [(&str, &str); 6] = [
     ("stopped", "main::"),
     ("later", "main::"),
 ];
-/// Their objects have no function's address.
+/// Callables whose objects contain no function address.
 const TYPES: [(&str, &str); 2] = [("serve", "void (Pool::*)()"), ("answer", "int (*)()")];
 
-/// The order in which main makes them.
+/// The order in which main creates them.
 const MADE: [&str; ALL] = [
     "plain",
     "numbered",
@@ -97,7 +100,7 @@ fn compile(compiler: &str, options: &[&str]) -> Result<(TempDir, PathBuf)> {
     waiting::compile_in(".", "callables.cpp", &command)
 }
 
-/// What the threads say, by their ids.
+/// The threads' statements, by thread id.
 fn said(lines: impl Iterator<Item = std::io::Result<String>>) -> Result<BTreeMap<u64, String>> {
     lines
         .map(|line| {
@@ -115,7 +118,7 @@ fn report(capture: &Path, more: &[&str]) -> Result<Value> {
     Ok(serde_json::from_slice(&run.stdout)?)
 }
 
-/// The threads of a report or a look, by what they say that they are.
+/// The threads of a report or an inspection, by their statements.
 fn by_word(document: &Value, said: &BTreeMap<u64, String>) -> Result<BTreeMap<String, Value>> {
     let threads = document["threads"].as_array().context("threads")?.iter();
     let known = threads.filter_map(|thread| {
@@ -137,7 +140,7 @@ fn record(program: &Path) -> Result<BTreeMap<String, Value>> {
     by_word(&report(&capture, &[])?, &said)
 }
 
-/// Demangled symbols by address, as binutils have them.
+/// Demangled symbols by address, from binutils.
 fn symbols(program: &Path) -> Result<Vec<(u64, String)>> {
     let run = process::run(Command::new("nm").arg("-C").arg(program), LIMIT)?.success()?;
     let text = run.text();
@@ -149,7 +152,7 @@ fn symbols(program: &Path) -> Result<Vec<(u64, String)>> {
     Ok(lines.collect())
 }
 
-/// The symbols where a thread's function is said to be.
+/// The symbols at the reported address of a thread's function.
 fn at<'a>(symbols: &'a [(u64, String)], thread: &Value) -> Vec<&'a str> {
     let svma = thread["function_place"]["svma"].as_u64();
     let here = symbols
@@ -158,7 +161,7 @@ fn at<'a>(symbols: &'a [(u64, String)], thread: &Value) -> Vec<&'a str> {
     here.map(|(_, name)| name.as_str()).collect()
 }
 
-/// The start code of this object's type is among these symbols.
+/// Whether the start code of this object's type is among these symbols.
 fn runs(symbols: &[&str], object: &str) -> bool {
     let state = |name: &&str| {
         name.starts_with("std::thread::_State_impl<")
@@ -198,7 +201,7 @@ fn as_made(threads: &BTreeMap<String, Value>, symbols: &[(u64, String)]) -> Resu
     Ok(())
 }
 
-/// Recorded with tracepoints, twice, and without symbols: then there is the place.
+/// Records with tracepoints, twice, and without symbols, where only the address is shown.
 fn traced(compiler: &str, options: &[&str]) -> Result<()> {
     let (_folder, program) = compile(compiler, options)?;
     let symbols = symbols(&program)?;
@@ -209,7 +212,7 @@ fn traced(compiler: &str, options: &[&str]) -> Result<()> {
         ensure!(again["key"] == first["key"], "{first:#}\n{again:#}");
     }
     if options.contains(&"-static") {
-        // Of a static program without symbols nothing can be recorded.
+        // A static program without symbols cannot be recorded.
         return Ok(());
     }
     let mut strip = Command::new("strip");
@@ -219,14 +222,14 @@ fn traced(compiler: &str, options: &[&str]) -> Result<()> {
         let thread = &bare[what];
         let here = at(&symbols, thread);
         ensure!(runs(&here, object), "{what} at {here:?}: {thread:#}");
-        // Where it is tells who it is.
+        // The address identifies the thread.
         let known = &threads[what];
         ensure!(thread["key"] == known["key"], "{thread:#}\n{known:#}");
     }
     Ok(())
 }
 
-/// A look at the program calls them the same. It knows the functions that [`TYPES`] are about.
+/// An inspection gives the same names. It knows the functions for [`TYPES`].
 fn as_looked_at(compiler: &str, options: &[&str]) -> Result<()> {
     let (_folder, program) = compile(compiler, options)?;
     let threads = record(&program)?;
@@ -256,7 +259,8 @@ fn connect(address: &str, capture: &Path, more: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Recorded by breakpoints. QEMU does not tell of all threads which they are: their creations come in main's order.
+/// Records by breakpoints. QEMU does not report all thread ids, so the threads are matched by
+/// main's order of creation.
 fn emulated(option: &str) -> Result<()> {
     let (folder, program) = compile("arm-linux-gnueabihf-g++", &["-O2", option])?;
     let started = qemu::start(&program, &[], Stdio::null())?;
@@ -283,7 +287,7 @@ fn emulated(option: &str) -> Result<()> {
     )
 }
 
-/// Recorded by breakpoints.
+/// Records by breakpoints.
 fn gdbserver() -> Result<()> {
     let (folder, program) = compile("g++", &["-O2"])?;
     let mut server = Command::new("gdbserver");

@@ -1,5 +1,5 @@
-//! Connections that do not go as usual: a link that falls silent, a server that does not listen while the program runs, a
-//! server of a whole machine.
+//! Tests unusual connections: a link that goes silent, a server that does not read while the
+//! program runs, and a server of a whole machine.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -39,7 +39,7 @@ threading.Thread(target=threading.Event().wait, daemon=True).start()
 threading.Event().wait()
 ";
 
-/// A way to a server that forwards nothing any more once it is told to, and closes nothing.
+/// A proxy to a server that can stop forwarding without closing the connection.
 fn proxy(server: String) -> Result<(String, Arc<AtomicBool>)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?.to_string();
@@ -69,7 +69,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, down: &AtomicBool) -> Result<
     }
 }
 
-/// A recording over a link that goes down ends, says why, and is kept.
+/// A recording over a link that goes down ends, reports the reason, and is kept.
 fn silent(options: &[&str]) -> Result<()> {
     let mut stub = Command::new(workspace::stub()?);
     stub.args(["127.0.0.1:0", "/usr/bin/python3", "-S", "-c", IDLES]);
@@ -121,8 +121,8 @@ fn record(capture: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// QEMU's server reads nothing while all threads wait. The recording ends all the same, knows every thread, and the program
-/// goes on.
+/// QEMU's server reads nothing while all threads wait. The recording still ends, knows every
+/// thread, and the program continues.
 fn idle() -> Result<()> {
     let (_folder, program) = waiting::compile_in(
         ".",
@@ -157,7 +157,7 @@ fn idle() -> Result<()> {
     ensure!(report.created().count() == 4, "{:?}", report.threads);
     let alive = report.threads.iter().all(|thread| thread.end == "alive");
     ensure!(alive, "{:?}", report.threads);
-    // A line has it say that it is there.
+    // An input line makes it print that it still runs.
     let mut input = waiting.emulator.0.stdin.take().context("piped")?;
     writeln!(input)?;
     line.clear();
@@ -170,7 +170,7 @@ fn sysroot() -> Result<String> {
     Ok(qemu::sysroot()?.display().to_string())
 }
 
-/// QEMU's system emulation, with nothing in its memory.
+/// QEMU's system emulation with empty memory.
 fn whole_machine() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let socket = |name: &str| -> PathBuf { folder.path().join(name) };
@@ -203,7 +203,7 @@ fn whole_machine() -> Result<()> {
         ensure!(run.stderr.contains("a whole machine"), "{run}");
         ensure!(!folder.path().join("capture.unspool").exists());
     }
-    // It was not left halted.
+    // It must not be left stopped.
     let mut monitor = UnixStream::connect(&monitor)?;
     monitor.set_read_timeout(Some(LIMIT))?;
     monitor.write_all(b"info status\n")?;

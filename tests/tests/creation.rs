@@ -1,5 +1,7 @@
-//! Every test program in every build: thread counts, ends and creation backtraces, the latter equal
-//! to gdb's frame by frame; for stripped builds, equal to what gdb says of the unstripped twin.
+//! Tests every program in every build: number of threads, their ends, and creation backtraces.
+//!
+//! The backtraces must equal gdb's frame by frame. For a stripped build, they must equal gdb's for
+//! the unstripped one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -123,7 +125,7 @@ fn builds(program: &Program) -> Vec<Build> {
     builds
 }
 
-/// The programs built with clang as well.
+/// The programs that are also built with clang.
 fn clang(program: &Program) -> bool {
     matches!(
         program.name,
@@ -162,7 +164,7 @@ fn check(program: &'static Program, build: Build, stripped: bool) -> Result<()> 
     } else {
         Depth::Source
     };
-    // First the frames: a wrong one says more than a wrong count.
+    // Compare the frames first, because a wrong frame tells more than a wrong count.
     backtrace::compare(&truth.creations, &report.creations(), depth)
         .and_then(|()| counts_and_ends(program, build, &report))
         .map_err(|error| anyhow!("{error:#}\nnotes: {:?}\n{run}", report.notes))
@@ -243,7 +245,7 @@ fn counts_and_ends(program: &Program, build: Build, report: &Report) -> Result<(
     Ok(())
 }
 
-/// gdb runs once per build: its truth serves the stripped twin, too.
+/// gdb runs once for each build; its result also serves the stripped build.
 fn truth_of(program: &'static Program, build: Build) -> Result<Arc<Truth>> {
     static KNOWN: Memo<Build, Truth> = Memo::new();
     let truth = KNOWN.get(build, || {

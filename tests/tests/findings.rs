@@ -1,6 +1,8 @@
-//! What a recording finds wrong: on programs with one thing wrong each, and on healthy ones, of which nothing may be said. The
-//! truth is the program's own: what it was written to do, how often it says it took each lock; and what Helgrind and DRD say of
-//! the same binaries.
+//! Tests findings of recordings: programs with one defect each, and healthy programs without
+//! findings.
+//!
+//! The truth is the program's design, its own counts of locks, and the results of Helgrind and DRD
+//! for the same binaries.
 
 mod ended;
 mod hangs;
@@ -23,7 +25,7 @@ use unspool_tests::process::{self, Background, Run};
 use unspool_tests::report;
 use unspool_tests::waiting;
 
-/// What musl's programs are found to do as well, dynamic and static.
+/// Sources that are also tested with musl, dynamic and static.
 const MUSL_SOURCES: &[&str] = &[
     "inversion.c",
     "convoy.c",
@@ -37,7 +39,7 @@ const MUSL_SOURCES: &[&str] = &[
     "left.c",
 ];
 
-/// The same, of what others say of it: kinds that they know.
+/// Sources that are also tested with Helgrind and DRD, which know these kinds of findings.
 const PEERS: &[&str] = &[
     "inversion.c",
     "philosophers.c",
@@ -130,7 +132,7 @@ fn record(case: &Case, options: &[&str]) -> Result<Recorded> {
     record_by(process::run, case, options)
 }
 
-/// How the recorder is run, and for how long at most.
+/// Runs the recorder within a time limit.
 type Runs = fn(&mut Command, Duration) -> Result<Run>;
 
 fn record_by(run: Runs, case: &Case, options: &[&str]) -> Result<Recorded> {
@@ -165,8 +167,8 @@ fn found_in(case: &Case, mode: Mode) -> Result<()> {
     finding::found(|| record(case, &[&sync, "--budget", "none"])?.chance(case, mode))
 }
 
-/// Hundreds of threads that do nothing but lock and unlock: more than can be read as fast as it comes; less so by a recorder that
-/// seldom gets to run.
+/// Hundreds of threads that only lock and unlock, faster than the recorder can read, and much
+/// faster if it rarely runs.
 fn nothing_is_lost(run: Runs) -> Result<()> {
     let case = case("hundreds.c", &[], &[]);
     let recorded = record_by(run, &case, &["--sync=all", "--lossless"])?;
@@ -191,7 +193,8 @@ fn nothing_is_lost(run: Runs) -> Result<()> {
     Ok(())
 }
 
-/// Helgrind's and DRD's words for what we find, and whether they are about all programs in which we find it.
+/// The terms of Helgrind and DRD for our findings, and whether they report them in all our
+/// programs.
 const WORDS: &[(&str, &str)] = &[
     ("lock order \"", "lock-order"),
     ("unlocked lock at", "wrong-unlock"),
@@ -243,7 +246,7 @@ fn as_peers(source: &str, command: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Most events are missing; what is said must still be so.
+/// Most events are missing, but the findings must still be true.
 fn within_a_budget() -> Result<()> {
     let case = case("busy.c", &[], &[]);
     for mode in ["--sync=all", "--sync=contended"] {
@@ -253,11 +256,11 @@ fn within_a_budget() -> Result<()> {
             let name = finding.objects.first().and_then(|o| o.name.as_deref());
             let told = told.get(name.unwrap_or_default());
             let seen = told.is_some_and(|told| told.confirms(finding));
-            // How much is waited there is for the reader to judge.
+            // Whether the amount of waiting matters is for the reader to judge.
             let load = ["contention", "convoy"].contains(&finding.kind.as_str());
             ensure!(load || seen, "{mode}: invented: {finding:#?}");
         }
-        // On a machine with much to do, holds are as long as the program itself says; what pauses add is more.
+        // On a busy machine, holds last as long as the program states; pauses may add more.
         let longest_told = told.values().map(|told| told.longest).max();
         let most = longest_told.unwrap_or_default() + Duration::from_millis(500);
         for object in &recorded.report.objects {
@@ -272,7 +275,7 @@ fn within_a_budget() -> Result<()> {
     Ok(())
 }
 
-/// Where most is missed, no answer claims that all is well.
+/// If most events are missing, the report must not claim that nothing is wrong.
 fn too_little_seen() -> Result<()> {
     let (folder, file) = waiting::compile_in("waits", "traffic.c", C)?;
     let capture = folder.path().join("capture");
@@ -316,7 +319,7 @@ fn too_little_seen() -> Result<()> {
     Ok(())
 }
 
-/// Threads that stand until the recorder has a processor: others want it, too, and it has one only.
+/// Threads that are stopped until the recorder gets the only processor, which others also want.
 fn on_one_busy_processor() -> Result<()> {
     let (folder, file) = waiting::compile_in("findings", "busy.c", C)?;
     let capture = folder.path().join("capture");
@@ -341,7 +344,7 @@ fn on_one_busy_processor() -> Result<()> {
     Ok(())
 }
 
-/// What the holder of a lock waits for, by the argument of `blocked.c`, and how that is said.
+/// The arguments of `blocked.c` that select the holder's wait, and the expected text.
 const HOLDERS: &[(&[&str], &str)] = &[
     (&["read"], "it was in read() of pipe:["),
     (&["poll"], "it was in poll()"),
@@ -349,7 +352,7 @@ const HOLDERS: &[(&[&str], &str)] = &[
     (&["cond"], "it waited for condition variable ready"),
 ];
 
-/// Who holds a lock meanwhile is named with what it does, and sums are told from single waits.
+/// The holder of a lock is named with its own wait, and totals are distinguished from single waits.
 fn holder_that_waits(how: &'static [&'static str], doing: &str, mode: Mode) -> Result<()> {
     let case = Case {
         arguments: how,
@@ -374,7 +377,7 @@ fn holder_that_waits(how: &'static [&'static str], doing: &str, mode: Mode) -> R
     Ok(())
 }
 
-/// How many a semaphore lets in is not recorded.
+/// The count of a semaphore is not recorded.
 fn behind_a_semaphore() -> Result<()> {
     let case = Case {
         arguments: &["seated"],
@@ -383,7 +386,8 @@ fn behind_a_semaphore() -> Result<()> {
     one_order(&case, "had passed semaphore seats")
 }
 
-/// What a thread does before a join that leads to another's creation, or before a barrier, that one never meets.
+/// Two threads cannot run at the same time if a join and a creation, or a barrier, lie between
+/// them.
 fn parted(arguments: &'static [&'static str]) -> Result<()> {
     let case = Case {
         arguments,
@@ -395,7 +399,7 @@ fn parted(arguments: &'static [&'static str]) -> Result<()> {
     )
 }
 
-/// There is one finding of an order; it is inferred, and says why.
+/// There is one finding for an order; it is inferred and gives the reason.
 fn one_order(case: &Case, why: &str) -> Result<()> {
     let recorded = record(case, &["--sync=all", "--budget", "none"])?;
     let findings = &recorded.report.findings;

@@ -1,4 +1,4 @@
-//! Real gdb 13 with our stub, as people use it; the steps are in `gdb/session.py`.
+//! Runs real gdb 13 with our stub, as people use it; the steps are in `gdb/session.py`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -55,7 +55,7 @@ fn trial(name: &str, check: impl FnOnce() -> Result<()> + Send + 'static) -> Tri
     crate::trial(format!("gdb_session::{name}"), check)
 }
 
-/// A listening stub; standard output is the program's.
+/// A stub that listens; standard output is the program's.
 struct Stub {
     process: Background,
     port: u16,
@@ -78,14 +78,14 @@ impl Stub {
             seen.push_str(&line);
             if let Some(port) = line.trim().strip_prefix("Listening on port ") {
                 let port = port.parse()?;
-                // Whatever it says later must not block it.
+                // Read its output, so that it never blocks.
                 std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
                 return Ok(Self { process, port });
             }
         }
     }
 
-    /// Waits for the stub's end; its standard output.
+    /// Waits for the stub's end; returns its standard output.
     fn finish(mut self) -> Result<String> {
         let mut status = None;
         process::wait_until("the stub ends", Duration::from_secs(10), || {
@@ -139,7 +139,7 @@ fn session(mut gdb: Command) -> Result<()> {
 
 fn walk(build: Build) -> Result<()> {
     let file = &build.built(program("pool"))?.program;
-    // The stub as part of the analyzer's command, once: it must be the same program.
+    // Once with the stub inside the analyzer's command, which must behave the same.
     let mut command = Command::new(workspace::unspool()?);
     command.args(["stub", "--once", "127.0.0.1:0"]).arg(file);
     let stub = Stub::start(command)?;
@@ -172,7 +172,7 @@ fn breakpoints(name: &'static str, function: &str, hits: u32) -> Result<()> {
 }
 
 fn interrupt() -> Result<()> {
-    // The boards', too: the session knows what it calls.
+    // The boards' programs, too, because the session knows their functions.
     let folder = tempfile::tempdir()?;
     let file = &folder.path().join("sleep");
     let mut compiler = Command::new("gcc");
@@ -202,7 +202,7 @@ fn extended() -> Result<()> {
     let file = &PLAIN.built(program("pool"))?.program;
     let mut stub = Stub::start(unspool_stub(&["--multi"], file)?)?;
     session(gdb("extended", &format!("127.0.0.1:{}", stub.port), file))?;
-    // With --multi it serves until it is told to end.
+    // With --multi it serves until it is terminated.
     ensure!(
         stub.process.0.try_wait()?.is_none(),
         "the stub ended with the session"
@@ -244,7 +244,7 @@ fn over_standard_input() -> Result<()> {
     session(gdb("detach", &stub, file))
 }
 
-/// A client that vanishes with breakpoints planted leaves the program running as it was.
+/// A client that disappears while breakpoints are inserted leaves the program running unchanged.
 fn gdb_dies() -> Result<()> {
     let file = &PLAIN.built(program("pool"))?.program;
     let stub = Stub::start(unspool_stub(&["--once"], file)?)?;

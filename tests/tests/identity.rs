@@ -1,5 +1,5 @@
-//! Identity: equal for threads created on the same path, in every run and at every load address;
-//! different for different paths. And how the text report shows it.
+//! Tests identities: equal for threads created on the same path, in every run and at every load
+//! address, and different for different paths. Also tests the text report of identities.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +70,7 @@ impl Recorded {
     }
 }
 
-/// How many threads there are of each key, sorted.
+/// The number of threads with each key, sorted.
 fn groups(report: &Report) -> Vec<usize> {
     let mut keys: BTreeMap<&str, usize> = BTreeMap::new();
     for thread in report.created() {
@@ -90,7 +90,7 @@ fn pool() -> Result<()> {
     Ok(())
 }
 
-/// One creation path at every depth, but the creators differ.
+/// One creation path at every depth, but with different creators.
 fn nest() -> Result<()> {
     let groups = groups(&Recorded::of("nest", 0, false)?.report()?);
     ensure!(groups == [2, 4, 8, 16], "groups of {groups:?}");
@@ -119,14 +119,14 @@ fn same_in_every_run() -> Result<()> {
     Ok(())
 }
 
-/// Without names the paths still differ.
+/// Without names, the paths still differ.
 fn stripped() -> Result<()> {
     let groups = groups(&Recorded::of("pool", 2, true)?.report()?);
     ensure!(groups == [1, 2, 2, 3], "groups of {groups:?}");
     Ok(())
 }
 
-/// Names given by the program, cut by the kernel to 15 bytes.
+/// Names set by the program, which the kernel truncates to 15 bytes.
 fn names() -> Result<()> {
     let report = Recorded::of("rust", 2, false)?.report()?;
     let names: Vec<&str> = report
@@ -216,7 +216,7 @@ fn text_report() -> Result<()> {
     Ok(())
 }
 
-/// On a terminal there is colour, unless NO_COLOR asks for none.
+/// On a terminal there is colour, unless NO_COLOR is set.
 fn text_report_colour() -> Result<()> {
     let recorded = Recorded::of("pool", 0, false)?;
     let command = report::unspool()?;
@@ -226,7 +226,7 @@ fn text_report_colour() -> Result<()> {
         recorded.folder.path().join("capture").display()
     );
     for (no_color, colour) in [(None, true), (Some("1"), false)] {
-        // `script` gives it a terminal.
+        // `script` provides a terminal.
         let mut script = std::process::Command::new("script");
         script
             .args(["-qec", &line, "/dev/null"])

@@ -1,5 +1,4 @@
-//! One look at a running process: all its threads' stacks equal what gdb shows of the same process,
-//! and the process goes on.
+//! Tests one inspection of a running process: all stacks equal gdb's, and the process continues.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -52,7 +51,8 @@ event.set()
 print('done', flush=True)
 ";
 
-/// Starts Python, gives its pid to `look`, which must see what gdb sees; then Python must end well.
+/// Starts Python and passes its pid to `look`, whose result must equal gdb's. Then Python must end
+/// well.
 fn with_python(look: impl FnOnce(u32) -> Result<BTreeMap<u64, Backtrace>>) -> Result<()> {
     let mut python = Command::new("/usr/bin/python3");
     python.args(["-S", "-c", PYTHON]);
@@ -109,23 +109,23 @@ fn attached(options: &[&str]) -> Result<BTreeMap<u64, Backtrace>> {
     stacks(&value).with_context(|| run.to_string())
 }
 
-/// The same through a server: another program's, and our own as it runs on a target.
+/// The same through a server: gdbserver, and our stub as on a target.
 fn through(server: &Path, pid: u32) -> Result<BTreeMap<u64, Backtrace>> {
     let (mut server, address) = serve(server, pid)?;
     let folder = tempfile::tempdir()?;
     let log = folder.path().join("log");
     let log_to = log.to_str().context("a plain path")?;
     let stacks = attached(&["--connect", &address, "--rsp-log", log_to])?;
-    // It ends when we have gone, and lets the process go.
+    // It ends when its client has left, and detaches from the process.
     server.ends_well("the server", LIMIT)?;
     let session = std::fs::read_to_string(log)?;
-    // A list has all threads: once for each of them would be their number squared.
+    // A list contains all threads. One list for each thread would take quadratic time.
     let lists = session.matches("qXfer:threads:read::0,").count();
     ensure!((1..=2).contains(&lists), "{lists} lists of threads");
     Ok(stacks)
 }
 
-/// A server that has attached to a process, and its address.
+/// A server attached to a process, and its address.
 pub(crate) fn serve(server: &Path, pid: u32) -> Result<(Background, String)> {
     let mut command = Command::new(server);
     command.args(["--once", "--attach", "127.0.0.1:0", &pid.to_string()]);
@@ -143,10 +143,10 @@ pub(crate) fn serve(server: &Path, pid: u32) -> Result<(Background, String)> {
     bail!("the server does not listen")
 }
 
-/// Both ends at serial lines: two pseudoterminals, and what is written to one comes out of the other.
+/// Connects through two pseudoterminals that act as a serial line.
 fn over_a_line(pid: u32) -> Result<BTreeMap<u64, Backtrace>> {
     let (ours, theirs) = (openpty(None, None)?, openpty(None, None)?);
-    // Nothing may be read before the lines are raw, or the terminals echo it for ever.
+    // Wait until both lines are raw, or the terminals echo forever.
     for end in [&ours, &theirs] {
         let mut settings = tcgetattr(&end.slave)?;
         cfmakeraw(&mut settings);
@@ -162,7 +162,7 @@ fn over_a_line(pid: u32) -> Result<BTreeMap<u64, Backtrace>> {
         std::thread::spawn(move || std::io::copy(&mut from, &mut to));
     }
     let line = format!("{},115200", ttyname(&ours.slave)?.display());
-    // As often as it is wanted.
+    // Any number of times.
     attached(&["--connect", &line])?;
     let stacks = attached(&["--connect", &line])?;
     kill(Pid::from_raw(server.0.id().cast_signed()), Signal::SIGTERM)?;
@@ -170,7 +170,7 @@ fn over_a_line(pid: u32) -> Result<BTreeMap<u64, Backtrace>> {
     Ok(stacks)
 }
 
-/// docs/reference/report-json.md: `inspect` adds `stack` to every thread.
+/// The stacks that `inspect` adds to every thread (docs/reference/report-json.md).
 fn stacks(value: &Value) -> Result<BTreeMap<u64, Backtrace>> {
     let threads = value["threads"].as_array().context("no threads")?;
     threads
@@ -218,8 +218,8 @@ fn text() -> Result<()> {
     })
 }
 
-/// What a signal handler returns to has a name in every C library's programs, and never that of
-/// the function before it.
+/// The return address of a signal handler has a name in every C library's programs, and never that
+/// of the preceding function.
 fn signal_handler() -> Result<()> {
     for command in [
         &["gcc", "-O1", "-pthread"][..],

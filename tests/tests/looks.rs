@@ -1,5 +1,5 @@
-//! Many clients of one stub, one after the other: looks, recordings and gdb, at a program that the stub was given or that
-//! the clients name.
+//! Tests many clients of one stub in sequence: inspections, recordings and gdb. The stub gets its
+//! program from the command line or from the clients.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -63,7 +63,7 @@ pub(crate) fn serve(arguments: impl FnOnce(&mut Command)) -> Result<(Background,
     Ok((stub, format!("127.0.0.1:{port}")))
 }
 
-/// The waiting program by itself.
+/// The waiting program without a stub.
 fn run() -> Result<Background> {
     let mut child = Background(process::start(python().stdout(Stdio::piped()))?);
     let mut line = String::new();
@@ -80,7 +80,7 @@ fn look(address: &str, options: &[&str]) -> Result<String> {
     Ok(process::run(&mut command, LIMIT)?.success()?.text())
 }
 
-/// A recording that runs, and the signal that ends it.
+/// Starts a recording; the signal that ends it is part of the command.
 fn record(capture: &Path, address: &str, rest: &[&str]) -> Result<Background> {
     let mut command = report::unspool()?;
     command.args(["record", "-q", "-o"]).arg(capture);
@@ -97,7 +97,7 @@ fn end(recording: &Background) -> Result<()> {
     Ok(kill(pid, Signal::SIGINT)?)
 }
 
-/// Ten looks, a recording, and gdb; the program runs on.
+/// Ten inspections, a recording, and gdb; the program keeps running.
 fn one_after_the_other(address: &str) -> Result<()> {
     process::wait_until("the program has two threads", LIMIT, || {
         look(address, &[]).is_ok_and(|text| text.contains("2 threads"))
@@ -125,7 +125,7 @@ fn started() -> Result<()> {
         stub.args(["127.0.0.1:0", "/usr/bin/python3", "-S", "-c", WAITS]);
     })?;
     one_after_the_other(&address)?;
-    // gdb has let it go, and the stub is there for more.
+    // gdb has detached, and the stub accepts more clients.
     ensure!(look(&address, &[])?.contains("2 threads"));
     Ok(())
 }
@@ -137,7 +137,7 @@ fn attached() -> Result<()> {
         stub.args(["--attach", "127.0.0.1:0", &pid]);
     })?;
     one_after_the_other(&address)?;
-    // As gdbserver, it ends when a debugger lets go of what it has attached to.
+    // Like gdbserver, it ends when a debugger detaches from the process that it attached to.
     stub.ends_well("the stub", LIMIT)
 }
 
@@ -169,7 +169,7 @@ fn named_process() -> Result<()> {
         let mut recording = record(&capture, &address, &["--attach", &pid])?;
         end(&recording)?;
         recording.ends_well("the recording", LIMIT)?;
-        // The stub detaches when it sees that its last client has left.
+        // The stub detaches when its last client has left.
         process::wait_until("the program is untraced", LIMIT, || {
             std::fs::read_to_string(format!("/proc/{pid}/status"))
                 .is_ok_and(|status| status.contains("TracerPid:\t0\n"))
@@ -194,7 +194,7 @@ fn named_program() -> Result<()> {
     Ok(())
 }
 
-/// What a recording had the stub start ends with it, as what it starts itself.
+/// A program that the stub started for a recording ends with the recording.
 fn ended() -> Result<()> {
     let (_stub, address) = multi()?;
     let folder = tempfile::tempdir()?;

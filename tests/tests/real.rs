@@ -1,5 +1,5 @@
-//! Programs from Debian, stripped, not ours: their output must be what it is without us, their
-//! creation backtraces what gdb shows.
+//! Tests stripped Debian programs: their output must not change, and their creation backtraces must
+//! equal gdb's.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -26,7 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// A compressor: reads a file, writes the compressed bytes to standard output.
+/// A compressor that reads a file and writes the compressed bytes to standard output.
 struct Case {
     name: &'static str,
     arguments: &'static [&'static str],
@@ -55,7 +55,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// Three megabytes that compress, but not to nothing.
+/// Three megabytes of compressible data.
 fn input(folder: &Path) -> Result<PathBuf> {
     let mut state = 7_u32;
     let mut text = Vec::with_capacity(3 << 20);
@@ -164,8 +164,8 @@ fn pigz_armhf() -> Result<()> {
     let report = report::report(&capture, &sysroot_option)?;
     let created = report.created().count();
     ensure!(created == 3, "{created} threads, 3 expected\n{run}");
-    // gdb has nothing to unwind stripped T32 code by and ends where Debian's pigz begins; so: gdb's
-    // frames, and from there on to where the program started.
+    // gdb cannot unwind stripped T32 code and ends where Debian's pigz starts. So the expected
+    // stack is gdb's frames, followed by frames up to the program's start.
     let truth = truth::arm(&program, &arguments)?;
     let shown = truth.creations.iter().map(Vec::len).max().unwrap_or(0);
     let mut beginnings = report.creations();
@@ -189,7 +189,7 @@ fn pigz_armhf() -> Result<()> {
     backtrace::compare(&truth.creations, &beginnings, Depth::Addresses)
 }
 
-/// qemu-arm picks no port by itself: one that was free a moment ago.
+/// qemu-arm cannot choose a port, so this passes one that was just free.
 fn qemu_on_a_port(program: &Path, arguments: &[&str], output: &Path) -> Result<(Background, u16)> {
     let port = std::net::TcpListener::bind("127.0.0.1:0")?
         .local_addr()?
@@ -205,7 +205,7 @@ fn qemu_on_a_port(program: &Path, arguments: &[&str], output: &Path) -> Result<(
         .stdout(std::fs::File::create(output)?)
         .stderr(Stdio::null());
     let emulator = Background(process::start(&mut command)?);
-    // Asking by a connection would use up the one client it serves.
+    // A test connection would use up the only client it serves.
     let listening = format!(":{port:04X} 00000000:0000 0A");
     process::wait_until("qemu-arm listens", Duration::from_secs(20), || {
         std::fs::read_to_string("/proc/net/tcp").is_ok_and(|table| table.contains(&listening))

@@ -1,5 +1,5 @@
-//! What `record` leaves alone: the program's input, output, exit code and signals; and what it
-//! leaves behind when it ends early, however it ends.
+//! Tests that `record` does not change the program's input, output, exit code and signals, and what
+//! it leaves behind when it ends early.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -97,7 +97,7 @@ fn signals_of_its_own() -> Result<()> {
     Ok(())
 }
 
-/// Children run untouched: a breakpoint inherited by fork would end them with SIGTRAP.
+/// Children run unchanged. An inherited breakpoint would end them with SIGTRAP.
 fn children() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let script = "for n in 1 2 3; do echo $n | cat | cat; done; (exit 3) || echo $?";
@@ -156,7 +156,7 @@ fn report_on_standard_error() -> Result<()> {
     Ok(())
 }
 
-/// Says `ready`, waits for a line, then makes four threads and says so.
+/// Prints `ready`, waits for a line, then creates four threads and prints that.
 const PYTHON: &str = "\
 import sys, threading
 print('ready', flush=True)
@@ -167,7 +167,7 @@ for n in range(4):
 print(len(done), flush=True)
 ";
 
-/// SIGINT ends the recording, the capture is whole, and a program it had started ends.
+/// SIGINT ends the recording, the capture is complete, and a program that it started ends.
 fn interrupted() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut command = record(folder.path(), &["/usr/bin/sleep", "97.125"])?;
@@ -192,7 +192,7 @@ fn interrupted() -> Result<()> {
     Ok(())
 }
 
-/// Whether `sleep` runs with this argument, which is different for each caller.
+/// Whether `sleep` runs with this argument, which each caller chooses differently.
 fn sleeping(argument: &str) -> bool {
     let mut pgrep = Command::new("pgrep");
     pgrep.args([
@@ -206,7 +206,7 @@ fn sleeping(argument: &str) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// A program of our own making that is told when to create its threads.
+/// A program that creates its threads on request.
 struct Told(Background);
 
 impl Told {
@@ -227,7 +227,7 @@ impl Told {
         Ok(Self(child))
     }
 
-    /// Lets it create its threads; its remaining output.
+    /// Makes it create its threads; returns its remaining output.
     fn go_on(&mut self) -> Result<String> {
         let mut stdin = self.0.0.stdin.take().context("piped")?;
         stdin.write_all(b"\n")?;
@@ -256,7 +256,7 @@ fn tracer(pid: u32) -> String {
     tracer.unwrap_or("gone").trim().to_owned()
 }
 
-/// Attach, SIGINT: the program goes on and its code is its own, traps would end it.
+/// Attach, SIGINT: the program continues with its original code; traps would end it.
 fn attached_and_let_go() -> Result<()> {
     let mut target = Told::start(python())?;
     let pid = target.0.0.id();
@@ -271,7 +271,7 @@ fn attached_and_let_go() -> Result<()> {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let mut unspool = Background(process::start(&mut command)?);
-    // Attached, and past the planting of breakpoints: the file exists and the target runs.
+    // Wait until it has attached and inserted breakpoints: the file exists and the target runs.
     process::wait_until("record attaches", LIMIT, || {
         capture.exists() && tracer(pid) != "0"
     })?;
@@ -286,7 +286,7 @@ fn attached_and_let_go() -> Result<()> {
     Ok(())
 }
 
-/// timeout(1) sends SIGTERM to all: the program, what records it, and our stub.
+/// timeout(1) sends SIGTERM to the program, the recorder and the stub.
 fn ended_with_its_group() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = record(folder.path(), &["sleep", "100"])?;
@@ -302,7 +302,7 @@ fn ended_with_its_group() -> Result<()> {
     Ok(())
 }
 
-/// A recorder that does not run for a while, as on a busy machine, has lost nothing when it goes on.
+/// A recorder that does not run for a while, as on a busy machine, loses nothing.
 fn stopped() -> Result<()> {
     const THREADS: usize = 500;
     let script = format!(
@@ -341,7 +341,8 @@ print('end.', flush=True)
     Ok(())
 }
 
-/// SIGKILL: the program goes on as if nobody had ever looked; the capture opens and says it is cut.
+/// SIGKILL: the program continues as without recording; the capture opens and states that it is
+/// cut.
 fn killed() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut command = record(folder.path(), &[])?;
@@ -358,7 +359,7 @@ fn killed() -> Result<()> {
         unspool.0.0.try_wait().is_ok_and(|status| status.is_some())
     })?;
     std::thread::sleep(Duration::from_millis(300));
-    // The pipes are still the program's.
+    // The pipes still belong to the program.
     let text = unspool.go_on()?;
     ensure!(
         text == "4\n",
@@ -375,8 +376,8 @@ fn killed() -> Result<()> {
     Ok(())
 }
 
-/// In frames, too, a program is called by the name that it was started by if that is a link to it. A script's name is not its
-/// interpreter's.
+/// In frames, too, a program has the name of the link by which it was started. A script's name is
+/// not its interpreter's.
 fn started_by_a_link() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = "/usr/bin/python3";
@@ -415,7 +416,7 @@ fn started_by_a_link() -> Result<()> {
     Ok(())
 }
 
-/// The functions to be recorded may be named by the link that was started, or by its file.
+/// Functions to record may be named by the link that was started, or by its file.
 fn functions_of_a_link() -> Result<()> {
     let program = "/usr/bin/python3";
     let real = std::fs::canonicalize(program)?;

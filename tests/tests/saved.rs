@@ -1,4 +1,4 @@
-//! A recording shows the same when the files it came from are gone, are others, or say more.
+//! Tests that a recording shows the same after its files are gone, replaced, or supplemented.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -91,7 +91,8 @@ fn without_its_program() -> Result<()> {
     shows_the_same(&file, &["--sync=all", "-q"]).context("convoy")
 }
 
-/// Records a program, and looks at the recording when the program is gone, and when it is another.
+/// Records a program, and reports the recording after the program is gone, and after it is
+/// replaced.
 fn shows_the_same(file: &Path, options: &[&str]) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let capture = folder.path().join("capture");
@@ -113,7 +114,7 @@ fn shows_the_same(file: &Path, options: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// `--sysroot` is a link that goes away, as a board's file system does that was mounted.
+/// `--sysroot` is a link that disappears, like a board's mounted file system.
 fn without_its_sysroot() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (capture, sysroot) = (folder.path().join("capture"), folder.path().join("sysroot"));
@@ -138,7 +139,8 @@ fn without_its_sysroot() -> Result<()> {
     Ok(())
 }
 
-/// Debug files that come later add lines, and change no key; without the program what was kept is shown.
+/// Debug files that appear later add lines but change no key. Without the program, the stored facts
+/// are shown.
 fn with_debug_files() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let capture = folder.path().join("capture");
@@ -198,14 +200,14 @@ fn with_debug_files() -> Result<()> {
     Ok(())
 }
 
-/// A recording that was killed keeps no names; the directories that it was told of give them.
+/// A killed recording stores no names; the directories in its header provide them.
 fn remembers_directories() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let capture = folder.path().join("capture");
     let file = copy(&built("pool", Target::T32)?.program, folder.path())?;
     let mut emulator = qemu::start(&file, &[], Stdio::null())?;
     let address = format!("unix:{}", emulator.socket.display());
-    // A pipe is no place where a recording can be completed.
+    // A recording cannot be completed in a pipe.
     let sysroot = qemu::sysroot()?;
     let mut record = report::unspool()?;
     record.args([
@@ -228,7 +230,7 @@ fn remembers_directories() -> Result<()> {
     Ok(())
 }
 
-/// A path from the present directory.
+/// The path relative to the current directory.
 fn relative(path: &Path) -> Result<PathBuf> {
     let here = std::env::current_dir()?;
     let up: PathBuf = here.components().skip(1).map(|_| "..").collect();

@@ -77,7 +77,8 @@ fn unsafe_only_in_stub_sys() -> Result<()> {
     )
 }
 
-/// Invariant 3: the analyzer runs everywhere; the stub chooses its architecture in one file, and so do its trials.
+/// Invariant 3: the analyzer runs everywhere; the stub chooses its architecture in one file, and so
+/// do its trials.
 fn target_arch_once() -> Result<()> {
     let chooses = |place: &&String| {
         ["stub/src/arch.rs", "stub/tests/stub/target.rs"]
@@ -241,7 +242,7 @@ fn no_machine_paths() -> Result<()> {
             }
         }
     }
-    none(wrong, "no absolute path of somebody's machine")
+    none(wrong, "no absolute path of one machine")
 }
 
 /// In `x/home/y` the folder is no absolute path.

@@ -1,5 +1,6 @@
-//! Who waits for whom in a running process: what `inspect` says is what the program itself says, what the kernel says of
-//! its threads, and what gdb reads of its locks by hand; and nothing is found where nothing is wrong.
+//! Tests waits in a running process: `inspect` must agree with the program's statements, with the
+//! kernel's view of its threads, and with gdb's view of its locks. Healthy programs have no
+//! findings.
 
 mod emulated;
 mod hostile;
@@ -17,7 +18,7 @@ use unspool_tests::looking::{self, Inspection, Library, Sight, Wait};
 use unspool_tests::waiting::{self, HERE, Settling, Waiting};
 use unspool_tests::{process, report, workspace};
 
-/// Builds of one source; the last word of a name says what is taken away.
+/// Builds of one source; the last part of a name says what is removed.
 const BUILDS: &[(&str, &[&str])] = &[
     ("gcc-O0", &["gcc", "-std=gnu11", "-g", "-O0", "-pthread"]),
     (
@@ -30,13 +31,13 @@ const BUILDS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Programs with something to be seen, each of which says what.
+/// Programs that print what there is to find.
 const PROGRAMS: &[&str] = &[
     "abba", "again", "exited", "forked", "joins", "kinds", "lost", "ring", "shared", "timed",
     "upgrade",
 ];
 
-/// Other languages, and another C library, which does not say who holds an ordinary lock of its own.
+/// Other languages, and another C library, whose ordinary locks do not record their holder.
 const OTHERS: &[(&str, &str, &[&str])] = &[
     (
         "cxx.cpp",
@@ -116,7 +117,7 @@ const OTHERS: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// With musl. Ordinary mutexes of its own have no holder, so some are made robust.
+/// Programs for musl. Its ordinary mutexes have no holder, so some are made robust.
 const MUSL_PROGRAMS: &[(&str, &[&str])] = &[
     ("abba.c", &[]),
     ("abba.c", &["-DROBUST"]),
@@ -129,10 +130,10 @@ const MUSL_PROGRAMS: &[(&str, &[&str])] = &[
     ("upgrade.c", &[]),
 ];
 
-/// With the C library of a newer Debian, in which condition variables are laid out anew; stripped as there.
+/// Programs for a newer Debian's C library, with another layout of condition variables; stripped.
 const NEWER: &[&str] = &["abba", "joins", "kinds", "upgrade"];
 
-/// Programs that are busy, or idle by design: whatever the moment, nothing is wrong.
+/// Programs that are busy, or idle by design. There is never a finding.
 const HEALTHY: &[&str] = &["busy", "consumers", "philosophers", "phases"];
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -192,7 +193,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// The program's own words, and the kernel's, against what is seen.
+/// Compares the program's and the kernel's view with the inspection.
 fn as_told(source: &str, command: &[&str]) -> Result<()> {
     let (folder, file) = waiting::compile(source, command)?;
     let waiting = Waiting::start(&mut Command::new(file), folder)?;
@@ -207,7 +208,7 @@ fn as_told(source: &str, command: &[&str]) -> Result<()> {
         ..settling
     })?;
     if refused {
-        // Who was not refused may not wait at its mutex yet.
+        // A thread that was not refused may not wait at its mutex yet.
         std::thread::sleep(Duration::from_millis(200));
     }
     let (seen, run) = Inspection::attach(waiting.pid)?;
@@ -219,13 +220,13 @@ fn as_told(source: &str, command: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// musl's waits at condition variables and barriers are at words of the threads' own.
+/// musl's threads wait at words of their own for condition variables and barriers.
 const MUSL: Settling = Settling {
     own_words: true,
     ..HERE
 };
 
-/// A look at a process of this machine.
+/// An inspection of a process on this machine.
 fn sight(library: Library, named: bool) -> Sight {
     Sight {
         library,
@@ -236,7 +237,8 @@ fn sight(library: Library, named: bool) -> Sight {
     }
 }
 
-/// gdb 13 with the C library's debug information, `p ((pthread_mutex_t *) ADDRESS)->__data.__owner`.
+/// gdb 13 with the C library's debug information, `p ((pthread_mutex_t *)
+/// ADDRESS)->__data.__owner`.
 fn owners_as_gdb_has_them() -> Result<()> {
     let (folder, file) = waiting::compile("kinds.c", BUILDS[0].1)?;
     let waiting = Waiting::start(&mut Command::new(file), folder)?;
@@ -263,7 +265,7 @@ fn owners_as_gdb_has_them() -> Result<()> {
     waiting.end()
 }
 
-/// Whom gdb calls the owners of glibc's mutexes at these addresses.
+/// gdb's owners of glibc's mutexes at these addresses.
 fn owners(pid: u32, addresses: &[u64]) -> Result<Vec<u64>> {
     let mut gdb = Command::new("gdb");
     gdb.args([
@@ -289,7 +291,7 @@ fn owners(pid: u32, addresses: &[u64]) -> Result<Vec<u64>> {
     Ok(owners)
 }
 
-/// Looks again and again; nothing may be found.
+/// Inspects repeatedly; there must be no finding.
 fn stays_healthy(pid: u32, times: usize) -> Result<()> {
     for _ in 0..times {
         let (seen, shown) = Inspection::attach(pid)?;
@@ -299,14 +301,14 @@ fn stays_healthy(pid: u32, times: usize) -> Result<()> {
     Ok(())
 }
 
-/// What a person reads first.
-/// At any width the same is said, in lines that fit; wide ones are used.
+/// Tests the text output. At any width the content is the same and lines fit; wide terminals are
+/// used.
 fn text() -> Result<()> {
     let (folder, file) = waiting::compile("abba.c", BUILDS[0].1)?;
     let waiting = Waiting::start(&mut Command::new(file), folder)?;
     waiting.settle(HERE)?;
     let pid = waiting.pid.to_string();
-    // Where no terminal says how wide it is, lines have 100 columns.
+    // Without a terminal that states its width, lines have 100 columns.
     let widths = [("", 100), ("40", 40), ("80", 80), ("120", 120)];
     let mut longest = Vec::new();
     for (width, columns) in widths {
@@ -338,7 +340,7 @@ fn text() -> Result<()> {
     Ok(())
 }
 
-/// What scripts see: the exit code tells whether there is such a finding, and all is written nevertheless.
+/// The exit code shows scripts whether there is a finding, and the output is complete in any case.
 fn fail_on() -> Result<()> {
     let deadlock: &[(&str, i32)] = &[
         ("deadlock", 3),
@@ -348,7 +350,7 @@ fn fail_on() -> Result<()> {
         ("lost-wakeup", 0),
         ("self-deadlock,abandoned-lock", 0),
     ];
-    // These give up after an hour: nothing of it is proved.
+    // These waits time out after an hour, so nothing is proved.
     let limited: &[(&str, i32)] = &[
         ("deadlock", 3),
         ("any", 3),

@@ -1,4 +1,5 @@
-//! A wait at each of Rust's own primitives, and who ended it: "ended KIND ADDRESS WAITER ENDER LEAST MOST", as ended.h has it.
+//! A wait at each of Rust's own primitives, and the thread that ended it. Prints "ended KIND
+//! ADDRESS WAITER ENDER LEAST MOST", as described in ended.h.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -26,7 +27,7 @@ fn way<T>(kind: &str, object: Option<&T>, wait: fn(), end: impl FnOnce(&thread::
         wait();
         from.elapsed()
     });
-    // ARM has one for 64-bit time as well.
+    // ARM has another one for 64-bit time.
     let futexes: &[&str] = match std::env::consts::ARCH {
         "x86_64" => &["202 "],
         "aarch64" => &["98 "],
@@ -47,16 +48,35 @@ fn way<T>(kind: &str, object: Option<&T>, wait: fn(), end: impl FnOnce(&thread::
     let most = thread.join().unwrap();
     let address = object.map_or(0, |object| std::ptr::from_ref(object) as usize);
     let (waiter, ender) = (WAITER.load(SeqCst), tid());
-    println!("ended {kind} {address} {waiter} {ender} {} {}", least.as_nanos(), most.as_nanos());
+    println!(
+        "ended {kind} {address} {waiter} {ender} {} {}",
+        least.as_nanos(),
+        most.as_nanos()
+    );
 }
 
 fn main() {
     let held = LOCK.lock().unwrap();
-    way("mutex", Some(&LOCK), || drop(LOCK.lock().unwrap()), |_| drop(held));
+    way(
+        "mutex",
+        Some(&LOCK),
+        || drop(LOCK.lock().unwrap()),
+        |_| drop(held),
+    );
     let held = TABLE.write().unwrap();
-    way("rwlock", Some(&TABLE), || drop(TABLE.read().unwrap()), |_| drop(held));
+    way(
+        "rwlock",
+        Some(&TABLE),
+        || drop(TABLE.read().unwrap()),
+        |_| drop(held),
+    );
     let held = TABLE.read().unwrap();
-    way("rwlock", Some(&TABLE), || drop(TABLE.write().unwrap()), |_| drop(held));
+    way(
+        "rwlock",
+        Some(&TABLE),
+        || drop(TABLE.write().unwrap()),
+        |_| drop(held),
+    );
     let wait = || {
         let mut changed = GUARD.lock().unwrap();
         while !*changed {
@@ -67,7 +87,7 @@ fn main() {
         *GUARD.lock().unwrap() = true;
         CHANGED.notify_one();
     });
-    // Where it lies is the standard library's own business.
+    // The standard library keeps its address private.
     let wait = || {
         while !GO.load(SeqCst) {
             thread::park();

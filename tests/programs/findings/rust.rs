@@ -1,4 +1,5 @@
-//! A `std::sync::Mutex` that one thread keeps while others wait, and a channel whose receivers wait for work.
+//! A `std::sync::Mutex` that one thread holds while others wait, and a channel whose receivers wait
+//! for work.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};

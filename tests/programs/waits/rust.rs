@@ -1,5 +1,6 @@
-//! Rust's own primitives: two threads that take two `std::sync::Mutex` in opposite orders, while the main thread waits for one of
-//! them. Nobody records who holds such a mutex; but nobody in the program does anything else than wait.
+//! Rust's own primitives: two threads take two `std::sync::Mutex` in opposite orders, while the
+//! main thread waits for one of them. Such a mutex does not record its holder, but all threads only
+//! wait.
 
 use std::fs;
 use std::sync::{Barrier, Mutex};
@@ -16,7 +17,11 @@ fn tid() -> u32 {
 fn take(one: &'static Mutex<u32>, two: &'static Mutex<u32>, both: &Barrier) -> u32 {
     let held = one.lock().unwrap();
     both.wait();
-    println!("wait {} mutex {:#x}", tid(), std::ptr::from_ref(two) as usize);
+    println!(
+        "wait {} mutex {:#x}",
+        tid(),
+        std::ptr::from_ref(two) as usize
+    );
     *held + *two.lock().unwrap()
 }
 

@@ -1,4 +1,4 @@
-//! Capture files that are cut, foreign or from the future; and no room to write one.
+//! Tests capture files that are truncated, foreign or of later versions, and a full disk.
 
 use std::path::Path;
 use std::process::Command;
@@ -31,7 +31,7 @@ fn pool() -> Result<String> {
         .to_string())
 }
 
-/// The bytes of a good capture.
+/// The bytes of a valid capture.
 fn good() -> Result<Vec<u8>> {
     let folder = tempfile::tempdir()?;
     let capture = folder.path().join("capture");
@@ -48,7 +48,8 @@ fn report_of(bytes: &[u8]) -> Result<(process::Run, tempfile::TempDir)> {
     Ok((process::run(&mut command, Duration::from_secs(20))?, folder))
 }
 
-/// What was flushed opens, standard error says that the rest is missing, and so does the exit code.
+/// A truncated capture opens up to its last flush. Standard error and the exit code report that the
+/// rest is missing.
 fn capture_cut_anywhere() -> Result<()> {
     let whole = good()?;
     let mut shown = 0;
@@ -68,7 +69,8 @@ fn capture_cut_anywhere() -> Result<()> {
     Ok(())
 }
 
-/// A flipped byte is noticed or harmless; never a panic, a hang or a silent half.
+/// A flipped byte is detected or harmless. It never causes a panic, a hang or silently missing
+/// data.
 fn capture_damaged_anywhere() -> Result<()> {
     let whole = good()?;
     let (intact, _folder) = report_of(&whole)?;
@@ -98,7 +100,8 @@ fn capture_of_the_future() -> Result<()> {
     complains(&run, &["version", "reads|newer"])
 }
 
-/// docs/reference/capture-format.md: magic bytes, version, and the checksum of both.
+/// Sets the version in the file header (docs/reference/capture-format.md) and corrects its
+/// checksum.
 fn set_version(bytes: &mut [u8], version: u16) {
     bytes[8..10].copy_from_slice(&version.to_le_bytes());
     let checksum = crc32c::crc32c(&bytes[..12]);
@@ -116,7 +119,8 @@ fn not_a_capture() -> Result<()> {
 
 fn no_capture() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    // Without a name, `report` reads what `record` wrote here last: say how to make one.
+    // Without a name, `report` reads the last capture of `record` in this folder. If there is none,
+    // the message says how to make one.
     fails(
         report::unspool()?.arg("report").current_dir(&folder),
         &["capture.unspool", "no such|record"],
@@ -135,7 +139,7 @@ fn disk_full_from_the_start() -> Result<()> {
     ran_or_not_at_all(&run, "pool: 8 workers, sum 31996000\n")
 }
 
-/// A file size limit stands for a disk that fills up: the first blocks fit, a later one does not.
+/// A file size limit simulates a full disk: the first blocks fit, a later one does not.
 fn disk_full_while_recording() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let capture = folder.path().join("capture");
@@ -151,7 +155,7 @@ fn disk_full_while_recording() -> Result<()> {
     shell
         .args(["-c", "trap '' XFSZ; ulimit -f 16; exec \"$@\"", "sh"])
         .arg(command.get_program())
-        // Within a budget, a busy machine's recording may fit.
+        // Within a budget, the recording might fit on a busy machine.
         .args(["record", "-q", "--budget", "none", "-o"])
         .arg(&capture)
         .arg("--")
@@ -163,7 +167,7 @@ fn disk_full_while_recording() -> Result<()> {
         run.text() == "shortlived: 300 threads\n",
         "the program was harmed\n{run}"
     );
-    // What fitted is kept and opens.
+    // The written part is kept and opens.
     let mut report = report::unspool()?;
     report.arg("report").arg(&capture);
     let shown = process::run(&mut report, Duration::from_secs(20))?;
@@ -182,7 +186,7 @@ fn ran_or_not_at_all(run: &process::Run, output: &str) -> Result<()> {
     Ok(())
 }
 
-/// A file that is not a capture is never written over.
+/// A file that is not a capture is never overwritten.
 fn not_overwritten() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let precious = folder.path().join("thesis.txt");

@@ -1,5 +1,5 @@
-//! Program files and libraries that are wrong, damaged, missing or without any symbol. The program
-//! itself runs; what must fail, or must not, is the recording.
+//! Tests program files and libraries that are wrong, damaged, missing or without symbols. The
+//! program itself runs; the recording must fail, or must not.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,16 +25,16 @@ pub(super) const TRIALS: &[Case] = &[
     ("static_without_symbols", static_without_symbols),
 ];
 
-/// Libraries in a place where only the sysroot can have them: `/private/lib`.
+/// Libraries at a path that only the sysroot has: `/private/lib`.
 struct Private {
     folder: tempfile::TempDir,
     program: PathBuf,
 }
 
 impl Private {
-    /// A root for qemu-arm, and a sysroot for us that differs in one library: `change` gets the right
-    /// bytes and gives the wrong ones, or none for no file at all. No file of this machine has the
-    /// right library's build-id.
+    /// A root for qemu-arm, and a sysroot for Unspool with one other library. `change` turns the
+    /// right bytes into the wrong ones, or into no file. No file of this machine has the right
+    /// library's build-id.
     fn new(library: &str, change: impl Fn(Vec<u8>) -> Option<Vec<u8>>) -> Result<Self> {
         let build = Build {
             program: "library",
@@ -69,14 +69,14 @@ impl Private {
                 }
             }
         }
-        // Apart from the libraries it was linked with, which its RUNPATH leads to.
+        // The program is apart from its linked libraries, which its RUNPATH finds.
         let program = folder.path().join("library");
         std::fs::copy(&built.program, &program)?;
         Ok(Self { program, folder })
     }
 
-    /// Records the program under qemu-arm with the wrong sysroot; that must fail with these words,
-    /// and the program must end as if nobody had looked.
+    /// Records the program under qemu-arm with the wrong sysroot. The recording must fail with
+    /// these words, and the program must end as without recording.
     fn fails(&self, words: &[&str]) -> Result<()> {
         let socket = self.folder.path().join("gdb");
         let output = self.folder.path().join("output");
@@ -167,7 +167,7 @@ fn corrupt_library() -> Result<()> {
     Private::new("libc.so.6", |libc| Some(libc[..1000].to_vec()))?.fails(&["libc.so.6"])
 }
 
-/// Not needed to find creations, but for the stacks that go through it.
+/// The library is needed for stacks through it, but not to find creations.
 fn missing_plugin() -> Result<()> {
     Private::new("libplugin.so", |_| None)?
         .fails(&["/private/lib/libplugin.so", "--sysroot|sysroot"])
@@ -188,8 +188,8 @@ fn no_such_sysroot() -> Result<()> {
     Ok(())
 }
 
-/// The kernel does not read section headers: such a program runs, and its creation backtraces need
-/// nothing from them.
+/// The kernel does not read section headers. So such a program runs, and its creation backtraces do
+/// not need them.
 fn damaged_section_headers() -> Result<()> {
     let built = ORDINARY.built(program("pool"))?;
     let folder = tempfile::tempdir()?;
@@ -206,13 +206,14 @@ fn damaged_section_headers() -> Result<()> {
     let report = report::report(&capture, &[])?;
     backtrace::compare(&truth.creations, &report.creations(), Depth::Addresses)?;
 
-    // What was not found in it is not missing in the good one, which has its build-id.
+    // A part that was missing in the damaged file is not missing in the good one with the same
+    // build-id.
     report::record(&capture, &["-q"], &[&built.program.display().to_string()])?.success()?;
     let report = report::report(&capture, &[])?;
     backtrace::compare(&truth.creations, &report.creations(), Depth::Source)
 }
 
-/// Nothing tells where threads are created. The program runs to its end; the recording failed.
+/// Nothing shows where threads are created. The program runs to its end; the recording fails.
 fn static_without_symbols() -> Result<()> {
     let built = Build {
         link: Link::Static,

@@ -1,4 +1,4 @@
-//! Servers that are not there, or not what they should be; ports that are taken.
+//! Tests servers that are missing or misbehave, and ports that are in use.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -39,7 +39,7 @@ pub(super) const TRIALS: &[Case] = &[
     }),
 ];
 
-/// `inspect` and `record` of a server with this behaviour both fail with these words.
+/// `inspect` and `record` must both fail with these words on a server with this behaviour.
 fn serve(behaviour: fn(TcpStream), words: &[&str]) -> Result<()> {
     for subcommand in ["inspect", "record"] {
         let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -85,7 +85,7 @@ fn port_taken() -> Result<()> {
 }
 
 fn nobody_listening() -> Result<()> {
-    // Bound and released: nobody listens there now.
+    // The port was bound and released, so no process listens there now.
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     let folder = tempfile::tempdir()?;
     for subcommand in ["inspect", "record"] {
@@ -149,7 +149,7 @@ fn speaks_http(mut stream: TcpStream) {
     std::thread::sleep(Duration::from_secs(60));
 }
 
-/// A packet that has no end must not be kept in memory for ever.
+/// A packet without an end must not fill the memory.
 fn endless_packet(mut stream: TcpStream) {
     let _ = stream.write_all(b"+$");
     while stream.write_all(&[b'a'; 65536]).is_ok() {}
@@ -170,7 +170,7 @@ fn never_answers(mut stream: TcpStream) {
     while stream.read(&mut buffer).is_ok_and(|count| count > 0) {}
 }
 
-/// A correct, small server that knows nothing of target descriptions.
+/// A correct, minimal server without target descriptions.
 fn no_target_xml(stream: TcpStream) {
     answer(stream, |packet| match packet {
         _ if packet.starts_with("qSupported") => Some("PacketSize=1000"),
@@ -191,7 +191,7 @@ fn closes_after_the_handshake(stream: TcpStream) {
     });
 }
 
-/// Answers each packet, with acks, until `reply` gives none.
+/// Answers packets with acknowledgements until `reply` returns none.
 fn answer(mut stream: TcpStream, reply: fn(&str) -> Option<&'static str>) {
     let mut received = Vec::new();
     let mut buffer = [0; 512];

@@ -1,4 +1,4 @@
-//! Programs that cannot be run, processes that cannot be attached to.
+//! Tests programs that cannot be run and processes that cannot be attached to.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -147,7 +147,8 @@ fn sleeper() -> Result<Background> {
     Ok(Background(process::start(&mut sleep)?))
 }
 
-/// A process that cannot be halted, of which nobody knows for how long: it is said, and the process never notices.
+/// A process that cannot be stopped for an unknown time: the message says so, and the process is
+/// not affected.
 fn in_vfork() -> Result<()> {
     let (_folder, file) = waiting::compile("lender.c", C)?;
     let mut program = Command::new(file);
@@ -168,7 +169,7 @@ fn in_vfork() -> Result<()> {
     Ok(())
 }
 
-/// Alive, not stopped, traced by nobody.
+/// Checks that the process is alive, not stopped, and not traced.
 fn unharmed(pid: u32) -> Result<()> {
     let status =
         std::fs::read_to_string(format!("/proc/{pid}/status")).context("the target is gone")?;
@@ -193,7 +194,8 @@ fn unharmed(pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Another user's process. As root, we become nobody to attach to root's; else we attach to init.
+/// Another user's process. As root, switches to user "nobody" to attach to root's; else attaches to
+/// init.
 fn not_ours() -> Result<()> {
     let folder = tempfile::tempdir()?;
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777))?;
@@ -206,7 +208,7 @@ fn not_ours() -> Result<()> {
     }
     let target = sleeper()?;
     let pid = target.0.id();
-    // The target directory may be closed to others.
+    // Other users may have no access to the target directory.
     let command = folder.path().join("unspool");
     std::fs::copy(workspace::unspool()?, &command)?;
     for subcommand in ["inspect", "record"] {
@@ -225,7 +227,7 @@ fn not_ours() -> Result<()> {
     Ok(())
 }
 
-/// A process that somebody else traces: only one can.
+/// A process that another tracer already traces: only one can.
 fn attached_already() -> Result<()> {
     let target = sleeper()?;
     let pid = target.0.id();

@@ -1,5 +1,5 @@
-//! `unspool record --connect` beside a gdb that controls the program: gdb halts, steps and resumes as ever, and nothing is
-//! missing in the recording; whichever of the two comes first.
+//! Tests `unspool record --connect` beside a gdb that controls the program on the board. gdb stops,
+//! steps and resumes as usual, and the recording is complete, whichever connects first.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -28,7 +28,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ISAS.into_iter().flat_map(of).collect()
 }
 
-/// What gdb does in between: stops where threads begin, steps, and goes.
+/// gdb's commands in between: it stops where threads start, steps, and resumes.
 const SESSION: [&str; 9] = [
     "break short_life",
     "continue",
@@ -120,7 +120,7 @@ fn gdb(program: &Path, sysroot: &Path, port: u16, before: &str) -> Result<Backgr
     Ok(Background(process::start(&mut gdb)?))
 }
 
-/// gdb saw threads begin (`next` ends where another one does), and let the program go.
+/// Checks that gdb saw threads start (`next` ends where another one does), and detached.
 fn stopped_often(mut gdb: Background) -> Result<()> {
     let output = gdb.0.stdout.take().context("piped")?;
     let text = std::io::read_to_string(output)?;
@@ -137,7 +137,7 @@ fn record(capture: &Path, sysroot: &Path, port: u16) -> Result<Background> {
     Ok(Background(process::start(&mut command)?))
 }
 
-/// Every creation is there, with the function that made the thread.
+/// Checks that every creation is recorded, with the function that created the thread.
 fn check(capture: &Path, sysroot: &Path, threads: usize) -> Result<()> {
     let sysroot = sysroot.display().to_string();
     let report = report::report(capture, &["--sysroot", &sysroot])?;

@@ -1,4 +1,4 @@
-//! What `unspool record` says of a program on the board is what gdb-multiarch says through the same stub.
+//! Compares `unspool record` on the board with gdb-multiarch through the same stub.
 
 use anyhow::{Result, anyhow, ensure};
 use libtest_mimic::Trial;
@@ -42,7 +42,7 @@ pub(super) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// The build as it is, then stripped, both against what gdb sees in the one with symbols.
+/// Compares the build and its stripped form with gdb's results for the build with symbols.
 fn check(program: &'static Program, build: Build) -> Result<()> {
     let machine = match build.target {
         Target::A64 => Machine::Arm64,
@@ -66,7 +66,7 @@ fn check(program: &'static Program, build: Build) -> Result<()> {
         (&built.stripped, Depth::Addresses),
     ] {
         let placed = place(machine, file)?;
-        // Emulated, a hit takes more of a processor than programs are made to pay otherwise.
+        // On the emulated board, a hit costs more than the default budget allows.
         let stub = format!(
             "unspool-stub --budget none --once 0.0.0.0:0 {}",
             placed.there

@@ -1,5 +1,5 @@
-//! Hits noted without a stop on the boards: none is missing, and the frames are those of a trap. (`scratch` says what is left behind:
-//! nothing.)
+//! Tests hits recorded without a stop on the boards: none is missing, and the frames equal those of
+//! a trap. (`scratch` tests that nothing is left behind.)
 
 use std::path::Path;
 
@@ -22,7 +22,8 @@ pub(super) fn trials() -> Vec<Trial> {
     ISAS.into_iter().flat_map(of).collect()
 }
 
-/// All general registers, the thread's pointer, and 32 bytes of its stack: what comes behind is random.
+/// All general registers, the thread pointer, and 32 bytes of stack; the bytes after that are
+/// random.
 fn sample(isa: Isa) -> &'static str {
     match isa.name {
         "a64" => "R1000000001ffffffffM1f,0,20",
@@ -30,12 +31,13 @@ fn sample(isa: Isa) -> &'static str {
     }
 }
 
-/// A run of `stub/tests/programs/hits.c`, up to where all threads are done.
+/// A run of `stub/tests/programs/hits.c` up to the point where all threads are done.
 struct Run {
     wire: Wire<std::net::TcpStream>,
     server: unspool_tests::board::Server,
     hit: u64,
-    /// The text at the tracepoint while it is traced, as the program's memory has it, and as clients see it.
+    /// The code at the tracepoint while it is traced, in the program's memory, and as clients see
+    /// it.
     text: String,
     seen: String,
 }
@@ -79,7 +81,7 @@ impl Run {
         })
     }
 
-    /// Hits, and frames made of them.
+    /// The number of hits, and of frames created.
     fn counts(&mut self) -> Result<(u64, u64)> {
         let number = |digits| u64::from_str_radix(digits, 16);
         let hits = self.wire.ask(&format!("qTP:1:{:x}", self.hit))?;
@@ -92,7 +94,7 @@ impl Run {
         Ok((number(hits)?, number(created.context("qTStatus")?)?))
     }
 
-    /// It goes on, and its own result is right.
+    /// Resumes it; its own result must be right.
     fn finish(mut self, total: u64) -> Result<()> {
         let answer = self.wire.ask("QTStop")?;
         ensure!(answer == "OK", "QTStop: {answer}");
@@ -110,7 +112,7 @@ fn every_hit(isa: Isa) -> Result<()> {
     let mut run = Run::new(isa, &program, "8 1500", true)?;
     let counts = run.counts()?;
     ensure!(counts == (12_000, 12_000), "{counts:?}");
-    // A jump, not a trap; a client sees neither.
+    // The stub inserts a jump and no trap; a client sees neither.
     let jumps = match isa.name {
         "a64" => run.text.ends_with("14") || run.text.ends_with("17"),
         "a32" => run.text.ends_with("ea"),

@@ -1,5 +1,5 @@
-//! What recordings on a real ARM kernel find wrong: what the programs were written to do, and nothing in healthy ones; with glibc, by our
-//! own stub.
+//! Tests findings of recordings on a real ARM kernel, with glibc and our stub: the programs'
+//! defects are found, and nothing in healthy programs.
 
 use anyhow::{Context, Result};
 use libtest_mimic::Trial;
@@ -9,7 +9,7 @@ use unspool_tests::finding::{self, C, CASES, Case, Mode, Recorded};
 use super::waits::Recording;
 use super::{ISAS, Isa};
 
-/// One instruction set of a machine does for most.
+/// Sources that run with both instruction sets; the others need one.
 const BOTH: [&str; 2] = ["inversion.c", "convoy.c"];
 
 pub(super) fn trials() -> Vec<Trial> {

@@ -1,5 +1,7 @@
-//! Instructions in their places and elsewhere, and threads in collectors, on the boards' processors: the stub's own trials of that
-//! (`stub/src/arch/in_place.rs`, `stub/src/tracee/fast_tracepoints/tests.rs`) are built for the board and run there.
+//! Tests instructions in place and displaced, and threads in collectors, on the boards' processors.
+//!
+//! The stub's own trials (`stub/src/arch/in_place.rs`, `stub/src/tracee/fast_tracepoints/tests.rs`)
+//! are built for the board and run there.
 
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
@@ -23,7 +25,7 @@ fn in_place(machine: Machine) -> Result<()> {
     server::built(machine, &["--lib"], &trials)?;
     let board = board::get(machine)?;
     let there = board.put(&trials, "/tmp/in_place")?;
-    // `UNSPOOL_SEED` tries other random instructions.
+    // `UNSPOOL_SEED` selects other random instructions.
     let seed =
         std::env::var("UNSPOOL_SEED").map_or(String::new(), |seed| format!("UNSPOOL_SEED={seed} "));
     let text = board.shell(&format!(

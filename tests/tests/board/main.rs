@@ -1,5 +1,7 @@
-//! The stub on a real ARM Linux kernel, in the board that `qemu/board.sh` boots: one boot for all. A binary of its own,
-//! because an emulated board takes minutes: `cargo test -p unspool-tests --features board --test board`, which tests/run does, too.
+//! Tests the stub on a real ARM Linux kernel, on the board that `qemu/board.sh` boots once for all.
+//!
+//! It is a binary of its own, because an emulated board takes minutes. tests/run also runs it:
+//! `cargo test -p unspool-tests --features board --test board`.
 
 mod beside;
 mod creation;
@@ -52,17 +54,17 @@ fn arm() -> Result<&'static Board> {
     board::get(Machine::Arm)
 }
 
-/// What a trial does on a machine, or with an instruction set.
+/// A trial on a machine or with an instruction set.
 type Check<T> = fn(T) -> Result<()>;
 
-/// An instruction set, and the machine that has it.
+/// An instruction set, and a machine that has it.
 #[derive(Debug, Clone, Copy)]
 struct Isa {
     name: &'static str,
     machine: Machine,
     target: Target,
     flag: &'static str,
-    /// The breakpoint kind of short instructions.
+    /// The breakpoint kind of its short instructions.
     kind: u32,
 }
 
@@ -95,13 +97,13 @@ impl Isa {
         board::get(self.machine)
     }
 
-    /// Builds a program of the stub's own tests for it, at a fixed address.
+    /// Builds one of the stub's test programs for it, at a fixed address.
     fn compile(self, source: &str) -> Result<(PathBuf, tempfile::TempDir)> {
         compile(self.machine, source, &["-no-pie", self.flag])
     }
 }
 
-/// A program on the board, and a sysroot here in which its file has the same place.
+/// A program on the board, and a local sysroot that contains it at the same path.
 struct Placed {
     /// Its path on the board.
     there: String,
@@ -110,9 +112,9 @@ struct Placed {
     sysroot: tempfile::TempDir,
 }
 
-/// Puts a program on the board, in a directory of its own.
+/// Copies a program to the board, into its own directory.
 fn place(machine: Machine, file: &Path) -> Result<Placed> {
-    // Hard links: a symbolic one out of a sysroot leads nowhere.
+    // Hard links, because a symbolic one cannot lead out of a sysroot.
     let sysroot = tempfile::Builder::new()
         .prefix("unspool-board")
         .tempdir_in(workspace::target_directory())?;
@@ -134,7 +136,7 @@ fn place(machine: Machine, file: &Path) -> Result<Placed> {
     })
 }
 
-/// Builds a program of the stub's own tests, or one in assembly, for the board.
+/// Builds one of the stub's test programs, or an assembly program, for the board.
 fn compile(
     machine: Machine,
     source: &str,
@@ -155,7 +157,7 @@ fn compile(
     Ok((program, folder))
 }
 
-/// The address of a symbol in a program linked at fixed addresses; T32 functions' lowest bit is taken off.
+/// The address of a symbol in a program linked at fixed addresses, without the Thumb bit.
 fn address(machine: Machine, program: &Path, symbol: &str) -> Result<u64> {
     let mut nm = std::process::Command::new(machine.tool("nm"));
     nm.arg(program);

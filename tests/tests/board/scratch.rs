@@ -1,5 +1,8 @@
-//! However a session ends, the program goes on with its own instructions and its results are right: threads that call one function
-//! all the time, signals to them, forks and short threads, under tracepoints and breakpoints.
+//! Tests that the program continues with its original instructions and correct results, however a
+//! session ends.
+//!
+//! Threads call one function continuously, with signals, forks and short threads, under tracepoints
+//! and breakpoints.
 
 use std::path::Path;
 
@@ -27,19 +30,19 @@ pub(super) fn trials() -> Vec<Trial> {
 /// How a session ends.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// The client says so.
+    /// The client detaches.
     Detach,
-    /// The client is gone.
+    /// The client disappears.
     Vanish,
-    /// The stub is asked to end.
+    /// The stub gets SIGTERM.
     Term,
     /// The process that was started is killed.
     Kill,
-    /// The one that traces is killed.
+    /// The tracing process is killed.
     KillTracer,
 }
 
-/// `stub/tests/programs/spin.c`, running on a board.
+/// `stub/tests/programs/spin.c` running on a board.
 struct Spinning {
     board: &'static Board,
     pid: u32,
@@ -66,7 +69,7 @@ impl Spinning {
         })
     }
 
-    /// The text of both functions.
+    /// The code of both functions.
     fn text(&self) -> Result<String> {
         let at = |at: u64| {
             format!(
@@ -80,7 +83,7 @@ impl Spinning {
         Ok(text)
     }
 
-    /// Waits until nobody traces it.
+    /// Waits until no process traces it.
     fn untraced(&self) -> Result<()> {
         let script = format!(
             "while grep -h TracerPid /proc/{}/task/*/status 2>/dev/null | grep -qv '\\s0$'; do sleep 0.1; done",
@@ -89,7 +92,7 @@ impl Spinning {
         self.board.shell(&script).map(drop)
     }
 
-    /// It ends, and all was right.
+    /// Waits for its end; its result must be right.
     fn finish(self) -> Result<()> {
         let said = self.board.shell(&format!(
             "cd {}; touch end; while kill -0 {} 2>/dev/null; do sleep 0.1; done; cat out",
@@ -103,7 +106,8 @@ impl Spinning {
 fn never_a_scratch(isa: Isa) -> Result<()> {
     use End::{Detach, Kill, KillTracer, Term, Vanish};
     let (program, _folder) = isa.compile("stub/tests/programs/spin.c")?;
-    // A signal that the tracer has been told of, and has not passed on, is gone with it: nobody can prevent that either.
+    // A signal that was reported to the tracer but not passed on is lost with the tracer. Nothing
+    // can prevent that either.
     for (kinds, ends) in [
         ("sft", &[Detach, Vanish, Term, Kill, Detach][..]),
         ("ft", &[KillTracer, Detach]),
@@ -118,11 +122,12 @@ fn never_a_scratch(isa: Isa) -> Result<()> {
     Ok(())
 }
 
-/// The same where hits are noted without a stop.
+/// The same with hits recorded without a stop.
 fn never_a_scratch_fast(isa: Isa) -> Result<()> {
     use End::{Detach, Kill, Term, Vanish};
     let (program, _folder) = isa.compile("stub/tests/programs/spin.c")?;
-    // Not the tracer: a thread may stand at a collector's own trap (docs/decisions/0004, "Left").
+    // Not the tracer: a thread may be stopped at a collector's own trap (docs/decisions/0004,
+    // "Left").
     let spinning = Spinning::start(isa, &program, "scratch-fast", "sft")?;
     let before = spinning.text()?;
     for end in [Detach, Vanish, Term, Kill, Detach] {
@@ -131,7 +136,7 @@ fn never_a_scratch_fast(isa: Isa) -> Result<()> {
     spinning.finish()
 }
 
-/// `fast`: what a tracepoint's definition says of it.
+/// `fast` is the tracepoint definition's field for recording without a stop.
 fn session(isa: Isa, spinning: &Spinning, before: &str, end: End, fast: &str) -> Result<()> {
     let board = spinning.board;
     let server = board.serve(&format!(
@@ -140,8 +145,9 @@ fn session(isa: Isa, spinning: &Spinning, before: &str, end: End, fast: &str) ->
     ))?;
     let mut wire = Wire::connect(server.port)?;
     let all: Vec<String> = (1..=0x97).map(|signal| format!("{signal:x}")).collect();
-    // A thread that has run into a trap when its tracer is killed is told of the trap by the kernel: nobody can prevent that
-    // (`stub/src/guardian.rs`). So nobody runs into one then.
+    // If the tracer is killed after a thread ran into a trap, the kernel delivers the trap to the
+    // thread. Nothing can prevent that (`stub/src/guardian.rs`), so no thread runs into a trap
+    // then.
     let traced = match end {
         End::KillTracer => spinning.never,
         _ => spinning.hit,
@@ -157,7 +163,7 @@ fn session(isa: Isa, spinning: &Spinning, before: &str, end: End, fast: &str) ->
         ensure!(answer == "OK", "{packet}: {answer}");
     }
     wire.send("vCont;c")?;
-    // Until it is under way.
+    // Wait until it runs.
     board.shell("sleep 0.5")?;
     ensure!(spinning.text()? != before, "no trap is there");
     let kill = |server: &Server, how: &str| board.shell(&format!("kill -{how} {}", server.pid()));
@@ -173,7 +179,7 @@ fn session(isa: Isa, spinning: &Spinning, before: &str, end: End, fast: &str) ->
         End::Term => drop(kill(&server, "TERM")?),
         End::Kill => drop(kill(&server, "KILL")?),
         End::KillTracer => {
-            // This one's: other trials have theirs.
+            // Only this trial's process; other trials have their own.
             board.shell(&format!(
                 "for pid in $(pidof unspool-tracer); do \
                  grep -q 'PPid:\\s*{}$' /proc/$pid/status && kill -KILL $pid; done",

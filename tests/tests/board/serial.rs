@@ -1,4 +1,4 @@
-//! The stub at the far end of a serial line, the board's second port: no network between it and the client.
+//! Tests the stub over a serial line, the board's second port, without a network.
 
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use unspool_tests::wire::Wire;
 use super::{ISAS, Isa, address};
 
 pub(super) fn trials() -> Vec<Trial> {
-    // One of each board.
+    // One trial for each board.
     let of = |isa: Isa| super::trial(format!("serial_line-{}", isa.name), move || line(isa));
     ISAS.into_iter().skip(1).map(of).collect()
 }
 
-/// Breakpoints over the line, to the program's end.
+/// Uses breakpoints over the line, to the program's end.
 fn line(isa: Isa) -> Result<()> {
     let (program, _folder) = isa.compile("stub/tests/programs/hits.c")?;
     let hit = address(isa.machine, &program, "hit")?;

@@ -1,6 +1,8 @@
-//! The stub's own trials (`stub/tests/stub`) on the boards: built here for a board, with the programs they debug, and run there. What
-//! they hold natively, they hold on kernels and processors of other kinds: however a session ends, and whatever the program does
-//! meanwhile, it goes on with its own instructions and its results are right.
+//! Runs the stub's own trials (`stub/tests/stub`) on the boards.
+//!
+//! They and the programs they debug are built here. They must hold on other kernels and processors,
+//! too: however a session ends, the program continues with its original instructions and correct
+//! results.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +18,7 @@ use unspool_tests::workspace;
 
 use super::{ISAS, Isa};
 
-/// Their modules.
+/// The modules of these trials.
 const MODULES: [&str; 13] = [
     "attaching",
     "changing_text",
@@ -33,7 +35,7 @@ const MODULES: [&str; 13] = [
     "watching",
 ];
 
-/// What needs x86-64's instructions, a debugger on the machine itself, or a fast machine.
+/// Trials that need x86-64 instructions, a debugger on the machine itself, or a fast machine.
 const LEFT_OUT: [&str; 10] = [
     "a_walk_from_every_instruction",
     "an_instruction_that_is_changed_behind_its_trap",
@@ -47,7 +49,7 @@ const LEFT_OUT: [&str; 10] = [
     "who_does_not_read_holds_up_nobody",
 ];
 
-/// The programs they debug, and how each is built.
+/// The programs that they debug, and their compiler options.
 const PROGRAMS: [(&str, &[&[&str]]); 16] = [
     ("asleep", &[&["-no-pie"]]),
     ("bomb", &[&["-no-pie"]]),
@@ -91,7 +93,7 @@ fn run(isa: Isa, module: &str) -> Result<()> {
     Ok(())
 }
 
-/// Puts the trials and their programs on the board; the directory.
+/// Copies the trials and their programs to the board; returns the directory.
 fn place(isa: Isa) -> Result<String> {
     let folder = tempfile::tempdir()?;
     built(
@@ -105,7 +107,7 @@ fn place(isa: Isa) -> Result<String> {
             let source = format!("stub/tests/programs/{name}.c");
             let mut compiler = Command::new(isa.machine.tool("gcc"));
             compiler
-                // Who is followed step by step shall not be followed through the dynamic linker.
+                // Bind all symbols at start, so that stepping does not enter the dynamic linker.
                 .args(["-g", "-O1", "-pthread", "-Wl,-z,now", isa.flag, "-o"])
                 .arg(&program)
                 .arg(workspace::root().join(source))
@@ -118,7 +120,7 @@ fn place(isa: Isa) -> Result<String> {
     Ok(there)
 }
 
-/// Builds trials of the stub for a machine, statically, to run there; `which` as cargo says it.
+/// Builds trials of the stub statically for a machine. `which` is cargo's name for them.
 pub(super) fn built(machine: Machine, which: &[&str], to: &Path) -> Result<()> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
@@ -138,7 +140,7 @@ pub(super) fn built(machine: Machine, which: &[&str], to: &Path) -> Result<()> {
         .with_context(|| format!("cargo names no executable\n{run}"))?
         .into();
     let mut strip = Command::new(machine.tool("strip"));
-    // Cargo names what is below its directory without it.
+    // Cargo prints paths relative to its directory.
     strip.arg("-o").arg(to).arg(workspace::root().join(built));
     process::run(&mut strip, Duration::from_secs(60))?.success()?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Real gdb with the stub on the board, every step checked; and gdbserver beside it, as a second judge.
+//! Runs real gdb with the stub on the board and checks every step, and compares with gdbserver.
 
 use std::path::Path;
 use std::process::Command;
@@ -97,8 +97,8 @@ fn interrupt(machine: Machine) -> Result<()> {
     server.finish().map(|_| ())
 }
 
-/// All registers, the floating-point ones among them, the auxiliary vector, libraries and threads of one sleeping
-/// process, as gdb shows them through either server.
+/// Compares all registers including floating-point ones, the auxiliary vector, libraries and
+/// threads of one sleeping process, as gdb shows them through either server.
 fn registers_as_gdbserver(machine: Machine) -> Result<()> {
     let (options, values): (&[&str], [&str; 3]) = match machine {
         Machine::Arm => (&["-O0", "-mfpu=neon"], ["p $d5", "p/x $q9.u64", "p/x $s31"]),
@@ -144,7 +144,8 @@ fn registers_as_gdbserver(machine: Machine) -> Result<()> {
         "the program's own value: {}",
         shown[0]
     );
-    // What gdbserver 13 does not read, or shows by names of single bits; and what the kernel changes when the sleep goes on after a stop.
+    // Registers that gdbserver 13 does not read or shows as single bits, and those that the kernel
+    // changes when the sleep continues after a stop.
     let apart = ["tpidruro", "tpidr2", "fpsr", "fpcr", "x8 "];
     let lines = |text: &str| -> Vec<String> {
         let kept = |line: &&str| !apart.iter().any(|name| line.starts_with(name));

@@ -1,5 +1,5 @@
-//! Single steps without a processor that makes them: the instructions that are executed are those that
-//! an emulator executes of the same program.
+//! Tests single steps without hardware support: the executed instructions must equal those that an
+//! emulator executes for the same program.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -46,8 +46,8 @@ fn emulated(program: &std::path::Path) -> Result<Vec<u64>> {
         .collect()
 }
 
-/// Whether an address is none that a step stops at: in an exclusive sequence, which may be repeated; in the
-/// kernel's page; or passed over in an IT block.
+/// Decides whether a step does not stop at an address: in an exclusive sequence, which may repeat;
+/// in the kernel's page; or skipped in an IT block.
 struct Silent {
     ranges: Vec<(u64, u64)>,
 }
@@ -90,11 +90,11 @@ fn every_branch() -> Result<()> {
     let end = loop {
         match wire.go(&packet)? {
             Ok(stop) => {
-                // A handler's address as the kernel has it, with the instruction set.
+                // The kernel's form of a handler's address, with the instruction set bit.
                 let pc = stop.register(15).context("no pc")? & !1;
                 packet = format!("vCont;s:p{:x}.{:x}", stop.pid, stop.tid);
                 if stop.text.starts_with("T1e") {
-                    // Its own signal, before it is delivered.
+                    // Its own signal, before delivery.
                     packet = packet.replace("vCont;s", "vCont;S1e");
                 } else if !silent.covers(pc) {
                     seen.push(pc);
@@ -122,8 +122,8 @@ fn every_branch() -> Result<()> {
     Ok(())
 }
 
-/// A breakpoint at every instruction that is executed, and `vCont;c` from each to the next: each is
-/// stepped over where it stands.
+/// A breakpoint at every executed instruction, with `vCont;c` from each to the next. Each is
+/// stepped over in place.
 fn over_every_instruction() -> Result<()> {
     let (program, _folder) = compile(Machine::Arm, "tests/programs/branches.S", OPTIONS)?;
     let silent = Silent::new(&program)?;
@@ -141,7 +141,7 @@ fn over_every_instruction() -> Result<()> {
             ensure!(answer == "OK", "Z0 at {at:x}: {answer}");
         }
     }
-    // It stands at the first already, and has a hit there when it goes.
+    // It is already stopped at the first one, and hits it again when resumed.
     let mut seen = Vec::new();
     let mut told = 0;
     let mut packet = "?".to_owned();
@@ -155,7 +155,8 @@ fn over_every_instruction() -> Result<()> {
                 }
                 let pc = stop.register(15).context("no pc")? & !1;
                 if stop.text.starts_with("T1e") {
-                    // Seen there, it executes the instruction before the handler: no hit of its own.
+                    // A hit seen there: the instruction before the handler executes without a hit
+                    // of its own.
                     told = pc;
                     packet = "vCont;C1e:p1.-1;c"
                         .replace("p1.-1", &format!("p{:x}.{:x}", stop.pid, stop.tid));
@@ -179,7 +180,8 @@ fn over_every_instruction() -> Result<()> {
     Ok(())
 }
 
-/// Breakpoint kinds by address, from the disassembly: `10430:\te3a00001 \tmov`, `105a8:\t3101      \tadds`.
+/// Breakpoint kinds by address, from the disassembly: `10430:\te3a00001 \tmov`, `105a8:\t3101
+/// \tadds`.
 fn kinds(program: &std::path::Path) -> Result<BTreeMap<u64, u64>> {
     let mut objdump = Command::new("arm-linux-gnueabihf-objdump");
     objdump.arg("-d").arg(program);
@@ -201,7 +203,7 @@ fn kinds(program: &std::path::Path) -> Result<BTreeMap<u64, u64>> {
         .collect())
 }
 
-/// `vCont;r`: out of the range only when the program leaves it, other threads running beside.
+/// `vCont;r` stops only when the program leaves the range, while other threads run.
 fn a_range(isa: Isa) -> Result<()> {
     let (program, _folder) = isa.compile("stub/tests/programs/hits.c")?;
     let (hit, main) = (
@@ -231,7 +233,7 @@ fn a_range(isa: Isa) -> Result<()> {
     };
     let lr = stop.register(link).context("lr")? & !1;
     let thread = format!("p{:x}.{:x}", stop.pid, stop.tid);
-    // To the end of the function, wherever it is: back at the caller.
+    // To the end of the function, which leads back to the caller.
     let range = format!(
         "vCont;r{hit:x},{:x}:{thread};c",
         hit + 4 * u64::from(isa.kind)

@@ -1,5 +1,5 @@
-//! Many threads on two processors: none slips past a breakpoint, none is lost; and what is let go has
-//! its own instructions again.
+//! Tests many threads on two processors: none passes a breakpoint, none is lost, and a detached
+//! program has its original instructions.
 
 use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::Trial;
@@ -62,7 +62,7 @@ fn one_function(isa: Isa) -> Result<()> {
     Ok(())
 }
 
-/// Every thread hits a breakpoint as its first act and is gone after it.
+/// Every thread hits a breakpoint first and then ends.
 fn that_come_and_go(isa: Isa) -> Result<()> {
     let (program, _folder) = isa.compile("stub/tests/programs/churn.c")?;
     let life = address(isa.machine, &program, "short_life")?;
@@ -94,7 +94,7 @@ fn that_come_and_go(isa: Isa) -> Result<()> {
     Ok(())
 }
 
-/// One thread is stepped while the others run through the same instructions, and so into the traps that end
+/// One thread is stepped while others execute the same instructions, and so run into the traps for
 /// its steps.
 fn step_beside_others(isa: Isa) -> Result<()> {
     let (program, _folder) = isa.compile("stub/tests/programs/hits.c")?;
@@ -129,7 +129,7 @@ fn step_beside_others(isa: Isa) -> Result<()> {
     let rounds = pcs.iter().filter(|pc| **pc == hit).count();
     ensure!(rounds >= 10, "{rounds} calls in 200 steps: {pcs:x?}");
     let Err(end) = wire.go("vCont;c")? else {
-        bail!("a stop that nobody asked for");
+        bail!("an unexpected stop");
     };
     ensure!(end.starts_with("W00"), "{end}");
     drop(wire);
@@ -138,7 +138,8 @@ fn step_beside_others(isa: Isa) -> Result<()> {
     Ok(())
 }
 
-/// Attached, stopped at breakpoints, let go: the text in memory is the file's, the sum the program's own.
+/// Attaches, stops at breakpoints, detaches. The code in memory equals the file, and the program's
+/// sum is right.
 fn detach(isa: Isa) -> Result<()> {
     let (program, _folder) = isa.compile("stub/tests/programs/hits.c")?;
     let (hit, work) = (

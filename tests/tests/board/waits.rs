@@ -1,5 +1,8 @@
-//! Who waits for whom on a real ARM kernel, by our own stub: what `unspool inspect --connect` says, and `unspool record --sync`, is
-//! what programs say of themselves, priority inheritance and dead owners included, which QEMU's user mode does not have.
+//! Tests `unspool inspect --connect` and `unspool record --sync` on a real ARM kernel with our
+//! stub.
+//!
+//! The results must equal the programs' own statements. This covers priority inheritance and dead
+//! owners, which QEMU's user mode lacks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -23,7 +26,8 @@ use unspool_tests::waiting::{self, HERE, Settling, Waiting};
 
 use super::{ISAS, Isa, Placed, place};
 
-/// Programs of `programs/waits`; `kinds` has a mutex of each kind, a read-write lock, condition variable, semaphore and barrier.
+/// Programs of `programs/waits`. `kinds` has a mutex of each kind, a read-write lock, condition
+/// variable, semaphore and barrier.
 const PROGRAMS: [&str; 9] = [
     "abba", "again", "exited", "joins", "kinds", "lost", "shared", "timed", "upgrade",
 ];
@@ -32,7 +36,8 @@ pub(super) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for isa in ISAS {
         for program in PROGRAMS {
-            // One instruction set of a machine does for most: the objects are the same.
+            // One instruction set of a machine is enough for most, because the objects are the
+            // same.
             if isa.name == "a32" && !["abba", "kinds"].contains(&program) {
                 continue;
             }
@@ -64,7 +69,7 @@ pub(super) fn trials() -> Vec<Trial> {
         let name = format!("waits::turns-{}", isa.name);
         trials.push(super::trial(&name, move || found(|| turns(isa))));
         for source in ["ended.c", "ended.cpp", "ended.rs"] {
-            // Debian has no g++ for arm64 on every machine; Rust's code for this ARM is A32.
+            // Some machines have no Debian g++ for arm64. Rust's code for this ARM is A32.
             let absent = match source {
                 "ended.cpp" => isa.name == "a64",
                 "ended.rs" => isa.name == "t32",
@@ -87,7 +92,7 @@ fn check(isa: Isa, program: &str, linked: Linked) -> Result<()> {
     })
 }
 
-/// A recorder that comes when all threads wait already has each wait once, too.
+/// A recorder that attaches when all threads already wait records each wait once, too.
 fn recorded_late(isa: Isa, linked: Linked) -> Result<()> {
     while_it_waits(isa, "kinds", linked, |waiting, sysroot| {
         let server = isa.board()?.serve(&format!(
@@ -109,7 +114,7 @@ fn recorded_late(isa: Isa, linked: Linked) -> Result<()> {
         record.ends_well("the recorder", limit)?;
         let output = server.finish()?;
         let report = report::json(&capture, &["--sysroot", sysroot])?;
-        // musl lets threads wait there at words of their own, which say nothing of the object.
+        // musl's threads wait there at words of their own, which say nothing about the object.
         let unknown: &[&str] = match linked.library() {
             Library::Musl => &["barrier", "cond"],
             _ => &[],
@@ -119,7 +124,7 @@ fn recorded_late(isa: Isa, linked: Linked) -> Result<()> {
     })
 }
 
-/// Starts a program of `programs/waits` on the board, and does something when its threads wait as it said.
+/// Starts a program of `programs/waits` on the board, and calls a function when its threads wait.
 fn while_it_waits(
     isa: Isa,
     program: &str,
@@ -133,7 +138,7 @@ fn while_it_waits(
     let (_folder, file) = waiting::compile(&format!("{program}.c"), &command)?;
     let placed = place(isa.machine, &file)?;
     let board = isa.board()?;
-    // A pipe of its own, which nobody closes: some programs wait for more on their standard input.
+    // Its own pipe, which stays open, because some programs wait for standard input.
     let there = &placed.there;
     let pid = board.shell(&format!(
         "mkfifo {there}.in; {there} <>{there}.in >{there}.out 2>&1 & echo $!"
@@ -168,7 +173,8 @@ fn look(isa: Isa, waiting: &Waiting, sysroot: &str, linked: Linked) -> Result<()
         .with_context(|| format!("{run}\n{output}"))
 }
 
-/// What a program says into a file on the board, once its threads wait as it said.
+/// Reads the statements that a program on the board writes to a file, and waits until its threads
+/// wait.
 fn told(isa: Isa, pid: u32, there: &str, linked: Linked) -> Result<Waiting> {
     let board = isa.board()?;
     let deadline = Instant::now() + Duration::from_secs(120);
@@ -177,7 +183,7 @@ fn told(isa: Isa, pid: u32, there: &str, linked: Linked) -> Result<Waiting> {
         while lines.is_empty() {
             ensure!(Instant::now() < deadline, "the program says nothing more");
             let text = board.shell(&format!("cat {there}.out"))?;
-            // Whole lines only.
+            // Complete lines only.
             let new: Vec<&str> = text.split_inclusive('\n').skip(seen).collect();
             let whole = new.iter().filter(|line| line.ends_with('\n'));
             lines.extend(whole.map(|line| line.trim_end().to_owned()));
@@ -185,7 +191,7 @@ fn told(isa: Isa, pid: u32, there: &str, linked: Linked) -> Result<Waiting> {
         }
         lines.pop_front().context("a line")
     })?;
-    // And restart_syscall, as which a wait for a limited time goes on when it was interrupted.
+    // And restart_syscall, with which a timed wait continues after an interruption.
     let futexes: &[u64] = match isa.machine {
         board::Machine::Arm => &[240, 422, 0],
         board::Machine::Arm64 => &[98, 128],
@@ -199,8 +205,8 @@ fn told(isa: Isa, pid: u32, there: &str, linked: Linked) -> Result<Waiting> {
     Ok(waiting)
 }
 
-/// A recording of an object of each kind, from the program's first instruction until all its threads wait: as many waits at each as the program
-/// says, by the threads that it says.
+/// Records an object of each kind, from the first instruction until all threads wait. The number of
+/// waits and their threads must equal the program's statements.
 fn recorded(isa: Isa, linked: Linked) -> Result<()> {
     let recording = Recording::start(isa, "waits", "kinds.c", "contended", linked)?;
     let (board, there) = (isa.board()?, &recording.placed.there);
@@ -209,13 +215,13 @@ fn recorded(isa: Isa, linked: Linked) -> Result<()> {
     ))?;
     let pid: u32 = pid.trim().parse().with_context(|| pid.clone())?;
     let waiting = told(isa, pid, there, linked)?;
-    // Not by SIGKILL, by which hits would be lost that nobody has been told of.
+    // Not SIGKILL, which would lose hits that were not sent yet.
     board.shell(&format!("kill {pid}"))?;
     let (report, output) = recording.finish()?;
     compare(&waiting, &report, &[]).with_context(|| format!("{:#}\n{output}", report["notes"]))
 }
 
-/// A recording of a wait of each kind: who ended it, and how long it took.
+/// Records a wait of each kind: the thread that ended it, and its duration.
 fn ended(isa: Isa, source: &str, sync: &str, linked: Linked) -> Result<()> {
     let recording = Recording::start(isa, "findings", source, sync, linked)?;
     let said = format!("cat {}.out", recording.placed.there);
@@ -231,7 +237,7 @@ fn ended(isa: Isa, source: &str, sync: &str, linked: Linked) -> Result<()> {
     ended::compare(&told, &report).with_context(|| format!("{:#}\n{output}", report["notes"]))
 }
 
-/// What threads had of the processors.
+/// Tests the processor times of threads.
 fn turns(isa: Isa) -> Result<Option<String>> {
     let recording = Recording::start(isa, "findings", "turns.c", "contended", Linked::Glibc)?;
     let said = format!("cat {}.out", recording.placed.there);
@@ -240,8 +246,8 @@ fn turns(isa: Isa) -> Result<Option<String>> {
     turns::compare(&said, &report).with_context(|| format!("{:#}\n{output}", report["notes"]))
 }
 
-/// A program on the board that is recorded from its first instruction on. What it says is in a file there, `.out`; its input
-/// has no end.
+/// A recording of a program on the board from its first instruction. The program's output is in
+/// `.out` there; its input never ends.
 pub(super) struct Recording {
     pub(super) placed: Placed,
     server: Server,
@@ -261,7 +267,7 @@ impl Recording {
         Recording::of(isa, parent, source, &[], sync, linked)
     }
 
-    /// Of a program with arguments.
+    /// With arguments.
     pub(super) fn with(
         isa: Isa,
         parent: &str,
@@ -315,7 +321,7 @@ impl Recording {
         })
     }
 
-    /// Its report, and what the stub said, once the program has ended.
+    /// The report and the stub's output, once the program has ended.
     pub(super) fn finish(mut self) -> Result<(Value, String)> {
         process::wait_until("the recording ends", Duration::from_secs(300), || {
             matches!(self.record.0.try_wait(), Ok(Some(_)))
@@ -327,14 +333,14 @@ impl Recording {
     }
 }
 
-/// But for objects of these kinds.
+/// Compares, except for objects of these kinds.
 fn compare(waiting: &Waiting, report: &Value, unknown: &[&str]) -> Result<()> {
     let threads = report["threads"].as_array().context("threads")?;
     let told = waiting.waits.values().map(|told| told.address);
     let known: BTreeSet<u64> = told.chain(waiting.mutexes.values().copied()).collect();
     let mut places: BTreeMap<(&str, u64), u64> = BTreeMap::new();
     for told in waiting.waits.values() {
-        // Of a thread that is joined the program does not know the handle's address.
+        // The program does not know the address of a joined thread's handle.
         if told.address != 0 && !unknown.contains(&told.kind.as_str()) {
             *places.entry((&told.kind, told.address)).or_default() += 1;
         }

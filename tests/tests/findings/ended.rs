@@ -1,5 +1,7 @@
-//! A wait at an object of each kind, as it is recorded: its object, how long it took, and who ended it; compared with what the
-//! program says of the same waits, and with how long the kernel says that the thread waited.
+//! Tests the record of a wait at an object of each kind: object, duration, and the thread that
+//! ended it.
+//!
+//! The result must equal the program's statements, and the duration in the kernel's view.
 
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use unspool_tests::{ended, process, report, waiting};
 
 use super::{C, CLANG, CXX, MUSL, MUSL_STATIC, RUST};
 
-/// How it is called, the program, how it is built.
+/// Name, program, and compiler command.
 type Build = (&'static str, &'static str, &'static [&'static str]);
 
 const BUILDS: &[Build] = &[

@@ -1,5 +1,6 @@
-//! Programs that hang, recorded until they do: what `programs/waits` says is wrong is found in the recording, in the same threads,
-//! proved where every operation was recorded; and nothing else of that kind.
+//! Tests recordings of programs that hang: the finding names the same threads as `programs/waits`.
+//!
+//! It is proved if every operation was recorded, and there are no other findings of its kind.
 
 use std::fs;
 use std::path::Path;
@@ -23,16 +24,15 @@ struct Case {
     name: &'static str,
     source: &'static str,
     command: &'static [&'static str],
-    /// Whether calls prove what is wrong, when all are recorded, although a look at the threads alone
-    /// cannot.
+    /// Whether a complete recording proves the finding although an inspection cannot.
     all: bool,
     /// The same when only waits are recorded.
     contended: bool,
-    /// It is found by a recorder that comes when it hangs already: of what was before, memory tells.
+    /// Whether a recorder that attaches after the hang finds it, from memory alone.
     late: bool,
 }
 
-/// Mutexes with priority inheritance: the kernel refuses one of those who would wait.
+/// Mutexes with priority inheritance: the kernel refuses one of the waiters.
 const INHERITS: &[&str] = &["gcc", "-std=gnu11", "-g", "-O0", "-pthread", "-DINHERITS"];
 
 const CASES: &[Case] = &[
@@ -74,10 +74,10 @@ const fn case(
     }
 }
 
-/// What has lasted for less is not told where it is not certain.
+/// Minimum duration of an uncertain hang to be reported.
 const LASTING: Duration = Duration::from_millis(700);
 
-/// Findings that somebody can never go on.
+/// Findings about threads that can never continue.
 const BLOCKED: [&str; 4] = ["deadlock", "self-deadlock", "abandoned-lock", "lost-wakeup"];
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -107,7 +107,7 @@ pub(super) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// How a program is recorded that does much before it hangs.
+/// Arguments of a program that does much before it hangs.
 const TRAFFIC: &[&[&str]] = &[
     &[],
     &["--sync"],
@@ -116,15 +116,15 @@ const TRAFFIC: &[&[&str]] = &[
     &["--sync", "--budget", "0.1%"],
 ];
 
-/// Who gets the signal that ends the recording.
+/// The receiver of the signal that ends the recording.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
     Recorder,
-    /// Its process group, the program among it: as by the terminal's key.
+    /// Its process group including the program, as with the terminal's interrupt key.
     Group,
 }
 
-/// A look at the threads finds what the recording has no room or no time for.
+/// An inspection at the end finds the hang that the recording has no room or no time for.
 fn after_traffic(options: &[&str], asked: Asked) -> Result<()> {
     const CASE: Case = case("traffic.c", C, (false, false));
     let (folder, file) = waiting::compile_in("waits", CASE.source, CASE.command)?;
@@ -153,7 +153,7 @@ fn is_whole(recorder: i32) -> Result<()> {
     })
 }
 
-/// A program that is recorded from its beginning.
+/// Records a program from its start.
 fn hangs(case: &Case, mode: &str, proved: bool) -> Result<()> {
     let (folder, file) = waiting::compile_in("waits", case.source, case.command)?;
     let capture = folder.path().join("capture");
@@ -171,13 +171,13 @@ fn hangs(case: &Case, mode: &str, proved: bool) -> Result<()> {
         ..HERE
     })?;
     std::thread::sleep(LASTING);
-    // As by Ctrl-C: the program is asked to end, which it does.
+    // As with Ctrl-C, the program gets the signal, and ends.
     kill(pid, Signal::SIGINT)?;
     is_whole(pid.as_raw())?;
     found(&waiting, &capture, case, mode, proved)
 }
 
-/// A program that hangs before it is recorded, and goes on to do so.
+/// Attaches to a program that already hangs, and must still hang afterwards.
 fn hung_already(case: &Case) -> Result<()> {
     let (folder, file) = waiting::compile_in("waits", case.source, case.command)?;
     let capture = folder.path().join("capture");
@@ -199,7 +199,7 @@ fn hung_already(case: &Case) -> Result<()> {
     std::thread::sleep(2 * LASTING);
     kill(Pid::from_raw(record.0.id().cast_signed()), Signal::SIGINT)?;
     record.ends_well("the recorder", limit)?;
-    // It hangs as before; waits with a limit are another system call from then on (restart_syscall(2)).
+    // It hangs as before. Timed waits are then another system call (restart_syscall(2)).
     waiting.settle(Settling {
         futexes: &[202, 219],
         ..HERE
@@ -223,7 +223,7 @@ fn found(waiting: &Waiting, capture: &Path, case: &Case, mode: &str, proved: boo
     let findings = report["findings"].as_array().context("findings")?;
     let blocked = findings.iter().filter(|finding| {
         let kind = finding["kind"].as_str().unwrap_or_default();
-        // Who reads and wants to write waits for itself as well.
+        // A reader that wants to write also waits for itself.
         BLOCKED.contains(&kind) && (case.source != "upgrade.c" || kind == "deadlock")
     });
     let blocked: Vec<&Value> = blocked.collect();
@@ -234,7 +234,7 @@ fn found(waiting: &Waiting, capture: &Path, case: &Case, mode: &str, proved: boo
     let mut tids: Vec<u64> = tids.iter().filter_map(Value::as_u64).collect();
     tids.sort_unstable();
     let same = match told.kind.as_str() {
-        // Of these the holder is named, too.
+        // For these, the finding also names the holder.
         "abandoned-lock" => told.tids.iter().all(|tid| tids.contains(tid)),
         _ => told.tids.is_empty() || tids == told.tids,
     };
@@ -248,12 +248,12 @@ fn found(waiting: &Waiting, capture: &Path, case: &Case, mode: &str, proved: boo
         case.source == "rust.rs" || case.source == "upgrade.c" && mode == "contended";
     let circle = told.kind.contains("deadlock") && !holders_unknown;
     ensure!(finding["circle"] == circle, "{finding:#}");
-    // Who waits for ever does not wait for long.
+    // A wait that never ends is no long wait.
     let contended = findings.iter().find(|f| f["kind"] == "contention");
-    // There, threads wait for another lock before.
+    // Here, threads wait for another lock first.
     let expected = case.source == "traffic.c";
     ensure!(contended.is_none() || expected, "{contended:#?}");
-    // Nobody who waits has ended, though the program has.
+    // No waiting thread has ended, although the program has.
     let threads = report["threads"].as_array().context("threads")?;
     for tid in &told.tids {
         let thread = threads.iter().find(|thread| thread["tid"] == *tid);

@@ -1,5 +1,5 @@
-//! What threads had of the processors, as it is recorded, compared with what they say of themselves: recorded on this machine, and through a
-//! stub as on another.
+//! Tests recorded processor times of threads against the threads' own values, on this machine and
+//! through a stub.
 
 use std::io::{BufRead, BufReader, read_to_string};
 use std::process::{Command, Stdio};

@@ -1,5 +1,4 @@
-//! One object has one address, that which the program gives it, whichever of its words threads wait
-//! at.
+//! Tests that an object has one address, the program's, whichever of its words threads wait at.
 
 use std::path::Path;
 use std::time::Duration;
@@ -49,7 +48,7 @@ fn one_address(command: &[&str], mode: &str) -> Result<()> {
         let waited = |object: &&Value| object["waits"]["count"].as_u64() > Some(0);
         let of_kind = objects.iter().filter(|object| object["kind"] == kind);
         let of_kind: Vec<&Value> = of_kind.filter(waited).collect();
-        // The C library waits for locks of its own, too.
+        // The C library also waits for its own locks.
         let near = |object: &&&Value| {
             let at = object["address"].as_u64().unwrap_or(0);
             at.abs_diff(address) < 64

@@ -1,5 +1,5 @@
-//! The same programs on ARM and AArch64, under QEMU's user mode: its own debugger server, no `/proc` of the
-//! program, no standstill. And what each architecture's own C library says of its layouts.
+//! Tests the same programs on ARM and AArch64 under QEMU's user mode, which has its own gdb server,
+//! no `/proc` of the program, and cannot stop all threads. Also tests each C library's layouts.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use unspool_tests::looking::{Inspection, Library, Sight};
 use unspool_tests::waiting::{self, HERE, Settling, Waiting};
 use unspool_tests::{process, qemu, workspace};
 
-/// An instruction set: compiler, option, emulator, machine with its libraries.
+/// An instruction set: compiler, option, emulator, and the machine with its libraries.
 struct Isa {
     name: &'static str,
     compiler: &'static str,
@@ -22,7 +22,7 @@ struct Isa {
     machine: Machine,
     programs: &'static [&'static str],
     musl: &'static [&'static str],
-    /// Its pointers' size, which decides its layouts.
+    /// The size of its pointers, which decides the layouts.
     layouts: &'static str,
 }
 
@@ -30,7 +30,7 @@ const ALL: &[&str] = &[
     "abba", "again", "joins", "kinds", "lost", "ring", "timed", "upgrade",
 ];
 
-/// musl records too little for the others, or nothing without robust mutexes.
+/// musl records too little for the other programs, or nothing without robust mutexes.
 const ALL_OF_MUSL: &[&str] = &["abba", "joins", "kinds", "lost", "ring", "timed", "upgrade"];
 
 const ISAS: [Isa; 3] = [
@@ -103,7 +103,7 @@ pub(super) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// The table of layouts is held against these files by a test beside it.
+/// A test beside the table of layouts compares it with these files.
 fn layouts(command: &mut Command, file: &str) -> Result<()> {
     let run = process::run(command, Duration::from_secs(60))?.success()?;
     let file = Path::new("analyzer/unspool/src/model/layouts").join(file);
@@ -130,7 +130,8 @@ fn as_told(
     ];
     command.extend(options.iter().map(String::as_str));
     let (folder, file) = waiting::compile(&format!("{program}.c"), &command)?;
-    // The emulator has no priority inheritance and notices no owner's death: any argument does without.
+    // The emulator supports neither priority inheritance nor robust mutexes; any argument avoids
+    // both.
     let arguments: &[&str] = if program == "kinds" {
         &["emulated"]
     } else {
@@ -144,7 +145,7 @@ fn as_told(
         ..
     } = started;
     let mut waiting = Waiting::listen_to(emulator, Some(folder))?;
-    // Threads of the program are the emulator's, and wait where it has the program's memory.
+    // The program's threads are the emulator's, and wait at addresses in its mapping.
     waiting.settle(Settling {
         moved: true,
         own_words: library == Library::Musl,

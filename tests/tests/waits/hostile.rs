@@ -1,5 +1,6 @@
-//! What must not be believed, and what cannot be known: libraries of other layouts, damaged and reused memory, other
-//! processes' threads, locks that record nobody; and looks from elsewhere, which must say the same.
+//! Tests misleading and unknown data: libraries with other layouts, damaged and reused memory,
+//! other processes' threads, locks without a recorded holder. Inspections from elsewhere must
+//! agree.
 
 use std::fs;
 use std::process::Command;
@@ -69,7 +70,7 @@ pub(super) fn trials() -> Vec<Trial> {
     cases.iter().map(trial).collect()
 }
 
-/// A ring of threads that wait for each other, under these circumstances.
+/// A ring of threads that wait for each other, started in a special way.
 fn ring(command: &[&str], start: impl FnOnce(&std::path::Path) -> Command) -> Result<Waiting> {
     let (folder, file) = waiting::compile("ring.c", command)?;
     let waiting = Waiting::start(&mut start(&file), folder)?;
@@ -77,7 +78,7 @@ fn ring(command: &[&str], start: impl FnOnce(&std::path::Path) -> Command) -> Re
     Ok(waiting)
 }
 
-/// It is said what is not known, and nothing is found.
+/// Checks that the output states what is unknown, and that there are no findings.
 fn says_unknown(waiting: &Waiting, kind: &str, why: &str) -> Result<()> {
     let (seen, run) = Inspection::attach(waiting.pid)?;
     for thread in seen
@@ -108,7 +109,7 @@ fn put_before_the_library() -> Result<()> {
     says_unknown(&waiting, "mutex", "not the C library's")
 }
 
-/// The C library with some of its bytes changed, beside the program.
+/// The C library with some bytes changed, beside the program.
 fn library_with(from: &[u8], to: &[u8]) -> Result<()> {
     let mut ldd = Command::new("ldconfig");
     ldd.arg("-p");
@@ -137,7 +138,7 @@ fn library_with(from: &[u8], to: &[u8]) -> Result<()> {
 const GLIBC_STRIPPED: &[&str] = &["gcc", "-O2", "-s", "-static", "-pthread"];
 const MUSL_STRIPPED: &[&str] = &["musl-gcc", "-O2", "-s", "-static", "-pthread"];
 
-/// Without names the words of a mutex tell that it is one, and who holds it.
+/// Without symbols, a mutex is recognized by its words, which also show its holder.
 fn unnamed(library: Library, command: &[&str]) -> Result<()> {
     let waiting = ring(command, |file| Command::new(file))?;
     let (seen, run) = Inspection::attach(waiting.pid)?;
@@ -149,7 +150,7 @@ fn unnamed(library: Library, command: &[&str]) -> Result<()> {
         .with_context(|| run.to_string())
 }
 
-/// Other objects keep nobody's id: what would tell is said.
+/// Other objects store no thread id; the output says what would help.
 fn unnamed_condition() -> Result<()> {
     let (folder, file) = waiting::compile("lost.c", GLIBC_STRIPPED)?;
     let waiting = Waiting::start(&mut Command::new(file), folder)?;
@@ -163,11 +164,11 @@ fn unnamed_condition() -> Result<()> {
     Ok(())
 }
 
-/// An unstripped copy gives frames their names, where its code is the program's.
+/// An unstripped copy provides names for frames whose code is the program's.
 fn named_by_exec() -> Result<()> {
     for compiler in ["gcc", "musl-gcc"] {
         let mut unstripped = vec![compiler, "-O2", "-static", "-pthread"];
-        // Of these musl records the holder.
+        // musl records the holder of these.
         unstripped.extend((compiler == "musl-gcc").then_some("-DROBUST"));
         let (_copies, copy) = waiting::compile("ring.c", &unstripped)?;
         let waiting = ring(&unstripped, |file| {
@@ -212,7 +213,7 @@ fn damaged() -> Result<()> {
         let said = wait.unknown.is_some() != told.holder.is_some();
         ensure!(said, "not said why: {wait:x?}");
     }
-    // The number of no thread is what it is; what follows from it is a conclusion.
+    // An id without a thread is a fact; what follows from it is a conclusion.
     let found = &seen.findings[..];
     let [one] = found else {
         anyhow::bail!("{found:?}\n{run}");
@@ -259,7 +260,7 @@ fn shared() -> Result<()> {
     Ok(())
 }
 
-/// Threads know each other by other ids than we do.
+/// Threads know each other by ids of another namespace.
 fn pid_namespace() -> Result<()> {
     let (folder, file) = waiting::compile("abba.c", BUILDS[0].1)?;
     let mut command = Command::new("unshare");
@@ -278,7 +279,7 @@ fn pid_namespace() -> Result<()> {
         .with_context(|| run.to_string())
 }
 
-/// The program has been stopped by a signal: what its threads wait for is told, and it stays stopped.
+/// A signal has stopped the program. Its waits are reported, and it stays stopped.
 fn stopped() -> Result<()> {
     for source in ["abba.c", "kinds.c"] {
         let (folder, file) = waiting::compile(source, BUILDS[0].1)?;
@@ -307,7 +308,7 @@ fn over_network(server: &str, source: &str) -> Result<()> {
     let (folder, file) = waiting::compile(source, BUILDS[0].1)?;
     let waiting = Waiting::start(&mut Command::new(file), folder)?;
     waiting.settle(HERE)?;
-    // Our own stub lets the program run while its memory is read for somebody else.
+    // Our stub lets the program run while another client reads its memory.
     let (server, stands) = match server {
         "unspool-stub" => (workspace::stub()?, false),
         other => (other.into(), true),

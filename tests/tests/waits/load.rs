@@ -1,8 +1,8 @@
-//! Others' programs under load: nothing is found where nothing is wrong, and each wait that is told is the one that the
-//! kernel knows of, its holder the one that gdb reads.
+//! Tests Debian programs under load: there are no findings, each reported wait is one that the
+//! kernel shows, and each holder is the one gdb reads.
 //!
-//! Every second look is at the program stopped by a signal, so that the kernel, gdb and we speak of one moment. Each
-//! program is looked at for some seconds; UNSPOOL_LOAD_SECONDS=60 says how many.
+//! For every second inspection the program is stopped by a signal, so that the kernel, gdb and
+//! Unspool refer to one moment. Each program is inspected for some seconds (UNSPOOL_LOAD_SECONDS).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,13 +17,13 @@ use nix::unistd::Pid;
 use unspool_tests::looking::{Inspection, Wait};
 use unspool_tests::process::{self, Background};
 
-/// In a run of all tests.
+/// Seconds for each program by default.
 const SECONDS: u64 = 4;
-/// gdb takes long to read what it wants to know of a program.
-const MOST_GDB: usize = 3;
+/// Maximum number of inspections that are compared with gdb, which is slow.
+const MAX_GDB_COMPARISONS: usize = 3;
 
-/// The program that is looked at, and a script that starts it and keeps it busy, in a directory of its own, where it makes
-/// a file `busy` when the load begins.
+/// The inspected program, and a script that starts it and keeps it busy in a temporary directory.
+/// The script creates the file `busy` when the load starts.
 const PROGRAMS: &[(&str, &str)] = &[
     ("mariadbd", MARIADB),
     ("redis-server", REDIS),
@@ -112,26 +112,27 @@ pub(super) fn trials() -> Vec<Trial> {
     PROGRAMS.iter().map(trial).collect()
 }
 
-/// What was compared.
+/// The counts of a comparison.
 #[derive(Debug, Default)]
 struct Compared {
     looks: usize,
-    /// Waits that both we and the kernel tell.
+    /// Waits that both Unspool and the kernel report.
     waits: usize,
-    /// Waits that the kernel has and we do not: of threads that have just come out of them.
+    /// Waits that only the kernel reports, of threads that are just leaving them.
     only_kernel: usize,
-    /// Holders that gdb reads, too.
+    /// Holders that gdb also reads.
     holders: usize,
     gdb_runs: usize,
 }
 
 impl Compared {
-    /// Where threads take turns as fast as Python's, more than half may be coming out of a wait.
+    /// Whether the comparison is meaningful. If threads take turns as fast as Python's, more than
+    /// half may be leaving a wait.
     fn is_one(&self) -> bool {
         4 * self.waits >= self.only_kernel
     }
 
-    /// How many looks tell: a few more where most threads were coming out of waits in the first ones.
+    /// The number of inspections: a few more if most threads were leaving waits in the first ones.
     fn wanted(&self) -> usize {
         if self.is_one() { 4 } else { 40 }
     }
@@ -158,7 +159,7 @@ fn load(program: &str, script: &str) -> Result<()> {
     while start.elapsed() < Duration::from_secs(seconds) || compared.looks < compared.wanted() {
         ensure!(child.0.try_wait()?.is_none(), "{program} has ended");
         let next = Instant::now() + Duration::from_secs(1).min(Duration::from_secs(seconds) / 8);
-        // It may end while it is looked at, to begin anew.
+        // The program may end during the inspection and start again.
         if let Some(pid) = of_group(group, program) {
             let look = match compared.looks % 2 {
                 0 => moving(pid),
@@ -184,7 +185,7 @@ fn moving(pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// All that stands still is compared.
+/// Compares everything while the program is stopped.
 fn standing(pid: u32, compared: &mut Compared) -> Result<()> {
     let process = Pid::from_raw(pid.cast_signed());
     kill(process, Signal::SIGSTOP)?;
@@ -218,7 +219,8 @@ fn stopped(pid: u32, compared: &mut Compared) -> Result<()> {
         let word = futex(call);
         match (&thread.wait, word) {
             (Some(wait), Some(word)) => {
-                // The object's first word is not the one that is waited at, or that is another object's pointer to it.
+                // The thread waits at another word than the object's first, or at another object's
+                // pointer to it.
                 let inside = word.wrapping_sub(wait.address) < 64 || is_own_word(wait);
                 ensure!(inside, "{thread:x?}, the kernel: {call}\n{run}");
                 compared.waits += 1;
@@ -232,7 +234,7 @@ fn stopped(pid: u32, compared: &mut Compared) -> Result<()> {
         }
     }
     mutexes.retain(|_, holders| !holders.is_empty());
-    if !mutexes.is_empty() && compared.gdb_runs < MOST_GDB {
+    if !mutexes.is_empty() && compared.gdb_runs < MAX_GDB_COMPARISONS {
         compared.gdb_runs += 1;
         compared.holders += mutexes.len();
         let addresses: Vec<u64> = mutexes.keys().copied().collect();
@@ -247,8 +249,8 @@ fn is_own_word(wait: &Wait) -> bool {
     ["join", "futex"].contains(&wait.kind.as_str())
 }
 
-/// The word that a thread waits at, by the kernel (proc(5), `/proc/PID/task/TID/syscall`; x86-64's futex is 202, and 219
-/// goes on with one that was interrupted, with its arguments).
+/// The word at which a thread waits, from the kernel (proc(5), `/proc/PID/task/TID/syscall`).
+/// x86-64's futex is 202; 219 continues an interrupted one with its arguments.
 fn futex(call: &str) -> Option<u64> {
     let words: Vec<u64> = call
         .strip_prefix("202 ")
@@ -260,11 +262,11 @@ fn futex(call: &str) -> Option<u64> {
     let [address, operation, ..] = words[..] else {
         return None;
     };
-    // FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, private or not, by either clock.
+    // FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, private or not, with either clock.
     [0, 6, 9].contains(&(operation & 0x7f)).then_some(address)
 }
 
-/// The process of that name in a process group, once it has threads.
+/// The process with that name in a process group, once it has threads.
 fn of_group(group: u32, name: &str) -> Option<u32> {
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

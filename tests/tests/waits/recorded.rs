@@ -1,5 +1,7 @@
-//! A look with a recording of the same process beside it: the proof says where its threads were created, as the recording does, and as
-//! the source has it, whether the recording has ended or is being written; a recording of another process is not believed.
+//! Tests an inspection that uses a recording of the same process, finished or still being written.
+//!
+//! The proof then shows where the threads were created, as in the recording and in the source. A
+//! recording of another process is rejected.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,10 +33,11 @@ pub(super) fn trials() -> Vec<Trial> {
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A program that is recorded from before its first line until all its threads wait, and then goes on alone.
+/// A program that is recorded from before its first line until all its threads wait, and then
+/// continues alone.
 fn recorded(capture: &Path, source: &str, command: &[&str]) -> Result<Waiting> {
     let (folder, file) = waiting::compile(source, command)?;
-    // What executes the program waits for a line, so that the recorder is there first.
+    // The shell that executes the program waits for a line, so that the recorder attaches first.
     let mut shell = Command::new("sh");
     shell.args(["-c", "read line; exec \"$0\""]).arg(file);
     shell.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -67,14 +70,14 @@ fn told(capture: &Path) -> Result<Value> {
     json(command.args(["--format", "json"]))
 }
 
-/// What a look with this recording shows.
+/// The result of an inspection with this recording.
 fn look(whom: &[&str], capture: &Path) -> Result<Value> {
     let mut command = report::unspool()?;
     command.args(["inspect", "--format", "json"]).args(whom);
     json(command.arg("--recording").arg(capture))
 }
 
-/// The threads of abba.c's that are not its main thread.
+/// The threads of abba.c except its main thread.
 fn created(of: &Value, pid: u32) -> Result<BTreeMap<u64, Value>> {
     let threads = of["threads"].as_array().context("threads")?.iter();
     let created = threads.filter(|thread| thread["tid"] != pid);
@@ -84,7 +87,7 @@ fn created(of: &Value, pid: u32) -> Result<BTreeMap<u64, Value>> {
         .collect()
 }
 
-/// What was seen of abba.c says where its threads were created, as its source does.
+/// Checks that the result shows where the threads of abba.c were created in its source.
 fn as_in_the_source(seen: &Value, pid: u32) -> Result<()> {
     let mut lines = Vec::new();
     for thread in created(seen, pid)?.values() {
@@ -112,7 +115,7 @@ fn as_in_the_source(seen: &Value, pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// What was seen says of the created threads what the recording does.
+/// Checks that the result describes the created threads like the recording.
 fn as_recorded(seen: &Value, told: &Value, pid: u32) -> Result<()> {
     let (told, seen) = (created(told, pid)?, created(seen, pid)?);
     ensure!(told.keys().eq(seen.keys()), "{seen:#?}\n{told:#?}");
@@ -144,18 +147,19 @@ fn same_process() -> Result<()> {
     Ok(())
 }
 
-/// All threads of a C++ program begin in the same function of libstdc++, which has no name, and what they are for is inlined there.
+/// All threads of a C++ program start in the same unnamed function of libstdc++, into which their
+/// work is inlined.
 fn cxx() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let capture = folder.path().join("capture");
-    // Without tail calls, of which no stack tells.
+    // Without tail calls, which leave no frames on the stack.
     let command = ["g++", "-std=c++20", "-O1", "-pthread"];
     let waiting = recorded(&capture, "cxx.cpp", &command)?;
     let seen = look(&["--attach", &waiting.pid.to_string()], &capture)?;
     as_recorded(&seen, &told(&capture)?, waiting.pid)?;
     let threads = created(&seen, waiting.pid)?;
     let names = threads.values().filter_map(|t| t["function"].as_str());
-    // In the order in which main makes them.
+    // In the order in which main creates them.
     let lambda = |number: u32| format!("main::{{lambda()#{number}}}");
     let mut expected = vec!["ahead".to_owned(), "back".into()];
     expected.extend((1..=4).map(lambda));
@@ -168,7 +172,7 @@ fn cxx() -> Result<()> {
     Ok(())
 }
 
-/// A stub serves both, the recorder and those who look; the recording goes on beside them, and ends well.
+/// A stub serves the recorder and the inspections; the recording continues and ends well.
 fn being_written() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let capture = folder.path().join("capture");
