@@ -1,21 +1,22 @@
 #!/bin/bash
 # Boots a board: Debian's kernel for ARM in qemu-system-arm, two processors, with the stub, test
-# programs and Debian's C library in an initramfs. Nothing is kept when it is switched off.
+# programs and Debian's C library in an initramfs. Its state is lost at shutdown.
 #
-#   qemu/board.sh arm|arm64              boot and look around: a shell on this terminal; Ctrl-A X: off
+#   qemu/board.sh arm|arm64              boot with a shell on this terminal; Ctrl-A X: off
 #   qemu/board.sh arm|arm64 --headless   for tests: runs until its standard input ends
-#   qemu/board.sh arm|arm64 --build      only make what it boots from
+#   qemu/board.sh arm|arm64 --build      only build the files that it boots from
 #
-# Both print, on the way, the ports on this machine's loopback where the board is reached:
+# The first two print the board's ports on this machine's loopback interface:
 #
 #   gdb     its port 1234, for `unspool-stub 0.0.0.0:1234 PROG` on the board
-#   shell   what a connection sends is executed by a shell, which answers on the same connection
-#   put     a tar archive sent here is unpacked in the board's root directory
+#   shell   a shell executes the input of a connection, and answers on the same connection
+#   put     unpacks a tar archive in the board's root directory
 #   serial  the other end of the board's /dev/ttyS0 (a Unix socket)
-#   monitor qemu's monitor (a Unix socket): `hostfwd_add net tcp:127.0.0.1:0-:PORT` forwards another port
+#   monitor qemu's monitor (a Unix socket): `hostfwd_add net tcp:127.0.0.1:0-:PORT` forwards another
+#           port
 #
-# Everything it makes is under target/ (or CARGO_TARGET_DIR). It checks first what it needs, and prints the
-# command that installs what is missing.
+# All files are created under target/ (or CARGO_TARGET_DIR). The script first checks its
+# requirements, and prints the command that installs missing packages.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
@@ -26,7 +27,7 @@ case ${1:-} in
 arm)
     debian=armhf flavour=armmp triple=armv7-unknown-linux-gnueabihf cross=arm-linux-gnueabihf
     loader=ld-linux-armhf.so.3
-    # PCI, which the second serial port is on, below 4 GiB: this kernel knows no other addresses.
+    # PCI, to which the second serial port belongs, below 4 GiB: this kernel supports no other addresses.
     machine=(qemu-system-arm -M virt,highmem=off -cpu cortex-a15)
     builds=(a32=-marm t32=-mthumb)
     ;;
@@ -44,7 +45,7 @@ esac
 
 say() { [ "$mode" = --headless ] || echo "board.sh: $*" >&2; }
 
-# What this machine has to have, checked before anything is made.
+# Requirements of this machine, checked before anything is created.
 missing=()
 needs() { command -v "$1" >/dev/null || missing+=("$2"); }
 needs "${machine[0]}" qemu-system-arm
@@ -76,7 +77,7 @@ if ! command -v cargo >/dev/null || ! command -v rustup >/dev/null; then
     exit 1
 fi
 
-# What it consists of.
+# The parts of the board.
 mkdir -p "$target"
 kernel_package=$(apt-cache depends "linux-image-$flavour:$debian" | sed -n 's/.*Depends: \(linux-image-[^:]*\).*/\1/p' | head -n 1)
 : "${kernel_package:?apt has no linux-image-$flavour:$debian: run: sudo apt-get update}"
@@ -91,7 +92,7 @@ sysroot=$("$here/sysroot.sh" "$target/sysroot-$debian" "$debian")
 say "building the stub"
 stub=$(CARGO_TARGET_DIR=$target "$root/stub/build" "$triple")
 
-# The initramfs, made anew when one of its parts is.
+# The initramfs, rebuilt when one of its parts changes.
 image=$target/board-$debian.cpio
 programs=("$root"/tests/programs/{pool,nest,shortlived,detached,churn}.c)
 if [ ! -e "$image" ] || [ -n "$(find "$stub" "$boot/.packages" "$sysroot/.packages" \
@@ -104,14 +105,14 @@ if [ ! -e "$image" ] || [ -n "$(find "$stub" "$boot/.packages" "$sysroot/.packag
     cp "$boot/bin/busybox" "$tree/bin/"
     cp "$stub" "$tree/usr/bin/"
     find "$boot/lib/modules" -name '*.ko' -exec cp {} "$tree/lib/modules/" \;
-    # The libraries without what only this machine's gdb reads, and without what nobody here runs.
+    # The libraries without files that only this machine's gdb reads, and without unused programs.
     tar -C "$sysroot" -c --exclude=usr/lib/debug --exclude=usr/share --exclude=usr/include --exclude='*.a' --exclude=gconv --exclude=.packages . |
         tar -C "$tree" -x --keep-directory-symlink
     [ -e "$tree/lib/$loader" ] || ln -s "$cross/$loader" "$tree/lib/$loader"
     for build in "${builds[@]}"; do
         mkdir "$tree/opt/${build%%=*}"
         for program in "${programs[@]}"; do
-            # shellcheck disable=SC2086 # no option at all is one case
+            # shellcheck disable=SC2086 # the options may be empty
             "$cross-gcc" ${build#*=} -O2 -g -pthread -o "$tree/opt/${build%%=*}/$(basename "$program" .c)" "$program"
         done
     done
@@ -138,7 +139,7 @@ machine+=(
     -kernel "$boot"/boot/vmlinuz-*
     -initrd "$image"
     -append "console=ttyAMA0 quiet panic=-1 rdinit=/init"
-    # Port 0 of this machine: any that is free. The monitor tells which.
+    # Port 0 means any free port. The monitor reports which.
     -netdev "user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:0-:1234,hostfwd=tcp:127.0.0.1:0-:7000,hostfwd=tcp:127.0.0.1:0-:7001"
     -device virtio-net-device,netdev=net
     -chardev "socket,id=monitor,path=$work/monitor,server=on,wait=off" -mon monitor
@@ -179,7 +180,7 @@ PYTHON
     echo "monitor $work/monitor"
 }
 
-# Whatever happens to us, no machine is left.
+# The machine stops with this script, however the script ends.
 machine=(setpriv --pdeathsig KILL "${machine[@]}")
 
 fallen() {
@@ -193,7 +194,7 @@ if [ "$mode" = --headless ]; then
     pid=$!
     ports || fallen "does not start"
     echo "console $work/console"
-    # Until whoever started us is done, or gone.
+    # Until the caller closes standard input or exits.
     exec 3<&0
     cat <&3 >/dev/null &
     input=$!

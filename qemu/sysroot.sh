@@ -1,10 +1,10 @@
 #!/bin/bash
-# The Debian libraries that ARM programs of the tests need, in one directory: what a board's root file
-# system would hold, for `qemu-arm -L`, `unspool --sysroot` and gdb's `set sysroot`.
+# Collects the Debian libraries that the tests' ARM programs need in one directory, like a board's
+# root file system. It serves `qemu-arm -L`, `unspool --sysroot` and gdb's `set sysroot`.
 #
-#   qemu/sysroot.sh [DIR [ARCH]]        target/sysroot-ARCH and armhf unless given; ARCH: armhf, arm64
+#   qemu/sysroot.sh [DIR [ARCH]]        defaults: target/sysroot-ARCH, armhf; ARCH: armhf, arm64
 #
-# Prints DIR. See packages.sh for what it needs.
+# Prints DIR. For its requirements see packages.sh.
 set -euo pipefail
 
 packages=(

@@ -1,8 +1,7 @@
-/* The least that following threads by ptrace costs: starts a program, is told of each thread that it makes and of nothing else, and lets
-   it go on at once.
-
-     clones PROGRAM ARGUMENTS...
-*/
+/* The minimum cost of following threads by ptrace: starts a program, stops at the creation of each
+ * thread and at nothing else, and resumes it at once.
+ *
+ *   clones PROGRAM ARGUMENTS... */
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>

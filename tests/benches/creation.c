@@ -1,4 +1,5 @@
-/* Creates and joins as many threads as its argument says, one after the other, and says how many nanoseconds each took. */
+/* Creates and joins as many threads as its argument says, one after another, and prints the
+ * nanoseconds for each. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Threads that wait, each below 16 frames; one that works; memory to be read. */
+/* Threads that wait, each below 16 frames; one thread that works; memory to read. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>

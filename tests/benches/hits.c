@@ -1,4 +1,5 @@
-/* Locks and unlocks a mutex so many times, with some KiB of stack above, and prints the nanoseconds of one round. */
+/* Locks and unlocks a mutex repeatedly below some KiB of stack, and prints the nanoseconds of one
+ * round. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-/* In the instruction set this is compiled for, which the C library's need not be. */
+/* Compiled for this program's instruction set, unlike the C library's function. */
 __attribute__((noinline)) int lock_here(void)
 {
     int result = pthread_mutex_lock(&mutex);

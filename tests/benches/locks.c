@@ -1,4 +1,5 @@
-// Locks and unlocks for a while, and prints how long a pair took: nanoseconds of the clock, and of processors.
+// Locks and unlocks for a while, and prints the duration of a pair in nanoseconds, by the clock
+// and by processor time.
 //
 //   locks own|shared THREADS PAIRS   a mutex for each thread, or one for all
 #include <pthread.h>

@@ -1,5 +1,8 @@
-/* Has the kernel sample user registers and 2 KiB of stack at an instruction of a program, by a uprobe, while that runs.
- * uprobe FILE OFFSET PROGRAM ARGUMENT...: how many samples there were, on standard error. The buffer is overwritten, nobody reads. */
+/* Makes the kernel sample user registers and 2 KiB of stack at an instruction of a program, with a
+ * uprobe, while the program runs. Prints the number of samples on standard error. The buffer is
+ * overwritten without being read.
+ *
+ *   uprobe FILE OFFSET PROGRAM ARGUMENT... */
 #define _GNU_SOURCE
 #include <linux/perf_event.h>
 #include <stdio.h>

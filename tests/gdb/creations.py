@@ -1,9 +1,9 @@
-"""Ground truth for thread creation, taken by gdb itself.
+"""Ground truth for thread creation, from gdb.
 
-Run by `gdb -batch -x` after the program is set up. Runs (or continues, when the program already
-stands at a remote server) until the program ends; at every hit of `pthread_create` it notes the
-thread and every frame of the backtrace. Writes one JSON document to the file named by
-$UNSPOOL_TRUTH: {"exit": N|null, "stacks": [...]}, as frames.py describes them.
+A script for `gdb -batch -x` after the program is set up. It runs the program to its end, or
+continues it if a remote server has stopped it. At every hit of `pthread_create` it records the thread
+and every frame of the backtrace. It writes one JSON document to the file $UNSPOOL_TRUTH:
+{"exit": N|null, "stacks": [...]}, as described in frames.py.
 """
 
 import json

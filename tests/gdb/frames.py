@@ -1,6 +1,6 @@
-"""What gdb says of a frame, in a form that does not depend on where files were loaded.
+"""gdb's view of a frame, in a form that does not depend on load addresses.
 
-A frame's place is given relative to a section of its file: the reader adds the section's address.
+A frame's address is relative to a section of its file; the reader adds the section's address.
 """
 
 import gdb
@@ -10,7 +10,7 @@ _objfiles = None
 
 
 def read_sections():
-    """`info files` lists every section of every loaded file with its run-time addresses."""
+    """Reads every section of every loaded file with its run-time addresses from `info files`."""
     global _sections, _objfiles
     objfiles = len(gdb.objfiles())
     if objfiles == _objfiles:
@@ -59,7 +59,7 @@ def _describe(frame):
 
 
 def stack():
-    """The selected thread, all its frames, to the outermost."""
+    """All frames of the selected thread."""
     read_sections()
     frames = []
     frame = gdb.newest_frame()

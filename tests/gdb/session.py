@@ -1,8 +1,8 @@
-"""A session of real gdb with our stub, every step checked.
+"""A session of real gdb with our stub; every step is checked.
 
-Run by `gdb -batch -x session.py PROGRAM` with $SESSION (which session below) and $STUB (the argument
-of `target extended-remote`). Prints `ok STEP` per step and `session done` at the end; a step that
-fails prints what was expected and what gdb said, and ends gdb with an error.
+Run it with `gdb -batch -x session.py PROGRAM`. $SESSION selects a session below, and $STUB is the
+argument of `target extended-remote`. Prints `ok STEP` for each step and `session done` at the end. A
+failed step prints the expectation and gdb's output, and ends gdb with an error.
 """
 
 import os
@@ -35,8 +35,8 @@ gdb.events.exited.connect(events.append)
 
 
 def go(command):
-    """Runs the program by this command; how it stopped, and where, in words. (gdb prints stops of a
-    remote program past `to_string`.)"""
+    """Resumes the program with this command. Returns how and where it stopped, as text. (gdb does not
+    return stops of a remote program through `to_string`.)"""
     events.clear()
     text = do(command)
     for event in events:
@@ -61,13 +61,13 @@ def frame_line():
 
 
 def walk():
-    """pool at -O0: stop, look around, step, watch, go on to the end."""
+    """pool at -O0: stop, inspect, step, watch, continue to the end."""
     connect()
     do("break main")
     expect("break main", go("continue"), r"by breakpoint main", r"#0 +main \(\)")
     do("delete")
 
-    # Watching a variable by single-stepping, across the creation of a thread.
+    # Watch a variable by single-stepping, across the creation of a thread.
     do("set can-use-hw-watchpoints 0")
     expect("watch", do("watch used"), r"^Watchpoint \d+: used")
     expect("watch hit", go("continue"), r"by watchpoint used", r"#0 .*launch \(\)")
@@ -75,7 +75,7 @@ def walk():
     expect("watch bt", do("bt"), r"launch \(\).*start_pool \(count=3\).*main \(\)")
     do("delete")
 
-    # One thread at a time from here on: main makes another worker and waits, and that one runs.
+    # One thread at a time from here on: main creates another worker and waits while it runs.
     do("set scheduler-locking on")
     do("break launch")
     expect("main alone", go("continue"), r"by breakpoint launch")
@@ -121,7 +121,7 @@ def walk():
 
 
 def breakpoints():
-    """Many threads through one breakpoint: none may slip past it, none may be lost."""
+    """Many threads through one breakpoint: none may pass it, none may be lost."""
     connect()
     do("break main")
     go("continue")
@@ -139,7 +139,7 @@ keys = []
 
 
 def interrupt_soon(_):
-    """Ctrl-C for gdb, when it has let the program go: again, if it was not waiting for the program yet."""
+    """Ctrl-C for gdb after it has resumed the program; repeated in case gdb was not waiting yet."""
     for delay in (0.3, 20, 60, 120):
         keys.append(threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGINT)))
         keys[-1].start()
@@ -151,7 +151,7 @@ def no_more_keys(_):
 
 
 def interrupt():
-    """A program that sleeps: Ctrl-C stops it, continue goes on, and again."""
+    """A program that sleeps: Ctrl-C stops it, continue resumes it, repeatedly."""
     connect()
     do("break sleep")
     expect("about to sleep", go("continue"), r"by breakpoint sleep")
@@ -167,7 +167,7 @@ def interrupt():
 
 
 def detach():
-    """Breakpoints set, then gone: the program runs to its end by itself."""
+    """Breakpoints are inserted, then gdb disappears: the program runs to its end by itself."""
     connect()
     do("break launch")
     expect("break launch", go("continue"), r"by breakpoint launch")
@@ -177,7 +177,7 @@ def detach():
 
 
 def extended():
-    """Kill and run again, to the end and once more."""
+    """Kills the program and runs it again, to the end and once more."""
     connect()
     do("break main")
     expect("first run", go("continue"), r"by breakpoint main")
@@ -193,7 +193,7 @@ def extended():
 
 
 def attach():
-    """--multi: attach to a running process, look at it, let it go."""
+    """--multi: attaches to a running process, inspects it, detaches."""
     connect()
     pid = os.environ["TARGET_PID"]
     do("attach " + pid)

@@ -1,5 +1,5 @@
-/* A thread created by a function with a 1 MB frame: copying a fixed number of bytes at the stack
- * pointer shows nothing of its callers. */
+/* A function with a 1 MB frame creates a thread. A copy of a fixed number of bytes at the stack
+ * pointer does not contain its callers. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

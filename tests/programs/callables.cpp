@@ -1,5 +1,5 @@
-// Threads of the C++ library made for functions, member functions, lambdas and objects, and one of the C library. Each says its id
-// and what it was made for; with an argument they stay then.
+// Threads of the C++ library for functions, member functions, lambdas and objects, and one of the
+// C library. Each prints its id and its purpose. With an argument the threads then stay.
 #include <cstdio>
 #include <functional>
 #include <future>

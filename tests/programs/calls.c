@@ -1,5 +1,6 @@
-// Functions that are left in every way there is: at several returns, by jumping to another function, by recursion, by
-// longjmp, and not at all. Prints what was passed to each and what it returned, if it did.
+// Functions that are left in every possible way: at several returns, by jumping to another
+// function, by recursion, by longjmp, and never. Prints the arguments and the result of each, if
+// there is one.
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>

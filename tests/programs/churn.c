@@ -1,5 +1,5 @@
-/* Threads exit while others are created: four creators at once, each with a window of five live
- * threads out of thirty, so that at any moment some thread is being born and another is dying. */
+/* Threads exit while others are created: four creators at once, each with up to five live threads
+ * out of thirty. At any moment some thread starts and another one ends. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

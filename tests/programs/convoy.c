@@ -1,7 +1,7 @@
-// Threads that queue at a mutex: main holds it until all of them wait, and lets them through one by one. Prints the
-// mutex, who held it first, and who waited.
+// Threads that queue at a mutex: main holds it until all of them wait, and then lets them through
+// one by one. Prints the mutex, its first holder, and the waiters.
 //
-//   convoy THREADS MILLISECONDS   for how long it is held once all wait
+//   convoy THREADS MILLISECONDS   the time for which it is held once all wait
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ static void *pass(void *number)
     return NULL;
 }
 
-// Asleep, as the kernel says: in the mutex, for there is nothing else to wait for.
+// The kernel shows it asleep, so it waits for the mutex: it waits for nothing else.
 static int waits(long tid)
 {
     char path[64], text[256] = "";

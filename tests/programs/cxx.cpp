@@ -1,5 +1,5 @@
-// std::thread from a lambda, a member function and a template, and std::async: the creation path
-// runs through the C++ library, the thread function is the library's.
+// std::thread with a lambda, a member function and a template, and std::async. The creation path
+// runs through the C++ library, and the thread function is the library's.
 #include <cstdio>
 #include <future>
 #include <numeric>

@@ -1,5 +1,5 @@
-/* Twelve threads nobody joins: four created detached, four detached by their creator, four that
- * detach themselves. All have left their function before main ends. */
+/* Twelve threads that are never joined: four created detached, four detached by their creator,
+ * four that detach themselves. All have left their function before main ends. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>

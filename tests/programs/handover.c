@@ -1,4 +1,5 @@
-// A producer and three consumers with a queue of eight places: they wait for each other by design, nobody is in the way.
+// A producer and three consumers with a queue of eight places. They wait for each other by design,
+// and no thread blocks another.
 //
 //   handover ITEMS
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Five threads that idle, the first until a line comes. */
+/* Five threads that idle, the first until it reads a line. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>

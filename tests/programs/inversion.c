@@ -1,4 +1,5 @@
-// Two mutexes, taken in both orders by two threads, but never at the same time: nothing hangs.
+// Two mutexes taken in both orders by two threads, but never at the same time: the program does
+// not hang.
 #include <pthread.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
-/* Threads created from a shared library's constructor, before main, and from a library that main
- * loads with dlopen and unloads again. */
+/* Threads created in a shared library's constructor before main, and in a library that main loads
+ * with dlopen and unloads again. */
 #include <dlfcn.h>
 #include <stdio.h>
 

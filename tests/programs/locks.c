@@ -1,7 +1,7 @@
-// Every operation of every POSIX lock, in threads that note what they did: one line a call, with the thread, the
-// function, the object and what was returned.
+// Every operation of every POSIX lock, in threads that log their calls: one line for each call,
+// with the thread, the function, the object and the result.
 //
-//   locks THREADS ROUNDS   each thread uses objects of its own and, ROUNDS times, those that all share
+//   locks THREADS ROUNDS   each thread uses its own objects and, ROUNDS times, the shared ones
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -105,7 +105,7 @@ static void *work(void *argument)
         CALL(pthread_rwlock_unlock, &table);
         CALL(sem_post, &slots);
     }
-    // One after the other, each waiting for its turn.
+    // One thread after another.
     CALL(pthread_mutex_lock, &shared);
     while (turn != number)
         CALL(pthread_cond_wait, &turned, &shared);

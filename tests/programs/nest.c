@@ -1,5 +1,6 @@
-/* Threads that create threads, four deep: every thread of depth < 4 creates two more, the second when
- * the first is gone. One thread at a time: qemu-user's gdb server cannot stop two. */
+/* Threads that create threads, four deep: every thread of depth < 4 creates two more, the second
+ * after the first has ended. One thread at a time, because qemu-user's gdb server cannot stop
+ * two. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

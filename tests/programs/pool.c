@@ -1,6 +1,6 @@
 /* Eight workers that all run `worker`, created on three different paths: three by `start_pool`,
- * four by `grow` called at two places, one by `replace`. A thread's name or function cannot tell
- * them apart; only where they were created can. */
+ * four by `grow` called at two places, one by `replace`. Only the place of creation tells them
+ * apart, not their name or function. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static struct job jobs[8];
 static pthread_t threads[8];
 static unsigned used;
 
-/* Not known to the compiler: it would unroll the loops, and every worker have a path of its own. */
+/* Unknown to the compiler, which would unroll the loops and give every worker its own path. */
 static volatile unsigned first = 3, more = 2;
 
 static void *worker(void *argument)

@@ -1,5 +1,5 @@
-/* Three hundred threads, one after the other, each gone before the next is created: the kernel may
- * reuse thread ids, the C library reuses their stacks and descriptors. */
+/* Three hundred threads in sequence, each ended before the next is created. The kernel may reuse
+ * thread ids, and the C library reuses their stacks and descriptors. */
 #include <pthread.h>
 #include <stdio.h>
 

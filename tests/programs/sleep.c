@@ -1,4 +1,4 @@
-/* Sleeps, with known values in every floating-point register of ARM, in some of AArch64. */
+/* Sleeps with known values in every floating-point register of ARM, and in some of AArch64. */
 #include <unistd.h>
 
 int main(void)

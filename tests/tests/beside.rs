@@ -296,7 +296,7 @@ fn gdb_first() -> Result<()> {
     check(&capture, 4)
 }
 
-/// Without a budget only, calls of functions are recorded without a stop.
+/// Only without a budget are function calls recorded without a stop.
 fn budget() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut traps = Vec::new();

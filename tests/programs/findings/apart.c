@@ -1,5 +1,6 @@
-/* Two mutexes in both orders, in threads that cannot meet: the second is created after the first was joined, or with "barrier" begins
- * behind a barrier that the first comes to afterwards. Wrong, but nothing hangs unless somebody changes that. */
+/* Two mutexes in both orders, in threads that cannot run at the same time: the second is created
+ * after the first was joined. With "barrier" it continues after a barrier that the first thread
+ * reaches later. The order is wrong, but the program cannot hang unless that changes. */
 #include "told.h"
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* A thread waits for something else while it holds a lock that five others need: for a pipe with `read` or
- * `poll`, for time with `sleep`, for a condition variable with `cond`. */
+/* A thread waits for something else while it holds a lock that five others need: a pipe with
+ * `read` or `poll`, time with `sleep`, a condition variable with `cond`. */
 #include <poll.h>
 #include <string.h>
 

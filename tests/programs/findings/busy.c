@@ -1,5 +1,5 @@
-/* Threads that do little but lock and unlock, far more often than can be recorded within a budget. No hold is long, no order
- * is wrong; whoever says so has invented it from events that are missing. */
+/* Threads that mostly lock and unlock, far more often than a budget allows to record. No hold is
+ * long and no order is wrong, so any such finding comes from missing events. */
 #include "told.h"
 
 #define THREADS 4

@@ -1,4 +1,4 @@
-/* A thread for every little piece of work. */
+/* A new thread for each small piece of work. */
 #include "told.h"
 
 static volatile long done;

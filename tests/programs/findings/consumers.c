@@ -1,4 +1,5 @@
-/* Consumers wait for work, and a producer makes some now and then: idle by design, and nothing is wrong. */
+/* Consumers wait for work, and a producer sometimes makes some. They are idle by design; there is
+ * no finding. */
 #include "told.h"
 
 #define CONSUMERS 4

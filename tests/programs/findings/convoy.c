@@ -1,4 +1,5 @@
-/* Six threads that come back to one mutex sooner than the others are through with it: all of them queue, all the time. */
+/* Six threads that return to one mutex before the others have finished with it, so that all of
+ * them queue all the time. */
 #include "told.h"
 
 #define THREADS 6

@@ -1,5 +1,5 @@
-// Two std::mutex in both orders by std::lock_guard, in threads that could meet and do not; std::scoped_lock, which takes two in any order
-// and cannot hang; and a pool that waits for work.
+// Two std::mutex in both orders by std::lock_guard, in threads that could meet and do not;
+// std::scoped_lock, which takes two in any order and cannot hang; and a pool that waits for work.
 #include <atomic>
 #include <chrono>
 #include <condition_variable>

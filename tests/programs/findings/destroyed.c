@@ -1,4 +1,4 @@
-/* A mutex whose life ends while it is held. */
+/* A mutex that is destroyed while it is held. */
 #include "told.h"
 
 MUTEX(session);

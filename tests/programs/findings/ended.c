@@ -1,9 +1,9 @@
-/* A wait of each kind, and who ended it. */
+/* A wait of each kind, and the thread that ended it. */
 #include "ended.h"
 #include <pthread.h>
 #include <semaphore.h>
 
-/* linux/futex.h; musl's compiler does not see it. */
+/* From linux/futex.h, which musl's compiler does not find. */
 enum { FUTEX_WAIT, FUTEX_WAKE };
 
 static pthread_mutex_t plain, recursive, checking, robust, inheriting, guard = PTHREAD_MUTEX_INITIALIZER;
@@ -165,7 +165,7 @@ int main(void)
         { "sem", &slots, NULL, wait_slot, post },
         { "barrier", &gate, NULL, arrive, arrive },
         { "once", &once, begin_once, wait_once, let_end },
-        /* The handle is no object's address. */
+        /* The handle is not the address of an object. */
         { "join", NULL, begin_life, join, let_end },
         { "futex", &word, NULL, wait_word, set_word },
     };

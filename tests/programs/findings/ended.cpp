@@ -1,4 +1,4 @@
-// A wait at each of C++'s own primitives, and who ended it.
+// A wait at each of C++'s own primitives, and the thread that ended it.
 #include "ended.h"
 #include <atomic>
 #include <barrier>

@@ -1,6 +1,7 @@
-/* One thread waits at an object of each kind, until another one ends the wait; each wait is told, so that a recording can be
- * compared: "ended KIND ADDRESS WAITER ENDER LEAST MOST", the times in nanoseconds: for so long the kernel says that the thread
- * waited, and so long it was on its way by its own clock. */
+/* One thread waits at an object of each kind until another one ends the wait. Each wait is
+ * printed, so that a recording can be compared: "ended KIND ADDRESS WAITER ENDER LEAST MOST".
+ * LEAST is the time in nanoseconds for which the kernel showed the thread waiting, MOST the time
+ * by the thread's own clock. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -28,7 +29,7 @@ static inline void sleep_ms(long ms)
     nanosleep(&time, NULL);
 }
 
-/* Until the kernel has it wait at a futex. */
+/* Waits until the kernel shows it waiting at a futex. */
 static inline void until_it_waits(volatile int *tid)
 {
     char path[64], call[32];

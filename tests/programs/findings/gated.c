@@ -1,4 +1,5 @@
-/* Two mutexes in both orders, but only by those who hold a third: nothing can hang, and nothing is wrong. */
+/* Two mutexes in both orders, but only by holders of a third one: the program cannot hang, and
+ * there is no finding. */
 #include "told.h"
 
 MUTEX(office);

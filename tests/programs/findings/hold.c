@@ -1,4 +1,4 @@
-/* One thread keeps a mutex for a second while another waits for it. */
+/* One thread holds a mutex for a second while another waits for it. */
 #include "told.h"
 
 MUTEX(settings);

@@ -1,5 +1,5 @@
-/* hundreds THREADS PAIRS: so many threads take each of a thousand mutexes now and then, so many times each, as fast as they can; they
- * seldom meet. At the end: "taken TIMES by THREADS threads". */
+/* hundreds THREADS PAIRS: THREADS threads take a thousand mutexes, PAIRS times each, as fast as
+ * they can. They rarely meet. Prints "taken TIMES by THREADS threads" at the end. */
 #include "told.h"
 
 #define LOCKS 1000

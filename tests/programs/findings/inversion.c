@@ -1,4 +1,5 @@
-/* Two mutexes, taken in both orders by two threads that could meet and never do: nothing hangs, today. */
+/* Two mutexes taken in both orders by two threads that could meet and never do: this run does not
+ * hang. */
 #include "told.h"
 
 MUTEX(accounts);

@@ -1,4 +1,5 @@
-/* Four threads work in phases, and one is slower than the others, who wait for it at the barrier. Nothing is wrong. */
+/* Four threads work in phases. One is slower than the others, which wait for it at the barrier.
+ * There is no finding. */
 #include "told.h"
 
 #define THREADS 4

@@ -1,6 +1,6 @@
-/* Five philosophers who each take the fork at their left hand first: they can starve, all at once. Here they happen to eat
- * one after the other, so that they do not; "polite" has the last one begin with the other fork, and then nothing is wrong; nor is it
- * where "seated" lets four of them to the table. */
+/* Five philosophers who each take the left fork first, so all can block at once. Here they happen
+ * to eat one after another. With "polite" the last one takes the other fork first, and with
+ * "seated" only four sit at the table; then there is no finding. */
 #include "told.h"
 #include <semaphore.h>
 #include <string.h>

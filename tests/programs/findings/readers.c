@@ -1,4 +1,5 @@
-/* Readers and a writer of one read-write lock, and a mutex that is always taken after it: nothing is wrong. */
+/* Readers and a writer of one read-write lock, and a mutex that is always taken after it. There is
+ * no finding. */
 #include "told.h"
 
 #define ROUNDS 50

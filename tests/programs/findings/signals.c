@@ -1,5 +1,5 @@
-/* A condition whose waiters can miss a signal: what they wait for is changed without their mutex. With an
- * argument it is changed under the mutex and signalled afterwards, which is correct. */
+/* A condition whose waiters can miss a signal, because its state is changed without their mutex.
+ * With an argument it is changed under the mutex and signalled afterwards, which is correct. */
 #include <stdatomic.h>
 
 #include "told.h"

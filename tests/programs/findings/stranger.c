@@ -1,4 +1,4 @@
-/* A mutex that is given up by a thread that does not hold it, while its holder thinks it does. */
+/* A thread unlocks a mutex that another thread holds. */
 #include "told.h"
 
 MUTEX(record);

@@ -1,5 +1,5 @@
-/* Mutexes that count how often they were taken, for how long at most, and for how long they were waited for, so that a
- * recording can be compared with what the program itself knows: "taken NAME COUNT LONGEST WAITED" at the end, in
+/* Mutexes that count how often they were taken, their longest hold, and the total wait for them,
+ * so that a recording can be compared. Prints "taken NAME COUNT LONGEST WAITED" at the end, in
  * microseconds. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -57,7 +57,7 @@ static inline void sleep_us(long us)
     nanosleep(&time, NULL);
 }
 
-/* Threads that never meet, as it may happen: not by anything that would keep them apart if it happened otherwise. */
+/* Threads that happen not to meet, without any synchronization that would prevent it. */
 static atomic_int turn;
 
 static inline void await_turn(int number)

@@ -1,5 +1,5 @@
-/* Threads that run all the time, half of it, hardly ever, and wait for each other, and say at their end what they had of the processors:
- * "turns TID ON_CPU RUNNABLE ALIVE" in nanoseconds. */
+/* Threads that run all the time, half of it, rarely, and that wait for each other. At the end they
+ * print their own processor times: "turns TID ON_CPU RUNNABLE ALIVE" in nanoseconds. */
 #include "told.h"
 #include <poll.h>
 #include <sys/syscall.h>

@@ -1,4 +1,5 @@
-/* Three threads that nobody joins, one that is detached, and one that is joined, which is right. */
+/* Three threads that are never joined, one that is detached, and one that is joined, which is
+ * right. */
 #include "told.h"
 
 static pthread_barrier_t all;

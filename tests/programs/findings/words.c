@@ -1,5 +1,5 @@
-/* Three threads wait for one object of each kind, at whichever of its words the C library has them wait. Says where each object
-   is: `KIND ADDRESS`. */
+/* Three threads wait for one object of each kind, at whichever of its words the C library chooses.
+ * Prints the address of each object: `KIND ADDRESS`. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdint.h>
@@ -9,7 +9,7 @@
 
 #define WAITERS 3
 
-/* None begins at a variable's own address. */
+/* No object starts at a variable's own address. */
 static struct {
     long before;
     pthread_mutex_t mutex;
@@ -22,7 +22,8 @@ static struct {
 static int turn, about_to_wait, tids[WAITERS], changed;
 static pthread_t threads[WAITERS];
 
-/* A thread that sleeps has come to its wait: it does nothing else. Where it is recorded, it may be stopped in between. */
+/* A sleeping thread has reached its wait, because it does nothing else. While it is recorded, it
+ * may be stopped in between. */
 static void sleeps(int tid)
 {
     for (int seen = 0; seen < 10;) {
@@ -120,7 +121,7 @@ int main(void)
     pthread_cond_broadcast(&all.cond);
     pthread_mutex_unlock(&all.mutex);
     end();
-    /* Writers wait at one word for the reader, and at another for each other. */
+    /* Writers wait for the reader at one word, and for each other at another. */
     pthread_rwlock_rdlock(&all.rwlock);
     begin(lock_shared);
     pthread_rwlock_unlock(&all.rwlock);

@@ -1,4 +1,5 @@
-/* Two threads take two mutexes in opposite orders. Main waits for one of them, which is a chain and no part of the circle. */
+/* Two threads take two mutexes in opposite orders. Main waits for one of them, but is no part of
+ * the cycle. */
 #include "say.h"
 
 static pthread_mutex_t accounts = PTHREAD_MUTEX_INITIALIZER, journal = PTHREAD_MUTEX_INITIALIZER;

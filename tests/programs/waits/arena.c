@@ -1,5 +1,5 @@
-/* A handler of a signal allocates memory while the thread that it interrupted does so, too: it waits for ever for a lock
- * that malloc itself has. That lock does not record its holder. */
+/* A signal handler allocates memory while the interrupted thread also does. It waits forever for a
+ * lock of malloc, which does not record its holder. */
 #include "say.h"
 #include <signal.h>
 

@@ -1,4 +1,5 @@
-/* Eight threads take two mutexes and a read-write lock in the same order, as fast as they can. Nothing is wrong. */
+/* Eight threads take two mutexes and a read-write lock in the same order, as fast as they can.
+ * There is no finding. */
 #include "say.h"
 
 static pthread_mutex_t first = PTHREAD_MUTEX_INITIALIZER, second = PTHREAD_MUTEX_INITIALIZER;

@@ -1,4 +1,4 @@
-/* Consumers wait for work and a producer makes some now and then: idle, and nothing is wrong. */
+/* Consumers wait for work and a producer sometimes makes some: idle, without a finding. */
 #include "say.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

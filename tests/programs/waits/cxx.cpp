@@ -1,5 +1,6 @@
-// C++'s own primitives: two threads that take two std::mutex in opposite orders, and one each at a condition variable, a
-// shared mutex, a latch, a counting semaphore, a future and a static variable that another thread initializes.
+// C++'s own primitives: two threads take two std::mutex in opposite orders. One thread each waits
+// at a condition variable, a shared mutex, a latch, a counting semaphore, a future, and a static
+// variable that another thread initializes.
 #include "say.h"
 #include <atomic>
 #include <condition_variable>

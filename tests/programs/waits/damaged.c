@@ -1,5 +1,6 @@
-/* Threads wait for mutexes, the memory of which is then damaged, or given back and used for something else. Whoever believes it
- * sees holders that do not exist, or threads that wait for themselves. Nothing is known; nothing can be found. */
+/* Threads wait for mutexes whose memory is then damaged, or freed and reused. A tool that trusts
+ * it sees holders that do not exist, or threads that wait for themselves. Nothing is known, so
+ * there must be no finding. */
 #include "say.h"
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@ static void *lock(void *argument)
     return argument;
 }
 
-/* Until the kernel says that it waits there. */
+/* Waits until the kernel shows it waiting there. */
 static void settle(long own)
 {
     char path[64], call[64], expected[64];
@@ -40,28 +41,29 @@ int main(void)
         pthread_mutex_lock(mutexes[n]);
         start(lock, (void *)n);
         settle(n);
-        int nobody = 4194303;
+        int no_thread = 4194303;
         if (n == 6)
-            dprintf(1, "wait %d mutex %#lx %d\n", tids[n], (unsigned long)(uintptr_t)mutexes[n], nobody);
+            dprintf(1, "wait %d mutex %#lx %d\n", tids[n], (unsigned long)(uintptr_t)mutexes[n], no_thread);
         else
             dprintf(1, "wait %d mutex %#lx\n", tids[n], (unsigned long)(uintptr_t)mutexes[n]);
     }
-    /* Owners that no thread can be, and that no thread is. */
+    /* Owners that are no valid thread id, or the id of no thread. */
     mutexes[0]->__data.__owner = 0x41414141;
     mutexes[6]->__data.__owner = 4194303;
     memset(mutexes[1], 0xaa, sizeof(pthread_mutex_t));
     memset((char *)mutexes[2] + 4, 0, sizeof(pthread_mutex_t) - 4);
-    /* Kinds: destroyed; robust, which it was not. */
+    /* Kinds: destroyed; robust, although it was not. */
     mutexes[3]->__data.__kind = -1;
     mutexes[4]->__data.__kind |= 16;
-    /* The one who waits is the owner: but nobody has it, or more often than this kind can be had, or it was destroyed. */
+    /* The waiter is the owner, but the mutex is free, or held more often than its kind allows, or
+     * destroyed. */
     mutexes[5]->__data.__owner = tids[5];
     mutexes[5]->__data.__nusers = 0;
     mutexes[7]->__data.__owner = tids[7];
     mutexes[7]->__data.__count = 5;
     mutexes[8]->__data.__owner = tids[8];
     mutexes[8]->__data.__kind = 0x7f;
-    /* Freed and used again. */
+    /* Freed and reused. */
     void *before = mutexes[9];
     free(before);
     char *text = malloc(sizeof(pthread_mutex_t));

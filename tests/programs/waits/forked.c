@@ -1,4 +1,5 @@
-/* A process forks while another of its threads holds a mutex: the child's copy is held for ever. The child is looked at. */
+/* A process forks while another of its threads holds a mutex, so the child's copy is held forever.
+ * Tests inspect the child. */
 #include "say.h"
 #include <sys/wait.h>
 

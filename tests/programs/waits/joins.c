@@ -1,4 +1,4 @@
-/* Three threads join each other, in a circle. (glibc notices circles of two.) */
+/* Three threads join each other in a cycle. (glibc detects cycles of two.) */
 #include "say.h"
 
 static pthread_t threads[3];

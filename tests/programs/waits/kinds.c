@@ -1,4 +1,5 @@
-/* One thread holds an object of each kind, and others wait there. Nothing is wrong: the holder reads from standard input. */
+/* One thread holds an object of each kind, and others wait there. There is no finding, because the
+ * holder reads from standard input. */
 #include "say.h"
 #include <errno.h>
 #include <semaphore.h>
@@ -137,11 +138,11 @@ int main(int argc, char **argv)
     make(&checking, PTHREAD_MUTEX_ERRORCHECK, PTHREAD_MUTEX_STALLED, PTHREAD_PRIO_NONE);
     make(&robust, PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_ROBUST, PTHREAD_PRIO_NONE);
     make(&orphan, PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_ROBUST, PTHREAD_PRIO_NONE);
-    /* QEMU's user mode has no inheritance, and notices no owner's death; any argument does without. */
+    /* QEMU's user mode has neither priority inheritance nor robust mutexes; any argument avoids them. */
     make(&inheriting, PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_STALLED, argc > 1 ? PTHREAD_PRIO_NONE : PTHREAD_PRIO_INHERIT);
     sem_init(&slots, 0, 0);
     pthread_barrier_init(&gate, NULL, 3);
-    /* The mutex of an owner that has died is taken over. */
+    /* Take over the mutex of a dead owner. */
     if (argc <= 1)
         pthread_join(start(die, NULL), NULL);
     int died = pthread_mutex_lock(&orphan);

@@ -1,5 +1,6 @@
-/* Where this C library's own headers say that its objects have what inspect reads of them (bits/struct_mutex.h,
- * bits/struct_rwlock.h, bits/thread-shared-types.h): compared with the table in model/look/layouts.rs. */
+/* The offsets of the fields that inspect reads, from this C library's own headers
+ * (bits/struct_mutex.h, bits/struct_rwlock.h, bits/thread-shared-types.h). A test compares them
+ * with the analyzer's table of layouts. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

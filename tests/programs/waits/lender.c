@@ -1,5 +1,5 @@
-/* A thread that waits in vfork(2) until its child has gone, on which the child waits for standard input to end: nothing can stop that thread
- * meanwhile. It exits with 3. */
+/* A thread that waits in vfork(2) until its child exits. The child waits for the end of standard
+ * input, so the thread cannot be stopped meanwhile. It exits with 3. */
 #include "say.h"
 
 int main(void)

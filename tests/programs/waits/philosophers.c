@@ -1,4 +1,5 @@
-/* Five philosophers at a table, four of whom may sit at once: they wait for each other's forks, and always eat. */
+/* Five philosophers at a table where four may sit at once. They wait for each other's forks, and
+ * always eat. */
 #include "say.h"
 #include <semaphore.h>
 

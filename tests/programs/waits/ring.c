@@ -1,4 +1,5 @@
-/* N threads (3, or as many as the argument says), each of which holds one mutex and waits for the next one's. */
+/* N threads (3, or the number in the argument), each of which holds one mutex and waits for the
+ * next one. */
 #include "say.h"
 
 enum { MOST = 4000 };
@@ -38,7 +39,7 @@ int main(int argc, char **argv)
             return 2;
     }
     pthread_barrier_wait(&all);
-    // The kernel refuses one thread its mutex, which is then inferred.
+    // The kernel refuses one thread its mutex, so the finding is inferred.
 #ifdef INHERITS
     dprintf(1, "finding deadlock inferred");
 #else

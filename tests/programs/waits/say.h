@@ -1,6 +1,7 @@
-/* How these programs tell what they are about to do, so that it can be compared with what is seen from outside. One
- * line each: "wait TID KIND ADDRESS HOLDER", "mutex TID ADDRESS" of a wait at a condition variable, "finding KIND
- * proved|inferred TID...", "waits N" where lines of waits may come later than "ready", "pid N" of a child to be looked at. */
+/* Functions with which these programs print their waits in advance, so that tests can compare
+ * them. One line for each: "wait TID KIND ADDRESS HOLDER"; "mutex TID ADDRESS" for a wait at a
+ * condition variable; "finding KIND proved|inferred TID..."; "waits N" if lines of waits may come
+ * after "ready"; "pid N" for a child to inspect. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -21,8 +22,9 @@ static inline void say_wait(const char *kind, const volatile void *object, int h
         dprintf(1, "wait %d %s %#lx\n", self(), kind, (unsigned long)(uintptr_t)object);
 }
 
-/* Makes a mutex inherit priorities with -DINHERITS, and robust with -DROBUST: musl records who holds one, and not who holds an ordinary one. QEMU's user mode has no robust
- * mutexes, and musl says so: there it is one that checks for errors, whose holder is recorded, too. */
+/* Makes a mutex inherit priorities with -DINHERITS, and robust with -DROBUST: musl records the
+ * holder of a robust mutex, but not of an ordinary one. QEMU's user mode has no robust mutexes, and
+ * musl reports that. There it becomes an error-checking mutex, whose holder is also recorded. */
 static inline void prepare(pthread_mutex_t *mutex)
 {
     (void)mutex;
@@ -54,8 +56,8 @@ static inline pthread_t start(void *(*function)(void *), void *argument)
 #ifdef BYSTANDER
 #include <signal.h>
 
-/* With -DBYSTANDER one more thread stops the program for its debugger when it is given a byte: whoever QEMU's user mode
- * stops leaves its system call, and what it waited at is lost. */
+/* With -DBYSTANDER one more thread stops the program for its debugger when it reads a byte. A thread
+ * that QEMU's user mode stops leaves its system call, and its wait becomes unknown. */
 static void *stand_by(void *argument)
 {
     char byte;

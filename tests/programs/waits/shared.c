@@ -1,4 +1,4 @@
-/* A mutex that two processes share: the child holds it, the parent waits. Nothing is wrong. */
+/* A mutex that two processes share: the child holds it, the parent waits. There is no finding. */
 #include "say.h"
 #include <sys/mman.h>
 #include <sys/prctl.h>

@@ -1,4 +1,5 @@
-/* A thread has locked a stdio stream; others want it too: by the same function, and by writing. (glibc) */
+/* A thread has locked a stdio stream. Others wait for it, with the same function and by writing
+ * (glibc). */
 #include "say.h"
 
 static int owner;

@@ -1,4 +1,4 @@
-/* Two mutexes in opposite orders again, but the threads wait for an hour at most. */
+/* Two mutexes in opposite orders, but the threads wait for an hour at most. */
 #include "say.h"
 #include <time.h>
 

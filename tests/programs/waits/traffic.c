@@ -1,5 +1,6 @@
-/* As abba.c, or with an argument without what hangs there, after many threads took one lock as often as they could, so that a recording is full of
- * what does not matter. Eight threads that take part only in that have ended. */
+/* Like abba.c, after many threads took one lock as often as they could, so that a recording is
+ * full of other events. With an argument, nothing hangs. Eight threads that only took that lock
+ * have ended. */
 #include "say.h"
 
 enum { THREADS = 8, ROUNDS = 40000 };

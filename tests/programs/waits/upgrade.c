@@ -1,4 +1,5 @@
-/* Two threads read under one lock, and both want to write: each waits for the other to stop reading. Nobody else runs. */
+/* Two threads read under one lock, and both want to write: each waits for the other to stop
+ * reading. No other thread runs. */
 #include "say.h"
 
 static pthread_rwlock_t table = PTHREAD_RWLOCK_INITIALIZER;
