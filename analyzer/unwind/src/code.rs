@@ -43,6 +43,7 @@ use std::ops::Range;
 use unspool_image::{Arch, Image};
 
 use crate::rows::Rows;
+use effect::Instruction;
 use flow::{Show, Shown};
 use function_discovery::Discovery;
 use rules::Rules;
@@ -172,8 +173,14 @@ impl Show for States {
 /// The length of the instruction at the start of `bytes`. `None` if it is unknown or invalid.
 /// `thumb` selects T32 on ARM.
 pub fn instruction_len(arch: Arch, bytes: &[u8], thumb: bool) -> Option<u8> {
-    let machine = machine::machine(arch)?;
-    text::decode(machine, bytes, 0, thumb).map(|found| found.len)
+    instruction(arch, bytes, 0, thumb).map(|found| found.len)
+}
+
+/// Decodes the first instruction in `bytes`, which lies at `svma`. `thumb` selects T32 on ARM.
+///
+/// Returns `None` if the decoder knows no such instruction.
+pub fn instruction(arch: Arch, bytes: &[u8], svma: u64, thumb: bool) -> Option<Instruction> {
+    text::decode(machine::machine(arch)?, bytes, svma, thumb)
 }
 
 fn discover(

@@ -206,6 +206,13 @@ fn move_register(
 /// A5.2.12
 fn miscellaneous(builder: InstructionBuilder<'_>, w: u32) -> InstructionBuilder<'_> {
     let (op, op2) = (w >> 21 & 3, w >> 4 & 7);
+    if bit(w, 7) {
+        // halfword multiplies, 1yx0: Rd at 16; smlal at 12 and 16
+        return writes(
+            builder,
+            1 << field(w, 16) | u32::from(op == 2) << field(w, 12),
+        );
+    }
     match (op2, op) {
         (0, 0 | 2) => writes(builder, 1 << field(w, 12)), // mrs
         (1, 1) | (2, 1) => {
@@ -219,11 +226,6 @@ fn miscellaneous(builder: InstructionBuilder<'_>, w: u32) -> InstructionBuilder<
         (1, 3) | (5, _) => writes(builder, 1 << field(w, 12)), // clz, saturating add
         (3, 1) => builder.flow(Flow::Call(None)),              // blx register
         (7, 1) => builder,                                     // bkpt
-        // halfword multiplies: Rd at 16, smlal at 12 and 16
-        _ if bit(w, 7) => writes(
-            builder,
-            1 << field(w, 16) | u32::from(op == 2) << field(w, 12),
-        ),
         _ => builder,
     }
 }

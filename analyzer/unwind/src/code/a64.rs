@@ -57,7 +57,8 @@ pub(crate) fn decode(builder: InstructionBuilder<'_>, w: u32, svma: u64) -> Inst
         0b0100 | 0b0110 | 0b1100 | 0b1110 => load_store(builder, w).base(register(w, 5)),
         0b0101 | 0b1101 => data_register(builder, w),
         0b0111 | 0b1111 => floating(builder, w),
-        // udf: 0000 0000 0000 0000 ....
+        // SME; udf: 0000 0000 0000 0000 ....
+        0b0000 if bit(w, 31) => builder,
         0b0000 => builder.flow(Flow::Trap),
         // SVE: counts and predicates to general registers
         _ if matches!(w >> 24, 0x04 | 0x25) => writes(builder, register(w, 0)),
@@ -93,6 +94,9 @@ fn immediate(builder: InstructionBuilder<'_>, w: u32, svma: u64) -> InstructionB
                 } else {
                     builder
                 };
+            }
+            if !wide && !flags && rd == SP {
+                return builder.clobber(1 << SP);
             }
             if !wide || flags && rn != SP {
                 return writes(builder, rd);

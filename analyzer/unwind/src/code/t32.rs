@@ -222,6 +222,8 @@ fn miscellaneous(builder: InstructionBuilder<'_>, h: u32, svma: u64) -> Instruct
                 nonzero: h >> 11 & 1 == 1,
             })
         }
+        // hlt: 1011 1010 10.. ....
+        0b1010 if h >> 6 & 3 == 0b10 => builder,
         0b0010 | 0b1010 => builder.clobber(1 << (h & 7)),
         0b0100 | 0b0101 => {
             let mask = h & 0xff | (h >> 8 & 1) << 14;

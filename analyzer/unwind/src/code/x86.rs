@@ -122,6 +122,11 @@ fn push(builder: InstructionBuilder<'_>) -> InstructionBuilder<'_> {
     builder.effect(add(RSP, RSP, -8))
 }
 
+/// A push or pop of two bytes, as prefix 66 makes it.
+fn is_short(form: &Form) -> bool {
+    form.half && !form.wide
+}
+
 fn constant(builder: InstructionBuilder<'_>, to: u8, value: i64) -> InstructionBuilder<'_> {
     let low = value as u32;
     if i64::from(low) == value || i64::from(low as i32) == value {
@@ -150,6 +155,13 @@ fn primary<'m>(form: &Form, builder: InstructionBuilder<'m>, svma: u64) -> Instr
     let op = form.opcode;
     match op {
         0x00..=0x3f => arithmetic(form, builder),
+        0x50..=0x57 | 0x68 | 0x6a | 0x9c if is_short(form) => builder.effect(add(RSP, RSP, -2)),
+        0x9d if is_short(form) => builder.effect(add(RSP, RSP, 2)),
+        0x58..=0x5f if is_short(form) => {
+            let register = NUMBERS[usize::from(op & 7 | form.rex_b << 3)];
+            let moved = builder.effect(add(RSP, RSP, 2));
+            moved.clobber(1 << register)
+        }
         0x50..=0x57 => {
             let register = NUMBERS[usize::from(op & 7 | form.rex_b << 3)];
             push(builder).effect(Effect::Store {
@@ -179,14 +191,7 @@ fn primary<'m>(form: &Form, builder: InstructionBuilder<'m>, svma: u64) -> Instr
         },
         0x68 | 0x6a | 0x9c => push(builder),
         0x69 | 0x6b => writes(builder, form.reg()),
-        0x6c..=0x6f | 0xa4..=0xa7 | 0xaa..=0xaf => {
-            let load = if matches!(op, 0xac | 0xad) {
-                1 << RAX
-            } else {
-                0
-            };
-            builder.clobber(1 << RSI | 1 << RDI | 1 << RCX | load)
-        }
+        0x6c..=0x6f | 0xa4..=0xa7 | 0xaa..=0xaf => string(form, builder),
         0x70..=0x7f => builder.flow(conditional(op & 15, form.target(svma))),
         0x80 | 0x81 | 0x83 => immediate(form, builder),
         0x84 | 0x85 | 0x8e => builder,
@@ -244,6 +249,9 @@ fn primary<'m>(form: &Form, builder: InstructionBuilder<'m>, svma: u64) -> Instr
             to: NUMBERS[usize::from(op & 7 | form.rex_b << 3)],
             value: form.immediate as u8,
         }),
+        0xb8..=0xbf if is_short(form) => {
+            writes(builder, NUMBERS[usize::from(op & 7 | form.rex_b << 3)])
+        }
         0xb8..=0xbf => {
             let to = NUMBERS[usize::from(op & 7 | form.rex_b << 3)];
             let value = form.immediate;
@@ -264,6 +272,7 @@ fn primary<'m>(form: &Form, builder: InstructionBuilder<'m>, svma: u64) -> Instr
             .flow(Flow::Branch(form.target(svma))),
         0xc7 => match form.rm() {
             Some(to) if form.wide => constant(builder, to, form.immediate),
+            Some(to) if form.half => writes(builder, to),
             Some(to) => constant(builder, to, i64::from(form.immediate as u32)),
             None => builder,
         },
@@ -287,7 +296,9 @@ fn primary<'m>(form: &Form, builder: InstructionBuilder<'m>, svma: u64) -> Instr
         0xcd => writes(builder, RAX),
         // fnstsw ax
         0xdf if form.modrm == 0xe0 => writes(builder, RAX),
-        0xe0..=0xe3 => builder
+        // jrcxz
+        0xe3 => builder.flow(Flow::Branch(form.target(svma))),
+        0xe0..=0xe2 => builder
             .clobber(1 << RCX)
             .flow(Flow::Branch(form.target(svma))),
         0xe8 if form.immediate == 0 => push(builder),
@@ -296,11 +307,24 @@ fn primary<'m>(form: &Form, builder: InstructionBuilder<'m>, svma: u64) -> Instr
         0xf6 | 0xf7 => match form.reg & 7 {
             0 | 1 => builder,
             2 | 3 => builder.clobber(form.rm_mask(op == 0xf6)),
+            // ax alone
+            _ if op == 0xf6 => writes(builder, RAX),
             _ => builder.clobber(1 << RAX | 1 << RDX),
         },
         0xff => indirect(form, builder, svma),
         _ => builder,
     }
+}
+
+/// ins, outs, movs, cmps, stos, lods, scas
+fn string<'m>(form: &Form, builder: InstructionBuilder<'m>) -> InstructionBuilder<'m> {
+    let pointers = match form.opcode {
+        0x6c | 0x6d | 0xaa | 0xab | 0xae | 0xaf => 1 << RDI,
+        0x6e | 0x6f => 1 << RSI,
+        0xac | 0xad => 1 << RSI | 1 << RAX,
+        _ => 1 << RSI | 1 << RDI,
+    };
+    builder.clobber(pointers | u32::from(form.repeat) << RCX)
 }
 
 /// add, or, adc, sbb, and, sub, xor, cmp: by registers, and with an immediate in (r)ax
@@ -511,13 +535,25 @@ fn secondary<'m>(
             .clobber(1 << RCX | 1 << 11)
             .effect(Effect::SystemCall),
         0x0b | 0xb9 | 0xff => builder.flow(Flow::Trap),
+        // sldt, str; smsw
+        0x00 if form.reg & 7 <= 1 => builder.clobber(form.rm_mask(false)),
+        0x01 if form.modrm >= 0xc0 && form.reg & 7 == 4 => builder.clobber(form.rm_mask(false)),
+        // xend, xtest, wrpkru
+        0x01 if matches!(form.modrm, 0xd5 | 0xd6 | 0xef) => builder,
         // xgetbv, rdtscp and similar
         0x01 if form.modrm >= 0xc0 => builder.clobber(1 << RAX | 1 << RDX | 1 << RCX),
-        0x30..=0x37 => builder.clobber(1 << RAX | 1 << RDX),
+        // rdtsc, rdmsr, rdpmc
+        0x31..=0x37 => builder.clobber(1 << RAX | 1 << RDX),
         // movzx of a table's entry
         0xb6 | 0xb7 if matches!(form.operand, Operand::Memory(Memory { index: Some(_), .. })) => {
             writes(builder, form.reg()).limit(Limit::Loaded)
         }
+        // lss, lfs, lgs
+        0xb2 | 0xb4 | 0xb5 => writes(builder, form.reg()),
+        // vmread
+        0x78 => builder.clobber(form.rm_mask(false)),
+        // VIA's xstore, xcrypt, xsha
+        0xa6 | 0xa7 => builder.clobber(1 << RAX | 1 << RCX | 1 << RSI | 1 << RDI),
         0x02 | 0x03 | 0x40..=0x4f | 0x50 | 0xaf | 0xb6..=0xb8 | 0xbc..=0xbf | 0xc5 | 0xd7 => {
             writes(builder, form.reg())
         }
@@ -538,13 +574,16 @@ fn secondary<'m>(
         0xc0 => builder.clobber(form.rm_mask(true) | 1 << form.byte(form.reg)),
         0xc1 => builder.clobber(form.rm_mask(false) | 1 << form.reg()),
         // cmpxchg8b, cmpxchg16b; rdrand, rdseed, rdpid
-        0xc7 => builder.clobber(form.rm_mask(false) | 1 << RAX | 1 << RDX),
+        0xc7 if form.rm().is_some() => builder.clobber(form.rm_mask(false)),
+        0xc7 => builder.clobber(1 << RAX | 1 << RDX),
         0xc8..=0xcf => writes(
             builder,
             NUMBERS[usize::from(form.opcode & 7 | form.rex_b << 3)],
         ),
-        // rdfsbase and similar; rdssp
-        0xae | 0x1e if form.repeat => builder.clobber(form.rm_mask(false)),
+        // rdfsbase, rdgsbase
+        0xae if form.repeat && form.reg & 7 <= 1 => builder.clobber(form.rm_mask(false)),
+        // rdssp; endbr64 has another reg field
+        0x1e if form.repeat && form.reg & 7 == 1 => builder.clobber(form.rm_mask(false)),
         _ => builder,
     }
 }
@@ -567,6 +606,8 @@ fn map_38<'m>(form: &Form, builder: InstructionBuilder<'m>) -> InstructionBuilde
     let third = 1u32 << NUMBERS[usize::from(form.third & 15)];
     match form.opcode {
         _ if form.evex => builder,
+        // movbe to memory
+        0xf1 if !form.vector && !form.repeat => builder,
         // movbe, crc32, adcx, adox
         0xf0 | 0xf1 | 0xf6 if !form.vector => writes(builder, form.reg()),
         // andn, bzhi, pext, pdep, bextr, shlx, ...
@@ -584,6 +625,8 @@ fn map_3a<'m>(form: &Form, builder: InstructionBuilder<'m>) -> InstructionBuilde
     match form.opcode {
         // pextrb, pextrw, pextrd, extractps
         0x14..=0x17 => builder.clobber(form.rm_mask(false)),
+        // pcmpestri, pcmpistri
+        0x61 | 0x63 if !form.evex => writes(builder, RCX),
         // rorx
         0xf0 if form.vector => writes(builder, form.reg()),
         _ => builder,

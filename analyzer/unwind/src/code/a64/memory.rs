@@ -30,9 +30,10 @@ pub(super) fn load_store(builder: InstructionBuilder<'_>, w: u32) -> Instruction
             }
             builder.clobber(mask & 0x7fff_ffff)
         }
+        0b01 if bit(w, 24) && bit(w, 21) => tags(builder, w),
         0b01 if bit(w, 24) => {
-            // ldapur, stlur; tags
-            if bit(w, 21) || w >> 22 & 3 != 0 {
+            // ldapur, stlur
+            if w >> 22 & 3 != 0 {
                 writes(builder, rt)
             } else {
                 builder
@@ -49,6 +50,20 @@ pub(super) fn load_store(builder: InstructionBuilder<'_>, w: u32) -> Instruction
         0b10 => pair(builder, w, rt, rn, vector),
         _ => single(builder, w, rt, rn, vector),
     }
+}
+
+/// Memory tags: 1101 1001 opc 1 imm9 op2 Rn Rt
+fn tags(builder: InstructionBuilder<'_>, w: u32) -> InstructionBuilder<'_> {
+    let (rt, rn) = (register(w, 0), register(w, 5));
+    let mode = match w >> 10 & 3 {
+        // ldg, ldgm; stzgm, stgm
+        0 if bit(w, 22) => return writes(builder, rt),
+        0 => return builder,
+        1 => Mode::Post,
+        2 => Mode::Offset,
+        _ => Mode::Pre,
+    };
+    transfer(builder, false, rn, signed(w, 12, 9) * 16, mode, &[])
 }
 
 /// The time at which the base register changes.
@@ -153,7 +168,8 @@ fn single(
         (signed(w, 12, 9), mode)
     } else {
         return match w >> 10 & 3 {
-            _ if prefetch || vector => builder,
+            _ if vector => builder,
+            0b10 if prefetch => builder,
             // the offset is a register
             0b10 if load => {
                 if rt == SP {
