@@ -3,11 +3,10 @@
 #
 #   qemu/packages.sh [--suite SUITE] [--only GLOB]... DIR ARCH PACKAGE...
 #
-# --suite: packages of another Debian release than the machine's own (`trixie`), from the same
-#   mirror. The machine's apt configuration is not changed.
-# --only: only these files; the globs are tar's (`./boot/vmlinuz-*`).
-# Needs an apt that supports ARCH (tests/run adds foreign architectures), but no root. Prints DIR.
-# Works only once: DIR/.packages stores the list of packages and versions.
+# --suite: of another Debian than the machine's own (`trixie`), from the same mirror; the machine's apt is left as it is.
+# --only: no files but those; the globs are tar's (`./boot/vmlinuz-*`).
+# Needs no root. Without --suite, apt must know ARCH (tests/run adds foreign ones). Prints DIR.
+# Done once: the list of packages and versions is kept in DIR/.packages.
 set -euo pipefail
 
 only=() suite=
@@ -23,14 +22,14 @@ directory=$1 arch=$2
 shift 2
 
 known=$(dpkg --print-architecture && dpkg --print-foreign-architectures)
-if ! grep -qx "$arch" <<<"$known"; then
+if [ -z "$suite" ] && ! grep -qx "$arch" <<<"$known"; then
     echo "packages.sh: apt does not know $arch: run: sudo dpkg --add-architecture $arch && sudo apt-get update" >&2
     exit 1
 fi
 
 apt=()
 if [ -n "$suite" ]; then
-    # Keep downloaded packages: a check for newer versions would download lists of 10 MB each time.
+    # What was fetched stays: to ask for newer versions, lists of 10 MB would be needed each time.
     asked="suite $suite $arch $*"
     if [ "$(head -n 1 "$directory/.packages" 2>/dev/null)" = "$asked" ]; then
         (cd "$directory" && pwd)
@@ -48,6 +47,7 @@ if [ -n "$suite" ]; then
     : >"$lists/status"
     echo "deb [arch=$arch signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$lists/sources.list"
     apt=(
+        -o "APT::Architectures::=$(dpkg --print-architecture)" -o "APT::Architectures::=$arch"
         -o "Dir::Etc::SourceList=$lists/sources.list" -o Dir::Etc::SourceParts=/dev/null
         -o "Dir::State::Lists=$lists/lists" -o "Dir::State::status=$lists/status" -o "Dir::Cache=$lists/cache"
         -o APT::Sandbox::User=root -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false
@@ -55,12 +55,12 @@ if [ -n "$suite" ]; then
     apt-get -qq "${apt[@]}" update >&2
 fi
 
-# One call for all packages, because apt reads all its lists in each call.
+# One call for all: for each, apt reads all its lists.
 declare -A candidates
 while read -r name version; do
     candidates[$name]=$version
 done < <(apt-cache "${apt[@]}" policy "${@/%/:$arch}" | awk -v arch="$arch" '
-    # Packages of the machine's own architecture are named without it.
+    # Those of the machine itself are named without it.
     /^[^ ]/ { sub(/:$/, "", $1); name = $1 ~ /:/ ? $1 : $1 ":" arch }
     $1 == "Candidate:" { print name, $2 }')
 wanted=$(
@@ -90,7 +90,7 @@ if [ "$(cat "$directory/.packages" 2>/dev/null)" != "$wanted" ]; then
     (cd "$fresh/.debs" && apt-get -qq "${apt[@]}" -o APT::Sandbox::User=root download $words >&2)
     for deb in "$fresh"/.debs/*.deb; do
         if [ ${#only[@]} -gt 0 ]; then
-            # It is no error if a glob matches no file of a package.
+            # A glob that one of the packages does not match is no error.
             dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$fresh" --wildcards "${only[@]}" 2>/dev/null || true
         else
             dpkg-deb -x "$deb" "$fresh"
@@ -100,7 +100,7 @@ if [ "$(cat "$directory/.packages" 2>/dev/null)" != "$wanted" ]; then
     chmod 755 "$fresh"
     echo "$wanted" >"$fresh/.packages"
     rm -rf "$directory"
-    # Another process may have finished first.
+    # Somebody else may have been faster.
     mv -T "$fresh" "$directory" 2>/dev/null || [ -e "$directory/.packages" ]
 fi
 (cd "$directory" && pwd)

@@ -14,6 +14,8 @@ mod gimli;
 #[allow(unreachable_pub)]
 #[path = "../fuzz/src/lib.rs"]
 mod harness;
+#[path = "it/judge.rs"]
+mod judge;
 #[path = "it/live.rs"]
 mod live;
 #[path = "it/peers.rs"]
