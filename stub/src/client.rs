@@ -58,7 +58,10 @@ impl Client {
     pub(crate) fn due(&self, debuggee: &Debuggee) -> Option<Instant> {
         match self.stuck {
             Some(since) => Some(since + PATIENCE),
-            None => debuggee.notifications_due(self.session.role()),
+            None => {
+                let due = debuggee.notifications_due(self.session.role());
+                due.into_iter().chain(self.session.schedule_due()).min()
+            }
         }
     }
 

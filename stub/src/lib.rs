@@ -1,8 +1,8 @@
 //! The GDB remote protocol server that runs beside the program on the target.
 //!
 //! From the outside in: [`cli`] reads the command line, [`guardian`] makes our death harmless, [`comm`] opens the connection, [`server`] waits for
-//! clients and for the program, [`session`] talks to one client, [`tracee`] is the program, [`probe`] what is
-//! planted in it, [`arch`] the machine, [`sys`] the kernel. Each knows only those to its right.
+//! clients and for the program, [`session`] talks to one client, [`schedule`] is when its threads run,
+//! [`tracee`] is the program, [`probe`] what is planted in it, [`arch`] the machine, [`sys`] the kernel. Each knows only those to its right.
 
 /// A line on standard error. A reader that has gone must not end us: `eprintln!` would panic.
 macro_rules! say {
@@ -24,6 +24,7 @@ pub mod fuzzing;
 mod guardian;
 mod output;
 mod ptrace;
+mod schedule;
 mod server;
 mod session;
 mod subscription;

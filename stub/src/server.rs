@@ -502,6 +502,9 @@ impl Server {
         for client in self.clients.iter().filter(|client| client.is_behind()) {
             descriptors.push(PollFd::new(client.stream.output(), PollFlags::POLLOUT));
         }
+        let reading = self.clients.iter().filter(|client| !client.is_behind());
+        let schedules = reading.filter_map(|client| client.session.schedule_descriptor());
+        descriptors.extend(schedules.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let due = self
             .clients
             .iter()

@@ -14,8 +14,11 @@ mod trace_notification;
 mod xml;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 use crate::cli::Without;
+use crate::schedule::Schedule;
 use crate::sys::Tid;
 use crate::tracee::{Role, Stop};
 
@@ -85,6 +88,8 @@ pub(crate) struct Session {
     upload: VecDeque<Vec<u8>>,
     /// What the client knows of each process's libc.
     thread_db: BTreeMap<Tid, ThreadDb>,
+    /// When the threads run, if the client wants to know.
+    schedule: Option<Schedule>,
     /// Its end is not to be seen: the connection is a serial line.
     on_line: bool,
     /// The first packet of another client at the same line.
@@ -123,6 +128,7 @@ impl Session {
             frame: None,
             upload: VecDeque::new(),
             thread_db: BTreeMap::new(),
+            schedule: None,
             on_line,
             greeting: Vec::new(),
             outcome: None,
@@ -154,8 +160,19 @@ impl Session {
         &self.name
     }
 
+    /// When it should be sent records of the schedule, if it wants them.
+    pub(crate) fn schedule_due(&self) -> Option<Instant> {
+        self.schedule.as_ref().map(Schedule::due)
+    }
+
+    /// Readable when it should be sent such records at once.
+    pub(crate) fn schedule_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.schedule.as_ref().map(Schedule::descriptor)
+    }
+
     /// It is gone, and gives up its role.
     pub(crate) fn leave(&mut self, debuggee: &mut Debuggee) {
+        self.schedule = None;
         match self.role.take() {
             Some(Role::Control) => debuggee.controller_left(),
             Some(role) => debuggee.observer_left(role),

@@ -10,6 +10,7 @@ pub(crate) mod fork;
 pub(crate) mod launch;
 pub(crate) mod maps;
 pub(crate) mod memory;
+pub(crate) mod perf;
 pub(crate) mod ptrace;
 pub(crate) mod scheduling;
 pub(crate) mod signals;

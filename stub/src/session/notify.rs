@@ -13,7 +13,7 @@ use crate::tracee::{Role, Stop};
 use crate::tracepoint::budget::Missed;
 
 use super::debuggee::Debuggee;
-use super::framing::hex;
+use super::framing::{PACKET_SIZE, escape, hex};
 use super::signal::to_gdb;
 use super::{Outcome, Session, trace_notification};
 
@@ -65,6 +65,7 @@ impl Session {
         };
         self.notify_control(debuggee);
         let ended = self.end_to_notify(debuggee);
+        self.notify_schedule(all || ended.is_some());
         let process = match role {
             Role::Control => debuggee.family.current.as_mut(),
             Role::Observer(_) => self.notified.process.and_then(|pid| debuggee.observed(pid)),
@@ -88,6 +89,20 @@ impl Session {
         if let Some(end) = ended {
             self.set_end_known();
             self.framing.notify(&[b"UnspoolEnd:", &end[..]].concat());
+        }
+    }
+
+    /// Sends records of the schedule: all, or what is due.
+    pub(super) fn notify_schedule(&mut self, all: bool) {
+        let Some(schedule) = &mut self.schedule else {
+            return;
+        };
+        if all || schedule.is_due() {
+            for body in schedule.take(all, PACKET_SIZE) {
+                let mut escaped = Vec::with_capacity(body.len() + body.len() / 16);
+                escape(&body, &mut escaped);
+                self.framing.notify(&escaped);
+            }
         }
     }
 

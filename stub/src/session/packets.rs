@@ -12,6 +12,7 @@ mod process;
 mod query;
 mod register;
 mod resume;
+mod schedule;
 mod snapshot;
 mod stop_events;
 mod subscription;
@@ -80,6 +81,7 @@ const PACKETS: &[(&str, Handler)] = &[
     ("QUnspoolFatal:", subscription::fatal_signals),
     ("QUnspoolGo", observe::go),
     ("QUnspoolRelease:", observe::release),
+    ("QUnspoolSchedule:", schedule::answer),
     ("QUnspoolSignal:", observe::signal),
     ("QUnspoolThreads:", subscription::threads),
     ("QUnspoolTrace:", subscription::drain),

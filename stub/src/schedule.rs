@@ -1,0 +1,429 @@
+//! The schedule of a process: when each of its threads ran, could have run, or was blocked, as the
+//! kernel's perf events record it. No thread stops for this.
+//!
+//! Each processor has a ring buffer of its own, into which the kernel writes for all threads. The
+//! records are merged here by time. What does not fit into a ring the kernel counts as lost.
+
+mod record;
+mod refusal;
+mod wire;
+
+use std::collections::{HashMap, VecDeque};
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+
+use crate::sys::perf::{self, MoreDescriptors, Ring, Tracepoints, Wanted, Watermarks};
+use crate::sys::{Tid, monotonic_ns};
+
+use record::{Event, HEADER, Record, WakingFormat, parse, size_of_record};
+pub(crate) use refusal::Refusal;
+
+/// All rings together take at most this many bytes, and this part of the system's memory.
+const MAX_RING_BYTES: u64 = 8 << 20;
+const MEMORY_PART: u64 = 64;
+/// The sizes between which one ring's lies, in bytes.
+const MAX_RING: u64 = 2 << 20;
+const MIN_RING: u64 = 16 << 10;
+/// Records are sent at least this often.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// A record may reach its ring this much later than its timestamp says.
+const LATENESS_NS: u64 = 2_000_000;
+/// Records of one notification.
+const MAX_BATCH_RECORDS: usize = 2_000;
+/// How often new threads are looked for while events are opened.
+const MAX_LISTINGS: usize = 16;
+
+/// The schedule of one process, being recorded.
+pub(crate) struct Schedule {
+    process: u32,
+    sources: Vec<Source>,
+    watermarks: Watermarks,
+    /// Events that write into another one's ring.
+    _events: Vec<OwnedFd>,
+    waking: Option<WakingFormat>,
+    /// States of the threads that were there at the beginning, not sent yet.
+    initial: VecDeque<Record>,
+    /// The process's threads; whether each was woken since it was last switched in or out.
+    threads: HashMap<u32, bool>,
+    drained: Instant,
+    /// There was more than one drain could send.
+    unfinished: bool,
+}
+
+impl Schedule {
+    /// Begins to record.
+    pub(crate) fn open(process: Tid) -> Result<Schedule, Refusal> {
+        let pid = u32::try_from(process.0).map_err(|_| Refusal::Other(Errno::ESRCH))?;
+        let tracepoint = waking_tracepoint();
+        let (opened, waking) = match tracepoint {
+            Some((id, format)) => match Opened::of(process, Some(id)) {
+                Ok(opened) => (opened, Some(format)),
+                Err(_) => (Opened::of(process, None)?, None),
+            },
+            None => (Opened::of(process, None)?, None),
+        };
+        let watermarks = Watermarks::new().map_err(Refusal::Other)?;
+        for source in &opened.sources {
+            watermarks.watch(&source.ring).map_err(Refusal::Other)?;
+        }
+        let threads: Vec<Tid> = opened.threads;
+        let states = threads.iter().filter_map(|tid| state(process, *tid));
+        let initial: VecDeque<Record> = states.collect();
+        Ok(Schedule {
+            process: pid,
+            sources: opened.sources,
+            watermarks,
+            _events: opened.events,
+            waking,
+            threads: initial.iter().map(|record| (record.tid, false)).collect(),
+            initial,
+            drained: Instant::now(),
+            unfinished: false,
+        })
+    }
+
+    /// Whether records say which thread woke which.
+    pub(crate) fn has_wakers(&self) -> bool {
+        self.waking.is_some()
+    }
+
+    /// The size of all rings, in bytes.
+    pub(crate) fn ring_bytes(&self) -> usize {
+        self.sources.iter().map(|source| source.ring.size()).sum()
+    }
+
+    /// Readable when a ring is a quarter full.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.watermarks.as_fd()
+    }
+
+    /// When records should be sent, if no ring fills up before.
+    pub(crate) fn due(&self) -> Instant {
+        match self.unfinished {
+            true => self.drained,
+            false => self.drained + INTERVAL,
+        }
+    }
+
+    /// Whether records should be sent now.
+    pub(crate) fn is_due(&mut self) -> bool {
+        self.watermarks.clear() || self.due() <= Instant::now()
+    }
+
+    /// Takes records as bodies of notifications, in the order of their times: all that there are,
+    /// or those whose order is certain and only up to about this many bytes.
+    pub(crate) fn take(&mut self, all: bool, max_bytes: usize) -> Vec<Vec<u8>> {
+        let cutoff_ns = match all {
+            true => u64::MAX,
+            false => monotonic_ns().saturating_sub(LATENESS_NS),
+        };
+        for source in &mut self.sources {
+            source.head = source.ring.head();
+        }
+        let mut bodies = Vec::new();
+        let mut bytes = 0;
+        self.unfinished = false;
+        loop {
+            let records = self.batch(cutoff_ns);
+            if records.is_empty() {
+                break;
+            }
+            let body = wire::notification(&records, monotonic_ns());
+            bytes += body.len();
+            bodies.push(body);
+            if bytes >= max_bytes && !all {
+                self.unfinished = true;
+                break;
+            }
+        }
+        self.drained = Instant::now();
+        bodies
+    }
+
+    fn batch(&mut self, cutoff_ns: u64) -> Vec<Record> {
+        let mut batch: Vec<Record> = Vec::new();
+        while batch.len() < MAX_BATCH_RECORDS
+            && let Some(record) = self.next(cutoff_ns)
+        {
+            // A thread that was found while it was created has two events.
+            if batch.last() != Some(&record) && self.is_of_process(&record) {
+                batch.push(record);
+            }
+        }
+        for source in &self.sources {
+            source.ring.release(source.position);
+        }
+        batch
+    }
+
+    /// The earliest record that is not later than this.
+    fn next(&mut self, cutoff_ns: u64) -> Option<Record> {
+        for source in &mut self.sources {
+            source.fill(self.process, self.waking);
+        }
+        let times = self
+            .sources
+            .iter()
+            .enumerate()
+            .filter_map(|(index, source)| {
+                let record = source.next.as_ref()?;
+                Some((record.time_ns, index))
+            });
+        let earliest = times.min();
+        let initial_ns = self.initial.front().map(|record| record.time_ns);
+        if let Some(initial_ns) = initial_ns
+            && earliest.is_none_or(|(time_ns, _)| initial_ns <= time_ns)
+        {
+            return self.initial.pop_front();
+        }
+        let (time_ns, index) = earliest?;
+        if time_ns > cutoff_ns {
+            return None;
+        }
+        self.sources.get_mut(index)?.next.take()
+    }
+
+    /// Whether a record is of a thread of the process and says something new.
+    fn is_of_process(&mut self, record: &Record) -> bool {
+        match record.event {
+            Event::Waking { .. } => match self.threads.get_mut(&record.tid) {
+                // The kernel reports it to the waker's event and to the woken thread's.
+                Some(woken) => !std::mem::replace(woken, true),
+                None => false,
+            },
+            Event::Exit => {
+                self.threads.remove(&record.tid);
+                true
+            }
+            Event::Lost { .. } | Event::Name(_) | Event::State(_) => true,
+            Event::SwitchIn | Event::SwitchOut { .. } | Event::Fork { .. } => {
+                self.threads.insert(record.tid, false);
+                true
+            }
+        }
+    }
+}
+
+/// A ring, and the record in it that comes next.
+struct Source {
+    ring: Ring,
+    /// As far as the kernel had written when this was last asked.
+    head: u64,
+    /// As far as records have been read.
+    position: u64,
+    next: Option<Record>,
+    /// The time of the record that was read last.
+    last_ns: u64,
+}
+
+impl Source {
+    fn new(ring: Ring) -> Source {
+        Source {
+            head: ring.head(),
+            position: ring.tail(),
+            ring,
+            next: None,
+            last_ns: monotonic_ns(),
+        }
+    }
+
+    /// Reads the next record of the process, if there is one and it has not been read.
+    fn fill(&mut self, process: u32, waking: Option<WakingFormat>) {
+        let mut buffer = [0; 256];
+        while self.next.is_none() && self.position < self.head {
+            let left = usize::try_from(self.head - self.position).unwrap_or(usize::MAX);
+            let mut header = [0; HEADER];
+            self.ring.copy(self.position, &mut header);
+            let Some(size) = size_of_record(header).filter(|size| *size <= left) else {
+                // The kernel writes no such record. Nothing behind it can be told apart.
+                self.position = self.head;
+                return;
+            };
+            // A longer one is of no kind that is read here.
+            if let Some(bytes) = buffer.get_mut(..size) {
+                self.ring.copy(self.position, bytes);
+                self.next = parse(bytes, process, waking);
+            }
+            self.position += size as u64;
+            if let Some(record) = &mut self.next {
+                if let Event::Lost { since_ns, .. } = &mut record.event {
+                    *since_ns = self.last_ns;
+                }
+                self.last_ns = record.time_ns;
+            }
+        }
+    }
+}
+
+/// Events of all threads of a process.
+struct Opened {
+    sources: Vec<Source>,
+    events: Vec<OwnedFd>,
+    threads: Vec<Tid>,
+}
+
+impl Opened {
+    fn of(process: Tid, tracepoint: Option<u64>) -> Result<Opened, Refusal> {
+        let _more = MoreDescriptors::allow();
+        let mut wanted = Wanted {
+            tracepoint,
+            threads_only: true,
+            watermark: 0,
+        };
+        let mut opened = Opened {
+            sources: Vec::new(),
+            events: Vec::new(),
+            threads: Vec::new(),
+        };
+        let mut processors: Vec<u32> = (0..perf::processors()).collect();
+        let mut size = ring_size(processors.len() as u64);
+        // New threads of those that have events inherit them; others may appear meanwhile.
+        for _ in 0..MAX_LISTINGS {
+            let new = tasks(process).into_iter();
+            let new: Vec<Tid> = new.filter(|tid| !opened.threads.contains(tid)).collect();
+            if new.is_empty() {
+                break;
+            }
+            for tid in new {
+                match opened.add(tid, &mut processors, &mut wanted, &mut size) {
+                    Ok(()) => opened.threads.push(tid),
+                    // It has ended.
+                    Err(Refusal::Other(Errno::ESRCH)) => {}
+                    Err(refusal) => return Err(refusal),
+                }
+            }
+        }
+        match opened.sources.is_empty() {
+            true => Err(Refusal::Other(Errno::ESRCH)),
+            false => Ok(opened),
+        }
+    }
+
+    /// Opens the events of a thread, one for each processor. Those of the first one have rings.
+    fn add(
+        &mut self,
+        tid: Tid,
+        processors: &mut Vec<u32>,
+        wanted: &mut Wanted,
+        size: &mut u64,
+    ) -> Result<(), Refusal> {
+        if !self.sources.is_empty() {
+            for (cpu, source) in processors.iter().zip(&self.sources) {
+                let event = perf::open(tid, *cpu, *wanted).map_err(Refusal::of)?;
+                source.ring.take_output_of(&event).map_err(Refusal::of)?;
+                self.events.push(event);
+            }
+            return Ok(());
+        }
+        let mut sources = Vec::new();
+        let mut online = Vec::new();
+        for cpu in processors.iter() {
+            wanted.watermark = u32::try_from(*size / 4).unwrap_or(u32::MAX);
+            let event = match perf::open(tid, *cpu, *wanted) {
+                Err(Errno::EINVAL) if wanted.threads_only => {
+                    // Before Linux 5.13 processes inherit, too; their records are skipped.
+                    wanted.threads_only = false;
+                    perf::open(tid, *cpu, *wanted)
+                }
+                event => event,
+            };
+            let mut event = match event {
+                // This processor is offline.
+                Err(Errno::ENODEV) => continue,
+                event => event.map_err(Refusal::of)?,
+            };
+            let ring = loop {
+                match Ring::map(event, *size as usize) {
+                    Ok(ring) => break ring,
+                    Err((Errno::EPERM | Errno::ENOMEM, same)) if *size / 2 >= MIN_RING => {
+                        *size /= 2;
+                        event = same;
+                    }
+                    Err((Errno::EPERM, _)) => return Err(Refusal::LockedMemory),
+                    Err((errno, _)) => return Err(Refusal::of(errno)),
+                }
+            };
+            sources.push(Source::new(ring));
+            online.push(*cpu);
+        }
+        (self.sources, *processors) = (sources, online);
+        Ok(())
+    }
+}
+
+/// The size of each ring: a power of two.
+fn ring_size(rings: u64) -> u64 {
+    let limit = MAX_RING_BYTES.min(perf::memory_size() / MEMORY_PART);
+    let page = perf::page_size() as u64;
+    let size = (limit / rings.max(1)).clamp(MIN_RING.max(page), MAX_RING);
+    match size.is_power_of_two() {
+        true => size,
+        false => size.next_power_of_two() / 2,
+    }
+}
+
+/// The id of the tracepoint `sched_waking` and its format, where this process may know them.
+fn waking_tracepoint() -> Option<(u64, WakingFormat)> {
+    // `PROC_PID_INIT_INO`: elsewhere the tracepoint has other thread ids than ours.
+    const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+    let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
+    if namespace.to_str() != Some(FIRST_NAMESPACE) {
+        return None;
+    }
+    let tracepoints = Tracepoints::find()?;
+    let id = tracepoints.read("sched/sched_waking/id")?;
+    let format = tracepoints.read("sched/sched_waking/format")?;
+    Some((id.trim().parse().ok()?, WakingFormat::parse(&format)?))
+}
+
+fn tasks(process: Tid) -> Vec<Tid> {
+    let entries = fs::read_dir(format!("/proc/{process}/task"));
+    let names = entries.into_iter().flatten();
+    let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names
+        .filter_map(|name| name.parse().ok().map(Tid))
+        .collect()
+}
+
+/// The state of a thread, as a record.
+fn state(process: Tid, tid: Tid) -> Option<Record> {
+    let stat = fs::read(format!("/proc/{process}/task/{tid}/stat")).ok()?;
+    // `TID (NAME) S ...`; the name may contain anything.
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    let letter = *stat.get(end + 2)?;
+    Some(Record {
+        time_ns: monotonic_ns(),
+        tid: u32::try_from(tid.0).ok()?,
+        cpu: 0,
+        event: Event::State(letter),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_fit_into_the_limit() {
+        for rings in [1, 2, 3, 4, 64, 1000] {
+            let size = ring_size(rings);
+            assert!(size.is_power_of_two(), "{size}");
+            assert!(
+                size * rings <= MAX_RING_BYTES || size <= MIN_RING.max(perf::page_size() as u64)
+            );
+        }
+    }
+
+    #[test]
+    fn own_state() {
+        let process = Tid(std::process::id() as i32);
+        let tids = tasks(process);
+        assert!(tids.contains(&process));
+        let here = tids.iter().filter_map(|tid| state(process, *tid));
+        assert!(here.count() > 0);
+        assert_eq!(state(process, Tid(0)), None);
+    }
+}

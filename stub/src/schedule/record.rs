@@ -1,0 +1,303 @@
+//! Records of the kernel's perf events, from bytes: a pure function, apart from where they lie.
+//!
+//! The layout is `enum perf_event_type` in the kernel's `include/uapi/linux/perf_event.h`. Samples
+//! have the fields TID, TIME, CPU and RAW; all other records end with TID, TIME and CPU.
+
+/// Types of records, `PERF_RECORD_*`.
+const LOST: u32 = 2;
+const COMM: u32 = 3;
+const EXIT: u32 = 4;
+const FORK: u32 = 7;
+const SAMPLE: u32 = 9;
+const SWITCH: u32 = 14;
+
+/// Bits of a record's `misc`, `PERF_RECORD_MISC_*`.
+const SWITCH_OUT: u16 = 1 << 13;
+const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
+
+/// `struct perf_event_header`: type (4), misc (2), size (2).
+pub(super) const HEADER: usize = 8;
+/// TID (8), TIME (8), CPU (8) at the end of a record that is no sample.
+const SAMPLE_ID: usize = 24;
+
+/// Flags of a trace entry: it was made in an interrupt (`TRACE_FLAG_HARDIRQ`, `TRACE_FLAG_SOFTIRQ`).
+const IN_INTERRUPT: u8 = 0x08 | 0x10;
+
+/// Something that happened to a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// When, by the monotonic clock.
+    pub(crate) time_ns: u64,
+    /// The thread; of lost records 0.
+    pub(crate) tid: u32,
+    /// The processor on which it was recorded.
+    pub(crate) cpu: u32,
+    /// Its kind.
+    pub(crate) event: Event,
+}
+
+/// The kinds of records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// The thread runs from now on.
+    SwitchIn,
+    /// The thread does not run any more. Preempted: it could.
+    SwitchOut { preempted: bool },
+    /// The thread was created, by this one.
+    Fork { creator: u32 },
+    /// The thread has ended.
+    Exit,
+    /// The thread has this name.
+    Name(Vec<u8>),
+    /// The thread was woken, by this one; by none if an interrupt did it.
+    Waking { waker: Option<u32> },
+    /// The kernel had no room for this many records of this processor since then.
+    Lost { count: u64, since_ns: u64 },
+    /// The state of a thread that was there before: the kernel's letter.
+    State(u8),
+}
+
+/// Where a sample of `sched_waking` says which thread is woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WakingFormat {
+    offset: usize,
+}
+
+impl WakingFormat {
+    /// Reads the tracepoint's `format` file.
+    pub(super) fn parse(text: &str) -> Option<WakingFormat> {
+        let line = text
+            .lines()
+            .find(|line| line.trim_start().starts_with("field:pid_t pid;"))?;
+        let field = |name: &str| -> Option<usize> {
+            let value = line.split_once(name)?.1;
+            value.split(';').next()?.trim().parse().ok()
+        };
+        (field("size:")? == 4).then_some(WakingFormat {
+            offset: field("offset:")?,
+        })
+    }
+}
+
+/// The size that a record's header states, and of which there is no less than a header.
+pub(super) fn size_of_record(header: [u8; HEADER]) -> Option<usize> {
+    let size = usize::from(u16::from_le_bytes([header[6], header[7]]));
+    (size >= HEADER).then_some(size)
+}
+
+/// Reads one whole record. `None`: it is of another process or kind, or it is malformed.
+pub(super) fn parse(bytes: &[u8], process: u32, waking: Option<WakingFormat>) -> Option<Record> {
+    let kind = word(bytes, 0)?;
+    let misc = u16::from_le_bytes(bytes.get(4..6)?.try_into().ok()?);
+    if kind == SAMPLE {
+        return sample(bytes, waking?);
+    }
+    let identity = bytes
+        .len()
+        .checked_sub(SAMPLE_ID)
+        .filter(|at| *at >= HEADER)?;
+    let body = bytes.get(HEADER..identity)?;
+    let (pid, tid) = (word(bytes, identity)?, word(bytes, identity + 4)?);
+    let time_ns = long(bytes, identity + 8)?;
+    let cpu = word(bytes, identity + 16)?;
+    let record = |tid, event| Record {
+        time_ns,
+        tid,
+        cpu,
+        event,
+    };
+    match kind {
+        LOST => {
+            let count = long(body, 8)?;
+            let since_ns = time_ns;
+            Some(record(0, Event::Lost { count, since_ns }))
+        }
+        SWITCH if pid == process => Some(record(
+            tid,
+            match misc & SWITCH_OUT {
+                0 => Event::SwitchIn,
+                _ => Event::SwitchOut {
+                    preempted: misc & SWITCH_OUT_PREEMPT != 0,
+                },
+            },
+        )),
+        // Its process, its creator's process, the thread, its creator.
+        FORK if word(body, 0)? == process && word(body, 4)? == process => Some(record(
+            word(body, 8)?,
+            Event::Fork {
+                creator: word(body, 12)?,
+            },
+        )),
+        EXIT if word(body, 0)? == process => Some(record(word(body, 8)?, Event::Exit)),
+        COMM if word(body, 0)? == process => {
+            let name = body.get(8..)?.split(|byte| *byte == 0).next()?;
+            Some(record(word(body, 4)?, Event::Name(name.to_vec())))
+        }
+        _ => None,
+    }
+}
+
+/// A thread was woken, perhaps one of another process.
+fn sample(bytes: &[u8], waking: WakingFormat) -> Option<Record> {
+    let waker = word(bytes, 12)?;
+    let raw_size = word(bytes, 32)? as usize;
+    let raw = bytes.get(36..36usize.checked_add(raw_size)?)?;
+    let in_interrupt = raw.get(2)? & IN_INTERRUPT != 0;
+    Some(Record {
+        time_ns: long(bytes, 16)?,
+        tid: word(raw, waking.offset)?,
+        cpu: word(bytes, 24)?,
+        event: Event::Waking {
+            waker: (!in_interrupt && waker != 0).then_some(waker),
+        },
+    })
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..at.checked_add(4)?)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+}
+
+fn long(bytes: &[u8], at: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at.checked_add(8)?)?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROCESS: u32 = 100;
+    const FORMAT: WakingFormat = WakingFormat { offset: 24 };
+
+    /// A record with this body, of thread 101 at 5 ns on processor 3.
+    fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
+        let size = (HEADER + body.len() + SAMPLE_ID) as u16;
+        let mut bytes = kind.to_le_bytes().to_vec();
+        bytes.extend(misc.to_le_bytes());
+        bytes.extend(size.to_le_bytes());
+        bytes.extend(body);
+        bytes.extend(words(&[PROCESS, 101, 5, 0, 3, 0]));
+        bytes
+    }
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// A wake-up of thread 102 by thread 101 at 7 ns.
+    fn waking(flags: u8) -> Vec<u8> {
+        let mut raw = vec![1, 0, flags, 0];
+        raw.extend(words(&[101]));
+        raw.extend(*b"sleeper\0\0\0\0\0\0\0\0\0");
+        raw.extend(words(&[102, 120, 1]));
+        let mut bytes = words(&[SAMPLE, 0]);
+        bytes.extend(words(&[PROCESS, 101, 7, 0, 2, 0, raw.len() as u32]));
+        bytes.extend(raw);
+        let size = bytes.len() as u16;
+        bytes[6..8].copy_from_slice(&size.to_le_bytes());
+        bytes
+    }
+
+    fn parsed(bytes: &[u8]) -> Option<(u32, Event)> {
+        parse(bytes, PROCESS, Some(FORMAT)).map(|record| (record.tid, record.event))
+    }
+
+    fn all() -> Vec<(Vec<u8>, Option<(u32, Event)>)> {
+        let out = |preempted| Some((101, Event::SwitchOut { preempted }));
+        let name = Event::Name(b"worker".to_vec());
+        let lost = Event::Lost {
+            count: 12,
+            since_ns: 5,
+        };
+        vec![
+            (record(SWITCH, 0, &[]), Some((101, Event::SwitchIn))),
+            (record(SWITCH, SWITCH_OUT, &[]), out(false)),
+            (
+                record(SWITCH, SWITCH_OUT | SWITCH_OUT_PREEMPT, &[]),
+                out(true),
+            ),
+            (
+                record(FORK, 0, &words(&[PROCESS, PROCESS, 102, 101, 5, 0])),
+                Some((102, Event::Fork { creator: 101 })),
+            ),
+            // A process.
+            (
+                record(FORK, 0, &words(&[200, PROCESS, 200, 101, 5, 0])),
+                None,
+            ),
+            (
+                record(EXIT, 0, &words(&[PROCESS, PROCESS, 102, 102, 5, 0])),
+                Some((102, Event::Exit)),
+            ),
+            (record(EXIT, 0, &words(&[200, 200, 200, 200, 5, 0])), None),
+            (
+                record(
+                    COMM,
+                    0,
+                    &[&words(&[PROCESS, 102])[..], b"worker\0\0"].concat(),
+                ),
+                Some((102, name)),
+            ),
+            (record(LOST, 0, &words(&[9, 0, 12, 0])), Some((0, lost))),
+            (waking(0), Some((102, Event::Waking { waker: Some(101) }))),
+            (waking(8), Some((102, Event::Waking { waker: None }))),
+            (record(99, 0, &[]), None),
+        ]
+    }
+
+    #[test]
+    fn records_of_the_kernel() {
+        for (bytes, expected) in all() {
+            assert_eq!(
+                size_of_record(*bytes.first_chunk().unwrap()),
+                Some(bytes.len())
+            );
+            assert_eq!(parsed(&bytes), expected, "{bytes:x?}");
+        }
+        let switch = parse(&record(SWITCH, 0, &[]), PROCESS, None).unwrap();
+        assert_eq!((switch.time_ns, switch.cpu), (5, 3));
+        let waking = parse(&waking(0), PROCESS, Some(FORMAT)).unwrap();
+        assert_eq!((waking.time_ns, waking.cpu), (7, 2));
+        assert_eq!(parse(&record(SWITCH, 0, &[]), 7, None), None);
+    }
+
+    /// A record that is cut has nothing to tell, and no byte of one can do harm.
+    #[test]
+    fn damaged_records() {
+        for (bytes, expected) in all() {
+            for end in 0..HEADER.min(bytes.len()) {
+                assert_eq!(parsed(&bytes[..end]), None);
+            }
+            for end in 0..bytes.len() {
+                parsed(&bytes[..end]);
+            }
+            let is_sample = bytes[0] == SAMPLE as u8;
+            for at in 0..bytes.len() {
+                for bit in 0..8 {
+                    let mut bytes = bytes.clone();
+                    bytes[at] ^= 1 << bit;
+                    let changed = parsed(&bytes);
+                    // The last four bytes of what is no sample are not used.
+                    if !is_sample && at >= bytes.len() - 4 {
+                        assert_eq!(changed, expected);
+                    }
+                }
+            }
+        }
+        assert_eq!(size_of_record([0; HEADER]), None);
+        assert_eq!(size_of_record([0, 0, 0, 0, 0, 0, 7, 0]), None);
+    }
+
+    #[test]
+    fn format_of_the_tracepoint() {
+        let text = "name: sched_waking\nID: 375\nformat:\n\
+            \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+            \tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\
+            \tfield:pid_t pid;\toffset:24;\tsize:4;\tsigned:1;\n";
+        assert_eq!(WakingFormat::parse(text), Some(FORMAT));
+        assert_eq!(WakingFormat::parse(&text.replace("size:4", "size:8")), None);
+        assert_eq!(WakingFormat::parse("field:pid_t pid;"), None);
+        assert_eq!(WakingFormat::parse(""), None);
+    }
+}

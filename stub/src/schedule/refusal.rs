@@ -1,0 +1,59 @@
+//! Why the kernel records no schedule, and what a user can set: apart from the recording because
+//! it reads the system's settings.
+
+use std::fs;
+
+use nix::errno::Errno;
+
+/// Why there is no schedule. The text says what to set.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// The system's setting forbids it.
+    #[error(
+        "the kernel refuses perf events (kernel.perf_event_paranoid is {0}): set it to 2, or give the \
+         stub CAP_PERFMON"
+    )]
+    Paranoid(i32),
+    /// Something forbids it although the setting does not.
+    #[error(
+        "a container, a seccomp filter or a missing right refuses perf_event_open(2): allow it, or give \
+         the stub CAP_PERFMON"
+    )]
+    Forbidden,
+    /// The kernel was built without.
+    #[error("this kernel has no perf events: it needs CONFIG_PERF_EVENTS")]
+    Missing,
+    /// No memory may be locked for the rings.
+    #[error(
+        "there is no memory for the kernel's records: raise kernel.perf_event_mlock_kb, or 'ulimit -l'"
+    )]
+    LockedMemory,
+    /// There are too many threads and processors.
+    #[error(
+        "each thread needs a descriptor for each processor, and there are too few: raise 'ulimit -n'"
+    )]
+    Descriptors,
+    /// Something else is wrong.
+    #[error("the kernel cannot record the schedule: {0}")]
+    Other(Errno),
+}
+
+impl Refusal {
+    /// The meaning of an error of perf_event_open(2).
+    pub(super) fn of(errno: Errno) -> Refusal {
+        match errno {
+            Errno::EACCES | Errno::EPERM => match paranoid() {
+                Some(level) if level > 2 => Refusal::Paranoid(level),
+                _ => Refusal::Forbidden,
+            },
+            Errno::ENOSYS | Errno::ENOENT | Errno::EOPNOTSUPP => Refusal::Missing,
+            Errno::EMFILE | Errno::ENFILE => Refusal::Descriptors,
+            errno => Refusal::Other(errno),
+        }
+    }
+}
+
+fn paranoid() -> Option<i32> {
+    let text = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok()?;
+    text.trim().parse().ok()
+}

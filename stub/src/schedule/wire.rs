@@ -1,0 +1,100 @@
+//! Records as the notification `UnspoolSchedule` has them (docs/reference/protocol.md): bytes of
+//! variable length, because a busy program has a hundred thousand records a second.
+
+use super::record::{Event, Record};
+
+/// `UnspoolSchedule:NOW;` and the records, not escaped.
+pub(super) fn notification(records: &[Record], now_ns: u64) -> Vec<u8> {
+    let mut body = format!("UnspoolSchedule:{now_ns:x};").into_bytes();
+    let mut last_ns = 0;
+    for record in records {
+        let kind = match &record.event {
+            Event::SwitchIn => 0,
+            Event::SwitchOut { preempted: false } => 1,
+            Event::SwitchOut { preempted: true } => 2,
+            Event::Fork { .. } => 3,
+            Event::Exit => 4,
+            Event::Name(_) => 5,
+            Event::Waking { .. } => 6,
+            Event::Lost { .. } => 7,
+            Event::State(_) => 8,
+        };
+        body.push(kind);
+        let change = record.time_ns.wrapping_sub(last_ns).cast_signed();
+        last_ns = record.time_ns;
+        // Small numbers of either sign have few bits: 0, -1, 1, -2, ...
+        number((change << 1 ^ change >> 63).cast_unsigned(), &mut body);
+        number(record.tid.into(), &mut body);
+        number(record.cpu.into(), &mut body);
+        match &record.event {
+            Event::SwitchIn | Event::SwitchOut { .. } | Event::Exit => {}
+            Event::Fork { creator } => number((*creator).into(), &mut body),
+            Event::Name(name) => {
+                number(name.len() as u64, &mut body);
+                body.extend_from_slice(name);
+            }
+            Event::Waking { waker } => number(waker.unwrap_or(0).into(), &mut body),
+            Event::Lost { count, since_ns } => {
+                number(*count, &mut body);
+                number(record.time_ns.saturating_sub(*since_ns), &mut body);
+            }
+            Event::State(letter) => body.push(*letter),
+        }
+    }
+    body
+}
+
+/// Seven bits a byte, the lowest first; the highest bit of a byte says that another one follows.
+fn number(mut value: u64, bytes: &mut Vec<u8>) {
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_on_the_wire() {
+        let record = |time_ns, tid, event| Record {
+            time_ns,
+            tid,
+            cpu: 1,
+            event,
+        };
+        let records = [
+            record(300, 5, Event::SwitchIn),
+            record(299, 5, Event::SwitchOut { preempted: true }),
+            record(299, 6, Event::Fork { creator: 5 }),
+            record(299, 6, Event::Name(b"ab".to_vec())),
+            record(301, 6, Event::Waking { waker: None }),
+            record(
+                301,
+                0,
+                Event::Lost {
+                    count: 9,
+                    since_ns: 1,
+                },
+            ),
+            record(301, 6, Event::State(b'S')),
+        ];
+        let body = notification(&records, 0x1f);
+        let expected = [
+            &b"UnspoolSchedule:1f;"[..],
+            &[0, 0xd8, 4, 5, 1],
+            &[2, 1, 5, 1],
+            &[3, 0, 6, 1, 5],
+            &[5, 0, 6, 1, 2, b'a', b'b'],
+            &[6, 4, 6, 1, 0],
+            &[7, 0, 0, 1, 9, 0xac, 2],
+            &[8, 0, 6, 1, b'S'],
+        ];
+        assert_eq!(body, expected.concat());
+        let mut long = Vec::new();
+        number(u64::MAX, &mut long);
+        assert_eq!(long.len(), 10);
+    }
+}

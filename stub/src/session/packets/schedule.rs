@@ -1,0 +1,39 @@
+//! `QUnspoolSchedule`: the kernel's records of when the threads run (docs/reference/protocol.md).
+
+use nix::errno::Errno;
+
+use super::Answer;
+use crate::schedule::Schedule;
+use crate::session::Session;
+use crate::session::debuggee::Debuggee;
+
+/// `1`: begins. The reply: what is recorded, and the size of the rings. `0`: sends what there is, and
+/// ends.
+pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
+    match rest {
+        b"0" => {
+            session.notify_schedule(true);
+            session.schedule = None;
+            Answer::ok()
+        }
+        b"1" => {
+            let Some(process) = debuggee.live() else {
+                return Answer::error(Errno::ESRCH);
+            };
+            session.schedule = None;
+            match Schedule::open(process.pid()) {
+                Ok(schedule) => {
+                    let kind = match schedule.has_wakers() {
+                        true => "wakers",
+                        false => "switches",
+                    };
+                    let reply = format!("{kind};{:x}", schedule.ring_bytes());
+                    session.schedule = Some(schedule);
+                    Answer::Reply(reply.into_bytes())
+                }
+                Err(refusal) => Answer::Reply(format!("E.{refusal}").into_bytes()),
+            }
+        }
+        _ => Answer::error(Errno::EINVAL),
+    }
+}

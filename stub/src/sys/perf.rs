@@ -1,0 +1,398 @@
+//! Perf events of the kernel (perf_event_open(2)): opening them, and reading their ring buffers.
+//!
+//! It stands apart because a ring is memory that the kernel writes at any time. This file alone
+//! reads it, and hands out copies.
+
+use std::ffi::CStr;
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::errno::Errno;
+use nix::unistd::{SysconfVar, sysconf};
+
+use super::Tid;
+
+/// Events that are counted by the kernel's software, and by its tracepoints.
+const TYPE_SOFTWARE: u32 = 1;
+const TYPE_TRACEPOINT: u32 = 2;
+/// The software event that never happens.
+const COUNT_SW_DUMMY: u64 = 9;
+
+/// Fields of samples, `PERF_SAMPLE_*`.
+const SAMPLE_TID: u64 = 1 << 1;
+const SAMPLE_TIME: u64 = 1 << 2;
+const SAMPLE_CPU: u64 = 1 << 7;
+const SAMPLE_RAW: u64 = 1 << 10;
+
+/// Bits of the word of flags in `struct perf_event_attr`.
+const INHERIT: u64 = 1 << 1;
+const EXCLUDE_KERNEL: u64 = 1 << 5;
+const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
+const COMM: u64 = 1 << 9;
+const TASK: u64 = 1 << 13;
+const WATERMARK: u64 = 1 << 14;
+const SAMPLE_ID_ALL: u64 = 1 << 18;
+const USE_CLOCKID: u64 = 1 << 25;
+const CONTEXT_SWITCH: u64 = 1 << 26;
+const INHERIT_THREAD: u64 = 1 << 35;
+
+const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
+/// `PERF_EVENT_IOC_SET_OUTPUT`: `_IO('$', 5)`.
+const SET_OUTPUT: libc::c_ulong = 0x2405;
+
+/// Where the control page has the kernel's and the reader's position.
+const DATA_HEAD: usize = 1024;
+const DATA_TAIL: usize = 1032;
+
+/// `struct perf_event_attr`, version 4 (Linux 4.1).
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_watermark: u32,
+    breakpoint_type: u32,
+    config1: u64,
+    config2: u64,
+    branch_sample_type: u64,
+    sample_regs_user: u64,
+    sample_stack_user: u32,
+    clockid: i32,
+    sample_regs_intr: u64,
+}
+
+/// What an event of a thread's schedule brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// The tracepoint whose hits are sampled with their data, if any.
+    pub(crate) tracepoint: Option<u64>,
+    /// Only threads inherit the event, no processes (Linux 5.13).
+    pub(crate) threads_only: bool,
+    /// The ring's descriptor becomes readable when it holds this many bytes.
+    pub(crate) watermark: u32,
+}
+
+/// Opens an event for a thread on one processor, and for all threads that it creates from now on.
+///
+/// Its records are context switches, creations, ends and names, with the monotonic clock, and
+/// samples of the tracepoint.
+pub(crate) fn open(thread: Tid, cpu: u32, wanted: Wanted) -> Result<OwnedFd, Errno> {
+    let mut flags = INHERIT | COMM | TASK | WATERMARK | SAMPLE_ID_ALL | USE_CLOCKID;
+    flags |= CONTEXT_SWITCH;
+    if wanted.threads_only {
+        flags |= INHERIT_THREAD;
+    }
+    let mut sample_type = SAMPLE_TID | SAMPLE_TIME | SAMPLE_CPU;
+    let (kind, config) = match wanted.tracepoint {
+        Some(id) => {
+            sample_type |= SAMPLE_RAW;
+            (TYPE_TRACEPOINT, id)
+        }
+        None => {
+            flags |= EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR;
+            (TYPE_SOFTWARE, COUNT_SW_DUMMY)
+        }
+    };
+    let attributes = Attributes {
+        kind,
+        size: size_of::<Attributes>() as u32,
+        config,
+        sample_period: 1,
+        sample_type,
+        flags,
+        wakeup_watermark: wanted.watermark,
+        clockid: libc::CLOCK_MONOTONIC,
+        ..Attributes::default()
+    };
+    // SAFETY: the kernel reads the structure, whose size is in it, and nothing else.
+    let descriptor = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            thread.0,
+            cpu as libc::c_int,
+            -1,
+            FLAG_FD_CLOEXEC,
+        )
+    };
+    let descriptor = Errno::result(descriptor)? as i32;
+    // SAFETY: the call made it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// The memory into which the kernel writes the records of events on one processor.
+pub(crate) struct Ring {
+    event: OwnedFd,
+    /// The control page; the data is behind it.
+    base: NonNull<u8>,
+    page: usize,
+    /// Size of the data in bytes, a power of two.
+    size: usize,
+}
+
+impl Ring {
+    /// Maps a ring of `size` bytes, a power of two and at least a page, for an event.
+    pub(crate) fn map(event: OwnedFd, size: usize) -> Result<Ring, (Errno, OwnedFd)> {
+        let page = page_size();
+        // SAFETY: the kernel chooses an address at which nothing is.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                page + size,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                event.as_raw_fd(),
+                0,
+            )
+        };
+        match NonNull::new(base.cast::<u8>()).filter(|_| base != libc::MAP_FAILED) {
+            Some(base) => Ok(Ring {
+                event,
+                base,
+                page,
+                size,
+            }),
+            None => Err((Errno::last(), event)),
+        }
+    }
+
+    /// Has another event on the same processor write into this ring, too.
+    pub(crate) fn take_output_of(&self, event: &OwnedFd) -> Result<(), Errno> {
+        // SAFETY: the request takes a descriptor and touches no memory of ours.
+        let done = unsafe {
+            libc::ioctl(
+                event.as_raw_fd(),
+                SET_OUTPUT as _,
+                self.event.as_raw_fd() as libc::c_ulong,
+            )
+        };
+        Errno::result(done).map(drop)
+    }
+
+    /// Size of the data in bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The position behind the last byte that the kernel has written.
+    pub(crate) fn head(&self) -> u64 {
+        // The kernel's store pairs with this: what lies before the position can be read.
+        self.position(DATA_HEAD).load(Ordering::Acquire)
+    }
+
+    /// The position of the first byte that is still to be read.
+    pub(crate) fn tail(&self) -> u64 {
+        self.position(DATA_TAIL).load(Ordering::Relaxed)
+    }
+
+    /// Gives the space before a position back to the kernel.
+    pub(crate) fn release(&self, tail: u64) {
+        self.position(DATA_TAIL).store(tail, Ordering::Release);
+    }
+
+    fn position(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: the control page is mapped as long as `self` lives, and both words are aligned.
+        // The kernel accesses them atomically.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    /// Copies bytes out of the ring; at most as many as it has.
+    pub(crate) fn copy(&self, position: u64, bytes: &mut [u8]) {
+        let length = bytes.len().min(self.size);
+        let start = (position % self.size as u64) as usize;
+        let first = length.min(self.size - start);
+        // SAFETY: both parts are inside the mapping, and `bytes` is ours. The kernel does not write
+        // between the reader's position and its own; if a caller asks for more, it gets stale bytes.
+        unsafe {
+            let data = self.base.as_ptr().add(self.page);
+            ptr::copy_nonoverlapping(data.add(start), bytes.as_mut_ptr(), first);
+            ptr::copy_nonoverlapping(data, bytes.as_mut_ptr().add(first), length - first);
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and no reference into it is left.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.page + self.size) };
+    }
+}
+
+/// One descriptor that is readable when a ring has reached its watermark.
+pub(crate) struct Watermarks(OwnedFd);
+
+impl Watermarks {
+    pub(crate) fn new() -> Result<Watermarks, Errno> {
+        // SAFETY: makes a descriptor.
+        let descriptor = Errno::result(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: the call made it for us.
+        Ok(Watermarks(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+    }
+
+    /// Watches a ring. Edge-triggered: an event whose threads have all ended is readable forever.
+    pub(crate) fn watch(&self, ring: &Ring) -> Result<(), Errno> {
+        let mut event = libc::epoll_event {
+            events: (libc::EPOLLIN | libc::EPOLLET) as u32,
+            u64: 0,
+        };
+        // SAFETY: the kernel reads the structure.
+        let done = unsafe {
+            libc::epoll_ctl(
+                self.0.as_raw_fd(),
+                libc::EPOLL_CTL_ADD,
+                ring.event.as_raw_fd(),
+                &raw mut event,
+            )
+        };
+        Errno::result(done).map(drop)
+    }
+
+    /// Makes the descriptor unreadable until a ring reaches its watermark again. Whether one had.
+    pub(crate) fn clear(&self) -> bool {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
+        let mut any = false;
+        loop {
+            // SAFETY: the kernel writes as many structures as there are.
+            let count = unsafe {
+                libc::epoll_wait(
+                    self.0.as_raw_fd(),
+                    events.as_mut_ptr(),
+                    events.len() as libc::c_int,
+                    0,
+                )
+            };
+            any |= count > 0;
+            if count < events.len() as libc::c_int {
+                return any;
+            }
+        }
+    }
+}
+
+impl AsFd for Watermarks {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The size of a page.
+pub(crate) fn page_size() -> usize {
+    let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    size.map_or(4096, |size| size as usize)
+}
+
+/// How many processors the system can have, those that are offline included.
+pub(crate) fn processors() -> u32 {
+    // SAFETY: asks only.
+    let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    u32::try_from(count).unwrap_or(1).max(1)
+}
+
+/// The system's memory in bytes.
+pub(crate) fn memory_size() -> u64 {
+    // SAFETY: asks only.
+    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+    u64::try_from(pages).unwrap_or(0) * page_size() as u64
+}
+
+/// How many descriptors this process may have, for as long as this lives: as many as it can.
+pub(crate) struct MoreDescriptors(Option<libc::rlimit>);
+
+impl MoreDescriptors {
+    pub(crate) fn allow() -> MoreDescriptors {
+        let mut former = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: the kernel writes one structure, and reads the other.
+        let raised = unsafe {
+            libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut former) == 0 && {
+                let all = libc::rlimit {
+                    rlim_cur: former.rlim_max,
+                    ..former
+                };
+                libc::setrlimit(libc::RLIMIT_NOFILE, &raw const all) == 0
+            }
+        };
+        MoreDescriptors(raised.then_some(former))
+    }
+}
+
+impl Drop for MoreDescriptors {
+    fn drop(&mut self) {
+        if let Some(former) = &self.0 {
+            // SAFETY: the kernel reads one structure. Descriptors above the limit stay open.
+            unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, former) };
+        }
+    }
+}
+
+/// The kernel's directory of tracepoints, and what keeps it there.
+pub(crate) struct Tracepoints {
+    path: PathBuf,
+    _mount: Option<OwnedFd>,
+}
+
+impl Tracepoints {
+    /// Finds the directory, or mounts one that no other process sees.
+    pub(crate) fn find() -> Option<Tracepoints> {
+        for root in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
+            let path = PathBuf::from(root).join("events");
+            if fs::exists(path.join("sched")).unwrap_or(false) {
+                return Some(Tracepoints { path, _mount: None });
+            }
+        }
+        let mount = mount_detached(c"tracefs").ok()?;
+        let path = format!("/proc/self/fd/{}/events", mount.as_raw_fd()).into();
+        Some(Tracepoints {
+            path,
+            _mount: Some(mount),
+        })
+    }
+
+    /// A file of a tracepoint, e.g. `sched/sched_waking/format`.
+    pub(crate) fn read(&self, file: &str) -> Option<String> {
+        fs::read_to_string(self.path.join(file)).ok()
+    }
+}
+
+/// Mounts a file system at no place, for the descriptor alone (Linux 5.2).
+fn mount_detached(kind: &CStr) -> Result<OwnedFd, Errno> {
+    // These numbers are the same on all architectures.
+    const FSOPEN: libc::c_long = 430;
+    const FSCONFIG: libc::c_long = 431;
+    const FSMOUNT: libc::c_long = 432;
+    const FSCONFIG_CMD_CREATE: libc::c_long = 6;
+    const CLOEXEC: libc::c_long = 1;
+    let none = ptr::null::<u8>();
+    // SAFETY: the kernel reads a string that ends with a zero.
+    let context = Errno::result(unsafe { libc::syscall(FSOPEN, kind.as_ptr(), CLOEXEC) })?;
+    // SAFETY: the call made it for us.
+    let context = unsafe { OwnedFd::from_raw_fd(context as i32) };
+    let number = context.as_raw_fd();
+    // SAFETY: this command takes no key and no value.
+    let created = unsafe {
+        libc::syscall(
+            FSCONFIG,
+            number,
+            FSCONFIG_CMD_CREATE,
+            none,
+            none,
+            0 as libc::c_int,
+        )
+    };
+    Errno::result(created)?;
+    // SAFETY: takes numbers only.
+    let mount =
+        Errno::result(unsafe { libc::syscall(FSMOUNT, number, CLOEXEC, 0 as libc::c_long) })?;
+    // SAFETY: the call made it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(mount as i32) })
+}
