@@ -3,10 +3,12 @@
 #
 #   qemu/packages.sh [--suite SUITE] [--only GLOB]... DIR ARCH PACKAGE...
 #
-# --suite: of another Debian than the machine's own (`trixie`), from the same mirror; the machine's apt is left as it is.
-# --only: no files but those; the globs are tar's (`./boot/vmlinuz-*`).
-# Needs no root. Without --suite, apt must know ARCH (tests/run adds foreign ones). Prints DIR.
-# Done once: the list of packages and versions is kept in DIR/.packages.
+# --suite: packages of another Debian release than the machine's own (`trixie`), from the same
+#   mirror. The machine's apt configuration is not changed.
+# --only: only these files; the globs are tar's (`./boot/vmlinuz-*`).
+# Needs no root. Without --suite, apt must support ARCH (tests/run adds foreign architectures).
+# Prints DIR.
+# Works only once: DIR/.packages stores the list of packages and versions.
 set -euo pipefail
 
 only=() suite=
@@ -29,7 +31,7 @@ fi
 
 apt=()
 if [ -n "$suite" ]; then
-    # What was fetched stays: to ask for newer versions, lists of 10 MB would be needed each time.
+    # Keep downloaded packages: a check for newer versions would download lists of 10 MB each time.
     asked="suite $suite $arch $*"
     if [ "$(head -n 1 "$directory/.packages" 2>/dev/null)" = "$asked" ]; then
         (cd "$directory" && pwd)
@@ -55,12 +57,12 @@ if [ -n "$suite" ]; then
     apt-get -qq "${apt[@]}" update >&2
 fi
 
-# One call for all: for each, apt reads all its lists.
+# One call for all packages, because apt reads all its lists in each call.
 declare -A candidates
 while read -r name version; do
     candidates[$name]=$version
 done < <(apt-cache "${apt[@]}" policy "${@/%/:$arch}" | awk -v arch="$arch" '
-    # Those of the machine itself are named without it.
+    # Packages of the machine's own architecture are named without it.
     /^[^ ]/ { sub(/:$/, "", $1); name = $1 ~ /:/ ? $1 : $1 ":" arch }
     $1 == "Candidate:" { print name, $2 }')
 wanted=$(
@@ -90,7 +92,7 @@ if [ "$(cat "$directory/.packages" 2>/dev/null)" != "$wanted" ]; then
     (cd "$fresh/.debs" && apt-get -qq "${apt[@]}" -o APT::Sandbox::User=root download $words >&2)
     for deb in "$fresh"/.debs/*.deb; do
         if [ ${#only[@]} -gt 0 ]; then
-            # A glob that one of the packages does not match is no error.
+            # It is no error if a glob matches no file of a package.
             dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$fresh" --wildcards "${only[@]}" 2>/dev/null || true
         else
             dpkg-deb -x "$deb" "$fresh"
@@ -100,7 +102,7 @@ if [ "$(cat "$directory/.packages" 2>/dev/null)" != "$wanted" ]; then
     chmod 755 "$fresh"
     echo "$wanted" >"$fresh/.packages"
     rm -rf "$directory"
-    # Somebody else may have been faster.
+    # Another process may have finished first.
     mv -T "$fresh" "$directory" 2>/dev/null || [ -e "$directory/.packages" ]
 fi
 (cd "$directory" && pwd)
