@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use unspool_tests::crowd::{compile, release, spread};
+use unspool_tests::crowd::{compile, min_median_max, release};
 use unspool_tests::process;
 
 /// Number of threads, unless arguments state it.
@@ -83,10 +83,10 @@ fn main() -> Result<()> {
     for ((name, _), peer) in peers.iter().zip(&costs) {
         let times = |other: &[f64]| {
             let ratios = peer.iter().zip(other).map(|(peer, other)| peer / other);
-            let [low, middle, high] = spread(ratios.collect());
+            let [low, middle, high] = min_median_max(ratios.collect());
             format!("{middle:.2} ({low:.2} to {high:.2})")
         };
-        let [_, cost, _] = spread(peer.clone());
+        let [_, cost, _] = min_median_max(peer.clone());
         println!(
             "{name:34} {:8.1} {:>26} {:>26}",
             cost / 1000.0,

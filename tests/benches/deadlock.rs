@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use unspool_tests::crowd::{self, spread};
+use unspool_tests::crowd::{self, min_median_max};
 use unspool_tests::waiting::{self, Waiting};
 
 const THREADS: usize = 1000;
@@ -22,7 +22,7 @@ fn main() -> Result<()> {
     let mut command = Command::new(program);
     command.arg(THREADS.to_string());
     let waiting = Waiting::start(&mut command, folder)?;
-    waiting.settle(waiting::HERE)?;
+    waiting.wait_until_blocked(waiting::HERE)?;
     let pid = waiting.pid.to_string();
     let proof = format!("{THREADS} threads wait for each other");
     let mut took = [Vec::new(), Vec::new(), Vec::new()];
@@ -48,7 +48,7 @@ fn main() -> Result<()> {
         "eu-stack -p, to its end",
     ];
     for (name, times) in rows.iter().zip(took) {
-        let [least, middle, most] = spread(times);
+        let [least, middle, most] = min_median_max(times);
         println!("{name:48} {middle:8.0} ms ({least:.0} to {most:.0})");
     }
     Ok(())

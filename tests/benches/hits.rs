@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use unspool_tests::board::{self, Machine};
-use unspool_tests::crowd::{release, spread};
+use unspool_tests::crowd::{min_median_max, release};
 use unspool_tests::process;
 use unspool_tests::truth;
 use unspool_tests::wire::Wire;
@@ -123,7 +123,7 @@ fn trace(
         let places = wire.ask("qUnspoolPlaces")?;
         ensure!(places == "1;", "there is no jump: {places}");
     }
-    if let Err(end) = wire.go_patiently("vCont;c", LIMIT)? {
+    if let Err(end) = wire.go_within("vCont;c", LIMIT)? {
         anyhow::bail!("it ends too early: {end}");
     }
     let status = wire.ask("qTStatus")?;
@@ -217,8 +217,8 @@ fn here() -> Result<()> {
             .iter()
             .zip(&times[0])
             .map(|(one, kernel)| one / kernel);
-        let [least, middle, most] = spread(ratios.collect());
-        let [_, time, _] = spread(times[index].clone());
+        let [least, middle, most] = min_median_max(ratios.collect());
+        let [_, time, _] = min_median_max(times[index].clone());
         println!(
             "{name:34} {:12.1} {middle:10.2} ({least:.2} to {most:.2})",
             time / 1e3
@@ -227,7 +227,7 @@ fn here() -> Result<()> {
     for (name, index) in [("tracepoint", 1), ("fast tracepoint", 3)] {
         let ratios = times[2].iter().zip(&times[index]);
         let ratios = ratios.map(|(gdb, ours)| gdb / ours);
-        let [least, middle, most] = spread(ratios.collect());
+        let [least, middle, most] = min_median_max(ratios.collect());
         println!("gdb takes {middle:.0} times unspool-stub's {name} ({least:.0} to {most:.0})");
     }
     Ok(())
@@ -319,11 +319,11 @@ fn on_the_board(
         process::run(&mut gdb, LIMIT)?.success()?;
         times[1].push(said(&server.finish()?)? - bare);
     }
-    let [_, gdb, _] = spread(times[1].clone());
+    let [_, gdb, _] = min_median_max(times[1].clone());
     for (what, ours) in [("tracepoint", &times[0]), ("fast tracepoint", &times[2])] {
         let ratios = times[1].iter().zip(ours).map(|(gdb, ours)| gdb / ours);
-        let [least, middle, most] = spread(ratios.collect());
-        let [_, time, _] = spread(ours.clone());
+        let [least, middle, most] = min_median_max(ratios.collect());
+        let [_, time, _] = min_median_max(ours.clone());
         println!(
             "{name}, {function}: unspool-stub's {what} {:.1} us a hit, gdbserver and gdb-multiarch {:.0} us: {middle:.0} times ({least:.0} to {most:.0})",
             time / 1e3,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, waitpid};
-use unspool_tests::crowd::{self, Crowd, spread};
+use unspool_tests::crowd::{self, Crowd, min_median_max};
 use unspool_tests::process::{self, Background};
 use unspool_tests::wire::Wire;
 
@@ -67,8 +67,8 @@ fn main() -> Result<()> {
         println!("{:34} {:>10} {:>24}", "", "ms", "times unspool's");
         for (name, peer) in names.iter().zip(&figures) {
             let ratios = peer.iter().zip(&figures[0]).map(|(peer, ours)| peer / ours);
-            let [least, middle, most] = spread(ratios.collect());
-            let [_, cost, _] = spread(peer.clone());
+            let [least, middle, most] = min_median_max(ratios.collect());
+            let [_, cost, _] = min_median_max(peer.clone());
             println!("{name:34} {cost:10.0} {middle:8.1}x ({least:.1}x to {most:.1}x)");
         }
         println!();
@@ -93,8 +93,8 @@ fn main() -> Result<()> {
     .zip(&stands)
     {
         let ratios = one.iter().zip(&stands[1]).map(|(one, bare)| one / bare);
-        let [least, middle, most] = spread(ratios.collect());
-        let [_, cost, _] = spread(one.clone());
+        let [least, middle, most] = min_median_max(ratios.collect());
+        let [_, cost, _] = min_median_max(one.clone());
         println!("{name:34} {cost:10.1} {middle:8.2}x ({least:.2}x to {most:.2}x)");
     }
     Ok(())

@@ -15,7 +15,7 @@ use unspool_tests::process;
 use unspool_tests::wire::Wire;
 use unspool_tests::workspace;
 
-use unspool_tests::crowd::{self, Crowd, Served, spread};
+use unspool_tests::crowd::{self, Crowd, Served, min_median_max};
 
 const THREADS: usize = 1000;
 const MEGABYTES: usize = 64;
@@ -68,8 +68,8 @@ fn main() -> Result<()> {
     println!("{:34} {:>10} {:>24}", "", "MiB/s", "times gdbserver");
     for (server, one) in servers.iter().zip(&rates) {
         let ratios = one.iter().zip(&rates[1]).map(|(one, peer)| one / peer);
-        let [least, middle, most] = spread(ratios.collect());
-        let [_, rate, _] = spread(one.clone());
+        let [least, middle, most] = min_median_max(ratios.collect());
+        let [_, rate, _] = min_median_max(one.clone());
         println!(
             "{:34} {rate:10.0} {middle:8.1}x ({least:.1}x to {most:.1}x)",
             name(server)

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-use crate::looking::Library;
+use crate::inspection::Library;
 use crate::memo::Memo;
 use crate::process;
 use crate::workspace;

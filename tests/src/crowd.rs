@@ -161,7 +161,7 @@ pub fn stub_for_targets() -> Result<PathBuf> {
 }
 
 /// Minimum, median and maximum.
-pub fn spread(mut values: Vec<f64>) -> [f64; 3] {
+pub fn min_median_max(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     [
         values[0],

@@ -29,7 +29,7 @@ pub struct Ended {
 }
 
 /// Parses the waits in a program's output: `ended KIND ADDRESS WAITER ENDER LEAST MOST`.
-pub fn told(text: &str) -> Result<Vec<Ended>> {
+pub fn parse_all(text: &str) -> Result<Vec<Ended>> {
     text.lines()
         .filter_map(|line| line.strip_prefix("ended "))
         .map(|line| Ended::parse(line).with_context(|| format!("the program says {line:?}")))

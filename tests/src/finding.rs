@@ -273,7 +273,7 @@ pub struct Recorded {
 
 impl Recorded {
     /// The parsed lines `taken NAME COUNT LONGEST WAITED`.
-    pub fn told(&self) -> Result<BTreeMap<String, Told>> {
+    pub fn lock_counts(&self) -> Result<BTreeMap<String, LockCounts>> {
         let mut told = BTreeMap::new();
         for line in self.text.lines() {
             let words: Vec<&str> = line.split(' ').collect();
@@ -283,7 +283,7 @@ impl Recorded {
                 let (longest, waited) = (us(longest)?, us(waited)?);
                 told.insert(
                     name,
-                    Told {
+                    LockCounts {
                         taken: count.parse()?,
                         longest,
                         waited,
@@ -297,9 +297,9 @@ impl Recorded {
     /// Checks the findings. An error if an expected one is missing or an unexpected one is present.
     /// `Some` describes a finding about load that is not expected and that the program does not
     /// confirm.
-    pub fn chance(&self, case: &Case, mode: Mode) -> Result<Option<String>> {
-        let mut chance = None;
-        let (report, told) = (&self.report, self.told()?);
+    pub fn unconfirmed_load(&self, case: &Case, mode: Mode) -> Result<Option<String>> {
+        let mut unconfirmed_load = None;
+        let (report, told) = (&self.report, self.lock_counts()?);
         let expected = mode.expected(case);
         ensure!(report.recording.dropped_events == 0, "events were dropped");
         let mut missing: Vec<&Expected> = expected.iter().collect();
@@ -332,7 +332,7 @@ impl Recorded {
                         case.name, self.text
                     );
                     ensure!(LOAD.contains(&finding.kind.as_str()), what);
-                    chance = Some(what);
+                    unconfirmed_load = Some(what);
                 }
             }
         }
@@ -362,20 +362,20 @@ impl Recorded {
                 );
             }
         }
-        Ok(chance)
+        Ok(unconfirmed_load)
     }
 }
 
 /// Accepts chance findings that do not repeat.
 ///
 /// On a busy machine, a thread may be delayed while it holds a lock, and that is found, too. `once`
-/// makes another recording each time and returns its [`Recorded::chance`].
-pub fn found(once: impl Fn() -> Result<Option<String>>) -> Result<()> {
+/// makes another recording each time and returns its [`Recorded::unconfirmed_load`].
+pub fn repeat_until_expected(once: impl Fn() -> Result<Option<String>>) -> Result<()> {
     for _ in 0..3 {
-        let Some(chance) = once()? else {
+        let Some(unconfirmed_load) = once()? else {
             return Ok(());
         };
-        eprintln!("{chance}");
+        eprintln!("{unconfirmed_load}");
     }
     match once()? {
         Some(always) => bail!("four times: {always}"),
@@ -385,7 +385,7 @@ pub fn found(once: impl Fn() -> Result<Option<String>>) -> Result<()> {
 
 /// The program's own counts for a mutex.
 #[derive(Clone, Copy, Debug)]
-pub struct Told {
+pub struct LockCounts {
     /// How often it was taken.
     pub taken: u64,
     /// Longest time that it was held.
@@ -394,7 +394,7 @@ pub struct Told {
     pub waited: Duration,
 }
 
-impl Told {
+impl LockCounts {
     /// Whether the program itself observed the load. On a busy machine, a thread may be delayed at
     /// any point.
     pub fn confirms(&self, finding: &Finding) -> bool {

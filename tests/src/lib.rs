@@ -10,7 +10,7 @@ pub mod crowd;
 pub mod elf;
 pub mod ended;
 pub mod finding;
-pub mod looking;
+pub mod inspection;
 pub mod memo;
 pub mod process;
 pub mod program;

@@ -89,7 +89,7 @@ pub fn run_with_input(command: &mut Command, input: &[u8], limit: Duration) -> R
 
 /// Like [`run`], on a simulated busy machine: the command itself, but not its children, gets a
 /// processor only a sixth of the time.
-pub fn run_now_and_then(command: &mut Command, limit: Duration) -> Result<Run> {
+pub fn run_on_busy_machine(command: &mut Command, limit: Duration) -> Result<Run> {
     run_looked_after(command, b"", limit, |child| {
         let child = Pid::from_raw(child.id().cast_signed());
         let _ = kill(child, Signal::SIGSTOP);

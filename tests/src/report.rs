@@ -161,13 +161,14 @@ pub fn objects<'a>(
 }
 
 /// Whether the capture of a running recording has such a note.
-pub fn noted(capture: &Path, sign: &str) -> bool {
+pub fn has_note(capture: &Path, sign: &str) -> bool {
     let has = |note: &Value| note.to_string().contains(sign);
-    sign.is_empty() || under_way(capture).is_ok_and(|report| report.notes.iter().any(has))
+    sign.is_empty()
+        || report_while_recording(capture).is_ok_and(|report| report.notes.iter().any(has))
 }
 
 /// The report of a running recording, which states that it is incomplete.
-pub fn under_way(capture: &Path) -> Result<Report> {
+pub fn report_while_recording(capture: &Path) -> Result<Report> {
     let mut command = unspool()?;
     command.arg("report").arg(capture);
     command.args(["--format", "json"]);

@@ -21,7 +21,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// A wait as the program states it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct StatedWait {
     /// `mutex`, `join` and so on, as in the report.
     pub kind: String,
     /// Address of the object; 0 if the program does not know it.
@@ -32,7 +32,7 @@ pub struct Told {
 
 /// A finding as the program states it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wrong {
+pub struct StatedFinding {
     /// `deadlock` and so on, as in the report.
     pub kind: String,
     /// Whether it can be proved.
@@ -47,17 +47,17 @@ pub struct Waiting {
     /// The process to inspect: the program or a child of it.
     pub pid: u32,
     /// The waits, by thread.
-    pub waits: BTreeMap<u64, Told>,
+    pub waits: BTreeMap<u64, StatedWait>,
     /// The mutexes of waits at condition variables, by thread.
     pub mutexes: BTreeMap<u64, u64>,
     /// The expected findings.
-    pub findings: Vec<Wrong>,
+    pub findings: Vec<StatedFinding>,
     _folder: Option<TempDir>,
 }
 
 /// How a kernel and a C library show that threads wait.
 #[derive(Debug, Clone, Copy)]
-pub struct Settling {
+pub struct KernelView {
     /// Numbers of the system calls that wait at futexes.
     pub futexes: &'static [u64],
     /// musl's threads wait at words of their own for condition variables and barriers.
@@ -69,7 +69,7 @@ pub struct Settling {
 }
 
 /// This machine with glibc.
-pub const HERE: Settling = Settling {
+pub const HERE: KernelView = KernelView {
     futexes: &[202],
     own_words: false,
     refused: false,
@@ -130,12 +130,12 @@ impl Waiting {
         Ok(Waiting {
             child: Some(child),
             _folder: folder,
-            ..Waiting::told(pid, next)?
+            ..Waiting::parse(pid, next)?
         })
     }
 
     /// Parses the output of a process, line by line.
-    pub fn told(pid: u32, mut next: impl FnMut() -> Result<String>) -> Result<Waiting> {
+    pub fn parse(pid: u32, mut next: impl FnMut() -> Result<String>) -> Result<Waiting> {
         let mut waiting = Waiting {
             child: None,
             pid,
@@ -155,7 +155,7 @@ impl Waiting {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words[..] {
                 ["wait", tid, kind, address, ref holder @ ..] => {
-                    let told = Told {
+                    let told = StatedWait {
                         kind: kind.to_owned(),
                         address: u64::from_str_radix(address.trim_start_matches("0x"), 16)?,
                         holder: holder.first().map(|tid| tid.parse()).transpose()?,
@@ -172,7 +172,7 @@ impl Waiting {
                         .map(|tid| tid.parse())
                         .collect::<Result<_, _>>()?;
                     tids.sort_unstable();
-                    self.findings.push(Wrong {
+                    self.findings.push(StatedFinding {
                         kind: kind.to_owned(),
                         proved: sure == "proved",
                         tids,
@@ -189,8 +189,8 @@ impl Waiting {
 
     /// Waits until every thread with a stated wait is in the system call `futex`, at a word of its
     /// object.
-    pub fn settle(&self, settling: Settling) -> Result<()> {
-        self.settle_by(settling, || {
+    pub fn wait_until_blocked(&self, view: KernelView) -> Result<()> {
+        self.wait_until_blocked_by(view, || {
             let call = |tid: &u64| {
                 let path = format!("/proc/{tid}/syscall");
                 (*tid, fs::read_to_string(path).unwrap_or_default())
@@ -200,9 +200,9 @@ impl Waiting {
     }
 
     /// The same, from the contents of `/proc/PID/task/TID/syscall` by thread.
-    pub fn settle_by(
+    pub fn wait_until_blocked_by(
         &self,
-        settling: Settling,
+        view: KernelView,
         mut calls: impl FnMut() -> Result<BTreeMap<u64, String>>,
     ) -> Result<()> {
         let start = Instant::now();
@@ -212,7 +212,7 @@ impl Waiting {
                 .waits
                 .iter()
                 .map(|(tid, told)| (tid, told, calls.get(tid).cloned().unwrap_or_default()))
-                .filter(|(_, told, call)| !settling.is_settled(told, call))
+                .filter(|(_, told, call)| !view.is_blocked(told, call))
                 .collect();
             if missing.is_empty() {
                 return Ok(());
@@ -276,10 +276,10 @@ impl Waiting {
     }
 }
 
-impl Settling {
+impl KernelView {
     /// Whether a thread is in its stated wait, judging by its system call (proc(5), `syscall`:
     /// number, arguments).
-    fn is_settled(self, told: &Told, call: &str) -> bool {
+    fn is_blocked(self, told: &StatedWait, call: &str) -> bool {
         let mut words = call.split(' ');
         let number = words.next().and_then(|number| number.parse().ok());
         let word = words

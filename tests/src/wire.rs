@@ -32,11 +32,11 @@ impl Wire<TcpStream> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-        Self::hello(stream)
+        Self::handshake(stream)
     }
 
     /// Like [`go`](Self::go), for a program that takes longer.
-    pub fn go_patiently(&mut self, packet: &str, limit: Duration) -> Result<Result<Stop, String>> {
+    pub fn go_within(&mut self, packet: &str, limit: Duration) -> Result<Result<Stop, String>> {
         self.stream.set_read_timeout(Some(limit))?;
         self.go(packet)
     }
@@ -61,7 +61,7 @@ impl Wire<TcpStream> {
 
 impl<S: Read + Write> Wire<S> {
     /// Performs the handshake on an open connection.
-    pub fn hello(stream: S) -> Result<Self> {
+    pub fn handshake(stream: S) -> Result<Self> {
         let mut wire = Self {
             stream,
             buffer: Vec::new(),

@@ -31,7 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 type Case = (&'static str, fn() -> Result<()>);
 
 /// A normal build to start from.
-const ORDINARY: Build = Build {
+const DEFAULT_BUILD: Build = Build {
     program: "pool",
     compiler: Compiler::Gcc,
     target: Target::X86_64,

@@ -177,7 +177,9 @@ fn record(capture: &Path, served: &Served, sign: &str) -> Result<Background> {
     command.args(["record", "-q", "-o"]).arg(capture);
     command.args(["--connect", &served.address()]);
     let child = Background(process::start(&mut command)?);
-    process::wait_until("the recording runs", LIMIT, || report::noted(capture, sign))?;
+    process::wait_until("the recording runs", LIMIT, || {
+        report::has_note(capture, sign)
+    })?;
     Ok(child)
 }
 
@@ -239,7 +241,7 @@ fn gdb_second() -> Result<()> {
         "Remote debugging",
     )?;
     process::wait_until("gdb is noticed", LIMIT, || {
-        report::noted(&capture, "another client took control")
+        report::has_note(&capture, "another client took control")
     })?;
     session(&mut gdb, &mut served)?;
     // The client connects again and disconnects. A third one resumes the program.
@@ -252,7 +254,7 @@ fn gdb_second() -> Result<()> {
         Signal::SIGKILL,
     )?;
     process::wait_until("that is noticed", LIMIT, || {
-        report::noted(&capture, "nobody controls it")
+        report::has_note(&capture, "nobody controls it")
     })?;
     let mut gdb = Gdb::start()?;
     gdb.expect(

@@ -93,7 +93,7 @@ fn silent(options: &[&str]) -> Result<()> {
     command.stderr(Stdio::piped());
     let mut recording = Background(process::start(&mut command)?);
     process::wait_until("the recording has both threads", LIMIT, || {
-        report::under_way(&capture).is_ok_and(|report| report.created().count() == 1)
+        report::report_while_recording(&capture).is_ok_and(|report| report.created().count() == 1)
     })?;
     down.store(true, Ordering::SeqCst);
     process::wait_until("the recording ends", LIMIT, || {

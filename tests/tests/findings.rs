@@ -114,7 +114,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(crate::trial("findings::too-little-seen", too_little_seen));
     let runs = [
         ("lossless", process::run as Runs),
-        ("lossless-slow", process::run_now_and_then),
+        ("lossless-slow", process::run_on_busy_machine),
     ];
     for (name, run) in runs {
         trials.push(crate::trial(format!("findings::{name}"), move || {
@@ -164,7 +164,9 @@ fn read(capture: &Path) -> Result<Report> {
 
 fn found_in(case: &Case, mode: Mode) -> Result<()> {
     let sync = format!("--sync={}", mode.name());
-    finding::found(|| record(case, &[&sync, "--budget", "none"])?.chance(case, mode))
+    finding::repeat_until_expected(|| {
+        record(case, &[&sync, "--budget", "none"])?.unconfirmed_load(case, mode)
+    })
 }
 
 /// Hundreds of threads that only lock and unlock, faster than the recorder can read, and much
@@ -251,7 +253,7 @@ fn within_a_budget() -> Result<()> {
     let case = case("busy.c", &[], &[]);
     for mode in ["--sync=all", "--sync=contended"] {
         let recorded = record(&case, &[mode])?;
-        let told = recorded.told()?;
+        let told = recorded.lock_counts()?;
         for finding in &recorded.report.findings {
             let name = finding.objects.first().and_then(|o| o.name.as_deref());
             let told = told.get(name.unwrap_or_default());

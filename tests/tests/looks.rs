@@ -87,7 +87,7 @@ fn record(capture: &Path, address: &str, rest: &[&str]) -> Result<Background> {
     command.args(["--connect", address]).args(rest);
     let child = Background(process::start(&mut command)?);
     process::wait_until("the recording has both threads", LIMIT, || {
-        report::under_way(capture).is_ok_and(|report| report.threads.len() == 2)
+        report::report_while_recording(capture).is_ok_and(|report| report.threads.len() == 2)
     })?;
     Ok(child)
 }

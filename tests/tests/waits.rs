@@ -14,8 +14,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 
-use unspool_tests::looking::{self, Inspection, Library, Sight, Wait};
-use unspool_tests::waiting::{self, HERE, Settling, Waiting};
+use unspool_tests::inspection::{self, Conditions, Inspection, Library, Wait};
+use unspool_tests::waiting::{self, HERE, KernelView, Waiting};
 use unspool_tests::{process, report, workspace};
 
 /// Builds of one source; the last part of a name says what is removed.
@@ -142,20 +142,22 @@ pub(crate) fn trials() -> Vec<Trial> {
         for (name, command) in BUILDS {
             trials.push(crate::trial(
                 format!("waits::{program}::{name}"),
-                move || as_told(&format!("{program}.c"), command),
+                move || agrees_with_program(&format!("{program}.c"), command),
             ));
         }
     }
     for (source, name, command) in OTHERS {
         trials.push(crate::trial(format!("waits::{source}::{name}"), || {
-            as_told(source, command)
+            agrees_with_program(source, command)
         }));
     }
     for (source, options) in MUSL_PROGRAMS {
         let name = format!("waits::{source}::musl{}", options.concat());
         let command = ["musl-gcc", "-std=gnu11", "-g", "-O1", "-pthread"];
         let command: Vec<&str> = command.into_iter().chain(options.iter().copied()).collect();
-        trials.push(crate::trial(name, move || as_told(source, &command)));
+        trials.push(crate::trial(name, move || {
+            agrees_with_program(source, &command)
+        }));
     }
     for program in NEWER {
         trials.push(crate::trial(
@@ -166,7 +168,7 @@ pub(crate) fn trials() -> Vec<Trial> {
                 let linker = format!("-Wl,--dynamic-linker={folder}/ld-linux-x86-64.so.2");
                 let path = format!("-Wl,-rpath={folder}");
                 let command = [BUILDS[0].1, &[&linker, &path]].concat();
-                as_told(&format!("{program}.c"), &command)
+                agrees_with_program(&format!("{program}.c"), &command)
             },
         ));
     }
@@ -194,25 +196,22 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// Compares the program's and the kernel's view with the inspection.
-fn as_told(source: &str, command: &[&str]) -> Result<()> {
+fn agrees_with_program(source: &str, command: &[&str]) -> Result<()> {
     let (folder, file) = waiting::compile(source, command)?;
     let waiting = Waiting::start(&mut Command::new(file), folder)?;
-    let (library, settling) = match command[0] {
+    let (library, view) = match command[0] {
         "musl-gcc" => (Library::Musl, MUSL),
         "rustc" => (Library::Rust, HERE),
         _ => (Library::Glibc, HERE),
     };
     let refused = command.contains(&"-DINHERITS");
-    waiting.settle(Settling {
-        refused,
-        ..settling
-    })?;
+    waiting.wait_until_blocked(KernelView { refused, ..view })?;
     if refused {
         // A thread that was not refused may not wait at its mutex yet.
         std::thread::sleep(Duration::from_millis(200));
     }
     let (seen, run) = Inspection::attach(waiting.pid)?;
-    seen.compare(&waiting, sight(library, !command.contains(&"-s")))
+    seen.compare(&waiting, conditions(library, !command.contains(&"-s")))
         .with_context(|| run.to_string())?;
     if source == "kinds.c" {
         waiting.end()?;
@@ -221,14 +220,14 @@ fn as_told(source: &str, command: &[&str]) -> Result<()> {
 }
 
 /// musl's threads wait at words of their own for condition variables and barriers.
-const MUSL: Settling = Settling {
+const MUSL: KernelView = KernelView {
     own_words: true,
     ..HERE
 };
 
 /// An inspection of a process on this machine.
-fn sight(library: Library, named: bool) -> Sight {
-    Sight {
+fn conditions(library: Library, named: bool) -> Conditions {
+    Conditions {
         library,
         named,
         state: "waiting",
@@ -242,7 +241,7 @@ fn sight(library: Library, named: bool) -> Sight {
 fn owners_as_gdb_has_them() -> Result<()> {
     let (folder, file) = waiting::compile("kinds.c", BUILDS[0].1)?;
     let waiting = Waiting::start(&mut Command::new(file), folder)?;
-    waiting.settle(HERE)?;
+    waiting.wait_until_blocked(HERE)?;
     let (seen, shown) = Inspection::attach(waiting.pid)?;
     let mutexes: BTreeMap<u64, &Wait> = seen
         .threads
@@ -306,7 +305,7 @@ fn stays_healthy(pid: u32, times: usize) -> Result<()> {
 fn text() -> Result<()> {
     let (folder, file) = waiting::compile("abba.c", BUILDS[0].1)?;
     let waiting = Waiting::start(&mut Command::new(file), folder)?;
-    waiting.settle(HERE)?;
+    waiting.wait_until_blocked(HERE)?;
     let pid = waiting.pid.to_string();
     // Without a terminal that states its width, lines have 100 columns.
     let widths = [("", 100), ("40", 40), ("80", 80), ("120", 120)];
@@ -316,7 +315,7 @@ fn text() -> Result<()> {
         if !width.is_empty() {
             options.extend(["--width", width]);
         }
-        let run = looking::inspect(&options, "text")?;
+        let run = inspection::inspect(&options, "text")?;
         let text = run.text();
         let said: Vec<&str> = text.split_whitespace().collect();
         let said = said.join(" ");
@@ -360,7 +359,7 @@ fn fail_on() -> Result<()> {
     for (source, expected) in [("abba.c", deadlock), ("timed.c", limited)] {
         let (folder, file) = waiting::compile(source, BUILDS[0].1)?;
         let waiting = Waiting::start(&mut Command::new(file), folder)?;
-        waiting.settle(HERE)?;
+        waiting.wait_until_blocked(HERE)?;
         let pid = waiting.pid.to_string();
         for (kinds, code) in expected {
             let mut command = report::unspool()?;
@@ -371,7 +370,7 @@ fn fail_on() -> Result<()> {
             let said = run.stderr.contains("failing on a finding: deadlock");
             ensure!(said == (*code == 3), "{kinds}: {run}");
             let seen: Inspection = serde_json::from_slice(&run.stdout)?;
-            seen.compare(&waiting, sight(Library::Glibc, true))?;
+            seen.compare(&waiting, conditions(Library::Glibc, true))?;
         }
     }
     let mut command = report::unspool()?;

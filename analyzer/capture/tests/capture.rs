@@ -313,7 +313,10 @@ fn child_that_writes_until_killed() {
         if seq % 5 == 0 {
             writer.flush().unwrap();
         }
-        assert!(Instant::now() < until, "the parent did not kill this process");
+        assert!(
+            Instant::now() < until,
+            "the parent did not kill this process"
+        );
     }
 }
 

@@ -184,11 +184,11 @@ fn verify_states(
 
 /// Detects rows that last too long.
 ///
-/// A function's CFA and return address do not change while it runs. Take a row that says `register
-/// + offset`, or that the return address is in a register. If an instruction changes that register
-/// and the row holds both before and after it, the row is wrong in one of the two places. It is
-/// wrong after it if the analysis agrees before it. (Clang describes no epilogue of ARM code, and
-/// GCC not all.)
+/// A function's CFA and return address do not change while it runs. Take a row that states the CFA
+/// as `register + offset`, or the return address in a register. If an instruction changes that
+/// register and the row holds both before and after it, the row is wrong in one of the two places.
+/// It is wrong after it if the analysis agrees before it. (Clang describes no epilogue of ARM code,
+/// and GCC not all.)
 #[derive(Debug, Default)]
 struct StaleRows {
     /// The address of the next instruction, if control goes on to it.

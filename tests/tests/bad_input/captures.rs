@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::{Case, ORDINARY, complains, fails};
+use super::{Case, DEFAULT_BUILD, complains, fails};
 use unspool_tests::build::Build;
 use unspool_tests::process;
 use unspool_tests::program::program;
@@ -24,7 +24,7 @@ pub(super) const TRIALS: &[Case] = &[
 ];
 
 fn pool() -> Result<String> {
-    Ok(ORDINARY
+    Ok(DEFAULT_BUILD
         .built(program("pool"))?
         .program
         .display()
@@ -145,7 +145,7 @@ fn disk_full_while_recording() -> Result<()> {
     let capture = folder.path().join("capture");
     let shortlived = Build {
         program: "shortlived",
-        ..ORDINARY
+        ..DEFAULT_BUILD
     }
     .built(program("shortlived"))?
     .program

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Case, ORDINARY, complains, fails};
+use super::{Case, DEFAULT_BUILD, complains, fails};
 use unspool_tests::backtrace::{self, Depth};
 use unspool_tests::build::{Build, Link, Tables, Target};
 use unspool_tests::process::{self, Background};
@@ -26,12 +26,12 @@ pub(super) const TRIALS: &[Case] = &[
 ];
 
 /// Libraries at a path that only the sysroot has: `/private/lib`.
-struct Private {
+struct PrivateLibrary {
     folder: tempfile::TempDir,
     program: PathBuf,
 }
 
-impl Private {
+impl PrivateLibrary {
     /// A root for qemu-arm, and a sysroot for Unspool with one other library. `change` turns the
     /// right bytes into the wrong ones, or into no file. No file of this machine has the right
     /// library's build-id.
@@ -40,7 +40,7 @@ impl Private {
             program: "library",
             target: Target::T32,
             tables: Tables::Unwind,
-            ..ORDINARY
+            ..DEFAULT_BUILD
         };
         let built = build.built(program("library"))?;
         let folder = tempfile::tempdir()?;
@@ -150,7 +150,7 @@ fn sysroot_with_wrong_build_id() -> Result<()> {
     let libc = qemu::sysroot()?.join("lib/arm-linux-gnueabihf/libc.so.6");
     let original = std::fs::read(&libc)?;
     let id = elf::build_id(&libc)?.context("Debian's libc has a build-id")?;
-    Private::new("libc.so.6", |_| Some(original.clone()))?.fails(&[
+    PrivateLibrary::new("libc.so.6", |_| Some(original.clone()))?.fails(&[
         "libc.so.6",
         "build-id",
         &id,
@@ -160,21 +160,22 @@ fn sysroot_with_wrong_build_id() -> Result<()> {
 }
 
 fn missing_library() -> Result<()> {
-    Private::new("libc.so.6", |_| None)?.fails(&["/private/lib/libc.so.6", "--sysroot|sysroot"])
+    PrivateLibrary::new("libc.so.6", |_| None)?
+        .fails(&["/private/lib/libc.so.6", "--sysroot|sysroot"])
 }
 
 fn corrupt_library() -> Result<()> {
-    Private::new("libc.so.6", |libc| Some(libc[..1000].to_vec()))?.fails(&["libc.so.6"])
+    PrivateLibrary::new("libc.so.6", |libc| Some(libc[..1000].to_vec()))?.fails(&["libc.so.6"])
 }
 
 /// The library is needed for stacks through it, but not to find creations.
 fn missing_plugin() -> Result<()> {
-    Private::new("libplugin.so", |_| None)?
+    PrivateLibrary::new("libplugin.so", |_| None)?
         .fails(&["/private/lib/libplugin.so", "--sysroot|sysroot"])
 }
 
 fn corrupt_plugin() -> Result<()> {
-    Private::new("libplugin.so", |mut bytes| {
+    PrivateLibrary::new("libplugin.so", |mut bytes| {
         bytes[0x40..].reverse();
         Some(bytes)
     })?
@@ -191,7 +192,7 @@ fn no_such_sysroot() -> Result<()> {
 /// The kernel does not read section headers. So such a program runs, and its creation backtraces do
 /// not need them.
 fn damaged_section_headers() -> Result<()> {
-    let built = ORDINARY.built(program("pool"))?;
+    let built = DEFAULT_BUILD.built(program("pool"))?;
     let folder = tempfile::tempdir()?;
     let damaged = folder.path().join("pool");
     std::fs::copy(&built.program, &damaged)?; // keeps the mode
@@ -217,7 +218,7 @@ fn damaged_section_headers() -> Result<()> {
 fn static_without_symbols() -> Result<()> {
     let built = Build {
         link: Link::Static,
-        ..ORDINARY
+        ..DEFAULT_BUILD
     }
     .built(program("pool"))?;
     let folder = tempfile::tempdir()?;

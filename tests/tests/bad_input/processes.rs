@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Case, ORDINARY, fails};
+use super::{Case, DEFAULT_BUILD, fails};
 use unspool_tests::finding::C;
 use unspool_tests::process::{self, Background};
 use unspool_tests::program::program;
@@ -73,7 +73,9 @@ fn file_with(bytes: &[u8], mode: u32) -> Result<(tempfile::TempDir, std::path::P
 }
 
 fn ordinary() -> Result<Vec<u8>> {
-    Ok(std::fs::read(&ORDINARY.built(program("pool"))?.program)?)
+    Ok(std::fs::read(
+        &DEFAULT_BUILD.built(program("pool"))?.program,
+    )?)
 }
 
 fn not_executable() -> Result<()> {

@@ -58,7 +58,7 @@ fn gdb_first(isa: Isa) -> Result<()> {
     let capture = folder.path().join("capture");
     let mut recording = record(&capture, placed.sysroot.path(), server.port)?;
     process::wait_until("the recording runs", LIMIT, || {
-        report::noted(&capture, "controls the program")
+        report::has_note(&capture, "controls the program")
     })?;
     std::fs::write(&recorded, "")?;
     stopped_often(gdb)?;
@@ -98,7 +98,7 @@ fn gdb_second(isa: Isa) -> Result<()> {
     let gdb = gdb(&placed.here, placed.sysroot.path(), server.port, &wait)?;
     process::wait_until("gdb has connected", LIMIT, || came.exists())?;
     process::wait_until("that is noticed", LIMIT, || {
-        report::noted(&capture, "another client took control")
+        report::has_note(&capture, "another client took control")
     })?;
     isa.board()?.shell(&format!("touch {there}.go"))?;
     std::fs::write(&goes, "")?;

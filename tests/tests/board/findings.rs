@@ -22,7 +22,7 @@ pub(super) fn trials() -> Vec<Trial> {
             for mode in Mode::ALL {
                 let name = format!("findings::{}-{}-{}", case.name, mode.name(), isa.name);
                 trials.push(super::trial(&name, move || {
-                    finding::found(|| once(isa, case, mode))
+                    finding::repeat_until_expected(|| once(isa, case, mode))
                 }));
             }
         }
@@ -38,5 +38,5 @@ fn once(isa: Isa, case: &Case, mode: Mode) -> Result<Option<String>> {
     let text = isa.board()?.shell(&said)?;
     let report = serde_json::from_value(report)?;
     let recorded = Recorded { text, report };
-    recorded.chance(case, mode).context(output)
+    recorded.unconfirmed_load(case, mode).context(output)
 }

@@ -27,7 +27,7 @@ fn line(isa: Isa) -> Result<()> {
     let started = board.shell(&format!(
         "stty -F /dev/ttyS0 115200 && unspool-stub /dev/ttyS0 {there} 2 5 </dev/null >{there}.out 2>&1 & sleep 1; cat {there}.out"
     ))?;
-    let mut wire = Wire::hello(stream).map_err(|error| error.context(started))?;
+    let mut wire = Wire::handshake(stream).map_err(|error| error.context(started))?;
     let answer = wire.ask(&format!("Z0,{hit:x},{}", isa.kind))?;
     ensure!(answer == "OK", "{answer}");
     let mut hits = 0;

@@ -48,11 +48,11 @@ fn emulated(program: &std::path::Path) -> Result<Vec<u64>> {
 
 /// Decides whether a step does not stop at an address: in an exclusive sequence, which may repeat;
 /// in the kernel's page; or skipped in an IT block.
-struct Silent {
+struct SkippedAddresses {
     ranges: Vec<(u64, u64)>,
 }
 
-impl Silent {
+impl SkippedAddresses {
     fn new(program: &std::path::Path) -> Result<Self> {
         let mut ranges = vec![(0xffff_0000, u64::MAX)];
         for set in ["a32", "t32"] {
@@ -77,7 +77,7 @@ impl Silent {
 
 fn every_branch() -> Result<()> {
     let (program, _folder) = compile(Machine::Arm, "tests/programs/branches.S", OPTIONS)?;
-    let silent = Silent::new(&program)?;
+    let silent = SkippedAddresses::new(&program)?;
     let expected: Vec<u64> = emulated(&program)?
         .into_iter()
         .filter(|pc| !silent.covers(*pc))
@@ -126,7 +126,7 @@ fn every_branch() -> Result<()> {
 /// stepped over in place.
 fn over_every_instruction() -> Result<()> {
     let (program, _folder) = compile(Machine::Arm, "tests/programs/branches.S", OPTIONS)?;
-    let silent = Silent::new(&program)?;
+    let silent = SkippedAddresses::new(&program)?;
     let executed: Vec<u64> = emulated(&program)?
         .into_iter()
         .filter(|pc| !silent.covers(*pc))

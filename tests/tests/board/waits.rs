@@ -17,12 +17,12 @@ use tempfile::TempDir;
 
 use unspool_tests::board::{self, Linked, Server};
 use unspool_tests::ended;
-use unspool_tests::finding::found;
-use unspool_tests::looking::{Inspection, Library, Sight};
+use unspool_tests::finding::repeat_until_expected;
+use unspool_tests::inspection::{Conditions, Inspection, Library};
 use unspool_tests::process::{self, Background};
 use unspool_tests::report;
 use unspool_tests::turns;
-use unspool_tests::waiting::{self, HERE, Settling, Waiting};
+use unspool_tests::waiting::{self, HERE, KernelView, Waiting};
 
 use super::{ISAS, Isa, Placed, place};
 
@@ -67,7 +67,9 @@ pub(super) fn trials() -> Vec<Trial> {
             recorded_late(isa, Linked::Glibc)
         }));
         let name = format!("waits::turns-{}", isa.name);
-        trials.push(super::trial(&name, move || found(|| turns(isa))));
+        trials.push(super::trial(&name, move || {
+            repeat_until_expected(|| turns(isa))
+        }));
         for source in ["ended.c", "ended.cpp", "ended.rs"] {
             // Some machines have no Debian g++ for arm64. Rust's code for this ARM is A32.
             let absent = match source {
@@ -145,7 +147,8 @@ fn while_it_waits(
     ))?;
     let pid: u32 = pid.trim().parse().with_context(|| pid.clone())?;
     let sysroot = placed.sysroot.path().display().to_string();
-    let result = told(isa, pid, there, linked).and_then(|waiting| act(&waiting, &sysroot));
+    let result =
+        read_statements(isa, pid, there, linked).and_then(|waiting| act(&waiting, &sysroot));
     board.shell(&format!("kill -9 {pid}"))?;
     result
 }
@@ -158,7 +161,7 @@ fn look(isa: Isa, waiting: &Waiting, sysroot: &str, linked: Linked) -> Result<()
     ))?;
     let (seen, run) = Inspection::of(&["--connect", &server.address(), "--sysroot", sysroot])?;
     let output = server.finish()?;
-    let sight = Sight {
+    let conditions = Conditions {
         library: linked.library(),
         named: true,
         state: "waiting",
@@ -169,17 +172,17 @@ fn look(isa: Isa, waiting: &Waiting, sysroot: &str, linked: Linked) -> Result<()
         },
         stands: false,
     };
-    seen.compare(waiting, sight)
+    seen.compare(waiting, conditions)
         .with_context(|| format!("{run}\n{output}"))
 }
 
 /// Reads the statements that a program on the board writes to a file, and waits until its threads
 /// wait.
-fn told(isa: Isa, pid: u32, there: &str, linked: Linked) -> Result<Waiting> {
+fn read_statements(isa: Isa, pid: u32, there: &str, linked: Linked) -> Result<Waiting> {
     let board = isa.board()?;
     let deadline = Instant::now() + Duration::from_secs(120);
     let (mut seen, mut lines) = (0, VecDeque::new());
-    let waiting = Waiting::told(pid, || {
+    let waiting = Waiting::parse(pid, || {
         while lines.is_empty() {
             ensure!(Instant::now() < deadline, "the program says nothing more");
             let text = board.shell(&format!("cat {there}.out"))?;
@@ -196,12 +199,12 @@ fn told(isa: Isa, pid: u32, there: &str, linked: Linked) -> Result<Waiting> {
         board::Machine::Arm => &[240, 422, 0],
         board::Machine::Arm64 => &[98, 128],
     };
-    let settling = Settling {
+    let view = KernelView {
         futexes,
         own_words: linked.library() == Library::Musl,
         ..HERE
     };
-    waiting.settle_by(settling, || calls(isa, waiting.pid))?;
+    waiting.wait_until_blocked_by(view, || calls(isa, waiting.pid))?;
     Ok(waiting)
 }
 
@@ -214,7 +217,7 @@ fn recorded(isa: Isa, linked: Linked) -> Result<()> {
         "for p in /proc/[0-9]*; do [ \"$(readlink $p/exe)\" = {there} ] && echo ${{p##*/}}; done"
     ))?;
     let pid: u32 = pid.trim().parse().with_context(|| pid.clone())?;
-    let waiting = told(isa, pid, there, linked)?;
+    let waiting = read_statements(isa, pid, there, linked)?;
     // Not SIGKILL, which would lose hits that were not sent yet.
     board.shell(&format!("kill {pid}"))?;
     let (report, output) = recording.finish()?;
@@ -227,7 +230,7 @@ fn ended(isa: Isa, source: &str, sync: &str, linked: Linked) -> Result<()> {
     let said = format!("cat {}.out", recording.placed.there);
     let (report, output) = recording.finish()?;
     let said = isa.board()?.shell(&said)?;
-    let told = ended::told(&said)?;
+    let told = ended::parse_all(&said)?;
     let waits = match source {
         "ended.c" => 13,
         "ended.cpp" => 7,

@@ -31,12 +31,12 @@ pub(super) fn trials() -> Vec<Trial> {
         .flat_map(|build| modes.map(|mode| (build, mode)));
     both.map(|(build, mode)| {
         let name = format!("findings::ended::{}::{mode}", build.0);
-        crate::trial(name, move || as_told(build, mode))
+        crate::trial(name, move || agrees_with_program(build, mode))
     })
     .collect()
 }
 
-fn as_told((_, source, command): &Build, mode: &str) -> Result<()> {
+fn agrees_with_program((_, source, command): &Build, mode: &str) -> Result<()> {
     let (folder, file) = waiting::compile_in("findings", source, command)?;
     let capture = folder.path().join("capture");
     let mut record = report::unspool()?;
@@ -45,7 +45,7 @@ fn as_told((_, source, command): &Build, mode: &str) -> Result<()> {
     record.arg(&capture).arg("--").arg(file);
     let run = process::run(&mut record, Duration::from_secs(120))?.success()?;
     let report = report::json(&capture, &[])?;
-    let told = ended::told(&run.text())?;
+    let told = ended::parse_all(&run.text())?;
     ensure!(told.len() >= 5, "{run}");
     ended::compare(&told, &report)
 }

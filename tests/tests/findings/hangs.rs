@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use unspool_tests::process::{self, Background};
 use unspool_tests::report;
-use unspool_tests::waiting::{self, HERE, Settling, Waiting};
+use unspool_tests::waiting::{self, HERE, KernelView, Waiting};
 
 use super::{C, MUSL, RUST};
 
@@ -136,7 +136,7 @@ fn after_traffic(options: &[&str], asked: Asked) -> Result<()> {
     let recorder = Background(process::start(&mut command)?);
     let pid = recorder.0.id().cast_signed();
     let waiting = Waiting::listen_to(recorder, Some(folder))?;
-    waiting.settle(HERE)?;
+    waiting.wait_until_blocked(HERE)?;
     let whom = match asked {
         Asked::Recorder => pid,
         Asked::Group => -pid,
@@ -166,7 +166,7 @@ fn hangs(case: &Case, mode: &str, proved: bool) -> Result<()> {
     let recorder = Background(process::start(&mut command)?);
     let pid = Pid::from_raw(recorder.0.id().cast_signed());
     let waiting = Waiting::listen_to(recorder, Some(folder))?;
-    waiting.settle(Settling {
+    waiting.wait_until_blocked(KernelView {
         refused: case.command.contains(&"-DINHERITS"),
         ..HERE
     })?;
@@ -182,7 +182,7 @@ fn hung_already(case: &Case) -> Result<()> {
     let (folder, file) = waiting::compile_in("waits", case.source, case.command)?;
     let capture = folder.path().join("capture");
     let waiting = Waiting::start(&mut Command::new(file), folder)?;
-    waiting.settle(HERE)?;
+    waiting.wait_until_blocked(HERE)?;
     let mut record = report::unspool()?;
     record.args([
         "record",
@@ -200,7 +200,7 @@ fn hung_already(case: &Case) -> Result<()> {
     kill(Pid::from_raw(record.0.id().cast_signed()), Signal::SIGINT)?;
     record.ends_well("the recorder", limit)?;
     // It hangs as before. Timed waits are then another system call (restart_syscall(2)).
-    waiting.settle(Settling {
+    waiting.wait_until_blocked(KernelView {
         futexes: &[202, 219],
         ..HERE
     })?;

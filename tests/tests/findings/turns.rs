@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use libtest_mimic::Trial;
 
-use unspool_tests::finding::found;
+use unspool_tests::finding::repeat_until_expected;
 use unspool_tests::process::{self, Background};
 use unspool_tests::{report, turns, waiting, workspace};
 
@@ -22,7 +22,11 @@ pub(super) fn trials() -> Vec<Trial> {
         ("connected", connected),
     ];
     trials
-        .map(|(name, check)| crate::trial(format!("findings::turns::{name}"), move || found(check)))
+        .map(|(name, check)| {
+            crate::trial(format!("findings::turns::{name}"), move || {
+                repeat_until_expected(check)
+            })
+        })
         .into()
 }
 

@@ -9,8 +9,8 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 
 use unspool_tests::board::{Linked, Machine};
-use unspool_tests::looking::{Inspection, Library, Sight};
-use unspool_tests::waiting::{self, HERE, Settling, Waiting};
+use unspool_tests::inspection::{Conditions, Inspection, Library};
+use unspool_tests::waiting::{self, HERE, KernelView, Waiting};
 use unspool_tests::{process, qemu, workspace};
 
 /// An instruction set: compiler, option, emulator, and the machine with its libraries.
@@ -82,7 +82,7 @@ pub(super) fn trials() -> Vec<Trial> {
                 let name = format!("waits::{program}::qemu-{}{suffix}", isa.name);
                 trials.push(crate::trial(name, move || {
                     let sysroot = isa.machine.sysroot()?;
-                    as_told(
+                    agrees_with_program(
                         program,
                         isa,
                         &linked.options(isa.machine)?,
@@ -112,7 +112,7 @@ fn layouts(command: &mut Command, file: &str) -> Result<()> {
     Ok(())
 }
 
-fn as_told(
+fn agrees_with_program(
     program: &str,
     isa: &Isa,
     options: &[String],
@@ -146,7 +146,7 @@ fn as_told(
     } = started;
     let mut waiting = Waiting::listen_to(emulator, Some(folder))?;
     // The program's threads are the emulator's, and wait at addresses in its mapping.
-    waiting.settle(Settling {
+    waiting.wait_until_blocked(KernelView {
         moved: true,
         own_words: library == Library::Musl,
         ..HERE
@@ -163,14 +163,14 @@ fn as_told(
         "--sysroot",
         &sysroot.display().to_string(),
     ])?;
-    let sight = Sight {
+    let conditions = Conditions {
         library,
         named: true,
         state: "waiting",
         low: 0,
         stands: false,
     };
-    seen.compare(&waiting, sight)
+    seen.compare(&waiting, conditions)
         .with_context(|| run.to_string())?;
     let said = seen.notes.iter().any(|note| note.contains("/proc"));
     ensure!(said, "nothing is said of what is not known: {run}");

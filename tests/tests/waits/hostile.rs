@@ -11,12 +11,12 @@ use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use unspool_tests::looking::{self, Inspection, Library, Sight};
+use unspool_tests::inspection::{self, Conditions, Inspection, Library};
 use unspool_tests::process;
 use unspool_tests::waiting::{self, HERE, Waiting};
 use unspool_tests::workspace;
 
-use super::{BUILDS, sight};
+use super::{BUILDS, conditions};
 use crate::inspect::serve;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -74,7 +74,7 @@ pub(super) fn trials() -> Vec<Trial> {
 fn ring(command: &[&str], start: impl FnOnce(&std::path::Path) -> Command) -> Result<Waiting> {
     let (folder, file) = waiting::compile("ring.c", command)?;
     let waiting = Waiting::start(&mut start(&file), folder)?;
-    waiting.settle(HERE)?;
+    waiting.wait_until_blocked(HERE)?;
     Ok(waiting)
 }
 
@@ -142,11 +142,11 @@ const MUSL_STRIPPED: &[&str] = &["musl-gcc", "-O2", "-s", "-static", "-pthread"]
 fn unnamed(library: Library, command: &[&str]) -> Result<()> {
     let waiting = ring(command, |file| Command::new(file))?;
     let (seen, run) = Inspection::attach(waiting.pid)?;
-    let sight = Sight {
+    let conditions = Conditions {
         named: false,
-        ..sight(library, false)
+        ..conditions(library, false)
     };
-    seen.compare(&waiting, sight)
+    seen.compare(&waiting, conditions)
         .with_context(|| run.to_string())
 }
 
@@ -154,7 +154,7 @@ fn unnamed(library: Library, command: &[&str]) -> Result<()> {
 fn unnamed_condition() -> Result<()> {
     let (folder, file) = waiting::compile("lost.c", GLIBC_STRIPPED)?;
     let waiting = Waiting::start(&mut Command::new(file), folder)?;
-    waiting.settle(HERE)?;
+    waiting.wait_until_blocked(HERE)?;
     let (_, run) = Inspection::attach(waiting.pid)?;
     let text = run.text();
     ensure!(
@@ -179,21 +179,21 @@ fn named_by_exec() -> Result<()> {
         let pid = waiting.pid.to_string();
         let copy = copy.to_str().context("text")?;
         let (seen, run) = Inspection::of(&["--attach", &pid, "--exec", copy])?;
-        seen.compare(&waiting, sight_of(compiler))
+        seen.compare(&waiting, conditions_of(compiler))
             .with_context(|| run.to_string())?;
         for name in ["dine", "pthread_mutex"] {
             ensure!(run.text().contains(name), "no {name}: {run}");
         }
-        let run = looking::inspect(&["--attach", &pid, "--exec", "/bin/true"], "text")?;
+        let run = inspection::inspect(&["--attach", &pid, "--exec", "/bin/true"], "text")?;
         ensure!(run.text().contains("--exec is not used"), "{run}");
     }
     Ok(())
 }
 
-fn sight_of(compiler: &str) -> Sight {
+fn conditions_of(compiler: &str) -> Conditions {
     match compiler {
-        "gcc" => sight(Library::Glibc, true),
-        _ => sight(Library::Musl, true),
+        "gcc" => conditions(Library::Glibc, true),
+        _ => conditions(Library::Musl, true),
     }
 }
 
@@ -226,9 +226,9 @@ fn stdio() -> Result<()> {
     for (_, command) in BUILDS {
         let (folder, file) = waiting::compile("stdio.c", command)?;
         let waiting = Waiting::start(&mut Command::new(file), folder)?;
-        waiting.settle(HERE)?;
+        waiting.wait_until_blocked(HERE)?;
         let (seen, run) = Inspection::attach(waiting.pid)?;
-        seen.compare(&waiting, sight(Library::Glibc, false))
+        seen.compare(&waiting, conditions(Library::Glibc, false))
             .with_context(|| run.to_string())?;
     }
     Ok(())
@@ -243,7 +243,7 @@ fn arena() -> Result<()> {
 fn shared() -> Result<()> {
     let (folder, file) = waiting::compile("shared.c", BUILDS[0].1)?;
     let waiting = Waiting::start(&mut Command::new(file), folder)?;
-    waiting.settle(HERE)?;
+    waiting.wait_until_blocked(HERE)?;
     let (seen, run) = Inspection::attach(waiting.pid)?;
     let shared = seen
         .threads
@@ -251,7 +251,7 @@ fn shared() -> Result<()> {
         .filter_map(|thread| thread.wait.as_ref());
     ensure!(shared.clone().count() == 1, "{run}");
     ensure!(shared.clone().all(|wait| wait.shared), "{run}");
-    let run = looking::inspect(&["--attach", &waiting.pid.to_string()], "text")?;
+    let run = inspection::inspect(&["--attach", &waiting.pid.to_string()], "text")?;
     let text = run.text().replace("\n  ", " ");
     ensure!(
         text.contains("of another process: processes share it"),
@@ -273,9 +273,9 @@ fn pid_namespace() -> Result<()> {
     let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children"))?;
     waiting.pid = children.trim().parse().with_context(|| children.clone())?;
     waiting.seen_from_outside()?;
-    waiting.settle(HERE)?;
+    waiting.wait_until_blocked(HERE)?;
     let (seen, run) = Inspection::attach(waiting.pid)?;
-    seen.compare(&waiting, sight(Library::Glibc, true))
+    seen.compare(&waiting, conditions(Library::Glibc, true))
         .with_context(|| run.to_string())
 }
 
@@ -284,7 +284,7 @@ fn stopped() -> Result<()> {
     for source in ["abba.c", "kinds.c"] {
         let (folder, file) = waiting::compile(source, BUILDS[0].1)?;
         let waiting = Waiting::start(&mut Command::new(file), folder)?;
-        waiting.settle(HERE)?;
+        waiting.wait_until_blocked(HERE)?;
         let pid = waiting.pid;
         kill(Pid::from_raw(pid.cast_signed()), Signal::SIGSTOP)?;
         let stopped = || {
@@ -293,11 +293,11 @@ fn stopped() -> Result<()> {
         };
         process::wait_until("the program stops", LIMIT, stopped)?;
         let (seen, run) = Inspection::attach(pid)?;
-        let sight = Sight {
+        let conditions = Conditions {
             state: "stopped",
-            ..sight(Library::Glibc, true)
+            ..conditions(Library::Glibc, true)
         };
-        seen.compare(&waiting, sight)
+        seen.compare(&waiting, conditions)
             .with_context(|| run.to_string())?;
         process::wait_until("it stays stopped", LIMIT, stopped)?;
     }
@@ -307,7 +307,7 @@ fn stopped() -> Result<()> {
 fn over_network(server: &str, source: &str) -> Result<()> {
     let (folder, file) = waiting::compile(source, BUILDS[0].1)?;
     let waiting = Waiting::start(&mut Command::new(file), folder)?;
-    waiting.settle(HERE)?;
+    waiting.wait_until_blocked(HERE)?;
     // Our stub lets the program run while another client reads its memory.
     let (server, stands) = match server {
         "unspool-stub" => (workspace::stub()?, false),
@@ -316,10 +316,10 @@ fn over_network(server: &str, source: &str) -> Result<()> {
     let (mut server, address) = serve(&server, waiting.pid)?;
     let (seen, run) = Inspection::of(&["--connect", &address])?;
     server.ends_well("the server", LIMIT)?;
-    let sight = Sight {
+    let conditions = Conditions {
         stands,
-        ..sight(Library::Glibc, true)
+        ..conditions(Library::Glibc, true)
     };
-    seen.compare(&waiting, sight)
+    seen.compare(&waiting, conditions)
         .with_context(|| run.to_string())
 }

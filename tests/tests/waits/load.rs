@@ -14,7 +14,7 @@ use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use unspool_tests::looking::{Inspection, Wait};
+use unspool_tests::inspection::{Inspection, Wait};
 use unspool_tests::process::{self, Background};
 
 /// Seconds for each program by default.

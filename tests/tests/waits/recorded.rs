@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use unspool_tests::process::{self, Background};
 use unspool_tests::waiting::{self, HERE, Waiting};
-use unspool_tests::{looking, report, workspace};
+use unspool_tests::{inspection, report, workspace};
 
 use super::BUILDS;
 
@@ -53,7 +53,7 @@ fn recorded(capture: &Path, source: &str, command: &[&str]) -> Result<Waiting> {
     let input = program.0.stdin.as_mut().context("piped")?;
     input.write_all(b"\n")?;
     let waiting = Waiting::listen_to(program, Some(folder))?;
-    waiting.settle(HERE)?;
+    waiting.wait_until_blocked(HERE)?;
     kill(Pid::from_raw(record.0.id().cast_signed()), Signal::SIGINT)?;
     record.ends_well("the recorder", LIMIT)?;
     Ok(waiting)
@@ -64,7 +64,7 @@ fn json(command: &mut Command) -> Result<Value> {
     serde_json::from_slice(&run.stdout).with_context(|| run.to_string())
 }
 
-fn told(capture: &Path) -> Result<Value> {
+fn report_of(capture: &Path) -> Result<Value> {
     let mut command = report::unspool()?;
     command.arg("report").arg(capture);
     json(command.args(["--format", "json"]))
@@ -136,10 +136,10 @@ fn same_process() -> Result<()> {
     let pid = waiting.pid.to_string();
     let seen = look(&["--attach", &pid], &capture)?;
     as_in_the_source(&seen, waiting.pid)?;
-    as_recorded(&seen, &told(&capture)?, waiting.pid)?;
+    as_recorded(&seen, &report_of(&capture)?, waiting.pid)?;
     let capture = capture.to_str().context("a path")?;
     let options = ["--attach", &pid, "--recording", capture];
-    let text = looking::inspect(&options, "text")?.text();
+    let text = inspection::inspect(&options, "text")?.text();
     for name in ["transfer", "audit"] {
         let words = format!("({name}) was created by the main thread {pid}");
         ensure!(text.contains(&words), "{words}\n{text}");
@@ -156,7 +156,7 @@ fn cxx() -> Result<()> {
     let command = ["g++", "-std=c++20", "-O1", "-pthread"];
     let waiting = recorded(&capture, "cxx.cpp", &command)?;
     let seen = look(&["--attach", &waiting.pid.to_string()], &capture)?;
-    as_recorded(&seen, &told(&capture)?, waiting.pid)?;
+    as_recorded(&seen, &report_of(&capture)?, waiting.pid)?;
     let threads = created(&seen, waiting.pid)?;
     let names = threads.values().filter_map(|t| t["function"].as_str());
     // In the order in which main creates them.
@@ -194,7 +194,7 @@ fn being_written() -> Result<()> {
     let mut record = Background(process::start(record.arg(&capture))?);
     let mut waiting = Waiting::listen_to(stub, Some(program))?;
     waiting.pid = pid;
-    waiting.settle(HERE)?;
+    waiting.wait_until_blocked(HERE)?;
 
     let whom = ["--connect", address.as_str()];
     let mut seen = Value::Null;
@@ -212,7 +212,7 @@ fn being_written() -> Result<()> {
     ensure!(record.0.try_wait()?.is_none(), "the recording has ended");
     kill(Pid::from_raw(record.0.id().cast_signed()), Signal::SIGINT)?;
     record.ends_well("the recording", LIMIT)?;
-    as_recorded(&seen, &told(&capture)?, pid)
+    as_recorded(&seen, &report_of(&capture)?, pid)
 }
 
 fn another_process() -> Result<()> {
@@ -221,7 +221,7 @@ fn another_process() -> Result<()> {
     drop(recorded(&capture, "abba.c", BUILDS[0].1)?);
     let (program, file) = waiting::compile("abba.c", BUILDS[0].1)?;
     let waiting = Waiting::start(&mut Command::new(file), program)?;
-    waiting.settle(HERE)?;
+    waiting.wait_until_blocked(HERE)?;
     let seen = look(&["--attach", &waiting.pid.to_string()], &capture)?;
     let threads = seen["threads"].as_array().context("threads")?;
     let none = |thread: &&Value| thread["creation"].as_array().is_some_and(Vec::is_empty);

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::process::{self, Run};
 use crate::report;
-use crate::waiting::{Waiting, Wrong};
+use crate::waiting::{StatedFinding, Waiting};
 
 /// The output of `inspect` (docs/reference/report-json.md).
 #[derive(Debug, Deserialize)]
@@ -64,7 +64,7 @@ pub struct Finding {
 
 /// The build of a program and the kind of inspection, which decide what can be known.
 #[derive(Debug, Clone, Copy)]
-pub struct Sight {
+pub struct Conditions {
     /// The library with its primitives.
     pub library: Library,
     /// Whether it has symbols.
@@ -119,7 +119,7 @@ impl Inspection {
     }
 
     /// Compares the program's own statements with the inspection.
-    pub fn compare(&self, waiting: &Waiting, sight: Sight) -> Result<()> {
+    pub fn compare(&self, waiting: &Waiting, conditions: Conditions) -> Result<()> {
         let threads: BTreeMap<u64, &Thread> = self.threads.iter().map(|t| (t.tid, t)).collect();
         let all_wait = self.threads.iter().all(|thread| thread.wait.is_some());
         for (tid, told) in &waiting.waits {
@@ -127,15 +127,15 @@ impl Inspection {
                 .get(tid)
                 .with_context(|| format!("no thread {tid}"))?;
             ensure!(
-                thread.state.as_deref() == Some(sight.state),
+                thread.state.as_deref() == Some(conditions.state),
                 "{told:x?}: {thread:x?}"
             );
             // The C library's functions that start threads come before it.
             let main = *tid == u64::from(waiting.pid);
-            let known = main || !sight.named || thread.function.is_some();
+            let known = main || !conditions.named || thread.function.is_some();
             ensure!(known, "of unknown function: {thread:?}");
             let wait = thread.wait.as_ref().context("no wait")?;
-            let recorded = sight.library.records_holder(wait);
+            let recorded = conditions.library.records_holder(wait);
             let holders: Vec<u64> = told.holder.filter(|_| recorded).into_iter().collect();
             ensure!(
                 wait.kind == told.kind && wait.holders == holders,
@@ -146,7 +146,7 @@ impl Inspection {
                 "told {told:x?}, seen {thread:x?}"
             );
             let concerned = self.findings.iter().any(|f| f.threads.contains(tid));
-            let at_once = sight.stands || holders.is_empty() || concerned;
+            let at_once = conditions.stands || holders.is_empty() || concerned;
             // If all threads wait, all are inspected again. A thread that fell asleep later proves
             // nothing.
             let may_be = recorded && all_wait && wait.proved;
@@ -156,14 +156,14 @@ impl Inspection {
                 wait.proved == (recorded && at_once) || may_be || refused && !wait.proved,
                 "{thread:x?}"
             );
-            let variable = sight.named && told.address != 0 && wait.kind != "join";
-            let in_program = !variable || wait.address > sight.low || wait.object.is_some();
+            let variable = conditions.named && told.address != 0 && wait.kind != "join";
+            let in_program = !variable || wait.address > conditions.low || wait.object.is_some();
             ensure!(in_program, "no name: {thread:x?}");
             // musl does not store the mutex where it could be recognized.
             if let Some(mutex) = waiting
                 .mutexes
                 .get(tid)
-                .filter(|_| sight.library == Library::Glibc)
+                .filter(|_| conditions.library == Library::Glibc)
             {
                 let seen = wait.mutex.as_ref().map(|mutex| mutex.address);
                 ensure!(
@@ -176,14 +176,14 @@ impl Inspection {
                 "{thread:x?}"
             );
         }
-        let findings = self.wrongs(waiting);
+        let findings = self.stated_findings(waiting);
         let told = &waiting.findings;
         ensure!(findings == *told, "told {told:?}, seen {findings:?}");
         Ok(())
     }
 
     /// The findings in the form that programs print.
-    fn wrongs(&self, waiting: &Waiting) -> Vec<Wrong> {
+    fn stated_findings(&self, waiting: &Waiting) -> Vec<StatedFinding> {
         let wrong = |finding: &Finding| {
             let mut tids = finding.threads.clone();
             tids.sort_unstable();
@@ -191,7 +191,7 @@ impl Inspection {
             if told.any(|told| told.kind == finding.kind && told.tids.is_empty()) {
                 tids.clear();
             }
-            Wrong {
+            StatedFinding {
                 kind: finding.kind.clone(),
                 proved: finding.proved,
                 tids,
