@@ -27,7 +27,7 @@ case ${1:-} in
 arm)
     debian=armhf flavour=armmp triple=armv7-unknown-linux-gnueabihf cross=arm-linux-gnueabihf
     loader=ld-linux-armhf.so.3
-    # PCI, to which the second serial port belongs, below 4 GiB: this kernel supports no other addresses.
+    # PCI, with the second serial port, below 4 GiB: this kernel supports no other addresses.
     machine=(qemu-system-arm -M virt,highmem=off -cpu cortex-a15)
     builds=(a32=-marm t32=-mthumb)
     ;;

@@ -461,8 +461,8 @@ pub struct ThreadState {
     /// The signals that its process handles; bit 0 is signal 1 (`SigCgt` in proc(5)).
     #[prost(fixed64, optional, tag = "4")]
     pub handled_signals: Option<u64>,
-    /// The thread id inside the program's PID namespace, if that differs from the kernel's. None if
-    /// unknown.
+    /// The thread id that the program itself uses, which differs from `tid` if the program runs in
+    /// its own PID namespace. None if unknown.
     #[prost(uint64, optional, tag = "5")]
     pub own_tid: Option<u64>,
 }

@@ -115,8 +115,8 @@ pub fn analyze_by(image: &Image, symbols: bool, threads: usize) -> Analysis {
     }
 }
 
-/// Whether an instruction of `image` calls an address in `range` directly. Always true for ARM,
-/// where data between instructions makes the answer unreliable.
+/// Whether an instruction of `image` calls an address in `range` directly. Always false for
+/// ARM, where data between instructions prevents a reliable answer.
 pub fn is_called(image: &Image, range: &Range<u64>) -> bool {
     machine::machine(image.arch()).is_some_and(|machine| {
         let text = Text::sparse(machine, image, false);

@@ -87,7 +87,7 @@ pub struct Table {
     maker: Option<Maker>,
 }
 
-/// What a walk needs to know about an image besides its rules. All addresses are svma.
+/// The facts about an image, besides its rules, that a walk needs. All addresses are svma.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Layout {
     /// Mapped address ranges.

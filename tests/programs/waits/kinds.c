@@ -138,7 +138,8 @@ int main(int argc, char **argv)
     make(&checking, PTHREAD_MUTEX_ERRORCHECK, PTHREAD_MUTEX_STALLED, PTHREAD_PRIO_NONE);
     make(&robust, PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_ROBUST, PTHREAD_PRIO_NONE);
     make(&orphan, PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_ROBUST, PTHREAD_PRIO_NONE);
-    /* QEMU's user mode has neither priority inheritance nor robust mutexes; any argument avoids them. */
+    /* QEMU's user mode has no priority inheritance and no robust mutexes. An argument avoids
+     * both. */
     make(&inheriting, PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_STALLED, argc > 1 ? PTHREAD_PRIO_NONE : PTHREAD_PRIO_INHERIT);
     sem_init(&slots, 0, 0);
     pthread_barrier_init(&gate, NULL, 3);

@@ -1,5 +1,6 @@
 /* Preloaded before the C library: its own mutex in the same memory, with the last waiter in the
- * place of glibc's owner. A tool that takes it for glibc's sees threads that wait for themselves. */
+ * place of glibc's owner. A tool that takes it for glibc's sees threads that wait for
+ * themselves. */
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <pthread.h>

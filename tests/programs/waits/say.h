@@ -56,8 +56,8 @@ static inline pthread_t start(void *(*function)(void *), void *argument)
 #ifdef BYSTANDER
 #include <signal.h>
 
-/* With -DBYSTANDER one more thread stops the program for its debugger when it reads a byte. A thread
- * that QEMU's user mode stops leaves its system call, and its wait becomes unknown. */
+/* With -DBYSTANDER one more thread stops the program for its debugger when it reads a byte. A
+ * thread that QEMU's user mode stops leaves its system call, and its wait becomes unknown. */
 static void *stand_by(void *argument)
 {
     char byte;

@@ -196,7 +196,7 @@ fn unharmed(pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Another user's process. As root, switches to user "nobody" to attach to root's; else attaches to
+/// Another user's process. As root, switches to another user to attach to root's; else attaches to
 /// init.
 fn not_ours() -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -214,14 +214,14 @@ fn not_ours() -> Result<()> {
     let command = folder.path().join("unspool");
     std::fs::copy(workspace::unspool()?, &command)?;
     for subcommand in ["inspect", "record"] {
-        let mut nobody = Command::new("setpriv");
-        nobody
+        let mut unprivileged = Command::new("setpriv");
+        unprivileged
             .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
             .arg(&command)
             .args([subcommand, "--attach", &pid.to_string()])
             .current_dir(&folder);
         fails(
-            &mut nobody,
+            &mut unprivileged,
             &[&pid.to_string(), "permi|not be traced", "root|sudo|user"],
         )?;
         unharmed(pid)?;

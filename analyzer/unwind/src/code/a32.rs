@@ -165,7 +165,7 @@ fn data_register(builder: InstructionBuilder<'_>, w: u32, svma: u64) -> Instruct
     }
 }
 
-/// `pc = from + by`. No register but the jump's target holds the sum.
+/// `pc = from + by`. Only the jump uses the sum, because pc is not tracked.
 pub(super) fn sum_to_pc(
     builder: InstructionBuilder<'_>,
     from: u8,

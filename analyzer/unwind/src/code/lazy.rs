@@ -1,8 +1,8 @@
 //! Recognizes resolvers, which the first entry of a PLT jumps to (`_dl_runtime_resolve`).
 //!
-//! What the PLT has pushed lies above the stack pointer they start with. They remove it before they
-//! jump away, which no other function does that begins by making room. On machines with a link
-//! register the PLT overwrites it, so the return address is among the pushed words.
+//! The words that the PLT has pushed lie above the stack pointer at their entry. They remove these
+//! words before they jump away; no other function that begins by making room does that. On machines
+//! with a link register the PLT overwrites it, so the return address is among the pushed words.
 //!
 //! ```text
 //! ARM PLT 0:     push {lr}; ldr lr, ...; ldr pc, [lr, #8]!

@@ -241,7 +241,7 @@ fn saves_link(text: &Text<'_>, target: Target, count: usize) -> bool {
 }
 
 /// Whether the code at `target` saves the link register, which a call has overwritten in `state`.
-/// Then that call does not return.
+/// No real path leads there in such a state.
 pub(super) fn is_entry(text: &Text<'_>, target: Target, state: &PackedState) -> bool {
     let machine = text.machine;
     machine.link

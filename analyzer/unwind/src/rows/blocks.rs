@@ -4,7 +4,7 @@
 //! index    4 bytes for each piece: offset of the first change in its block | width of its numbers
 //! block    numbers     rule after the last change, after the one before it, ... and at the piece's
 //!                      start; 1, 2 or 4 bytes each
-//!          changes     offsets in the piece where the rule changes, less one; in order, a byte each
+//!          changes     offsets where the rule changes, less one; in order, a byte each
 //!          255
 //! ```
 //!

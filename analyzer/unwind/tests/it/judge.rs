@@ -1,8 +1,9 @@
-//! The decoders against Capstone, an independent judge: every instruction in the text of whole programs.
+//! The decoders against Capstone, an independent judge: every instruction in the text of whole
+//! programs.
 //!
-//! Compared are the length, where control goes, which registers change and to what, and which registers
-//! are saved or restored where. A decoder may know less than the judge about a value; it may never
-//! contradict it.
+//! Compared are the length, where control goes, which registers change and to what, and which
+//! registers are saved or restored where. A decoder may know less than the judge about a value; it
+//! may never contradict it.
 
 #[path = "judge/aarch64.rs"]
 mod aarch64;
@@ -40,7 +41,7 @@ struct Difference<'d> {
     judged: &'d Statement,
 }
 
-/// What comparing found.
+/// Counts the differences found.
 #[derive(Default)]
 struct Tally {
     compared: u64,

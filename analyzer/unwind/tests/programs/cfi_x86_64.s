@@ -42,7 +42,8 @@ escaped:
     .cfi_escape 0x12, 7, 0x7e
     .cfi_escape 0x11, 3, 3
     nop
-    # def_cfa_offset_sf -4; val_offset_sf r12, 2; offset_extended r13, 2; GNU_negative_offset_extended r14, 1
+    # def_cfa_offset_sf -4; val_offset_sf r12, 2; offset_extended r13, 2;
+    # GNU_negative_offset_extended r14, 1
     .cfi_escape 0x13, 0x7c
     .cfi_escape 0x15, 12, 2
     .cfi_escape 0x05, 13, 2

@@ -9,7 +9,7 @@ use crate::code::state::Context;
 /// Maximum number of orphans that unresolved jumps may lead to.
 const MAX_ORPHANS: usize = 64;
 
-/// What a round changed, and so what the next round must do.
+/// The outcome of a round, which decides how the next round starts.
 pub(super) enum Outcome {
     None,
     /// Jumps have more targets.

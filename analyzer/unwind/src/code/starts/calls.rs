@@ -261,7 +261,7 @@ impl<'t> Reading<'t> {
     }
 }
 
-/// What follows the calls of one function, as numbers of calls.
+/// Counts the calls of one function by the kind of code that follows the call.
 #[derive(Debug, Default)]
 struct AfterCalls {
     /// Nothing, or another function: only a call that does not return ends a function.

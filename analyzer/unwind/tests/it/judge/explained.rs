@@ -1,5 +1,5 @@
-//! The known differences between our decoders and Capstone, each with its explanation. An entry names
-//! exact mnemonics: a difference that no entry explains fails the test.
+//! The known differences between our decoders and Capstone, each with its explanation. An entry
+//! names exact mnemonics: a difference that no entry explains fails the test.
 
 use super::Difference;
 use super::capstone::Set;
