@@ -62,7 +62,7 @@ declare -A candidates
 while read -r name version; do
     candidates[$name]=$version
 done < <(apt-cache "${apt[@]}" policy "${@/%/:$arch}" | awk -v arch="$arch" '
-    # Packages of the machine's own architecture are named without it.
+    # apt names packages of the native architecture without it.
     /^[^ ]/ { sub(/:$/, "", $1); name = $1 ~ /:/ ? $1 : $1 ":" arch }
     $1 == "Candidate:" { print name, $2 }')
 wanted=$(
