@@ -24,7 +24,7 @@ use super::region::Outline;
 use super::starts::Calls;
 use super::state::State;
 use super::text::Text;
-use super::{callee_clobbers, handlers, lazy, pointers, starts};
+use super::{callee_clobbers, handlers, plt_resolver, pointers, starts};
 use workers::{Workers, Workspace};
 
 /// Whether exceptions are caught in more than a few places, as in C++ and unlike in C with
@@ -54,7 +54,7 @@ pub(super) struct Discovery<'i> {
     /// Function starts, and whether they are T32 code.
     starts: BTreeMap<u64, bool>,
     /// The same starts as a set, for fast lookups.
-    started: ByteMap,
+    start_set: ByteMap,
     done: BTreeMap<u64, Found>,
     /// Addresses of all followed code. Must be rebuilt if `stale`.
     reached: ByteMap,
@@ -67,7 +67,7 @@ pub(super) struct Discovery<'i> {
     /// Gaps in which no function was found.
     empty_gaps: HashSet<(u64, u64)>,
     /// Code addresses in data. On ARM, bit 0 marks T32. Computed when first needed.
-    stated: Option<ByteMap>,
+    data_addresses: Option<ByteMap>,
     /// Facts about the whole image, if `text` is only a region.
     outline: Option<&'i Outline>,
     /// Parts of functions that only jumps lead to. No function starts there.
@@ -115,7 +115,7 @@ impl<'i> Discovery<'i> {
         };
         // Functions end where parts of others start.
         for part in &discovery.parts {
-            discovery.started.add(part.start);
+            discovery.start_set.add(part.start);
         }
         discovery
     }
@@ -129,7 +129,7 @@ impl<'i> Discovery<'i> {
     ) -> Self {
         let reached = ByteMap::over(&text);
         Discovery {
-            started: ByteMap::of(&text, starts.keys()),
+            start_set: ByteMap::of(&text, starts.keys()),
             starts,
             catches,
             image,
@@ -144,7 +144,7 @@ impl<'i> Discovery<'i> {
             dead: Vec::new(),
             followed: HashMap::new(),
             empty_gaps: HashSet::new(),
-            stated: None,
+            data_addresses: None,
             outline: None,
             parts: Vec::new(),
         }
@@ -184,7 +184,7 @@ impl<'i> Discovery<'i> {
             };
         }
         let known: Vec<u64> = self.starts.keys().copied().collect();
-        self.land(&known, true);
+        self.add_landing_pads(&known, true);
         let open = self.starts.keys().copied().collect();
         self.functions(open, workers);
         self.infer_noreturn(workers);
@@ -207,7 +207,7 @@ impl<'i> Discovery<'i> {
     /// Adds the landing pads from the call-site tables of the functions at `starts` (in order).
     /// `whole` means that they are no parts of functions. Returns the ranges of calls with an
     /// entry.
-    fn land(&mut self, starts: &[u64], whole: bool) -> Vec<Range<u64>> {
+    fn add_landing_pads(&mut self, starts: &[u64], whole: bool) -> Vec<Range<u64>> {
         if self.landings.is_empty() {
             return Vec::new();
         }
@@ -282,7 +282,7 @@ impl<'i> Discovery<'i> {
                 continue;
             }
             for &call in &function.calls {
-                if self.started.contains(call.svma) || !self.text.is_text(call.svma) {
+                if self.start_set.contains(call.svma) || !self.text.is_text(call.svma) {
                     continue;
                 }
                 self.start(call.svma, call.thumb);
@@ -326,9 +326,9 @@ impl<'i> Discovery<'i> {
 
     fn follow(&self, start: Target, end: u64, whole: bool, workspace: &mut Workspace<'_>) -> Found {
         let function = self.follow_from(start, end, &self.entry(start), whole, workspace);
-        for entry in lazy::entries(self.text.machine, &function) {
+        for entry in plt_resolver::entries(self.text.machine, &function) {
             let other = self.follow_from(start, end, &entry, whole, workspace);
-            if lazy::is_one(self.text.machine, &other) {
+            if plt_resolver::is_resolver(self.text.machine, &other) {
                 return other;
             }
         }
@@ -349,7 +349,7 @@ impl<'i> Discovery<'i> {
 
     fn end_of(&self, start: u64) -> u64 {
         let end = self.text.range(start).map_or(start, |range| range.end);
-        self.started.next(start + 1, end, true)
+        self.start_set.next(start + 1, end, true)
     }
 
     /// Infers which functions never return, and follows their callers again, whose code ends at the
@@ -358,7 +358,7 @@ impl<'i> Discovery<'i> {
         for _ in 0..4 {
             let mut found = ByteMap::default();
             for function in self.done.values() {
-                if function.endless
+                if function.never_leaves
                     && !function.doubtful
                     && function.instructions > 1
                     && self.text.noreturn.add(function.start)
@@ -395,13 +395,13 @@ impl<'i> Discovery<'i> {
     /// Assembly calls functions that preserve more registers than the convention requires. Follows
     /// functions again whose frame is known only by such a register.
     fn infer_callee_clobbers(&mut self, workers: &mut Workers<'_>) {
-        let fragile: Vec<(u64, Vec<Target>)> = self
+        let clobber_sensitive: Vec<(u64, Vec<Target>)> = self
             .done
             .values()
-            .filter(|function| !function.fragile.is_empty())
-            .map(|function| (function.start, function.fragile.clone()))
+            .filter(|function| !function.clobber_sensitive.is_empty())
+            .map(|function| (function.start, function.clobber_sensitive.clone()))
             .collect();
-        for (start, calls) in fragile {
+        for (start, calls) in clobber_sensitive {
             for call in calls {
                 let preserved = self.done.get(&call.svma);
                 let preserved = preserved.map_or(0, |function| {
@@ -426,7 +426,7 @@ impl<'i> Discovery<'i> {
     fn add(&mut self, found: Vec<Found>, workers: &mut Workers<'_>) {
         let mut starts: Vec<u64> = found.iter().map(|function| function.start).collect();
         starts.sort_unstable();
-        let caught = self.land(&starts, true);
+        let caught = self.add_landing_pads(&starts, true);
         let mut open = VecDeque::new();
         for function in found {
             let start = function.start;
@@ -446,7 +446,7 @@ impl<'i> Discovery<'i> {
 
     /// Records a function start, if it is new.
     fn start(&mut self, svma: u64, thumb: bool) {
-        if self.started.add(svma) {
+        if self.start_set.add(svma) {
             self.starts.insert(svma, thumb);
         }
     }

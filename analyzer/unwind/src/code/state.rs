@@ -214,7 +214,7 @@ impl State {
 
     /// The state at a landing pad for an exception that passed a call here. The stack is at most
     /// `depth` deep.
-    pub(super) fn landed(&self, depth: i32) -> State {
+    pub(super) fn at_landing_pad(&self, depth: i32) -> State {
         let mut state = self.clone();
         state.after = NO_CALL;
         if state.depth().is_some_and(|own| own > depth) {
@@ -296,7 +296,7 @@ impl State {
     /// Meets the state at the end of a loop with the one at its head. An inner loop that moved the
     /// stack pointer by an unknown amount is assumed to restore it, because nothing else could tell
     /// its value.
-    pub(super) fn meet_again(&mut self, other: &State) -> bool {
+    pub(super) fn meet_loop_end(&mut self, other: &State) -> bool {
         let sp = self.machine.sp;
         let both = self.word(sp).is_base() && other.word(sp).is_base();
         if self.moved || !other.moved || !both {

@@ -132,7 +132,7 @@ fn the_worked_example() {
     ]
     .map(Some);
     assert_eq!(rows(&function), expected);
-    assert!(function.clean);
+    assert!(function.balanced);
 }
 
 /// An early return before the frame is built, and a return from inside an IT block.
@@ -286,7 +286,7 @@ fn x86_frame_pointer() {
     let ra = Place::AtCfa(-8);
     let expected = [8, 16, 16, 48, 48, 8].map(|offset| Some((offset, ra)));
     assert_eq!(rows_by(&function, 7), expected);
-    assert!(function.clean);
+    assert!(function.balanced);
 }
 
 /// A realigned stack whose CFA is in r10 and then only in memory, as GCC makes it for vectors.
@@ -319,7 +319,7 @@ fn x86_realigned() {
             at(7, 8),
         ]
     );
-    assert!(function.clean);
+    assert!(function.balanced);
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub(super) struct Found {
     pub(super) open: bool,
     pub(super) doubtful: bool,
     /// The stack pointer was moved by an unknown amount. An inner loop must then reach its fixpoint
-    /// before the outer one ([`State::meet_again`]).
+    /// before the outer one ([`State::meet_loop_end`]).
     anchored: bool,
 }
 
@@ -182,7 +182,7 @@ impl BlockVisitor for Fix<'_> {
             self.found.calls.push(culprit);
         }
         let changed = if at <= self.at {
-            old.meet_again(state)
+            old.meet_loop_end(state)
         } else {
             old.meet(state)
         };
@@ -200,7 +200,7 @@ impl BlockVisitor for Fix<'_> {
         }
         let to = listing.position(pad);
         if to.is_some_and(|to| listing.state(to).is_some()) {
-            self.edge(listing, to, &state.landed(self.found.floor));
+            self.edge(listing, to, &state.at_landing_pad(self.found.floor));
         }
     }
 

@@ -25,7 +25,7 @@ pub struct Function {
     pub calls: Vec<Target>,
     /// Calls after which the frame is known only if the callee preserves registers that it may
     /// clobber.
-    pub fragile: Vec<Target>,
+    pub clobber_sensitive: Vec<Target>,
     /// The meet of the states after all calls: the state at a landing pad.
     pub(crate) after_calls: Option<Box<State>>,
     /// Jumps with unknown targets.
@@ -43,29 +43,29 @@ pub struct Function {
     pub addresses: Vec<u64>,
     /// It uses the entry value of a callee-saved register, or its caller's frame, so it is no
     /// function.
-    pub alien: bool,
+    pub depends_on_caller: bool,
     /// One past the highest address that was examined.
     pub reach: u64,
     /// A jump with a frame has an unknown target.
     pub open: bool,
     /// A jump has an unknown target, or a call does not return. The result may then depend on
     /// `end`.
-    pub bounded: bool,
+    pub depends_on_end: bool,
     /// A path could not be followed or ran into data.
     pub doubtful: bool,
     /// No path returns or leaves.
-    pub endless: bool,
+    pub never_leaves: bool,
     /// The stack pointer moves somewhere.
     pub framed: bool,
     /// At every exit, the stack pointer has its entry value.
-    pub clean: bool,
+    pub balanced: bool,
     /// The first change of the stack pointer makes room.
-    pub deepens: bool,
+    pub makes_room_first: bool,
     /// At a tail jump, how far the stack pointer is above its entry value. With a link register,
     /// only if that register holds another return address.
     pub above: Option<i32>,
     /// At a tail jump, the link register holds the function's return address.
-    pub relinks: bool,
+    pub restores_link: bool,
 }
 
 impl Function {
@@ -85,7 +85,7 @@ impl Function {
             self.reach <= end
         } else {
             !self.doubtful
-                && !self.bounded
+                && !self.depends_on_end
                 && self.tables.is_empty()
                 && !self.exits.iter().any(|exit| beyond.contains(&exit.0.svma))
         }

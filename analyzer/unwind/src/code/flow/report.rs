@@ -69,7 +69,7 @@ impl<'r> Report<'r> {
                 doubtful: found.doubtful || !settled,
                 open: found.open,
                 reach: listing.svma(listing.reach),
-                bounded: jumps.has_noreturn() || !found.unresolved.is_empty(),
+                depends_on_end: jumps.has_noreturn() || !found.unresolved.is_empty(),
                 literals: listing.literals.clone(),
                 tables: jumps
                     .tables
@@ -89,8 +89,8 @@ impl<'r> Report<'r> {
         }
         report.dead(joins);
         let mut function = report.function;
-        function.endless = !report.returns;
-        function.clean = report.returns && !report.unclean;
+        function.never_leaves = !report.returns;
+        function.balanced = report.returns && !report.unclean;
         lists.take_back(&mut function);
         function
     }
@@ -141,7 +141,7 @@ impl BlockVisitor for Report<'_> {
         function.instructions += 1;
         if !function.framed && state.has_frame() {
             function.framed = true;
-            function.deepens = state.depth() > Some(self.text.machine.entry_depth);
+            function.makes_room_first = state.depth() > Some(self.text.machine.entry_depth);
         }
         match function.spans.last_mut() {
             Some(span) if span.1 == svma => span.1 = end,
@@ -172,7 +172,7 @@ impl BlockVisitor for Report<'_> {
 
     fn exception(&mut self, listing: &Listing, pad: Target, state: &State) {
         if listing.position(pad).is_none() {
-            let landed = state.landed(self.floor);
+            let landed = state.at_landing_pad(self.floor);
             self.function.exits.push((pad, Arc::new(landed.pack())));
         }
     }
@@ -197,7 +197,7 @@ impl BlockVisitor for Report<'_> {
         let above = state.depth().map_or(0, |depth| machine.entry_depth - depth);
         if machine.link {
             let link = state.register(machine.ra);
-            self.function.relinks |= link == Value::Entry(machine.ra);
+            self.function.restores_link |= link == Value::Entry(machine.ra);
             if above > 0 && link == Value::Unknown {
                 self.function.above = Some(above);
             }
@@ -249,7 +249,7 @@ impl Report<'_> {
             foreign.checked_shr(register.into()).unwrap_or(0) & 1 == 1
                 && state.is_as_at_entry(register)
         };
-        function.alien |= bits(instruction.bases & machine.preserved).any(kept);
+        function.depends_on_caller |= bits(instruction.bases & machine.preserved).any(kept);
         for &effect in instruction.effects() {
             // `add r3, pc`, with the distance in r3
             let mut relative = false;
@@ -260,7 +260,7 @@ impl Report<'_> {
                     _ => None,
                 },
                 Effect::Add { to, from, by } => {
-                    function.alien |= to != from && kept(from);
+                    function.depends_on_caller |= to != from && kept(from);
                     match state.register(from) {
                         Value::Constant(value) => {
                             relative = (4..=8).contains(&(by as u32).wrapping_sub(svma as u32));
@@ -273,7 +273,7 @@ impl Report<'_> {
                 // A store into the caller's frame
                 Effect::Store { base, offset, .. } if base == machine.sp => {
                     let moves = matches!(instruction.effects().first(), Some(Effect::Add { .. }));
-                    function.alien |= !moves
+                    function.depends_on_caller |= !moves
                         && matches!(state.register(base), Value::Cfa(at) if at.saturating_add(offset) >= 0);
                     None
                 }
@@ -320,7 +320,7 @@ impl Report<'_> {
             Flow::Call(Some(target)) => {
                 function.calls.push(target);
                 if state.loses_frame_at_call() {
-                    function.fragile.push(target);
+                    function.clobber_sensitive.push(target);
                 }
             }
             Flow::Jump(target) | Flow::Branch(target) | Flow::IfZero { target, .. }

@@ -115,7 +115,7 @@ impl Discovery<'_> {
             };
             let function = self.follow(target, last, false, workspace);
             fresh = false;
-            let sound = known.is_some() && !function.alien && !function.doubtful;
+            let sound = known.is_some() && !function.depends_on_caller && !function.doubtful;
             let accepted = sound || prologue && arm || self.is_function(&function, reached);
             if !accepted {
                 at = self.next_candidate(at, end, &mut fresh);

@@ -17,14 +17,14 @@ impl Discovery<'_> {
     /// Finds functions whose address is stored in data or computed by code.
     pub(super) fn discover_from_addresses(&mut self, workers: &mut Workers<'_>) {
         let (image, text, outline) = (self.image, &self.text, self.outline);
-        let stated = self.stated.get_or_insert_with(|| match outline {
+        let data_addresses = self.data_addresses.get_or_insert_with(|| match outline {
             Some(outline) => {
                 let range = text.start()..text.end();
                 ByteMap::of(text, outline.candidates_in(image, &range).iter())
             }
             None => ByteMap::of(text, pointers::candidates(image, text).iter()),
         });
-        let mut candidates = stated.clone();
+        let mut candidates = data_addresses.clone();
         for _ in 0..6 {
             for function in self.done.values() {
                 for &address in &function.addresses {
@@ -51,7 +51,7 @@ impl Discovery<'_> {
         let mut candidates = candidates;
         candidates.retain(|target| {
             !reached.contains(target.svma)
-                && !self.started.contains(target.svma)
+                && !self.start_set.contains(target.svma)
                 && self.text.is_text(target.svma)
                 && !self.text.is_data(target.svma)
                 && !self.parts.iter().any(|part| part.contains(&target.svma))
@@ -117,7 +117,8 @@ impl Discovery<'_> {
     pub(super) fn is_function(&self, function: &Function, reached: &ByteMap) -> bool {
         let machine = self.text.machine;
         let aligned = function.start & ((1 << machine.shift(function.thumb)) - 1) == 0;
-        if !aligned || function.alien || function.doubtful || function.instructions == 0 {
+        if !aligned || function.depends_on_caller || function.doubtful || function.instructions == 0
+        {
             return false;
         }
         let start = Target {
@@ -125,7 +126,7 @@ impl Discovery<'_> {
             thumb: function.thumb,
         };
         let prologue = starts::is_prologue(&self.text, start);
-        if function.endless {
+        if function.never_leaves {
             return prologue;
         }
         // A jump to a separate part looks like a frame that is not taken down.
@@ -139,9 +140,9 @@ impl Discovery<'_> {
         let inside = |target: &Target| {
             let mut before = self.done.range(..=target.svma);
             reached.contains(target.svma)
-                && !self.started.contains(target.svma)
+                && !self.start_set.contains(target.svma)
                 && before.next_back().is_none_or(|(_, other)| other.framed)
         };
-        function.clean && !function.exits.iter().any(|(target, _)| inside(target))
+        function.balanced && !function.exits.iter().any(|(target, _)| inside(target))
     }
 }

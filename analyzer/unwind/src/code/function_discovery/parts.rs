@@ -53,7 +53,7 @@ impl Discovery<'_> {
                     let stub = at & 15 != 0
                         && alone.instructions <= 2
                         && matches!(alone.exits.as_slice(), [(to, _)] if !reached.contains(to.svma));
-                    if !alone.alien && !stub {
+                    if !alone.depends_on_caller && !stub {
                         break;
                     }
                     let pad =
@@ -91,7 +91,7 @@ impl Discovery<'_> {
             for (target, state) in functions.flat_map(|function| &function.exits) {
                 // For most jumps, the check of `reached` decides.
                 let part = || {
-                    self.started.contains(target.svma)
+                    self.start_set.contains(target.svma)
                         && state.has_frame()
                         && !starts::is_entry(&self.text, *target, state)
                         && !called().contains(target.svma)
@@ -112,7 +112,7 @@ impl Discovery<'_> {
             called();
             fragments = self.fragments.len();
             let parts: Vec<u64> = wanted.keys().copied().collect();
-            self.land(&parts, false);
+            self.add_landing_pads(&parts, false);
             let wanted: Vec<(Target, Incoming)> = wanted.into_values().collect();
             let found = workers.each(self, &wanted, |discovery, (target, incoming), workspace| {
                 let end = discovery.end_of(target.svma);

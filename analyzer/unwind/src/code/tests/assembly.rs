@@ -7,7 +7,7 @@ use super::super::flow::{Engine, Memory, Shown};
 use super::super::machine::machine;
 use super::super::state::State;
 use super::super::text::Text;
-use super::super::{callee_clobbers, instruction_len, lazy};
+use super::super::{callee_clobbers, instruction_len, plt_resolver};
 use super::{States, a32, rows, rules, x86};
 use crate::expression::evaluate;
 use crate::memory::SnapshotMemory;
@@ -69,7 +69,7 @@ fn a_resolver() {
     ];
     let function = a32(&words);
     let machine = machine(Arch::Arm).expect("ARM");
-    let entries = lazy::entries(machine, &function);
+    let entries = plt_resolver::entries(machine, &function);
     assert_eq!(entries.len(), 1);
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let text = Text::of_bytes(machine, &bytes);
@@ -80,7 +80,7 @@ fn a_resolver() {
     let mut memory = Memory::new(machine);
     let mut engine = Engine::new(&text, &mut memory, false);
     let function = engine.follow(start, 24, &entries[0], true, &mut States);
-    assert!(lazy::is_one(machine, &function));
+    assert!(plt_resolver::is_resolver(machine, &function));
     let saved = |offset| Some((offset, Place::AtCfa(-4)));
     let expected = [saved(4), saved(24), saved(24), saved(24), saved(24)];
     assert_eq!(rows(&function)[..5], expected);
@@ -94,10 +94,10 @@ fn no_resolver() {
     let machine = machine(Arch::Arm).expect("ARM");
     // e92d4010 push {r4, lr}; e8bd4010 pop {r4, lr}; e12fff13 bx r3
     let tail_call = a32(&[0xe92d_4010, 0xe8bd_4010, 0xe12f_ff13]);
-    assert!(lazy::entries(machine, &tail_call).is_empty());
+    assert!(plt_resolver::entries(machine, &tail_call).is_empty());
     // e28dd008 add sp, sp, #8; e8bd4010 pop {r4, lr}; e12fff13 bx r3
     let tail = a32(&[0xe28d_d008, 0xe8bd_4010, 0xe12f_ff13]);
-    assert!(lazy::entries(machine, &tail).is_empty());
+    assert!(plt_resolver::entries(machine, &tail).is_empty());
 }
 
 /// The same on x86-64, where the resolver finds its frame by `rbx`. Two words lie below its return
@@ -128,10 +128,10 @@ fn a_resolver_of_x86_64() {
     let end = code.len() as u64;
     let called = State::entry(machine);
     let function = engine.follow(start, end, &called, true, &mut States);
-    let entries = lazy::entries(machine, &function);
+    let entries = plt_resolver::entries(machine, &function);
     assert_eq!(entries.len(), 1);
     let function = engine.follow(start, end, &entries[0], true, &mut States);
-    assert!(lazy::is_one(machine, &function));
+    assert!(plt_resolver::is_resolver(machine, &function));
     let cfas: Vec<Option<i32>> = rules(&function)
         .into_iter()
         .map(|rule| match rule?.0 {
@@ -221,7 +221,7 @@ fn a_callee_that_preserves_registers() {
         Engine::new(text, &mut memory, false).follow(at(from), end, &entry, true, &mut States)
     };
     let before = follow(&text, 3, 20);
-    assert_eq!(before.fragile, [at(0)]);
+    assert_eq!(before.clobber_sensitive, [at(0)]);
     // After the call nothing would be known.
     assert_eq!(rules(&before).len(), 3);
     let leaf = follow(&text, 0, 3);

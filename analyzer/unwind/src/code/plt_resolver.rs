@@ -21,7 +21,7 @@ const MAX_STACK_ARGUMENTS: i32 = 64;
 /// Other entry states that `function` may have, judging by its result as a called function.
 pub(super) fn entries(machine: &'static Machine, function: &Function) -> Vec<State> {
     let above = function.above.filter(|&above| above <= MAX_STACK_ARGUMENTS);
-    let above = above.filter(|_| function.deepens).unwrap_or(0);
+    let above = above.filter(|_| function.makes_room_first).unwrap_or(0);
     if !machine.link {
         // The return address is above the pushed words, where the call left it.
         let pushed = (above > 0).then(|| above + machine.entry_depth);
@@ -35,6 +35,6 @@ pub(super) fn entries(machine: &'static Machine, function: &Function) -> Vec<Sta
 }
 
 /// Whether the result for one of these entry states shows a resolver.
-pub(super) fn is_one(machine: &Machine, function: &Function) -> bool {
-    function.clean && (function.relinks || !machine.link)
+pub(super) fn is_resolver(machine: &Machine, function: &Function) -> bool {
+    function.balanced && (function.restores_link || !machine.link)
 }
