@@ -18,8 +18,8 @@ use unspool_tests::{report, workspace};
 
 pub(crate) fn trials() -> Vec<Trial> {
     [
-        ("gdb_comes_to_a_recording", gdb_second as fn() -> Result<()>),
-        ("a_recording_comes_to_gdb", gdb_first),
+        ("gdb_joins_record", gdb_second as fn() -> Result<()>),
+        ("record_joins_gdb", gdb_first),
         ("inspect_beside_gdb", inspect),
         ("refused", refused),
         ("the_servers_budget_counts", budget),

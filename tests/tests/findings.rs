@@ -85,16 +85,16 @@ pub(crate) fn trials() -> Vec<Trial> {
         }
     }
     trials.push(crate::trial(
-        "findings::within-a-budget-nothing-is-invented",
+        "findings::no-false-findings-within-a-budget",
         within_a_budget,
     ));
     trials.push(crate::trial(
-        "findings::behind-a-semaphore-nothing-is-proved",
+        "findings::no-proof-behind-a-semaphore",
         behind_a_semaphore,
     ));
     for by in [&["join"], &["barrier"]] {
         trials.push(crate::trial(
-            format!("findings::parted-by-a-{}-nothing-is-proved", by[0]),
+            format!("findings::no-proof-across-a-{}", by[0]),
             move || parted(by),
         ));
     }
@@ -107,7 +107,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         }
     }
     trials.push(crate::trial(
-        "findings::how-long-threads-stood-is-said",
+        "findings::recorder-stalls-are-reported",
         on_one_busy_processor,
     ));
     trials.push(crate::trial("findings::exit-codes", exit_codes));

@@ -25,7 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("fork_and_threads", fork_and_threads),
         ("report_on_standard_error", report_on_standard_error),
         ("interrupted", interrupted),
-        ("attached_and_let_go", attached_and_let_go),
+        ("attach_and_detach", attach_and_detach),
         ("ended_with_its_group", ended_with_its_group),
         ("stopped", stopped),
         ("killed", killed),
@@ -257,7 +257,7 @@ fn tracer(pid: u32) -> String {
 }
 
 /// Attach, SIGINT: the program continues with its original code; traps would end it.
-fn attached_and_let_go() -> Result<()> {
+fn attach_and_detach() -> Result<()> {
     let mut target = Told::start(python())?;
     let pid = target.0.0.id();
     let folder = tempfile::tempdir()?;

@@ -15,7 +15,7 @@ use unspool_tests::report;
 pub(super) const TRIALS: &[Case] = &[
     ("capture_cut_anywhere", capture_cut_anywhere),
     ("capture_damaged_anywhere", capture_damaged_anywhere),
-    ("capture_of_the_future", capture_of_the_future),
+    ("capture_of_a_later_version", capture_of_a_later_version),
     ("not_a_capture", not_a_capture),
     ("no_capture", no_capture),
     ("disk_full_from_the_start", disk_full_from_the_start),
@@ -92,7 +92,7 @@ fn capture_damaged_anywhere() -> Result<()> {
     Ok(())
 }
 
-fn capture_of_the_future() -> Result<()> {
+fn capture_of_a_later_version() -> Result<()> {
     let mut bytes = good()?;
     set_version(&mut bytes, 0xffff);
     let (run, _folder) = report_of(&bytes)?;

@@ -12,7 +12,7 @@ use unspool_tests::{report, workspace};
 
 pub(super) const TRIALS: &[Case] = &[
     ("port_taken", port_taken),
-    ("nobody_listening", nobody_listening),
+    ("no_listener", no_listener),
     ("not_an_address", not_an_address),
     ("closes_at_once", || {
         serve(closes_at_once, &["closed|reset"])
@@ -84,7 +84,7 @@ fn port_taken() -> Result<()> {
     Ok(())
 }
 
-fn nobody_listening() -> Result<()> {
+fn no_listener() -> Result<()> {
     // The port was bound and released, so no process listens there now.
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     let folder = tempfile::tempdir()?;

@@ -18,8 +18,8 @@ const LIMIT: Duration = Duration::from_secs(200);
 pub(super) fn trials() -> Vec<Trial> {
     let of = |isa: Isa| {
         [
-            ("a_recording_comes_to_gdb", gdb_first as fn(Isa) -> _),
-            ("gdb_comes_to_a_recording", gdb_second),
+            ("record_joins_gdb", gdb_first as fn(Isa) -> _),
+            ("gdb_joins_record", gdb_second),
         ]
         .map(|(name, check)| {
             super::trial(format!("beside::{name}-{}", isa.name), move || check(isa))

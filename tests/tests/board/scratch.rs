@@ -16,12 +16,12 @@ use super::{ISAS, Isa, address};
 
 pub(super) fn trials() -> Vec<Trial> {
     let of = |isa: Isa| {
-        let name = format!("never_a_scratch-{}", isa.name);
-        super::trial(&name, move || never_a_scratch(isa))
+        let name = format!("program_unchanged-{}", isa.name);
+        super::trial(&name, move || program_unchanged(isa))
     };
     let fast = |isa: Isa| {
-        let name = format!("never_a_scratch_fast-{}", isa.name);
-        super::trial(&name, move || never_a_scratch_fast(isa))
+        let name = format!("program_unchanged_fast-{}", isa.name);
+        super::trial(&name, move || program_unchanged_fast(isa))
     };
     let traps = ISAS.into_iter().map(of);
     traps.chain(ISAS.into_iter().map(fast)).collect()
@@ -103,7 +103,7 @@ impl Spinning {
     }
 }
 
-fn never_a_scratch(isa: Isa) -> Result<()> {
+fn program_unchanged(isa: Isa) -> Result<()> {
     use End::{Detach, Kill, KillTracer, Term, Vanish};
     let (program, _folder) = isa.compile("stub/tests/programs/spin.c")?;
     // A signal that was reported to the tracer but not passed on is lost with the tracer. Nothing
@@ -123,7 +123,7 @@ fn never_a_scratch(isa: Isa) -> Result<()> {
 }
 
 /// The same with hits recorded without a stop.
-fn never_a_scratch_fast(isa: Isa) -> Result<()> {
+fn program_unchanged_fast(isa: Isa) -> Result<()> {
     use End::{Detach, Kill, Term, Vanish};
     let (program, _folder) = isa.compile("stub/tests/programs/spin.c")?;
     // Not the tracer: a thread may be stopped at a collector's own trap (docs/decisions/0004,

@@ -13,7 +13,7 @@ pub(super) fn trials() -> Vec<Trial> {
     for isa in ISAS {
         let cases: [(&str, Check<Isa>); 5] = [
             ("threads::one_function", one_function),
-            ("threads::that_come_and_go", that_come_and_go),
+            ("threads::short_lived", short_lived),
             ("threads::step_beside_others", step_beside_others),
             ("detach", detach),
             ("interrupt_and_kill", interrupt_and_kill),
@@ -63,7 +63,7 @@ fn one_function(isa: Isa) -> Result<()> {
 }
 
 /// Every thread hits a breakpoint first and then ends.
-fn that_come_and_go(isa: Isa) -> Result<()> {
+fn short_lived(isa: Isa) -> Result<()> {
     let (program, _folder) = isa.compile("stub/tests/programs/churn.c")?;
     let life = address(isa.machine, &program, "short_life")?;
     let there = isa
