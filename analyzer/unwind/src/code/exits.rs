@@ -16,6 +16,7 @@ use super::text::Text;
 use super::{machine, pointers, starts};
 use movable::Lines;
 
+mod approach;
 mod movable;
 
 /// Maximum number of functions and parts that one function may jump through.
@@ -52,6 +53,16 @@ pub struct Exits {
     /// True if the list of returns is complete. False if the function also jumps to unknown
     /// addresses, or could not be followed completely.
     pub whole: bool,
+}
+
+impl Exits {
+    /// Clears the movable lengths of a function whose incoming jumps are not all known.
+    fn forbid_moving(&mut self) {
+        let calls = self.system_calls.iter_mut();
+        for before in calls.filter_map(|call| call.before.as_mut()) {
+            before.movable = 0;
+        }
+    }
 }
 
 /// An instruction that returns.
@@ -107,30 +118,74 @@ pub struct SystemCall {
     pub movable: u8,
 }
 
-/// The instruction before a system call. A probe there sees the same as one at the system call, and
-/// need not execute an instruction that may block.
+/// A run of instructions that leads straight to a system call. A probe at its first instruction sees
+/// the same as one at the system call, and need not execute an instruction that may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Before {
-    /// Address of the instruction.
+    /// Address of the first instruction.
     pub svma: u64,
-    /// The one of the first four arguments, counted from 0, that the instruction sets, and its
-    /// value.
-    pub sets: Option<(u8, Given)>,
+    /// The values of the first four arguments; `None` if the run does not set the argument.
+    pub sets: [Option<Given>; 4],
     /// Number of bytes here that may be moved; see [`ExitFinder::entered`].
     pub movable: u8,
 }
 
-/// The value of an argument.
+/// The value of an argument, by the registers before the run (DWARF numbers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Given {
     /// A constant.
     Constant(u32),
-    /// The value of a register (DWARF number) plus an offset.
+    /// The value of a register plus an offset.
     Register(u8, i32),
-    /// Its own value with these bits flipped.
-    Flipped(u32),
+    /// `((from << shift) & mask) ^ flipped`, of 32 bits.
+    Bits {
+        /// The register.
+        from: u8,
+        /// Left shift in bits.
+        shift: u8,
+        /// Mask of the bits that stay.
+        mask: u32,
+        /// Bits that are toggled last.
+        flipped: u32,
+    },
+}
+
+impl Given {
+    /// Computes the argument from the registers before the run.
+    pub fn value(self, register: impl Fn(u8) -> Option<u64>) -> Option<u64> {
+        match self {
+            Given::Constant(value) => Some(value.into()),
+            Given::Register(from, by) => Some(register(from)?.wrapping_add_signed(by.into())),
+            Given::Bits {
+                from,
+                shift,
+                mask,
+                flipped,
+            } => {
+                let value = register(from)? as u32;
+                Some((value << shift & mask ^ flipped).into())
+            }
+        }
+    }
+
+    /// The bits of the argument that are constant, as a mask, and their values.
+    pub fn known_bits(self) -> (u32, u32) {
+        match self {
+            Given::Constant(value) => (u32::MAX, value),
+            Given::Register(..) => (0, 0),
+            Given::Bits {
+                shift,
+                mask,
+                flipped,
+                ..
+            } => {
+                let known = !(u32::MAX << shift & mask);
+                (known, flipped & known)
+            }
+        }
+    }
 }
 
 impl<'i> ExitFinder<'i> {
@@ -291,11 +346,21 @@ impl<'i> ExitFinder<'i> {
                 lines, mut found, ..
             } = observed;
             let end = self.end_of(start.svma);
+            for call in &mut found.system_calls {
+                let run = approach::before(&self.text, &lines, end, call);
+                // The instruction that calls a function is not yet the system call.
+                let is_needed = call.before.is_none() || run.is_some_and(|run| run.movable > 0);
+                if is_needed {
+                    call.before = run;
+                }
+            }
             if sound(&function) {
                 lines.set_movable(&self.text, end, &mut found);
                 if start.svma == svma {
                     ways.movable = lines.movable(&self.text, end, svma);
                 }
+            } else {
+                found.forbid_moving();
             }
             ways.returns.extend(found.returns);
             if own {
@@ -423,19 +488,11 @@ impl Show for ExitObserver<'_, '_> {
                 Value::Constant(value) => Some(value),
                 _ => None,
             };
-            let before = match last {
-                // The call instruction is not yet the system call.
-                _ if by_function => Some(Before {
-                    svma,
-                    sets: None,
-                    movable: 0,
-                }),
-                Some(Shown::Run(start, end, _)) if *end == svma => {
-                    let known = constant(machine.call_number).is_some();
-                    self.before(*start, known)
-                }
-                _ => None,
-            };
+            let before = by_function.then_some(Before {
+                svma,
+                sets: [None; 4],
+                movable: 0,
+            });
             self.seen.found.system_calls.push(SystemCall {
                 svma,
                 next: svma + u64::from(len),
@@ -445,67 +502,13 @@ impl Show for ExitObserver<'_, '_> {
                 } else {
                     machine.call_number
                 }),
-                second: constant(self.arguments()[1]),
+                second: constant(approach::argument_registers(machine.arch)[1]),
                 before,
                 movable: 0,
             });
         }
         // Tells the next instruction which one precedes it in its block.
         Some(Shown::Run(svma, svma + u64::from(len), 0))
-    }
-}
-
-impl ExitObserver<'_, '_> {
-    /// The registers of a system call's first arguments (syscall(2), "Architecture calling
-    /// conventions").
-    fn arguments(&self) -> [u8; 4] {
-        match self.text.machine.arch {
-            // rdi, rsi, rdx, r10
-            Arch::X86_64 => [5, 4, 1, 10],
-            _ => [0, 1, 2, 3],
-        }
-    }
-
-    /// The instruction at `svma`, if its effect on the next system call's arguments and number is
-    /// known.
-    fn before(&self, svma: u64, number_is_known: bool) -> Option<Before> {
-        let instruction = self.text.decode(svma, self.thumb)?;
-        let whole =
-            instruction.flow == Flow::Next && instruction.condition == 14 && instruction.it == 0;
-        let writes = instruction
-            .effects()
-            .iter()
-            .fold(0, |mask, effect| mask | effect.writes());
-        let sp = 1 << self.text.machine.sp;
-        let number = writes >> self.text.machine.call_number & 1 == 1;
-        let arguments = self.arguments();
-        let mut written = (0..4u8).filter(|at| writes >> arguments[usize::from(*at)] & 1 == 1);
-        let (first, more) = (written.next(), written.next());
-        if !whole || writes & sp != 0 || more.is_some() || number && !number_is_known {
-            return None;
-        }
-        // `xor $flags, %sil`: glibc toggles the flag of process-shared futexes this way.
-        let flips = match (self.text.machine.arch, self.text.bytes(svma)) {
-            (Arch::X86_64, [0x40, 0x80, 0xf6, flags, ..]) => Some(Given::Flipped((*flags).into())),
-            _ => None,
-        };
-        let given = |at: u8| {
-            let own = arguments[usize::from(at)];
-            match *instruction.effects() {
-                [Effect::Constant { to, value }] if to == own => Some(Given::Constant(value)),
-                [Effect::Add { to, from, by }] if to == own => Some(Given::Register(from, by)),
-                _ => flips.filter(|_| at == 1),
-            }
-        };
-        let sets = match first {
-            Some(at) => Some((at, given(at)?)),
-            None => None,
-        };
-        Some(Before {
-            svma,
-            sets,
-            movable: 0,
-        })
     }
 }
 

@@ -384,15 +384,18 @@ fn futex_calls(
                 Some(number) => site::futex_numbers(arch).contains(&number),
                 None => any,
             };
-            let given = call.before.and_then(|before| before.sets);
-            let does = match given {
-                // Flags are flipped of an operation whose number is 0, so that what they make of it tells which it is.
-                Some((1, Given::Flipped(bits))) => Does::of(bits),
-                _ => call.second.map_or(Some(Does::Either), Does::of),
+            let given = call.before.and_then(|before| before.sets[1]);
+            let does = match call.second.or(given.and_then(site::command)) {
+                Some(operation) => Does::of(operation),
+                None => Some(Does::Either),
             };
-            // What the instruction before computes cannot be asked about there.
-            let computed = matches!(given, Some((1, Given::Register(_, by))) if by != 0);
-            let unclear = call.second.is_none() && computed;
+            // What the run before it computes cannot be asked about there.
+            let is_computed = match given {
+                Some(Given::Register(_, by)) => by != 0,
+                Some(given @ Given::Bits { .. }) => site::command(given).is_none(),
+                _ => false,
+            };
+            let unclear = call.second.is_none() && is_computed;
             let call = SystemCall {
                 before: call.before.filter(|_| !unclear),
                 ..call

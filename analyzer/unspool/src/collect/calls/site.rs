@@ -82,8 +82,8 @@ pub(in crate::collect) enum Site {
         does: Does,
         /// It may also be another system call.
         any: bool,
-        /// What the instruction sets one of the arguments to, counted from 0.
-        sets: Option<(u8, Given)>,
+        /// What the instructions between here and the call set its arguments to.
+        sets: [Option<Given>; 4],
     },
     /// One that waits returns.
     Returned,
@@ -107,7 +107,7 @@ impl Site {
         Site::Futex {
             does,
             any: call.number.is_none(),
-            sets: call.before.and_then(|before| before.sets),
+            sets: call.before.map_or([None; 4], |before| before.sets),
         }
     }
 
@@ -148,18 +148,11 @@ impl Site {
             return abi.args(registers, 4).unwrap_or_default();
         };
         let mut args = abi.call_arguments(registers, 4).unwrap_or_default();
-        if let Some((at, given)) = sets
-            && let Some(place) = args.get_mut(usize::from(at))
-        {
-            let file: RegisterFile = abi.register_file(registers);
-            *place = match given {
-                Given::Constant(value) => value.into(),
-                Given::Flipped(bits) => *place ^ u64::from(bits),
-                Given::Register(from, by) => {
-                    let from = file.get(from).unwrap_or(0);
-                    abi.wrap(from.wrapping_add_signed(by.into()))
-                }
-            };
+        let file: RegisterFile = abi.register_file(registers);
+        for (argument, given) in args.iter_mut().zip(sets) {
+            if let Some(value) = given.and_then(|given| given.value(|number| file.get(number))) {
+                *argument = abi.wrap(value);
+            }
         }
         args
     }
@@ -193,11 +186,11 @@ impl Site {
         let (does, any, sets) = match self {
             Site::Enter { .. } | Site::Leave { .. } => return None,
             Site::Futex { does, any, sets } => (does, any, sets),
-            Site::Returned => (Does::Wait, false, None),
+            Site::Returned => (Does::Wait, false, [None; 4]),
         };
-        let operation = match sets {
+        let operation = match sets[1] {
             // What it will be set to.
-            Some((1, Given::Register(from, 0))) => abi.dwarf_number(from).unwrap_or(own),
+            Some(Given::Register(from, 0)) => abi.dwarf_number(from).unwrap_or(own),
             _ => own,
         };
         let [operation_high, operation_low] = operation.to_be_bytes();
@@ -256,7 +249,7 @@ impl Site {
                     does: Does::Wake, ..
                 } => None,
                 Site::Futex {
-                    sets: Some((0, given)),
+                    sets: [Some(given), ..],
                     ..
                 } => match given {
                     Given::Register(from, 0) => abi.dwarf_number(from),
@@ -302,9 +295,28 @@ impl Site {
     }
 }
 
-/// Whether the instruction itself says what the operation is: what is not watched was left out before.
-fn tells(sets: Option<(u8, Given)>) -> bool {
-    matches!(sets, Some((1, Given::Constant(_) | Given::Flipped(_))))
+/// Whether the instructions before the call say what the operation is: calls that are not of interest
+/// were left out when places were chosen.
+fn tells(sets: [Option<Given>; 4]) -> bool {
+    matches!(sets[1], Some(Given::Constant(_) | Given::Bits { .. }))
+}
+
+/// The futex command that an argument says, if it is always the same one.
+///
+/// glibc flips the flag "private" of an operation that it keeps in a variable; that operation is
+/// then `FUTEX_WAIT`, 0.
+pub(super) fn command(given: Given) -> Option<u32> {
+    if let Given::Bits {
+        shift: 0,
+        mask: u32::MAX,
+        flipped,
+        ..
+    } = given
+    {
+        return Some(flipped);
+    }
+    let (known, value) = given.known_bits();
+    (known & u32::from(COMMAND) == u32::from(COMMAND)).then_some(value)
 }
 
 /// What is not known is not left out.

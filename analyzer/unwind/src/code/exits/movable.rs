@@ -15,7 +15,7 @@ use crate::code::state::{State, Value};
 use crate::code::text::Text;
 
 /// Length of a near jump: x86-64 `e9` and four bytes; A64 and A32 `b`, T32 `b.w`.
-fn jump(arch: Arch) -> u8 {
+pub(super) fn jump(arch: Arch) -> u8 {
     match arch {
         Arch::X86_64 => 5,
         _ => 4,
@@ -116,6 +116,11 @@ impl Lines {
         Some(length)
     }
 
+    /// The instruction from which alone control comes to the one at `svma`.
+    pub(super) fn only_predecessor(&self, svma: u64) -> Option<u64> {
+        self.0.get(&svma)?.before
+    }
+
     /// Sets the movable lengths of everything found in the function.
     pub(super) fn set_movable(&self, text: &Text<'_>, end: u64, found: &mut Exits) {
         for back in &mut found.returns {
@@ -123,9 +128,6 @@ impl Lines {
         }
         for call in &mut found.system_calls {
             call.movable = self.movable(text, end, call.next);
-            if let Some(before) = &mut call.before {
-                before.movable = self.movable(text, end, before.svma);
-            }
         }
     }
 
