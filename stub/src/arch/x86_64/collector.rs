@@ -152,10 +152,13 @@ pub(crate) fn displaceable(site: &Site) -> Option<usize> {
         length += instruction.length;
         match instruction.place {
             Place::Free | Place::Operand { .. } => {}
-            // Where it goes need not be known if it is the last.
             Place::Jump {
-                when: When::Always | When::Flags(_),
+                when: When::Flags(_),
                 ..
+            } => {}
+            // What follows it is not the code behind it.
+            Place::Jump {
+                when: When::Always, ..
             } if length >= JUMP => {}
             _ => return None,
         }

@@ -50,9 +50,9 @@ pub(crate) fn store_by_hand(_code: &[u8], _general: &mut [u8]) -> Option<(u64, V
     None
 }
 
-/// A jump that is displaced last goes where it went.
+/// A displaced jump goes where it went. Only a conditional one may stand before other instructions.
 #[test]
-fn jumps_are_displaced_last_only() {
+fn displaced_jumps_keep_their_targets() {
     use crate::arch::collector::{displaceable, generate};
     use crate::arch::fast::{Order, Site};
     // test rdi, rdi; je +0x3b
@@ -68,8 +68,11 @@ fn jumps_are_displaced_last_only() {
     };
     assert_eq!(displaceable(&code), Some(5));
     // je +0x3b; test rdi, rdi
-    assert_eq!(displaceable(&[0x74, 0x3b, 0x48, 0x85, 0xff]), None);
-    let order = Order {
+    let branch_first = [0x74, 0x3b, 0x48, 0x85, 0xff];
+    assert_eq!(displaceable(&branch_first), Some(5));
+    // jmp +0x3b; test rdi, rdi
+    assert_eq!(displaceable(&[0xeb, 0x3b, 0x48, 0x85, 0xff]), None);
+    let order = |code| Order {
         id: 0,
         start: 0x20_0000,
         pool: 0x30_0000,
@@ -77,18 +80,21 @@ fn jumps_are_displaced_last_only() {
         slot_size: 256,
         at: 0x10_0000,
         kind: 1,
-        displaced: &code,
+        displaced: code,
         blocks: &[],
         stack_left: None,
     };
-    let collector = generate(&order).expect("a collector");
-    let copy = collector.copy() as usize;
-    assert_eq!(
-        collector.code[copy..copy + 5],
-        [0x48, 0x85, 0xff, 0x0f, 0x84]
-    );
-    let field = collector.code[copy + 5..copy + 9].try_into().unwrap();
-    let behind = order.start + copy as u64 + 9;
-    let target = behind.wrapping_add_signed(i32::from_le_bytes(field).into());
-    assert_eq!(target, order.at + 5 + 0x3b);
+    for (code, jump, behind) in [(&code, 3, 5), (&branch_first, 0, 2)] {
+        let order = order(code);
+        let collector = generate(&order).expect("a collector");
+        let copy = &collector.code[collector.copy() as usize..];
+        assert_eq!(copy[jump..jump + 2], [0x0f, 0x84]);
+        let field = copy[jump + 2..jump + 6].try_into().unwrap();
+        let next = order.start + collector.copy() + jump as u64 + 6;
+        let target = next.wrapping_add_signed(i32::from_le_bytes(field).into());
+        assert_eq!(target, order.at + behind + 0x3b);
+        let other = [0x48, 0x85, 0xff];
+        let at = if jump == 0 { 6 } else { 0 };
+        assert_eq!(copy[at..at + 3], other);
+    }
 }

@@ -24,7 +24,13 @@ pub(super) fn jump(arch: Arch) -> u8 {
 
 /// The reachable instructions of one function.
 #[derive(Default)]
-pub(super) struct Lines(BTreeMap<u64, Line>);
+pub(super) struct Lines {
+    lines: BTreeMap<u64, Line>,
+    /// Targets of its jumps.
+    targets: BTreeSet<u64>,
+    /// It also jumps through registers or tables.
+    has_indirect_jumps: bool,
+}
 
 struct Line {
     length: u8,
@@ -32,6 +38,8 @@ struct Line {
     before: Option<u64>,
     /// Control always continues with the next instruction.
     plain: bool,
+    /// A conditional jump that may be moved: it may continue with the next instruction.
+    branches: bool,
     /// The stack depth, and the function's result so far.
     depth: Option<i32>,
     result: Option<u32>,
@@ -57,6 +65,7 @@ impl Lines {
             plain: instruction.flow == Flow::Next
                 && instruction.condition == 14
                 && instruction.it == 0,
+            branches: machine.arch == Arch::X86_64 && matches!(instruction.flow, Flow::Branch(_)),
             depth: state.depth(),
             result: match state.register(machine.result) {
                 // Larger values may be addresses, which differ where the image is mapped.
@@ -65,7 +74,14 @@ impl Lines {
             },
             gives: writes >> machine.result & 1 == 1,
         };
-        self.0.insert(svma, line);
+        self.lines.insert(svma, line);
+        match instruction.flow {
+            Flow::Jump(target) | Flow::Branch(target) | Flow::IfZero { target, .. } => {
+                self.targets.insert(target.svma);
+            }
+            Flow::Indirect(_) | Flow::Table(_) => self.has_indirect_jumps = true,
+            _ => {}
+        }
     }
 
     /// Number of bytes from `svma` on that may be moved; 0 if they are too few. The function ends
@@ -74,11 +90,15 @@ impl Lines {
         let enough = jump(text.machine.arch);
         let mut at = svma;
         let mut length = 0;
-        while let Some(line) = self.0.get(&at) {
+        while let Some(line) = self.lines.get(&at) {
             length += line.length;
             let next = at + u64::from(line.length);
             if length >= enough {
                 return length;
+            }
+            if line.branches && self.is_entered_from_above_only(next) {
+                at = next;
+                continue;
             }
             if !line.plain {
                 // Padding after a return is never executed.
@@ -89,12 +109,17 @@ impl Lines {
                 };
                 return more.map_or(0, |more| length + more);
             }
-            match self.0.get(&next) {
+            match self.lines.get(&next) {
                 Some(following) if following.before == Some(at) => at = next,
                 _ => return 0,
             }
         }
         0
+    }
+
+    /// Whether control comes to `svma` only from the instruction in front of it.
+    fn is_entered_from_above_only(&self, svma: u64) -> bool {
+        !self.has_indirect_jumps && !self.targets.contains(&svma)
     }
 
     /// Length of the padding in `range`, if it has at least `enough` bytes. Compilers pad between
@@ -104,7 +129,8 @@ impl Lines {
         while length < enough {
             let at = range.start + u64::from(length);
             let len = text.decode(at, false)?.len;
-            let within = at + u64::from(len) <= range.end && self.0.range(at..at + 1).count() == 0;
+            let within =
+                at + u64::from(len) <= range.end && self.lines.range(at..at + 1).count() == 0;
             let bytes = text.bytes(at);
             let prefixes = bytes.iter().take_while(|b| [0x66, 0x2e].contains(*b));
             let nop = matches!(&bytes[prefixes.count()..], [0x90, ..] | [0x0f, 0x1f, ..]);
@@ -118,7 +144,7 @@ impl Lines {
 
     /// The instruction from which alone control comes to the one at `svma`.
     pub(super) fn only_predecessor(&self, svma: u64) -> Option<u64> {
-        self.0.get(&svma)?.before
+        self.lines.get(&svma)?.before
     }
 
     /// Sets the movable lengths of everything found in the function.
@@ -133,7 +159,7 @@ impl Lines {
 
     fn early(&self, text: &Text<'_>, end: u64, back: &Return) -> Option<Early> {
         let entry = text.machine.entry_depth;
-        let result = self.0.get(&back.svma)?.result;
+        let result = self.lines.get(&back.svma)?.result;
         let mut at = back.svma;
         let mut given = false;
         let mut early = Early {
@@ -147,8 +173,8 @@ impl Lines {
             if early.movable > 0 {
                 return Some(early);
             }
-            at = self.0.get(&at)?.before?;
-            let line = self.0.get(&at).filter(|line| line.plain)?;
+            at = self.lines.get(&at)?.before?;
+            let line = self.lines.get(&at).filter(|line| line.plain)?;
             given |= line.gives;
             early.svma = at;
             early.below = line.depth? - entry;
