@@ -400,6 +400,14 @@ impl Tracee {
         if pointer == 0 {
             return;
         }
+        let is_registered = self.registered.get(&tid) == Some(&pointer);
+        if is_registered
+            && let Some(pool) = self.jump_pads.pool()
+            && pool.knows(&self.memory, pointer, sp)
+        {
+            // There was no free slot for its hit.
+            return;
+        }
         let maps = maps::read(self.any_task());
         let Some(stack) = maps::around(&maps, sp) else {
             return;

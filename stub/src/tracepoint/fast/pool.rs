@@ -275,6 +275,20 @@ impl Pool {
         memory.write_words(&[*place], pointer);
     }
 
+    /// Whether collectors know a thread with this thread pointer on a stack that contains `sp`.
+    pub(crate) fn knows(&self, memory: &Memory, pointer: u64, sp: u64) -> bool {
+        self.places(pointer).into_iter().any(|place| {
+            let mut entry = [0; 32];
+            let word = |entry: &[u8; 32], at: usize| {
+                let bytes = entry[at..].first_chunk().copied();
+                bytes.map_or(0, u64::from_le_bytes)
+            };
+            memory.read(place, &mut entry) == Ok(entry.len())
+                && word(&entry, 0) == pointer
+                && (word(&entry, 16)..word(&entry, 24)).contains(&sp)
+        })
+    }
+
     /// Forgets a thread.
     pub(crate) fn leave(&self, memory: &Memory, pointer: u64) {
         for place in self.places(pointer) {
