@@ -318,9 +318,7 @@ fn budget() -> Result<()> {
         served.finish()?;
         let report = report::report(&capture, &[])?;
         let note = report.notes.iter().find_map(|note| {
-            let (before, after) = note
-                .as_str()?
-                .split_once(" watched places have such a trap; ")?;
+            let (before, after) = note.as_str()?.split_once(" probes use traps; ")?;
             let (_, counts) = before.rsplit_once('(')?;
             let (traps, _) = counts.split_once(" of ")?;
             Some((traps.parse::<u32>().ok()?, after.to_owned()))

@@ -36,8 +36,8 @@ pub use reader::{Cut, CutReason, ReadError, Reader};
 pub use record::{
     AddressAspect, AddressMeaning, Blocked, CLibrary, CLibraryFamily, Chunk, CpuTime, CpuTimes,
     Document, Dropped, End, EndReason, Event, Gap, GapKind, Header, Inspection, Memory, Missed,
-    ModuleLoaded, ModuleUnloaded, Note, Occasion, Probe, ProbeKind, ProcessEnded, Read, ReadRole,
-    Record, RegisterLayout, Resolution, ResolvedFrame, ResolvedPlace, ResolvedStack,
+    ModuleLoaded, ModuleUnloaded, Note, NoteTopic, Occasion, Probe, ProbeKind, ProcessEnded, Read,
+    ReadRole, Record, RegisterLayout, Resolution, ResolvedFrame, ResolvedPlace, ResolvedStack,
     SNAPSHOT_PROBE, Severity, ShortStops, Snapshot, SnapshotStack, Source, StallCause, Standstill,
     Stood, Target, ThreadEnd, ThreadExited, ThreadName, ThreadSeen, ThreadState,
 };

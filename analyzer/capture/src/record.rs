@@ -365,6 +365,19 @@ pub struct Note {
     /// The message.
     #[prost(string, tag = "3")]
     pub text: String,
+    /// What it is about.
+    #[prost(enumeration = "NoteTopic", tag = "4")]
+    pub topic: i32,
+}
+
+/// The subject of a note.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+pub enum NoteTopic {
+    /// The recording as a whole.
+    Recording = 0,
+    /// How calls were recorded.
+    Calls = 1,
 }
 
 /// Events that are missing in the capture.

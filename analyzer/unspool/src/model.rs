@@ -32,7 +32,7 @@ pub use finding::{Evidence, Finding, FindingKind, ObjectName};
 pub use identity::Key;
 pub use inspection::{Holder, Inspection, State, Wait};
 pub use listing::{Happening, Listing};
-pub use note::{Note, Severity};
+pub use note::{Note, Severity, Topic};
 pub(crate) use origin::start_code;
 pub use symbolizer::{Module, Symbolizer};
 pub use thread::{Creation, Ending, Thread, ThreadIndex};

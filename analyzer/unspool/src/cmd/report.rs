@@ -50,6 +50,10 @@ pub(super) struct Cmd {
     #[arg(long)]
     each: bool,
 
+    /// Print what is missing or doubtful in the recording, in full
+    #[arg(long, conflicts_with_all = ["view", "format"])]
+    notes: bool,
+
     /// Width of the text in columns [default: the terminal's]
     #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(40..=1000))]
     width: Option<u16>,
@@ -121,6 +125,9 @@ impl Cmd {
             style.width = usize::from(width);
         }
         match (self.format, self.view) {
+            _ if self.notes => {
+                terminal::to_stdout(|out| views::text::notes::write(model, out, &style))?;
+            }
             (Format::Json, _) => {
                 terminal::to_stdout(|out| views::json::report::write(model, out, &style))?;
             }

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use unspool_capture::{
-    End, EndReason, Header, Note, Record, Severity, Source, ThreadSeen, WriteError, Writer,
+    End, EndReason, Header, Note, NoteTopic, Record, Severity, Source, ThreadSeen, WriteError,
+    Writer,
 };
 use unspool_rsp::ThreadId;
 
@@ -116,6 +117,18 @@ impl Sink {
             time_ns: self.now_ns(),
             severity: severity.into(),
             text: text.into(),
+            topic: NoteTopic::Recording.into(),
+        };
+        self.record(note);
+    }
+
+    /// Writes a note about how calls were recorded.
+    pub(super) fn note_calls(&mut self, text: impl Into<String>) {
+        let note = Note {
+            time_ns: self.now_ns(),
+            severity: Severity::Info.into(),
+            text: text.into(),
+            topic: NoteTopic::Calls.into(),
         };
         self.record(note);
     }

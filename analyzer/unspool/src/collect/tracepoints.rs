@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use unspool_capture::{
-    Chunk, Dropped, Event, Gap, GapKind, Missed, ProbeKind, Read, ReadRole, Severity, ShortStops,
-    Snapshot, StallCause, Stood,
+    Chunk, Dropped, Event, Gap, GapKind, Missed, ProbeKind, Read, ReadRole, ShortStops, Snapshot,
+    StallCause, Stood,
 };
 use unspool_rsp::{Client, Notice, Registers, ThreadId, TraceAction, TraceFrame, TraceMark};
 use unspool_unwind::RegisterFile;
@@ -407,18 +407,16 @@ impl Recorder {
             return;
         }
         let text = noted_at(places, self.remedy());
-        self.sink.note(Severity::Info, text);
+        self.sink.note_calls(text);
     }
 
-    /// What there is to be done about traps.
+    /// How the user can avoid traps.
     fn remedy(&self) -> &'static str {
         let settable = self.session.client.features().has("QUnspoolBudget");
         match (self.at_any_cost, self.session.own_stub || settable) {
-            (true, _) => "there is no room there for the jump that notes a call without a stop",
-            (false, true) => "with '--budget none' most calls are noted without a stop",
-            (false, false) => {
-                "if the server is started with '--budget none' most calls are noted without a stop"
-            }
+            (true, _) => "a jump does not fit there",
+            (false, true) => "'--budget none' uses jumps for most",
+            (false, false) => "a server started with '--budget none' uses jumps for most",
         }
     }
 
@@ -446,12 +444,12 @@ pub(super) struct NotedPlaces {
     functions: Vec<String>,
 }
 
-/// What it means for the figures that hits were noted without a stop at some places, and by traps at others.
+/// How calls were recorded, and what that cost the program.
 fn noted_at(places: &NotedPlaces, remedy: &str) -> String {
     let (jumps, traps) = (places.jumps, places.traps);
     let all = jumps + traps;
     if traps == 0 {
-        return format!("all {all} watched places were noted without a stop");
+        return format!("all {all} probes recorded calls without a stop");
     }
     // Those that a user has heard of come first.
     let own = |name: &String| !name.starts_with('_');
@@ -462,15 +460,8 @@ fn noted_at(places: &NotedPlaces, remedy: &str) -> String {
     names.sort_by_key(|name| !own(name));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let named = listed_functions(&names, MAX_NAMES);
-    let rest = match jumps {
-        0 => String::new(),
-        jumps => format!(
-            ". At the other {jumps} places calls were noted without a stop, which costs some microseconds"
-        ),
-    };
     format!(
-        "each recorded call of {named} stopped its thread for a moment, on a PC for some 0.1 ms, so that its time, and \
-         waits for what it holds, are longer than without a recording ({traps} of {all} watched places have such a trap; {remedy}){rest}"
+        "each recorded call of {named} stopped its thread for about 0.1 ms ({traps} of {all} probes use traps; {remedy})"
     )
 }
 
@@ -479,7 +470,7 @@ mod tests {
     use super::{NotedPlaces, noted_at};
 
     #[test]
-    fn what_traps_mean_is_said_in_terms_of_functions_and_figures() {
+    fn a_note_names_functions_with_traps() {
         let places = |jumps, traps, functions: &[&str]| NotedPlaces {
             jumps,
             traps,
@@ -487,7 +478,7 @@ mod tests {
         };
         assert_eq!(
             noted_at(&places(105, 0, &[]), "remedy"),
-            "all 105 watched places were noted without a stop"
+            "all 105 probes recorded calls without a stop"
         );
         let names = ["__aio_notify", "pthread_mutex_lock", "sem_post", "sem_wait"];
         let within_budget = noted_at(&places(105, 124, &names), "with '--budget none'");
@@ -495,9 +486,8 @@ mod tests {
             "each recorded call of pthread_mutex_lock, sem_post, sem_wait and one other function stopped its thread"
         ));
         assert!(within_budget.contains("124 of 229") && within_budget.contains("'--budget none'"));
-        assert!(within_budget.contains("other 105 places"));
         let no_room = noted_at(&places(0, 1, &["__clone"]), "no room");
         assert!(no_room.starts_with("each recorded call of __clone stopped its thread"));
-        assert!(no_room.contains("no room") && !no_room.contains("other"));
+        assert!(no_room.contains("1 of 1 probes") && no_room.contains("no room"));
     }
 }

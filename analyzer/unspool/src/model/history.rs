@@ -7,13 +7,13 @@
 use std::collections::HashMap;
 
 use unspool_capture::{
-    Capture, EndReason, Event, Probe, ProbeKind, Record, SNAPSHOT_PROBE, Severity, Source,
-    ThreadEnd,
+    Capture, EndReason, Event, NoteTopic, Probe, ProbeKind, Record, SNAPSHOT_PROBE, Severity,
+    Source, ThreadEnd,
 };
 
 use super::backtrace::{Frames, base_name};
 use super::thread::{Creation, Ending, Thread};
-use super::{Model, Note, ProgramEnd, Recording, Target, origin};
+use super::{Model, Note, ProgramEnd, Recording, Target, Topic, origin};
 
 mod creation;
 mod handle;
@@ -233,11 +233,16 @@ impl<'a> History<'a> {
             }
             Record::Note(note) => {
                 self.clock(note.time_ns);
-                self.notes.push(match note.severity() {
+                let topic = match note.topic() {
+                    NoteTopic::Recording => Topic::Recording,
+                    NoteTopic::Calls => Topic::Calls,
+                };
+                let made = match note.severity() {
                     Severity::Info => Note::info(&note.text),
                     Severity::Warning => Note::warning(&note.text),
                     Severity::Error => Note::error(&note.text),
-                });
+                };
+                self.notes.push(made.about(topic));
             }
             Record::Dropped(dropped) => {
                 self.clock(dropped.time_ns);

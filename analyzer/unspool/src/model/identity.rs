@@ -11,7 +11,7 @@ use std::hash::Hasher;
 use siphasher::sip::SipHasher24;
 
 use super::backtrace::{Place, base_name};
-use super::{Creation, Model, Note, Thread, ThreadIndex};
+use super::{Creation, Model, Note, Thread, ThreadIndex, Topic};
 
 /// A thread's identity. Written as 16 hex digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,11 +70,18 @@ fn note_weak_keys(model: &mut Model) {
     };
     let count = model.threads.iter().filter(weak).count();
     if count > 0 {
-        model.notes.push(Note::warning(format!(
-            "{count} {} created through code that belongs to no known file; that code is left out of \
-             their identity, so different creation paths may be shown as one.",
-            if count == 1 { "thread was" } else { "threads were" }
-        )));
+        let text = format!(
+            "{count} {} created by code that belongs to no known file.",
+            if count == 1 {
+                "thread was"
+            } else {
+                "threads were"
+            }
+        );
+        let details =
+            "Identities leave that code out, so different creation paths may look like one.";
+        let note = Note::warning(text).about(Topic::Threads);
+        model.notes.push(note.with_details(details));
     }
 }
 

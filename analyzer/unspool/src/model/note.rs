@@ -2,10 +2,12 @@
 //!
 //! Apart because every part of the model writes them and both kinds of view must show them.
 
+use std::collections::HashSet;
+
 /// How much a note matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// What was wanted is not there, or most of it: shown before everything else.
+    /// What was wanted is not there, or most of it: every view shows it before everything else.
     Error,
     /// Something is missing or doubtful.
     Warning,
@@ -13,41 +15,81 @@ pub enum Severity {
     Info,
 }
 
-/// A sentence about what is missing, doubtful or worth knowing.
+/// The part of a recording that a note is about. A text view shows the notes about its own content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Topic {
+    /// The recording as a whole.
+    Recording,
+    /// Which thread created which, and when threads end.
+    Threads,
+    /// Frames of stacks.
+    Stacks,
+    /// Recorded calls.
+    Calls,
+    /// Durations of waits and holds.
+    Times,
+}
+
+/// A statement about what is missing, doubtful or worth knowing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Note {
     /// How much it matters.
     pub severity: Severity,
-    /// One or more sentences.
+    /// What it is about.
+    pub topic: Topic,
+    /// What is missing, how much of it, and what to do: one or two lines.
     pub text: String,
+    /// More sentences, or none.
+    pub details: String,
 }
 
 impl Note {
-    pub(crate) fn error(text: impl Into<String>) -> Note {
+    fn new(severity: Severity, text: impl Into<String>) -> Note {
         Note {
-            severity: Severity::Error,
+            severity,
+            topic: Topic::Recording,
             text: text.into(),
+            details: String::new(),
         }
+    }
+
+    pub(crate) fn error(text: impl Into<String>) -> Note {
+        Note::new(Severity::Error, text)
     }
 
     pub(crate) fn warning(text: impl Into<String>) -> Note {
-        Note {
-            severity: Severity::Warning,
-            text: text.into(),
-        }
+        Note::new(Severity::Warning, text)
     }
 
     pub(crate) fn info(text: impl Into<String>) -> Note {
+        Note::new(Severity::Info, text)
+    }
+
+    /// Sets the topic.
+    pub(crate) fn about(self, topic: Topic) -> Note {
+        Note { topic, ..self }
+    }
+
+    /// Adds sentences that only the long form shows.
+    pub(crate) fn with_details(self, details: impl Into<String>) -> Note {
         Note {
-            severity: Severity::Info,
-            text: text.into(),
+            details: details.into(),
+            ..self
+        }
+    }
+
+    /// All its sentences.
+    pub fn long(&self) -> String {
+        match self.details.is_empty() {
+            true => self.text.clone(),
+            false => format!("{} {}", self.text, self.details),
         }
     }
 }
 
-/// Most important first, otherwise in the order they came; repetitions go.
+/// Sorts by severity, keeps the order otherwise, and removes repetitions.
 pub(super) fn arrange(notes: &mut Vec<Note>) {
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     notes.retain(|note| seen.insert(note.text.clone()));
     notes.sort_by_key(|note| note.severity);
 }

@@ -52,7 +52,7 @@ use unspool_image::Arch;
 use super::backtrace::{Backtrace, Frames};
 use super::calls::Calls;
 use super::timeline::Window;
-use super::{Creation, Finding, Key, Model, Note, ThreadIndex};
+use super::{Creation, Finding, Key, Model, Note, ThreadIndex, Topic};
 use kernel_waits::KernelWaits;
 use recorder_stalls::RecorderStalls;
 use replay::Replay;
@@ -217,17 +217,20 @@ pub(super) fn analyse(
     );
     let mut notes = notes(&calls, replay.unseen_ends);
     if replay.jump_ns >= JUMP_NS {
-        notes.push(Note::warning(format!(
-            "The times of recorded calls go back by up to {:.3} s in between: lengths of time are doubtful.",
+        let text = format!(
+            "Recorded times go backwards by up to {:.3} s: durations are doubtful.",
             replay.jump_ns as f64 / 1e9
-        )));
+        );
+        notes.push(Note::warning(text).about(Topic::Times));
     }
     if !calls.functions.is_empty() && stood_ns >= (end_ns / FELT).max(1) {
-        notes.push(Note::info(format!(
-            "The recorder stopped threads for up to {} in total, or kept them waiting. Waits and holds in that time need \
-             not be the program's doing: contention, convoys and long holds are reported only where there is more.",
+        let text = format!(
+            "The recorder itself may have delayed threads by up to {} in total.",
             length(stood_ns)
-        )));
+        );
+        let details = "Contention, convoys and long holds are findings only if they last longer than \
+             the recorder's delays in their time.";
+        notes.push(Note::info(text).about(Topic::Times).with_details(details));
     }
     let sync = Sync {
         stood_ns,
@@ -314,22 +317,22 @@ fn times(model: &Model, replay: &Replay<'_>) -> Vec<ThreadTimes> {
 fn notes(calls: &Calls, unseen_ends: u64) -> Vec<Note> {
     let mut notes = Vec::new();
     if unseen_ends > 0 {
-        notes.push(Note::info(format!(
-            "The end of {} of {} recorded calls was not seen (left by an exception, a jump or the thread's \
-             end, or lost): their times are not counted.",
+        let text = format!(
+            "{} of {} recorded calls have no end, and no duration.",
             unseen_ends, calls.count
-        )));
+        );
+        let details =
+            "An exception, a longjmp or the thread's end left them, or their end was lost.";
+        notes.push(Note::info(text).about(Topic::Calls).with_details(details));
     }
     if let Some(failure) = &calls.failure {
         notes.push(Note::error(format!(
-            "Not all calls could be read: {failure}. What is said of synchronization is incomplete."
+            "Not all calls could be read: {failure}. All statements on synchronization are incomplete."
         )));
     }
     if calls.strangers > 0 {
-        notes.push(Note::warning(format!(
-            "{} calls were recorded in threads that are not known; they are left out.",
-            calls.strangers
-        )));
+        let text = format!("{} calls of unknown threads are left out.", calls.strangers);
+        notes.push(Note::warning(text).about(Topic::Calls));
     }
     notes
 }

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::model::{Backtrace, Model, NamedFrame, Place, Severity};
+use crate::model::{Backtrace, Model, NamedFrame, Note, Place, Severity};
 
 /// The version of both schemas. Grows when a field changes its meaning or goes, not when one is added.
 pub(in crate::views) const SCHEMA_VERSION: u32 = 1;
@@ -97,13 +97,13 @@ impl<'a> From<&'a Place> for FunctionPlace<'a> {
 }
 
 /// All notes, and those that change how the rest is to be read.
-pub(in crate::views) fn notes(model: &Model) -> (Vec<&str>, Vec<&str>) {
-    let all = model.notes.iter().map(|note| note.text.as_str()).collect();
+pub(in crate::views) fn notes(model: &Model) -> (Vec<String>, Vec<String>) {
+    let all = model.notes.iter().map(Note::long).collect();
     let errors = model
         .notes
         .iter()
         .filter(|note| note.severity == Severity::Error);
-    (all, errors.map(|note| note.text.as_str()).collect())
+    (all, errors.map(Note::long).collect())
 }
 
 /// Writes a document, and ends its last line.

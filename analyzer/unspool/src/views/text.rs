@@ -13,5 +13,5 @@ pub mod waits;
 
 pub(super) mod frames;
 pub(super) mod line;
-mod notes;
+pub mod notes;
 mod thread_state;

@@ -256,7 +256,9 @@ fn by_jumps_and_by_traps_the_same_is_told() {
     let told = |probes: &str| {
         let options = ["--sync=all", "--budget", "none", "--probes", probes];
         let recorded = Recorded::of(&dir, &options, &[&locks], &["1", "20"]);
-        let stops = |note: &&unspool::model::Note| note.text.contains("without a stop");
+        let stops = |note: &&unspool::model::Note| {
+            note.text.ends_with("probes recorded calls without a stop")
+        };
         let stops = recorded.model.notes.iter().filter(stops).count();
         assert_eq!(
             stops,

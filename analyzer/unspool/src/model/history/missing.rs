@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use unspool_capture::{Calls, Missed, ProbeKind};
 
-use super::{Creation, History, Note, Source};
+use super::{Creation, History, Note, Source, Topic};
 use crate::model::thread::{Ending, Thread};
 use crate::model::{Paused, Recording};
 
@@ -80,14 +80,37 @@ impl Counts {
 
 impl History<'_> {
     pub(super) fn note_missing(&mut self) {
-        let mut notes = Vec::new();
         let hits = self.counts.hits.iter();
         let of_calls = hits.filter(|(id, _)| {
             let probe = self.probes.get(id);
             probe.is_some_and(|probe| probe.kind().is_of_calls())
         });
         self.recording.calls_recorded = of_calls.map(|(_, hits)| hits).sum();
+        let mut notes = self.lost_records();
         let inspected = self.recording.source == Some(Source::Inspected);
+        if self.threads.is_empty() {
+            let text = "No thread was recorded: this says nothing about the program.";
+            notes.push(Note::error(text));
+        } else if self.counts.create_probes == 0 && !inspected {
+            notes.push(Note::error(
+                "No thread creation was watched, because the program has no creation function \
+                 (pthread_create) that was found. Threads may be missing, and creation stacks are.",
+            ));
+        }
+        let unseen = |thread: &&Thread| thread.creation == Creation::Unseen;
+        let unseen = self.threads.iter().filter(unseen).count() as u64;
+        let paused = self.note_pauses(unseen, &mut notes);
+        if !inspected {
+            let unseen = if paused { 0 } else { unseen };
+            notes.extend(self.unknown_creations(unseen));
+        }
+        notes.extend(self.doubtful_threads());
+        notes.extend(self.unknown_records());
+        self.notes.extend(notes);
+    }
+
+    fn lost_records(&mut self) -> Vec<Note> {
+        let mut notes = Vec::new();
         if let Some(cut) = &self.capture.cut {
             notes.push(Note::error(format!(
                 "This recording is incomplete: {cut}. Threads and ends after {:.3} s are missing.",
@@ -97,104 +120,116 @@ impl History<'_> {
         let dropped = self.recording.dropped.max(self.counts.lost());
         self.recording.joins_are_missing |= dropped > self.recording.dropped;
         self.recording.dropped = dropped;
-        let others = dropped.saturating_sub(self.recording.calls_dropped);
+        let calls = self.recording.calls_dropped;
+        let others = dropped.saturating_sub(calls);
         if others > 0 {
             notes.push(Note::error(format!(
                 "{} lost while recording: threads and creation stacks may be missing.",
                 count(others, "event was", "events were")
             )));
         }
-        if self.recording.calls_dropped > 0 {
+        if calls > 0 {
             notes.push(Note::error(format!(
-                "{} lost while recording: they came faster than they could be read. Calls are missing, or their ends.",
-                count(self.recording.calls_dropped, "beginning or end of calls was", "beginnings and ends of calls were")
+                "{} lost while recording, because the recorder could not keep up.",
+                count(
+                    calls,
+                    "beginning or end of a call was",
+                    "beginnings and ends of calls were"
+                )
             )));
         }
-        if self.threads.is_empty() {
-            notes.push(Note::error(
-                "No thread was recorded: this says nothing about the program.",
-            ));
-        } else if self.counts.create_probes == 0 && !inspected {
-            notes.push(Note::error(
-                "No thread creation was watched: no creation function (pthread_create) was found in the \
-                 program, so threads may be missing and no creation stack is known.",
-            ));
-        }
-        let unseen = self
-            .threads
-            .iter()
-            .filter(|t| t.creation == Creation::Unseen)
-            .count() as u64;
-        let paused = self.note_pauses(unseen, &mut notes);
-        if unseen > 0 && !inspected && !paused {
-            notes.push(Note::warning(format!(
-                "The creation of {} was not seen: created by other means than the watched functions, or \
-                 while nobody watched.",
+        notes
+    }
+
+    /// Notes on threads whose creation is not known; `unseen` of them were created during the recording.
+    fn unknown_creations(&self, unseen: u64) -> Vec<Note> {
+        let mut notes = Vec::new();
+        if unseen > 0 {
+            let text = format!(
+                "The creation of {} was not seen.",
                 count(unseen, "thread", "threads")
-            )));
+            );
+            let details = "They were not created by the watched functions, or a library that creates \
+                 them was loaded too late.";
+            notes.push(Note::warning(text).with_details(details));
         }
-        let before: Vec<&Thread> = self
-            .threads
-            .iter()
-            .filter(|t| t.creation == Creation::Before)
-            .collect();
-        if !before.is_empty() && !inspected {
-            let unnamed = |t: &&&Thread| t.function.is_none();
-            let unnamed = before.iter().filter(unnamed).count() as u64;
-            let named = before.len() as u64 - unnamed;
-            let functions = match (named, unnamed) {
-                (0, _) => "Their functions are not known either".to_owned(),
-                (_, 0) => "Their functions were told from their stacks".to_owned(),
-                _ => format!(
-                    "The functions of {named} were told from their stacks; those of {unnamed} are not known"
+        let before = self.threads.iter();
+        let before = before.filter(|thread| thread.creation == Creation::Before);
+        let functions: Vec<bool> = before.map(|thread| thread.function.is_some()).collect();
+        if !functions.is_empty() {
+            let total = functions.len() as u64;
+            let named = functions.iter().filter(|is_known| **is_known).count() as u64;
+            let details = match total - named {
+                0 => "Their functions come from their stacks.".to_owned(),
+                _ if named == 0 => "Their functions are not known either.".to_owned(),
+                unnamed => format!(
+                    "The functions of {named} come from their stacks; those of {unnamed} are not known."
                 ),
             };
-            notes.push(Note::info(format!(
-                "{} before the recording began: who created them, and where, is not known. {functions}.",
-                count(before.len() as u64, "thread ran", "threads ran")
-            )));
+            let text = format!(
+                "{} before the recording began, so their creation is not known.",
+                count(total, "thread ran", "threads ran")
+            );
+            notes.push(Note::info(text).with_details(details));
         }
+        let notes = notes.into_iter();
+        notes.map(|note| note.about(Topic::Threads)).collect()
+    }
+
+    /// Notes on threads whose start or end is not certain.
+    fn doubtful_threads(&self) -> Vec<Note> {
+        let mut notes = Vec::new();
         let failed = self.pending.len() as u64;
         if failed > 0 {
-            notes.push(Note::warning(format!(
-                "{} not lead to a thread that was seen: creation failed, or the thread had not started \
-                 when the recording ended.",
+            let text = format!(
+                "{} not lead to a thread that was seen.",
                 count(failed, "creation did", "creations did")
-            )));
+            );
+            let details =
+                "Creation failed, or the thread had not started when the recording ended.";
+            notes.push(Note::warning(text).with_details(details));
         }
         if self.counts.unfollowed > 0 {
-            notes.push(Note::info(format!(
-                "Of {} neither id nor end is known: the server could not be asked for ids before it ended, or not at \
-                 all (a creation that fails looks the same).",
+            let text = format!(
+                "The id and the end of {} are not known.",
                 count(self.counts.unfollowed, "thread", "threads")
-            )));
+            );
+            let details = "The server does not report thread ids, or could not be asked before the \
+                 thread ended. A creation that fails looks the same.";
+            notes.push(Note::info(text).with_details(details));
         }
         if self.counts.inferred > 0 {
             notes.push(Note::info(format!(
-                "For {} the creation was told from the order of events only, among several alike.",
+                "Only the order of events tells which of several equal creations made {}.",
                 count(self.counts.inferred, "thread", "threads")
             )));
         }
         if self.counts.ends_missed > 0 {
             notes.push(Note::info(format!(
-                "The end of {} was not seen; their thread ids were used again later.",
+                "The end of {} was not seen; a later thread has the same id.",
                 count(self.counts.ends_missed, "thread", "threads")
             )));
         }
-        let vague = |t: &&Thread| t.ending != Ending::Alive && !t.end_exact;
+        let vague = |thread: &&Thread| thread.ending != Ending::Alive && !thread.end_exact;
         let vague = self.threads.iter().filter(vague).count() as u64;
         if vague > 0 {
             notes.push(Note::info(format!(
-                "The end of {} was noticed late: times marked with ≤ are the latest possible.",
+                "The end of {} was noticed late: times marked with ≤ are upper limits.",
                 count(vague, "thread", "threads")
             )));
         }
         if self.counts.join_assumed {
-            notes.push(Note::info(
-                "The main thread's last join was taken to have returned before the program exited; the end \
-                 of the joined thread was not reported.",
-            ));
+            let text = "The main thread's last join is assumed to have returned.";
+            let details =
+                "The server did not report the end of the joined thread before the program exited.";
+            notes.push(Note::info(text).with_details(details));
         }
+        let notes = notes.into_iter();
+        notes.map(|note| note.about(Topic::Threads)).collect()
+    }
+
+    fn unknown_records(&self) -> Vec<Note> {
+        let mut notes = Vec::new();
         if self.counts.undeclared > 0 {
             notes.push(Note::warning(format!(
                 "{} of unknown probes left out.",
@@ -203,11 +238,11 @@ impl History<'_> {
         }
         if self.capture.unknown > 0 {
             notes.push(Note::warning(format!(
-                "{} of a kind this version does not know: a newer Unspool may show more.",
+                "{} of a kind that this version does not know. A newer Unspool may show more.",
                 count(self.capture.unknown, "record is", "records are")
             )));
         }
-        self.notes.extend(notes);
+        notes
     }
 }
 
@@ -243,7 +278,7 @@ impl History<'_> {
             if paused.of_calls {
                 calls.add(&paused);
             } else if !paused.exact || paused.missed > 0 {
-                notes.push(Note::warning(sentence(&paused, kind, option)));
+                notes.push(paused_probe(&paused, kind, option));
             }
             self.recording.paused.push(paused);
         }
@@ -258,17 +293,19 @@ impl History<'_> {
 }
 
 fn too_little(recording: &Recording, option: &str) -> Note {
-    Note::error(format!(
-        "Too little was seen to judge: {} recorded, and at least {} not. What was not found may be there all \
-         the same, and what threads did most of the time is not known. With {option} all are recorded, which \
-         takes longer.",
+    let text = format!(
+        "Too little was seen to judge: {} recorded, and at least {} missed. Record with {option} to get \
+         all of them; the program then runs slower.",
         count(
             recording.calls_recorded,
             "beginning or end of a call was",
             "beginnings and ends of calls were"
         ),
         recording.calls_missed(),
-    ))
+    );
+    let details = "A problem that was not found may exist all the same. What threads did most of the \
+         time is not known.";
+    Note::error(text).with_details(details)
 }
 
 /// The probes of calls are many: one sentence is about all of them.
@@ -300,21 +337,17 @@ impl PausedCalls {
             ),
         };
         let paused = format!(
-            "atching {first}{others} was paused for moments, up to {} altogether, so that the program pays no more than the budget \
-             allows",
+            "Probes at {first}{others} were paused for up to {}, to keep to the budget.",
             match self.paused_ns {
                 short if short < 100_000_000 => format!("{:.1} ms", short as f64 / 1e6),
                 long => format!("{:.1} s", long as f64 / 1e9),
             }
         );
         // What the program does between two hits takes longer when each is recorded: it does more when none is.
-        Some(Note::warning(match self.missed {
-            0 => format!(
-                "W{paused}: calls that began or ended in such a moment were not recorded. With {option} all are recorded."
-            ),
+        let missed = match self.missed {
+            0 => "Calls that began or ended in a pause are missing.".to_owned(),
             missed => format!(
-                "At least {} not recorded, beside {} that were: w{paused}. Numbers of calls are too small by that; what may have \
-                 begun or ended in such a moment has no length. With {option} all are recorded.",
+                "At least {} missed, and {} recorded.",
                 count(
                     missed,
                     "beginning or end of a call was",
@@ -322,35 +355,45 @@ impl PausedCalls {
                 ),
                 self.recorded,
             ),
-        }))
+        };
+        let details = "Counts of calls are too small by that. A call that began or ended in a pause has \
+             no duration.";
+        let note = Note::warning(format!(
+            "{paused} {missed} Record with {option} to get all."
+        ));
+        Some(note.about(Topic::Calls).with_details(details))
     }
 }
 
-fn sentence(paused: &Paused, kind: Option<ProbeKind>, option: &str) -> String {
+fn paused_probe(paused: &Paused, kind: Option<ProbeKind>, option: &str) -> Note {
     let about = if paused.exact { "" } else { "At least " };
     let consequence = match kind {
         Some(ProbeKind::Create) => {
-            " The threads they made are listed, but not where they were created."
+            "The threads they made are in the report, without their creation."
         }
         Some(ProbeKind::Join | ProbeKind::Detach) => {
-            " Threads may be shown as ended that were joined or detached."
+            "Threads that were joined or detached may be shown as ended."
         }
         _ => "",
     };
     let pause = format!(
-        "watching them was paused {} for {:.3} s altogether, so that the program pays no more than the budget \
-         allows.{consequence} With {option} all are recorded.",
+        "its probe was paused {} for {:.3} s in total, to keep to the budget. Record with {option} to get all.",
         count(paused.pauses, "time", "times"),
         paused.paused_ns as f64 / 1e9,
     );
     let function = &paused.function;
-    match paused.missed {
-        0 => format!("Some calls of {function} may not have been recorded: {pause}"),
+    let text = match paused.missed {
+        0 => format!("Some calls of {function} may be missing: {pause}"),
         missed => format!(
             "{about}{missed} of {} calls of {function} were not recorded: {pause}",
             missed + paused.recorded
         ),
-    }
+    };
+    let topic = match paused.of_calls {
+        true => Topic::Calls,
+        false => Topic::Threads,
+    };
+    Note::warning(text).about(topic).with_details(consequence)
 }
 
 fn count(number: u64, one: &str, many: &str) -> String {

@@ -24,7 +24,7 @@ fn notes(model: &Model) -> String {
     model
         .notes
         .iter()
-        .map(|note| format!("{}\n", note.text))
+        .map(|note| format!("{}\n", note.long()))
         .collect()
 }
 
@@ -167,7 +167,11 @@ fn without_handles_order_decides_and_is_said_to() {
     ));
     let stack = thread(&model, 11).creation_stack().unwrap();
     assert_eq!(stack.frames[0].place.function.as_deref(), Some("first"));
-    assert!(notes(&model).contains("For 1 thread the creation was told from the order"));
+    assert!(
+        notes(&model).contains(
+            "Only the order of events tells which of several equal creations made 1 thread"
+        )
+    );
 }
 
 #[test]
@@ -310,7 +314,7 @@ fn joins_are_followed_down_when_nobody_reports_ends() {
     stage.end(10);
     let model = stage.model();
     assert_eq!(thread(&model, 13).ending, Ending::Joined);
-    assert!(notes(&model).contains("The main thread's last join was taken to have returned"));
+    assert!(notes(&model).contains("The main thread's last join is assumed to have returned"));
 }
 
 #[test]
@@ -372,7 +376,7 @@ fn a_cut_capture_says_so_and_links_what_is_left() {
         thread(&model, 11).creation,
         Creation::Seen { inferred: true, .. }
     ));
-    assert!(notes(&model).contains("Of 1 thread neither id nor end is known"));
+    assert!(notes(&model).contains("The id and the end of 1 thread are not known"));
 }
 
 #[test]
@@ -423,7 +427,7 @@ fn where_starts_are_not_watched_threads_are_known_by_their_stacks() {
             (None, "other".into(), Some(13), Ending::Unknown),
         ]
     );
-    assert!(notes(&model).contains("Of 2 threads neither id nor end is known"));
+    assert!(notes(&model).contains("The id and the end of 2 threads are not known"));
     assert!(!notes(&model).contains("order of events"));
 }
 
@@ -532,7 +536,7 @@ fn threads_from_before_are_known_by_their_stacks() {
     assert_eq!(thread(&model, 11).creation, Creation::Before);
     assert_eq!(thread(&model, 11).stack.as_ref().unwrap().frames.len(), 4);
     assert!(notes(&model).contains("4 threads ran before the recording began"));
-    assert!(notes(&model).contains("Their functions were told from their stacks."));
+    assert!(notes(&model).contains("Their functions come from their stacks."));
     // One whose stack leads nowhere, and one that could not be looked at.
     for tid in [15, 16] {
         stage.add(ThreadSeen {
@@ -543,7 +547,7 @@ fn threads_from_before_are_known_by_their_stacks() {
     }
     stage.look(15, 0, &["libc.so.6!nanosleep"]);
     let model = stage.model();
-    let text = "functions of 4 were told from their stacks; those of 2 are not known.";
+    let text = "functions of 4 come from their stacks; those of 2 are not known.";
     assert!(notes(&model).contains(text), "{}", notes(&model));
 }
 

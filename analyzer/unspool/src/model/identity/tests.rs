@@ -78,7 +78,7 @@ fn code_of_no_module_brings_no_address_in() {
             model
                 .notes
                 .iter()
-                .any(|n| n.text.starts_with("2 threads were created through code"))
+                .any(|n| n.text.starts_with("2 threads were created by code"))
         );
         (key(&model, 11), key(&model, 12))
     };

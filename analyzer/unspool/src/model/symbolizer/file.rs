@@ -8,8 +8,8 @@ use unspool_unwind::Table;
 
 use super::Source;
 use crate::c_library::has_threads;
-use crate::model::Note;
 use crate::model::backtrace::base_name;
+use crate::model::{Note, Topic};
 use crate::store::{self, Store};
 
 /// All files of a capture, each once however often it was mapped.
@@ -205,13 +205,12 @@ impl Files {
                 // The kernel's own page; there is no file to miss.
                 _ if file.path.starts_with('[') => {}
                 State::Missing(why) if answered => notes.push(Note::info(format!(
-                    "The file of {} could not be used: {}. What is shown of it is what the recording keeps.",
+                    "The file of {} could not be used: {}. Its frames are shown as the recording keeps them.",
                     file.path,
                     why.trim_end_matches('.')
                 ))),
                 State::Missing(why) => notes.push(Note::warning(format!(
-                    "The file of {} could not be used, so its frames have no names and stacks may end \
-                     there: {}.",
+                    "The file of {} could not be used: {}. Its frames have no names, and stacks may end there.",
                     file.path,
                     why.trim_end_matches('.')
                 ))),
@@ -248,7 +247,8 @@ impl Files {
                 notes.push(Note::info(format!("No source lines for {names}: {why}.")));
             }
         }
-        notes
+        let notes = notes.into_iter();
+        notes.map(|note| note.about(Topic::Stacks)).collect()
     }
 
     fn open(&mut self, file: usize) -> Option<&mut Opened> {

@@ -17,7 +17,7 @@ use unspool_unwind::Provenance;
 use super::answers::{Answers, Question};
 use crate::model::backtrace::{Backtrace, NamedFrame, Place};
 use crate::model::inspection::{Family, Library};
-use crate::model::{Note, Severity};
+use crate::model::{Note, Severity, Topic};
 
 /// Bytes of all answers of a capture, before compression.
 const SIZE_LIMIT: usize = 64 << 20;
@@ -362,11 +362,12 @@ pub(super) fn read(parts: &[Resolution]) -> Answers {
 
 fn note(kept: &KeptNote) -> Note {
     let text = kept.text.clone();
-    match kept.severity() {
+    let note = match kept.severity() {
         KeptSeverity::Error => Note::error(text),
         KeptSeverity::Warning => Note::warning(text),
         KeptSeverity::Info => Note::info(text),
-    }
+    };
+    note.about(Topic::Stacks)
 }
 
 fn library(kept: &CLibrary) -> Result<Library, String> {
@@ -427,7 +428,9 @@ mod tests {
             path: "/lib/libc.so.6".into(),
             inside: false,
         }));
-        answers.notes.push(Note::info("No lines."));
+        answers
+            .notes
+            .push(Note::info("No lines.").about(Topic::Stacks));
         answers
     }
 

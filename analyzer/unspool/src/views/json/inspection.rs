@@ -32,8 +32,8 @@ struct Inspection<'a> {
     target: Target<'a>,
     threads: Vec<InspectedThread<'a>>,
     findings: Vec<FoundThing<'a>>,
-    errors: Vec<&'a str>,
-    notes: Vec<&'a str>,
+    errors: Vec<String>,
+    notes: Vec<String>,
 }
 
 #[derive(Serialize)]

@@ -62,8 +62,8 @@ struct Report<'a> {
     paths: Vec<CallPath<'a>>,
     concurrency: Option<Concurrency>,
     findings: Vec<JsonFinding<'a>>,
-    errors: Vec<&'a str>,
-    notes: Vec<&'a str>,
+    errors: Vec<String>,
+    notes: Vec<String>,
 }
 
 #[derive(Serialize)]

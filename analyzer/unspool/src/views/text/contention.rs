@@ -6,10 +6,13 @@ use super::frames;
 use super::line::{Ink, Line, Page};
 use super::waits::{holder_name, summary};
 use super::{findings, notes};
-use crate::model::Model;
 use crate::model::sync::Waiting;
+use crate::model::{Model, Topic};
 use crate::views::same_identity::{self, ObjectGroup};
 use crate::views::{Style, wording};
+
+/// Topics of the notes that this view shows.
+const TOPICS: &[Topic] = &[Topic::Stacks, Topic::Calls, Topic::Times];
 
 /// Objects whose contention is shown with stacks.
 const MOST_STACKS: usize = 10;
@@ -70,7 +73,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         let more = wording::count(contended.len() - MOST_STACKS, "more object");
         page.line(&Line::new().with(Ink::Faint, format!("{more}: --view waits, or JSON")))?;
     }
-    notes::last(page, model)
+    notes::last(page, model, TOPICS)
 }
 
 fn held_ns(group: &ObjectGroup) -> u64 {

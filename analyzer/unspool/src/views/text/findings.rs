@@ -5,8 +5,11 @@ use std::io::{self, Write};
 use super::frames::{self, Sources};
 use super::line::{Ink, Line, Page};
 use super::{notes, thread_state, tree};
-use crate::model::{Finding, FindingKind, Model};
+use crate::model::{Finding, FindingKind, Model, Topic};
 use crate::views::{Style, wording};
+
+/// Topics of the notes that this view shows.
+const TOPICS: &[Topic] = &[Topic::Stacks, Topic::Calls, Topic::Times];
 
 /// Writes all findings as text.
 pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
@@ -40,7 +43,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         page.blank()?;
         one(page, model, number + 1, finding)?;
     }
-    notes::last(page, model)
+    notes::last(page, model, TOPICS)
 }
 
 /// One finding with its evidence.

@@ -5,8 +5,11 @@ use std::io::{self, Write};
 use super::line::{Ink, Line, Page, clean, width};
 use super::objects::place;
 use super::{findings, notes, tree};
-use crate::model::Model;
+use crate::model::{Model, Topic};
 use crate::views::{Style, names, wording};
+
+/// Topics of the notes that this view shows.
+const TOPICS: &[Topic] = &[Topic::Calls, Topic::Times, Topic::Stacks];
 
 /// Callers of a function that are shown.
 const MOST: usize = 4;
@@ -38,7 +41,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     };
     page.paragraph(&Line::new(), &Line::new(), Ink::Plain, &summary)?;
     if functions.is_empty() {
-        return notes::last(page, model);
+        return notes::last(page, model, TOPICS);
     }
     let sources = findings::sources(model);
     page.blank()?;
@@ -91,5 +94,5 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
             page.line(&line)?;
         }
     }
-    notes::last(page, model)
+    notes::last(page, model, TOPICS)
 }

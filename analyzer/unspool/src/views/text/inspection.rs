@@ -65,7 +65,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
             frames::write(page, &prefix, lead, stack, &sources, false)?;
         }
     }
-    notes::last(page, model)
+    notes::all_but_errors(page, model)
 }
 
 fn headline(page: usize, members: &[&Thread], main: &str) -> Line {

@@ -1,54 +1,92 @@
-//! Notes in text: errors before everything else, the rest after it.
+//! Notes in text: errors before everything else; after a view, the notes about what it shows.
 
 use std::io;
 
 use super::line::{Ink, Line, Page};
-use crate::model::{Model, Severity};
+use crate::model::{Model, Note, Severity, Topic};
+use crate::views::Style;
 
-/// What changes how all the rest is to be read.
-pub(in crate::views) fn first(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
+const SECTIONS: [(Severity, &str); 2] = [
+    (Severity::Warning, "What is missing"),
+    (Severity::Info, "Good to know"),
+];
+
+/// Writes the notes that change how all the rest is to be read.
+pub(super) fn first(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     let mut any = false;
-    for note in model
-        .notes
-        .iter()
-        .filter(|note| note.severity == Severity::Error)
-    {
+    for note in with(model, Severity::Error) {
         let lead = Line::new().with(Ink::Alarm, "! ");
-        page.paragraph(
-            &lead,
-            &Line::new().with(Ink::Plain, "  "),
-            Ink::Alarm,
-            &sentence(&note.text),
-        )?;
+        let rest = Line::new().with(Ink::Plain, "  ");
+        page.paragraph(&lead, &rest, Ink::Alarm, &sentence(&note.text))?;
         any = true;
     }
     if any { page.blank() } else { Ok(()) }
 }
 
-/// What else is missing or worth knowing.
-pub(in crate::views) fn last(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
-    for (severity, title) in [
-        (Severity::Warning, "What is missing"),
-        (Severity::Info, "Good to know"),
-    ] {
-        let mut notes = model
-            .notes
-            .iter()
-            .filter(|note| note.severity == severity)
-            .peekable();
-        if notes.peek().is_some() {
+/// Writes the other notes about `topics`, short, and how to see the rest.
+pub(super) fn last(page: &mut Page<'_>, model: &Model, topics: &[Topic]) -> io::Result<()> {
+    let is_shown = |note: &&Note| note.topic == Topic::Recording || topics.contains(&note.topic);
+    for (severity, title) in SECTIONS {
+        let notes = with(model, severity).filter(is_shown);
+        section(page, title, notes.map(|note| note.text.clone()))?;
+    }
+    let has_more = |note: &&Note| !note.details.is_empty();
+    let others = model.notes.iter();
+    let hidden = others.filter(|note| note.severity != Severity::Error && !is_shown(note));
+    let (hidden, detailed) = (hidden.count(), model.notes.iter().filter(has_more).count());
+    let hint = match (hidden, detailed) {
+        (0, 0) => return Ok(()),
+        (0, _) => "`unspool report --notes` says more about these notes.".to_owned(),
+        (1, _) => "1 more note: `unspool report --notes`".to_owned(),
+        (more, _) => format!("{more} more notes: `unspool report --notes`"),
+    };
+    page.blank()?;
+    page.line(&Line::new().with(Ink::Faint, &hint))
+}
+
+/// Writes all other notes with their details.
+pub(super) fn all_but_errors(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
+    for (severity, title) in SECTIONS {
+        section(page, title, with(model, severity).map(Note::long))?;
+    }
+    Ok(())
+}
+
+/// Writes all notes of a recording, for `report --notes`.
+///
+/// # Errors
+/// `out` cannot be written.
+pub fn write(model: &Model, out: &mut dyn io::Write, style: &Style) -> io::Result<()> {
+    let page = &mut Page::new(out, style);
+    if model.notes.is_empty() {
+        return page.line(&Line::new().with(Ink::Plain, "There are no notes on this recording."));
+    }
+    for note in with(model, Severity::Error) {
+        let lead = Line::new().with(Ink::Alarm, "! ");
+        let rest = Line::new().with(Ink::Plain, "  ");
+        page.paragraph(&lead, &rest, Ink::Alarm, &sentence(&note.long()))?;
+    }
+    all_but_errors(page, model)
+}
+
+fn with(model: &Model, severity: Severity) -> impl Iterator<Item = &Note> {
+    let notes = model.notes.iter();
+    notes.filter(move |note| note.severity == severity)
+}
+
+fn section(
+    page: &mut Page<'_>,
+    title: &str,
+    texts: impl Iterator<Item = String>,
+) -> io::Result<()> {
+    for (index, text) in texts.enumerate() {
+        if index == 0 {
             page.blank()?;
             page.line(&Line::new().with(Ink::Strong, title))?;
         }
-        for note in notes {
-            let lead = Line::new().with(Ink::Faint, "  • ");
-            page.paragraph(
-                &lead,
-                &Line::new().with(Ink::Plain, "    "),
-                Ink::Plain,
-                &sentence(&note.text),
-            )?;
-        }
+        let lead = Line::new().with(Ink::Faint, "  • ");
+        let rest = Line::new().with(Ink::Plain, "    ");
+        page.paragraph(&lead, &rest, Ink::Plain, &sentence(&text))?;
     }
     Ok(())
 }

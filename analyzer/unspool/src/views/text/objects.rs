@@ -5,10 +5,13 @@ use std::io::{self, Write};
 use super::frames::Sources;
 use super::line::{Ink, Line, Page};
 use super::{findings, notes, tree};
-use crate::model::Model;
 use crate::model::sync::caller;
+use crate::model::{Model, Topic};
 use crate::views::same_identity::{self, ObjectGroup};
 use crate::views::{Style, names, wording};
+
+/// Topics of the notes that this view shows.
+const TOPICS: &[Topic] = &[Topic::Calls, Topic::Times];
 
 /// Objects of one identity that are shown; the others are summed up.
 const MOST: usize = 60;
@@ -46,7 +49,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         let text = format!("{more} that were waited for less; JSON has all.");
         page.line(&Line::new().with(Ink::Faint, text))?;
     }
-    notes::last(page, model)
+    notes::last(page, model, TOPICS)
 }
 
 fn object(

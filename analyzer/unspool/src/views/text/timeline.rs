@@ -8,10 +8,13 @@ use std::io::{self, Write};
 use super::line::{Ink, Line, Page, clean, width};
 use super::{notes, tree};
 use crate::model::sync::{ObjectIndex, Waiting};
-use crate::model::{Cell, Creation, Model, Thread, Timeline, Window};
+use crate::model::{Cell, Creation, Model, Thread, Timeline, Topic, Window};
 use crate::primitives::Kind;
 use crate::views::groups::{Forest, Group};
 use crate::views::{Style, names, wording};
+
+/// Topics of the notes that this view shows.
+const TOPICS: &[Topic] = &[Topic::Threads, Topic::Calls, Topic::Times];
 
 /// What part of the recording is shown, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,7 +89,7 @@ pub fn write(model: &Model, zoom: Zoom, out: &mut dyn Write, style: &Style) -> i
         }
         page.line(&line)?;
     }
-    notes::last(page, model)
+    notes::last(page, model, TOPICS)
 }
 
 /// How many of all threads did something, over time: a line above theirs.

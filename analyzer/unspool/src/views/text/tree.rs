@@ -8,9 +8,12 @@ use std::io::{self, Write};
 use super::frames::{self, Sources};
 use super::line::{Ink, Line, Page, clean, width};
 use super::{findings, notes};
-use crate::model::{Creation, Model, ProgramEnd, Thread};
+use crate::model::{Creation, Model, ProgramEnd, Thread, Topic};
 use crate::views::groups::{Forest, Group};
 use crate::views::{Style, container_growth, names, wording};
+
+/// Topics of the notes that this view shows.
+const TOPICS: &[Topic] = &[Topic::Threads, Topic::Stacks];
 
 /// Writes the tree as text.
 pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
@@ -40,7 +43,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         page.blank()?;
         tree.write(page, *root)?;
     }
-    notes::last(page, model)
+    notes::last(page, model, TOPICS)
 }
 
 fn summary(model: &Model, forest: &Forest) -> String {

@@ -6,10 +6,13 @@ use super::frames::Sources;
 use super::line::{Ink, Line, Page};
 use super::objects::place;
 use super::{findings, notes, tree};
-use crate::model::Model;
 use crate::model::sync::{Contention, Sync, Waiting};
+use crate::model::{Model, Topic};
 use crate::views::same_identity::{self, GroupUse, ObjectGroup};
 use crate::views::{Style, wording};
+
+/// Topics of the notes that this view shows.
+const TOPICS: &[Topic] = &[Topic::Calls, Topic::Times];
 
 /// Who made whom wait for one object, at most.
 const MOST: usize = 6;
@@ -75,7 +78,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
             }
         }
     }
-    notes::last(page, model)
+    notes::last(page, model, TOPICS)
 }
 
 /// `3 × work`, or the one of them that it always was: `work 4711`. Of threads that wait for others

@@ -591,7 +591,7 @@ fn time_for_which_threads_stood_for_the_recorder_is_not_the_programs() {
         assert!(text.contains("For up to 60.0 ms of that"), "{text}");
     }
     assert_eq!(model.sync.stood_ns, 60_000_000);
-    let said = |note: &crate::model::Note| note.text.contains("for up to 60.0 ms in total");
+    let said = |note: &crate::model::Note| note.text.contains("by up to 60.0 ms in total");
     assert!(model.notes.iter().any(said), "{:?}", model.notes);
     assert_eq!(kinds(&found(3000..90_000)), []);
     // Somebody else waits for a processor as well.
