@@ -519,6 +519,7 @@ impl Server {
         let due = due.chain(processes().filter_map(Tracee::drain_due));
         let due = due.chain(processes().filter_map(Tracee::placement_due));
         let due = due.chain(processes().filter_map(Tracee::step_reset_due));
+        let due = due.chain(processes().filter_map(Tracee::forked_check_due));
         // Something may have come to light after the program was looked after.
         let deaf = |client: &&Client| client.session.controls() && client.is_behind();
         let held_back = self.debuggee.non_stop && self.clients.iter().any(|client| deaf(&client));

@@ -24,6 +24,7 @@ mod reports;
 mod resume;
 mod single_step;
 mod stalls;
+mod started_programs;
 mod step_over;
 mod step_reset;
 mod subscriptions;
@@ -64,6 +65,7 @@ use budget::HitCost;
 use children::Child;
 use jump_placement::JumpPlacement;
 use single_step::StepOverRequest;
+use started_programs::ForkedProcesses;
 use tracepoints::{Stacks, cpu};
 
 /// A traced process.
@@ -110,6 +112,8 @@ pub(crate) struct Tracee {
     jump_placement: JumpPlacement,
     threads: Threads,
     children: HashMap<Tid, Child>,
+    /// Forked processes whose program is not known yet.
+    forked: ForkedProcesses,
     /// Reports that are somebody else's, or nobody's yet.
     wait_queue: WaitQueue,
     /// Processes it made that the client is to debug, too.
@@ -176,6 +180,7 @@ impl Tracee {
             jump_placement: JumpPlacement::default(),
             threads: Threads::default(),
             children: HashMap::new(),
+            forked: ForkedProcesses::default(),
             wait_queue,
             made: Vec::new(),
             borrowed: None,

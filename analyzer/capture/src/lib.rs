@@ -36,9 +36,10 @@ pub use reader::{Cut, CutReason, ReadError, Reader};
 pub use record::{
     AddressAspect, AddressMeaning, Blocked, CLibrary, CLibraryFamily, Chunk, CpuTime, CpuTimes,
     Document, Dropped, End, EndReason, Event, Gap, GapKind, Header, Inspection, Memory, Missed,
-    ModuleLoaded, ModuleUnloaded, Note, NoteTopic, Occasion, Probe, ProbeKind, ProcessEnded, Read,
-    ReadRole, Record, RegisterLayout, Resolution, ResolvedFrame, ResolvedPlace, ResolvedStack,
-    SNAPSHOT_PROBE, Severity, ShortStops, Snapshot, SnapshotStack, Source, StallCause, Standstill,
-    Stood, Target, ThreadEnd, ThreadExited, ThreadName, ThreadSeen, ThreadState,
+    ModuleLoaded, ModuleUnloaded, Note, NoteTopic, Occasion, Probe, ProbeKind, ProcessEnded,
+    ProcessStarted, Read, ReadRole, Record, RegisterLayout, Resolution, ResolvedFrame,
+    ResolvedPlace, ResolvedStack, SNAPSHOT_PROBE, Severity, ShortStops, Snapshot, SnapshotStack,
+    Source, StallCause, Standstill, Stood, Target, ThreadEnd, ThreadExited, ThreadName, ThreadSeen,
+    ThreadState,
 };
 pub use writer::{WriteError, Writer};

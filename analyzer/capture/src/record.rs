@@ -92,6 +92,9 @@ pub enum Record {
     /// A thread's activity in the kernel while the program ran.
     #[prost(message, tag = "25")]
     Blocked(Blocked),
+    /// The program started another process, which is not recorded.
+    #[prost(message, tag = "27")]
+    ProcessStarted(ProcessStarted),
 }
 
 /// The messages in a block's batch: one record each, or none if its kind is unknown.
@@ -99,7 +102,7 @@ pub enum Record {
 pub(crate) struct Envelope {
     #[prost(
         oneof = "Record",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 27"
     )]
     pub(crate) record: Option<Record>,
 }
@@ -115,7 +118,7 @@ macro_rules! into_record {
 }
 into_record!(Header Target ModuleLoaded ModuleUnloaded ThreadSeen ThreadName ThreadExited Probe Event Note Dropped
     ProcessEnded End Missed Memory ThreadState Standstill Gap Stood CpuTimes Inspection
-    ShortStops Resolution Blocked);
+    ShortStops Resolution Blocked ProcessStarted);
 
 /// How the recorder reached the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
@@ -626,6 +629,24 @@ pub struct Blocked {
     /// place.
     #[prost(message, optional, tag = "9")]
     pub snapshot: Option<Snapshot>,
+}
+
+/// The program started another process, which is not recorded. A record without a creator
+/// says what the process of the latest record with this id executed.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ProcessStarted {
+    /// When it was started; in a later record of the process, when it executed the file.
+    #[prost(uint64, tag = "1")]
+    pub time_ns: u64,
+    /// The new process.
+    #[prost(uint64, tag = "2")]
+    pub pid: u64,
+    /// The thread that started it; none if this record says what an earlier process executed.
+    #[prost(uint64, optional, tag = "3")]
+    pub creator_tid: Option<u64>,
+    /// Path of the file that it executed; empty if it is not known, or if it executed none.
+    #[prost(string, tag = "4")]
+    pub executable: String,
 }
 
 /// The program ended.

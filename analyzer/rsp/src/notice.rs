@@ -275,8 +275,8 @@ impl Notice {
     }
 }
 
-/// The start or the end of a thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The start or the end of a thread, or another process that a thread starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ThreadNotice {
     /// A thread was created.
@@ -308,6 +308,24 @@ pub enum ThreadNotice {
         /// Time between the event and its notification.
         age: Duration,
     },
+    /// A thread started another process.
+    Started {
+        /// The new process.
+        pid: u64,
+        /// The thread.
+        creator: u64,
+        /// Time between the event and its notification.
+        age: Duration,
+    },
+    /// A process that was started before executed a file.
+    Executed {
+        /// The process.
+        pid: u64,
+        /// Path of the file.
+        file: String,
+        /// Time between the event and its notification.
+        age: Duration,
+    },
 }
 
 impl ThreadNotice {
@@ -328,8 +346,8 @@ impl ThreadNotice {
         entries.split(';').filter_map(ThreadNotice::entry).collect()
     }
 
-    /// Decodes `cTID,CREATOR,[POINTER],AGE`, `xTID,CODE,AGE` or `kTID,SIGNAL,AGE`. All numbers are
-    /// hexadecimal, and ages are in nanoseconds.
+    /// Decodes `cTID,CREATOR,[POINTER],AGE`, `xTID,CODE,AGE`, `kTID,SIGNAL,AGE`, `pPID,CREATOR,AGE`
+    /// or `ePID,PATH,AGE`. All numbers are hexadecimal, and ages are in nanoseconds.
     fn entry(text: &str) -> Option<ThreadNotice> {
         let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
         let age = |digits: &str| number(digits).map(Duration::from_nanos);
@@ -352,6 +370,16 @@ impl ThreadNotice {
                 signal: u32::from_str_radix(signal, 16).ok()?,
                 age: age(ago)?,
             }),
+            ("p", [pid, creator, ago]) => Some(ThreadNotice::Started {
+                pid: number(pid)?,
+                creator: number(creator)?,
+                age: age(ago)?,
+            }),
+            ("e", [pid, file, ago]) => Some(ThreadNotice::Executed {
+                pid: number(pid)?,
+                file: String::from_utf8_lossy(&crate::hex::decode(file.as_bytes())?).into_owned(),
+                age: age(ago)?,
+            }),
             _ => None,
         }
     }
@@ -366,7 +394,8 @@ mod tests {
         let ns = Duration::from_nanos;
         assert_eq!(
             ThreadNotice::decode(
-                b"UnspoolThreads:t5f5;c1f,10,7f00,3e8;xa,ffffffff,1;c20,1f,,2;ka,b,3"
+                b"UnspoolThreads:t5f5;c1f,10,7f00,3e8;xa,ffffffff,1;c20,1f,,2;ka,b,3;p21,10,4;\
+                  e21,2f62,5;e21,2,5"
             ),
             [
                 ThreadNotice::Created {
@@ -390,6 +419,16 @@ mod tests {
                     tid: 10,
                     signal: 11,
                     age: ns(3)
+                },
+                ThreadNotice::Started {
+                    pid: 0x21,
+                    creator: 0x10,
+                    age: ns(4)
+                },
+                ThreadNotice::Executed {
+                    pid: 0x21,
+                    file: "/b".to_owned(),
+                    age: ns(5)
                 },
             ]
         );

@@ -103,6 +103,8 @@ pub struct Recording {
     pub joins_are_missing: bool,
     /// It is known between which events others are missing.
     pub gaps_are_placed: bool,
+    /// Other processes that the program started, which are not recorded.
+    pub processes: Vec<StartedProcess>,
     /// Threads that a signal killed with the program are known from those that ended before.
     pub kills_are_told: bool,
 }
@@ -198,6 +200,19 @@ pub struct Paused {
     pub missed: u64,
     /// The threads that were created unseen tell the number.
     pub exact: bool,
+}
+
+/// A process that the program started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartedProcess {
+    /// Its id.
+    pub pid: u64,
+    /// The thread that started it.
+    pub creator_tid: Option<u64>,
+    /// When, nanoseconds since the beginning.
+    pub started_ns: u64,
+    /// The file that it executed; empty if it is not known, or if it executed none.
+    pub executable: String,
 }
 
 /// How a program ended.

@@ -60,7 +60,7 @@ impl Dialect {
         let mut text = format!("t{:x}", monotonic_ns());
         for entry in entries {
             text.push(';');
-            let _ = match entry.what {
+            let _ = match &entry.what {
                 What::Created {
                     tid,
                     creator,
@@ -71,6 +71,12 @@ impl Dialect {
                 }
                 What::Exited { tid, code } => write!(text, "x{:x},{code:x}", tid.0),
                 What::Killed { tid, signal } => write!(text, "k{:x},{signal:x}", tid.0),
+                What::Started { pid, creator } => write!(text, "p{:x},{:x}", pid.0, creator.0),
+                What::Executed { pid, file } => {
+                    let mut digits = Vec::new();
+                    hex(file, &mut digits);
+                    write!(text, "e{:x},{}", pid.0, String::from_utf8_lossy(&digits))
+                }
             };
             let _ = write!(text, ",{:x}", entry.at.elapsed().as_nanos());
         }

@@ -27,6 +27,10 @@ pub(crate) enum What {
     Exited { tid: Tid, code: i32 },
     /// `tid` was killed by the signal that ended its process.
     Killed { tid: Tid, signal: i32 },
+    /// `creator` started the process `pid`.
+    Started { pid: Tid, creator: Tid },
+    /// The process `pid`, which was started before, executes this file.
+    Executed { pid: Tid, file: Vec<u8> },
 }
 
 /// The entries that have not been handed out.
@@ -71,6 +75,14 @@ impl Log {
         self.add(What::Killed { tid, signal });
     }
 
+    pub(crate) fn started(&mut self, pid: Tid, creator: Tid) {
+        self.add(What::Started { pid, creator });
+    }
+
+    pub(crate) fn executed(&mut self, pid: Tid, file: Vec<u8>) {
+        self.add(What::Executed { pid, file });
+    }
+
     /// No thread is left that could still be born.
     pub(crate) fn complete(&mut self) {
         self.unborn.clear();
@@ -90,7 +102,7 @@ impl Log {
     fn ready(&self) -> usize {
         let unborn = |entry: &Entry| match entry.what {
             What::Created { tid, .. } => self.unborn.contains(&tid),
-            What::Exited { .. } | What::Killed { .. } => false,
+            _ => false,
         };
         let first = self.entries.iter().position(unborn);
         first.unwrap_or(self.entries.len())
@@ -128,6 +140,7 @@ mod tests {
         let id = |entry: Entry| match entry.what {
             What::Created { tid, .. } => tid.0,
             What::Exited { tid, .. } | What::Killed { tid, .. } => -tid.0,
+            What::Started { pid, .. } | What::Executed { pid, .. } => pid.0,
         };
         log.take().into_iter().map(id).collect()
     }

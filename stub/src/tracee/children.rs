@@ -41,12 +41,13 @@ impl Tracee {
             self.adopt_thread(parent, new);
             return;
         }
-        if self.make_process(parent, new, how) {
-            return;
-        }
         // A clone that is neither thread nor vfork may or may not share memory.
         let shared = how == Status::VFork
             || ptrace::same_memory(self.pid(), new).unwrap_or(how == Status::Clone);
+        self.process_started(parent, new, !shared);
+        if self.make_process(parent, new, how) {
+            return;
+        }
         if how == Status::VFork
             && let Some(thread) = self.threads.get_mut(&parent)
         {
@@ -99,6 +100,7 @@ impl Tracee {
         match status {
             Status::Exited(_) | Status::Killed(_) => return self.forget_child(tid),
             Status::Exec => {
+                self.process_executed(tid);
                 let _ = ptrace::detach(tid, 0);
                 return self.forget_child(tid);
             }

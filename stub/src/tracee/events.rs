@@ -49,6 +49,7 @@ impl Tracee {
         self.pass_inside_jumps();
         self.place_if_due();
         self.drain_if_due();
+        self.check_forked();
         self.keep_budget();
         self.retire_probes();
         self.reset_steps_if_due();

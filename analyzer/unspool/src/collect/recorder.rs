@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use unspool_capture::{Chunk, EndReason, ProcessEnded, Severity};
+use unspool_capture::{Chunk, EndReason, ProcessEnded, ProcessStarted, Severity};
 use unspool_rsp::{Action, Control, Notice, Registers, StopReason, StopReply, ThreadId, signals};
 
 use super::calls::Calls;
@@ -89,7 +89,6 @@ pub(super) struct Recorder {
     /// The server stops before a signal ends the program.
     pub(super) stops_before_fatal: bool,
     stop: Option<OwnedFd>,
-    forks: u64,
     listed: Instant,
 }
 
@@ -166,7 +165,6 @@ impl Recorder {
             end_inspection: EndInspection::new(options.wanted),
             stops_before_fatal: false,
             stop: options.stop,
-            forks: 0,
             listed: Instant::now(),
         }
     }
@@ -432,7 +430,7 @@ impl Recorder {
                 return Ok(None);
             }
             StopReason::Fork(child) | StopReason::VFork(child) => {
-                self.on_fork(child)?;
+                self.on_fork(thread, child)?;
                 self.resume()?;
                 return Ok(None);
             }
@@ -526,14 +524,17 @@ impl Recorder {
     }
 
     /// A forked child is a process of its own; it is let go without our breakpoints.
-    fn on_fork(&mut self, child: ThreadId) -> Result<(), Error> {
-        if self.forks == 0 {
-            self.sink.note(
-                Severity::Info,
-                "the program started other processes; their threads are not recorded",
-            );
+    fn on_fork(&mut self, parent: ThreadId, child: ThreadId) -> Result<(), Error> {
+        // Our own stub reports processes with its thread notices.
+        if !self.session.client.features().has("QUnspoolThreads") {
+            let started = ProcessStarted {
+                time_ns: self.sink.now_ns(),
+                pid: child.pid.unwrap_or(child.tid),
+                creator_tid: Some(parent.tid),
+                executable: String::new(),
+            };
+            self.sink.record(started);
         }
-        self.forks += 1;
         let client = &mut self.session.client;
         // The child's memory holds a copy of our breakpoints; asking for its registers selects it.
         if client.registers(child).is_ok() {

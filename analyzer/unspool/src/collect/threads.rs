@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use unspool_capture::{ThreadEnd, ThreadExited, ThreadName, ThreadSeen};
+use unspool_capture::{ProcessStarted, ThreadEnd, ThreadExited, ThreadName, ThreadSeen};
 use unspool_rsp::{ThreadId, ThreadNotice};
 
 use super::server_clock::ServerClock;
@@ -114,6 +114,18 @@ impl Threads {
                 };
                 self.gone(sink, exited);
             }
+            ThreadNotice::Started { pid, creator, age } => sink.record(ProcessStarted {
+                time_ns: clock.time(sent_ns, age),
+                pid,
+                creator_tid: Some(creator),
+                executable: String::new(),
+            }),
+            ThreadNotice::Executed { pid, file, age } => sink.record(ProcessStarted {
+                time_ns: clock.time(sent_ns, age),
+                pid,
+                creator_tid: None,
+                executable: file,
+            }),
             _ => {}
         }
     }

@@ -7,13 +7,13 @@
 use std::collections::HashMap;
 
 use unspool_capture::{
-    Capture, EndReason, Event, NoteTopic, Probe, ProbeKind, Record, SNAPSHOT_PROBE, Severity,
-    Source, ThreadEnd,
+    Capture, EndReason, Event, NoteTopic, Probe, ProbeKind, ProcessStarted, Record, SNAPSHOT_PROBE,
+    Severity, Source, ThreadEnd,
 };
 
 use super::backtrace::{Frames, base_name};
 use super::thread::{Creation, Ending, Thread};
-use super::{Model, Note, ProgramEnd, Recording, Target, Topic, origin};
+use super::{Model, Note, ProgramEnd, Recording, StartedProcess, Target, Topic, origin};
 
 mod creation;
 mod handle;
@@ -54,6 +54,7 @@ fn in_time(capture: &Capture) -> Vec<What<'_>> {
             Record::ThreadName(named) => named.time_ns,
             Record::ThreadExited(exited) => exited.time_ns,
             Record::Event(event) => event.time_ns,
+            Record::ProcessStarted(started) => started.time_ns,
             Record::ProcessEnded(ended) => ended.time_ns,
             _ => 0,
         };
@@ -259,6 +260,10 @@ impl<'a> History<'a> {
                 self.clock(missed.time_ns);
                 self.counts.missed.insert(missed.probe, *missed);
             }
+            Record::ProcessStarted(started) => {
+                self.clock(started.time_ns);
+                self.process_started(started);
+            }
             Record::ProcessEnded(ended) => {
                 self.clock(ended.time_ns);
                 self.recording.program_end = match (ended.exit_code, ended.signal) {
@@ -306,6 +311,23 @@ impl<'a> History<'a> {
                 }
             }
         }
+    }
+
+    /// Another process was started, or one that was started executes a file.
+    fn process_started(&mut self, started: &ProcessStarted) {
+        let processes = &mut self.recording.processes;
+        if started.creator_tid.is_none()
+            && let Some(process) = processes.iter_mut().rfind(|p| p.pid == started.pid)
+        {
+            process.executable.clone_from(&started.executable);
+            return;
+        }
+        processes.push(StartedProcess {
+            pid: started.pid,
+            creator_tid: started.creator_tid,
+            started_ns: started.time_ns,
+            executable: started.executable.clone(),
+        });
     }
 
     fn clock(&mut self, time_ns: u64) {

@@ -14,4 +14,5 @@ pub mod waits;
 pub(super) mod frames;
 pub(super) mod line;
 pub mod notes;
+mod processes;
 mod thread_state;

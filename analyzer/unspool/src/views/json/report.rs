@@ -9,7 +9,7 @@ use unspool_capture::Source;
 
 use super::sync::{self, CallPath, Concurrency, Function, JsonFinding, SyncObject, Times};
 use super::{Frame, FunctionPlace, Target};
-use crate::model::{Creation, Model, Paused, ProgramEnd, Thread, ThreadIndex};
+use crate::model::{Creation, Model, Paused, ProgramEnd, StartedProcess, Thread, ThreadIndex};
 use crate::views::Style;
 
 /// Writes the report as one JSON document.
@@ -19,6 +19,9 @@ pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<(
         schema_version: super::SCHEMA_VERSION,
         target: Target::of(model),
         recording: Recording::of(model),
+        processes: (model.recording.processes.iter())
+            .map(Process::of)
+            .collect(),
         modules: model
             .modules
             .iter()
@@ -54,6 +57,7 @@ struct Report<'a> {
     schema_version: u32,
     target: Target<'a>,
     recording: Recording<'a>,
+    processes: Vec<Process<'a>>,
     modules: Vec<Module<'a>>,
     threads: Vec<ReportThread<'a>>,
     sync_recorded: bool,
@@ -138,6 +142,26 @@ impl<'a> PausedProbe<'a> {
             paused_ns: paused.paused_ns,
             missed: paused.missed,
             missed_exact: paused.exact,
+        }
+    }
+}
+
+/// Another process that the program started.
+#[derive(Serialize)]
+struct Process<'a> {
+    pid: u64,
+    creator_tid: Option<u64>,
+    started_ns: u64,
+    executable: Option<&'a str>,
+}
+
+impl<'a> Process<'a> {
+    fn of(process: &'a StartedProcess) -> Process<'a> {
+        Process {
+            pid: process.pid,
+            creator_tid: process.creator_tid,
+            started_ns: process.started_ns,
+            executable: Some(process.executable.as_str()).filter(|path| !path.is_empty()),
         }
     }
 }

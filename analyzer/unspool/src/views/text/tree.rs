@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use super::frames::{self, Sources};
 use super::line::{Ink, Line, Page, clean, width};
-use super::{findings, notes};
+use super::{findings, notes, processes};
 use crate::model::{Creation, Model, ProgramEnd, Thread, Topic};
 use crate::views::groups::{Forest, Group};
 use crate::views::{Style, container_growth, names, wording};
@@ -27,6 +27,9 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         Ink::Plain,
         &summary(model, &forest),
     )?;
+    if let Some(started) = processes::started(model) {
+        page.paragraph(&Line::new(), &Line::new(), Ink::Plain, &started)?;
+    }
     if let Some(found) = wording::findings(model) {
         page.paragraph(&Line::new(), &Line::new(), Ink::Alarm, &found)?;
     }
