@@ -97,6 +97,19 @@ fn end(recording: &Background) -> Result<()> {
     Ok(kill(pid, Signal::SIGINT)?)
 }
 
+/// The number of threads and the state of the program of a look, by the kernel's account.
+fn kernel_view(look: &str) -> Result<(String, String)> {
+    let pid = look
+        .split_once("(pid ")
+        .and_then(|(_, rest)| rest.split(',').next());
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.context("no pid")?))?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_default().trim().to_owned()
+    };
+    Ok((field("Threads:"), field("State:")))
+}
+
 /// Ten inspections, a recording, and gdb; the program keeps running.
 fn one_after_the_other(address: &str) -> Result<()> {
     process::wait_until("the program has two threads", LIMIT, || {
@@ -124,6 +137,25 @@ fn started() -> Result<()> {
     let (_stub, address) = serve(|stub| {
         stub.args(["127.0.0.1:0", "/usr/bin/python3", "-S", "-c", WAITS]);
     })?;
+    // The stub has started it halted, and it stays so until a client resumes it.
+    for _ in 0..2 {
+        let text = look(&address, &[])?;
+        ensure!(
+            text.contains("1 thread.") && text.contains("The program is halted"),
+            "{text}"
+        );
+        let (threads, state) = kernel_view(&text)?;
+        ensure!(
+            threads == "1" && state.starts_with('t'),
+            "{threads} {state}"
+        );
+    }
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-nx", "-q", "-batch", "-ex"]);
+    gdb.arg(format!("target remote {address}"));
+    gdb.args(["-ex", "info threads", "-ex", "detach"]);
+    let text = process::run(&mut gdb, LIMIT)?.success()?.text();
+    ensure!(text.contains("_start"), "{text}");
     one_after_the_other(&address)?;
     // gdb has detached, and the stub accepts more clients.
     ensure!(look(&address, &[])?.contains("2 threads"));

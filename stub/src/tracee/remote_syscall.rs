@@ -31,6 +31,20 @@ impl Tracee {
         filter.is_none_or(|mode: String| mode == "0")
     }
 
+    /// Keeps a stopped thread from a call that its filter may not allow: the kernel ends a sleep that
+    /// it interrupted by `restart_syscall`, which programs do not list among their own calls.
+    pub(super) fn avoid_restart_call(&mut self, tid: Tid) {
+        let stopped = self.stopped(tid);
+        let changed =
+            stopped.and_then(|stopped| call::restarted_as_itself(stopped.general().ok()?));
+        if let Some(general) = changed
+            && !self.calls_freely()
+            && let Some(stopped) = self.stopped(tid)
+        {
+            let _ = stopped.set_general(&general);
+        }
+    }
+
     pub(super) fn call(&mut self, number: u64, arguments: [u64; 6]) -> Option<u64> {
         let tids: Vec<Tid> = self.threads.keys().copied().collect();
         let tid = tids.into_iter().find(|tid| self.can_call(*tid))?;

@@ -361,6 +361,9 @@ impl Tracee {
     pub(super) fn mark_stopped(&mut self, tid: Tid, at: At) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.now_stopped(tid, at);
+            if at != At::InCall {
+                self.avoid_restart_call(tid);
+            }
         }
     }
 

@@ -29,6 +29,8 @@ pub(super) struct Session {
     pub(super) nameless: bool,
     /// The server is our own stub, which steps over its breakpoints by itself.
     pub(super) own_stub: bool,
+    /// The server had the program before we came, so a look leaves it halted or running.
+    pub(super) served_before: bool,
     /// The server tells of every thread that begins or ends, without a stop.
     pub(super) tells_creators: bool,
     /// Somebody else may control the program: we neither stop nor resume it.
@@ -58,11 +60,11 @@ impl Session {
             }
         };
         let result = result.and_then(|mut client| {
-            let stop = come_to(&mut client, &options.source)?;
-            Ok((client, stop))
+            let (stop, served_before) = come_to(&mut client, &options.source)?;
+            Ok((client, stop, served_before))
         });
-        let (client, stop) = match (result, stub) {
-            (Ok((client, stop)), stub) => ((client, stub), stop),
+        let (client, stop, served_before) = match (result, stub) {
+            (Ok((client, stop, served_before)), stub) => ((client, stub), stop, served_before),
             (Err(error), Some(stub)) if error.is_fatal() => {
                 if let Source::Attach { pid } = options.source
                     && let Some(tid) = launch::unstoppable(pid)
@@ -119,6 +121,7 @@ impl Session {
             launched,
             nameless: false,
             own_stub: stub.is_some(),
+            served_before,
             tells_creators: false,
             _stub: stub,
         };
@@ -311,19 +314,23 @@ fn set_budget(client: &mut Client, budget: &str) -> Result<(), Error> {
     }
 }
 
-/// Has the server take the program that the user named. Why that stands still.
-fn come_to(client: &mut Client, source: &Source) -> Result<StopReply, unspool_rsp::Error> {
+/// Has the server take the program that the user named. Returns why that stands still, and whether
+/// the server had it before.
+fn come_to(client: &mut Client, source: &Source) -> Result<(StopReply, bool), unspool_rsp::Error> {
     let Source::Connect { subject, .. } = source else {
-        return client.stop_reason();
+        return Ok((client.stop_reason()?, false));
     };
     if *subject != Subject::Served && !client.is_observer() {
         client.extended_mode()?;
     }
-    match subject {
-        Subject::Served => client.stop_reason(),
-        Subject::Process(pid) => client.attach(u64::from(*pid)),
-        Subject::Program { program, args } => client.run(program, args),
-    }
+    Ok(match subject {
+        Subject::Served => (client.stop_reason()?, true),
+        Subject::Process(pid) => {
+            let has_one = matches!(client.stop_reason(), Ok(StopReply::Stopped { .. }));
+            (client.attach(u64::from(*pid))?, has_one)
+        }
+        Subject::Program { program, args } => (client.run(program, args)?, false),
+    })
 }
 
 /// Whether the server is QEMU's system emulation, which alone answers this query.

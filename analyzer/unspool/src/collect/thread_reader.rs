@@ -10,7 +10,7 @@ use std::time::Duration;
 use unspool_capture::{
     Capture, Chunk, Event, Memory, SNAPSHOT_PROBE, Severity, Snapshot, Standstill, ThreadState,
 };
-use unspool_rsp::{Registers, ThreadId, ThreadStack};
+use unspool_rsp::{Control, Notice, Registers, ThreadId, ThreadStack};
 use unspool_unwind::{StackMemory, WalkOptions, walk};
 
 use super::collected_stack::CollectedStack;
@@ -157,7 +157,11 @@ impl Recorder {
         // First the threads, so that they need not stand for the rest.
         let taken = self.take_threads(from_ns, stands)?;
         if taken.is_some() && self.session.observes {
-            self.session.client.let_run()?;
+            if self.session.served_before {
+                self.note_halted();
+            } else {
+                self.session.client.let_run()?;
+            }
         }
         let program = self.identify()?;
         self.sink.record(self.session.target(program.path.clone()));
@@ -171,6 +175,21 @@ impl Recorder {
                 self.note_taken(taken, Some(from_ns))
             }
             None => self.look_at_each(from_ns, all_stand),
+        }
+    }
+
+    /// Says so if the server's program was halted when we came.
+    fn note_halted(&mut self) {
+        let notices = self.session.client.take_notices();
+        let control = notices.iter().rev().find_map(|notice| match notice {
+            Notice::Control(control) => Some(*control),
+            _ => None,
+        });
+        if control == Some(Control::Halted) {
+            self.sink.note(
+                Severity::Info,
+                "the program is halted at its server and stays so; a debugger or a recording can resume it",
+            );
         }
     }
 

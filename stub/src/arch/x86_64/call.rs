@@ -28,6 +28,8 @@ const CHANGED: [(usize, [u8; 2]); 9] = [
 const RESTART_SYSCALL: u64 = 219;
 /// The result of an interrupted call that `restart_syscall` ends.
 const ERESTART_RESTARTBLOCK: u64 = 516;
+/// The result of an interrupted call that is made again unless a handler runs.
+const ERESTARTNOHAND: u64 = 514;
 
 /// The instruction, and what gives a thread its registers back if the stub dies meanwhile.
 pub(crate) fn code(before: &[u8]) -> Vec<u8> {
@@ -50,6 +52,18 @@ pub(crate) fn code(before: &[u8]) -> Vec<u8> {
     let pc = if again { pc.wrapping_sub(LENGTH) } else { pc };
     code.extend(pc.to_le_bytes());
     code
+}
+
+/// The registers of a thread whose interrupted call the kernel would end by `restart_syscall`, changed
+/// so that it makes the call itself again (`ERESTARTNOHAND`). A time limit then begins anew. A signal
+/// with a handler ends the call in both cases (Linux, arch/x86/kernel/signal.c).
+pub(crate) fn restarted_as_itself(general: &[u8]) -> Option<Vec<u8>> {
+    if !goes_back(general) || word(general, RAX) != ERESTART_RESTARTBLOCK.wrapping_neg() {
+        return None;
+    }
+    let mut general = general.to_vec();
+    set_word(&mut general, RAX, ERESTARTNOHAND.wrapping_neg());
+    Some(general)
 }
 
 /// Whether a thread that is about to execute `code` may make another call first: how a call goes on that was interrupted is in its
