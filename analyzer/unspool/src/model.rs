@@ -154,6 +154,11 @@ impl Recording {
         self.calls_missed() > self.calls_recorded
     }
 
+    /// More than a tenth of the calls are missing, so that what was seen is a sample.
+    pub(crate) fn is_sample(&self) -> bool {
+        self.calls_missed() > self.calls_recorded / 10
+    }
+
     /// Nothing is missing from the beginning to the end.
     pub fn is_complete(&self) -> bool {
         let lost = |paused: &Paused| paused.missed > 0 || !paused.exact;

@@ -273,8 +273,10 @@ fn contention(words: &Words<'_>, index: ObjectIndex) -> Finding {
     text.push_str(doubt(words));
     Finding {
         kind: FindingKind::Contention,
-        // It was seen; how much of it matters is for the reader.
+        // It was seen; how much of it matters is for the reader. Of a sample that is not known, and
+        // another recording may have another one.
         proved: words.clock_is_sound
+            && !words.model.recording.is_sample()
             && doubt(words).is_empty()
             && is_own(object.waits.total_ns, object.stood_ns),
         threads,

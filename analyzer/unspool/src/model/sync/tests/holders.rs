@@ -7,9 +7,9 @@ use super::*;
 use crate::model::{Finding, FindingKind};
 
 /// A lock of which only waits and wakes are seen: `two` has it for 900 ms while two others wait, and
-/// those have it for a moment one after the other.
-#[test]
-fn who_had_a_contended_lock_longest_is_blamed() {
+/// those have it for a moment one after the other. Later the probe of the waits is paused, and this
+/// many calls are missed.
+fn contended_lock(missed: u64) -> Model {
     let mut acting = two_threads();
     let stage = &mut acting.stage;
     stage.instrument(90, "libc.so.6!__lll_lock_wait", ProbeKind::FutexWait);
@@ -41,8 +41,43 @@ fn who_had_a_contended_lock_longest_is_blamed() {
             stage.leave(woken, at * ms + 1000, 91, woken << 16, 0);
         }
     }
+    if missed > 0 {
+        for (kind, time_ns) in [
+            (unspool_capture::GapKind::Paused, 920 * ms),
+            (unspool_capture::GapKind::Resumed, 930 * ms),
+        ] {
+            stage.add(unspool_capture::Gap {
+                probe: 90,
+                kind: kind.into(),
+                time_ns,
+            });
+        }
+        stage.add(unspool_capture::Missed {
+            probe: 90,
+            pauses: 1,
+            paused_ns: 10 * ms,
+            hits: missed,
+            time_ns: 930 * ms,
+        });
+    }
     stage.end(1000);
-    let model = stage.model();
+    stage.model()
+}
+
+#[test]
+fn a_sample_of_the_waits_proves_no_contention() {
+    for (missed, proved) in [(0, true), (1, false), (1000, false)] {
+        let model = contended_lock(missed);
+        let [contention] = of_kind(&model, FindingKind::Contention)[..] else {
+            panic!("{:?}", kinds(&model))
+        };
+        assert_eq!(contention.proved, proved, "{missed}: {}", contention.text);
+    }
+}
+
+#[test]
+fn who_had_a_contended_lock_longest_is_blamed() {
+    let model = contended_lock(0);
     let [hold] = of_kind(&model, FindingKind::LongHold)[..] else {
         panic!("{:?}", kinds(&model))
     };
