@@ -1,6 +1,8 @@
 //! What C++'s containers and allocators have between a program's own code and the creation of a
 //! thread: two threads that one line creates may come there by different ways.
 
+use std::sync::Arc;
+
 use crate::model::{Backtrace, NamedFrame};
 
 /// Functions by which containers make room, in libstdc++ and libc++.
@@ -14,17 +16,27 @@ const GROWTH: [&str; 5] = [
 
 /// Whether two stacks are the same but for the C++ library's own code, by lines of source.
 pub(super) fn differs_alone(one: &Backtrace, other: &Backtrace) -> bool {
-    let own = |stack: &Backtrace| {
-        let frames = stack.frames.iter().filter(|frame| !is_library(frame));
-        let places = frames.map(|frame| {
-            let place = &frame.place;
-            (place.function.clone(), place.file.clone(), place.line)
-        });
-        places.collect::<Vec<_>>()
-    };
+    let own = |stack: &Backtrace| lines(stack, |frame| !is_library(frame));
     let (one, other) = (own(one), own(other));
     let is_known = one.iter().any(|(.., line)| line.is_some());
     is_known && one == other
+}
+
+/// Whether two stacks are the same by functions and lines, the C++ library's included, so that only
+/// the addresses of calls differ.
+pub(super) fn has_equal_functions(one: &Backtrace, other: &Backtrace) -> bool {
+    lines(one, |_| true) == lines(other, |_| true)
+}
+
+type SourceLine = (Option<Arc<str>>, Option<Arc<str>>, Option<u32>);
+
+fn lines(stack: &Backtrace, wanted: fn(&NamedFrame) -> bool) -> Vec<SourceLine> {
+    let frames = stack.frames.iter().filter(|frame| wanted(frame));
+    let places = frames.map(|frame| {
+        let place = &frame.place;
+        (place.function.clone(), place.file.clone(), place.line)
+    });
+    places.collect()
 }
 
 /// The function by which a container made room on the way.
@@ -83,5 +95,13 @@ mod tests {
         assert_eq!(growth(&grown), Some("_M_realloc_insert"));
         assert_eq!(growth(&plain), None);
         assert!(!differs_alone(&stack(&[]), &stack(&[])), "nothing is known");
+        assert!(!has_equal_functions(&grown, &plain));
+    }
+
+    #[test]
+    fn two_calls_in_one_line_are_not_the_librarys_ways() {
+        let one = stack(&[("main", 10)]);
+        assert!(differs_alone(&one, &one));
+        assert!(has_equal_functions(&one, &one));
     }
 }

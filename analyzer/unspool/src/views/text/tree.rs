@@ -210,6 +210,9 @@ impl Tree<'_> {
         ) {
             (Some(by), None) => format!("here a container grew (`{by}`)"),
             (None, Some(by)) => format!("{their} container grew (`{by}`)"),
+            _ if container_growth::has_equal_functions(ours, theirs) => {
+                "the machine code of that line has several calls".to_owned()
+            }
             _ => "the C++ library went another way".to_owned(),
         };
         Some(format!(
