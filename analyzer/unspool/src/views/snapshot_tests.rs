@@ -5,7 +5,8 @@
 use std::path::PathBuf;
 
 use unspool_capture::{
-    Capture, Cut, CutReason, Dropped, End, EndReason, Missed, Note, Severity, ThreadSeen,
+    Capture, Cut, CutReason, Dropped, End, EndReason, Missed, Note, ProcessStarted, Severity,
+    ThreadSeen,
 };
 
 use crate::model::fixture::sync::Acting;
@@ -251,6 +252,20 @@ fn broken() -> Model {
         &[START, "orders!worker@orders.c:44", "libc.so.6!start_thread"],
     );
     stage.seen(21, "stranger", 5);
+    for (pid, executable) in [(31, "/usr/bin/sort"), (32, ""), (33, "/usr/bin/sort")] {
+        stage.add(ProcessStarted {
+            time_ns: 5_000_000,
+            pid,
+            creator_tid: Some(PID),
+            executable: String::new(),
+        });
+        stage.add(ProcessStarted {
+            time_ns: 5_000_000,
+            pid,
+            creator_tid: None,
+            executable: executable.into(),
+        });
+    }
     stage.add(Dropped {
         probe: 1,
         count: 17,
