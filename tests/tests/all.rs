@@ -19,6 +19,7 @@ mod real;
 mod record;
 mod saved;
 mod tidy;
+mod undisturbed;
 mod waits;
 
 use libtest_mimic::Arguments;
@@ -45,6 +46,7 @@ fn main() {
         real::trials(),
         creation::trials(),
         connections::trials(),
+        undisturbed::trials(),
     ]
     .into_iter()
     .flatten()

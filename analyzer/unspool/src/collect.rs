@@ -60,5 +60,6 @@ pub fn record(options: Options, open: impl FnOnce() -> io::Result<File>) -> Resu
     if let Source::Launch { program, .. } = &options.source {
         calls::check(&launch::find(program)?, &options.calls)?;
     }
-    recorder::record(options, open)
+    let attached = options.source.attached();
+    recorder::record(options, open).map_err(|error| launch::unless_ended(attached, error))
 }

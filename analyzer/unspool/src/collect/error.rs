@@ -37,6 +37,9 @@ pub enum Error {
     /// No such process.
     #[error("there is no process {0}; see `ps` for the running ones")]
     NoProcess(u32),
+    /// The process ended before it could be observed.
+    #[error("process {0} has ended")]
+    HasEnded(u32),
     /// Not ours to trace.
     #[error("process {pid} may not be traced: {reason}")]
     NotPermitted {

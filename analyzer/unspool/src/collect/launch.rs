@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use nix::unistd::{AccessFlags, access, geteuid};
+use nix::unistd::{AccessFlags, access, getegid, geteuid};
 
 use super::Error;
 
@@ -216,6 +216,69 @@ fn machine_name(machine: u16) -> String {
     }
 }
 
+/// Which privilege of an executable the kernel ignores for a tracer without privilege (execve(2)).
+pub(super) fn lost_privilege(executable: &Path) -> Option<&'static str> {
+    const SET_USER_ID: u32 = 0o4000;
+    const SET_GROUP_ID: u32 = 0o2000;
+    if geteuid().is_root() {
+        return None;
+    }
+    let metadata = fs::metadata(executable).ok()?;
+    let mode = metadata.mode();
+    if mode & SET_USER_ID != 0 && metadata.uid() != geteuid().as_raw() {
+        return Some("set-user-ID bit");
+    }
+    if mode & SET_GROUP_ID != 0 && metadata.gid() != getegid().as_raw() {
+        return Some("set-group-ID bit");
+    }
+    None
+}
+
+/// Says that a process has ended instead of what that led to: the kernel hides its program, its user
+/// and at last its whole directory.
+pub(super) fn unless_ended(attached: Option<u32>, error: Error) -> Error {
+    let may_follow = matches!(
+        error,
+        Error::Stub(_)
+            | Error::UnknownProgram
+            | Error::NoTarget
+            | Error::NotPermitted { .. }
+            | Error::Rsp(_)
+            | Error::Refused(_)
+    );
+    match attached {
+        Some(pid) if may_follow && has_ended(pid) => Error::HasEnded(pid),
+        _ => error,
+    }
+}
+
+/// Whether no thread of a process is left that could run (proc(5), `State`: Z or X).
+fn has_ended(pid: u32) -> bool {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return true;
+    };
+    let ended = |status: String| status.contains("\nState:\tZ") || status.contains("\nState:\tX");
+    tasks.flatten().all(|task| {
+        let status = fs::read_to_string(task.path().join("status"));
+        status.map_or(true, ended) || is_exiting(&task.path())
+    })
+}
+
+/// Whether a task has given up its memory and is not a kernel thread, which has none.
+fn is_exiting(task: &Path) -> bool {
+    let exe = fs::read_link(task.join("exe"));
+    matches!(exe, Err(error) if error.kind() == io::ErrorKind::NotFound) && !is_kernel_thread(task)
+}
+
+/// Whether the kernel's flags of a task (proc(5), `stat`) have `PF_KTHREAD`.
+fn is_kernel_thread(task: &Path) -> bool {
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    let stat = fs::read_to_string(task.join("stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(") ").map(|(_, fields)| fields);
+    let flags = fields.and_then(|fields| fields.split(' ').nth(6)?.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
+}
+
 /// A thread that the kernel lets nobody stop now (proc(5), `State`: D).
 pub(super) fn unstoppable(pid: u32) -> Option<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
@@ -263,7 +326,7 @@ fn check_traceable(pid: u32) -> Result<(), Error> {
                  start it with unspool record, or inspect it before"
             ));
         }
-        return refuse("it has ended and only waits to be reaped by its parent");
+        return Err(Error::HasEnded(pid));
     }
     let tracer = field("TracerPid");
     if !tracer.is_empty() && tracer != "0" {
@@ -271,11 +334,13 @@ fn check_traceable(pid: u32) -> Result<(), Error> {
             "process {tracer} traces it already (a debugger or strace); detach that one first"
         ));
     }
+    if is_exiting(&directory) {
+        return Err(Error::HasEnded(pid));
+    }
     if metadata.uid() != geteuid().as_raw() && !geteuid().is_root() {
         return refuse("it belongs to another user; run unspool as that user or as root");
     }
-    if matches!(fs::read_link(directory.join("exe")), Err(error) if error.kind() == io::ErrorKind::NotFound)
-    {
+    if is_kernel_thread(&directory) {
         return refuse("it is a kernel thread and has no program");
     }
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();

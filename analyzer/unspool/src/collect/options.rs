@@ -39,6 +39,16 @@ pub enum Source {
     },
 }
 
+impl Source {
+    /// The process of this machine that is attached to.
+    pub(super) fn attached(&self) -> Option<u32> {
+        match self {
+            Source::Attach { pid } => Some(*pid),
+            _ => None,
+        }
+    }
+}
+
 /// A program on a server's machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {

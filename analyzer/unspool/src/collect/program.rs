@@ -7,7 +7,6 @@
 use unspool_capture::{ProbeKind, Severity};
 use unspool_rsp::{StopReply, ThreadId};
 
-use super::Error;
 use super::auxv::Auxv;
 use super::memory::{self, PT_INTERP, PT_LOAD, PT_PHDR, ProgramHeader};
 use super::modules::{Adding, Mapped};
@@ -15,6 +14,7 @@ use super::movable;
 use super::probes::{FUNCTIONS, Place, Purpose};
 use super::recorder::Recorder;
 use super::rendezvous::{self, Listed, Rendezvous};
+use super::{Error, launch};
 use crate::c_library::has_threads;
 
 /// The C library's functions by which another program takes the place of this one. All others come through them.
@@ -130,6 +130,22 @@ impl Recorder {
         let executable = self.program.executable;
         self.plant_in(&[executable])?;
         self.check_static(executable)
+    }
+
+    /// Says so if the program runs without a privilege that its file gives it elsewhere.
+    pub(super) fn note_lost_privilege(&mut self, path: &str) {
+        if !self.session.own_stub {
+            return;
+        }
+        if let Some(privilege) = launch::lost_privilege(path.as_ref()) {
+            self.sink.note(
+                Severity::Warning,
+                format!(
+                    "the kernel ignored the {privilege} of {path} because of the recording, so the \
+                     program runs without that privilege; record it as root"
+                ),
+            );
+        }
     }
 
     /// Lists the modules of a program that is only looked at.
@@ -460,6 +476,7 @@ impl Recorder {
         self.modules.clear(&self.session.abi, &mut self.sink);
         self.libraries_known = false;
         self.exec = None;
+        self.note_lost_privilege(path);
         let program = self.identify()?;
         self.begin_trace()?;
         match self.begin_program(program) {

@@ -190,6 +190,9 @@ impl Recorder {
         for thread in self.threads.ids() {
             self.threads.start(thread.tid);
         }
+        if self.session.launched {
+            self.note_lost_privilege(&program.path);
+        }
         self.begin_trace()?;
         self.begin_program(program)?;
         if !fresh {

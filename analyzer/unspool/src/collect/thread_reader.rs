@@ -18,7 +18,7 @@ use super::recorder::Recorder;
 use super::session::Session;
 use super::sink::Sink;
 use super::stack::{FIRST, LiveStack};
-use super::{Error, Options, Source};
+use super::{Error, Options, Source, launch};
 use crate::syscall::{AFTER, BEFORE};
 
 /// Threads whose registers and first stack bytes are asked for at once.
@@ -65,7 +65,12 @@ impl Inspection {
     ///
     /// # Errors
     /// What keeps the program from being looked at. A thread that cannot be read is a note.
-    pub fn begin(mut options: Options) -> Result<Self, Error> {
+    pub fn begin(options: Options) -> Result<Self, Error> {
+        let attached = options.source.attached();
+        Self::open(options).map_err(|error| launch::unless_ended(attached, error))
+    }
+
+    fn open(mut options: Options) -> Result<Self, Error> {
         // What a thread did is known only before it is stopped.
         let before = match options.source {
             Source::Attach { pid } => {

@@ -1,0 +1,152 @@
+//! What a recording or a look does to a program, and to the processes around it: nothing, or it says
+//! so.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+
+use unspool_tests::process::{self, Background};
+use unspool_tests::{report, waiting, workspace};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    [
+        ("other_processes", other_processes as fn() -> Result<()>),
+        ("filtered_calls", filtered_calls),
+        ("set_user_id", set_user_id),
+        ("ending_process", ending_process),
+    ]
+    .into_iter()
+    .map(|(name, check)| crate::trial(format!("undisturbed::{name}"), check))
+    .collect()
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
+const OPTIONS: [&str; 4] = ["gcc", "-g", "-O1", "-pthread"];
+
+/// The report names the programs that were started and not recorded, however they were started.
+fn other_processes() -> Result<()> {
+    let (folder, program) = waiting::compile_in(".", "processes.c", &OPTIONS)?;
+    let capture = folder.path().join("capture");
+    let mut record = report::unspool()?;
+    record.args(["record", "-o"]).arg(&capture).arg("--");
+    let run = process::run(record.arg(&program), LIMIT)?.success()?;
+    let json = report::json(&capture, &[])?;
+    let processes = json["processes"].as_array().context("processes")?;
+    let mut names: Vec<&str> = processes
+        .iter()
+        .map(|process| process["executable"].as_str().unwrap_or_default())
+        .map(|path| path.rsplit('/').next().unwrap_or(path))
+        .collect();
+    // The shell of system() and popen().
+    let shell = std::fs::canonicalize("/bin/sh")?;
+    let shell = shell.file_name().and_then(|name| name.to_str());
+    let shell = shell.context("/bin/sh has a name")?;
+    names.sort_unstable();
+    let mut expected = ["", shell, shell, "sleep", "true"];
+    expected.sort_unstable();
+    ensure!(names == expected, "{names:?}\n{run}");
+    let main = &json["threads"][0]["tid"];
+    ensure!(
+        processes
+            .iter()
+            .all(|process| &process["creator_tid"] == main)
+    );
+    let second = run.stderr.lines().nth(1).unwrap_or_default();
+    ensure!(
+        second.starts_with("It started 5 other processes, which were not recorded:")
+            && run.stderr.contains("sleep"),
+        "{run}"
+    );
+    Ok(())
+}
+
+/// The kernel ends an interrupted sleep by a call that this program's filter does not allow.
+fn filtered_calls() -> Result<()> {
+    let (folder, program) = waiting::compile_in(".", "sealed.c", &OPTIONS)?;
+    let capture = folder.path().join("capture");
+    for words in [&["inspect"][..], &["record", "-q", "--sync", "-o"]] {
+        // Built before the program begins, which sleeps for three seconds.
+        let mut command = report::unspool()?;
+        let mut child = Background(process::start(
+            Command::new(&program).stdout(Stdio::piped()),
+        )?);
+        let mut line = String::new();
+        BufReader::new(child.0.stdout.take().context("piped")?).read_line(&mut line)?;
+        ensure!(line == "ready\n", "{line:?}");
+        command.args(words);
+        if words.len() > 1 {
+            command.arg(&capture);
+        }
+        command.args(["--attach", &child.0.id().to_string()]);
+        let run = process::run(&mut command, LIMIT)?;
+        child
+            .ends_well("the program", LIMIT)
+            .with_context(|| format!("{run}"))?;
+        run.success()?;
+    }
+    Ok(())
+}
+
+/// Without privilege, a recorder costs a set-user-ID program its privilege. The report says so.
+fn set_user_id() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777))?;
+    // The target directory may be closed to others.
+    let unspool = folder.path().join("unspool");
+    std::fs::copy(workspace::unspool()?, &unspool)?;
+    for (program, noted) in [("su", true), ("true", false)] {
+        let mut command = if nix::unistd::geteuid().is_root() {
+            let mut nobody = Command::new("setpriv");
+            nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+            nobody.arg(&unspool);
+            nobody
+        } else {
+            Command::new(&unspool)
+        };
+        command.env("HOME", folder.path()).current_dir(&folder);
+        command.args(["record", "-o", program, "--", program, "--version"]);
+        let run = process::run(&mut command, LIMIT)?.success()?;
+        let says = run.stderr.contains("the set-user-ID bit of");
+        ensure!(says == noted, "{run}");
+    }
+    Ok(())
+}
+
+/// Whatever a process lacks when it is about to end, the error is that it has ended.
+fn ending_process() -> Result<()> {
+    let (folder, program) = waiting::compile_in(".", "shortlife.c", &OPTIONS)?;
+    let capture = folder.path().join("capture");
+    let mut ended = 0;
+    for round in 0..60 {
+        let nap = (2000 + 300 * round).to_string();
+        let child = Background(process::start(Command::new(&program).arg(nap))?);
+        let mut command = report::unspool()?;
+        if round % 2 == 0 {
+            command.arg("inspect");
+        } else {
+            command.args(["record", "-q", "-o"]).arg(&capture);
+        }
+        command.args(["--attach", &child.0.id().to_string()]);
+        let run = process::run(&mut command, LIMIT)?;
+        if run.code()? == 0 {
+            continue;
+        }
+        ended += 1;
+        ensure!(run.stderr.contains("has ended"), "{run}");
+    }
+    // A zombie.
+    let child = Background(process::start(&mut Command::new(&program))?);
+    std::thread::sleep(Duration::from_millis(300));
+    let mut command = report::unspool()?;
+    command.args(["inspect", "--attach", &child.0.id().to_string()]);
+    let run = process::run(&mut command, LIMIT)?;
+    ensure!(
+        run.code()? == 1 && run.stderr.contains("has ended"),
+        "{ended} before: {run}"
+    );
+    Ok(())
+}
