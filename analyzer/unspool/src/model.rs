@@ -9,6 +9,7 @@ mod backtrace;
 pub mod calls;
 mod circles;
 mod cxx;
+pub mod disassembly;
 mod finding;
 #[cfg(test)]
 pub(crate) mod fixture;

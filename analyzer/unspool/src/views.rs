@@ -6,6 +6,7 @@
 //! decides on [`Style`].
 
 pub mod agreement;
+pub mod disassembly;
 pub mod graph;
 pub mod json;
 pub mod table;

@@ -76,7 +76,7 @@ impl Analysis {
     }
 
     /// The start of the first function after `svma`.
-    pub(crate) fn next_start(&self, svma: u64) -> Option<u64> {
+    pub fn next_start(&self, svma: u64) -> Option<u64> {
         let after = self.starts.partition_point(|&start| start <= svma);
         self.starts.get(after).copied()
     }

@@ -12,6 +12,7 @@ use unspool_unwind::{CompileOptions, Source, Table};
 use super::prefer::Prefer;
 use super::report::Format;
 use super::terminal;
+use crate::model::disassembly;
 use crate::views;
 use crate::views::table::Selection;
 
@@ -41,6 +42,13 @@ pub(super) struct Cmd {
     #[arg(long)]
     verify: bool,
 
+    /// Disassemble a function, with the unwind rule before each instruction
+    ///
+    /// FUNCTION is a symbol's name, or an address inside the function. On ARM, bit 0 of the
+    /// address selects T32.
+    #[arg(long, value_name = "FUNCTION", conflicts_with = "verify")]
+    disasm: Option<String>,
+
     /// The file's separate debug file
     #[arg(long, value_name = "FILE")]
     debug_file: Option<PathBuf>,
@@ -57,6 +65,7 @@ const EXAMPLES: &str = "\
 Examples:
   unspool table /usr/bin/python3
   unspool table libfoo.so --source exidx --format json
+  unspool table libc.so.6 --disasm pthread_create
   unspool table --verify libc.so.6 --debug-file libc.so.6.debug";
 
 /// `--source`.
@@ -107,6 +116,14 @@ impl Cmd {
             From::Fp => Selection::FramePointer,
             From::All => Selection::All,
         };
+        if let Some(function) = &self.disasm {
+            let code = disassembly::disassemble(&image, function, options.symbols)?;
+            terminal::to_stdout(|out| match self.format {
+                Format::Text => views::disassembly::write_text(&code, &table, selection, out),
+                Format::Json => views::disassembly::write_json(&code, &table, selection, out),
+            })?;
+            return Ok(ExitCode::SUCCESS);
+        }
         terminal::to_stdout(|out| match self.format {
             Format::Text => views::table::write_text(&table, selection, out),
             Format::Json => views::table::write_json(&table, selection, out),

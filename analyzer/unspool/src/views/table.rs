@@ -1,6 +1,7 @@
 //! An image's unwind rules, row by row: text for people, JSON for programs (`docs/internals/unwinding.md`).
 
 use std::io::{self, Write};
+use std::ops::Range;
 
 use serde::Serialize;
 use unspool_image::Arch;
@@ -68,6 +69,19 @@ pub fn write_json(table: &Table, selection: Selection, out: &mut dyn Write) -> i
     json::write(out, &listing)
 }
 
+/// The rows that cover a part of `range`, in order of address.
+pub(super) fn rows_in(table: &Table, selection: Selection, range: &Range<u64>) -> Vec<Listed> {
+    let mut rows = Vec::new();
+    let visited = for_each(table, selection, &mut |row, source| {
+        if row.start < range.end && range.start < row.end {
+            rows.push(Listed::of(table, selection, row, source));
+        }
+        Ok(())
+    });
+    debug_assert!(visited.is_ok(), "the visitor never fails");
+    rows
+}
+
 fn for_each(
     table: &Table,
     selection: Selection,
@@ -95,18 +109,19 @@ struct Listing {
     notes: Vec<String>,
 }
 
-#[derive(Serialize)]
-struct Listed {
-    start: u64,
-    end: u64,
+/// A row, in words that text and JSON share.
+#[derive(Clone, Serialize)]
+pub(super) struct Listed {
+    pub(super) start: u64,
+    pub(super) end: u64,
     cfa: Option<Where>,
     ra: Option<Where>,
     fp: Option<Where>,
-    source: &'static str,
+    pub(super) source: &'static str,
 }
 
 /// Where a value is.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 #[serde(untagged)]
 enum Where {
     /// The value is the register's content plus the offset.
@@ -122,6 +137,11 @@ enum Where {
 }
 
 impl Listed {
+    /// The columns of a row in text: CFA, return address and frame pointer.
+    pub(super) fn columns(&self) -> [String; 3] {
+        [&self.cfa, &self.ra, &self.fp].map(|place| text(place.as_ref()))
+    }
+
     fn of(table: &Table, selection: Selection, row: &Row<'_>, source: &'static str) -> Listed {
         let namer = Namer { table, selection };
         let (ra_register, fp_register) = match table.arch() {

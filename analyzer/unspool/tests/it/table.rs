@@ -188,6 +188,95 @@ fn verify_compares_code_with_cfi() {
     }
 }
 
+/// `path`'s disassembly of `function`, and what objdump says of the same addresses.
+fn disassembled(path: &str, function: &str, objdump: &str) -> (Value, Vec<(u64, String)>) {
+    let document = {
+        let args = ["table", path, "--disasm", function, "--format", "json"];
+        let run = Run::of(unspool().args(args));
+        run.succeeds();
+        serde_json::from_str::<Value>(&run.stdout).expect("JSON")
+    };
+    let range = ["start", "end"].map(|end| format!("--{end}={}", number(&document, end)));
+    let [start, stop] = range.map(|option| option.replace("--end", "--stop").replace('=', "-address="));
+    let output = Command::new(objdump)
+        .args(["-d", "--no-show-raw-insn", &start, &stop, path])
+        .output()
+        .expect("objdump");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines = text.lines().filter_map(|line| {
+        let (address, rest) = line.split_once(":\t")?;
+        let address = u64::from_str_radix(address.trim(), 16).ok()?;
+        Some((address, rest.split_whitespace().next()?.to_owned()))
+    });
+    (document, lines.collect())
+}
+
+#[test]
+fn disassembly_shows_the_rule_before_each_instruction() {
+    let path = "/lib/x86_64-linux-gnu/libc.so.6";
+    let (document, expected) = disassembled(path, "getenv", "objdump");
+    assert_eq!(document["function"], "getenv");
+    let seen = document["instructions"].as_array().expect("instructions");
+    let addresses: Vec<u64> = seen.iter().map(|line| number(line, "address")).collect();
+    let theirs: Vec<u64> = expected.iter().map(|line| line.0).collect();
+    assert!(addresses.len() > 20, "{document}");
+    assert_eq!(addresses, theirs);
+    for (line, (_, mnemonic)) in seen.iter().zip(&expected) {
+        if ["push", "pop", "ret", "lea", "xor"].contains(&mnemonic.as_str()) {
+            let text = line["text"].as_str().expect("text");
+            assert!(text.starts_with(mnemonic.as_str()), "{line} {mnemonic}");
+        }
+    }
+    // The rule at each address is that of the table.
+    let all = rows(&[path]);
+    for line in seen {
+        let row = at(&all, number(line, "address")).expect("row");
+        assert_eq!(line["rule"]["cfa"], row["cfa"], "{line}");
+        assert_eq!(line["rule"]["source"], row["source"], "{line}");
+    }
+    assert_eq!(seen[0]["rule"]["cfa"]["offset"], 8, "{document}");
+}
+
+#[test]
+fn disassembly_follows_the_instruction_set_of_arm() {
+    let directory = tempfile::tempdir().expect("directory");
+    let source = directory.path().join("small.c");
+    let code = "double d; int main(int c, char **v) { d = c * 3.141592653589793; return !v; }\n";
+    std::fs::write(&source, code).expect("source");
+    for mode in ["-mthumb", "-marm"] {
+        let program = directory.path().join(format!("small{mode}"));
+        let status = Command::new("arm-linux-gnueabihf-gcc")
+            .args(["-O1", mode, "-o"])
+            .args([&program, &source])
+            .status();
+        assert!(status.expect("arm-linux-gnueabihf-gcc").success());
+        let path = program.to_str().expect("path");
+        let (document, expected) = disassembled(path, "main", "arm-linux-gnueabihf-objdump");
+        let seen = document["instructions"].as_array().expect("instructions");
+        let addresses: Vec<u64> = seen.iter().map(|line| number(line, "address")).collect();
+        let theirs: Vec<u64> = expected.iter().map(|line| line.0).collect();
+        assert_eq!(addresses, theirs, "{mode} {document}");
+        // The constant is a literal: two words of data, which have no rule.
+        let data: Vec<&Value> = seen.iter().filter(|line| line["data"] == true).collect();
+        assert!(data.len() >= 2, "{mode} {document}");
+        assert!(data.iter().all(|line| line["rule"].is_null()), "{document}");
+        let inside = format!("{:#x}", addresses[1]);
+        let run = Run::of(unspool().args(["table", path, "--disasm", &inside]));
+        run.succeeds();
+        assert!(run.stdout.starts_with("main:\n"), "{}", run.stdout);
+    }
+}
+
+#[test]
+fn disassembly_of_an_unknown_function_fails() {
+    let run = Run::of(unspool().args(["table", PROGRAM, "--disasm", "no_such_function"]));
+    assert_eq!(run.code, Some(1));
+    assert!(run.stderr.contains("no function"), "{}", run.stderr);
+    let run = Run::of(unspool().args(["table", PROGRAM, "--disasm", "0x1"]));
+    assert_eq!(run.code, Some(1));
+    assert!(run.stderr.contains("no code at address 0x1"), "{}", run.stderr);
+}
+
 #[test]
 fn wrong_files_are_named() {
     let run = Run::of(unspool().args(["table", "/etc/passwd"]));
