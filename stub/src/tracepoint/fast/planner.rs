@@ -6,6 +6,7 @@
 
 use crate::arch::collector;
 use crate::arch::fast::{Base, Block, MOST_BLOCKS};
+use crate::bytecode::{Binary, Op};
 
 use crate::tracepoint::definition::{self, Action, Tracepoint};
 use crate::tracepoint::variable::{Computed, Variables};
@@ -137,61 +138,37 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    fn operand(&self, at: &mut usize, size: usize) -> Option<u64> {
-        let bytes = self.code.get(*at..*at + size)?;
-        *at += size;
-        Some(
-            bytes
-                .iter()
-                .fold(0, |number, byte| number << 8 | u64::from(*byte)),
-        )
-    }
-
-    /// `most`: so much of the stack is left at most. (Codes: see `agent`.)
+    /// Follows the code from offset `at`. At most `most` bytes of the stack are left on this way.
     fn go(&mut self, mut at: usize, mut stack: Vec<Value>, mut most: u64) -> Option<()> {
         loop {
             self.fuel = self.fuel.checked_sub(1)?;
-            let code = self.operand(&mut at, 1)?;
-            match code {
-                0x02 | 0x03 => {
+            let (op, next) = Op::decode(self.code, at).ok()?;
+            at = next;
+            match op {
+                Op::Binary(binary) => {
                     let (second, first) = (stack.pop()?, stack.pop()?);
-                    stack.push(sum(first, second, code == 0x03));
+                    stack.push(result(binary, first, second));
                 }
-                0x15 => {
-                    let (second, first) = (stack.pop()?, stack.pop()?);
-                    stack.push(match (first, second) {
-                        (Value::StackLeft, Value::Constant(limit)) => Value::LessLeft(limit),
-                        (Value::Constant(limit), Value::StackLeft) => Value::MoreLeft(limit),
-                        _ => Value::Unknown,
-                    });
-                }
-                0x04..=0x0b | 0x0f..=0x11 | 0x13 | 0x14 => {
-                    let _ = (stack.pop()?, stack.pop()?);
-                    stack.push(Value::Unknown);
-                }
-                0x0e | 0x12 => *stack.last_mut()? = Value::Unknown,
-                0x16 | 0x2a => {
+                Op::LogNot | Op::BitNot => *stack.last_mut()? = Value::Unknown,
+                Op::Ext(bits) | Op::ZeroExt(bits) => {
                     // To 64 bits nothing changes.
-                    if self.operand(&mut at, 1)? != 64 {
+                    if bits != 64 {
                         *stack.last_mut()? = Value::Unknown;
                     }
                 }
-                0x0c => {
+                Op::Trace => {
                     let (length, address) = (stack.pop()?, stack.pop()?);
                     self.collect(address, length, most)?;
                 }
-                0x0d | 0x30 => {
-                    let size = if code == 0x0d { 1 } else { 2 };
-                    let length = self.operand(&mut at, size)?;
+                Op::TraceQuick(length) => {
                     self.collect(*stack.last()?, Value::Constant(length), most)?;
                 }
-                0x17..=0x1a => {
+                Op::Ref(size) => {
                     let address = stack.pop()?;
-                    self.plan.note(address, 1 << (code - 0x17))?;
+                    self.plan.note(address, size as u64)?;
                     stack.push(Value::Unknown);
                 }
-                0x20 => {
-                    let to = self.operand(&mut at, 2)? as usize;
+                Op::IfGoto(to) => {
                     let (mut taken, mut not) = (most, most);
                     match stack.pop()? {
                         Value::LessLeft(limit) => taken = most.min(limit),
@@ -212,55 +189,45 @@ impl Way<'_> {
                     self.go(to, stack.clone(), taken)?;
                     most = not;
                 }
-                0x21 => at = self.operand(&mut at, 2)? as usize,
-                0x22..=0x25 => {
-                    let value = self.operand(&mut at, 1 << (code - 0x22))?;
-                    stack.push(Value::Constant(value));
-                }
-                0x26 => {
-                    let number = self.operand(&mut at, 2)? as usize;
-                    stack.push(Value::Register(number, 0));
-                }
-                0x27 => return Some(()),
-                0x28 => {
-                    let value = *stack.last()?;
-                    stack.push(value);
-                }
-                0x29 => drop(stack.pop()?),
-                0x2b => {
+                Op::Goto(to) => at = to,
+                Op::Const(value) => stack.push(Value::Constant(value)),
+                Op::Reg(number) => stack.push(Value::Register(number, 0)),
+                Op::End => return Some(()),
+                Op::Dup => stack.push(*stack.last()?),
+                Op::Pop => drop(stack.pop()?),
+                Op::Swap => {
                     let (second, first) = (stack.pop()?, stack.pop()?);
                     stack.extend([second, first]);
                 }
-                0x2c => {
-                    let number = self.operand(&mut at, 2)? as u32;
-                    stack.push(match self.variables.computed(number) {
-                        Some(Computed::StackLeft) => Value::StackLeft,
-                        _ => Value::Unknown,
-                    });
-                }
-                0x2d => {
-                    let number = self.operand(&mut at, 2)? as u32;
+                Op::Getv(number) => stack.push(match self.variables.computed(number) {
+                    Some(Computed::StackLeft) => Value::StackLeft,
+                    _ => Value::Unknown,
+                }),
+                Op::Setv(number) => {
                     stack.last()?;
                     if self.variables.computed(number) == Some(Computed::Stop) {
                         return None;
                     }
                 }
-                0x2e => drop(self.operand(&mut at, 2)?),
-                _ => return None,
+                Op::Tracev(_) => {}
+                Op::Tracenz | Op::Pick(_) | Op::Rot | Op::Printf { .. } => return None,
             }
         }
     }
 
-    /// Whether the code there does nothing but have the thread stop.
+    /// Whether the code at this offset does nothing but stop the thread: `const8 1, setv N, end`.
     fn stops(&self, at: usize) -> bool {
-        match self.code.get(at..) {
-            // const8 1, setv N, end
-            Some([0x22, 1, 0x2d, high, low, 0x27, ..]) => {
-                let number = u32::from(u16::from_be_bytes([*high, *low]));
-                self.variables.computed(number) == Some(Computed::Stop)
-            }
-            _ => false,
-        }
+        let mut at = at;
+        let mut next = || {
+            let (op, next) = Op::decode(self.code, at).ok()?;
+            at = next;
+            Some(op)
+        };
+        let ops = [next(), next(), next()];
+        let [Some(Op::Const(1)), Some(Op::Setv(number)), Some(Op::End)] = ops else {
+            return false;
+        };
+        self.variables.computed(number) == Some(Computed::Stop)
     }
 
     fn collect(&mut self, address: Value, length: Value, most: u64) -> Option<()> {
@@ -270,6 +237,19 @@ impl Way<'_> {
             _ => return None,
         };
         self.plan.note(address, length)
+    }
+}
+
+/// The result of an operation on two values, as far as it is known.
+fn result(operation: Binary, first: Value, second: Value) -> Value {
+    match operation {
+        Binary::Add | Binary::Sub => sum(first, second, operation == Binary::Sub),
+        Binary::LessUnsigned => match (first, second) {
+            (Value::StackLeft, Value::Constant(limit)) => Value::LessLeft(limit),
+            (Value::Constant(limit), Value::StackLeft) => Value::MoreLeft(limit),
+            _ => Value::Unknown,
+        },
+        _ => Value::Unknown,
     }
 }
 
