@@ -4,7 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::net::IpAddr;
 
 use crate::comm::Comm;
-use crate::session::debuggee::files::Permission;
+use crate::session::debuggee::limits::Limits;
+use crate::session::disabled_packets::DisabledPackets;
 use crate::tracepoint::budget::Share;
 
 /// What `--help` prints.
@@ -65,64 +66,9 @@ pub(crate) struct Options {
     pub(crate) once: bool,
     pub(crate) fixed_addresses: bool,
     pub(crate) wrapper: Vec<OsString>,
-    pub(crate) without: Without,
+    pub(crate) disabled_packets: DisabledPackets,
     pub(crate) peers: Option<Vec<IpAddr>>,
     pub(crate) limits: Limits,
-}
-
-/// What clients may do beyond debugging.
-#[derive(Debug)]
-pub(crate) struct Limits {
-    /// With files.
-    pub(crate) files: Permission,
-    /// The only processes they may attach to, if not all.
-    pub(crate) attachable: Option<Vec<i32>>,
-    /// What tracing may cost, if that is limited.
-    pub(crate) budget: Option<Share>,
-    /// That was said on the command line.
-    pub(crate) budget_is_given: bool,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            files: Permission::default(),
-            attachable: None,
-            budget: Some(Share::USUAL),
-            budget_is_given: false,
-        }
-    }
-}
-
-/// Parts of the protocol that a client is to do without.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Without {
-    /// `vCont`.
-    pub(crate) resume: bool,
-    /// Stop replies that say more than a signal.
-    pub(crate) stop_details: bool,
-    /// The thread in stop replies.
-    pub(crate) stop_thread: bool,
-    /// `qC`.
-    pub(crate) current_thread: bool,
-    /// `qfThreadInfo`.
-    pub(crate) thread_list: bool,
-}
-
-impl Without {
-    /// Adds what is named; gdbserver's names.
-    fn add(&mut self, name: &str) -> Result<(), UsageError> {
-        let all = name == "threads";
-        self.resume |= all || name == "vCont";
-        self.stop_details |= name == "T";
-        self.stop_thread |= all || name == "Tthread";
-        self.current_thread |= all || name == "qC";
-        self.thread_list |= all || name == "qfThreadInfo";
-        match name {
-            "threads" | "vCont" | "T" | "Tthread" | "qC" | "qfThreadInfo" => Ok(()),
-            other => Err(UsageError::UnknownPacket(other.to_owned())),
-        }
-    }
 }
 
 /// What to serve.
@@ -202,7 +148,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Usa
     let mut args = args.peekable();
     let (mut attach, mut multi, mut once, mut fixed_addresses) = (false, false, false, true);
     let mut wrapper = Vec::new();
-    let mut without = Without::default();
+    let mut disabled_packets = DisabledPackets::default();
     let mut peers = None;
     let mut limits = Limits::default();
     while let Some(option) = args.next_if(|arg| is_option(arg)) {
@@ -239,7 +185,11 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Usa
             }
             list if list.starts_with("--disable-packet=") => {
                 let names = list.trim_start_matches("--disable-packet=").split(',');
-                names.into_iter().try_for_each(|name| without.add(name))?;
+                for name in names {
+                    if !disabled_packets.add(name) {
+                        return Err(UsageError::UnknownPacket(name.to_owned()));
+                    }
+                }
             }
             other if IGNORED.contains(&other.split('=').next().unwrap_or(other)) => {}
             other => return Err(UsageError::UnknownOption(other.to_owned())),
@@ -268,7 +218,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Usa
         once,
         fixed_addresses,
         wrapper,
-        without,
+        disabled_packets,
         peers,
         limits,
     }))
@@ -335,7 +285,7 @@ mod tests {
         assert_eq!(options("--multi stdio").subject, Subject::Any);
         assert!(
             options("--disable-packet=threads :0 prog")
-                .without
+                .disabled_packets
                 .stop_thread
         );
         let wrapped = options("--wrapper env A=1 -- :1 prog");

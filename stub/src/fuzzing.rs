@@ -10,9 +10,10 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
-use crate::cli::{Limits, Without};
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
+use crate::session::debuggee::limits::Limits;
+use crate::session::disabled_packets::DisabledPackets;
 use crate::tracee::Program;
 
 /// How long a program that goes on is waited for, in all.
@@ -42,7 +43,7 @@ pub fn converse<'a>(
     debuggee.start().expect("the program starts");
     let first = debuggee.pid();
     let mut session = Session::new(
-        Without::default(),
+        DisabledPackets::default(),
         &debuggee,
         String::from("fuzzer"),
         1,

@@ -8,11 +8,12 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{Pid, getppid};
 
-use crate::cli::{Options, Subject, Without};
+use crate::cli::{Options, Subject};
 use crate::client::Client;
 use crate::comm::{Comm, CommError, Door, Stream};
 use crate::output;
 use crate::session::debuggee::Debuggee;
+use crate::session::disabled_packets::DisabledPackets;
 use crate::session::{Outcome, Session};
 use crate::sys::scheduling::Turn;
 use crate::sys::signals::{Signals, Told};
@@ -102,7 +103,7 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
         quiet,
         terminated: false,
         begun_by: matches!(options.comm, Comm::Descriptor(_)).then(getppid),
-        without: options.without,
+        disabled_packets: options.disabled_packets,
     };
     server.run()
 }
@@ -128,8 +129,8 @@ struct Server {
     once: bool,
     /// Nothing but errors on standard error.
     quiet: bool,
-    /// What clients are to do without.
-    without: Without,
+    /// Packets that no client gets an answer to.
+    disabled_packets: DisabledPackets,
     /// We were told to end.
     terminated: bool,
     /// Who has given us our connection, or watches over us for them.
@@ -314,7 +315,13 @@ impl Server {
             // Further clients are refused instead of waiting for an answer.
             self.door = Door::Open(None);
         }
-        let session = Session::new(self.without, &self.debuggee, name, self.number, on_line);
+        let session = Session::new(
+            self.disabled_packets,
+            &self.debuggee,
+            name,
+            self.number,
+            on_line,
+        );
         let sent = std::mem::take(&mut self.next_greeting);
         self.clients.push(Client::new(stream, session, sent));
     }

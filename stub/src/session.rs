@@ -2,6 +2,7 @@
 
 mod control;
 pub(crate) mod debuggee;
+pub(crate) mod disabled_packets;
 pub(crate) mod framing;
 mod notify;
 mod packets;
@@ -17,10 +18,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use crate::cli::Without;
 use crate::schedule::Schedule;
 use crate::sys::Tid;
 use crate::tracee::{Role, Stop};
+use disabled_packets::DisabledPackets;
 
 use debuggee::Debuggee;
 use debuggee::files::Files;
@@ -64,8 +65,8 @@ pub(crate) struct Session {
     notified: Notified,
     /// The files it has open.
     files: Files,
-    /// Packets the client is to do without.
-    without: Without,
+    /// Packets that this client gets no answer to.
+    disabled_packets: DisabledPackets,
     /// The thread that register packets mean (`Hg`).
     selected: Option<Tid>,
     /// The thread that `c` and `s` mean (`Hc`).
@@ -100,7 +101,7 @@ pub(crate) struct Session {
 impl Session {
     /// A client that has said nothing.
     pub(crate) fn new(
-        without: Without,
+        disabled_packets: DisabledPackets,
         debuggee: &Debuggee,
         name: String,
         number: u32,
@@ -109,8 +110,8 @@ impl Session {
         Session {
             framing: Framing::new(),
             stub: Stub::new(),
-            dialect: Dialect::new(without),
-            without,
+            dialect: Dialect::new(disabled_packets),
+            disabled_packets,
             name,
             number,
             role: None,

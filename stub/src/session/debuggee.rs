@@ -8,6 +8,7 @@ mod exec_file;
 mod extended_mode;
 pub(crate) mod files;
 mod host_io;
+pub(crate) mod limits;
 mod machine;
 mod reattach;
 mod registers;
@@ -24,13 +25,13 @@ use gdbstub::target::ext::target_description_xml_override::TargetDescriptionXmlO
 use gdbstub::target::{Target, TargetError};
 use nix::errno::Errno;
 
-use crate::cli::Limits;
 use crate::subscription::stop_policy::StopPolicy;
 use crate::subscription::thread_log::Log;
 use crate::sys::Tid;
 use crate::tracee::family::Family;
 use crate::tracee::{Cause, Error, Program, Role, Stop, Tracee};
 use crate::tracepoint::budget::{Limit, Share};
+use limits::Limits;
 
 use files::Files;
 

@@ -169,12 +169,12 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, packet: &[u
     Answer::PassOn
 }
 
-/// Whether this client is to do without it (`--disable-packet`).
+/// Whether the command line has disabled the packet (`--disable-packet`).
 fn is_disabled(session: &Session, packet: &[u8]) -> bool {
-    let without = session.without;
-    without.resume && packet.starts_with(b"vCont")
-        || without.current_thread && packet == b"qC"
-        || without.thread_list && packet.starts_with(b"qfThreadInfo")
+    let disabled = session.disabled_packets;
+    disabled.resume && packet.starts_with(b"vCont")
+        || disabled.current_thread && packet == b"qC"
+        || disabled.thread_list && packet.starts_with(b"qfThreadInfo")
 }
 
 /// Reads `offset,length`.

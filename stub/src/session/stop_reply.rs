@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use crate::arch;
 use crate::arch::watch::Access;
-use crate::cli::Without;
+use crate::session::disabled_packets::DisabledPackets;
 use crate::subscription::thread_log::{Entry, What};
 use crate::sys::Tid;
 use crate::sys::monotonic_ns;
@@ -35,10 +35,10 @@ pub(crate) struct Dialect {
 
 impl Dialect {
     /// A client that has announced nothing.
-    pub(crate) fn new(without: Without) -> Dialect {
+    pub(crate) fn new(disabled: DisabledPackets) -> Dialect {
         Dialect {
-            no_details: without.stop_details,
-            no_thread: without.stop_thread,
+            no_details: disabled.stop_details,
+            no_thread: disabled.stop_thread,
             ..Dialect::default()
         }
     }

@@ -1,0 +1,32 @@
+//! Packets that the stub does not answer (`--disable-packet`), so that clients can be tested without them.
+
+/// The disabled parts of the protocol.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct DisabledPackets {
+    /// `vCont`.
+    pub(crate) resume: bool,
+    /// Stop replies that say more than a signal.
+    pub(crate) stop_details: bool,
+    /// The thread in stop replies.
+    pub(crate) stop_thread: bool,
+    /// `qC`.
+    pub(crate) current_thread: bool,
+    /// `qfThreadInfo`.
+    pub(crate) thread_list: bool,
+}
+
+impl DisabledPackets {
+    /// Adds the packets with gdbserver's name for them. `false`: there is no such name.
+    pub(crate) fn add(&mut self, name: &str) -> bool {
+        let all = name == "threads";
+        self.resume |= all || name == "vCont";
+        self.stop_details |= name == "T";
+        self.stop_thread |= all || name == "Tthread";
+        self.current_thread |= all || name == "qC";
+        self.thread_list |= all || name == "qfThreadInfo";
+        matches!(
+            name,
+            "threads" | "vCont" | "T" | "Tthread" | "qC" | "qfThreadInfo"
+        )
+    }
+}
