@@ -3,6 +3,7 @@
 pub(crate) mod action;
 pub(crate) mod auxv;
 pub(crate) mod link_map;
+mod rewind;
 pub(crate) mod stop;
 pub(crate) mod thread;
 pub(crate) mod threads;

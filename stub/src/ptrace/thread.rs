@@ -12,6 +12,7 @@ use crate::sys::ptrace::{self, SignalInfo};
 use crate::tracepoint::experiment::StepSeries;
 
 use super::action::Action;
+use super::rewind::is_rewound;
 use super::stop::Cause;
 use crate::subscription::role::Role;
 
@@ -86,7 +87,7 @@ impl Running {
             tid: self.tid,
             at,
             sets: arch::SETS.iter().map(|_| None).collect(),
-            rewound: at == At::Signal && ptrace::is_rewound(self.tid),
+            rewound: at == At::Signal && is_rewound(self.tid),
         }
     }
 }

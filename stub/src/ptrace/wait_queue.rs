@@ -7,7 +7,9 @@ use std::rc::Rc;
 
 use crate::sys::Tid;
 use crate::sys::ptrace;
-use crate::sys::wait::{Status, wait_rewinding};
+use crate::sys::wait::Status;
+
+use super::rewind::wait_rewinding;
 
 /// What nobody has claimed yet, in the order in which it came; one list for all processes that are debugged together.
 #[derive(Clone, Default)]

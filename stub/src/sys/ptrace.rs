@@ -9,7 +9,6 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use nix::errno::Errno;
 
 use super::Tid;
-use crate::arch;
 
 /// Options for [`seize`]: every way to become a thread, a process or another program stops.
 pub(crate) const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD
@@ -197,21 +196,6 @@ pub(crate) fn trap_is_pending(tid: Tid) -> bool {
         }
         peek.offset += BATCH as u64;
     }
-}
-
-/// Whether a stopped thread has executed a trap instruction that left the program counter behind itself.
-pub(crate) fn is_rewound(tid: Tid) -> bool {
-    arch::TRAP_ADVANCE != 0
-        && signal_info(tid)
-            .is_ok_and(|info| info.signal() == libc::SIGTRAP && arch::is_trap_report(info.code()))
-}
-
-/// Puts the program counter of such a thread back to the trap instruction.
-pub(crate) fn rewind(tid: Tid) -> Result<(), Errno> {
-    let set = &arch::SETS[0];
-    let mut general = register_set(tid, set.note, set.capacity)?;
-    arch::move_pc(&mut general, arch::TRAP_ADVANCE.wrapping_neg());
-    set_register_set(tid, set.note, &general)
 }
 
 /// The signals that a stopped thread has blocked: the kernel's `sigset_t`.

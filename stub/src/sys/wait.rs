@@ -5,8 +5,7 @@
 
 use nix::errno::Errno;
 
-use super::{Tid, ptrace};
-use crate::arch;
+use super::Tid;
 
 /// What became of a traced thread. Signals are the kernel's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,35 +56,11 @@ pub(crate) fn wait(only: Option<Tid>, block: bool) -> Result<Option<(Tid, Status
     }
 }
 
-/// The same as [`wait`], and where a trap instruction leaves the program counter behind itself, a thread that reports one
-/// has it put back before the report is taken: [`ptrace::is_rewound`] says so.
+/// The next thread that has a report, and its signal if it stopped for one. The report is not reaped.
 ///
-/// Until a report is taken the kernel keeps its signal, and delivers it if the tracer dies. After that the thread goes on
-/// where it stands, which must not be in the midst of an instruction.
-pub(crate) fn wait_rewinding(
-    only: Option<Tid>,
-    block: bool,
-) -> Result<Option<(Tid, Status)>, Errno> {
-    if arch::TRAP_ADVANCE == 0 {
-        return wait(only, block);
-    }
-    loop {
-        let Some((tid, signal)) = next(only, block)? else {
-            return Ok(None);
-        };
-        if signal == Some(libc::SIGTRAP) && ptrace::is_rewound(tid) {
-            // If that fails the thread is being killed.
-            let _ = ptrace::rewind(tid);
-        }
-        if let Some(report) = wait(Some(tid), false)? {
-            return Ok(Some(report));
-        }
-        // It was killed, and there is another report now.
-    }
-}
-
-/// The next thread that has a report, and the signal if it stopped for one. The report stays.
-fn next(only: Option<Tid>, block: bool) -> Result<Option<(Tid, Option<i32>)>, Errno> {
+/// # Errors
+/// `ECHILD` when no traced thread is left.
+pub(crate) fn peek(only: Option<Tid>, block: bool) -> Result<Option<(Tid, Option<i32>)>, Errno> {
     let flags = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | libc::__WALL | libc::__WNOTHREAD;
     let flags = flags | if block { 0 } else { libc::WNOHANG };
     let (kind, id) = match only {
