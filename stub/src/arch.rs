@@ -128,7 +128,7 @@ mod cases;
 #[cfg(all(test, any(target_arch = "arm", target_arch = "aarch64")))]
 mod in_place;
 #[cfg(test)]
-pub(crate) mod test_process;
+mod test_process;
 #[cfg(all(test, target_arch = "arm"))]
 #[path = "arch/in_place/unpredictable.rs"]
 mod unpredictable;

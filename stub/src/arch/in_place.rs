@@ -12,7 +12,6 @@ use super::test_process::{self, Words};
 use crate::sys::memory::Memory;
 use crate::sys::wait::{Status, wait};
 use crate::sys::{Tid, ptrace};
-use crate::tracee::Tracee;
 
 use super::cases::{self, FLAGS, GENERAL, Instruction, PC, VECTOR, WORD};
 
@@ -36,7 +35,6 @@ struct TestProcess {
     data: u64,
     general: Vec<u8>,
     vector: Vec<u8>,
-    _process: Tracee,
 }
 
 /// Where an instruction begins.
@@ -70,10 +68,8 @@ struct Tally {
 
 impl TestProcess {
     fn new() -> TestProcess {
-        let mut process = test_process::start("/bin/busybox");
-        let tid = process.pid();
-        let stopped = process.stopped(tid).expect("it stands");
-        let (pc, sp) = (stopped.pc().unwrap(), stopped.sp().unwrap());
+        let tid = test_process::start("/bin/busybox");
+        let (pc, sp) = test_process::pc_and_sp(tid);
         let memory = Memory::open(tid).unwrap();
         // Wherever it goes in its own text, it does not get far.
         let maps = std::fs::read_to_string(format!("/proc/{tid}/maps")).unwrap();
@@ -94,7 +90,6 @@ impl TestProcess {
             data: (sp & !0xfff) - 2 * DATA as u64,
             general: ptrace::register_set(tid, GENERAL.0, GENERAL.1).unwrap(),
             vector: ptrace::register_set(tid, VECTOR.0, VECTOR.1).unwrap(),
-            _process: process,
         }
     }
 

@@ -1,26 +1,41 @@
-//! What trials on real processors share: a program that stands at its first instruction and lends itself, and its memory.
+//! A traced program for trials on real processors: it stands at its first instruction, and trials execute code in it.
 
-use std::collections::BTreeMap;
+use std::ffi::CString;
 
 use nix::sys::signal::SigSet;
 
-use crate::ptrace::wait_queue::WaitQueue;
+use crate::sys::launch::{Launch, launch};
 use crate::sys::memory::Memory;
-use crate::tracee::{Program, Tracee};
+use crate::sys::{Tid, ptrace};
 
-/// Starts a program; it stands at its first instruction.
-pub(crate) fn start(path: &str) -> Tracee {
-    let program = Program {
-        words: vec![path.into()],
-        wrapper: Vec::new(),
-        environment: BTreeMap::default(),
+/// Starts a program under trace; it stands at its first instruction.
+pub(super) fn start(path: &str) -> Tid {
+    let file = CString::new(path).expect("a path");
+    let launched = launch(&Launch {
+        arguments: vec![file.clone()],
+        file,
+        environment: Vec::new(),
         directory: None,
         fixed_addresses: true,
         detached_stdio: true,
         default_keys: true,
+        extra_execs: 0,
         mask: SigSet::empty(),
+    });
+    launched.expect("a program").0
+}
+
+/// The program counter and the stack pointer.
+pub(super) fn pc_and_sp(tid: Tid) -> (u64, u64) {
+    let value = |number: usize| {
+        let place = super::layout().register(number).expect("a register").place;
+        let set = &super::SETS[place.set];
+        let bytes = ptrace::register_set(tid, set.note, set.capacity).expect("registers");
+        let mut value = [0; 8];
+        value[..place.size].copy_from_slice(&bytes[place.offset..place.offset + place.size]);
+        u64::from_le_bytes(value)
     };
-    Tracee::start(&program, WaitQueue::default()).expect("a program")
+    (value(super::PC), value(super::SP))
 }
 
 /// Its memory, as its instructions see it.

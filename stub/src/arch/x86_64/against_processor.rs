@@ -10,7 +10,6 @@ use super::x86_64::{displace, emulate, instruction};
 use crate::sys::memory::Memory;
 use crate::sys::wait::{Status, wait};
 use crate::sys::{Tid, ptrace};
-use crate::tracee::Tracee;
 
 const RAX: usize = 10;
 const RCX: usize = 11;
@@ -32,7 +31,6 @@ struct TestProcess {
     data: u64,
     general: Vec<u8>,
     extended: Vec<u8>,
-    _process: Tracee,
 }
 
 /// All that an instruction can change.
@@ -68,10 +66,8 @@ impl Outcome {
 
 impl TestProcess {
     fn new() -> TestProcess {
-        let mut process = test_process::start("/bin/true");
-        let tid = process.pid();
-        let stopped = process.stopped(tid).expect("it stands");
-        let (pc, sp) = (stopped.pc().unwrap(), stopped.sp().unwrap());
+        let tid = test_process::start("/bin/true");
+        let (pc, sp) = test_process::pc_and_sp(tid);
         TestProcess {
             tid,
             memory: Memory::open(tid).unwrap(),
@@ -80,7 +76,6 @@ impl TestProcess {
             data: (sp & !0xfff) - 2 * DATA as u64,
             general: ptrace::register_set(tid, 1, 27 * 8).unwrap(),
             extended: ptrace::register_set(tid, 0x202, 16384).unwrap(),
-            _process: process,
         }
     }
 

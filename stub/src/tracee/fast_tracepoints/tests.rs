@@ -3,16 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use nix::sys::signal::SigSet;
+
 use crate::arch::collector::IN_PLACE_OF_ONE;
 use crate::arch::fast::{Site, Standing};
 use crate::arch::stepped::{
     CASES, GENERAL, PC, POINTER_TO_NOTHING, SET_THREAD_POINTER, fill, settle, store_by_hand,
 };
 use crate::arch::{self, SP, TRAP_ADVANCE, Word};
+use crate::ptrace::wait_queue::WaitQueue;
 use crate::sys::memory::Memory;
 use crate::sys::wait::{Status, wait};
 use crate::sys::{Tid, ptrace};
-use crate::tracee::{Role, Tracee};
+use crate::tracee::{Program, Role, Tracee};
 use crate::tracepoint::definition::{Action, Tracepoint};
 
 struct Stepped {
@@ -65,9 +68,24 @@ fn step(tid: Tid, memory: &Memory) {
     }
 }
 
+/// A program that stands at its first instruction.
+fn stopped_program() -> Tracee {
+    let program = Program {
+        words: vec!["/bin/true".into()],
+        wrapper: Vec::new(),
+        environment: BTreeMap::default(),
+        directory: None,
+        fixed_addresses: true,
+        detached_stdio: true,
+        default_keys: true,
+        mask: SigSet::empty(),
+    };
+    Tracee::start(&program, WaitQueue::default()).expect("a program")
+}
+
 /// A program at its first instructions, which are these; its registers.
 fn lend(kind: usize, code: &[u8]) -> (Tracee, Vec<u8>) {
-    let mut process = crate::arch::test_process::start("/bin/true");
+    let mut process = stopped_program();
     let tid = process.pid();
     let mut at_first = general(tid);
     if let Some(number) = SET_THREAD_POINTER {
