@@ -7,7 +7,6 @@
 
 mod backtrace;
 pub mod calls;
-mod circles;
 mod cxx;
 pub mod disassembly;
 mod finding;
@@ -26,10 +25,14 @@ pub mod sync;
 mod tasks;
 mod thread;
 mod timeline;
+mod wait_graph;
 
 pub use backtrace::base_name;
 pub use backtrace::{Backtrace, NamedFrame, Place};
-pub use finding::{Evidence, Finding, FindingKind, ObjectName};
+pub use finding::{
+    Awaited, Doubt, Evidence, Facts, Finding, FindingKind, Hang, HangReason, HangWait, ObjectName,
+    Shows,
+};
 pub use identity::Key;
 pub use inspection::{Holder, Inspection, State, Wait};
 pub use listing::{Happening, Listing};
@@ -250,7 +253,7 @@ impl Model {
             model.inspect_closer(capture, symbolizer);
             model.notes.extend(model.inspection.unknown());
         } else {
-            inspection::add_findings(capture, &mut model, symbolizer);
+            model.add_hangs(inspection::at_end(capture, &model, symbolizer).as_ref());
         }
         model.notes.extend(symbolizer.take_notes());
         note::arrange(&mut model.notes);
@@ -270,15 +273,22 @@ impl Model {
         (model.sync, model.findings) = (sync, findings);
         model.notes.extend(notes);
         note::arrange(&mut model.notes);
+        model.add_hangs(None);
         model
+    }
+
+    /// Adds what the wait graph finds: of the recording, and of an inspection if there was one.
+    fn add_hangs(&mut self, inspection: Option<&Inspection>) {
+        wait_graph::add_findings(self, inspection);
     }
 
     /// What the threads of a look did, from all that was read by now: to be called again when more has been.
     pub fn inspect_closer(&mut self, capture: &Capture, symbolizer: &mut Symbolizer) {
         self.inspection =
             inspection::inspect(&inspection::Scene::of(capture, self), self, symbolizer);
-        self.findings = inspection::findings(self, &self.inspection);
-        finding::sort(&mut self.findings);
+        let inspection = std::mem::take(&mut self.inspection);
+        self.add_hangs(Some(&inspection));
+        self.inspection = inspection;
     }
 
     /// A thread in a sentence: `thread 7 (writer)`, by its name if it has one of its own, else by its function.

@@ -13,6 +13,7 @@ pub mod table;
 pub mod text;
 
 mod container_growth;
+mod finding_text;
 mod groups;
 mod names;
 mod same_identity;

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::backtrace::Backtrace;
+use super::calls::PathId;
 use super::thread::ThreadIndex;
 use crate::primitives::Kind;
 
@@ -116,12 +117,46 @@ impl fmt::Display for ObjectName {
 /// A stack that shows what a finding says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
-    /// Whose stack.
+    /// The thread whose stack it is.
     pub thread: ThreadIndex,
-    /// What it shows, as a clause without the thread: `holds mutex queue_lock, waits for mutex log_lock`.
-    pub what: String,
-    /// The stack; none where only the clause is known.
+    /// What it shows.
+    pub shows: Shows,
+    /// The stack; none where only the fact is known.
     pub stack: Option<Arc<Backtrace>>,
+}
+
+/// What a stack shows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shows {
+    /// The thread waits; in a circle it holds what another thread waits for.
+    Waits {
+        /// What it holds.
+        holds: Vec<Awaited>,
+        /// What it waits for.
+        awaited: Awaited,
+    },
+    /// The thread took an object here.
+    Took {
+        /// The object.
+        object: ObjectName,
+        /// It has ended without releasing it.
+        ended: bool,
+    },
+    /// A clause without the thread, e.g. `waited for mutex queue_lock`.
+    Clause(String),
+}
+
+/// What a thread waits for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Awaited {
+    /// The object; of a join the thread's.
+    pub object: ObjectName,
+    /// What kind of mutex it is, if that is worth a word: `recursive`, `robust`.
+    pub flavor: Vec<&'static str>,
+    /// The id of a joined thread.
+    pub joined: Option<u64>,
+    /// How many threads hold a read-write lock for reading.
+    pub readers: Option<u32>,
 }
 
 /// Something a person should look at.
@@ -137,10 +172,120 @@ pub struct Finding {
     pub circle: bool,
     /// The objects concerned.
     pub objects: Vec<ObjectName>,
-    /// Whole sentences for a person.
-    pub text: String,
+    /// What happened. Views write the sentences.
+    pub facts: Facts,
     /// What shows it, in the order to be read.
     pub evidence: Vec<Evidence>,
+}
+
+#[cfg(test)]
+impl Finding {
+    /// The sentences of a finding whose facts are not data yet.
+    pub(crate) fn sentences(&self) -> &str {
+        match &self.facts {
+            Facts::Sentences(text) => text,
+            Facts::Hang(hang) => panic!("facts, no sentences: {hang:?}"),
+        }
+    }
+
+    /// The facts of a hang.
+    pub(crate) fn hang(&self) -> &Hang {
+        match &self.facts {
+            Facts::Hang(hang) => hang,
+            Facts::Sentences(text) => panic!("no hang: {text}"),
+        }
+    }
+}
+
+/// What a finding states.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Facts {
+    /// Threads cannot go on.
+    Hang(Hang),
+    /// Whole sentences, of findings whose facts are not data yet.
+    Sentences(String),
+}
+
+/// Threads that cannot go on, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hang {
+    /// Why no thread ends the waits.
+    pub reason: HangReason,
+    /// The waits, in the order of the finding's waiting threads.
+    pub waits: Vec<HangWait>,
+    /// Why the waits may end after all, or may not be what they seem.
+    pub doubts: Vec<Doubt>,
+}
+
+/// One wait of a hang.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HangWait {
+    /// The thread that waits.
+    pub thread: ThreadIndex,
+    /// What it waits for.
+    pub awaited: Awaited,
+    /// The call that waits, if it was recorded.
+    pub path: Option<PathId>,
+    /// What it holds of that which the other threads wait for.
+    pub holds: Vec<Awaited>,
+    /// Where it took that, if it was recorded.
+    pub taken: Option<PathId>,
+}
+
+/// Why no thread ends a group of waits.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HangReason {
+    /// Each thread waits for the next.
+    Circle,
+    /// The lock's holder is no thread of the process.
+    HolderGone {
+        /// The id that the lock stores.
+        tid: Option<u64>,
+        /// The thread, if its end was recorded.
+        holder: Option<ThreadIndex>,
+    },
+    /// All threads of the process wait, those excepted whose code ends no wait.
+    AllWait {
+        /// How many threads wait.
+        waiting: usize,
+        /// Threads that go on, but run only code that ends no wait.
+        bystanders: Vec<ThreadIndex>,
+    },
+    /// Only these threads were seen to use the objects.
+    OnlyUsers,
+    /// A read-write lock has more readers than there are threads that do not wait for it.
+    Readers {
+        /// How many threads hold it for reading.
+        readers: u32,
+        /// How many threads do not wait for it.
+        others: usize,
+    },
+    /// All threads that run one function wait for what only they can provide.
+    Pool {
+        /// The function.
+        function: Arc<str>,
+    },
+}
+
+/// Why a hang may end after all, or may not be what it seems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doubt {
+    /// A wait has a limit of time.
+    Timed,
+    /// The kernel refused a thread its mutex; which one is inferred.
+    Refused,
+    /// Processes share an object.
+    Shared,
+    /// Threads and objects were read one after another.
+    ReadApart,
+    /// Events are missing, or memory was read only once.
+    EventsMissing,
+    /// The ids by which the program knows its threads are not known.
+    IdsAssumed,
+    /// The handler of a signal could end the wait.
+    SignalHandler,
+    /// Whether the program handles signals is not known.
+    SignalsUnknown,
 }
 
 /// The gravest first; of one kind, what is proved.

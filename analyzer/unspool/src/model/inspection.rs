@@ -6,7 +6,6 @@
 //! `findings` makes findings of them.
 
 mod at_end;
-mod findings;
 mod memory;
 mod object;
 #[cfg(test)]
@@ -22,8 +21,7 @@ use super::note::Note;
 use super::thread::ThreadIndex;
 use crate::primitives::{Kind, Primitive};
 
-pub(super) use at_end::add_findings;
-pub(super) use findings::findings;
+pub(super) use at_end::at_end;
 pub(super) use layouts::{Family, Library};
 pub(super) use waits::{Program, Scene, inspect};
 
@@ -132,6 +130,8 @@ pub struct Inspection {
     pub ids_known: bool,
     /// No thread moved while the threads were looked at.
     pub stood: bool,
+    /// Threads that go on, but whose code cannot come to a place that ends a wait.
+    pub bystanders: Vec<ThreadIndex>,
     /// All threads wait, each at its own moment if the program did not stand.
     pub all_wait: bool,
 }

@@ -6,6 +6,7 @@
 
 mod concurrency;
 mod contention;
+pub(in crate::model) mod final_waits;
 mod findings;
 mod gaps;
 mod happens_before;
@@ -35,7 +36,7 @@ mod wakes;
 pub use concurrency::{Concurrency, Slice};
 pub(crate) use findings::length;
 pub use histogram::Histogram;
-pub(crate) use naming::caller;
+pub(crate) use naming::{caller, place};
 pub(crate) use objects::share;
 pub use objects::{Contention, LongHold, Object, ObjectIndex, Share, Use, UseIndex, Waiting};
 pub use paused_probes::PausedProbes;
@@ -102,8 +103,8 @@ pub struct Sync {
     pub identities: Vec<(Key, ThreadIndex, usize)>,
     /// Per thread of the model, its identity in `identities`.
     pub identity_of: Vec<usize>,
-    /// Threads that are said to be stuck whatever other threads do.
-    pub(super) stuck_alone: Vec<ThreadIndex>,
+    /// Waits that had not ended when the recording did.
+    pub(super) final_waits: Vec<final_waits::FinalWait>,
 }
 
 impl Sync {
@@ -190,7 +191,7 @@ pub(super) fn analyse(
     );
     let functions = replay.take_functions(&calls);
     let threads = times(model, &replay);
-    let (findings, stuck_alone) = findings::Words {
+    let words = findings::Words {
         model,
         objects: &replay.objects.objects,
         uses: &replay.objects.uses,
@@ -205,8 +206,10 @@ pub(super) fn analyse(
         event_ns: replay.unhindered.median_ns(),
         is_overloaded: late_ns > (end_ns / OVERLOADED).max(PLANTING_NS),
         clock_is_sound: replay.jump_ns < JUMP_NS,
-    }
-    .all(&replay, joins_are_seen(records));
+    };
+    let findings = words.all(&replay, joins_are_seen(records));
+    let final_waits = final_waits::of(&words, &replay);
+    drop(words);
     let processors = Processors::of(records, model, &window);
     let concurrency = concurrency::of(
         model,
@@ -246,7 +249,7 @@ pub(super) fn analyse(
         processors,
         concurrency,
         identities,
-        stuck_alone,
+        final_waits,
         identity_of: Vec::new(),
     };
     drop(replay);

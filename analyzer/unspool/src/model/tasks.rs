@@ -13,15 +13,3 @@ pub(super) fn runs_task(stack: &Backtrace) -> bool {
         name.starts_with("std::__future_base::_Task_state<") && name.contains(">::_M_run")
     })
 }
-
-/// What follows if all threads that run `function` wait so.
-pub(super) fn why_hung(count: usize, function: &str) -> String {
-    let who = match count {
-        1 => format!("The only thread that runs {function} waits for a future"),
-        _ => format!("All {count} threads that run {function} wait for futures"),
-    };
-    format!(
-        "{who}, from within tasks. If only threads that run this function run such tasks, none is \
-         left to run those that give the futures their values."
-    )
-}

@@ -197,7 +197,8 @@ fn disassembled(path: &str, function: &str, objdump: &str) -> (Value, Vec<(u64, 
         serde_json::from_str::<Value>(&run.stdout).expect("JSON")
     };
     let range = ["start", "end"].map(|end| format!("--{end}={}", number(&document, end)));
-    let [start, stop] = range.map(|option| option.replace("--end", "--stop").replace('=', "-address="));
+    let [start, stop] =
+        range.map(|option| option.replace("--end", "--stop").replace('=', "-address="));
     let output = Command::new(objdump)
         .args(["-d", "--no-show-raw-insn", &start, &stop, path])
         .output()
@@ -274,7 +275,11 @@ fn disassembly_of_an_unknown_function_fails() {
     assert!(run.stderr.contains("no function"), "{}", run.stderr);
     let run = Run::of(unspool().args(["table", PROGRAM, "--disasm", "0x1"]));
     assert_eq!(run.code, Some(1));
-    assert!(run.stderr.contains("no code at address 0x1"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("no code at address 0x1"),
+        "{}",
+        run.stderr
+    );
 }
 
 #[test]

@@ -1,90 +1,23 @@
-//! What the threads of a recorded program were stuck in when its recording ended.
+//! What the threads of a recorded program did when its recording ended.
 //!
-//! The recorder then read all threads as `unspool inspect` does, so what it finds depends neither on a
-//! budget nor on gaps, and is said with the same certainty. What was concluded from recorded calls
-//! stays where this does not contradict it: it knows holders that no object names.
+//! The recorder then reads all threads as `unspool inspect` does, so what is found neither depends on
+//! a budget nor on gaps, and has the same grade of proof.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use unspool_capture::{Capture, Record, SNAPSHOT_PROBE};
 
-use super::{Inspection, Program, Scene, State, Wait, findings, inspect};
-use crate::model::finding::{self, Finding, FindingKind};
-use crate::model::{Model, ThreadIndex};
+use super::{Inspection, Program, Scene, inspect};
+use crate::model::Model;
 
-/// Adds what the last reading of all threads tells, if there was one.
-pub(in crate::model) fn add_findings(
+/// The inspection at the end of a recording, if there was one.
+pub(in crate::model) fn at_end(
     capture: &Capture,
-    model: &mut Model,
+    model: &Model,
     program: &mut dyn Program,
-) {
-    let Some(scene) = scene(capture, model) else {
-        return;
-    };
-    let inspection = inspect(&scene, model, program);
-    let found = findings(model, &inspection);
-    let alone = &model.sync.stuck_alone;
-    model
-        .findings
-        .retain(|finding| !is_stuck(finding.kind) || !contradicts(&inspection, finding, alone));
-    for finding in found {
-        let same = model
-            .findings
-            .iter_mut()
-            .find(|other| is_same(other, &finding));
-        match same {
-            // It says where holders took what they hold.
-            Some(known) if known.proved || !finding.proved => {}
-            Some(known) => *known = finding,
-            None => model.findings.push(finding),
-        }
-    }
-    finding::sort(&mut model.findings);
-}
-
-/// Threads that cannot go on.
-fn is_stuck(kind: FindingKind) -> bool {
-    matches!(
-        kind,
-        FindingKind::Deadlock
-            | FindingKind::SelfDeadlock
-            | FindingKind::AbandonedLock
-            | FindingKind::LostWakeup
-    )
-}
-
-/// Whether a thread that is said to wait forever did not wait, an object that is said to be abandoned
-/// had a holder, or somebody could still wake threads that are said to have nobody.
-fn contradicts(inspection: &Inspection, finding: &Finding, alone: &[ThreadIndex]) -> bool {
-    let goes_on = |state: &State| *state != State::Unknown && state.wait().is_none();
-    let mut states = finding
-        .threads
-        .iter()
-        .map(|thread| inspection.state(*thread));
-    match finding.kind {
-        FindingKind::AbandonedLock => states.any(|state| match state {
-            // Its holder.
-            State::Absent => false,
-            state => {
-                let wait = state.wait();
-                let held = |wait: &Wait| wait.holders.iter().any(|holder| holder.thread.is_some());
-                goes_on(state) || wait.is_some_and(held)
-            }
-        }),
-        _ if finding.circle || finding.threads.iter().all(|thread| alone.contains(thread)) => {
-            states.any(|state| *state == State::Absent || goes_on(state))
-        }
-        _ => inspection.present().any(goes_on),
-    }
-}
-
-/// Whether two findings say the same of threads, perhaps of more or fewer of them.
-fn is_same(known: &Finding, found: &Finding) -> bool {
-    let threads = |finding: &Finding| -> BTreeSet<usize> {
-        finding.threads.iter().map(|thread| thread.0).collect()
-    };
-    let (one, other) = (threads(known), threads(found));
-    known.kind == found.kind && (one.is_subset(&other) || other.is_subset(&one))
+) -> Option<Inspection> {
+    let scene = scene(capture, model)?;
+    Some(inspect(&scene, model, program))
 }
 
 /// What was read of all threads last.

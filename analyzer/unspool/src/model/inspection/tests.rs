@@ -9,9 +9,9 @@ use unspool_capture::{
 use unspool_unwind::Provenance;
 
 use super::layouts::{Family, Library};
-use super::{Inspection, Program, Scene, add_findings};
+use super::{Inspection, Program, Scene, at_end};
 use crate::model::backtrace::{Backtrace, Frames, NamedFrame, Place};
-use crate::model::{Finding, FindingKind, Model, ThreadIndex};
+use crate::model::{Doubt, Finding, FindingKind, Model};
 
 const REGISTERS: [&str; 9] = [
     "orig_rax", "rax", "rdi", "rsi", "rdx", "r10", "r8", "r9", "rsp",
@@ -155,10 +155,10 @@ fn ring(count: u64) -> Vec<Record> {
 
 fn look(records: Vec<Record>, mut files: Files) -> (Inspection, Vec<Finding>) {
     let capture = Capture::from_records(records);
-    let model = Model::interpret(&capture, &mut files, None);
+    let mut model = Model::interpret(&capture, &mut files, None);
     let inspection = super::inspect(&Scene::of(&capture, &model), &model, &mut files);
-    let findings = super::findings(&model, &inspection);
-    (inspection, findings)
+    model.add_hangs(Some(&inspection));
+    (inspection, model.findings)
 }
 
 /// As a recorder reads the threads when its recording ends, at nanoseconds 9 to 14.
@@ -176,8 +176,13 @@ fn recorded(mut records: Vec<Record>) -> Model {
     let capture = Capture::from_records(records);
     let mut model = Model::interpret(&capture, &mut files, None);
     assert!(model.findings.is_empty(), "{:?}", model.findings);
-    add_findings(&capture, &mut model, &mut files);
+    add_at_end(&capture, &mut model, &mut files);
     model
+}
+
+fn add_at_end(capture: &Capture, model: &mut Model, files: &mut Files) {
+    let inspection = at_end(capture, model, files);
+    model.add_hangs(inspection.as_ref());
 }
 
 #[test]
@@ -220,11 +225,10 @@ fn a_reading_that_was_interrupted_tells_nothing() {
     let capture = Capture::from_records(records);
     let mut files = Files::new();
     let mut model = Model::interpret(&capture, &mut files, None);
-    add_findings(&capture, &mut model, &mut files);
+    add_at_end(&capture, &mut model, &mut files);
     assert!(model.findings.is_empty(), "{:?}", model.findings);
 }
 
-/// What was concluded from calls is dropped where a thread was seen to go on.
 #[test]
 fn a_thread_that_runs_is_in_no_deadlock() {
     let mut records = ring(3);
@@ -237,41 +241,8 @@ fn a_thread_that_runs_is_in_no_deadlock() {
             event.snapshot.as_mut().unwrap().registers[..8].copy_from_slice(&rax);
         }
     }
-    records.push(Record::Inspection(unspool_capture::Inspection {
-        from_ns: 9,
-        to_ns: 14,
-        ..unspool_capture::Inspection::default()
-    }));
-    let mut files = Files::new();
-    let capture = Capture::from_records(records);
-    let mut model = Model::interpret(&capture, &mut files, None);
-    let of = |kind: FindingKind, threads: &[usize]| Finding {
-        kind,
-        proved: true,
-        threads: threads.iter().copied().map(ThreadIndex).collect(),
-        circle: kind == FindingKind::Deadlock,
-        objects: Vec::new(),
-        text: String::new(),
-        evidence: Vec::new(),
-    };
-    model.findings = vec![
-        of(FindingKind::Deadlock, &[0, 1, 2]),
-        of(FindingKind::AbandonedLock, &[7, 0]),
-        of(FindingKind::LockOrder, &[1]),
-        of(FindingKind::LostWakeup, &[0, 2]),
-    ];
-    add_findings(&capture, &mut model, &mut files);
-    let kinds: Vec<_> = model.findings.iter().map(|finding| finding.kind).collect();
-    assert_eq!(kinds, [FindingKind::LockOrder]);
-    // Some threads are stuck whatever others do.
-    model.findings = vec![of(FindingKind::LostWakeup, &[0, 2])];
-    model.sync.stuck_alone = vec![ThreadIndex(0), ThreadIndex(2)];
-    add_findings(&capture, &mut model, &mut files);
-    assert_eq!(model.findings.len(), 1);
-    model.sync.stuck_alone = vec![ThreadIndex(0), ThreadIndex(1), ThreadIndex(2)];
-    model.findings = vec![of(FindingKind::LostWakeup, &[0, 1])];
-    add_findings(&capture, &mut model, &mut files);
-    assert!(model.findings.is_empty(), "{:?}", model.findings);
+    let (_, findings) = look(records, Files::new());
+    assert_eq!(findings, []);
 }
 
 #[test]
@@ -356,7 +327,10 @@ fn a_shared_mutex_proves_nothing() {
     }
     let (_, findings) = look(records, Files::new());
     assert!(!findings[0].proved, "{findings:?}");
-    assert!(findings[0].text.contains("PID namespace"), "{findings:?}");
+    assert!(
+        findings[0].hang().doubts.contains(&Doubt::Shared),
+        "{findings:?}"
+    );
 }
 
 /// libstdc++ makes the system call of memory that processes share, but a future is its process's own.

@@ -3,7 +3,6 @@
 //! Nothing is called proved that rests on events that may be missing: where some are, what would be a
 //! proof is an inference, and says so.
 
-mod blocked;
 mod lives;
 mod load;
 mod misuse;
@@ -18,7 +17,7 @@ use super::objects::{Object, ObjectIndex, Use, UseIndex};
 use super::replay::Replay;
 use crate::model::backtrace::Backtrace;
 use crate::model::calls::PathId;
-use crate::model::finding::{Evidence, Finding, FindingKind, ObjectName};
+use crate::model::finding::{Evidence, Finding, FindingKind, ObjectName, Shows};
 use crate::model::{Model, ThreadIndex};
 
 /// Of one kind, so many findings are written out.
@@ -45,31 +44,12 @@ pub(super) struct Words<'a> {
 }
 
 impl Words<'_> {
-    /// All findings, the gravest first, and the threads that are stuck whatever others do.
-    pub(super) fn all(
-        &self,
-        replay: &Replay<'_>,
-        joins_are_seen: bool,
-    ) -> (Vec<Finding>, Vec<ThreadIndex>) {
+    /// All findings but those about hangs, which the wait graph makes; the gravest first.
+    pub(super) fn all(&self, replay: &Replay<'_>, joins_are_seen: bool) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let alone = blocked::find(self, replay, &mut findings);
         misuse::find(self, replay, &mut findings);
         orders::find(self, replay, joins_are_seen, &mut findings);
-        let stuck: Vec<ObjectName> = findings
-            .iter()
-            .filter(|finding| {
-                matches!(
-                    finding.kind,
-                    FindingKind::Deadlock | FindingKind::SelfDeadlock | FindingKind::AbandonedLock
-                )
-            })
-            .flat_map(|finding| finding.objects.clone())
-            .collect();
-        // Who waits forever does not wait for long.
-        let mut loads = Vec::new();
-        load::find(self, &mut loads);
-        loads.retain(|load| !load.objects.iter().any(|object| stuck.contains(object)));
-        findings.extend(loads);
+        load::find(self, &mut findings);
         lives::find(self, joins_are_seen, replay.latest_ns, &mut findings);
         let rank = |kind: FindingKind| FindingKind::ALL.iter().position(|k| *k == kind);
         findings.sort_by_key(|finding| (rank(finding.kind), !finding.proved));
@@ -78,11 +58,11 @@ impl Words<'_> {
             let of_kind = findings.iter().filter(|finding| finding.kind == kind);
             kept.extend(of_kind.take(MOST).cloned());
         }
-        (kept, alone)
+        kept
     }
 
     /// No event is missing that could tell another story.
-    fn lossless(&self) -> bool {
+    pub(super) fn lossless(&self) -> bool {
         self.clock_is_sound && self.model.recording.is_lossless()
     }
 
@@ -154,7 +134,7 @@ impl Words<'_> {
         let path = self.paths.get(path.0);
         Evidence {
             thread,
-            what,
+            shows: Shows::Clause(what),
             stack: path.filter(|path| !path.frames.is_empty()).cloned(),
         }
     }

@@ -63,7 +63,7 @@ pub(crate) fn caller(path: &Backtrace) -> Option<&NamedFrame> {
 }
 
 /// `push (queue.c:31)`
-pub(super) fn place(frame: &NamedFrame) -> String {
+pub(crate) fn place(frame: &NamedFrame) -> String {
     let place = &frame.place;
     let name = match (&place.function, place.shown_module()) {
         (Some(name), _) => name.to_string(),

@@ -10,9 +10,9 @@ use std::io::{self, Write};
 
 use super::{begin, label, lines, quoted};
 use crate::model::sync::{Contention, Waiting};
-use crate::model::{Finding, FindingKind, Model, ThreadIndex};
+use crate::model::{Finding, FindingKind, Model, Shows, ThreadIndex};
 use crate::views::text::line::{clean, width};
-use crate::views::{same_identity, text::tree, wording};
+use crate::views::{finding_text, same_identity, text::tree, wording};
 
 /// Edges in one picture.
 const MOST_EDGES: usize = 80;
@@ -184,17 +184,20 @@ fn stuck(
     name: &dyn Fn(ThreadIndex) -> String,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let mut known: Vec<&str> = Vec::new();
+    let mut known: Vec<String> = Vec::new();
     for (at, evidence) in finding.evidence.iter().enumerate() {
-        let object = evidence.what.trim_start_matches("waits for ");
+        let Shows::Waits { awaited, .. } = &evidence.shows else {
+            continue;
+        };
+        let object = finding_text::what(awaited);
         let place = known.iter().position(|known| *known == object);
         let place = place.unwrap_or(known.len());
         if place == known.len() {
-            known.push(object);
+            known.push(object.clone());
             writeln!(
                 out,
                 "  d{number}_o{place} [label={}, shape=ellipse, color=firebrick];",
-                quoted(&lines(object))
+                quoted(&lines(&object))
             )?;
         }
         writeln!(

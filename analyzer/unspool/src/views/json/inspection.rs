@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{Frame, Target};
 use crate::model::{Creation, Finding, Model, ObjectName, State, Thread, ThreadIndex, Wait};
-use crate::views::Style;
+use crate::views::{Style, finding_text};
 
 /// Writes the threads as one JSON document.
 pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<()> {
@@ -156,15 +156,15 @@ struct FoundThing<'a> {
     proved: bool,
     threads: Vec<u64>,
     objects: Vec<Object<'a>>,
-    text: &'a str,
-    evidence: Vec<Shown<'a>>,
+    text: String,
+    evidence: Vec<Shown>,
 }
 
 /// The stack itself is the thread's.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct Shown {
     tid: Option<u64>,
-    what: &'a str,
+    what: String,
 }
 
 fn findings(model: &Model) -> Vec<FoundThing<'_>> {
@@ -176,13 +176,13 @@ fn findings(model: &Model) -> Vec<FoundThing<'_>> {
         proved: finding.proved,
         threads: found(finding),
         objects: finding.objects.iter().map(Object::of).collect(),
-        text: &finding.text,
+        text: finding_text::text(model, finding),
         evidence: finding
             .evidence
             .iter()
             .map(|one| Shown {
                 tid: tid(&one.thread),
-                what: &one.what,
+                what: finding_text::evidence(one),
             })
             .collect(),
     });

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::Frame;
 use crate::model::sync::{Caller, Contention, FunctionTimes, Histogram, Object, Slice, Sync, Use};
 use crate::model::{Evidence, Finding, Model, ThreadIndex};
+use crate::views::finding_text;
 
 /// Lengths of time.
 #[derive(Serialize)]
@@ -290,7 +291,7 @@ pub(in crate::views) struct JsonFinding<'a> {
     tids: Vec<Option<u64>>,
     circle: bool,
     objects: Vec<FindingObject<'a>>,
-    text: &'a str,
+    text: String,
     evidence: Vec<FindingEvidence<'a>>,
 }
 
@@ -304,7 +305,7 @@ struct FindingObject<'a> {
 #[derive(Serialize)]
 struct FindingEvidence<'a> {
     thread: usize,
-    what: &'a str,
+    what: String,
     stack: Option<Vec<Frame<'a>>>,
 }
 
@@ -329,13 +330,13 @@ impl<'a> JsonFinding<'a> {
                     name: object.name.as_deref(),
                 })
                 .collect(),
-            text: &finding.text,
+            text: finding_text::text(model, finding),
             evidence: finding
                 .evidence
                 .iter()
                 .map(|evidence: &Evidence| FindingEvidence {
                     thread: evidence.thread.0,
-                    what: &evidence.what,
+                    what: finding_text::evidence(evidence),
                     stack: evidence.stack.as_deref().map(|s| super::frames(Some(s))),
                 })
                 .collect(),

@@ -6,7 +6,7 @@ use super::frames::{self, Sources};
 use super::line::{Ink, Line, Page};
 use super::{notes, thread_state, tree};
 use crate::model::{Finding, FindingKind, Model, Topic};
-use crate::views::{Style, wording};
+use crate::views::{Style, finding_text, wording};
 
 /// Topics of the notes that this view shows.
 const TOPICS: &[Topic] = &[Topic::Stacks, Topic::Calls, Topic::Times];
@@ -65,7 +65,12 @@ pub(in crate::views) fn one(
     );
     page.line(&line)?;
     let lead = Line::new().with(Ink::Plain, "   ");
-    page.paragraph(&lead, &lead, Ink::Plain, &finding.text)?;
+    page.paragraph(
+        &lead,
+        &lead,
+        Ink::Plain,
+        &finding_text::text(model, finding),
+    )?;
     for evidence in &finding.evidence {
         let who = model
             .thread(evidence.thread)
@@ -80,7 +85,7 @@ pub(in crate::views) fn one(
             &lead,
             &lead,
             Ink::Strong,
-            &format!("{who} {}", evidence.what),
+            &format!("{who} {}", finding_text::evidence(evidence)),
         )?;
         if let Some(stack) = &evidence.stack {
             frames::write(page, &lead, "at  ", stack, &sources, false)?;

@@ -7,6 +7,7 @@ use super::frames::{self, Sources};
 use super::line::{Ink, Line, Page, clean};
 use crate::model::{Creation, Finding, FindingKind, Model, State, ThreadIndex, Wait};
 use crate::primitives::Kind;
+use crate::views::finding_text;
 
 /// Stacks of one finding that are shown; JSON has all.
 const MOST_STACKS: usize = 6;
@@ -40,12 +41,20 @@ fn write(
     };
     page.line(&Line::new().with(ink, format!("{} ({sure})", title(finding.kind))))?;
     let indent = Line::new().with(Ink::Plain, "  ");
-    page.paragraph(&indent, &indent, Ink::Plain, &finding.text)?;
+    page.paragraph(
+        &indent,
+        &indent,
+        Ink::Plain,
+        &finding_text::text(model, finding),
+    )?;
     for evidence in finding.evidence.iter().take(MOST_STACKS) {
         page.blank()?;
         let mut line = indent.clone();
         line.push(Ink::Strong, clean(&model.thread_name(evidence.thread)));
-        line.push(Ink::Plain, format!(" {}", clean(&evidence.what)));
+        line.push(
+            Ink::Plain,
+            format!(" {}", clean(&finding_text::evidence(evidence))),
+        );
         page.line(&line)?;
         if let Some(stack) = &evidence.stack {
             frames::write(page, &indent, "  ", stack, sources, false)?;

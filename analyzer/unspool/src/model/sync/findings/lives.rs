@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Words, length, place};
 use crate::model::backtrace::Backtrace;
-use crate::model::finding::{Evidence, Finding, FindingKind};
+use crate::model::finding::{Evidence, Facts, Finding, FindingKind, Shows};
 use crate::model::{Ending, Key, Model, ProgramEnd, Thread, ThreadIndex};
 
 /// So many short lives from one path are worth a pool.
@@ -103,7 +103,7 @@ fn unjoined(
         threads: left,
         circle: false,
         objects: Vec::new(),
-        text,
+        facts: Facts::Sentences(text),
     })
 }
 
@@ -133,13 +133,13 @@ fn churn(words: &Words<'_>, members: &[ThreadIndex]) -> Option<Finding> {
         threads: members.to_vec(),
         circle: false,
         objects: Vec::new(),
-        text: format!(
+        facts: Facts::Sentences(format!(
             "{} threads that run {} were created on one path{from}, and half of them lived less than {}: a pool \
              would create them once.",
             members.len(),
             function(words, first),
             length(median.max(1000)),
-        ),
+        )),
         evidence: created(words, first).into_iter().collect(),
     })
 }
@@ -158,7 +158,7 @@ fn created(words: &Words<'_>, thread: ThreadIndex) -> Option<Evidence> {
     let creator = words.model.threads.get(thread.0)?.creator()?;
     Some(Evidence {
         thread: creator,
-        what: format!("creates {}", words.thread(thread)),
+        shows: Shows::Clause(format!("creates {}", words.thread(thread))),
         stack: Some(std::sync::Arc::new(stack.clone())),
     })
 }

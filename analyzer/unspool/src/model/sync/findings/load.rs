@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Words, length, times};
-use crate::model::finding::{Finding, FindingKind};
+use crate::model::finding::{Facts, Finding, FindingKind};
 use crate::model::sync::kernel_waits::Blocking;
 use crate::model::sync::objects::{Object, ObjectIndex};
 use crate::primitives::Kind;
@@ -115,13 +115,13 @@ fn long_hold(words: &Words<'_>, index: ObjectIndex) -> Option<Finding> {
         threads: vec![hold.thread, waiting],
         circle: false,
         objects: vec![words.named(index)],
-        text: format!(
+        facts: Facts::Sentences(format!(
             "{} held {name} {held}.{} {waits}{}{}",
             words.thread(hold.thread),
             doing,
             of_which(hold.ns, hold.stood_ns),
             doubt(words),
-        ),
+        )),
         evidence: holding.into_iter().chain([waited]).collect(),
     })
 }
@@ -204,14 +204,14 @@ fn convoy(words: &Words<'_>, index: ObjectIndex) -> Finding {
         0 => format!("{behind} of {all} waits for it began when others waited already"),
         _ => format!("{behind} of {all} times it was taken, others waited already"),
     };
-    finding.text = format!(
+    finding.facts = Facts::Sentences(format!(
         "Threads queue up at {name}, up to {} at a time: {queued}. It is {held}waited for {} on average; all waits of all threads add up to {}.{}{}",
         object.longest_queue,
         length(object.waits.mean_ns()),
         length(object.waits.total_ns),
         of_which(object.waits.total_ns, object.stood_ns),
         doubt(words),
-    );
+    ));
     finding
 }
 
@@ -282,7 +282,7 @@ fn contention(words: &Words<'_>, index: ObjectIndex) -> Finding {
         threads,
         circle: false,
         objects: vec![words.named(index)],
-        text,
+        facts: Facts::Sentences(text),
         evidence,
     }
 }

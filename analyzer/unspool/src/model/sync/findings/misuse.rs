@@ -1,7 +1,7 @@
 //! Objects that are used as they must not be, or had better not be.
 
 use super::{Words, times};
-use crate::model::finding::{Finding, FindingKind};
+use crate::model::finding::{Facts, Finding, FindingKind};
 use crate::model::sync::misuse::{Mistake, MistakeKind};
 use crate::model::sync::replay::Replay;
 
@@ -54,7 +54,7 @@ fn done_wrong(words: &Words<'_>, mistake: &Mistake) -> Finding {
         threads,
         circle: false,
         objects: vec![words.named(mistake.object)],
-        text,
+        facts: Facts::Sentences(text),
         evidence,
     }
 }
@@ -79,7 +79,7 @@ fn unlocked_signals(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<F
             threads: vec![first.thread],
             circle: false,
             objects: vec![words.named(*condition), words.named(*mutex)],
-            text: format!(
+            facts: Facts::Sentences(format!(
                 "{} is waited for with {}, but {count} of {all} signals came from a thread that had not \
                  locked this mutex since its previous signal, e.g. {}{}. If that thread changed what is \
                  waited for, it did so without the mutex, and a wake-up can be lost.",
@@ -87,7 +87,7 @@ fn unlocked_signals(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<F
                 words.object(*mutex),
                 words.thread(first.thread),
                 words.at(first.used),
-            ),
+            )),
             evidence: without
                 .iter()
                 .take(4)

@@ -1,7 +1,7 @@
 //! Locks that are taken in both orders, whether or not that has gone wrong yet.
 
 use super::{Words, times};
-use crate::model::finding::{Finding, FindingKind};
+use crate::model::finding::{Facts, Finding, FindingKind};
 use crate::model::sync::replay::Replay;
 use crate::model::{Creation, Model, ThreadIndex};
 
@@ -68,7 +68,7 @@ pub(super) fn find(
             threads,
             circle: false,
             objects: circle.objects.iter().map(|o| words.named(*o)).collect(),
-            text: format!("{orders}: {}. {verdict}", clauses.join("; ")),
+            facts: Facts::Sentences(format!("{orders}: {}. {verdict}", clauses.join("; "))),
             evidence,
         });
     }

@@ -4,7 +4,7 @@ use unspool_capture::ProcessEnded;
 
 use super::findings::of_kind;
 use super::*;
-use crate::model::{Finding, FindingKind};
+use crate::model::{Finding, FindingKind, HangReason};
 
 /// A lock of which only waits and wakes are seen: `two` has it for 900 ms while two others wait, and
 /// those have it for a moment one after the other. Later the probe of the waits is paused, and this
@@ -81,27 +81,31 @@ fn who_had_a_contended_lock_longest_is_blamed() {
     let [hold] = of_kind(&model, FindingKind::LongHold)[..] else {
         panic!("{:?}", kinds(&model))
     };
-    assert!(hold.proved, "{}", hold.text);
+    assert!(hold.proved, "{}", hold.sentences());
     for words in [
         "two (TID 12) held mutex lock_a for 900 ms or longer, given up in two (orders.c:41).",
         "Meanwhile 2 threads waited for it, one (TID 11) in one (orders.c:22) longest, for 900 ms.",
         "The waits of these threads add up to 1.79 s.",
     ] {
-        assert!(hold.text.contains(words), "{words}: {}", hold.text);
+        assert!(
+            hold.sentences().contains(words),
+            "{words}: {}",
+            hold.sentences()
+        );
     }
     let two = hold.threads[0];
     let [contention] = of_kind(&model, FindingKind::Contention)[..] else {
         panic!("{:?}", kinds(&model))
     };
-    assert_eq!(contention.threads[1], two, "{}", contention.text);
+    assert_eq!(contention.threads[1], two, "{}", contention.sentences());
     for words in [
         "at most 900 ms at a time",
         "all waits of all threads add up to 1.79 s",
     ] {
         assert!(
-            contention.text.contains(words),
+            contention.sentences().contains(words),
             "{words}: {}",
-            contention.text
+            contention.sentences()
         );
     }
     let contention = &object(&model.sync, A).contention;
@@ -179,14 +183,11 @@ fn locks_that_only_stuck_threads_use() {
     };
     let model = stuck(false);
     assert_eq!(kinds(&model), [("deadlock", false)]);
-    let text = &model.findings[0].text;
-    for words in [
-        "mutex lock_a",
-        "mutex lock_b",
-        "No other thread was seen to use them",
-    ] {
-        assert!(text.contains(words), "{words}: {text}");
-    }
+    let hang = model.findings[0].hang();
+    assert_eq!(hang.reason, HangReason::OnlyUsers);
+    let names = hang.waits.iter().map(|w| w.awaited.object.to_string());
+    let names: Vec<String> = names.collect();
+    assert_eq!(names, ["mutex lock_b", "mutex lock_a"]);
     // The main thread may have what both wait for.
     assert_eq!(
         of_kind(&stuck(true), FindingKind::Deadlock),
@@ -233,10 +234,9 @@ fn a_pool_whose_tasks_wait_for_its_tasks() {
     };
     let model = pool(true);
     assert_eq!(kinds(&model), [("lost-wakeup", false)]);
-    let text = &model.findings[0].text;
-    assert!(
-        text.starts_with("All 2 threads that run run wait for futures"),
-        "{text}"
-    );
+    let hang = model.findings[0].hang();
+    let function = "run".into();
+    assert_eq!(hang.reason, HangReason::Pool { function });
+    assert_eq!(hang.waits.len(), 2);
     assert_eq!(kinds(&pool(false)), []);
 }

@@ -1,7 +1,5 @@
-//! Who waits for whom, as a graph, and the circles in it.
-//!
-//! Threads are numbers, and edges say nothing of why: what a look says of waits and what a recording says
-//! of them both come here.
+//! Circles in a graph of numbers. Apart from the wait graph because edges here carry nothing: what a
+//! wait is, and how it is known, does not matter for finding circles.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

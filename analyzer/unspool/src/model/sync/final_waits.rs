@@ -1,0 +1,172 @@
+//! Waits that had not ended when the recording did, each with the threads that can end it.
+//!
+//! Apart from the wait graph because only the replay knows who holds what at the end; what follows from
+//! that is the graph's subject.
+
+use super::findings::Words;
+use super::holds::Held;
+use super::misuse::StillWaiting;
+use super::objects::{Object, ObjectIndex, UseIndex};
+use super::replay::Replay;
+use crate::model::{ProgramEnd, Thread, ThreadIndex};
+use crate::primitives::{Kind, Operation};
+
+/// A call that began this shortly before the end may just not have returned yet.
+pub(in crate::model) const JUST_BEGUN_NS: u64 = 50_000_000;
+
+/// A wait this long is worth a conclusion that rests on what was not seen.
+pub(in crate::model) const LASTING_NS: u64 = 500_000_000;
+
+/// A wait at the end of a recording.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::model) struct FinalWait {
+    pub(in crate::model) thread: ThreadIndex,
+    pub(in crate::model) object: ObjectIndex,
+    pub(in crate::model) used: UseIndex,
+    /// Its length so far.
+    pub(in crate::model) ns: u64,
+    /// It gives up after a time.
+    pub(in crate::model) timed: bool,
+    /// That it goes on is certain.
+    pub(in crate::model) sure: bool,
+    pub(in crate::model) holders: Vec<FinalHolder>,
+    /// The living threads that were seen to use the lock, or to end waits at another object; `None`
+    /// if too little was seen to say.
+    pub(in crate::model) users: Option<Vec<ThreadIndex>>,
+}
+
+/// A thread that can end a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::model) struct FinalHolder {
+    pub(in crate::model) thread: ThreadIndex,
+    /// Where it took the lock.
+    pub(in crate::model) taken: Option<UseIndex>,
+    /// Both the wait and the hold are certain.
+    pub(in crate::model) sure: bool,
+}
+
+/// Whether a thread did not end before the program did.
+pub(in crate::model) fn is_alive(recording: &crate::model::Recording, thread: &Thread) -> bool {
+    let slack_ns = match recording.program_end {
+        Some(ProgramEnd::Signal(_)) => recording.slack_ns(),
+        _ => JUST_BEGUN_NS,
+    };
+    recording.was_there_at_the_end(thread, slack_ns)
+}
+
+/// All of them, one per thread: of nested calls the outermost, which says what the thread waits for.
+pub(super) fn of(words: &Words<'_>, replay: &Replay<'_>) -> Vec<FinalWait> {
+    let mut all = replay.misuse.still.clone();
+    all.sort_by_key(|waiting| (waiting.thread, waiting.since_ns));
+    all.dedup_by_key(|waiting| waiting.thread);
+    let end_ns = words.model.recording.duration_ns;
+    let waits = all.iter().map(|waiting| FinalWait {
+        thread: waiting.thread,
+        object: waiting.object,
+        used: waiting.used,
+        ns: end_ns.saturating_sub(waiting.since_ns),
+        timed: waiting.timed,
+        sure: waiting.sure,
+        holders: holders(words, replay, waiting),
+        users: users(words, &words.objects[waiting.object.0]),
+    });
+    waits.collect()
+}
+
+fn holders(words: &Words<'_>, replay: &Replay<'_>, waiting: &StillWaiting) -> Vec<FinalHolder> {
+    let object = &words.objects[waiting.object.0];
+    let sure = waiting.sure && !waiting.timed && words.lossless();
+    let ns = (words.model.recording.duration_ns).saturating_sub(waiting.since_ns);
+    match waiting.operation {
+        Operation::Join => {
+            let threads = &words.model.threads;
+            let alive = |thread: &Thread| is_alive(&words.model.recording, thread);
+            let joined = |thread: &Thread| thread.joiner == Some(waiting.thread) && alive(thread);
+            let called = threads.iter().position(joined).map(ThreadIndex);
+            let there = |joined: &ThreadIndex| threads.get(joined.0).is_some_and(alive);
+            let joined = called.or(waiting.owner.filter(there));
+            let holder = joined.map(|thread| FinalHolder {
+                thread,
+                taken: None,
+                sure,
+            });
+            holder.into_iter().collect()
+        }
+        Operation::Lock | Operation::ReadLock | Operation::WriteLock => {
+            if let Some(owner) = waiting.owner {
+                // What the memory said when the wait began may have changed since.
+                return vec![FinalHolder {
+                    thread: owner,
+                    taken: None,
+                    sure: false,
+                }];
+            }
+            // Better no circle than one of holds that ended unseen.
+            if !words.model.recording.is_certain_between_gaps() {
+                return Vec::new();
+            }
+            let shared = waiting.operation == Operation::ReadLock;
+            let mut holders = Vec::new();
+            for holder in replay.holds.holders(waiting.object) {
+                let Some(held) = held(replay, *holder, waiting.object) else {
+                    continue;
+                };
+                // Readers do not keep each other out, nor does a reader itself.
+                if shared && held.shared || replay.gaps.may_be_free(object.kind, held.stamp) {
+                    continue;
+                }
+                let itself = *holder == waiting.thread;
+                holders.push(FinalHolder {
+                    thread: *holder,
+                    taken: Some(held.taken),
+                    // A recursive lock is had again at once.
+                    sure: sure && !object.doubtful && (!itself || ns >= JUST_BEGUN_NS),
+                });
+            }
+            holders
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn held(replay: &Replay<'_>, thread: ThreadIndex, object: ObjectIndex) -> Option<Held> {
+    let all = replay.holds.of(thread);
+    all.iter().find(|held| held.object == object).copied()
+}
+
+/// The living threads that could end waits at an object, by what they were seen to do there.
+fn users(words: &Words<'_>, object: &Object) -> Option<Vec<ThreadIndex>> {
+    let recording = &words.model.recording;
+    let is_lock = matches!(object.kind, Kind::Mutex | Kind::Rwlock);
+    // Each user of a lock holds it at times and may wait for it, so that some of its calls are seen
+    // even with gaps. A thread that only ends waits may have done so in a gap.
+    if recording.too_little_seen() || !is_lock && recording.misses_calls() {
+        return None;
+    }
+    let ends_waits = |operation: Operation| match object.kind {
+        Kind::Mutex | Kind::Rwlock => true,
+        Kind::Barrier => operation == Operation::Arrive,
+        _ => matches!(
+            operation,
+            Operation::Signal | Operation::Broadcast | Operation::Post
+        ),
+    };
+    let mut identities: Vec<usize> = Vec::new();
+    for used in object.uses.iter().map(|used| &words.uses[used.0]) {
+        if ends_waits(used.operation) {
+            identities.extend(used.shares.iter().map(|share| share.identity));
+        }
+    }
+    // An object at which no wait was ever ended tells nothing of its wakers. A lock's users all wait
+    // for it now and then.
+    if identities.is_empty() && !is_lock {
+        return None;
+    }
+    let threads = words.model.threads.iter().enumerate();
+    let users = threads.filter(|(index, thread)| {
+        let identity = words.identity_of.get(*index);
+        identity.is_some_and(|identity| identities.contains(identity))
+            && is_alive(recording, thread)
+    });
+    Some(users.map(|(index, _)| ThreadIndex(index)).collect())
+}

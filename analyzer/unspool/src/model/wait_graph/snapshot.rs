@@ -1,0 +1,101 @@
+//! Nodes and edges from an inspection: each thread's state, and the owners that objects store.
+
+use super::{Edge, Ends, Moment, Node, WaitGraph, Waiting};
+use crate::model::inspection::{Inspection, State, Wait};
+use crate::model::{Model, ThreadIndex};
+use crate::primitives::Kind;
+
+/// Signals with handlers that end no wait: those of glibc itself for thread cancellation and setuid
+/// (32 and 33), and those that a thread raises by what it executes (SIGILL, SIGTRAP, SIGBUS, SIGFPE,
+/// SIGSEGV), for which Rust's runtime has handlers.
+const HARMLESS_SIGNALS: u64 = 3 << 31 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10;
+
+impl WaitGraph {
+    /// Takes in what an inspection saw. It is believed before what a recording concluded of the same
+    /// thread; the recording adds what no object stores.
+    pub(super) fn add_inspection(&mut self, model: &Model, inspection: &Inspection) {
+        self.nodes.resize(model.threads.len(), Node::Absent);
+        self.moment = Some(Moment {
+            stood: inspection.stood,
+            took_turns: !inspection.stood && inspection.doubtful.is_empty(),
+            handlers: inspection
+                .handled_signals
+                .map(|signals| signals & !HARMLESS_SIGNALS != 0),
+            ids_known: inspection.ids_known,
+        });
+        for (index, known) in self.nodes.iter_mut().enumerate() {
+            let thread = ThreadIndex(index);
+            let state = inspection.state(thread);
+            let node = match state {
+                State::Unknown => continue,
+                State::Absent => Node::Absent,
+                _ => match state.wait() {
+                    Some(wait) => Node::Waiting(Box::new(waiting(model, thread, wait))),
+                    None if inspection.bystanders.contains(&thread) => Node::Bystander,
+                    None => Node::Active,
+                },
+            };
+            let before = std::mem::replace(known, node);
+            if let (Node::Waiting(recorded), Node::Waiting(seen)) = (before, known) {
+                add_recorded(seen, *recorded);
+            }
+        }
+    }
+}
+
+fn waiting(model: &Model, thread: ThreadIndex, wait: &Wait) -> Waiting {
+    let edge = |holder: &crate::model::Holder| Edge {
+        holder: holder.thread,
+        tid: Some(holder.tid),
+        taken: None,
+        sure: wait.proved && wait.is_endless(),
+    };
+    Waiting {
+        object: wait.object.clone(),
+        flavor: wait.flavor.clone(),
+        ends: Ends {
+            timed: wait.timed,
+            shared: wait.shared,
+            moving: wait.moving,
+        },
+        sure: wait.proved,
+        lasting: true,
+        long: true,
+        refused: wait.refused,
+        vague: wait.unknown.is_some(),
+        edges: wait.holders.iter().map(edge).collect(),
+        readers: wait.readers,
+        users: None,
+        path: None,
+        stack: model.thread(thread).and_then(|thread| thread.stack.clone()),
+    }
+}
+
+/// Adds to a wait what a recording knows of it, if both mean the same wait.
+fn add_recorded(seen: &mut Waiting, recorded: Waiting) {
+    let same_object = seen.object.address == recorded.object.address;
+    let unnamed = seen.object.kind == Kind::Futex && recorded.object.kind != Kind::Futex;
+    if !(same_object || unnamed || seen.is_join() && recorded.is_join()) {
+        return;
+    }
+    if unnamed {
+        seen.object = recorded.object;
+    } else if seen.object.name.is_none() {
+        seen.object.name = recorded.object.name;
+    }
+    // What an object stores of its owner is all there is to know.
+    let stored = !seen.edges.is_empty();
+    for edge in recorded.edges {
+        let same = |known: &&mut Edge| known.holder == edge.holder || known.tid == edge.tid;
+        match seen.edges.iter_mut().find(same) {
+            Some(known) => {
+                known.taken = known.taken.or(edge.taken);
+                known.holder = known.holder.or(edge.holder);
+            }
+            None if !stored => seen.edges.push(edge),
+            None => {}
+        }
+    }
+    seen.users = recorded.users;
+    seen.path = recorded.path;
+}

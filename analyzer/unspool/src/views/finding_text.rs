@@ -1,0 +1,338 @@
+//! Findings as sentences: the one place that turns the model's facts about hangs into English, for the
+//! text views and for JSON's `text` and `what`.
+
+use crate::model::sync::{caller, place as frame_place};
+use crate::model::{
+    Awaited, Doubt, Evidence, Facts, Finding, FindingKind, Hang, HangReason, HangWait, Model,
+    Shows, ThreadIndex,
+};
+use crate::primitives::Kind;
+
+/// Names in one sentence; JSON has all threads.
+const MAX_NAMED: usize = 6;
+
+/// What a finding says, in whole sentences.
+pub(super) fn text(model: &Model, finding: &Finding) -> String {
+    match &finding.facts {
+        Facts::Sentences(text) => text.clone(),
+        Facts::Hang(hang) => {
+            let mut text = match &hang.reason {
+                HangReason::Circle => circle(model, hang),
+                HangReason::HolderGone { tid, holder } => holder_gone(model, hang, *tid, *holder),
+                HangReason::AllWait {
+                    waiting,
+                    bystanders,
+                } => all_wait(model, finding, hang, *waiting, bystanders),
+                HangReason::OnlyUsers => only_users(model, finding, hang),
+                HangReason::Readers { readers, others } => {
+                    upgraders(model, hang, *readers, *others)
+                }
+                HangReason::Pool { function } => pool(hang, function),
+            };
+            for doubt in &hang.doubts {
+                text.push(' ');
+                text.push_str(reservation(*doubt));
+            }
+            text
+        }
+    }
+}
+
+/// What a stack shows, as a clause without its thread: `waits for mutex log_lock`.
+pub(super) fn evidence(evidence: &Evidence) -> String {
+    match &evidence.shows {
+        Shows::Clause(clause) => clause.clone(),
+        Shows::Took {
+            object,
+            ended: false,
+        } => format!("took {object}"),
+        Shows::Took {
+            object,
+            ended: true,
+        } => format!("took {object} and ended"),
+        Shows::Waits { holds, awaited } => clause(holds, awaited),
+    }
+}
+
+/// `holds mutex a and waits for mutex b`
+fn clause(holds: &[Awaited], awaited: &Awaited) -> String {
+    let waits = format!(
+        "waits {} {}",
+        preposition(awaited.object.kind),
+        what(awaited)
+    );
+    match holds {
+        [] => waits,
+        holds => format!("holds {} and {waits}", list(holds)),
+    }
+}
+
+fn list(targets: &[Awaited]) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for name in targets.iter().map(what) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(" and ")
+}
+
+/// `robust mutex queue_lock`, `the end of thread 7`.
+pub(super) fn what(awaited: &Awaited) -> String {
+    if awaited.object.kind == Kind::Join {
+        return match awaited.joined {
+            Some(tid) => format!("the end of thread {tid}"),
+            None => "the end of a thread".to_owned(),
+        };
+    }
+    let flavor: String = awaited
+        .flavor
+        .iter()
+        .map(|word| format!("{word} "))
+        .collect();
+    format!("{flavor}{}", awaited.object)
+}
+
+fn preposition(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Cond | Kind::Barrier | Kind::Futex => "at",
+        _ => "for",
+    }
+}
+
+/// ` in push (queue.c:31)`; nothing if the call was not recorded.
+fn place(model: &Model, path: Option<crate::model::calls::PathId>) -> String {
+    let path = path.and_then(|path| model.sync.paths.get(path.0));
+    let Some(frame) = path.and_then(|path| caller(path)) else {
+        return String::new();
+    };
+    format!(" in {}", frame_place(frame))
+}
+
+fn circle(model: &Model, hang: &Hang) -> String {
+    if let [wait] = &hang.waits[..] {
+        let name = capital(&model.thread_name(wait.thread));
+        let at = place(model, wait.path);
+        if wait.awaited.object.kind == Kind::Join {
+            return format!("{name} waits for its own end{at}.");
+        }
+        let taken = match place(model, wait.taken) {
+            taken if taken.is_empty() => taken,
+            taken => format!(", taken{taken}"),
+        };
+        return format!(
+            "{name} waits{at} for {}, which it holds itself{taken}.",
+            what(&wait.awaited)
+        );
+    }
+    let joins = hang.waits.iter();
+    let joins = joins
+        .clone()
+        .all(|wait| wait.awaited.object.kind == Kind::Join);
+    let each_other = match joins {
+        true => "each other's end",
+        false => "each other",
+    };
+    let timed = hang.doubts.contains(&Doubt::Timed);
+    format!(
+        "{} threads wait for {each_other}{}: {}.",
+        hang.waits.len(),
+        if timed {
+            ""
+        } else {
+            ", and none of them can go on"
+        },
+        clauses(hang, |wait| {
+            let name = model.thread_name(wait.thread);
+            let holds = match &wait.holds[..] {
+                [] => String::new(),
+                holds => {
+                    let taken = match place(model, wait.taken) {
+                        taken if taken.is_empty() => taken,
+                        taken => format!(", taken{taken},"),
+                    };
+                    format!("holds {}{taken} and ", list(holds))
+                }
+            };
+            format!("{name} {holds}{}", waits(model, wait))
+        })
+    )
+}
+
+/// `waits in push (queue.c:31) for mutex a`
+fn waits(model: &Model, wait: &HangWait) -> String {
+    format!(
+        "waits{} {} {}",
+        place(model, wait.path),
+        preposition(wait.awaited.object.kind),
+        what(&wait.awaited)
+    )
+}
+
+fn clauses(hang: &Hang, clause: impl Fn(&HangWait) -> String) -> String {
+    let named = hang.waits.iter().take(MAX_NAMED);
+    let text = named.map(clause).collect::<Vec<String>>().join("; ");
+    match hang.waits.len().saturating_sub(MAX_NAMED) {
+        0 => text,
+        more => format!("{text}; and so on, {more} more"),
+    }
+}
+
+fn holder_gone(
+    model: &Model,
+    hang: &Hang,
+    tid: Option<u64>,
+    holder: Option<ThreadIndex>,
+) -> String {
+    let who = match &hang.waits[..] {
+        [one] => format!("{} waits", capital(&model.thread_name(one.thread))),
+        all => format!("{} threads wait", all.len()),
+    };
+    let lock = hang.waits.first();
+    let lock = lock.map_or("a lock".to_owned(), |wait| what(&wait.awaited));
+    match (holder, tid) {
+        (Some(holder), _) => format!(
+            "{who} for {lock}. Its holder, {}, has ended without releasing it.",
+            model.thread_name(holder)
+        ),
+        (None, tid) => {
+            let tid = tid.map_or(String::new(), |tid| format!(" {tid}"));
+            format!(
+                "{who} for {lock}. Its holder is thread{tid}, which this process does not have. That thread \
+                 has ended, or it held the lock in the parent when this process was forked, or the lock's \
+                 memory is damaged. No thread will release the lock."
+            )
+        }
+    }
+}
+
+fn all_wait(
+    model: &Model,
+    finding: &Finding,
+    hang: &Hang,
+    waiting: usize,
+    bystanders: &[ThreadIndex],
+) -> String {
+    let beginning = match (waiting, bystanders) {
+        (1, []) => "The only thread waits, and no thread is left to wake it".to_owned(),
+        (2, []) => "Both threads wait, and no thread is left to wake them".to_owned(),
+        (all, []) => {
+            format!("All {all} threads wait, and no thread is left to wake any of them")
+        }
+        (1, _) => "One thread waits, and no other can wake it".to_owned(),
+        (all, _) => format!("{all} threads wait, and no other can wake any of them"),
+    };
+    let locks = finding.kind == FindingKind::Deadlock;
+    let each = clauses(hang, |wait| {
+        let readers = match wait.awaited.readers {
+            Some(count) if locks => format!(" (held by {count} for reading)"),
+            _ => String::new(),
+        };
+        format!(
+            "{} {}{readers}",
+            model.thread_name(wait.thread),
+            waits(model, wait)
+        )
+    });
+    let mut text = format!("{beginning}: {each}.");
+    if !bystanders.is_empty() {
+        let names: Vec<String> = bystanders
+            .iter()
+            .take(MAX_NAMED)
+            .map(|thread| model.thread_name(*thread))
+            .collect();
+        let more = match bystanders.len().saturating_sub(MAX_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let (go, run) = match bystanders.len() {
+            1 => ("goes", "runs"),
+            _ => ("go", "run"),
+        };
+        text.push_str(&format!(
+            " {}{more} {go} on, but {run} only code that wakes no thread.",
+            capital(&names.join(", "))
+        ));
+    }
+    text
+}
+
+fn only_users(model: &Model, finding: &Finding, hang: &Hang) -> String {
+    let each = clauses(hang, |wait| {
+        format!("{} {}", model.thread_name(wait.thread), waits(model, wait))
+    });
+    let why = match finding.kind {
+        FindingKind::Deadlock => {
+            "Who holds these locks is not recorded. No other thread was seen to use them, so each of \
+             these threads most likely holds what another one waits for."
+        }
+        _ => {
+            "No other thread was seen to end such waits, and these threads all wait, so none of them is \
+             likely to be woken."
+        }
+    };
+    format!("{each}. {why}")
+}
+
+fn upgraders(model: &Model, hang: &Hang, readers: u32, others: usize) -> String {
+    let each = clauses(hang, |wait| {
+        format!("{} {}", model.thread_name(wait.thread), waits(model, wait))
+    });
+    let others = match others {
+        0 => "every thread waits for it".to_owned(),
+        1 => "only 1 thread does not wait for it".to_owned(),
+        others => format!("only {others} threads do not wait for it"),
+    };
+    let hold = match readers {
+        1 => "1 thread holds".to_owned(),
+        readers => format!("{readers} threads hold"),
+    };
+    format!(
+        "{each}. {hold} it for reading, but {others}. So a waiting thread reads it itself and cannot go \
+         on: a reader that locks for writing must release its read lock first."
+    )
+}
+
+fn pool(hang: &Hang, function: &str) -> String {
+    let who = match hang.waits.len() {
+        1 => format!("The only thread that runs {function} waits for a future"),
+        count => format!("All {count} threads that run {function} wait for futures"),
+    };
+    format!(
+        "{who}, from within tasks. If only threads that run this function run such tasks, none is \
+         left to run those that give the futures their values."
+    )
+}
+
+fn reservation(doubt: Doubt) -> &'static str {
+    match doubt {
+        Doubt::Timed => "It ends when the time of a wait with a limit is up.",
+        Doubt::Refused => {
+            "The kernel has refused a thread its mutex, because the thread could never have it, and the C \
+             library lets that thread wait forever. Which mutex it was is inferred from the thread's stack."
+        }
+        Doubt::Shared => {
+            "Processes share an object here. That the holder's id means a thread of this process, and not \
+             one of another PID namespace, is an assumption."
+        }
+        Doubt::ReadApart => {
+            "The threads and the objects were read one after another, so some may have moved meanwhile."
+        }
+        Doubt::EventsMissing => {
+            "Events are missing or memory was read only once, so this is an inference."
+        }
+        Doubt::IdsAssumed => {
+            "That the program knows its threads by the same ids as the server is an assumption."
+        }
+        Doubt::SignalHandler => "Only the handler of a signal could.",
+        Doubt::SignalsUnknown => "Only a signal's handler or another process could.",
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut text = text.to_owned();
+    if text.is_char_boundary(1) {
+        text[..1].make_ascii_uppercase();
+    }
+    text
+}
