@@ -30,6 +30,108 @@ pub fn has_musl_inside(image: &Image) -> bool {
     !image.symbols().named("__timedwait_cp").is_empty()
 }
 
+/// Whether a function of a C, C++ or Rust library ends no wait of another thread, by its name. Locks
+/// that the library itself takes for a moment do not count: it records their holders.
+pub fn ends_no_wait(symbol: &str) -> bool {
+    const FUNCTIONS: [&str; 73] = [
+        // Sleeping, and waiting for the kernel.
+        "nanosleep",
+        "clock_nanosleep",
+        "usleep",
+        "sleep",
+        "pause",
+        "poll",
+        "ppoll",
+        "select",
+        "pselect",
+        "epoll_wait",
+        "epoll_pwait",
+        "sched_yield",
+        "sigwait",
+        "sigtimedwait",
+        "sigwaitinfo",
+        // Time and identity.
+        "clock_gettime",
+        "gettimeofday",
+        "time",
+        "localtime_r",
+        "gmtime_r",
+        "strftime",
+        "getpid",
+        "gettid",
+        "pthread_self",
+        "errno_location",
+        "getrusage",
+        "rand",
+        "random",
+        "rand_r",
+        "random_r",
+        // Memory.
+        "malloc",
+        "calloc",
+        "realloc",
+        "free",
+        "memcpy",
+        "memmove",
+        "memset",
+        "memcmp",
+        "memchr",
+        "Znwm",
+        "Znwj",
+        "ZdlPv",
+        "ZdlPvm",
+        "ZdlPvj",
+        // Text and files. A pipe or a socket may wake a thread, but not one that waits at an object.
+        "strlen",
+        "strcmp",
+        "strncmp",
+        "strcpy",
+        "strncpy",
+        "strerror",
+        "snprintf",
+        "sprintf",
+        "vsnprintf",
+        "printf",
+        "fprintf",
+        "vfprintf",
+        "printf_chk",
+        "fprintf_chk",
+        "snprintf_chk",
+        "sprintf_chk",
+        "puts",
+        "putchar",
+        "fputs",
+        "fputc",
+        "fwrite",
+        "fflush",
+        "write",
+        "read",
+        "open",
+        "close",
+        "lseek",
+        "fread",
+        "fgets",
+    ];
+    // Rust's, as people read them; newer versions have them in `functions`.
+    let rust = [
+        "std::thread::sleep",
+        "std::thread::functions::sleep",
+        "std::io::stdio::_print",
+        "std::io::stdio::_eprint",
+    ];
+    if rust.contains(&symbol) || symbol.starts_with("std::sys::thread::unix::sleep") {
+        return true;
+    }
+    let name = symbol
+        .strip_prefix("__GI_")
+        .unwrap_or(symbol)
+        .trim_start_matches('_');
+    let name = name.strip_suffix("_2").unwrap_or(name);
+    let name = name.strip_suffix("64").unwrap_or(name);
+    FUNCTIONS.contains(&name)
+        || symbol.starts_with("_ZNSt6chrono3_V212") && symbol.ends_with("3nowEv")
+}
+
 fn base(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
@@ -46,6 +148,8 @@ mod tests {
         assert!(
             is_musl("/lib/ld-musl-armhf.so.1") && is_musl("/usr/lib/x86_64-linux-musl/libc.so")
         );
+        assert!(ends_no_wait("__GI___clock_nanosleep") && ends_no_wait("__errno_location"));
+        assert!(!ends_no_wait("pthread_cond_signal") && !ends_no_wait("syscall"));
         assert!(!is_musl("/opt/musl/libc.so.6") && !is_musl("/srv/musl-server"));
     }
 }

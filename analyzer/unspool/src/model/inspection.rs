@@ -6,6 +6,7 @@
 //! `findings` makes findings of them.
 
 mod at_end;
+mod bystander;
 mod memory;
 mod object;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use super::thread::ThreadIndex;
 use crate::primitives::{Kind, Primitive};
 
 pub(super) use at_end::at_end;
+pub(super) use bystander::Onward;
 pub(super) use layouts::{Family, Library};
 pub(super) use waits::{Program, Scene, inspect};
 

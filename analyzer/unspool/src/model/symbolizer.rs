@@ -22,6 +22,7 @@ mod answers;
 mod call_target;
 mod epoch;
 mod file;
+mod onward;
 mod program;
 mod resolve;
 mod stored_answers;

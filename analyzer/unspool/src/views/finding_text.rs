@@ -90,7 +90,12 @@ pub(super) fn what(awaited: &Awaited) -> String {
         .iter()
         .map(|word| format!("{word} "))
         .collect();
-    format!("{flavor}{}", awaited.object)
+    let named_by_place = awaited.object.name.as_deref().is_some_and(|name| {
+        let verbs = ["made in ", "first used in ", "joined in "];
+        verbs.iter().any(|verb| name.starts_with(verb))
+    });
+    let article = if named_by_place { "the " } else { "" };
+    format!("{article}{flavor}{}", awaited.object)
 }
 
 fn preposition(kind: Kind) -> &'static str {

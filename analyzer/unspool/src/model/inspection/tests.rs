@@ -9,7 +9,7 @@ use unspool_capture::{
 use unspool_unwind::Provenance;
 
 use super::layouts::{Family, Library};
-use super::{Inspection, Program, Scene, at_end};
+use super::{Inspection, Onward, Program, Scene, at_end};
 use crate::model::backtrace::{Backtrace, Frames, NamedFrame, Place};
 use crate::model::{Doubt, Finding, FindingKind, Model};
 
@@ -51,6 +51,12 @@ impl Program for Files {
     }
     fn variable(&mut self, _: u64) -> Option<Arc<str>> {
         None
+    }
+    fn onward(&mut self, _: u64) -> Onward {
+        Onward {
+            ends_waits: true,
+            returns: true,
+        }
     }
 }
 

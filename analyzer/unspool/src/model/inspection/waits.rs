@@ -12,7 +12,7 @@ use unspool_image::Arch;
 use super::layouts::{self, Layout, Library};
 use super::memory::Memory;
 use super::object;
-use super::{Holder, Inspection, State, Wait};
+use super::{Holder, Inspection, Onward, State, Wait};
 use crate::model::backtrace::Backtrace;
 use crate::model::finding::ObjectName;
 use crate::model::{Model, ThreadIndex};
@@ -30,6 +30,8 @@ pub(in crate::model) trait Program {
     fn code(&mut self, avma: u64, len: usize) -> Option<Vec<u8>>;
     /// The variable at an address, and the offset into it.
     fn variable(&mut self, avma: u64) -> Option<Arc<str>>;
+    /// What code can do that goes on from an address.
+    fn onward(&mut self, avma: u64) -> Onward;
 }
 
 /// Where on a stack the C library keeps what its own functions work on.
@@ -77,7 +79,8 @@ pub(in crate::model) fn inspect(
         events.all(|(first, last)| inspector.is_in(stood, first, last))
     };
     inspector.inspection.stood = inspector.standstills.iter().any(at_once);
-    let mut inspection = inspector.inspection;
+    let mut inspection = std::mem::take(&mut inspector.inspection);
+    inspection.bystanders = super::bystander::find(model, &inspection, inspector.program);
     let all_wait = inspection.present().all(|state| state.wait().is_some());
     inspection.all_wait = all_wait;
     if inspection.all_wait && !inspection.stood {

@@ -12,7 +12,7 @@ use unspool_capture::Snapshot;
 
 use crate::model::Note;
 use crate::model::backtrace::{Backtrace, NamedFrame, Place};
-use crate::model::inspection::Library;
+use crate::model::inspection::{Library, Onward};
 
 /// An address or a snapshot's hash, and how many modules had been mapped and unmapped before.
 pub(super) type Question = (u64, u32);
@@ -32,6 +32,8 @@ pub(super) struct Answers {
     pub(super) bytes: HashMap<(Question, usize), Option<Vec<u8>>>,
     /// The names of symbols that are no functions', and the offsets into them.
     pub(super) symbols: HashMap<Question, Option<Arc<str>>>,
+    /// What code can do that goes on from addresses.
+    pub(super) onward: HashMap<Question, Onward>,
     /// The C library, or what is wrong with it.
     pub(super) library: Option<Result<Library, String>>,
     /// What is missing or doubtful in the files.

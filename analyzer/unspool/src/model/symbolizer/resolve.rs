@@ -13,7 +13,7 @@ use super::program::LAST;
 use super::{Symbolizer, stored_answers};
 use crate::model::Note;
 use crate::model::backtrace::{Backtrace, Frames, Place};
-use crate::model::inspection::{Family, Library, Program};
+use crate::model::inspection::{Family, Library, Onward, Program};
 use crate::model::layouts::{self, Layout};
 
 impl Symbolizer {
@@ -185,6 +185,15 @@ impl Program for Symbolizer {
             |answers| &mut answers.symbols,
             |files| files.variable_by_files(LAST, avma),
             |kept, found| kept.or(found),
+        )
+    }
+
+    fn onward(&mut self, avma: u64) -> Onward {
+        self.answer(
+            self.question(LAST, avma),
+            |answers| &mut answers.onward,
+            |files| files.onward_by_files(avma),
+            |kept, _| kept,
         )
     }
 }

@@ -16,7 +16,7 @@ use unspool_unwind::Provenance;
 
 use super::answers::{Answers, Question};
 use crate::model::backtrace::{Backtrace, NamedFrame, Place};
-use crate::model::inspection::{Family, Library};
+use crate::model::inspection::{Family, Library, Onward};
 use crate::model::{Note, Severity, Topic};
 
 /// Bytes of all answers of a capture, before compression.
@@ -66,6 +66,13 @@ fn write_within(answers: &Answers, limit: usize) -> Vec<Resolution> {
         writing.address(AddressMeaning {
             value,
             ..meaning(AddressAspect::Pointer, question)
+        });
+    }
+    for (&question, onward) in sorted(&answers.onward) {
+        let value = u64::from(onward.ends_waits) | u64::from(onward.returns) << 1;
+        writing.address(AddressMeaning {
+            value: Some(value),
+            ..meaning(AddressAspect::Onward, question)
         });
     }
     for (&(question, len), bytes) in sorted(&answers.bytes) {
@@ -346,6 +353,15 @@ pub(super) fn read(parts: &[Resolution]) -> Answers {
             }
             AddressAspect::Symbol => {
                 answers.symbols.insert(question, string(kept.name));
+            }
+            AddressAspect::Onward => {
+                if let Some(value) = kept.value {
+                    let onward = Onward {
+                        ends_waits: value & 1 != 0,
+                        returns: value & 2 != 0,
+                    };
+                    answers.onward.insert(question, onward);
+                }
             }
             AddressAspect::Unspecified => {}
         }

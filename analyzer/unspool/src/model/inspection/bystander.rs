@@ -1,0 +1,89 @@
+//! Threads that go on but take no part in what others wait for: all code that they can come to ends
+//! no wait.
+//!
+//! A thread that sleeps in a loop and prints a line is such a one. Beside it, a hang of all other
+//! threads is still a hang.
+
+use super::{Inspection, Program, State};
+use crate::c_library::{ends_no_wait, is_c_library};
+use crate::model::backtrace::{Backtrace, NamedFrame};
+use crate::model::{Model, ThreadIndex};
+
+/// Programs with more threads that go on are busy, and the question is not worth its cost.
+const MAX_ACTIVE: usize = 32;
+
+/// What code does that goes on from an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::model) struct Onward {
+    /// It may come to a place that ends another thread's wait, or that is not known.
+    pub(in crate::model) ends_waits: bool,
+    /// It may return to its caller.
+    pub(in crate::model) returns: bool,
+}
+
+/// The bystanders, if a thread waits without a limit.
+pub(super) fn find(
+    model: &Model,
+    inspection: &Inspection,
+    program: &mut dyn Program,
+) -> Vec<ThreadIndex> {
+    let mut states = inspection.present();
+    let endless = |state: &State| state.wait().is_some_and(super::Wait::is_endless);
+    if !states.any(endless) {
+        return Vec::new();
+    }
+    let goes_on = |state: &State| {
+        matches!(
+            state,
+            State::Running | State::Sleeping | State::InCall { .. }
+        )
+    };
+    let states = inspection.states.iter().enumerate();
+    let active = states.filter(|(_, state)| goes_on(state));
+    let active: Vec<ThreadIndex> = active.map(|(index, _)| ThreadIndex(index)).collect();
+    if active.len() > MAX_ACTIVE {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for index in active {
+        let stack = model.thread(index).and_then(|thread| thread.stack.clone());
+        if stack.is_some_and(|stack| ends_none(&stack, program)) {
+            found.push(index);
+        }
+    }
+    found
+}
+
+/// Whether a thread with this stack can come to no place that ends a wait.
+fn ends_none(stack: &Backtrace, program: &mut dyn Program) -> bool {
+    let in_library = |frame: &NamedFrame| frame.place.module.as_deref().is_some_and(is_c_library);
+    let harmless = |frame: &NamedFrame| {
+        let name = frame.place.function.as_deref();
+        name.is_some_and(ends_no_wait)
+    };
+    let frames: Vec<&NamedFrame> = stack.physical().collect();
+    // The function of the C library that the thread is in, with what that calls inside.
+    let inside = frames
+        .iter()
+        .take_while(|frame| in_library(frame) || harmless(frame))
+        .count();
+    let entered = match frames[..inside].iter().rposition(|frame| harmless(frame)) {
+        Some(at) => at + 1,
+        None if inside == 0 => 0,
+        None => return false,
+    };
+    for frame in &frames[entered..] {
+        // Here a thread, or the program, ends.
+        if in_library(frame) {
+            return true;
+        }
+        let onward = program.onward(frame.place.avma);
+        if onward.ends_waits {
+            return false;
+        }
+        if !onward.returns {
+            return true;
+        }
+    }
+    false
+}
