@@ -71,7 +71,7 @@ fn a_sample_of_the_waits_proves_no_contention() {
         let [contention] = of_kind(&model, FindingKind::Contention)[..] else {
             panic!("{:?}", kinds(&model))
         };
-        assert_eq!(contention.proved, proved, "{missed}: {}", contention.text);
+        assert_eq!(contention.proved, proved, "{missed}: {contention:?}");
     }
 }
 
