@@ -87,9 +87,9 @@ pub(super) struct Cmd {
     #[arg(long, value_enum, value_name = "KIND", default_value_t)]
     probes: collect::ProbeKinds,
 
-    /// Share of one processor that recording may use, or `none` to lose no event [default: 5%]
+    /// Share of one processor that recording may use, or `none` to lose no event
     ///
-    /// When the limit is reached, the most expensive probes pause, and the report says how many
+    /// The default is 20% for waits on this machine (`--sync` alone), and 5% otherwise. When the limit is reached, the most expensive probes pause, and the report says how many
     /// calls they missed. Creations, ends and names of threads are always recorded. With `none` the
     /// program waits for the recorder, and can become many times slower. With --connect, an
     /// unspool-stub that was started with a smaller --budget refuses.
@@ -134,6 +134,9 @@ Examples:
   unspool record --connect :1234 --sysroot ~/rootfs --exec ~/rootfs/usr/bin/pigz
   unspool record --connect board:2345 -- ./server -v     # unspool-stub --multi on the board";
 
+/// The budget of `--sync` on this machine.
+const WAITS_BUDGET: &str = "20%";
+
 /// As the server takes it, so that a mistake is told before anything is started.
 fn share(text: &str) -> Result<String, String> {
     let percent = text
@@ -147,6 +150,21 @@ fn share(text: &str) -> Result<String, String> {
 }
 
 impl Cmd {
+    /// The budget that the server must keep to; `None`: its own default.
+    ///
+    /// Waits seldom come so fast that recording all of them costs much, and a recording that misses
+    /// some of them answers little. A board has its own limit.
+    fn budget(&self, source: &collect::Source) -> Option<String> {
+        let is_local = !matches!(source, collect::Source::Connect { .. });
+        let waits_only = self.sync == Some(collect::Sync::Contended) && self.trace.is_empty();
+        match &self.budget {
+            _ if self.lossless => Some("none".to_owned()),
+            Some(budget) => Some(budget.clone()),
+            None if is_local && waits_only => Some(WAITS_BUDGET.to_owned()),
+            None => None,
+        }
+    }
+
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let store = self.symbols.store()?;
         let source = self.target.source(self.program.clone())?;
@@ -154,7 +172,6 @@ impl Cmd {
         let interrupts = Interrupts::install().context("cannot take over signals")?;
         let symbolizer = Symbolizer::new(store.clone()).preferring(self.prefer.ways());
         let options = collect::Options {
-            source,
             exec: self.target.exec.clone(),
             store: store.clone(),
             rsp_log: self.target.rsp_log()?,
@@ -164,10 +181,8 @@ impl Cmd {
                 sync: self.sync,
                 functions: self.trace.clone(),
             },
-            budget: match self.lossless {
-                true => Some("none".to_owned()),
-                false => self.budget.clone(),
-            },
+            budget: self.budget(&source),
+            source,
             wanted: Some(Box::new(wanted::ask(symbolizer))),
             stop: Some(interrupts.requests()?),
             command: std::env::args().collect(),

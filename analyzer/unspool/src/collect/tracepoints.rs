@@ -380,11 +380,11 @@ impl Recorder {
         }
     }
 
-    /// Whether what a tracepoint notes is, rather than that it is hit.
+    /// Whether a tracepoint records calls that may be many. Threads seldom get a name, and a program
+    /// seldom executes another.
     fn is_of_interest(&self, tracepoint: u32) -> bool {
         let planted = self.probes.traced(tracepoint);
-        planted
-            .is_none_or(|planted| matches!(planted.purpose, Purpose::Probe { .. } | Purpose::Name))
+        planted.is_none_or(|planted| matches!(planted.purpose, Purpose::Probe { .. }))
     }
 
     /// Takes in at how many places the server notes hits without a stop, and the tracepoints where it does not. At once: their functions are
