@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 /// Compares the times in `text`, the program's output, with a report
-/// (docs/reference/report-json.md). If the recorder did not run for a fifth of the time, a
-/// difference is returned instead of an error, because the kernel was then read too rarely.
+/// (docs/reference/report-json.md). If the recorder did not run for a fifth of the time, it read
+/// the kernel too rarely. A difference is then returned instead of an error.
 pub fn compare(text: &str, report: &Value) -> Result<Option<String>> {
     let recording = &report["recording"];
     let [late, duration] = ["late_ns", "duration_ns"].map(|what| recording[what].as_u64());

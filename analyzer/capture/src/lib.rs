@@ -1,10 +1,10 @@
 //! The capture file: observations of a program, and nothing derived from them.
 //!
 //! A capture is a short file header followed by blocks. A block is a checksummed, compressed batch
-//! of [`Record`]s. Each block can be read alone, so a capture whose recorder was killed is readable
-//! up to its last complete block, and reports where it is cut ([`Cut`]). Threads and trees are
-//! never stored. They are computed when a capture is opened, and improve with the program that
-//! opens it. Facts from the program's files may be stored beside the observations ([`Resolution`]).
+//! of [`Record`]s. Each block can be read alone. So a capture whose recorder was killed is readable
+//! up to its last complete block. It reports where it is cut ([`Cut`]). Threads and trees are never
+//! stored. They are computed when a capture is opened, and improve with the program that opens it.
+//! Facts from the program's files may be stored beside the observations ([`Resolution`]).
 //!
 //! `docs/reference/capture-format.md` specifies the format. This crate needs no unwinder,
 //! symbolizer or debugger, so that it can be fuzzed and reused alone.

@@ -120,8 +120,8 @@ impl Symbols {
     /// The symbol of the function that contains an address. Else the label before it in text, else
     /// the object that contains it.
     ///
-    /// Of several names at one address, this is the one gdb prints: the last in byte order, and
-    /// names from the image's own tables before those of its debug file.
+    /// Of several names at one address, this is the one gdb prints: the last in byte order. Names
+    /// from the image's own tables win over those of its debug file.
     pub fn containing(&self, svma: u64) -> Option<Symbol<'_>> {
         let end = self.entries.partition_point(|entry| entry.svma <= svma);
         let mut label = None;

@@ -113,8 +113,9 @@ impl Rows {
     }
 
     /// The quick word of the row for `svma`, and whether the row may end directly after `svma`. The
-    /// second value is true only before an address without a row, or with a rule that needs its
-    /// full form or has the return address in a register. `None` if there is no row.
+    /// second value is true only before an address without a row, or with a rule of one of two
+    /// kinds: it needs its full form, or has the return address in a register. `None` if there is
+    /// no row.
     #[inline(always)]
     pub(crate) fn quick(&self, svma: u64) -> Option<(Quick, bool)> {
         let relative = svma.wrapping_sub(self.base);

@@ -119,9 +119,9 @@ impl Deref for RowsRef<'_> {
 
 impl Table {
     /// Gives walks the bytes that the image has at `svma`, usually its code. A table made from an
-    /// image already has them. Without the code, a walk finds no frame by frame pointers, by the
-    /// link register or by scanning, because it cannot check that a return address follows a call.
-    /// It also recognizes no signal trampoline.
+    /// image already has them. Without the code, a walk cannot check that a return address follows
+    /// a call. So it finds no frame by frame pointers, by the link register or by scanning. It also
+    /// recognizes no signal trampoline.
     pub fn with_bytes(mut self, svma: u64, bytes: impl Into<Arc<[u8]>>) -> Table {
         self.layout.bytes.push((svma, bytes.into()));
         self
@@ -272,9 +272,9 @@ impl Table {
         best.then_some(stated)
     }
 
-    /// The rows to search first for `svma`. These are the rows of all sources only if the file's
-    /// tables do not cover `svma`, or only with an exidx entry that may belong to a neighbouring
-    /// function.
+    /// The rows to search first for `svma`. These are the rows of all sources in two cases: the
+    /// file's tables do not cover `svma`, or only with an exidx entry that may belong to a
+    /// neighbouring function.
     fn best_at(&self, svma: u64) -> &Rows {
         self.stated();
         self.merged_at(svma).unwrap_or_else(|| self.whole())

@@ -274,8 +274,8 @@ trait Machine {
     const RED_ZONE: u64;
     const SP: u8;
     const FP: u8;
-    /// A mask and a value that most words match: the CFA is relative to one of two registers, the
-    /// return address is at an offset from it, and the word is plain.
+    /// A mask and a value that most words match. In these the CFA is relative to one of two
+    /// registers, the return address is at an offset from it, and the word is plain.
     const USUAL: (u64, u64);
 
     /// The address that a return address refers to.

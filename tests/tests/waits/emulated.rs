@@ -1,5 +1,6 @@
-//! Tests the same programs on ARM and AArch64 under QEMU's user mode, which has its own gdb server,
-//! no `/proc` of the program, and cannot stop all threads. Also tests each C library's layouts.
+//! Tests the same programs on ARM and AArch64 under QEMU's user mode. It has its own gdb server,
+//! provides no `/proc` of the program, and cannot stop all threads. Also tests each C library's
+//! layouts.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -128,8 +128,8 @@ impl Landings {
 
     /// The chain of `pairs` with rising tables that has the greatest weight.
     fn heaviest(&self, pairs: &[(u64, u32)]) -> Vec<(u64, u32)> {
-        // By table: the weight of the best chain that ends at or before it, as a Fenwick tree of
-        // maxima, and the index of that chain's last pair.
+        // By table: the weight of the best chain that ends at or before it, and the index of that
+        // chain's last pair. This is a Fenwick tree of maxima.
         let mut best: Vec<(u64, usize)> = vec![(0, usize::MAX); self.all.tables.len() + 1];
         let mut before = Vec::with_capacity(pairs.len());
         for (index, &(_, number)) in pairs.iter().enumerate() {

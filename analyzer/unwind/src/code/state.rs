@@ -1,9 +1,9 @@
 //! The state at one instruction: registers and stack slots relative to the function's entry.
 //!
 //! Stack addresses are known relative to the CFA. After the stack pointer was aligned or moved by
-//! an unknown amount, they are relative to that unknown place (`Base`), of which there is one at a
-//! time. A state is copied at every branch, so it is one flat piece of memory, and unused slots are
-//! not copied.
+//! an unknown amount, they are relative to that unknown place (`Base`). There is one such place at
+//! a time. A state is copied at every branch, so it is one flat piece of memory, and unused slots
+//! are not copied.
 
 mod effects;
 mod packed;

@@ -1,6 +1,6 @@
 //! Follows frame-pointer chains, in the shapes that compilers make.
 //!
-//! A step is accepted only if the return address follows a call, and the next frame pointer is
+//! A step is accepted only if the return address follows a call. The next frame pointer must be
 //! above this one and not too far away (gperftools checks the same). A register with another use
 //! rarely passes.
 

@@ -173,9 +173,9 @@ pub(super) fn apply(
     Ok(step)
 }
 
-/// The caller's stack pointer: the CFA, but at least above the return address if that lies on the
-/// stack, because a word of this frame lies below its caller's stack pointer. (glibc's CFI for
-/// AArch64's `_dl_runtime_resolve` ignores the 16 bytes that the PLT has pushed.)
+/// The caller's stack pointer: the CFA, but at least above a return address on the stack. The words
+/// of a frame always lie below its caller's stack pointer. (glibc's CFI for AArch64's
+/// `_dl_runtime_resolve` ignores the 16 bytes that the PLT has pushed.)
 fn caller_sp(rule: &Rule<'_>, cfa: u64, pointer: usize) -> u64 {
     match rule.ra {
         Place::AtCfa(offset) if offset >= 0 && !rule.signal_frame => {

@@ -99,8 +99,8 @@ fn interrupted(
 /// Whether a return address leads to a trampoline, in a file or outside all files.
 ///
 /// Code outside all files can only be read from memory, which [`step`] does. Here it is enough that
-/// no module contains the address, and that it looks like the kernel's page on ARM, or qemu user
-/// mode's on AArch64: page-aligned plus a small offset.
+/// no module contains the address, and that it is page-aligned plus a small offset. The kernel's
+/// page on ARM is, and qemu user mode's on AArch64.
 pub(super) fn is_at(modules: &ModuleMap, pc: u64) -> bool {
     modules.arch() != Arch::X86_64
         && modules.find(pc).is_none()
