@@ -1,4 +1,4 @@
-/* Sleeps in two threads, under a filter of system calls that kills the process for restart_syscall. */
+/* Sleeps in two threads. Its filter of system calls kills the process for restart_syscall. */
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>

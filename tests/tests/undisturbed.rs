@@ -1,5 +1,5 @@
-//! What a recording or a look does to a program, and to the processes around it: nothing, or it says
-//! so.
+//! Tests that recordings and inspections do not affect the program and the processes around it, or
+//! report that they do.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -64,12 +64,12 @@ fn other_processes() -> Result<()> {
     Ok(())
 }
 
-/// The kernel ends an interrupted sleep by a call that this program's filter does not allow.
+/// The kernel resumes an interrupted sleep with a system call that this program's filter forbids.
 fn filtered_calls() -> Result<()> {
     let (folder, program) = waiting::compile_in(".", "sealed.c", &OPTIONS)?;
     let capture = folder.path().join("capture");
     for words in [&["inspect"][..], &["record", "-q", "--sync", "-o"]] {
-        // Built before the program begins, which sleeps for three seconds.
+        // Built before the program starts, which sleeps for three seconds.
         let mut command = report::unspool()?;
         let mut child = Background(process::start(
             Command::new(&program).stdout(Stdio::piped()),
@@ -91,19 +91,20 @@ fn filtered_calls() -> Result<()> {
     Ok(())
 }
 
-/// Without privilege, a recorder costs a set-user-ID program its privilege. The report says so.
+/// Without privilege, a recorder makes a set-user-ID program run without its privilege. The report
+/// says so.
 fn set_user_id() -> Result<()> {
     let folder = tempfile::tempdir()?;
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777))?;
-    // The target directory may be closed to others.
+    // Other users may have no access to the target directory.
     let unspool = folder.path().join("unspool");
     std::fs::copy(workspace::unspool()?, &unspool)?;
     for (program, noted) in [("su", true), ("true", false)] {
         let mut command = if nix::unistd::geteuid().is_root() {
-            let mut nobody = Command::new("setpriv");
-            nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-            nobody.arg(&unspool);
-            nobody
+            let mut unprivileged = Command::new("setpriv");
+            unprivileged.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+            unprivileged.arg(&unspool);
+            unprivileged
         } else {
             Command::new(&unspool)
         };
@@ -116,7 +117,7 @@ fn set_user_id() -> Result<()> {
     Ok(())
 }
 
-/// Whatever a process lacks when it is about to end, the error is that it has ended.
+/// Whatever a process lacks while it is ending, the error says that it has ended.
 fn ending_process() -> Result<()> {
     let (folder, program) = waiting::compile_in(".", "shortlife.c", &OPTIONS)?;
     let capture = folder.path().join("capture");

@@ -368,7 +368,7 @@ pub struct Note {
     /// The message.
     #[prost(string, tag = "3")]
     pub text: String,
-    /// What it is about.
+    /// Its subject.
     #[prost(enumeration = "NoteTopic", tag = "4")]
     pub topic: i32,
 }

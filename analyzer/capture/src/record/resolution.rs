@@ -127,8 +127,9 @@ pub enum AddressAspect {
     Bytes = 4,
     /// The symbol that is no function, and the offset in it. The result is a name.
     Symbol = 5,
-    /// What code can do that goes on from there. The answer is a value: bit 0, it may end the wait of
-    /// another thread, or that is not known; bit 1, it may return to its caller. (Since 1.12)
+    /// The possible effects of code that continues from there. The result is a value. Bit 0: it may
+    /// end the wait of another thread, or that is unknown. Bit 1: it may return to its caller.
+    /// (Since 1.12)
     Onward = 6,
 }
 

@@ -112,7 +112,7 @@ pub struct SystemCall {
     pub number: Option<u32>,
     /// The second argument, if it is constant.
     pub second: Option<u32>,
-    /// The instruction before it, if control reaches the system call only from there.
+    /// The run of instructions before it, if control reaches the system call only through them.
     pub before: Option<Before>,
     /// Number of bytes after the system call that may be moved; see [`ExitFinder::entered`].
     pub movable: u8,

@@ -1,8 +1,7 @@
-//! What code can come to that goes on from an address: the functions it calls, and whether it returns.
+//! Follows code from an address: the functions it may call, and whether it may return.
 //!
-//! Apart from `flow` because no state is followed here: a question about what a thread can do next
-//! needs control flow alone, of a few functions, and an answer that errs on the side of "may do
-//! anything".
+//! Apart from `flow` because it follows no state. The question is what a thread can do next. That
+//! needs only the control flow of a few functions, and in doubt the answer is "may do anything".
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,29 +11,29 @@ use unspool_image::{Arch, Image};
 use super::effect::{Flow, Target};
 use super::{machine, text};
 
-/// Limit of instructions that are followed for one answer.
+/// Maximum number of instructions that are followed for one answer.
 const MAX_INSTRUCTIONS: usize = 20_000;
 
-/// A function that is called.
+/// A called function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Callee {
-    /// At this address, perhaps a stub of the procedure linkage table.
+    /// The function at this address, which may be a stub of the procedure linkage table.
     Code(Target),
-    /// The one whose address is in this slot of the global offset table.
+    /// The function whose address is in this slot of the global offset table.
     Slot(u64),
 }
 
-/// Where control can get to from an address, inside one function.
+/// The places that control can reach from an address inside one function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Onward {
-    /// It can return to its caller, or jump to another function instead.
+    /// Whether it may return to its caller, or jump to another function instead.
     pub returns: bool,
-    /// It jumps or calls where nothing tells, or is longer than what is followed.
+    /// Whether it has jumps or calls with unknown targets, or exceeds the limit.
     pub unknown: bool,
 }
 
-/// Follows code from an address on, within `range`. `call` is shown each function that can be called,
-/// and answers whether that may return.
+/// Follows code from an address on, within `range`. Calls `call` for each function that may be
+/// called; its result says whether that function may return.
 pub fn onward(
     image: &Image,
     from: Target,
@@ -65,7 +64,7 @@ pub fn onward(
                 return found;
             };
             let next = at + u64::from(instruction.len);
-            // What an `it` of T32 makes conditional may also not be executed.
+            // A T32 instruction in an IT block may not execute.
             let conditional = instruction.condition != super::listing::ALWAYS || from.thumb;
             let slot = slot(image.arch(), bytes, next);
             let mut jump = |target: Target, found: &mut Onward| {
@@ -115,14 +114,14 @@ pub fn onward(
     found
 }
 
-/// Slots and other words that the dynamic linker fills with addresses of the same file, with these
+/// Slots and other words in which the dynamic linker stores addresses of the same file, with these
 /// addresses; sorted.
 pub fn relative_slots(image: &Image) -> Vec<(u64, u64)> {
     super::pointers::relocations(image)
 }
 
 /// The slot of x86-64's `call *slot(%rip)` and `jmp *slot(%rip)`: `ff 15 rel32` and `ff 25 rel32`,
-/// perhaps behind a prefix (Intel SDM, CALL and JMP).
+/// possibly after a prefix (Intel SDM, CALL and JMP).
 fn slot(arch: Arch, bytes: &[u8], next: u64) -> Option<u64> {
     if arch != Arch::X86_64 {
         return None;

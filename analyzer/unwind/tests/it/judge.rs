@@ -99,8 +99,8 @@ fn agree(own: &Value, judged: &Value) -> bool {
     }
 }
 
-/// The conditions of the instructions in an IT block, the last one first: `cccc mmmm`, firstcond and mask
-/// (ARM ARM, A8.8.54).
+/// The conditions of the instructions in an IT block, the last one first: `cccc mmmm`, firstcond
+/// and mask (ARM ARM, A8.8.54).
 fn it_conditions(it: u8) -> Vec<u8> {
     let (first, mask) = (it >> 4, it & 15);
     let others = (1..4 - mask.trailing_zeros()).map(|index| first & 14 | mask >> (4 - index) & 1);

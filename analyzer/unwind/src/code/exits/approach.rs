@@ -1,8 +1,8 @@
-//! The instructions that lead straight to a system call, and what they give its arguments.
+//! The instructions directly before a system call, and the values they give its arguments.
 //!
-//! A probe before the call must hold in a jump, which may need several instructions. So the run of
-//! instructions before the call is evaluated symbolically: each argument is stated by registers as
-//! they are at the run's first instruction. Apart because nothing else here computes values.
+//! A probe before the call needs space for a jump, which may take several instructions. So the run
+//! of instructions before the call is evaluated symbolically. Each argument is expressed by the
+//! registers at the run's first instruction. Apart because no other module computes values.
 
 use unspool_image::Arch;
 
@@ -11,13 +11,14 @@ use super::{Before, Given, SystemCall};
 use crate::code::effect::{Effect, Flow, Instruction};
 use crate::code::text::Text;
 
-/// Runs longer than this are not considered.
+/// Maximum number of instructions in a run.
 const MAX_RUN_INSTRUCTIONS: usize = 6;
 /// x86-64 machine numbers of registers to DWARF's (System V ABI for AMD64, figure 3.36).
 const DWARF_OF_X86: [u8; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
 const RSI: u8 = 4;
 
-/// The registers of a system call's first arguments (syscall(2), "Architecture calling conventions").
+/// The registers of a system call's first arguments (syscall(2), "Architecture calling
+/// conventions").
 pub(super) fn argument_registers(arch: Arch) -> [u8; 4] {
     match arch {
         // rdi, rsi, rdx, r10
@@ -26,8 +27,8 @@ pub(super) fn argument_registers(arch: Arch) -> [u8; 4] {
     }
 }
 
-/// Finds the shortest run before `call` that a jump fits into; if there is none, the last
-/// instruction before it. `None`: not even what that one gives is known.
+/// Finds the shortest run before `call` with space for a jump. If there is none, returns the last
+/// instruction before it. `None` if even that instruction's effect is unknown.
 pub(super) fn before(
     text: &Text<'_>,
     lines: &Lines,
@@ -76,15 +77,15 @@ pub(super) fn before(
     found
 }
 
-/// What a register holds, by registers at the beginning of a run.
+/// The value of a register, expressed by the registers at the start of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Value {
     Known(Given),
     Unknown,
 }
 
-/// The arguments that a run sets. It is given last instruction first. `None`: one of them, the stack
-/// pointer, or the number of an unknown call becomes something that cannot be stated.
+/// The arguments that a run sets. `run` has its last instruction first. `None` if the new value of
+/// an argument, of the stack pointer, or of an unknown call's number cannot be expressed.
 fn evaluate(
     text: &Text<'_>,
     run: &[(u64, Instruction)],
@@ -111,7 +112,7 @@ fn evaluate(
         };
         let given = match (bits, instruction.effects()) {
             (Some(operation), _) => Some((operation.register, operation.of(&values))),
-            // System calls ignore the upper half of an argument that is copied like this.
+            // System calls ignore the upper half of an argument that is copied in this way.
             _ if let Some((to, from)) = copy => Some((to, values[usize::from(from)])),
             (None, [Effect::Constant { to, value }]) => {
                 Some((*to, Value::Known(Given::Constant(*value))))
@@ -153,7 +154,7 @@ fn add(values: &[Value; 32], from: u8, by: i32) -> Value {
     }
 }
 
-/// The registers of an x86-64 `mov` of 32 bits (Intel SDM vol. 2, opcode 89): to and from.
+/// The registers of an x86-64 32-bit `mov` (Intel SDM vol. 2, opcode 89): destination and source.
 fn copy_of_32_bits(bytes: &[u8]) -> Option<(u8, u8)> {
     let (prefix, opcode, modrm) = match bytes {
         [prefix @ 0x40..=0x47, opcode, modrm, ..] => (*prefix, *opcode, *modrm),
@@ -181,8 +182,8 @@ struct BitOperation {
 }
 
 impl BitOperation {
-    /// Decodes `or`, `and` and `xor` with a constant, and `shl` by one, of 32 bits; and
-    /// `xor $constant, %sil` (Intel SDM vol. 2, opcodes 80, 81, 83 and c1).
+    /// Decodes 32-bit `or`, `and` and `xor` with a constant, `shl` by a constant, and `xor
+    /// $constant, %sil` (Intel SDM vol. 2, opcodes 80, 81, 83 and c1).
     fn decode(bytes: &[u8]) -> Option<BitOperation> {
         let (prefix, rest) = match bytes {
             [prefix @ (0x40 | 0x41), rest @ ..] => (*prefix, rest),
