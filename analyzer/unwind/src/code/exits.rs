@@ -118,8 +118,8 @@ pub struct SystemCall {
     pub movable: u8,
 }
 
-/// A run of instructions that leads straight to a system call. A probe at its first instruction sees
-/// the same as one at the system call, and need not execute an instruction that may block.
+/// A run of instructions that leads straight to a system call. A probe at its first instruction
+/// sees the same as one at the system call, and need not execute an instruction that may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Before {
