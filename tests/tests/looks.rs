@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use unspool_tests::process::{self, Background};
-use unspool_tests::{report, workspace};
+use unspool_tests::{report, waiting, workspace};
 
 pub(crate) fn trials() -> Vec<Trial> {
     [
@@ -21,6 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("named_process", named_process),
         ("named_program", named_program),
         ("named_program_is_ended", ended),
+        ("large_frames", large_frames),
     ]
     .into_iter()
     .map(|(name, check)| crate::trial(format!("looks::{name}"), check))
@@ -241,5 +242,31 @@ fn ended() -> Result<()> {
     })?;
     let code = status.and_then(|status| status.code());
     ensure!(code == Some(128 + 2), "{status:?}");
+    Ok(())
+}
+
+/// The creations have a frame of 1 MB above them, which a recorder that observes follows, too.
+fn large_frames() -> Result<()> {
+    let options = ["gcc", "-g", "-O1", "-pthread"];
+    let (folder, program) = waiting::compile_in(".", "bigframe.c", &options)?;
+    let capture = folder.path().join("capture");
+    let (_stub, address) = serve(|stub| {
+        stub.arg("127.0.0.1:0").arg(&program);
+    })?;
+    let mut command = report::unspool()?;
+    command.args(["record", "-q", "--connect", &address, "-o"]);
+    process::run(command.arg(&capture), LIMIT)?.success()?;
+    let report = report::report(&capture, &[])?;
+    let created = |thread: &&report::Thread| thread.creator_tid.is_some();
+    let created: Vec<&report::Thread> = report.threads.iter().filter(created).collect();
+    ensure!(created.len() == 2, "{}", created.len());
+    for thread in created {
+        let frames = thread.creation.iter();
+        let frames: Vec<&str> = frames.filter_map(|f| f.function.as_deref()).collect();
+        ensure!(
+            frames == ["with_a_megabyte", "caller", "main"],
+            "{frames:?}"
+        );
+    }
     Ok(())
 }

@@ -9,14 +9,12 @@ use std::time::Duration;
 use unspool_capture::{Chunk, EndReason, Event, ProbeKind, Severity, Snapshot};
 use unspool_rsp::{Control, Notice, StopReply, ThreadId};
 
-use super::collected_stack::CollectedStack;
 use super::hits;
 use super::probes::{Planted, Purpose};
 use super::recorder::Recorder;
+use super::stack::{FIRST, LiveStack};
 use super::{Ended, Error};
 
-/// No more of a stack is read from a thread that waits.
-const LONGEST_STACK: usize = 64 * 1024;
 /// How long the last that has happened may take to come.
 const LAST_NOTICE_TIMEOUT: Duration = Duration::from_millis(50);
 
@@ -143,7 +141,7 @@ impl Recorder {
             tid,
         };
         let time_ns = self.sink.now_ns();
-        let looked = self.session.client.stacks(&[thread], LONGEST_STACK)?;
+        let looked = self.session.client.stacks(&[thread], FIRST)?;
         let Some(looked) = looked.into_iter().next() else {
             return Ok(());
         };
@@ -167,7 +165,8 @@ impl Recorder {
         event
             .reads
             .extend(hits::attributes(&mut self.session.client, &event.args));
-        let mut noted = CollectedStack::new(stack);
+        // The thread waits meanwhile, so its stack can be followed however large its frames are.
+        let mut noted = LiveStack::new(&mut self.session.client, stack);
         hits::walk_noting(&self.modules, &mut self.unusable, &file, &mut noted);
         let mut snapshot = Snapshot::of_registers(registers.bytes().to_vec(), registers.known());
         snapshot.chunks = noted.into_chunks();
