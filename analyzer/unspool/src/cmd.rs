@@ -10,6 +10,7 @@ mod fail_on;
 mod inspect;
 mod interrupt;
 mod output;
+mod page;
 mod prefer;
 mod record;
 mod recording;
@@ -20,6 +21,7 @@ mod symbols;
 mod table;
 mod target;
 mod terminal;
+mod view;
 mod wanted;
 
 use std::ffi::OsString;
@@ -46,6 +48,7 @@ Examples:
   unspool record --sync -- ./server     also record what its threads wait for
   unspool inspect --attach 1234         what all threads of a process do and wait for now
   unspool report                        show the last recording again
+  unspool view                          show it in the browser
 
 `unspool COMMAND --help` explains a command and its options.\n";
 
@@ -53,6 +56,7 @@ Examples:
 enum Command {
     Record(record::Cmd),
     Report(report::Cmd),
+    View(view::Cmd),
     Export(export::Cmd),
     Inspect(inspect::Cmd),
     Demo(demo::Cmd),
@@ -74,6 +78,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match cli.command {
         Command::Record(cmd) => cmd.run(),
         Command::Report(cmd) => cmd.run(),
+        Command::View(cmd) => cmd.run(),
         Command::Export(cmd) => cmd.run(),
         Command::Inspect(cmd) => cmd.run(),
         Command::Demo(cmd) => cmd.run(),

@@ -65,6 +65,16 @@ pub struct Model {
     pub notes: Vec<Note>,
 }
 
+/// How much of a recording a model keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Detail {
+    /// The part of the recording that the slices of time divide, in nanoseconds since the recording
+    /// began; all of it if `None`.
+    pub span: Option<(u64, u64)>,
+    /// Keep each wait and hold by itself, for drawings: [`sync::Journal`].
+    pub journal: bool,
+}
+
 /// The program and its machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Target {
@@ -236,18 +246,13 @@ pub enum ProgramEnd {
 impl Model {
     /// Computes the model of a capture.
     pub fn build(capture: &Capture, symbolizer: &mut Symbolizer) -> Model {
-        Model::build_for(capture, symbolizer, None)
+        Model::build_for(capture, symbolizer, Detail::default())
     }
 
-    /// The same, with what each thread did when in a part of the recording, from and to these nanoseconds
-    /// since it began, seen closer.
-    pub fn build_for(
-        capture: &Capture,
-        symbolizer: &mut Symbolizer,
-        span: Option<(u64, u64)>,
-    ) -> Model {
+    /// Computes the model of a capture with more or less detail.
+    pub fn build_for(capture: &Capture, symbolizer: &mut Symbolizer, detail: Detail) -> Model {
         symbolizer.open(capture);
-        let mut model = Model::interpret(capture, symbolizer, span);
+        let mut model = Model::interpret(capture, symbolizer, detail);
         model.modules = symbolizer.modules().to_vec();
         if capture.header.source() == Source::Inspected {
             model.inspect_closer(capture, symbolizer);
@@ -262,14 +267,10 @@ impl Model {
     }
 
     /// The model without modules, from whatever can name frames.
-    fn interpret(
-        capture: &Capture,
-        frames: &mut dyn backtrace::Frames,
-        span: Option<(u64, u64)>,
-    ) -> Model {
+    fn interpret(capture: &Capture, frames: &mut dyn backtrace::Frames, detail: Detail) -> Model {
         let mut model = history::read(capture, frames);
         identity::assign(&mut model);
-        let (sync, findings, notes) = sync::analyse(capture, &model, frames, span);
+        let (sync, findings, notes) = sync::analyse(capture, &model, frames, detail);
         (model.sync, model.findings) = (sync, findings);
         model.notes.extend(notes);
         note::arrange(&mut model.notes);

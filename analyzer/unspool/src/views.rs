@@ -8,6 +8,7 @@
 pub mod agreement;
 pub mod disassembly;
 pub mod graph;
+pub mod html;
 pub mod json;
 pub mod table;
 pub mod text;

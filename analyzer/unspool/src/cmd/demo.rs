@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
@@ -9,9 +10,9 @@ use clap::Args;
 use unspool_capture::Capture;
 use unspool_unwind::Cache;
 
-use super::terminal;
+use super::{page, terminal};
 use crate::collect::{self, Source};
-use crate::model::{Model, Symbolizer};
+use crate::model::{Detail, Model, Symbolizer};
 use crate::store::Store;
 use crate::views;
 
@@ -20,7 +21,17 @@ use crate::views;
 /// The program is demo/orders.c in the sources. It has two pools that share a worker function, a
 /// thread that creates threads, a detached thread, and many threads that live some milliseconds.
 #[derive(Debug, Args)]
-pub(super) struct Cmd {}
+pub(super) struct Cmd {
+    /// Also record what the threads wait for, and write the report as an HTML page
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "unspool-demo.html"
+    )]
+    html: Option<PathBuf>,
+}
 
 /// Built by `build.rs`; empty when there was no C compiler.
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/orders"));
@@ -50,7 +61,10 @@ impl Cmd {
                 store: store.clone(),
                 rsp_log: None,
                 architecture: None,
-                calls: Default::default(),
+                calls: collect::Instrumented {
+                    sync: self.html.is_some().then_some(collect::Sync::All),
+                    functions: Vec::new(),
+                },
                 probes: collect::ProbeKinds::default(),
                 budget: None,
                 wanted: None,
@@ -63,7 +77,15 @@ impl Cmd {
             return Err(failure.into());
         }
         let capture = Capture::read(&file)?;
-        let model = Model::build(&capture, &mut Symbolizer::new(store));
+        let detail = Detail {
+            span: None,
+            journal: self.html.is_some(),
+        };
+        let model = Model::build_for(&capture, &mut Symbolizer::new(store), detail);
+        if let Some(path) = &self.html {
+            page::write_file(&model, true, path)?;
+            terminal::say(&format!("open {} in a browser", path.display()));
+        }
         terminal::to_stdout(|out| {
             writeln!(
                 out,

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 
 use super::recording::{Reading, Recording};
 use super::{record, terminal};
-use crate::model::Model;
+use crate::model::{Detail, Model};
 use crate::views;
 
 /// Draw a recording as a graph: creations, use of locks, waits
@@ -67,7 +67,7 @@ enum Graph {
 
 impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let recording = Recording::open(&self.file, &self.reading, None)?;
+        let recording = Recording::open(&self.file, &self.reading, Detail::default())?;
         let mut text = Vec::new();
         self.graph.write(&recording.model, &mut text)?;
         let written = match self.format {

@@ -12,7 +12,7 @@ use super::target::Target;
 use super::terminal;
 use super::wanted::wanted;
 use crate::collect;
-use crate::model::{Model, Symbolizer};
+use crate::model::{Detail, Model, Symbolizer};
 use crate::views;
 
 /// Show what all threads of a running program do and wait for now: stacks, owners, deadlocks
@@ -67,7 +67,8 @@ impl Cmd {
             return Ok(ExitCode::from(2));
         }
         let recording = self.recording.as_deref();
-        let recording = recording.map(|file| Recording::open(file, &self.reading, None));
+        let recording =
+            recording.map(|file| Recording::open(file, &self.reading, Detail::default()));
         let recording = recording.transpose()?;
         let mut inspection = collect::Inspection::begin(collect::Options {
             source: self.target.source(Vec::new())?,

@@ -12,13 +12,14 @@ use unspool_capture::Capture;
 use super::fail_on::FailOn;
 use super::interrupt::Interrupts;
 use super::output::Output;
+use super::page;
 use super::prefer::Prefer;
 use super::symbols::Symbols;
 use super::target::Target;
 use super::terminal;
 use super::wanted;
 use crate::collect::{self, Ended, Outcome};
-use crate::model::{Model, Symbolizer};
+use crate::model::{Detail, Model, Symbolizer};
 use crate::store::Store;
 use crate::views;
 
@@ -43,6 +44,10 @@ pub(super) struct Cmd {
     /// An earlier recording of that name is kept as FILE.old. Other files are never overwritten.
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
     output: PathBuf,
+
+    /// Also write the report as an HTML page when recording ends
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 
     /// Do not print the report when recording ends
     #[arg(short = 'q', long, visible_alias = "quiet")]
@@ -169,6 +174,9 @@ impl Cmd {
         let store = self.symbols.store()?;
         let source = self.target.source(self.program.clone())?;
         let output = Output::prepare(&self.output)?;
+        if let Some(path) = &self.html {
+            page::prepare(path)?;
+        }
         let interrupts = Interrupts::install().context("cannot take over signals")?;
         let symbolizer = Symbolizer::new(store.clone()).preferring(self.prefer.ways());
         let options = collect::Options {
@@ -221,7 +229,11 @@ impl Cmd {
         let file: &Path = &self.output;
         let capture = Capture::read(file)?;
         let mut symbolizer = Symbolizer::new(store).preferring(self.prefer.ways());
-        let model = Model::build(&capture, &mut symbolizer);
+        let detail = Detail {
+            span: None,
+            journal: self.html.is_some(),
+        };
+        let model = Model::build_for(&capture, &mut symbolizer, detail);
         // What the files said goes into the recording: they may be gone when it is opened again.
         let kept = match capture.cut {
             None => output.append(symbolizer.resolution()),
@@ -229,6 +241,9 @@ impl Cmd {
             Some(_) => Ok(()),
         };
         let kept = kept.context("the recording does not keep the names of its stacks");
+        if let Some(path) = &self.html {
+            page::write_file(&model, true, path)?;
+        }
         if self.no_report {
             kept?;
             return Ok(self.fail_on.exit_code(&model));

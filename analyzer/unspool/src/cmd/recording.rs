@@ -9,7 +9,7 @@ use unspool_capture::{Capture, ReadError};
 
 use super::prefer::Prefer;
 use super::symbols::Symbols;
-use crate::model::{Model, Symbolizer};
+use crate::model::{Detail, Model, Symbolizer};
 
 /// How stacks are unwound and named.
 #[derive(Debug, Args)]
@@ -30,12 +30,11 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// Opens a recording; `span` is the part of it that is looked at closely, from and to these
-    /// nanoseconds.
+    /// Opens a recording, with this much detail.
     pub(super) fn open(
         path: &Path,
         reading: &Reading,
-        span: Option<(u64, u64)>,
+        detail: Detail,
     ) -> anyhow::Result<Recording> {
         // A mistake in the options is told before anything is read.
         reading.symbols.store()?;
@@ -56,7 +55,7 @@ impl Recording {
         let mut symbolizer = Symbolizer::new(symbols.store()?)
             .preferring(ways)
             .asking_files(asks_files);
-        let model = Model::build_for(&capture, &mut symbolizer, span);
+        let model = Model::build_for(&capture, &mut symbolizer, detail);
         Ok(Recording {
             path: path.to_owned(),
             capture,

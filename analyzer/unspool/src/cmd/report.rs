@@ -1,16 +1,17 @@
-//! `unspool report`: a capture as text or JSON.
+//! `unspool report`: a capture as text, JSON or an HTML page.
 
-use std::path::Path;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 
 use super::fail_on::FailOn;
 use super::recording::{Reading, Recording};
-use super::{record, terminal};
-use crate::model::{Listing, Model};
+use super::{page, record, terminal};
+use crate::model::{Detail, Listing, Model};
 use crate::views::text::source::Excerpt;
 use crate::views::text::timeline::Zoom;
 use crate::views::{self, Style};
@@ -35,8 +36,16 @@ pub(super) struct Cmd {
     view: View,
 
     /// Output format; docs/reference/report-json.md describes the JSON
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    format: ReportFormat,
+
+    /// File to write [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Leave the source files out of the HTML page
+    #[arg(long)]
+    no_source: bool,
 
     /// Start of the timeline, in seconds since the recording began
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -72,13 +81,25 @@ Examples:
   unspool report --view timeline --from 0.2 --to 0.25
   unspool report --view source orders.c:37
   unspool report --view findings --fail-on deadlock,lock-order
+  unspool report --format html -o report.html
   unspool report --format json | jq '.threads[].key'";
 
-/// Formats of a report.
+/// Formats of all commands that print facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     Text,
     Json,
+}
+
+/// `--format`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ReportFormat {
+    /// Text for a terminal
+    Text,
+    /// All facts, for programs
+    Json,
+    /// One page for a browser, with a timeline; needs no network
+    Html,
 }
 
 /// `--view`.
@@ -118,46 +139,75 @@ impl Cmd {
         if let (Some(from), Some(to)) = (self.from, self.to) {
             ensure!(from < to, "--to must be later than --from");
         }
-        let recording = Recording::open(file, &self.reading, self.span())?;
+        if self.format == ReportFormat::Html && self.output.is_none() {
+            ensure!(
+                !io::stdout().is_terminal(),
+                "an HTML page is not for a terminal; name a file with -o, or use `unspool view`"
+            );
+        }
+        let detail = Detail {
+            span: self.span(),
+            journal: self.format == ReportFormat::Html,
+        };
+        let recording = Recording::open(file, &self.reading, detail)?;
         let model = &recording.model;
         let mut style = terminal::style_for_stdout();
         if let Some(width) = self.width {
             style.width = usize::from(width);
         }
+        if self.output.is_some() {
+            style.color = false;
+        }
+        let output = self.output.as_deref();
         match (self.format, self.view) {
             _ if self.notes => {
-                terminal::to_stdout(|out| views::text::notes::write(model, out, &style))?;
+                to_output(output, |out| views::text::notes::write(model, out, &style))?;
             }
-            (Format::Json, _) => {
-                terminal::to_stdout(|out| views::json::report::write(model, out, &style))?;
+            (ReportFormat::Html, _) => {
+                to_output(output, |out| page::write(model, !self.no_source, out))?;
             }
-            (Format::Text, View::Tree) => {
-                terminal::to_stdout(|out| views::text::tree::write(model, out, &style))?;
+            (ReportFormat::Json, _) => {
+                to_output(output, |out| views::json::report::write(model, out, &style))?;
             }
-            (Format::Text, View::Findings) => {
-                terminal::to_stdout(|out| views::text::findings::write(model, out, &style))?;
+            (ReportFormat::Text, View::Tree) => {
+                to_output(output, |out| views::text::tree::write(model, out, &style))?;
             }
-            (Format::Text, View::Waits) => {
-                terminal::to_stdout(|out| views::text::waits::write(model, out, &style))?;
+            (ReportFormat::Text, View::Findings) => {
+                to_output(output, |out| {
+                    views::text::findings::write(model, out, &style)
+                })?;
             }
-            (Format::Text, View::Objects) => {
-                terminal::to_stdout(|out| views::text::objects::write(model, out, &style))?;
+            (ReportFormat::Text, View::Waits) => {
+                to_output(output, |out| views::text::waits::write(model, out, &style))?;
             }
-            (Format::Text, View::Contention) => {
-                terminal::to_stdout(|out| views::text::contention::write(model, out, &style))?;
+            (ReportFormat::Text, View::Objects) => {
+                to_output(output, |out| {
+                    views::text::objects::write(model, out, &style)
+                })?;
             }
-            (Format::Text, View::Functions) => {
-                terminal::to_stdout(|out| views::text::functions::write(model, out, &style))?;
+            (ReportFormat::Text, View::Contention) => {
+                to_output(output, |out| {
+                    views::text::contention::write(model, out, &style)
+                })?;
             }
-            (Format::Text, View::Timeline) => {
+            (ReportFormat::Text, View::Functions) => {
+                to_output(output, |out| {
+                    views::text::functions::write(model, out, &style)
+                })?;
+            }
+            (ReportFormat::Text, View::Timeline) => {
                 let zoom = Zoom {
                     from_ns: self.from,
                     to_ns: self.to,
                     each: self.each,
                 };
-                terminal::to_stdout(|out| views::text::timeline::write(model, zoom, out, &style))?;
+                to_output(output, |out| {
+                    views::text::timeline::write(model, zoom, out, &style)
+                })?;
             }
-            (Format::Text, View::Source) => source(model, place.unwrap_or_default(), &style)?,
+            (ReportFormat::Text, View::Source) => {
+                source(model, place.unwrap_or_default(), output, &style)?;
+            }
         }
         recording.is_whole("report")?;
         Ok(self.fail_on.exit_code(model).unwrap_or(ExitCode::SUCCESS))
@@ -171,7 +221,7 @@ impl Cmd {
 
     /// The recording, and the place in the sources if that is what is to be shown.
     fn names(&self) -> anyhow::Result<(&Path, Option<&str>)> {
-        let of_source = self.view == View::Source && self.format == Format::Text;
+        let of_source = self.view == View::Source && self.format == ReportFormat::Text;
         let (file, place) = match &self.names[..] {
             [] => (None, None),
             [place] if of_source => (None, Some(place)),
@@ -195,7 +245,7 @@ impl Cmd {
 }
 
 /// Shows `FILE` or `FILE:LINE` of the sources.
-fn source(model: &Model, place: &str, style: &Style) -> anyhow::Result<()> {
+fn source(model: &Model, place: &str, output: Option<&Path>, style: &Style) -> anyhow::Result<()> {
     let (wanted, line) = match place.rsplit_once(':') {
         Some((file, line)) if !file.is_empty() => {
             let number = line.parse().ok().filter(|line| *line > 0);
@@ -228,7 +278,7 @@ fn source(model: &Model, place: &str, style: &Style) -> anyhow::Result<()> {
     });
     let doubt = match &found {
         None => Some("The file is not here: only the numbers of its lines are known.".to_owned()),
-        Some((path, _)) if is_younger(path, model) => Some(
+        Some((path, _)) if page::is_younger(path, model) => Some(
             "The file was changed after the recording began: its lines may not be those that ran."
                 .to_owned(),
         ),
@@ -240,14 +290,24 @@ fn source(model: &Model, place: &str, style: &Style) -> anyhow::Result<()> {
         line,
         doubt: doubt.as_deref(),
     };
-    terminal::to_stdout(|out| views::text::source::write(model, &excerpt, out, style))
+    to_output(output, |out| {
+        views::text::source::write(model, &excerpt, out, style)
+    })
 }
 
-fn is_younger(path: &Path, model: &Model) -> bool {
-    let changed = std::fs::metadata(path).and_then(|metadata| metadata.modified());
-    let changed = changed
-        .ok()
-        .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-    let began = model.recording.start_unix_ns;
-    changed.is_some_and(|at| began != 0 && at.as_nanos() > u128::from(began))
+/// Writes to a file, or to standard output.
+fn to_output(
+    output: Option<&Path>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let Some(path) = output else {
+        return terminal::to_stdout(write);
+    };
+    std::fs::File::create(path)
+        .and_then(|file| {
+            let mut out = BufWriter::new(file);
+            write(&mut out)?;
+            out.flush()
+        })
+        .with_context(|| format!("cannot write {}", path.display()))
 }

@@ -13,7 +13,7 @@ use unspool_unwind::Provenance;
 
 use super::backtrace::{Backtrace, Frames, NamedFrame, Place};
 use super::layouts::{self, Family, Layout};
-use super::{Model, Module};
+use super::{Detail, Model, Module};
 
 pub(crate) mod sync;
 
@@ -381,7 +381,7 @@ impl Stage {
     }
 
     pub(crate) fn model_of(&mut self, capture: &Capture) -> Model {
-        let mut model = Model::interpret(capture, self, None);
+        let mut model = Model::interpret(capture, self, Detail::default());
         model.modules = self
             .modules
             .iter()

@@ -13,6 +13,7 @@ mod happens_before;
 mod histogram;
 mod holds;
 mod idle;
+mod journal;
 mod kernel_waits;
 mod meaning;
 mod misuse;
@@ -36,6 +37,7 @@ mod wakes;
 pub use concurrency::{Concurrency, Slice};
 pub(crate) use findings::length;
 pub use histogram::Histogram;
+pub use journal::{HoldSpan, Journal, WaitSpan};
 pub(crate) use naming::{caller, place};
 pub(crate) use objects::share;
 pub use objects::{Contention, LongHold, Object, ObjectIndex, Share, Use, UseIndex, Waiting};
@@ -53,7 +55,7 @@ use unspool_image::Arch;
 use super::backtrace::{Backtrace, Frames};
 use super::calls::Calls;
 use super::timeline::Window;
-use super::{Creation, Finding, Key, Model, Note, ThreadIndex, Topic};
+use super::{Creation, Detail, Finding, Key, Model, Note, ThreadIndex, Topic};
 use kernel_waits::KernelWaits;
 use recorder_stalls::RecorderStalls;
 use replay::Replay;
@@ -95,6 +97,8 @@ pub struct Sync {
     pub threads: Vec<ThreadTimes>,
     /// What each thread did when.
     pub slots: Slots,
+    /// Each wait and hold by itself, if the model was built with a journal.
+    pub journal: Option<Journal>,
     /// What each thread had of the processors.
     pub processors: Processors,
     /// How many threads ran and waited, over time.
@@ -141,13 +145,12 @@ impl Sync {
     }
 }
 
-/// What calls say of a model, and what a person should look at. `span` is the part of the recording whose
-/// slices are kept; all of it if not said.
+/// What calls say of a model, and what a person should look at.
 pub(super) fn analyse(
     capture: &Capture,
     model: &Model,
     frames: &mut dyn Frames,
-    span: Option<(u64, u64)>,
+    detail: Detail,
 ) -> (Sync, Vec<Finding>, Vec<Note>) {
     let records = &capture.records[..];
     let (identities, identity_of) = identities(model);
@@ -162,7 +165,9 @@ pub(super) fn analyse(
         return (sync, Vec::new(), Vec::new());
     }
     let end_ns = model.recording.duration_ns;
-    let (from_ns, to_ns) = span.map_or((0, end_ns), |(from, to)| (from, to.min(end_ns)));
+    let (from_ns, to_ns) = detail
+        .span
+        .map_or((0, end_ns), |(from, to)| (from, to.min(end_ns)));
     let window = Window {
         from_ns,
         to_ns: to_ns.max(from_ns.saturating_add(1)),
@@ -173,6 +178,7 @@ pub(super) fn analyse(
     let (stood_ns, late_ns) = (stalls.total(), stalls.late_ns());
     let (musl, layout) = (frames.is_musl(), frames.layout());
     let mut replay = Replay::new(model, &identity_of, slots, stalls, musl, layout);
+    replay.journal = detail.journal.then(Journal::default);
     let mut calls = if records.iter().any(instruments) {
         Calls::interpret(capture, model, frames, &mut |calls, moment| {
             replay.moment(calls, moment);
@@ -246,6 +252,7 @@ pub(super) fn analyse(
         functions,
         threads,
         slots: std::mem::take(&mut replay.slots),
+        journal: replay.journal.take(),
         processors,
         concurrency,
         identities,

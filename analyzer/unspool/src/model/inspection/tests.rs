@@ -11,7 +11,7 @@ use unspool_unwind::Provenance;
 use super::layouts::{Family, Library};
 use super::{Inspection, Onward, Program, Scene, at_end};
 use crate::model::backtrace::{Backtrace, Frames, NamedFrame, Place};
-use crate::model::{Doubt, Finding, FindingKind, Model};
+use crate::model::{Detail, Doubt, Finding, FindingKind, Model};
 
 const REGISTERS: [&str; 9] = [
     "orig_rax", "rax", "rdi", "rsi", "rdx", "r10", "r8", "r9", "rsp",
@@ -161,7 +161,7 @@ fn ring(count: u64) -> Vec<Record> {
 
 fn look(records: Vec<Record>, mut files: Files) -> (Inspection, Vec<Finding>) {
     let capture = Capture::from_records(records);
-    let mut model = Model::interpret(&capture, &mut files, None);
+    let mut model = Model::interpret(&capture, &mut files, Detail::default());
     let inspection = super::inspect(&Scene::of(&capture, &model), &model, &mut files);
     model.add_hangs(Some(&inspection));
     (inspection, model.findings)
@@ -180,7 +180,7 @@ fn recorded(mut records: Vec<Record>) -> Model {
     }));
     let mut files = Files::new();
     let capture = Capture::from_records(records);
-    let mut model = Model::interpret(&capture, &mut files, None);
+    let mut model = Model::interpret(&capture, &mut files, Detail::default());
     assert!(model.findings.is_empty(), "{:?}", model.findings);
     add_at_end(&capture, &mut model, &mut files);
     model
@@ -230,7 +230,7 @@ fn a_reading_that_was_interrupted_tells_nothing() {
     );
     let capture = Capture::from_records(records);
     let mut files = Files::new();
-    let mut model = Model::interpret(&capture, &mut files, None);
+    let mut model = Model::interpret(&capture, &mut files, Detail::default());
     add_at_end(&capture, &mut model, &mut files);
     assert!(model.findings.is_empty(), "{:?}", model.findings);
 }

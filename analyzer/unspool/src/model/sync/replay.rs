@@ -10,6 +10,7 @@ use super::contention::{ContendedWait, ContentionSums};
 use super::gaps::Gaps;
 use super::histogram::Histogram;
 use super::holds::{Held, Holds};
+use super::journal::{Journal, WaitSpan};
 use super::meaning::returns_errors;
 use super::misuse::{MistakeKind, Misuse};
 use super::objects::{ObjectIndex, Objects};
@@ -71,6 +72,7 @@ pub(super) struct Replay<'a> {
     pub(super) objects: Objects,
     pub(super) order: Order,
     pub(super) slots: Slots,
+    pub(super) journal: Option<Journal>,
     pub(super) usage: Usage,
     pub(super) misuse: Misuse,
     /// Per thread, the calls in which it seems to have ended, and whether no end of theirs was lost.
@@ -117,6 +119,7 @@ impl<'a> Replay<'a> {
             objects: Objects::default(),
             order: Order::default(),
             slots,
+            journal: None,
             usage: Usage::new(model.threads.len()),
             misuse: Misuse::default(),
             cut_short: model.threads.iter().map(|_| Vec::new()).collect(),
@@ -594,6 +597,16 @@ impl<'a> Replay<'a> {
         // Who gave it up had it to the end; who had it when the wait began need not have.
         let ended = ender.map(|ended| (ended.thread, None));
         let taken = pending.holder.filter(|(_, taken)| taken.is_some());
+        if let Some(journal) = &mut self.journal {
+            journal.waits.push(WaitSpan {
+                thread: pending.thread,
+                used: pending.used,
+                from_ns: pending.entered_ns,
+                to_ns,
+                holder: pending.holder.map(|(holder, _)| holder),
+                waker: ender.map(|ender| ender.thread),
+            });
+        }
         let Some((holder, taken)) = taken.or(ended).or(pending.holder) else {
             if let Some((word, number)) = pending.stale {
                 let used = pending.used;

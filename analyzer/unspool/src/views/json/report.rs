@@ -14,8 +14,13 @@ use crate::views::Style;
 
 /// Writes the report as one JSON document.
 pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<()> {
+    super::write(out, &document(model, true))
+}
+
+/// The report as a document; `waits` includes the spans of time in which each thread waited.
+pub(in crate::views) fn document(model: &Model, waits: bool) -> impl Serialize {
     let (notes, errors) = super::notes(model);
-    let report = Report {
+    Report {
         schema_version: super::SCHEMA_VERSION,
         target: Target::of(model),
         recording: Recording::of(model),
@@ -34,7 +39,7 @@ pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<(
             .threads
             .iter()
             .enumerate()
-            .map(|(index, thread)| ReportThread::of(model, index, thread))
+            .map(|(index, thread)| ReportThread::of(model, index, thread, waits))
             .collect(),
         sync_recorded: model.sync.recorded,
         objects: (model.sync.objects.iter())
@@ -48,8 +53,7 @@ pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<(
             .collect(),
         errors,
         notes,
-    };
-    super::write(out, &report)
+    }
 }
 
 #[derive(Serialize)]
@@ -196,7 +200,7 @@ struct ReportThread<'a> {
 }
 
 impl<'a> ReportThread<'a> {
-    fn of(model: &'a Model, index: usize, thread: &'a Thread) -> ReportThread<'a> {
+    fn of(model: &'a Model, index: usize, thread: &'a Thread, waits: bool) -> ReportThread<'a> {
         let tid = |index: ThreadIndex| model.thread(index).and_then(|thread| thread.tid);
         let stack = thread.creation_stack();
         ReportThread {
@@ -226,7 +230,7 @@ impl<'a> ReportThread<'a> {
             end: thread.ending.as_str(),
             detached: thread.detached,
             joiner_tid: thread.joiner.and_then(tid),
-            times: Times::of(&model.sync, index),
+            times: Times::of(&model.sync, index, waits),
         }
     }
 }

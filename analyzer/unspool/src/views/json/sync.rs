@@ -374,7 +374,8 @@ pub(in crate::views) struct Times {
     idle_ns: u64,
     operations: u64,
     creations: u64,
-    waits: Vec<WaitSpan>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits: Option<Vec<WaitSpan>>,
 }
 
 #[derive(Serialize)]
@@ -386,7 +387,7 @@ struct WaitSpan {
 }
 
 impl Times {
-    pub(in crate::views) fn of(sync: &Sync, thread: usize) -> Option<Times> {
+    pub(in crate::views) fn of(sync: &Sync, thread: usize, waits: bool) -> Option<Times> {
         if !sync.recorded {
             return None;
         }
@@ -403,7 +404,7 @@ impl Times {
             idle_ns: times.idle_ns,
             operations: times.operations,
             creations: times.creations,
-            waits: spans(sync, thread),
+            waits: waits.then(|| spans(sync, thread)),
         })
     }
 }

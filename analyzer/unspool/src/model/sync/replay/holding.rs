@@ -3,6 +3,7 @@
 use super::Replay;
 use crate::model::ThreadIndex;
 use crate::model::sync::holds::Held;
+use crate::model::sync::journal::HoldSpan;
 use crate::model::sync::misuse::{Mistake, MistakeKind};
 use crate::model::sync::objects::{ObjectIndex, UseIndex};
 use crate::model::sync::under_way::Pending;
@@ -95,6 +96,14 @@ impl Replay<'_> {
             self.order.discard(thread, object);
         } else {
             self.order.confirm(thread, object);
+            if let Some(journal) = &mut self.journal {
+                journal.holds.push(HoldSpan {
+                    thread,
+                    taken: held.taken,
+                    from_ns: held.since_ns,
+                    to_ns: now,
+                });
+            }
         }
         Some(held)
     }

@@ -1,0 +1,125 @@
+//! The HTML report as a file: the sources it embeds, where it goes, and the browser that shows it.
+//!
+//! Apart from the commands because `report`, `view`, `record` and `demo` all write it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::UNIX_EPOCH;
+
+use anyhow::{Context, bail, ensure};
+
+use crate::model::Model;
+use crate::views::html::{self, SourceFile};
+
+/// A longer source file is left out.
+const MAX_SOURCE_BYTES: u64 = 1 << 20;
+
+/// Source files together are at most this long; the rest is left out.
+const MAX_SOURCES_BYTES: u64 = 16 << 20;
+
+/// Writes the report of a model; `with_sources` embeds the source files that are on this machine.
+pub(super) fn write(model: &Model, with_sources: bool, out: &mut dyn Write) -> io::Result<()> {
+    let sources = match with_sources {
+        true => sources(model),
+        false => Vec::new(),
+    };
+    html::write(model, &sources, out)
+}
+
+/// Writes the report of a model to a file.
+pub(super) fn write_file(model: &Model, with_sources: bool, path: &Path) -> anyhow::Result<()> {
+    let write = || {
+        let mut out = BufWriter::new(File::create(path)?);
+        write(model, with_sources, &mut out)?;
+        out.flush()
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Checks that a file can be written, before a program is run for it.
+pub(super) fn prepare(path: &Path) -> anyhow::Result<()> {
+    let existed = path.exists();
+    let opened = OpenOptions::new().append(true).create(true).open(path);
+    opened.with_context(|| format!("cannot write {}", path.display()))?;
+    if !existed {
+        let _ = fs::remove_file(path);
+    }
+    Ok(())
+}
+
+/// The source files that a recording names and this machine has.
+fn sources(model: &Model) -> Vec<SourceFile> {
+    let mut left = MAX_SOURCES_BYTES;
+    let mut sources = Vec::new();
+    for path in html::source_paths(model) {
+        let file = Path::new(&path);
+        // A relative path is relative to the directory of the build, which is not known.
+        let readable = fs::metadata(file).is_ok_and(|metadata| {
+            metadata.is_file() && metadata.len() <= MAX_SOURCE_BYTES.min(left)
+        });
+        let text = fs::read(file).ok().filter(|_| readable);
+        if let Some(text) = text {
+            left = left.saturating_sub(text.len() as u64);
+            sources.push(SourceFile {
+                changed: is_younger(file, model),
+                text: String::from_utf8_lossy(&text).into_owned(),
+                path,
+            });
+        }
+    }
+    sources
+}
+
+/// Whether a file was changed after the recording began.
+pub(super) fn is_younger(path: &Path, model: &Model) -> bool {
+    let changed = fs::metadata(path).and_then(|metadata| metadata.modified());
+    let changed = changed
+        .ok()
+        .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let began = model.recording.start_unix_ns;
+    changed.is_some_and(|at| began != 0 && at.as_nanos() > u128::from(began))
+}
+
+/// Writes the report of a model to a new temporary file.
+pub(super) fn write_temporary(model: &Model, with_sources: bool) -> anyhow::Result<PathBuf> {
+    let file = tempfile::Builder::new()
+        .prefix("unspool-")
+        .suffix(".html")
+        .tempfile()
+        .context("cannot make a temporary file")?;
+    let (_, path) = file.keep().context("cannot keep the temporary file")?;
+    write_file(model, with_sources, &path)?;
+    Ok(path)
+}
+
+/// Shows a file in the user's browser: `$BROWSER`, or the desktop's.
+pub(super) fn open_browser(path: &Path) -> anyhow::Result<()> {
+    let wanted = std::env::var_os("BROWSER").filter(|browser| !browser.is_empty());
+    let browser = wanted.unwrap_or_else(|| "xdg-open".into());
+    let ran = Command::new(&browser)
+        .arg(path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    let hint = || format!("open {} in a browser yourself", path.display());
+    match ran {
+        Ok(status) => ensure!(
+            status.success(),
+            "{} could not open a browser ({status}); {}",
+            browser.display(),
+            hint()
+        ),
+        Err(error) if error.kind() == ErrorKind::NotFound => bail!(
+            "there is no program {} that opens a browser; {}, or set BROWSER",
+            browser.display(),
+            hint()
+        ),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot run {}", browser.display()));
+        }
+    }
+    Ok(())
+}

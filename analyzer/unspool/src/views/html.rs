@@ -1,0 +1,50 @@
+//! The report as one HTML page that needs no server, no network and no other file.
+//!
+//! The page's own code is in `html/page/`: CSS and JavaScript modules, joined by [`page`]. The
+//! recording goes into the page as compressed data ([`data`]), so no text of the target is ever HTML.
+//! The data is the JSON report with its stacks stored once, and the states of each thread.
+
+mod data;
+mod encode;
+mod page;
+mod states;
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+use crate::model::{Backtrace, Model};
+
+/// A source file that the page shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceFile {
+    /// Its path as the debug information has it.
+    pub path: String,
+    /// Its text.
+    pub text: String,
+    /// The file was changed after the recording began.
+    pub changed: bool,
+}
+
+/// Writes the page.
+///
+/// The model needs a [journal](crate::model::sync::Journal) to show single waits.
+pub fn write(model: &Model, sources: &[SourceFile], out: &mut dyn Write) -> io::Result<()> {
+    page::write(&model.target.name, &data::compressed(model, sources)?, out)
+}
+
+/// The paths of all source files that the recording's stacks name, sorted.
+pub fn source_paths(model: &Model) -> Vec<String> {
+    let creations = model.threads.iter().filter_map(|t| t.creation_stack());
+    let paths = model.sync.paths.iter().map(|path| &**path);
+    let evidence = (model.findings.iter().flat_map(|finding| &finding.evidence))
+        .filter_map(|evidence| evidence.stack.as_deref());
+    let stacks = creations.chain(paths).chain(evidence);
+    let frames = stacks.flat_map(|stack: &Backtrace| &stack.frames);
+    let places = frames.map(|frame| &frame.place);
+    let functions = model.threads.iter().filter_map(|t| t.function.as_ref());
+    let files: BTreeSet<&str> = places
+        .chain(functions)
+        .filter_map(|place| place.file.as_deref())
+        .collect();
+    files.into_iter().map(str::to_owned).collect()
+}

@@ -1,0 +1,168 @@
+//! The recording as the page reads it: an index in JSON, then columns of numbers.
+//!
+//! The layout: the length of the index in bytes (32 bits, little-endian), the index, the columns.
+//! All of it is compressed. The index is the document of `report --format json`
+//! (docs/reference/report-json.md) with these changes:
+//! - a stack is the number of its place in `stacks`, each of which lists places in `frames`;
+//! - `threads[].times.waits` are left out, because the columns say when each thread waited;
+//! - `uses` says which use of which object a column's number means;
+//! - `columns` says how many bytes each column has; `sources` has the texts of source files.
+
+use std::collections::HashMap;
+use std::io;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{SourceFile, encode, states};
+use crate::model::Model;
+use crate::views::json;
+
+/// The version of the layout; `page/data.js` checks it.
+const LAYOUT: u32 = 1;
+
+/// The index and the columns, compressed.
+pub(super) fn compressed(model: &Model, sources: &[SourceFile]) -> io::Result<Vec<u8>> {
+    let mut columns = states::columns(model);
+    columns.extend(states::hold_columns(model));
+    let index = index(model, sources, &columns)?;
+    let index = serde_json::to_vec(&index)?;
+    let length = u32::try_from(index.len())
+        .map_err(|_| io::Error::other("the recording is too large for one page"))?;
+    let mut bytes = length.to_le_bytes().to_vec();
+    bytes.extend(index);
+    for (_, column) in columns {
+        bytes.extend(column);
+    }
+    encode::deflate(&bytes)
+}
+
+fn index(
+    model: &Model,
+    sources: &[SourceFile],
+    columns: &[(&'static str, Vec<u8>)],
+) -> io::Result<Value> {
+    let document = serde_json::to_value(json::report::document(model, false))?;
+    let mut stacks = Stacks::default();
+    let Value::Object(mut index) = stacks.shorten(document) else {
+        return Err(io::Error::other("the report is not an object"));
+    };
+    index.insert("layout".to_owned(), LAYOUT.into());
+    index.insert("frames".to_owned(), Value::Array(stacks.frames));
+    index.insert("stacks".to_owned(), serde_json::to_value(&stacks.stacks)?);
+    index.insert("uses".to_owned(), places_of_uses(model));
+    let sources = sources.iter().map(Source::from).collect::<Vec<_>>();
+    index.insert("sources".to_owned(), serde_json::to_value(sources)?);
+    let lengths = columns
+        .iter()
+        .map(|(name, bytes)| json!([name, bytes.len()]));
+    index.insert("columns".to_owned(), lengths.collect());
+    Ok(Value::Object(index))
+}
+
+/// For each use its object and its place among the uses of that.
+fn places_of_uses(model: &Model) -> Value {
+    let mut places = vec![Value::Null; model.sync.uses.len()];
+    for (object, described) in model.sync.objects.iter().enumerate() {
+        for (at, used) in described.uses.iter().enumerate() {
+            if let Some(place) = places.get_mut(used.0) {
+                *place = json!([object, at]);
+            }
+        }
+    }
+    Value::Array(places)
+}
+
+#[derive(Serialize)]
+struct Source<'a> {
+    path: &'a str,
+    text: &'a str,
+    changed: bool,
+}
+
+impl<'a> From<&'a SourceFile> for Source<'a> {
+    fn from(file: &'a SourceFile) -> Source<'a> {
+        Source {
+            path: &file.path,
+            text: &file.text,
+            changed: file.changed,
+        }
+    }
+}
+
+/// The distinct frames and stacks of a document.
+#[derive(Default)]
+struct Stacks {
+    frames: Vec<Value>,
+    stacks: Vec<Vec<usize>>,
+    known_frames: HashMap<String, usize>,
+    known_stacks: HashMap<Vec<usize>, usize>,
+}
+
+impl Stacks {
+    /// The document with a number in place of each stack.
+    fn shorten(&mut self, value: Value) -> Value {
+        match value {
+            Value::Array(items) if is_stack(&items) => self.stack(items).into(),
+            Value::Array(items) => items.into_iter().map(|item| self.shorten(item)).collect(),
+            Value::Object(fields) => {
+                let fields = fields.into_iter();
+                let shorter = fields.map(|(name, value)| (name, self.shorten(value)));
+                Value::Object(shorter.collect::<Map<String, Value>>())
+            }
+            plain => plain,
+        }
+    }
+
+    fn stack(&mut self, frames: Vec<Value>) -> usize {
+        let frames: Vec<usize> = frames.into_iter().map(|frame| self.frame(frame)).collect();
+        if let Some(known) = self.known_stacks.get(&frames) {
+            return *known;
+        }
+        let at = self.stacks.len();
+        self.stacks.push(frames.clone());
+        self.known_stacks.insert(frames, at);
+        at
+    }
+
+    fn frame(&mut self, frame: Value) -> usize {
+        let all = &mut self.frames;
+        *(self.known_frames.entry(frame.to_string())).or_insert_with(|| {
+            all.push(frame);
+            all.len() - 1
+        })
+    }
+}
+
+/// Whether these are frames: the only objects of a report that have a provenance.
+fn is_stack(items: &[Value]) -> bool {
+    (items.first()).is_some_and(|item| item.get("provenance").is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_stacks_are_stored_once() {
+        let frame = |name: &str| json!({"function": name, "provenance": "cfi"});
+        let document = json!({
+            "paths": [
+                {"frames": [frame("a"), frame("main")]},
+                {"frames": []},
+                {"frames": [frame("b"), frame("main")]},
+            ],
+            "threads": [{"creation": [frame("a"), frame("main")]}],
+        });
+        let mut stacks = Stacks::default();
+        assert_eq!(
+            stacks.shorten(document),
+            json!({
+                "paths": [{"frames": 0}, {"frames": []}, {"frames": 1}],
+                "threads": [{"creation": 0}],
+            })
+        );
+        assert_eq!(stacks.stacks, [vec![0, 1], vec![2, 1]]);
+        assert_eq!(stacks.frames.len(), 3);
+    }
+}

@@ -1,0 +1,102 @@
+// The recording, decoded. views/html/data.rs describes the layout.
+import {STATE_COUNT} from './states.js';
+
+const LAYOUT_VERSION = 1;
+
+function fromBase64(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let at = 0; at < binary.length; at += 1) bytes[at] = binary.charCodeAt(at);
+  return bytes;
+}
+
+async function inflate(bytes) {
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/** Numbers of a column, read one after the other. */
+class ColumnReader {
+  constructor(bytes) {
+    this.bytes = bytes;
+    this.at = 0;
+  }
+
+  next() {
+    let value = 0;
+    let scale = 1;
+    for (;;) {
+      const byte = this.bytes[this.at];
+      this.at += 1;
+      value += (byte & 0x7f) * scale;
+      if (byte < 0x80 || byte === undefined) return value;
+      scale *= 128;
+    }
+  }
+
+  nextSigned() {
+    const value = this.next();
+    return value % 2 === 0 ? value / 2 : -(value + 1) / 2;
+  }
+}
+
+/** Spans of all threads; those of thread `t` are from `first[t]` to `first[t + 1]`. */
+function readSpans(columns, name, threads, others) {
+  const counts = new ColumnReader(columns.get(`${name}.count`));
+  const first = new Uint32Array(threads + 1);
+  for (let thread = 0; thread < threads; thread += 1) first[thread + 1] = first[thread] + counts.next();
+  const total = first[threads];
+  const spans = { first, total, from: new Float64Array(total), to: new Float64Array(total) };
+  const from = new ColumnReader(columns.get(`${name}.from`));
+  const length = new ColumnReader(columns.get(`${name}.length`));
+  for (let thread = 0; thread < threads; thread += 1) {
+    let at = 0;
+    for (let span = first[thread]; span < first[thread + 1]; span += 1) {
+      at += from.nextSigned();
+      spans.from[span] = at;
+      at += length.next();
+      spans.to[span] = at;
+    }
+  }
+  for (const [column, array, offset] of others) {
+    const reader = new ColumnReader(columns.get(`${name}.${column}`));
+    const values = new array(total);
+    for (let span = 0; span < total; span += 1) values[span] = reader.next() + offset;
+    spans[column] = values;
+  }
+  return spans;
+}
+
+/** Decodes the recording in the page. */
+export async function readRecording(text) {
+  const bytes = await inflate(fromBase64(text.trim()));
+  const size = new DataView(bytes.buffer).getUint32(0, true);
+  const rec = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size)));
+  if (rec.layout !== LAYOUT_VERSION) throw new Error(`the data has layout ${rec.layout}, not ${LAYOUT_VERSION}`);
+  const columns = new Map();
+  let at = 4 + size;
+  for (const [name, length] of rec.columns) {
+    columns.set(name, bytes.subarray(at, at + length));
+    at += length;
+  }
+  const threads = rec.threads.length;
+  rec.end = Math.max(rec.recording.duration_ns, 1);
+  rec.spans = readSpans(columns, 'state', threads,
+    [['kind', Uint8Array, 0], ['use', Int32Array, -1], ['holder', Int32Array, -1], ['waker', Int32Array, -1]]);
+  let holds = null;
+  Object.defineProperty(rec, 'holds', { get: () => (holds ??= readSpans(columns, 'hold', threads, [['use', Int32Array, 0]])) });
+  rec.stackOf = (stack) => (typeof stack === 'number' ? rec.stacks[stack].map((frame) => rec.frames[frame]) : []);
+  rec.useOf = (use) => {
+    const place = rec.uses[use];
+    return place ? { object: place[0], used: rec.objects[place[0]].uses[place[1]] } : null;
+  };
+  rec.life = rec.threads.map((thread) => {
+    const from = thread.started_ns ?? thread.created_ns;
+    if (from === null) return null;
+    return [from, Math.max(from, thread.ended_ns ?? rec.end)];
+  });
+  rec.kinds = new Set([0]);
+  for (let span = 0; span < rec.spans.total && rec.kinds.size < STATE_COUNT; span += 1) rec.kinds.add(rec.spans.kind[span]);
+  return rec;
+}

@@ -1,0 +1,66 @@
+// Numbers and names as people read them.
+
+const UNITS = [['s', 1e9], ['ms', 1e6], ['µs', 1e3], ['ns', 1]];
+
+/** A length of time with three significant digits: `1.23 ms`. */
+export function duration(ns) {
+  if (ns === null || ns === undefined) return 'unknown';
+  if (ns <= 0) return '0';
+  for (const [unit, size] of UNITS) {
+    const value = ns / size;
+    if (value >= 0.9995 || size === 1) {
+      const digits = value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+      return `${value.toFixed(size === 1 ? 0 : digits)} ${unit}`;
+    }
+  }
+  return '0';
+}
+
+/** A moment in seconds, as precisely as a span of this length needs. */
+export function moment(ns, span) {
+  const digits = Math.max(0, Math.min(9, Math.ceil(10 - Math.log10(Math.max(span, 1)))));
+  return `${(ns / 1e9).toFixed(digits)} s`;
+}
+
+/** A part of a whole in percent. */
+export function percent(part, whole) {
+  if (!(whole > 0)) return '–';
+  const value = (100 * part) / whole;
+  return `${value >= 9.95 || value === 0 ? value.toFixed(0) : value.toFixed(1)} %`;
+}
+
+/** A whole number with separators between thousands. */
+export function count(number) {
+  return String(number).replace(/\B(?=(\d{3})+(?!\d))/g, ',');
+}
+
+/** A number and its noun: `1 thread`, `2 threads`. */
+export function counted(number, noun, nouns) {
+  return `${count(number)} ${number === 1 ? noun : nouns ?? noun + 's'}`;
+}
+
+/** A function without its template arguments and parameters. */
+export function shortFunction(name) {
+  if (!name) return name;
+  let short = '';
+  let depth = 0;
+  for (const character of name.replace(/operator(<<|<=>|<=|<|>>|>=|>|->|\(\))/g, 'operator')) {
+    if (character === '<' || character === '(') depth += 1;
+    else if (character === '>' || character === ')') depth -= 1;
+    else if (depth === 0) short += character;
+  }
+  short = short.replace(/ (const|volatile)$/, '').trim();
+  return short.length > 1 ? short : name;
+}
+
+/** The last component of a path. */
+export function baseName(path) {
+  return path.slice(path.lastIndexOf('/') + 1) || path;
+}
+
+/** Text that is cut in its middle when it is longer than `length`. */
+export function shortened(text, length) {
+  if (text.length <= length) return text;
+  const half = Math.floor((length - 1) / 2);
+  return `${text.slice(0, length - 1 - half)}…${text.slice(-half)}`;
+}
