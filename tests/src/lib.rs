@@ -5,6 +5,7 @@
 
 pub mod backtrace;
 pub mod board;
+pub mod browser;
 pub mod build;
 pub mod crowd;
 pub mod elf;

@@ -255,6 +255,8 @@ fn package_of(program: &str) -> Option<&'static str> {
     Some(match program {
         "gdb" => "gdb",
         "gdbserver" => "gdbserver",
+        "chromedriver" => "chromium chromium-driver",
+        "firefox-esr" => "firefox-esr",
         "gdb-multiarch" => "gdb-multiarch",
         "qemu-arm" => "qemu-user",
         "qemu-system-arm" => "qemu-system-arm",

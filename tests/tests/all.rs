@@ -12,6 +12,7 @@ mod connections;
 mod creation;
 mod findings;
 mod gdb_session;
+mod html;
 mod identity;
 mod inspect;
 mod looks;
@@ -43,6 +44,7 @@ fn main() {
         looks::trials(),
         waits::trials(),
         findings::trials(),
+        html::trials(),
         real::trials(),
         creation::trials(),
         connections::trials(),

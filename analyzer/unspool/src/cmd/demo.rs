@@ -15,6 +15,7 @@ use crate::collect::{self, Source};
 use crate::model::{Detail, Model, Symbolizer};
 use crate::store::Store;
 use crate::views;
+use crate::views::html::SourceFile;
 
 /// Record a small bundled program and show the report
 ///
@@ -35,6 +36,9 @@ pub(super) struct Cmd {
 
 /// Built by `build.rs`; empty when there was no C compiler.
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/orders"));
+
+/// What `PROGRAM` was built from.
+const SOURCE: &str = include_str!("../../demo/orders.c");
 
 impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
@@ -66,7 +70,7 @@ impl Cmd {
                     functions: Vec::new(),
                 },
                 probes: collect::ProbeKinds::default(),
-                budget: None,
+                budget: self.html.is_some().then(|| "none".to_owned()),
                 wanted: None,
                 stop: None,
                 command: std::env::args().collect(),
@@ -83,7 +87,12 @@ impl Cmd {
         };
         let model = Model::build_for(&capture, &mut Symbolizer::new(store), detail);
         if let Some(path) = &self.html {
-            page::write_file(&model, true, path)?;
+            let source = SourceFile {
+                path: "demo/orders.c".to_owned(),
+                text: SOURCE.to_owned(),
+                changed: false,
+            };
+            page::write_file(&model, vec![source], path)?;
             terminal::say(&format!("open {} in a browser", path.display()));
         }
         terminal::to_stdout(|out| {

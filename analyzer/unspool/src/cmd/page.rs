@@ -3,7 +3,7 @@
 //! Apart from the commands because `report`, `view`, `record` and `demo` all write it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::UNIX_EPOCH;
@@ -19,20 +19,15 @@ const MAX_SOURCE_BYTES: u64 = 1 << 20;
 /// Source files together are at most this long; the rest is left out.
 const MAX_SOURCES_BYTES: u64 = 16 << 20;
 
-/// Writes the report of a model; `with_sources` embeds the source files that are on this machine.
-pub(super) fn write(model: &Model, with_sources: bool, out: &mut dyn Write) -> io::Result<()> {
-    let sources = match with_sources {
-        true => sources(model),
-        false => Vec::new(),
-    };
-    html::write(model, &sources, out)
-}
-
-/// Writes the report of a model to a file.
-pub(super) fn write_file(model: &Model, with_sources: bool, path: &Path) -> anyhow::Result<()> {
+/// Writes the report of a model to a file, with these source files in it.
+pub(super) fn write_file(
+    model: &Model,
+    sources: Vec<SourceFile>,
+    path: &Path,
+) -> anyhow::Result<()> {
     let write = || {
         let mut out = BufWriter::new(File::create(path)?);
-        write(model, with_sources, &mut out)?;
+        html::write(model, &sources, &mut out)?;
         out.flush()
     };
     write().with_context(|| format!("cannot write {}", path.display()))
@@ -50,7 +45,7 @@ pub(super) fn prepare(path: &Path) -> anyhow::Result<()> {
 }
 
 /// The source files that a recording names and this machine has.
-fn sources(model: &Model) -> Vec<SourceFile> {
+pub(super) fn sources(model: &Model) -> Vec<SourceFile> {
     let mut left = MAX_SOURCES_BYTES;
     let mut sources = Vec::new();
     for path in html::source_paths(model) {
@@ -83,14 +78,14 @@ pub(super) fn is_younger(path: &Path, model: &Model) -> bool {
 }
 
 /// Writes the report of a model to a new temporary file.
-pub(super) fn write_temporary(model: &Model, with_sources: bool) -> anyhow::Result<PathBuf> {
+pub(super) fn write_temporary(model: &Model, sources: Vec<SourceFile>) -> anyhow::Result<PathBuf> {
     let file = tempfile::Builder::new()
         .prefix("unspool-")
         .suffix(".html")
         .tempfile()
         .context("cannot make a temporary file")?;
     let (_, path) = file.keep().context("cannot keep the temporary file")?;
-    write_file(model, with_sources, &path)?;
+    write_file(model, sources, &path)?;
     Ok(path)
 }
 

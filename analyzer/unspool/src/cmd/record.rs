@@ -242,7 +242,7 @@ impl Cmd {
         };
         let kept = kept.context("the recording does not keep the names of its stacks");
         if let Some(path) = &self.html {
-            page::write_file(&model, true, path)?;
+            page::write_file(&model, page::sources(&model), path)?;
         }
         if self.no_report {
             kept?;

@@ -164,7 +164,11 @@ impl Cmd {
                 to_output(output, |out| views::text::notes::write(model, out, &style))?;
             }
             (ReportFormat::Html, _) => {
-                to_output(output, |out| page::write(model, !self.no_source, out))?;
+                let sources = match self.no_source {
+                    true => Vec::new(),
+                    false => page::sources(model),
+                };
+                to_output(output, |out| views::html::write(model, &sources, out))?;
             }
             (ReportFormat::Json, _) => {
                 to_output(output, |out| views::json::report::write(model, out, &style))?;

@@ -38,7 +38,12 @@ impl Cmd {
             journal: true,
         };
         let recording = Recording::open(&self.file, &self.reading, detail)?;
-        let path = page::write_temporary(&recording.model, !self.no_source)?;
+        let model = &recording.model;
+        let sources = match self.no_source {
+            true => Vec::new(),
+            false => page::sources(model),
+        };
+        let path = page::write_temporary(model, sources)?;
         terminal::to_stdout(|out| writeln!(out, "{}", path.display()))?;
         if !self.no_open {
             page::open_browser(&path)?;

@@ -24,6 +24,11 @@ export function svg(name, attributes, ...children) {
   return fill(document.createElementNS('http://www.w3.org/2000/svg', name), attributes, children);
 }
 
+/** The head of a table; names that begin with `#` stand over numbers. */
+export function tableHead(...names) {
+  return h('thead', {}, h('tr', {}, names.map((name) => h('th', { scope: 'col', class: name.startsWith('#') ? 'number' : null }, name.replace(/^#/, '')))));
+}
+
 /** A list with a button that shows the rest, so that a long list stays quick. */
 export function shortList(items, limit, draw, wrap) {
   const list = wrap(items.slice(0, limit).map(draw));

@@ -1,9 +1,8 @@
 // Flame graphs: which call paths created threads, waited, or took time in recorded functions.
 import {counted, duration, percent, shortFunction} from './format.js';
-import {h} from './dom.js';
+import {h, tableHead} from './dom.js';
 import {linkTo, select} from './location.js';
-import {callerOf, placeLink} from './links.js';
-import {objectWaits} from './range.js';
+import {placeLink} from './links.js';
 
 const ROW = 20;
 const MIN_SHARE = 0.0004;
@@ -175,6 +174,6 @@ function flameTable(rec, root, source) {
   const rows = [...sums.values()].sort((a, b) => b.total - a.total).slice(0, 30);
   if (rows.length === 0) return null;
   return h('details', {}, h('summary', {}, 'As a table'), h('table', { class: 'plain' },
-    h('thead', {}, h('tr', {}, ['Function', 'With callees', 'Itself'].map((name) => h('th', { scope: 'col' }, name)))),
+    tableHead('Function', '#With callees', '#Itself'),
     h('tbody', {}, rows.map((row) => h('tr', {}, h('td', {}, h('code', {}, shortFunction(row.node.name)), ' ', placeLink(rec, row.node.frame)), h('td', { class: 'number' }, source.unit(row.total)), h('td', { class: 'number' }, source.unit(row.own)))))));
 }

@@ -18,7 +18,7 @@ export function duration(ns) {
 
 /** A moment in seconds, as precisely as a span of this length needs. */
 export function moment(ns, span) {
-  const digits = Math.max(0, Math.min(9, Math.ceil(10 - Math.log10(Math.max(span, 1)))));
+  const digits = Math.max(0, Math.min(9, Math.ceil(11 - Math.log10(Math.max(span, 1)))));
   return `${(ns / 1e9).toFixed(digits)} s`;
 }
 

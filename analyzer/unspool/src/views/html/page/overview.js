@@ -1,6 +1,6 @@
 // The first view: what ran, what is wrong, how busy the program was.
 import {baseName, count, counted, duration, percent} from './format.js';
-import {h, svg} from './dom.js';
+import {h, svg, tableHead} from './dom.js';
 import {stateBar, stateLegend} from './states.js';
 import {linkTo} from './location.js';
 import {binTimes, groupTimes, objectWaits} from './range.js';
@@ -80,7 +80,7 @@ function topGroups(rec) {
     .sort((a, b) => b.times[0] - a.times[0]).slice(0, 5);
   return h('section', { class: 'card' }, h('h2', {}, 'Busiest identities'),
     h('table', { class: 'plain' },
-      h('thead', {}, h('tr', {}, ['Threads', 'Running', 'States'].map((name) => h('th', { scope: 'col' }, name)))),
+      tableHead('Threads', '#Running', 'States'),
       h('tbody', {}, rows.map(({ group, times }) => h('tr', {},
         h('td', {}, h('a', { href: linkTo({ view: 'threads', group: group.key }) }, group.threads.length > 1 ? `${group.threads.length} × ` : '', group.title), group.name ? h('span', { class: 'quiet' }, ` ${group.name}`) : null),
         h('td', { class: 'number' }, duration(times[0])),
@@ -96,7 +96,7 @@ function topObjects(rec) {
   const rows = [...contended].sort((a, b) => b[1].total_ns - a[1].total_ns).slice(0, 5);
   return h('section', { class: 'card' }, h('h2', {}, 'Longest waits by object'),
     rows.length === 0 ? h('p', {}, 'No thread waited for another one.') : h('table', { class: 'plain' },
-      h('thead', {}, h('tr', {}, ['Object', 'Waits', 'Total', 'Of all threads’ time'].map((name) => h('th', { scope: 'col' }, name)))),
+      tableHead('Object', '#Waits', '#Total', '#Of all threads’ time'),
       h('tbody', {}, rows.map(([index, waits]) => h('tr', {},
         h('td', {}, objectLink(rec, index)), h('td', { class: 'number' }, count(waits.count)),
         h('td', { class: 'number' }, duration(waits.total_ns)),

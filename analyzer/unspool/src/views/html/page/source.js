@@ -2,7 +2,6 @@
 import {baseName, count, counted, duration} from './format.js';
 import {h} from './dom.js';
 import {linkTo} from './location.js';
-import {groupTimes} from './range.js';
 import {callerOf, objectName} from './links.js';
 
 /** By file and line: creations, threads that begin there, and uses of objects. */

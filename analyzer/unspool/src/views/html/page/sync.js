@@ -1,10 +1,10 @@
 // Synchronization objects: who used them, who waited for whom, and where.
-import {count, counted, duration, percent} from './format.js';
-import {h, shortList, svg} from './dom.js';
+import {count, counted, duration} from './format.js';
+import {h, shortList, svg, tableHead} from './dom.js';
 import {linkTo, select} from './location.js';
 import {objectWaits} from './range.js';
 import {objectDetails} from './details.js';
-import {callerOf, frameLine, histogram, objectLink, objectName, stackList} from './links.js';
+import {callerOf, frameLine, objectLink, objectName, stackList} from './links.js';
 
 const MAX_MATRIX = 14;
 
@@ -158,7 +158,7 @@ function objectPage(rec, index) {
     objectDetails(rec, index),
     h('h3', {}, 'Uses'),
     h('div', { class: 'scroll' }, h('table', { class: 'plain' },
-      h('thead', {}, h('tr', {}, ['Operation', 'Where', 'Threads', 'Calls', 'Waits', 'Waited', 'Meaning', 'Held'].map((name) => h('th', { scope: 'col' }, name)))),
+      tableHead('Operation', 'Where', 'Threads', '#Calls', '#Waits', '#Waited', 'Meaning', '#Held'),
       h('tbody', {}, uses.map((use) => h('tr', {}, h('td', {}, use.operation), h('td', {}, frameLine(rec, callerOf(rec.stackOf(rec.paths[use.path].frames)))),
         h('td', {}, use.thread_keys.slice(0, 3).map((key, at) => [at ? ', ' : '', groupLink(rec, key)]), use.thread_keys.length > 3 ? ` and ${use.thread_keys.length - 3} more` : ''),
         h('td', { class: 'number' }, count(use.calls)), h('td', { class: 'number' }, count(use.waits.count)), h('td', { class: 'number' }, duration(use.waits.total_ns)),

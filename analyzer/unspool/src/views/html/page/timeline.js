@@ -104,6 +104,7 @@ export class Timeline {
     this.canvas.style.width = `${width}px`;
     this.canvas.style.height = `${height}px`;
     this.minimap.width = Math.round(width * scale);
+    this.minimap.style.width = `${width}px`;
     this.minimap.height = Math.round(MINIMAP * scale);
     this.image = null;
     this.small = null;
@@ -398,7 +399,7 @@ export class Timeline {
       context.fillRect(x, RULER - 6, 1, this.height);
       context.globalAlpha = 1;
       context.fillStyle = quiet;
-      context.fillText(moment(ns, step * 20), x + 4, RULER / 2);
+      context.fillText(moment(ns, step * 100), x + 4, RULER / 2);
     }
     if (this.cursor !== null && this.cursor >= this.labels) {
       context.fillStyle = ink;
