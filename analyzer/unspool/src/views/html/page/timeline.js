@@ -61,7 +61,7 @@ export class Timeline {
       h('div', { class: 'footer' }, stateLegend(this.rec.kinds),
         h('p', { id: 'timeline-keys', class: 'keys' }, 'Ctrl+wheel or + and − zoom. Drag or ← → pan. Drag on the ruler, or Shift+drag, selects a range. ↑ ↓ select a thread, N and P its next and previous wait. F zooms to the selection.')));
     this.listen();
-    new ResizeObserver(() => this.resize()).observe(this.scroller);
+    new ResizeObserver(() => requestAnimationFrame(() => this.resize())).observe(this.scroller);
   }
 
   /** The element was put into the page, or what is selected has changed. */
