@@ -26,6 +26,7 @@ const MODULES: &[(&str, &str)] = &[
     ("threads.js", include_str!("page/threads.js")),
     ("lanes.js", include_str!("page/lanes.js")),
     ("paint.js", include_str!("page/paint.js")),
+    ("draw.js", include_str!("page/draw.js")),
     ("timeline.js", include_str!("page/timeline.js")),
     ("sync.js", include_str!("page/sync.js")),
     ("flame.js", include_str!("page/flame.js")),

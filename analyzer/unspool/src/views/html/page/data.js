@@ -45,9 +45,10 @@ class ColumnReader {
 function readSpans(columns, name, threads, others) {
   const counts = new ColumnReader(columns.get(`${name}.count`));
   const first = new Uint32Array(threads + 1);
-  for (let thread = 0; thread < threads; thread += 1) first[thread + 1] = first[thread] + counts.next();
+  for (let thread = 0; thread < threads; thread += 1)
+    first[thread + 1] = first[thread] + counts.next();
   const total = first[threads];
-  const spans = { first, total, from: new Float64Array(total), to: new Float64Array(total) };
+  const spans = {first, total, from: new Float64Array(total), to: new Float64Array(total)};
   const from = new ColumnReader(columns.get(`${name}.from`));
   const length = new ColumnReader(columns.get(`${name}.length`));
   for (let thread = 0; thread < threads; thread += 1) {
@@ -73,7 +74,8 @@ export async function readRecording(text) {
   const bytes = await inflate(fromBase64(text.trim()));
   const size = new DataView(bytes.buffer).getUint32(0, true);
   const rec = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size)));
-  if (rec.layout !== LAYOUT_VERSION) throw new Error(`the data has layout ${rec.layout}, not ${LAYOUT_VERSION}`);
+  if (rec.layout !== LAYOUT_VERSION)
+    throw new Error(`the data has layout ${rec.layout}, not ${LAYOUT_VERSION}`);
   const columns = new Map();
   let at = 4 + size;
   for (const [name, length] of rec.columns) {
@@ -82,14 +84,21 @@ export async function readRecording(text) {
   }
   const threads = rec.threads.length;
   rec.end = Math.max(rec.recording.duration_ns, 1);
-  rec.spans = readSpans(columns, 'state', threads,
-    [['kind', Uint8Array, 0], ['use', Int32Array, -1], ['holder', Int32Array, -1], ['waker', Int32Array, -1]]);
+  rec.spans = readSpans(columns, 'state', threads, [
+    ['kind', Uint8Array, 0],
+    ['use', Int32Array, -1],
+    ['holder', Int32Array, -1],
+    ['waker', Int32Array, -1],
+  ]);
   let holds = null;
-  Object.defineProperty(rec, 'holds', { get: () => (holds ??= readSpans(columns, 'hold', threads, [['use', Int32Array, 0]])) });
-  rec.stackOf = (stack) => (typeof stack === 'number' ? rec.stacks[stack].map((frame) => rec.frames[frame]) : []);
+  Object.defineProperty(rec, 'holds', {
+    get: () => (holds ??= readSpans(columns, 'hold', threads, [['use', Int32Array, 0]])),
+  });
+  rec.stackOf = (stack) =>
+    typeof stack === 'number' ? rec.stacks[stack].map((frame) => rec.frames[frame]) : [];
   rec.useOf = (use) => {
     const place = rec.uses[use];
-    return place ? { object: place[0], used: rec.objects[place[0]].uses[place[1]] } : null;
+    return place ? {object: place[0], used: rec.objects[place[0]].uses[place[1]]} : null;
   };
   rec.life = rec.threads.map((thread) => {
     const from = thread.started_ns ?? thread.created_ns;
@@ -97,6 +106,7 @@ export async function readRecording(text) {
     return [from, Math.max(from, thread.ended_ns ?? rec.end)];
   });
   rec.kinds = new Set([0]);
-  for (let span = 0; span < rec.spans.total && rec.kinds.size < STATE_COUNT; span += 1) rec.kinds.add(rec.spans.kind[span]);
+  for (let span = 0; span < rec.spans.total && rec.kinds.size < STATE_COUNT; span += 1)
+    rec.kinds.add(rec.spans.kind[span]);
   return rec;
 }

@@ -5,37 +5,66 @@ import {STATES, STATE_OF, stateBar} from './states.js';
 import {linkTo, select} from './location.js';
 import {threadName} from './groups.js';
 import {spanTimes, threadTimes} from './range.js';
-import {frameLine, callerOf, histogram, momentLink, objectLink, objectName, placeLink, stackList, threadLink} from './links.js';
+import {frameLine, callerOf, histogram, momentLink} from './links.js';
+import {objectLink, objectName, placeLink, stackList, threadLink} from './links.js';
 
 function facts(rows) {
-  return h('dl', { class: 'facts' }, rows.filter(Boolean).map(([name, value]) => [h('dt', {}, name), h('dd', {}, value)]));
+  return h(
+    'dl',
+    {class: 'facts'},
+    rows.filter(Boolean).map(([name, value]) => [h('dt', {}, name), h('dd', {}, value)]),
+  );
 }
 
 function timesTable(times, kinds) {
   const whole = times.reduce((sum, ns) => sum + ns, 0);
-  return h('table', { class: 'times' }, h('tbody', {},
-    STATES.filter((state) => times[state.id] > 0 || (state.id < 5 && kinds.has(state.id))).map((state) =>
-      h('tr', { title: state.about }, h('th', { scope: 'row' }, h('span', { class: `swatch fill ${state.key}` }), state.name),
-        h('td', { 'data-state': state.key }, duration(times[state.id])), h('td', {}, percent(times[state.id], whole))))));
+  return h(
+    'table',
+    {class: 'times'},
+    h(
+      'tbody',
+      {},
+      STATES.filter((state) => times[state.id] > 0 || (state.id < 5 && kinds.has(state.id))).map(
+        (state) =>
+          h(
+            'tr',
+            {title: state.about},
+            h('th', {scope: 'row'}, h('span', {class: `swatch fill ${state.key}`}), state.name),
+            h('td', {'data-state': state.key}, duration(times[state.id])),
+            h('td', {}, percent(times[state.id], whole)),
+          ),
+      ),
+    ),
+  );
 }
 
-const ORIGINS = { main: 'the program’s first thread', created: 'its creation was recorded', before: 'it ran before the recording began', unseen: 'its creation was not seen' };
+const ORIGINS = {
+  main: 'the program’s first thread',
+  created: 'its creation was recorded',
+  before: 'it ran before the recording began',
+  unseen: 'its creation was not seen',
+};
 
 function waitsOf(rec, thread) {
   const list = [];
   for (let span = rec.spans.first[thread]; span < rec.spans.first[thread + 1]; span += 1) {
     if (rec.spans.use[span] >= 0) list.push(span);
   }
-  return list.sort((a, b) => (rec.spans.to[b] - rec.spans.from[b]) - (rec.spans.to[a] - rec.spans.from[a]));
+  return list.sort(
+    (a, b) => rec.spans.to[b] - rec.spans.from[b] - (rec.spans.to[a] - rec.spans.from[a]),
+  );
 }
 
 /** What a span shows in words, for the panel, the tooltip and screen readers. */
 export function spanWords(rec, span) {
-  const { spans } = rec;
+  const {spans} = rec;
   const state = STATE_OF[spans.kind[span]];
   const words = [`${state.name}, ${duration(spans.to[span] - spans.from[span])}`];
   const use = rec.useOf(spans.use[span]);
-  if (use) words.push(`${use.used.operation} of ${rec.objects[use.object].kind} ${objectName(rec.objects[use.object])}`);
+  if (use)
+    words.push(
+      `${use.used.operation} of ${rec.objects[use.object].kind} ${objectName(rec.objects[use.object])}`,
+    );
   if (spans.holder[span] >= 0) words.push(`held by ${threadName(rec, spans.holder[span])}`);
   if (spans.waker[span] >= 0) words.push(`woken by ${threadName(rec, spans.waker[span])}`);
   return words;
@@ -43,23 +72,40 @@ export function spanWords(rec, span) {
 
 /** Selects a span of a thread; its place among the thread's spans goes into the link. */
 export function selectSpan(rec, thread, span, quiet) {
-  select({ thread, object: null, path: null, span: span === null ? null : span - rec.spans.first[thread] }, quiet);
+  select(
+    {thread, object: null, path: null, span: span === null ? null : span - rec.spans.first[thread]},
+    quiet,
+  );
 }
 
 function spanDetails(rec, thread, span) {
-  const { spans } = rec;
+  const {spans} = rec;
   const use = rec.useOf(spans.use[span]);
   const state = STATE_OF[spans.kind[span]];
   const path = use ? rec.paths[use.used.path] : null;
   return [
-    h('h3', {}, h('span', { class: `swatch fill ${state.key}` }), `${state.name} for ${duration(spans.to[span] - spans.from[span])}`),
+    h(
+      'h3',
+      {},
+      h('span', {class: `swatch fill ${state.key}`}),
+      `${state.name} for ${duration(spans.to[span] - spans.from[span])}`,
+    ),
     facts([
-      ['From', momentLink(rec, spans.from[span], spans.to[span], {}, moment(spans.from[span], 1e5))],
+      [
+        'From',
+        momentLink(rec, spans.from[span], spans.to[span], {}, moment(spans.from[span], 1e5)),
+      ],
       ['To', moment(spans.to[span], 1e5)],
       use && ['Object', objectLink(rec, use.object)],
       use && ['Operation', use.used.operation],
-      use && ['Held by', spans.holder[span] >= 0 ? threadLink(rec, spans.holder[span]) : 'not known'],
-      use && ['Woken by', spans.waker[span] >= 0 ? threadLink(rec, spans.waker[span]) : 'not known'],
+      use && [
+        'Held by',
+        spans.holder[span] >= 0 ? threadLink(rec, spans.holder[span]) : 'not known',
+      ],
+      use && [
+        'Woken by',
+        spans.waker[span] >= 0 ? threadLink(rec, spans.waker[span]) : 'not known',
+      ],
       use ? null : ['Source', 'estimated from the kernel’s account'],
     ]),
     path && h('h4', {}, 'Waits at'),
@@ -76,36 +122,104 @@ function threadDetails(rec, at) {
   const creation = rec.stackOf(thread.creation);
   const children = [];
   rec.threads.forEach((other, child) => other.creator === index && children.push(child));
-  const waits = waitsOf(rec, index).filter((span) => !range || (rec.spans.to[span] > range[0] && rec.spans.from[span] < range[1]));
+  const waits = waitsOf(rec, index).filter(
+    (span) => !range || (rec.spans.to[span] > range[0] && rec.spans.from[span] < range[1]),
+  );
   const span = at.span !== undefined ? rec.spans.first[index] + at.span : null;
   const inside = span !== null && span < rec.spans.first[index + 1];
   return [
-    h('h2', {}, threadName(rec, index), thread.tid === null ? null : h('span', { class: 'quiet' }, ` TID ${thread.tid}`)),
+    h(
+      'h2',
+      {},
+      threadName(rec, index),
+      thread.tid === null ? null : h('span', {class: 'quiet'}, ` TID ${thread.tid}`),
+    ),
     inside ? spanDetails(rec, index, span) : null,
     inside ? h('h3', {}, 'Thread') : null,
     facts([
-      ['Function', thread.function ? h('span', {}, h('span', { class: 'function' }, shortFunction(thread.function)), ' ',
-        thread.function_place ? placeLink(rec, { ...thread.function_place, offset: thread.function_place.svma }) : null) : 'not known'],
+      [
+        'Function',
+        thread.function
+          ? h(
+              'span',
+              {},
+              h('span', {class: 'function'}, shortFunction(thread.function)),
+              ' ',
+              thread.function_place
+                ? placeLink(rec, {...thread.function_place, offset: thread.function_place.svma})
+                : null,
+            )
+          : 'not known',
+      ],
       thread.name && ['Name', thread.name],
-      ['Identity', h('a', { href: linkTo({ view: 'threads', group: thread.key }) }, h('code', {}, thread.key))],
-      ['Lived', life ? [momentLink(rec, life[0], life[1], {}, moment(life[0], rec.end)), ` – ${moment(life[1], rec.end)}, ${duration(life[1] - life[0])}`] : 'not seen running'],
-      ['End', `${thread.end}${thread.detached ? ', detached' : ''}${thread.end_exact || thread.ended_ns === null ? '' : ' (at this time at the latest)'}`],
-      ['Creator', thread.creator === null ? ORIGINS[thread.origin] : threadLink(rec, thread.creator)],
-      children.length > 0 && ['Created', shortList(children, 12, (child) => h('li', {}, threadLink(rec, child)), (items) => h('ul', { class: 'inline' }, items))],
-      thread.times?.operations > 0 && ['Operations', `${count(thread.times.operations)} on synchronization objects`],
-      thread.times?.on_cpu_ns != null && ['On a CPU', `${duration(thread.times.on_cpu_ns)}, by the kernel’s account`],
+      [
+        'Identity',
+        h('a', {href: linkTo({view: 'threads', group: thread.key})}, h('code', {}, thread.key)),
+      ],
+      [
+        'Lived',
+        life
+          ? [
+              momentLink(rec, life[0], life[1], {}, moment(life[0], rec.end)),
+              ` – ${moment(life[1], rec.end)}, ${duration(life[1] - life[0])}`,
+            ]
+          : 'not seen running',
+      ],
+      [
+        'End',
+        `${thread.end}${thread.detached ? ', detached' : ''}${thread.end_exact || thread.ended_ns === null ? '' : ' (at this time at the latest)'}`,
+      ],
+      [
+        'Creator',
+        thread.creator === null ? ORIGINS[thread.origin] : threadLink(rec, thread.creator),
+      ],
+      children.length > 0 && [
+        'Created',
+        shortList(
+          children,
+          12,
+          (child) => h('li', {}, threadLink(rec, child)),
+          (items) => h('ul', {class: 'inline'}, items),
+        ),
+      ],
+      thread.times?.operations > 0 && [
+        'Operations',
+        `${count(thread.times.operations)} on synchronization objects`,
+      ],
+      thread.times?.on_cpu_ns != null && [
+        'On a CPU',
+        `${duration(thread.times.on_cpu_ns)}, by the kernel’s account`,
+      ],
     ]),
     h('h4', {}, range ? 'Time in the selected range' : 'Time'),
     stateBar(times, 'Time of the thread:'),
     timesTable(times, rec.kinds),
     h('h4', {}, 'Created at'),
-    creation.length > 0 ? stackList(rec, creation, thread.creation_truncated) : h('p', { class: 'quiet' }, `${ORIGINS[thread.origin]}.`),
+    creation.length > 0
+      ? stackList(rec, creation, thread.creation_truncated)
+      : h('p', {class: 'quiet'}, `${ORIGINS[thread.origin]}.`),
     waits.length > 0 && h('h4', {}, `Longest of ${counted(waits.length, 'wait')}`),
-    waits.length > 0 && shortList(waits, 8, (wait) => {
-      const use = rec.useOf(rec.spans.use[wait]);
-      return h('li', {}, h('a', { href: linkTo({ thread: index, span: wait - rec.spans.first[index], object: null }) }, duration(rec.spans.to[wait] - rec.spans.from[wait])),
-        ' ', use ? objectLink(rec, use.object) : null, h('span', { class: 'quiet' }, ` at ${moment(rec.spans.from[wait], rec.end / 1000)}`));
-    }, (items) => h('ol', { class: 'waits' }, items)),
+    waits.length > 0 &&
+      shortList(
+        waits,
+        8,
+        (wait) => {
+          const use = rec.useOf(rec.spans.use[wait]);
+          return h(
+            'li',
+            {},
+            h(
+              'a',
+              {href: linkTo({thread: index, span: wait - rec.spans.first[index], object: null})},
+              duration(rec.spans.to[wait] - rec.spans.from[wait]),
+            ),
+            ' ',
+            use ? objectLink(rec, use.object) : null,
+            h('span', {class: 'quiet'}, ` at ${moment(rec.spans.from[wait], rec.end / 1000)}`),
+          );
+        },
+        (items) => h('ol', {class: 'waits'}, items),
+      ),
   ];
 }
 
@@ -114,32 +228,69 @@ export function objectDetails(rec, index) {
   const object = rec.objects[index];
   const origin = rec.stackOf(rec.paths[object.origin]?.frames);
   return [
-    h('h2', {}, h('span', { class: 'kind' }, object.kind), ' ', objectName(object)),
+    h('h2', {}, h('span', {class: 'kind'}, object.kind), ' ', objectName(object)),
     facts([
       ['Address', h('code', {}, `0x${object.address.toString(16)}`)],
       ['Identity', h('code', {}, object.key)],
-      ['Lived', `${object.made ? 'made' : 'first used'} at ${moment(object.since_ns, rec.end)}${object.destroyed_ns === null ? '' : `, destroyed at ${moment(object.destroyed_ns, rec.end)}`}`],
+      [
+        'Lived',
+        `${object.made ? 'made' : 'first used'} at ${moment(object.since_ns, rec.end)}${object.destroyed_ns === null ? '' : `, destroyed at ${moment(object.destroyed_ns, rec.end)}`}`,
+      ],
       ['Taken', `${count(object.taken)} times`],
-      ['Waits', h('span', { 'data-object-waits': '' }, `${count(object.waits.count)}, ${duration(object.waits.total_ns)} in total, ${duration(object.waits.max_ns)} at most`)],
-      ['Holds', `${count(object.holds.count)}, ${duration(object.holds.total_ns)} in total, ${duration(object.holds.max_ns)} at most`],
+      [
+        'Waits',
+        h(
+          'span',
+          {'data-object-waits': ''},
+          `${count(object.waits.count)}, ${duration(object.waits.total_ns)} in total, ${duration(object.waits.max_ns)} at most`,
+        ),
+      ],
+      [
+        'Holds',
+        `${count(object.holds.count)}, ${duration(object.holds.total_ns)} in total, ${duration(object.holds.max_ns)} at most`,
+      ],
       ['Longest queue', counted(object.longest_queue, 'thread')],
       object.complete ? null : ['Doubt', 'Events of this object are missing.'],
       [object.made ? 'Made at' : 'First used at', frameLine(rec, callerOf(origin))],
     ]),
-    h('p', {}, h('a', { href: linkTo({ view: 'timeline', object: index, thread: null, span: null }) }, 'Show its waits and holds in the timeline')),
-    h('div', { class: 'pair' }, histogram(object.waits, 'Waits by length'), histogram(object.holds, 'Holds by length')),
+    h(
+      'p',
+      {},
+      h(
+        'a',
+        {href: linkTo({view: 'timeline', object: index, thread: null, span: null})},
+        'Show its waits and holds in the timeline',
+      ),
+    ),
+    h(
+      'div',
+      {class: 'pair'},
+      histogram(object.waits, 'Waits by length'),
+      histogram(object.holds, 'Holds by length'),
+    ),
   ];
 }
 
 /** Statistics of the selected range. */
 function rangeDetails(rec, range) {
-  const rows = rec.threads.map((_, thread) => [thread, spanTimes(rec, thread, range[0], range[1])])
+  const rows = rec.threads
+    .map((_, thread) => [thread, spanTimes(rec, thread, range[0], range[1])])
     .filter(([, times]) => times.some((ns) => ns > 0))
     .sort((a, b) => b[1][0] - a[1][0]);
   return [
     h('h2', {}, `Range of ${duration(range[1] - range[0])}`),
-    h('p', {}, `${moment(range[0], range[1] - range[0])} – ${moment(range[1], range[1] - range[0])}; ${counted(rows.length, 'thread')} lived.`),
-    shortList(rows, 20, ([thread, times]) => h('li', {}, threadLink(rec, thread), stateBar(times, threadName(rec, thread))), (items) => h('ul', { class: 'rows' }, items)),
+    h(
+      'p',
+      {},
+      `${moment(range[0], range[1] - range[0])} – ${moment(range[1], range[1] - range[0])}; ${counted(rows.length, 'thread')} lived.`,
+    ),
+    shortList(
+      rows,
+      20,
+      ([thread, times]) =>
+        h('li', {}, threadLink(rec, thread), stateBar(times, threadName(rec, thread))),
+      (items) => h('ul', {class: 'rows'}, items),
+    ),
   ];
 }
 
@@ -147,10 +298,24 @@ function rangeDetails(rec, range) {
 export function detailsPanel(rec, at) {
   let content = null;
   if (at.thread !== undefined && rec.threads[at.thread]) content = threadDetails(rec, at);
-  else if (at.object !== undefined && rec.objects[at.object] && at.view !== 'sync') content = objectDetails(rec, at.object);
+  else if (at.object !== undefined && rec.objects[at.object] && at.view !== 'sync')
+    content = objectDetails(rec, at.object);
   else if (at.range && at.view === 'timeline') content = rangeDetails(rec, at.range);
   if (!content) return null;
-  return h('aside', { class: 'details', 'aria-label': 'Details', tabindex: '-1' },
-    h('button', { class: 'close', type: 'button', 'aria-label': 'Close the details', title: 'Close (Escape)', onclick: () => select({ thread: null, object: null, span: null }) }, '×'),
-    content);
+  return h(
+    'aside',
+    {class: 'details', 'aria-label': 'Details', tabindex: '-1'},
+    h(
+      'button',
+      {
+        class: 'close',
+        type: 'button',
+        'aria-label': 'Close the details',
+        title: 'Close (Escape)',
+        onclick: () => select({thread: null, object: null, span: null}),
+      },
+      '×',
+    ),
+    content,
+  );
 }

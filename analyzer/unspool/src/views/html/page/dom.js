@@ -4,7 +4,8 @@ function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
-    else if (name === 'style') for (const [key, to] of Object.entries(value)) element.style.setProperty(key, to);
+    else if (name === 'style')
+      for (const [key, to] of Object.entries(value)) element.style.setProperty(key, to);
     else element.setAttribute(name, value === true ? '' : value);
   }
   for (const child of children.flat(Infinity)) {
@@ -26,14 +27,28 @@ export function svg(name, attributes, ...children) {
 
 /** The head of a table; names that begin with `#` stand over numbers. */
 export function tableHead(...names) {
-  return h('thead', {}, h('tr', {}, names.map((name) => h('th', { scope: 'col', class: name.startsWith('#') ? 'number' : null }, name.replace(/^#/, '')))));
+  return h(
+    'thead',
+    {},
+    h(
+      'tr',
+      {},
+      names.map((name) =>
+        h(
+          'th',
+          {scope: 'col', class: name.startsWith('#') ? 'number' : null},
+          name.replace(/^#/, ''),
+        ),
+      ),
+    ),
+  );
 }
 
 /** A list with a button that shows the rest, so that a long list stays quick. */
 export function shortList(items, limit, draw, wrap) {
   const list = wrap(items.slice(0, limit).map(draw));
   if (items.length > limit) {
-    const more = h('button', { class: 'more', type: 'button' }, `Show ${items.length - limit} more`);
+    const more = h('button', {class: 'more', type: 'button'}, `Show ${items.length - limit} more`);
     more.addEventListener('click', () => {
       const next = items.splice(limit, 500);
       if (items.length <= limit) more.remove();

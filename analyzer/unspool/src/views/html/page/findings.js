@@ -22,7 +22,7 @@ function momentOf(rec, finding) {
       const place = rec.uses[rec.spans.use[span]];
       if (!place || (objects.size > 0 && !objects.has(place[0]))) continue;
       const ns = rec.spans.to[span] - rec.spans.from[span];
-      if (!best || ns > best.ns) best = { thread, span, ns };
+      if (!best || ns > best.ns) best = {thread, span, ns};
     }
   }
   return best;
@@ -32,25 +32,75 @@ function momentOf(rec, finding) {
 export function findingCard(rec, finding, at, short) {
   const longest = momentOf(rec, finding);
   const first = finding.threads.find((thread) => rec.life[thread]);
-  return h('article', { class: `card finding ${finding.proved ? 'proved' : 'inferred'}`, id: `finding-${at}`, tabindex: short ? null : '-1' },
-    h('h3', {}, h('a', { href: linkTo({ view: 'findings', finding: at }) }, finding.kind),
-      h('span', { class: 'tag' }, finding.proved ? 'proved' : 'inferred')),
-    h('p', { class: short ? 'clamp' : null }, finding.text),
-    h('p', { class: 'links' },
-      longest ? momentLink(rec, rec.spans.from[longest.span], rec.spans.to[longest.span], { thread: longest.thread, span: longest.span - rec.spans.first[longest.thread], object: null }, 'Longest wait in the timeline')
-        : first !== undefined ? momentLink(rec, rec.life[first][0], rec.life[first][1], { thread: first, span: null, object: null }, 'Show in the timeline') : null,
+  return h(
+    'article',
+    {
+      class: `card finding ${finding.proved ? 'proved' : 'inferred'}`,
+      id: `finding-${at}`,
+      tabindex: short ? null : '-1',
+    },
+    h(
+      'h3',
+      {},
+      h('a', {href: linkTo({view: 'findings', finding: at})}, finding.kind),
+      h('span', {class: 'tag'}, finding.proved ? 'proved' : 'inferred'),
+    ),
+    h('p', {class: short ? 'clamp' : null}, finding.text),
+    h(
+      'p',
+      {class: 'links'},
+      longest
+        ? momentLink(
+            rec,
+            rec.spans.from[longest.span],
+            rec.spans.to[longest.span],
+            {
+              thread: longest.thread,
+              span: longest.span - rec.spans.first[longest.thread],
+              object: null,
+            },
+            'Longest wait in the timeline',
+          )
+        : first !== undefined
+          ? momentLink(
+              rec,
+              rec.life[first][0],
+              rec.life[first][1],
+              {thread: first, span: null, object: null},
+              'Show in the timeline',
+            )
+          : null,
       finding.objects.map((named) => {
         const index = objectOf(rec, named);
         return index < 0 ? null : objectLink(rec, index);
-      })),
-    short ? null : [
-      h('p', {}, h('span', { class: 'quiet' }, `${counted(finding.threads.length, 'thread')}: `),
-        finding.threads.slice(0, 12).map((thread, place) => [place ? ', ' : '', threadLink(rec, thread)]),
-        finding.threads.length > 12 ? ', …' : null),
-      h('div', { class: 'evidence' }, finding.evidence.map((evidence) => h('section', {},
-        h('h4', {}, threadLink(rec, evidence.thread), ` ${evidence.what}`),
-        evidence.stack === null ? null : stackList(rec, rec.stackOf(evidence.stack))))),
-    ]);
+      }),
+    ),
+    short
+      ? null
+      : [
+          h(
+            'p',
+            {},
+            h('span', {class: 'quiet'}, `${counted(finding.threads.length, 'thread')}: `),
+            finding.threads
+              .slice(0, 12)
+              .map((thread, place) => [place ? ', ' : '', threadLink(rec, thread)]),
+            finding.threads.length > 12 ? ', …' : null,
+          ),
+          h(
+            'div',
+            {class: 'evidence'},
+            finding.evidence.map((evidence) =>
+              h(
+                'section',
+                {},
+                h('h4', {}, threadLink(rec, evidence.thread), ` ${evidence.what}`),
+                evidence.stack === null ? null : stackList(rec, rec.stackOf(evidence.stack)),
+              ),
+            ),
+          ),
+        ],
+  );
 }
 
 /** Draws all findings. */
@@ -58,11 +108,25 @@ export function findingsView(rec, at) {
   const cards = rec.findings.map((finding, index) => findingCard(rec, finding, index, false));
   if (cards[at.finding]) {
     cards[at.finding].classList.add('selected');
-    setTimeout(() => cards[at.finding].scrollIntoView({ block: 'start' }), 0);
+    setTimeout(() => cards[at.finding].scrollIntoView({block: 'start'}), 0);
   }
-  return h('div', { class: 'page' },
-    h('h1', {}, rec.findings.length === 0 ? 'No findings' : counted(rec.findings.length, 'finding')),
-    rec.findings.length === 0 ? h('p', {}, rec.recording.too_little_seen
-      ? 'Most calls were not recorded, so problems may be missing here.' : 'Nothing was found that needs a look.') : null,
-    cards);
+  return h(
+    'div',
+    {class: 'page'},
+    h(
+      'h1',
+      {},
+      rec.findings.length === 0 ? 'No findings' : counted(rec.findings.length, 'finding'),
+    ),
+    rec.findings.length === 0
+      ? h(
+          'p',
+          {},
+          rec.recording.too_little_seen
+            ? 'Most calls were not recorded, so problems may be missing here.'
+            : 'Nothing was found that needs a look.',
+        )
+      : null,
+    cards,
+  );
 }

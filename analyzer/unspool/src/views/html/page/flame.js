@@ -10,11 +10,15 @@ const MAX_BOXES = 4000;
 
 /** What can be drawn: each gives weighted stacks, innermost frame first. */
 const SOURCES = {
-  waits: { name: 'Lock waits', unit: duration, of: (rec, at) => waitStacks(rec, at, ['held']) },
-  others: { name: 'Waits for threads', unit: duration, of: (rec, at) => waitStacks(rec, at, ['others']) },
-  idle: { name: 'Idle waits', unit: duration, of: (rec, at) => waitStacks(rec, at, ['idle']) },
-  creations: { name: 'Creations', unit: (number) => counted(number, 'thread'), of: creationStacks },
-  calls: { name: 'Recorded calls', unit: duration, of: callStacks },
+  waits: {name: 'Lock waits', unit: duration, of: (rec, at) => waitStacks(rec, at, ['held'])},
+  others: {
+    name: 'Waits for threads',
+    unit: duration,
+    of: (rec, at) => waitStacks(rec, at, ['others']),
+  },
+  idle: {name: 'Idle waits', unit: duration, of: (rec, at) => waitStacks(rec, at, ['idle'])},
+  creations: {name: 'Creations', unit: (number) => counted(number, 'thread'), of: creationStacks},
+  calls: {name: 'Recorded calls', unit: duration, of: callStacks},
 };
 
 function waitStacks(rec, at, kinds) {
@@ -23,15 +27,16 @@ function waitStacks(rec, at, kinds) {
   rec.uses.forEach((place, index) => {
     if (!place) return;
     const use = rec.objects[place[0]].uses[place[1]];
-    const ns = inRange ? inRange.get(index) ?? 0 : use.waits.total_ns;
-    if (ns > 0 && kinds.includes(use.waiting_for)) stacks.push([rec.stackOf(rec.paths[use.path].frames), ns]);
+    const ns = inRange ? (inRange.get(index) ?? 0) : use.waits.total_ns;
+    if (ns > 0 && kinds.includes(use.waiting_for))
+      stacks.push([rec.stackOf(rec.paths[use.path].frames), ns]);
   });
   return stacks;
 }
 
 function useWaits(rec, range) {
   const sums = new Map();
-  const { spans } = rec;
+  const {spans} = rec;
   for (let span = 0; span < spans.total; span += 1) {
     if (spans.use[span] < 0) continue;
     const ns = Math.min(spans.to[span], range[1]) - Math.max(spans.from[span], range[0]);
@@ -41,14 +46,31 @@ function useWaits(rec, range) {
 }
 
 function creationStacks(rec, at) {
-  const inside = (thread) => !at.range || (thread.created_ns >= at.range[0] && thread.created_ns <= at.range[1]);
-  return rec.threads.filter((thread) => typeof thread.creation === 'number' && inside(thread))
-    .map((thread) => [[{ function: thread.function ?? 'thread', file: thread.function_place?.file ?? null, line: thread.function_place?.line ?? null, module: thread.function_place?.module ?? '', offset: 0 }, ...rec.stackOf(thread.creation)], 1]);
+  const inside = (thread) =>
+    !at.range || (thread.created_ns >= at.range[0] && thread.created_ns <= at.range[1]);
+  return rec.threads
+    .filter((thread) => typeof thread.creation === 'number' && inside(thread))
+    .map((thread) => [
+      [
+        {
+          function: thread.function ?? 'thread',
+          file: thread.function_place?.file ?? null,
+          line: thread.function_place?.line ?? null,
+          module: thread.function_place?.module ?? '',
+          offset: 0,
+        },
+        ...rec.stackOf(thread.creation),
+      ],
+      1,
+    ]);
 }
 
 function callStacks(rec) {
-  return rec.functions.flatMap((called) => called.callers.filter((caller) => caller.total_ns > 0)
-    .map((caller) => [rec.stackOf(rec.paths[caller.path].frames), caller.total_ns]));
+  return rec.functions.flatMap((called) =>
+    called.callers
+      .filter((caller) => caller.total_ns > 0)
+      .map((caller) => [rec.stackOf(rec.paths[caller.path].frames), caller.total_ns]),
+  );
 }
 
 function insert(tree, frames, weight) {
@@ -57,7 +79,11 @@ function insert(tree, frames, weight) {
   for (const frame of frames) {
     const name = frame.function ?? `${frame.module}+0x${frame.offset.toString(16)}`;
     let child = node.children.get(name);
-    if (!child) node.children.set(name, (child = { name, frame, weight: 0, children: new Map(), parent: node }));
+    if (!child)
+      node.children.set(
+        name,
+        (child = {name, frame, weight: 0, children: new Map(), parent: node}),
+      );
     child.weight += weight;
     node = child;
   }
@@ -89,15 +115,28 @@ function safely(tree, root) {
 
 /** Draws the flame graph of the chosen source. */
 export function flameView(rec, at) {
-  const weighted = Object.entries(SOURCES).map(([key, source]) => [key, source, source.of(rec, at)]).filter(([key, , stacks]) => stacks.length > 0 || key === at.flame);
-  const [key, source, stacks] = weighted.find(([name]) => name === at.flame) ?? weighted[0] ?? ['creations', SOURCES.creations, []];
+  const weighted = Object.entries(SOURCES)
+    .map(([key, source]) => [key, source, source.of(rec, at)])
+    .filter(([key, , stacks]) => stacks.length > 0 || key === at.flame);
+  const [key, source, stacks] = weighted.find(([name]) => name === at.flame) ??
+    weighted[0] ?? ['creations', SOURCES.creations, []];
   const inverted = at.invert === '1';
-  const tree = { name: 'all', weight: 0, children: new Map(), parent: null };
-  for (const [frames, weight] of stacks) insert(tree, inverted ? frames : frames.slice().reverse(), weight);
+  const tree = {name: 'all', weight: 0, children: new Map(), parent: null};
+  for (const [frames, weight] of stacks)
+    insert(tree, inverted ? frames : frames.slice().reverse(), weight);
   const root = safely(tree, at.root);
-  const box = h('input', { type: 'search', placeholder: 'Highlight functions', 'aria-label': 'Highlight functions', value: at.q ?? '' });
-  const graph = h('div', { class: 'flame', role: 'tree', 'aria-label': `${source.name} by call path` });
-  const status = h('p', { class: 'quiet', role: 'status' });
+  const box = h('input', {
+    type: 'search',
+    placeholder: 'Highlight functions',
+    'aria-label': 'Highlight functions',
+    value: at.q ?? '',
+  });
+  const graph = h('div', {
+    class: 'flame',
+    role: 'tree',
+    'aria-label': `${source.name} by call path`,
+  });
+  const status = h('p', {class: 'quiet', role: 'status'});
   const boxes = [];
   let depth = 0;
   const place = (node, level, from) => {
@@ -106,12 +145,25 @@ export function flameView(rec, at) {
     if (share < MIN_SHARE) return;
     depth = Math.max(depth, level);
     const words = `${shortFunction(node.name)}: ${source.unit(node.weight)}, ${percent(node.weight, tree.weight)}`;
-    const element = h('button', {
-      type: 'button', class: node.parent ? 'box' : 'box root', role: 'treeitem', 'aria-level': level + 1, 'aria-label': words, tabindex: level === 0 ? '0' : '-1',
-      title: `${node.name}\n${source.unit(node.weight)}, ${percent(node.weight, tree.weight)}${node.frame?.file ? `\n${node.frame.file}:${node.frame.line}` : ''}`,
-      style: { left: `${from * 100}%`, width: `${share * 100}%`, top: `${level * ROW}px` },
-      onclick: () => select({ root: node.parent ? JSON.stringify(pathOf(node)) : null }),
-    }, h('span', {}, node.parent ? shortFunction(node.name) : `${source.name}: ${source.unit(node.weight)}`));
+    const element = h(
+      'button',
+      {
+        type: 'button',
+        class: node.parent ? 'box' : 'box root',
+        role: 'treeitem',
+        'aria-level': level + 1,
+        'aria-label': words,
+        tabindex: level === 0 ? '0' : '-1',
+        title: `${node.name}\n${source.unit(node.weight)}, ${percent(node.weight, tree.weight)}${node.frame?.file ? `\n${node.frame.file}:${node.frame.line}` : ''}`,
+        style: {left: `${from * 100}%`, width: `${share * 100}%`, top: `${level * ROW}px`},
+        onclick: () => select({root: node.parent ? JSON.stringify(pathOf(node)) : null}),
+      },
+      h(
+        'span',
+        {},
+        node.parent ? shortFunction(node.name) : `${source.name}: ${source.unit(node.weight)}`,
+      ),
+    );
     boxes.push([node, element]);
     graph.append(element);
     let left = from;
@@ -124,7 +176,7 @@ export function flameView(rec, at) {
   graph.style.height = `${(depth + 1) * ROW}px`;
   graph.addEventListener('keydown', (event) => {
     const now = boxes.findIndex(([, element]) => element === document.activeElement);
-    const step = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
+    const step = {ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1}[event.key];
     if (now < 0 || !step || !boxes[now + step]) return;
     event.preventDefault();
     boxes[now + step][1].focus();
@@ -138,32 +190,62 @@ export function flameView(rec, at) {
       for (const child of node.children.values()) counts(child, inside || hit);
     };
     counts(root, false);
-    for (const [node, element] of boxes) element.classList.toggle('hit', Boolean(wanted) && node.name.toLowerCase().includes(wanted));
-    status.textContent = wanted ? `${percent(sum, root.weight)} is in functions that match.` : `${source.unit(tree.weight)} on ${counted(stacks.length, 'call path')}${at.range ? ', in the selected range' : ''}.`;
+    for (const [node, element] of boxes)
+      element.classList.toggle('hit', Boolean(wanted) && node.name.toLowerCase().includes(wanted));
+    status.textContent = wanted
+      ? `${percent(sum, root.weight)} is in functions that match.`
+      : `${source.unit(tree.weight)} on ${counted(stacks.length, 'call path')}${at.range ? ', in the selected range' : ''}.`;
   };
   box.addEventListener('input', () => {
-    select({ q: box.value || null }, true);
+    select({q: box.value || null}, true);
     highlight();
   });
   highlight();
   const own = root.frame;
-  return h('div', { class: 'page' },
-    h('div', { class: 'toolbar' }, h('h1', {}, 'Stacks'),
-      h('nav', { class: 'choices', 'aria-label': 'What the graph shows' }, weighted.map(([name, one]) => h('a', { href: linkTo({ flame: name, root: null }), 'aria-current': name === key ? 'true' : null }, one.name))),
-      h('a', { class: 'button', href: linkTo({ invert: inverted ? null : '1', root: null }), 'aria-pressed': String(inverted) }, inverted ? 'From callers' : 'Inverted'),
-      box, root !== tree ? h('a', { class: 'button', href: linkTo({ root: null }) }, 'Whole graph') : null),
+  return h(
+    'div',
+    {class: 'page'},
+    h(
+      'div',
+      {class: 'toolbar'},
+      h('h1', {}, 'Stacks'),
+      h(
+        'nav',
+        {class: 'choices', 'aria-label': 'What the graph shows'},
+        weighted.map(([name, one]) =>
+          h(
+            'a',
+            {href: linkTo({flame: name, root: null}), 'aria-current': name === key ? 'true' : null},
+            one.name,
+          ),
+        ),
+      ),
+      h(
+        'a',
+        {
+          class: 'button',
+          href: linkTo({invert: inverted ? null : '1', root: null}),
+          'aria-pressed': String(inverted),
+        },
+        inverted ? 'From callers' : 'Inverted',
+      ),
+      box,
+      root !== tree ? h('a', {class: 'button', href: linkTo({root: null})}, 'Whole graph') : null,
+    ),
     status,
     stacks.length === 0 ? h('p', {}, 'The recording has no such stacks.') : graph,
     own ? h('p', {}, h('code', {}, own.function ?? '??'), ' ', placeLink(rec, own)) : null,
-    flameTable(rec, root, source));
+    flameTable(rec, root, source),
+  );
 }
 
 /** The heaviest functions as a table, for screen readers and for reading. */
 function flameTable(rec, root, source) {
   const sums = new Map();
   const add = (node, above) => {
-    const own = node.weight - [...node.children.values()].reduce((sum, child) => sum + child.weight, 0);
-    const row = sums.get(node.name) ?? { node, own: 0, total: 0 };
+    const own =
+      node.weight - [...node.children.values()].reduce((sum, child) => sum + child.weight, 0);
+    const row = sums.get(node.name) ?? {node, own: 0, total: 0};
     row.own += own;
     if (!above.has(node.name)) row.total += node.weight;
     sums.set(node.name, row);
@@ -173,7 +255,33 @@ function flameTable(rec, root, source) {
   for (const child of root.children.values()) add(child, new Set());
   const rows = [...sums.values()].sort((a, b) => b.total - a.total).slice(0, 30);
   if (rows.length === 0) return null;
-  return h('details', {}, h('summary', {}, 'As a table'), h('table', { class: 'plain' },
-    tableHead('Function', '#With callees', '#Itself'),
-    h('tbody', {}, rows.map((row) => h('tr', {}, h('td', {}, h('code', {}, shortFunction(row.node.name)), ' ', placeLink(rec, row.node.frame)), h('td', { class: 'number' }, source.unit(row.total)), h('td', { class: 'number' }, source.unit(row.own)))))));
+  return h(
+    'details',
+    {},
+    h('summary', {}, 'As a table'),
+    h(
+      'table',
+      {class: 'plain'},
+      tableHead('Function', '#With callees', '#Itself'),
+      h(
+        'tbody',
+        {},
+        rows.map((row) =>
+          h(
+            'tr',
+            {},
+            h(
+              'td',
+              {},
+              h('code', {}, shortFunction(row.node.name)),
+              ' ',
+              placeLink(rec, row.node.frame),
+            ),
+            h('td', {class: 'number'}, source.unit(row.total)),
+            h('td', {class: 'number'}, source.unit(row.own)),
+          ),
+        ),
+      ),
+    ),
+  );
 }

@@ -1,6 +1,11 @@
 // Numbers and names as people read them.
 
-const UNITS = [['s', 1e9], ['ms', 1e6], ['µs', 1e3], ['ns', 1]];
+const UNITS = [
+  ['s', 1e9],
+  ['ms', 1e6],
+  ['µs', 1e3],
+  ['ns', 1],
+];
 
 /** A length of time with three significant digits: `1.23 ms`. */
 export function duration(ns) {
@@ -36,7 +41,7 @@ export function count(number) {
 
 /** A number and its noun: `1 thread`, `2 threads`. */
 export function counted(number, noun, nouns) {
-  return `${count(number)} ${number === 1 ? noun : nouns ?? noun + 's'}`;
+  return `${count(number)} ${number === 1 ? noun : (nouns ?? noun + 's')}`;
 }
 
 /** A function without its template arguments and parameters. */

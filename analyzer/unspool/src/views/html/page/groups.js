@@ -14,10 +14,10 @@ export function threadName(rec, thread) {
 /** The thread's function and name, for a group or a thread. */
 function title(rec, thread) {
   const it = rec.threads[thread];
-  if (it.origin === 'main') return { title: 'main thread', name: '' };
+  if (it.origin === 'main') return {title: 'main thread', name: ''};
   const name = threadName(rec, thread);
   const title = shortFunction(it.function) ?? name;
-  return { title, name: name === title ? '' : name };
+  return {title, name: name === title ? '' : name};
 }
 
 /** The largest number of these threads that lived at a time. */
@@ -42,7 +42,8 @@ export function groupThreads(rec) {
   const byKey = new Map();
   rec.threads.forEach((thread, index) => {
     let group = byKey.get(thread.key);
-    if (!group) byKey.set(thread.key, (group = { key: thread.key, threads: [], children: [], parent: null }));
+    if (!group)
+      byKey.set(thread.key, (group = {key: thread.key, threads: [], children: [], parent: null}));
     group.threads.push(index);
   });
   for (const group of byKey.values()) {
@@ -65,8 +66,8 @@ export function groupThreads(rec) {
   for (const group of byKey.values()) visit(group, 0);
   const groupOf = new Int32Array(rec.threads.length);
   for (const group of ordered) {
-    Object.assign(group, title(rec, group.threads[0]), { peak: peak(rec, group.threads) });
+    Object.assign(group, title(rec, group.threads[0]), {peak: peak(rec, group.threads)});
     for (const thread of group.threads) groupOf[thread] = group.index;
   }
-  return { list: ordered, of: groupOf, byKey };
+  return {list: ordered, of: groupOf, byKey};
 }

@@ -3,6 +3,9 @@
 import {binTimes, addToBins} from './range.js';
 import {threadName} from './groups.js';
 
+/** The height of the ruler above the lanes. */
+export const RULER = 24;
+
 export const THREAD_HEIGHT = 20;
 export const GROUP_HEIGHT = 30;
 
@@ -26,7 +29,11 @@ export function layOut(rec, folded, wanted) {
   const laneOf = new Int32Array(rec.threads.length).fill(-1);
   let y = 0;
   const words = (wanted ?? '').toLowerCase();
-  const shows = (thread, group) => !words || `${group.title} ${threadName(rec, thread)} ${rec.threads[thread].tid}`.toLowerCase().includes(words);
+  const shows = (thread, group) =>
+    !words ||
+    `${group.title} ${threadName(rec, thread)} ${rec.threads[thread].tid}`
+      .toLowerCase()
+      .includes(words);
   for (const group of rec.groups.list) {
     const threads = group.threads.filter((thread) => shows(thread, group));
     if (threads.length === 0) continue;
@@ -34,18 +41,32 @@ export function layOut(rec, folded, wanted) {
     const isFolded = folded.has(group.index);
     if (!single) {
       for (const thread of group.threads) laneOf[thread] = lanes.length;
-      lanes.push({ group, thread: null, y, height: GROUP_HEIGHT, depth: group.depth, folded: isFolded });
+      lanes.push({
+        group,
+        thread: null,
+        y,
+        height: GROUP_HEIGHT,
+        depth: group.depth,
+        folded: isFolded,
+      });
       y += GROUP_HEIGHT;
     }
     if (single || !isFolded) {
       for (const thread of threads) {
         laneOf[thread] = lanes.length;
-        lanes.push({ group, thread, y, height: THREAD_HEIGHT, depth: group.depth + (single ? 0 : 1), folded: false });
+        lanes.push({
+          group,
+          thread,
+          y,
+          height: THREAD_HEIGHT,
+          depth: group.depth + (single ? 0 : 1),
+          folded: false,
+        });
         y += THREAD_HEIGHT;
       }
     }
   }
-  return { lanes, laneOf, height: y };
+  return {lanes, laneOf, height: y};
 }
 
 /** The first lane that ends below `y`. */
@@ -66,7 +87,7 @@ export function laneStates(rec, lane, from, to, bins, table) {
     addToBins(rec, lane.thread, from, to, bins, table);
     return 1;
   }
-  const { group } = lane;
+  const {group} = lane;
   const fine = rec.end / GROUP_BINS;
   const width = (to - from) / bins;
   if (width < fine * 2) {
@@ -81,7 +102,8 @@ export function laneStates(rec, lane, from, to, bins, table) {
       const a = Math.max(0, (from + bin * width) / fine);
       const b = Math.min(GROUP_BINS, (from + (bin + 1) * width) / fine);
       let sum = 0;
-      for (let at = a | 0; at < b; at += 1) sum += source[at] * (Math.min(at + 1, b) - Math.max(at, a));
+      for (let at = a | 0; at < b; at += 1)
+        sum += source[at] * (Math.min(at + 1, b) - Math.max(at, a));
       target[bin] += (sum * fine) / width;
     }
   }

@@ -8,8 +8,14 @@ import {threadName} from './groups.js';
 export function threadLink(rec, thread, view) {
   if (!rec.threads[thread]) return h('span', {}, 'unknown thread');
   const tid = rec.threads[thread].tid;
-  return h('a', { class: 'thread', href: linkTo({ view: view ?? selection().view, thread, object: null, span: null, path: null }) },
-    `${threadName(rec, thread)}${tid === null ? '' : ` ${tid}`}`);
+  return h(
+    'a',
+    {
+      class: 'thread',
+      href: linkTo({view: view ?? selection().view, thread, object: null, span: null, path: null}),
+    },
+    `${threadName(rec, thread)}${tid === null ? '' : ` ${tid}`}`,
+  );
 }
 
 /** What an object is called. */
@@ -21,8 +27,16 @@ export function objectName(object) {
 export function objectLink(rec, index, view) {
   const object = rec.objects[index];
   if (!object) return h('span', {}, 'unknown object');
-  return h('a', { class: 'object', href: linkTo({ view: view ?? 'sync', object: index, thread: null, span: null, path: null }) },
-    h('span', { class: 'kind' }, object.kind), ' ', objectName(object));
+  return h(
+    'a',
+    {
+      class: 'object',
+      href: linkTo({view: view ?? 'sync', object: index, thread: null, span: null, path: null}),
+    },
+    h('span', {class: 'kind'}, object.kind),
+    ' ',
+    objectName(object),
+  );
 }
 
 /** A link to a moment or a range of the timeline, with some time around it. */
@@ -30,39 +44,79 @@ export function momentLink(rec, from, to, changes, words) {
   const margin = Math.max((to - from) * 2, rec.end / 1000);
   const zoom = [Math.max(0, from - margin), Math.min(rec.end, to + margin)];
   const text = words ?? moment(from, rec.end / 100);
-  return h('a', { href: linkTo({ view: 'timeline', zoom, ...changes }) }, text);
+  return h('a', {href: linkTo({view: 'timeline', zoom, ...changes})}, text);
 }
 
 /** The place of a frame as a link to the source view. */
 export function placeLink(rec, frame) {
-  if (!frame.file) return h('span', { class: 'place', title: frame.module }, `${baseName(frame.module)}+0x${frame.offset.toString(16)}`);
+  if (!frame.file)
+    return h(
+      'span',
+      {class: 'place', title: frame.module},
+      `${baseName(frame.module)}+0x${frame.offset.toString(16)}`,
+    );
   const text = `${baseName(frame.file)}${frame.line === null ? '' : `:${frame.line}`}`;
-  return h('a', { class: 'place', title: frame.file, href: linkTo({ view: 'source', file: frame.file, line: frame.line }) }, text);
+  return h(
+    'a',
+    {
+      class: 'place',
+      title: frame.file,
+      href: linkTo({view: 'source', file: frame.file, line: frame.line}),
+    },
+    text,
+  );
 }
 
 /** A stack as a list, innermost first. */
 export function stackList(rec, frames, truncated) {
-  if (frames.length === 0) return h('p', { class: 'quiet' }, 'No stack was recorded.');
-  return h('ol', { class: 'stack' },
-    frames.map((frame) => h('li', { class: frame.inlined ? 'inlined' : null },
-      h('span', { class: 'function', title: frame.function ?? '' }, shortFunction(frame.function) ?? '??'), ' ',
-      placeLink(rec, frame),
-      frame.inlined ? h('span', { class: 'tag' }, 'inlined') : null,
-      frame.provenance === 'scan' ? h('span', { class: 'tag', title: 'found by searching the stack' }, 'guess') : null)),
-    truncated ? h('li', { class: 'quiet' }, `The stack ends here: ${truncated}`) : null);
+  if (frames.length === 0) return h('p', {class: 'quiet'}, 'No stack was recorded.');
+  return h(
+    'ol',
+    {class: 'stack'},
+    frames.map((frame) =>
+      h(
+        'li',
+        {class: frame.inlined ? 'inlined' : null},
+        h(
+          'span',
+          {class: 'function', title: frame.function ?? ''},
+          shortFunction(frame.function) ?? '??',
+        ),
+        ' ',
+        placeLink(rec, frame),
+        frame.inlined ? h('span', {class: 'tag'}, 'inlined') : null,
+        frame.provenance === 'scan'
+          ? h('span', {class: 'tag', title: 'found by searching the stack'}, 'guess')
+          : null,
+      ),
+    ),
+    truncated ? h('li', {class: 'quiet'}, `The stack ends here: ${truncated}`) : null,
+  );
 }
 
 /** The first frame of a stack that is not the C library's, or the first at all. */
 export function callerOf(frames) {
   const inner = /\/(libc|libpthread|libstdc\+\+|ld-linux|ld-musl)[^/]*$/;
-  const named = frames.filter((frame) => !inner.test(frame.module) && !/^(std::|__|pthread_|sem_)/.test(frame.function ?? ''));
+  const named = frames.filter(
+    (frame) => !inner.test(frame.module) && !/^(std::|__|pthread_|sem_)/.test(frame.function ?? ''),
+  );
   return named[0] ?? frames[1] ?? frames[0] ?? null;
 }
 
 /** A frame in a line. */
 export function frameLine(rec, frame) {
-  if (!frame) return h('span', { class: 'quiet' }, 'not known');
-  return h('span', { class: 'frame' }, h('span', { class: 'function', title: frame.function ?? '' }, shortFunction(frame.function) ?? '??'), ' ', placeLink(rec, frame));
+  if (!frame) return h('span', {class: 'quiet'}, 'not known');
+  return h(
+    'span',
+    {class: 'frame'},
+    h(
+      'span',
+      {class: 'function', title: frame.function ?? ''},
+      shortFunction(frame.function) ?? '??',
+    ),
+    ' ',
+    placeLink(rec, frame),
+  );
 }
 
 /** A histogram by powers of two of nanoseconds. */
@@ -71,11 +125,42 @@ export function histogram(lengths, label) {
   const first = bins.findIndex((number) => number > 0);
   if (first < 0) return null;
   const most = Math.max(...bins);
-  const unit = (at) => (at >= 30 ? `${2 ** (at - 30)} s` : at >= 20 ? `${2 ** (at - 20)} ms` : at >= 10 ? `${2 ** (at - 10)} µs` : `${2 ** at} ns`);
-  return h('figure', { class: 'histogram' },
+  const unit = (at) =>
+    at >= 30
+      ? `${2 ** (at - 30)} s`
+      : at >= 20
+        ? `${2 ** (at - 20)} ms`
+        : at >= 10
+          ? `${2 ** (at - 10)} µs`
+          : `${2 ** at} ns`;
+  return h(
+    'figure',
+    {class: 'histogram'},
     h('figcaption', {}, label),
-    h('div', { class: 'bins', role: 'img', 'aria-label': `${label}: ${bins.map((number, at) => (number ? `${number} from ${unit(at)}` : null)).filter(Boolean).join(', ')}` },
-      bins.slice(first).map((number, at) => h('span', { class: 'bin', title: `${number} from ${unit(at + first)} to ${unit(at + first + 1)} (about)` },
-        h('span', { class: 'column', style: { height: `${number ? Math.max(3, (100 * number) / most) : 0}%` } })))),
-    h('div', { class: 'ends' }, h('span', {}, unit(first)), h('span', {}, unit(bins.length))));
+    h(
+      'div',
+      {
+        class: 'bins',
+        role: 'img',
+        'aria-label': `${label}: ${bins
+          .map((number, at) => (number ? `${number} from ${unit(at)}` : null))
+          .filter(Boolean)
+          .join(', ')}`,
+      },
+      bins.slice(first).map((number, at) =>
+        h(
+          'span',
+          {
+            class: 'bin',
+            title: `${number} from ${unit(at + first)} to ${unit(at + first + 1)} (about)`,
+          },
+          h('span', {
+            class: 'column',
+            style: {height: `${number ? Math.max(3, (100 * number) / most) : 0}%`},
+          }),
+        ),
+      ),
+    ),
+    h('div', {class: 'ends'}, h('span', {}, unit(first)), h('span', {}, unit(bins.length))),
+  );
 }

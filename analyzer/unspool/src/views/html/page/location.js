@@ -1,4 +1,4 @@
-// What is selected, kept in the URL's fragment: `#view=timeline&thread=3&range=120-240`.
+// The selection, kept in the URL's fragment: `#view=timeline&thread=3&range=120-240`.
 
 const NUMBERS = ['thread', 'object', 'finding', 'span', 'line', 'lane', 'path'];
 const RANGES = ['range', 'zoom'];
@@ -32,17 +32,17 @@ function fragmentOf(at) {
 const listeners = [];
 let current = parse(location.hash);
 
-/** What is selected. */
+/** The present selection. */
 export function selection() {
   return current;
 }
 
-/** A link to what is selected with these changes. */
+/** A link to the present selection with these changes. */
 export function linkTo(changes) {
-  return fragmentOf({ ...current, ...changes });
+  return fragmentOf({...current, ...changes});
 }
 
-/** Changes what is selected; `quiet` makes no entry in the history. */
+/** Changes the selection; `quiet` makes no entry in the history. */
 export function select(changes, quiet) {
   const next = linkTo(changes);
   if (next === fragmentOf(current)) return;

@@ -25,7 +25,21 @@ const VIEWS = {
 };
 
 /** What a change of needs the view to be drawn anew. */
-const DRAWS = ['view', 'thread', 'object', 'finding', 'group', 'file', 'line', 'sort', 'flame', 'invert', 'root', 'open', 'range'];
+const DRAWS = [
+  'view',
+  'thread',
+  'object',
+  'finding',
+  'group',
+  'file',
+  'line',
+  'sort',
+  'flame',
+  'invert',
+  'root',
+  'open',
+  'range',
+];
 
 const MAX_HITS = 12;
 
@@ -33,18 +47,56 @@ class Page {
   constructor(rec) {
     this.rec = rec;
     this.timeline = null;
-    this.main = h('main', { id: 'view', tabindex: '-1' });
-    this.side = h('div', { class: 'side' });
-    this.tabs = h('nav', { class: 'tabs', 'aria-label': 'Views' });
+    this.main = h('main', {id: 'view', tabindex: '-1'});
+    this.side = h('div', {class: 'side'});
+    this.tabs = h('nav', {class: 'tabs', 'aria-label': 'Views'});
     this.chip = h('span', {});
-    this.hits = h('ul', { class: 'hits', role: 'listbox', id: 'hits', hidden: true });
-    this.search = h('input', { type: 'search', placeholder: 'Search (/)', 'aria-label': 'Search threads, objects, functions and files', role: 'combobox', 'aria-controls': 'hits', 'aria-expanded': 'false',
-      oninput: () => this.find(), onkeydown: (event) => this.searchKey(event), onblur: () => setTimeout(() => this.showHits([]), 200) });
-    this.theme = h('button', { type: 'button', class: 'theme', title: 'Light or dark', 'aria-label': 'Switch between light and dark', onclick: () => this.switchTheme() }, '◐');
+    this.hits = h('ul', {class: 'hits', role: 'listbox', id: 'hits', hidden: true});
+    this.search = h('input', {
+      type: 'search',
+      placeholder: 'Search (/)',
+      'aria-label': 'Search threads, objects, functions and files',
+      role: 'combobox',
+      'aria-controls': 'hits',
+      'aria-expanded': 'false',
+      oninput: () => this.find(),
+      onkeydown: (event) => this.searchKey(event),
+      onblur: () => setTimeout(() => this.showHits([]), 200),
+    });
+    this.theme = h(
+      'button',
+      {
+        type: 'button',
+        class: 'theme',
+        title: 'Light or dark',
+        'aria-label': 'Switch between light and dark',
+        onclick: () => this.switchTheme(),
+      },
+      '◐',
+    );
     this.element = [
-      h('a', { class: 'skip', href: '#view', onclick: (event) => { event.preventDefault(); this.main.focus(); } }, 'Skip to the view'),
-      h('div', { class: 'top' }, h('span', { class: 'brand', title: rec.recording.product }, rec.target.name || 'Unspool'), this.tabs, this.chip, h('div', { class: 'search' }, this.search, this.hits), this.theme),
-      h('div', { class: 'body' }, this.main, this.side),
+      h(
+        'a',
+        {
+          class: 'skip',
+          href: '#view',
+          onclick: (event) => {
+            event.preventDefault();
+            this.main.focus();
+          },
+        },
+        'Skip to the view',
+      ),
+      h(
+        'div',
+        {class: 'top'},
+        h('span', {class: 'brand', title: rec.recording.product}, rec.target.name || 'Unspool'),
+        this.tabs,
+        this.chip,
+        h('div', {class: 'search'}, this.search, this.hits),
+        this.theme,
+      ),
+      h('div', {class: 'body'}, this.main, this.side),
     ];
     onSelection((at, before) => this.show(at, before));
     window.addEventListener('keydown', (event) => this.key(event));
@@ -53,14 +105,52 @@ class Page {
 
   show(at, before) {
     const view = at.view in VIEWS ? at.view : 'overview';
-    const here = { ...at, view };
+    const here = {...at, view};
     const redraw = !before || DRAWS.some((name) => String(at[name]) !== String(before[name]));
     document.title = `${VIEWS[view][0]} – ${this.rec.target.name || 'recording'} – Unspool`;
-    this.tabs.replaceChildren(...Object.entries(VIEWS).map(([name, [title]]) => h('a', {
-      href: linkTo({ view: name, q: null, sort: null, finding: null, group: null, line: null, root: null }), 'aria-current': name === view ? 'page' : null,
-    }, title, name === 'findings' && this.rec.findings.length > 0 ? h('span', { class: 'badge' }, String(this.rec.findings.length)) : null)));
-    this.chip.replaceChildren(...(at.range ? [h('span', { class: 'chip' }, `${moment(at.range[0], at.range[1] - at.range[0])} + ${duration(at.range[1] - at.range[0])}`,
-      h('button', { type: 'button', 'aria-label': 'Clear the selected range', onclick: () => select({ range: null }) }, '×'))] : []));
+    this.tabs.replaceChildren(
+      ...Object.entries(VIEWS).map(([name, [title]]) =>
+        h(
+          'a',
+          {
+            href: linkTo({
+              view: name,
+              q: null,
+              sort: null,
+              finding: null,
+              group: null,
+              line: null,
+              root: null,
+            }),
+            'aria-current': name === view ? 'page' : null,
+          },
+          title,
+          name === 'findings' && this.rec.findings.length > 0
+            ? h('span', {class: 'badge'}, String(this.rec.findings.length))
+            : null,
+        ),
+      ),
+    );
+    this.chip.replaceChildren(
+      ...(at.range
+        ? [
+            h(
+              'span',
+              {class: 'chip'},
+              `${moment(at.range[0], at.range[1] - at.range[0])} + ${duration(at.range[1] - at.range[0])}`,
+              h(
+                'button',
+                {
+                  type: 'button',
+                  'aria-label': 'Clear the selected range',
+                  onclick: () => select({range: null}),
+                },
+                '×',
+              ),
+            ),
+          ]
+        : []),
+    );
     if (view === 'timeline') {
       this.timeline ??= new Timeline(this.rec);
       const fresh = this.main.firstChild !== this.timeline.element;
@@ -70,14 +160,22 @@ class Page {
       const sameView = before && (before.view ?? 'overview') === view;
       const top = this.main.scrollTop;
       this.main.replaceChildren(VIEWS[view][1](this.rec, here));
-      this.main.scrollTop = sameView && at.object === before.object && at.file === before.file ? top : 0;
+      this.main.scrollTop =
+        sameView && at.object === before.object && at.file === before.file ? top : 0;
     }
     this.main.className = view;
     if (redraw) {
       const panel = detailsPanel(this.rec, here);
       const top = this.side.firstChild?.scrollTop ?? 0;
       this.side.replaceChildren(...(panel ? [panel] : []));
-      if (panel && before && at.thread === before.thread && at.object === before.object && at.span === before.span) panel.scrollTop = top;
+      if (
+        panel &&
+        before &&
+        at.thread === before.thread &&
+        at.object === before.object &&
+        at.span === before.span
+      )
+        panel.scrollTop = top;
       document.body.classList.toggle('with-details', panel !== null);
     }
     if (at.span !== before?.span && !redraw) {
@@ -88,28 +186,50 @@ class Page {
 
   /** Threads, objects, functions and files that match. */
   matching(words) {
-    const { rec } = this;
+    const {rec} = this;
     const wanted = words.toLowerCase();
     const has = (text) => text && text.toLowerCase().includes(wanted);
     const hits = [];
-    const add = (kind, text, href) => hits.push({ kind, text, href });
-    for (const group of rec.groups.list) if (has(group.title) || has(group.name) || has(group.key)) add('identity', `${group.threads.length} × ${group.title} ${group.name}`, linkTo({ view: 'threads', group: group.key, thread: null, object: null, span: null }));
+    const add = (kind, text, href) => hits.push({kind, text, href});
+    for (const group of rec.groups.list)
+      if (has(group.title) || has(group.name) || has(group.key))
+        add(
+          'identity',
+          `${group.threads.length} × ${group.title} ${group.name}`,
+          linkTo({view: 'threads', group: group.key, thread: null, object: null, span: null}),
+        );
     for (let index = 0; index < rec.threads.length && hits.length < 40; index += 1) {
       const thread = rec.threads[index];
-      if (String(thread.tid).startsWith(words) || has(thread.name)) add('thread', `${threadName(rec, index)} ${thread.tid ?? ''}`, linkTo({ thread: index, object: null, span: null }));
+      if (String(thread.tid).startsWith(words) || has(thread.name))
+        add(
+          'thread',
+          `${threadName(rec, index)} ${thread.tid ?? ''}`,
+          linkTo({thread: index, object: null, span: null}),
+        );
     }
     rec.objects.forEach((object, index) => {
-      if (hits.length < 80 && (has(objectName(object)) || has(`0x${object.address.toString(16)}`))) add(object.kind, objectName(object), linkTo({ view: 'sync', object: index, thread: null, span: null }));
+      if (hits.length < 80 && (has(objectName(object)) || has(`0x${object.address.toString(16)}`)))
+        add(
+          object.kind,
+          objectName(object),
+          linkTo({view: 'sync', object: index, thread: null, span: null}),
+        );
     });
     const seen = new Set();
     for (const frame of rec.frames) {
       if (frame.function && !seen.has(frame.function) && has(frame.function) && hits.length < 120) {
         seen.add(frame.function);
-        add('function', shortFunction(frame.function), frame.file ? linkTo({ view: 'source', file: frame.file, line: frame.line }) : linkTo({ view: 'stacks', q: frame.function }));
+        add(
+          'function',
+          shortFunction(frame.function),
+          frame.file
+            ? linkTo({view: 'source', file: frame.file, line: frame.line})
+            : linkTo({view: 'stacks', q: frame.function}),
+        );
       }
       if (frame.file && !seen.has(frame.file) && has(frame.file) && hits.length < 120) {
         seen.add(frame.file);
-        add('file', frame.file, linkTo({ view: 'source', file: frame.file, line: null }));
+        add('file', frame.file, linkTo({view: 'source', file: frame.file, line: null}));
       }
     }
     return hits;
@@ -123,8 +243,32 @@ class Page {
   showHits(hits) {
     this.hits.hidden = hits.length === 0;
     this.search.setAttribute('aria-expanded', String(hits.length > 0));
-    this.hits.replaceChildren(...hits.slice(0, MAX_HITS).map((hit) => h('li', { role: 'option' }, h('a', { href: hit.href, tabindex: '-1', onclick: () => this.showHits([]) }, h('span', { class: 'kind' }, hit.kind), ' ', hit.text))),
-      ...(hits.length > MAX_HITS ? [h('li', { class: 'quiet' }, `${counted(hits.length - MAX_HITS, 'more match', 'more matches')}`)] : []));
+    this.hits.replaceChildren(
+      ...hits
+        .slice(0, MAX_HITS)
+        .map((hit) =>
+          h(
+            'li',
+            {role: 'option'},
+            h(
+              'a',
+              {href: hit.href, tabindex: '-1', onclick: () => this.showHits([])},
+              h('span', {class: 'kind'}, hit.kind),
+              ' ',
+              hit.text,
+            ),
+          ),
+        ),
+      ...(hits.length > MAX_HITS
+        ? [
+            h(
+              'li',
+              {class: 'quiet'},
+              `${counted(hits.length - MAX_HITS, 'more match', 'more matches')}`,
+            ),
+          ]
+        : []),
+    );
   }
 
   searchKey(event) {
@@ -138,7 +282,10 @@ class Page {
       location.hash = links[Math.max(now, 0)].getAttribute('href');
       this.showHits([]);
     } else if (event.key === 'ArrowDown' || event.key === 'ArrowUp') {
-      const next = Math.min(Math.max(now + (event.key === 'ArrowDown' ? 1 : -1), 0), links.length - 1);
+      const next = Math.min(
+        Math.max(now + (event.key === 'ArrowDown' ? 1 : -1), 0),
+        links.length - 1,
+      );
       links.forEach((link, at) => link.classList.toggle('chosen', at === next));
     } else return;
     event.preventDefault();
@@ -151,8 +298,13 @@ class Page {
     if (event.key === '/') {
       event.preventDefault();
       this.search.focus();
-    } else if (event.key === 'Escape') select({ thread: null, object: selection().view === 'sync' ? selection().object : null, span: null });
-    else if (number >= 1 && number <= 7) select({ view: Object.keys(VIEWS)[number - 1] });
+    } else if (event.key === 'Escape')
+      select({
+        thread: null,
+        object: selection().view === 'sync' ? selection().object : null,
+        span: null,
+      });
+    else if (number >= 1 && number <= 7) select({view: Object.keys(VIEWS)[number - 1]});
   }
 
   switchTheme() {
@@ -170,9 +322,17 @@ class Page {
 
 /** What went wrong, in the page: it is never blank. */
 function fail(error) {
-  document.getElementById('app').replaceChildren(h('div', { class: 'loading' },
-    h('p', {}, 'This report could not be opened.'), h('pre', {}, String(error?.stack ?? error)),
-    h('p', {}, 'It needs a browser of 2023 or later (Chromium 80, Firefox 113, Safari 16.4).')));
+  document
+    .getElementById('app')
+    .replaceChildren(
+      h(
+        'div',
+        {class: 'loading'},
+        h('p', {}, 'This report could not be opened.'),
+        h('pre', {}, String(error?.stack ?? error)),
+        h('p', {}, 'It needs a browser of 2023 or later (Chromium 80, Firefox 113, Safari 16.4).'),
+      ),
+    );
 }
 
 async function start() {
@@ -180,7 +340,9 @@ async function start() {
   const problems = [];
   window.addEventListener('error', (event) => problems.push(String(event.message)));
   window.addEventListener('unhandledrejection', (event) => problems.push(String(event.reason)));
-  document.addEventListener('securitypolicyviolation', (event) => problems.push(`policy: ${event.violatedDirective} ${event.blockedURI}`));
+  document.addEventListener('securitypolicyviolation', (event) =>
+    problems.push(`policy: ${event.violatedDirective} ${event.blockedURI}`),
+  );
   const holder = document.getElementById('recording');
   const rec = await readRecording(holder.textContent);
   holder.remove();
@@ -190,7 +352,13 @@ async function start() {
   document.getElementById('app').replaceChildren(...page.element);
   page.show(selection(), null);
   // For scripts and tests: the recording, the page, and how long opening it took.
-  window.unspool = { rec, page, problems, opened_ms: performance.now() - began, ready_ms: performance.now() };
+  window.unspool = {
+    rec,
+    page,
+    problems,
+    opened_ms: performance.now() - began,
+    ready_ms: performance.now(),
+  };
 }
 
 start().catch(fail);

@@ -16,27 +16,55 @@ function ending(recording) {
 }
 
 function headline(rec) {
-  const { target, recording } = rec;
+  const {target, recording} = rec;
   const created = rec.threads.filter((thread) => thread.origin === 'created').length;
-  return h('header', { class: 'headline' },
+  return h(
+    'header',
+    {class: 'headline'},
     h('h1', {}, target.name || baseName(target.executable) || 'Recording'),
-    h('p', {}, [
-      target.executable, target.arch, target.pid === null ? null : `pid ${target.pid}`, ending(recording),
-    ].filter(Boolean).join(' · ')),
-    h('ul', { class: 'figures' },
-      [[duration(recording.duration_ns), 'recorded'],
-        [count(rec.threads.length), 'threads'], [count(created), 'creations seen'], [count(rec.groups.list.length), 'identities'],
+    h(
+      'p',
+      {},
+      [
+        target.executable,
+        target.arch,
+        target.pid === null ? null : `pid ${target.pid}`,
+        ending(recording),
+      ]
+        .filter(Boolean)
+        .join(' · '),
+    ),
+    h(
+      'ul',
+      {class: 'figures'},
+      [
+        [duration(recording.duration_ns), 'recorded'],
+        [count(rec.threads.length), 'threads'],
+        [count(created), 'creations seen'],
+        [count(rec.groups.list.length), 'identities'],
         rec.sync_recorded && [count(rec.objects.length), 'sync objects'],
         rec.sync_recorded && [count(recording.calls_recorded), 'call events'],
         recording.calls_missed > 0 && [count(recording.calls_missed), 'call events missed'],
-      ].filter(Boolean).map(([figure, what]) => h('li', {}, h('strong', {}, figure), ` ${what}`))));
+      ]
+        .filter(Boolean)
+        .map(([figure, what]) => h('li', {}, h('strong', {}, figure), ` ${what}`)),
+    ),
+  );
 }
 
 function notes(rec) {
   if (rec.notes.length === 0) return null;
   const errors = new Set(rec.errors);
-  return h('section', { 'aria-label': 'Notes' }, h('h2', {}, 'Read this first'),
-    h('ul', { class: 'notes' }, rec.notes.map((note) => h('li', { class: errors.has(note) ? 'error' : null }, note))));
+  return h(
+    'section',
+    {'aria-label': 'Notes'},
+    h('h2', {}, 'Read this first'),
+    h(
+      'ul',
+      {class: 'notes'},
+      rec.notes.map((note) => h('li', {class: errors.has(note) ? 'error' : null}, note)),
+    ),
+  );
 }
 
 /** Threads by state over time, as an area chart. */
@@ -60,59 +88,176 @@ function concurrencyChart(rec) {
       up += `L${bin} ${high.toFixed(1)}L${bin + 1} ${high.toFixed(1)}`;
       down = `L${bin + 1} ${low.toFixed(1)}L${bin} ${low.toFixed(1)}${down}`;
     }
-    return svg('path', { class: `area ${names[state]}`, d: `M0 ${height}${up}${down}Z` });
+    return svg('path', {class: `area ${names[state]}`, d: `M0 ${height}${up}${down}Z`});
   });
-  const average = layers.includes(0) ? table[0].reduce((sum, share) => sum + share, 0) / CHART_BINS : 0;
-  return h('section', { class: 'card wide' },
+  const average = layers.includes(0)
+    ? table[0].reduce((sum, share) => sum + share, 0) / CHART_BINS
+    : 0;
+  return h(
+    'section',
+    {class: 'card wide'},
     h('h2', {}, 'Threads over time'),
-    h('p', { class: 'quiet' }, rec.concurrency?.on_cpu != null
-      ? `On average ${rec.concurrency.on_cpu.toFixed(2)} threads were on a CPU, and ${rec.concurrency.runnable.toFixed(2)} waited for one.`
-      : `On average ${average.toFixed(2)} threads ran or were in system calls that were not recorded.`),
-    h('a', { class: 'chart', href: linkTo({ view: 'timeline' }), 'aria-label': 'Open the timeline' },
-      h('span', { class: 'axis' }, count(Math.ceil(top))),
-      svg('svg', { viewBox: `0 0 ${CHART_BINS} ${height}`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `Threads by state over time, at most ${Math.ceil(top)}` }, areas)),
-    h('div', { class: 'ends' }, h('span', {}, '0'), h('span', {}, duration(rec.end))),
-    stateLegend(new Set(layers)));
+    h(
+      'p',
+      {class: 'quiet'},
+      rec.concurrency?.on_cpu != null
+        ? `On average ${rec.concurrency.on_cpu.toFixed(2)} threads were on a CPU, and ${rec.concurrency.runnable.toFixed(2)} waited for one.`
+        : `On average ${average.toFixed(2)} threads ran or were in system calls that were not recorded.`,
+    ),
+    h(
+      'a',
+      {class: 'chart', href: linkTo({view: 'timeline'}), 'aria-label': 'Open the timeline'},
+      h('span', {class: 'axis'}, count(Math.ceil(top))),
+      svg(
+        'svg',
+        {
+          viewBox: `0 0 ${CHART_BINS} ${height}`,
+          preserveAspectRatio: 'none',
+          role: 'img',
+          'aria-label': `Threads by state over time, at most ${Math.ceil(top)}`,
+        },
+        areas,
+      ),
+    ),
+    h('div', {class: 'ends'}, h('span', {}, '0'), h('span', {}, duration(rec.end))),
+    stateLegend(new Set(layers)),
+  );
 }
 
 function topGroups(rec) {
-  const rows = rec.groups.list.map((group) => ({ group, times: groupTimes(rec, group.threads, null) }))
-    .sort((a, b) => b.times[0] - a.times[0]).slice(0, 5);
-  return h('section', { class: 'card' }, h('h2', {}, 'Busiest identities'),
-    h('table', { class: 'plain' },
+  const rows = rec.groups.list
+    .map((group) => ({group, times: groupTimes(rec, group.threads, null)}))
+    .sort((a, b) => b.times[0] - a.times[0])
+    .slice(0, 5);
+  return h(
+    'section',
+    {class: 'card'},
+    h('h2', {}, 'Busiest identities'),
+    h(
+      'table',
+      {class: 'plain'},
       tableHead('Threads', '#Running', 'States'),
-      h('tbody', {}, rows.map(({ group, times }) => h('tr', {},
-        h('td', {}, h('a', { href: linkTo({ view: 'threads', group: group.key }) }, group.threads.length > 1 ? `${group.threads.length} × ` : '', group.title), group.name ? h('span', { class: 'quiet' }, ` ${group.name}`) : null),
-        h('td', { class: 'number' }, duration(times[0])),
-        h('td', {}, stateBar(times, group.title)))))));
+      h(
+        'tbody',
+        {},
+        rows.map(({group, times}) =>
+          h(
+            'tr',
+            {},
+            h(
+              'td',
+              {},
+              h(
+                'a',
+                {href: linkTo({view: 'threads', group: group.key})},
+                group.threads.length > 1 ? `${group.threads.length} × ` : '',
+                group.title,
+              ),
+              group.name ? h('span', {class: 'quiet'}, ` ${group.name}`) : null,
+            ),
+            h('td', {class: 'number'}, duration(times[0])),
+            h('td', {}, stateBar(times, group.title)),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 function topObjects(rec) {
   if (!rec.sync_recorded) {
-    return h('section', { class: 'card' }, h('h2', {}, 'Synchronization'),
-      h('p', {}, 'What the threads waited for was not recorded. ', h('code', {}, 'unspool record --sync'), ' records it.'));
+    return h(
+      'section',
+      {class: 'card'},
+      h('h2', {}, 'Synchronization'),
+      h(
+        'p',
+        {},
+        'What the threads waited for was not recorded. ',
+        h('code', {}, 'unspool record --sync'),
+        ' records it.',
+      ),
+    );
   }
-  const contended = objectWaits({ ...rec, spans: { ...rec.spans, use: rec.spans.use.map((use, span) => (rec.spans.kind[span] === 2 || rec.spans.kind[span] === 3 ? use : -1)) } }, null);
+  const contended = objectWaits(
+    {
+      ...rec,
+      spans: {
+        ...rec.spans,
+        use: rec.spans.use.map((use, span) =>
+          rec.spans.kind[span] === 2 || rec.spans.kind[span] === 3 ? use : -1,
+        ),
+      },
+    },
+    null,
+  );
   const rows = [...contended].sort((a, b) => b[1].total_ns - a[1].total_ns).slice(0, 5);
-  return h('section', { class: 'card' }, h('h2', {}, 'Longest waits by object'),
-    rows.length === 0 ? h('p', {}, 'No thread waited for another one.') : h('table', { class: 'plain' },
-      tableHead('Object', '#Waits', '#Total', '#Of all threads’ time'),
-      h('tbody', {}, rows.map(([index, waits]) => h('tr', {},
-        h('td', {}, objectLink(rec, index)), h('td', { class: 'number' }, count(waits.count)),
-        h('td', { class: 'number' }, duration(waits.total_ns)),
-        h('td', { class: 'number' }, percent(waits.total_ns, rec.alive_ns)))))));
+  return h(
+    'section',
+    {class: 'card'},
+    h('h2', {}, 'Longest waits by object'),
+    rows.length === 0
+      ? h('p', {}, 'No thread waited for another one.')
+      : h(
+          'table',
+          {class: 'plain'},
+          tableHead('Object', '#Waits', '#Total', '#Of all threads’ time'),
+          h(
+            'tbody',
+            {},
+            rows.map(([index, waits]) =>
+              h(
+                'tr',
+                {},
+                h('td', {}, objectLink(rec, index)),
+                h('td', {class: 'number'}, count(waits.count)),
+                h('td', {class: 'number'}, duration(waits.total_ns)),
+                h('td', {class: 'number'}, percent(waits.total_ns, rec.alive_ns)),
+              ),
+            ),
+          ),
+        ),
+  );
 }
 
 /** Draws the overview. */
 export function overview(rec) {
   const findings = rec.findings.slice(0, 6);
-  return h('div', { class: 'page' },
-    headline(rec), notes(rec),
-    h('section', { 'aria-label': 'Findings' },
-      h('h2', {}, rec.findings.length === 0 ? 'No findings' : counted(rec.findings.length, 'finding')),
-      rec.findings.length === 0 ? h('p', { class: 'quiet' }, rec.recording.too_little_seen
-        ? 'Most calls were not recorded, so problems may be missing here.' : 'Nothing was found that needs a look.') : null,
-      h('div', { class: 'cards' }, findings.map((finding, at) => findingCard(rec, finding, at, true))),
-      rec.findings.length > findings.length ? h('p', {}, h('a', { href: linkTo({ view: 'findings' }) }, `All ${rec.findings.length} findings`)) : null),
-    h('div', { class: 'cards' }, concurrencyChart(rec), topGroups(rec), topObjects(rec)));
+  return h(
+    'div',
+    {class: 'page'},
+    headline(rec),
+    notes(rec),
+    h(
+      'section',
+      {'aria-label': 'Findings'},
+      h(
+        'h2',
+        {},
+        rec.findings.length === 0 ? 'No findings' : counted(rec.findings.length, 'finding'),
+      ),
+      rec.findings.length === 0
+        ? h(
+            'p',
+            {class: 'quiet'},
+            rec.recording.too_little_seen
+              ? 'Most calls were not recorded, so problems may be missing here.'
+              : 'Nothing was found that needs a look.',
+          )
+        : null,
+      h(
+        'div',
+        {class: 'cards'},
+        findings.map((finding, at) => findingCard(rec, finding, at, true)),
+      ),
+      rec.findings.length > findings.length
+        ? h(
+            'p',
+            {},
+            h('a', {href: linkTo({view: 'findings'})}, `All ${rec.findings.length} findings`),
+          )
+        : null,
+    ),
+    h('div', {class: 'cards'}, concurrencyChart(rec), topGroups(rec), topObjects(rec)),
+  );
 }

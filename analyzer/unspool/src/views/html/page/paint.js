@@ -10,7 +10,7 @@ const PATTERNS = {
   running: () => true,
   runnable: (x) => x % 4 < 2,
   held: (x, y) => (x + y) % 8 < 5,
-  others: (x, y) => (x % 4 < 2) === (y % 4 < 2),
+  others: (x, y) => x % 4 < 2 === y % 4 < 2,
   away: (x, y) => y % 4 < 1,
   unknown: (x, y) => (x + y) % 8 === 0 || (x - y + 64) % 8 === 0,
   idle: () => false,
@@ -19,7 +19,9 @@ const PATTERNS = {
 /** `#rrggbb` as a pixel of a canvas. */
 export function pixelOf(color, over, part) {
   const read = (text, at) => parseInt(text.slice(1 + at * 2, 3 + at * 2), 16);
-  const mixed = [0, 1, 2].map((at) => Math.round(read(color, at) * (part ?? 1) + (over ? read(over, at) * (1 - (part ?? 1)) : 0)));
+  const mixed = [0, 1, 2].map((at) =>
+    Math.round(read(color, at) * (part ?? 1) + (over ? read(over, at) * (1 - (part ?? 1)) : 0)),
+  );
   return ((255 << 24) | (mixed[2] << 16) | (mixed[1] << 8) | mixed[0]) >>> 0;
 }
 
@@ -40,7 +42,14 @@ export function makeTiles(scale) {
     all[state.id] = tile;
     return all;
   }, []);
-  return { tiles, size, step, idle: pixelOf(themeColor('idle')), back: pixelOf(back), none: pixelOf(themeColor('canvas')) };
+  return {
+    tiles,
+    size,
+    step,
+    idle: pixelOf(themeColor('idle')),
+    back: pixelOf(back),
+    none: pixelOf(themeColor('canvas')),
+  };
 }
 
 const ORDER = STATES.map((state) => state.id);
@@ -49,7 +58,7 @@ const PURE = 0.985;
 
 /** Paints one lane. `full` is what fills the lane's height: 1 for a thread, threads for a group. */
 export function paintLane(pixels, width, x0, y0, height, columns, table, full, look) {
-  const { tiles, size, step } = look;
+  const {tiles, size, step} = look;
   const middle = y0 + (height >> 1);
   for (let column = 0; column < columns; column += 1) {
     const x = x0 + column;
@@ -60,7 +69,8 @@ export function paintLane(pixels, width, x0, y0, height, columns, table, full, l
     if (alive <= 0.0005 * full) continue;
     if (full === 1) {
       let pure = -1;
-      for (let at = 0; at < STATE_COUNT; at += 1) if (table[at][column] >= PURE * alive && alive > 0.02) pure = at;
+      for (let at = 0; at < STATE_COUNT; at += 1)
+        if (table[at][column] >= PURE * alive && alive > 0.02) pure = at;
       for (let y = y0; y < bottom; y += 1) pixels[y * width + x] = look.back;
       if (pure === IDLE) {
         for (let y = middle - step; y < middle + step; y += 1) pixels[y * width + x] = look.idle;
@@ -68,7 +78,8 @@ export function paintLane(pixels, width, x0, y0, height, columns, table, full, l
       }
       if (pure >= 0) {
         const tile = tiles[pure];
-        for (let y = y0; y < bottom; y += 1) pixels[y * width + x] = tile[(y % size) * size + (x % size)];
+        for (let y = y0; y < bottom; y += 1)
+          pixels[y * width + x] = tile[(y % size) * size + (x % size)];
         continue;
       }
     }
@@ -76,16 +87,23 @@ export function paintLane(pixels, width, x0, y0, height, columns, table, full, l
       const share = table[state][column];
       if (share <= 0) continue;
       if (state === IDLE) {
-        for (let y = bottom - Math.max(step, Math.round((share / full) * height)); y < bottom; y += 1) if (y >= y0) pixels[y * width + x] = look.back;
-        if (bottom - step >= y0 && full > 1) for (let y = bottom - step; y < bottom; y += 1) pixels[y * width + x] = look.idle;
+        for (
+          let y = bottom - Math.max(step, Math.round((share / full) * height));
+          y < bottom;
+          y += 1
+        )
+          if (y >= y0) pixels[y * width + x] = look.back;
+        if (bottom - step >= y0 && full > 1)
+          for (let y = bottom - step; y < bottom; y += 1) pixels[y * width + x] = look.idle;
         continue;
       }
-      // What is too small for a pixel is carried over, so that shares keep their sum.
+      // The next state gets the rounding error of this one, so that shares keep their sum.
       const exact = (share / full) * height + rest;
       const rows = Math.min(Math.round(exact), bottom - y0);
       rest = exact - rows;
       const tile = tiles[state];
-      for (let y = bottom - rows; y < bottom; y += 1) pixels[y * width + x] = tile[(y % size) * size + (x % size)];
+      for (let y = bottom - rows; y < bottom; y += 1)
+        pixels[y * width + x] = tile[(y % size) * size + (x % size)];
       bottom -= rows;
     }
   }

@@ -20,7 +20,7 @@ export function spanTimes(rec, thread, from, to) {
   if (!life) return times;
   const [begin, end] = [Math.max(from, life[0]), Math.min(to, life[1])];
   if (end <= begin) return times;
-  const { spans } = rec;
+  const {spans} = rec;
   let reached = begin;
   for (let span = firstSpan(spans, thread, begin); span < spans.first[thread + 1]; span += 1) {
     if (spans.from[span] >= end) break;
@@ -38,7 +38,7 @@ export function spanTimes(rec, thread, from, to) {
 /** Nanoseconds by state of a thread in the selected range, or as the JSON report has them. */
 export function threadTimes(rec, thread, range) {
   if (range) return spanTimes(rec, thread, range[0], range[1]);
-  const { times } = rec.threads[thread];
+  const {times} = rec.threads[thread];
   if (!times) return spanTimes(rec, thread, 0, rec.end);
   const all = spanTimes(rec, thread, 0, rec.end);
   all[2] = times.held_ns;
@@ -62,13 +62,13 @@ export function groupTimes(rec, threads, range) {
 export function objectWaits(rec, range) {
   const [from, to] = range ?? [0, Infinity];
   const waits = new Map();
-  const { spans } = rec;
+  const {spans} = rec;
   for (let span = 0; span < spans.total; span += 1) {
     if (spans.use[span] < 0 || spans.to[span] <= from || spans.from[span] >= to) continue;
     const place = rec.uses[spans.use[span]];
     if (!place) continue;
     const ns = Math.min(spans.to[span], to) - Math.max(spans.from[span], from);
-    const wait = waits.get(place[0]) ?? { count: 0, total_ns: 0, max_ns: 0 };
+    const wait = waits.get(place[0]) ?? {count: 0, total_ns: 0, max_ns: 0};
     wait.count += 1;
     wait.total_ns += ns;
     wait.max_ns = Math.max(wait.max_ns, ns);
@@ -79,7 +79,7 @@ export function objectWaits(rec, range) {
 
 /** Bins of state times over the whole recording, of several threads together: `[state][bin]`. */
 export function binTimes(rec, threads, bins) {
-  const table = Array.from({ length: STATE_COUNT }, () => new Float32Array(bins));
+  const table = Array.from({length: STATE_COUNT}, () => new Float32Array(bins));
   for (const thread of threads) addToBins(rec, thread, 0, rec.end, bins, table);
   return table;
 }
@@ -106,7 +106,7 @@ export function addToBins(rec, thread, from, to, bins, table) {
   const life = rec.life[thread];
   if (!life || life[1] < from || life[0] > to) return;
   const width = (to - from) / bins;
-  const { spans } = rec;
+  const {spans} = rec;
   const running = table[0];
   const end = spans.first[thread + 1];
   let reached = life[0];

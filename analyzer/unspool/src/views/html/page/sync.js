@@ -8,13 +8,19 @@ import {callerOf, frameLine, objectLink, objectName, stackList} from './links.js
 
 const MAX_MATRIX = 14;
 
-/** Who made whom wait, of these objects: by pairs of identities. */
+/** Sums of the waits for these objects, by pairs of waiting and holding identities. */
 function pairsOf(objects) {
   const pairs = new Map();
   for (const object of objects) {
     for (const blame of object.blames) {
       const name = `${blame.waiter_key} ${blame.holder_key}`;
-      const pair = pairs.get(name) ?? { waiter: blame.waiter_key, holder: blame.holder_key, count: 0, total_ns: 0, max_ns: 0 };
+      const pair = pairs.get(name) ?? {
+        waiter: blame.waiter_key,
+        holder: blame.holder_key,
+        count: 0,
+        total_ns: 0,
+        max_ns: 0,
+      };
       pair.count += blame.count;
       pair.total_ns += blame.total_ns;
       pair.max_ns = Math.max(pair.max_ns, blame.max_ns);
@@ -32,24 +38,69 @@ function groupName(rec, key) {
 }
 
 function groupLink(rec, key) {
-  return h('a', { href: linkTo({ view: 'threads', group: key, object: null }) }, groupName(rec, key));
+  return h('a', {href: linkTo({view: 'threads', group: key, object: null})}, groupName(rec, key));
 }
 
 /** Waiters by rows, holders and wakers by columns. */
 function matrix(rec, pairs) {
   const sums = new Map();
-  for (const pair of pairs) for (const key of [pair.waiter, pair.holder]) sums.set(key, (sums.get(key) ?? 0) + pair.total_ns);
-  const keys = [...sums].sort((a, b) => b[1] - a[1]).slice(0, MAX_MATRIX).map(([key]) => key);
+  for (const pair of pairs)
+    for (const key of [pair.waiter, pair.holder])
+      sums.set(key, (sums.get(key) ?? 0) + pair.total_ns);
+  const keys = [...sums]
+    .sort((a, b) => b[1] - a[1])
+    .slice(0, MAX_MATRIX)
+    .map(([key]) => key);
   const most = pairs[0].total_ns;
   const cell = (waiter, holder) => {
     const pair = pairs.find((one) => one.waiter === waiter && one.holder === holder);
     if (!pair) return h('td', {});
-    return h('td', { class: 'heat', style: { '--heat': String(Math.sqrt(pair.total_ns / most)) }, title: `${groupName(rec, waiter)} waited ${count(pair.count)} times for ${groupName(rec, holder)}, ${duration(pair.max_ns)} at most` }, duration(pair.total_ns));
+    return h(
+      'td',
+      {
+        class: 'heat',
+        style: {'--heat': String(Math.sqrt(pair.total_ns / most))},
+        title: `${groupName(rec, waiter)} waited ${count(pair.count)} times for ${groupName(rec, holder)}, ${duration(pair.max_ns)} at most`,
+      },
+      duration(pair.total_ns),
+    );
   };
-  return h('div', { class: 'scroll' }, h('table', { class: 'matrix' },
-    h('caption', {}, 'Rows waited for columns: total time', keys.length < sums.size ? ` (the first ${keys.length} of ${sums.size} identities)` : ''),
-    h('thead', {}, h('tr', {}, h('td', {}), keys.map((key) => h('th', { scope: 'col' }, groupLink(rec, key))))),
-    h('tbody', {}, keys.map((waiter) => h('tr', {}, h('th', { scope: 'row' }, groupLink(rec, waiter)), keys.map((holder) => cell(waiter, holder)))))));
+  return h(
+    'div',
+    {class: 'scroll'},
+    h(
+      'table',
+      {class: 'matrix'},
+      h(
+        'caption',
+        {},
+        'Rows waited for columns: total time',
+        keys.length < sums.size ? ` (the first ${keys.length} of ${sums.size} identities)` : '',
+      ),
+      h(
+        'thead',
+        {},
+        h(
+          'tr',
+          {},
+          h('td', {}),
+          keys.map((key) => h('th', {scope: 'col'}, groupLink(rec, key))),
+        ),
+      ),
+      h(
+        'tbody',
+        {},
+        keys.map((waiter) =>
+          h(
+            'tr',
+            {},
+            h('th', {scope: 'row'}, groupLink(rec, waiter)),
+            keys.map((holder) => cell(waiter, holder)),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 /** The same as a graph: identities on a circle, a line from waiter to holder. */
@@ -57,37 +108,94 @@ function graph(rec, pairs) {
   const shown = pairs.slice(0, 24);
   const keys = [...new Set(shown.flatMap((pair) => [pair.waiter, pair.holder]))];
   const [wide, high] = [560, 320];
-  const place = new Map(keys.map((key, at) => {
-    const angle = (2 * Math.PI * at) / keys.length - Math.PI / 2;
-    return [key, [wide / 2 + Math.cos(angle) * 170, high / 2 + Math.sin(angle) * 120]];
-  }));
+  const place = new Map(
+    keys.map((key, at) => {
+      const angle = (2 * Math.PI * at) / keys.length - Math.PI / 2;
+      return [key, [wide / 2 + Math.cos(angle) * 170, high / 2 + Math.sin(angle) * 120]];
+    }),
+  );
   const most = shown[0].total_ns;
   const lines = shown.map((pair) => {
     const [x1, y1] = place.get(pair.waiter);
     const [x2, y2] = place.get(pair.holder);
-    const title = svg('title', {}, `${groupName(rec, pair.waiter)} waited ${duration(pair.total_ns)} for ${groupName(rec, pair.holder)}`);
+    const title = svg(
+      'title',
+      {},
+      `${groupName(rec, pair.waiter)} waited ${duration(pair.total_ns)} for ${groupName(rec, pair.holder)}`,
+    );
     const width = 1 + 6 * Math.sqrt(pair.total_ns / most);
     if (pair.waiter === pair.holder) {
       const out = [x1 - wide / 2, y1 - high / 2].map((d) => Math.sign(d) || 1);
-      return svg('path', { class: 'edge', 'stroke-width': width, 'marker-end': 'url(#arrow)', d: `M${x1} ${y1}c${out[0] * 70} ${out[1] * -10} ${out[0] * 40} ${out[1] * 60} ${out[0] * 6} ${out[1] * 14}` }, title);
+      return svg(
+        'path',
+        {
+          class: 'edge',
+          'stroke-width': width,
+          'marker-end': 'url(#arrow)',
+          d: `M${x1} ${y1}c${out[0] * 70} ${out[1] * -10} ${out[0] * 40} ${out[1] * 60} ${out[0] * 6} ${out[1] * 14}`,
+        },
+        title,
+      );
     }
     const [dx, dy] = [x2 - x1, y2 - y1];
     const long = Math.hypot(dx, dy);
     const [ux, uy] = [dx / long, dy / long];
     const bend = 18;
-    return svg('path', { class: 'edge', 'stroke-width': width, 'marker-end': 'url(#arrow)',
-      d: `M${x1 + ux * 14} ${y1 + uy * 14}Q${(x1 + x2) / 2 - uy * bend} ${(y1 + y2) / 2 + ux * bend} ${x2 - ux * 18} ${y2 - uy * 18}` }, title);
+    return svg(
+      'path',
+      {
+        class: 'edge',
+        'stroke-width': width,
+        'marker-end': 'url(#arrow)',
+        d: `M${x1 + ux * 14} ${y1 + uy * 14}Q${(x1 + x2) / 2 - uy * bend} ${(y1 + y2) / 2 + ux * bend} ${x2 - ux * 18} ${y2 - uy * 18}`,
+      },
+      title,
+    );
   });
-  const words = shown.slice(0, 8).map((pair) => `${groupName(rec, pair.waiter)} waited ${duration(pair.total_ns)} for ${groupName(rec, pair.holder)}`).join('; ');
-  return svg('svg', { class: 'graph', viewBox: `0 0 ${wide} ${high}`, role: 'img', 'aria-label': words },
-    svg('defs', {}, svg('marker', { id: 'arrow', viewBox: '0 0 10 10', refX: 6, refY: 5, markerWidth: 9, markerHeight: 9, markerUnits: 'userSpaceOnUse', orient: 'auto' }, svg('path', { class: 'head', d: 'M0 0L10 5L0 10z' }))),
+  const words = shown
+    .slice(0, 8)
+    .map(
+      (pair) =>
+        `${groupName(rec, pair.waiter)} waited ${duration(pair.total_ns)} for ${groupName(rec, pair.holder)}`,
+    )
+    .join('; ');
+  return svg(
+    'svg',
+    {class: 'graph', viewBox: `0 0 ${wide} ${high}`, role: 'img', 'aria-label': words},
+    svg(
+      'defs',
+      {},
+      svg(
+        'marker',
+        {
+          id: 'arrow',
+          viewBox: '0 0 10 10',
+          refX: 6,
+          refY: 5,
+          markerWidth: 9,
+          markerHeight: 9,
+          markerUnits: 'userSpaceOnUse',
+          orient: 'auto',
+        },
+        svg('path', {class: 'head', d: 'M0 0L10 5L0 10z'}),
+      ),
+    ),
     lines,
     keys.map((key) => {
       const [x, y] = place.get(key);
       const right = x >= wide / 2 - 1;
-      return svg('g', {}, svg('circle', { class: 'node', cx: x, cy: y, r: 7 }),
-        svg('text', { x: right ? x + 12 : x - 12, y: y + 4, 'text-anchor': right ? 'start' : 'end' }, groupName(rec, key)));
-    }));
+      return svg(
+        'g',
+        {},
+        svg('circle', {class: 'node', cx: x, cy: y, r: 7}),
+        svg(
+          'text',
+          {x: right ? x + 12 : x - 12, y: y + 4, 'text-anchor': right ? 'start' : 'end'},
+          groupName(rec, key),
+        ),
+      );
+    }),
+  );
 }
 
 const OBJECT_SORTS = {
@@ -101,83 +209,262 @@ const OBJECT_SORTS = {
 };
 
 function objectTable(rec, at) {
-  const box = h('input', { type: 'search', placeholder: 'Filter objects by name or kind', 'aria-label': 'Filter objects', value: at.q ?? '' });
+  const box = h('input', {
+    type: 'search',
+    placeholder: 'Filter objects by name or kind',
+    'aria-label': 'Filter objects',
+    value: at.q ?? '',
+  });
   const inRange = at.range ? objectWaits(rec, at.range) : null;
-  const none = { count: 0, total_ns: 0, max_ns: 0 };
-  const all = rec.objects.map((object, index) => ({ object, index, waits: inRange ? inRange.get(index) ?? none : object.waits }));
+  const none = {count: 0, total_ns: 0, max_ns: 0};
+  const all = rec.objects.map((object, index) => ({
+    object,
+    index,
+    waits: inRange ? (inRange.get(index) ?? none) : object.waits,
+  }));
   const sort = OBJECT_SORTS[at.sort] ? at.sort : 'waited';
   const place = h('div', {});
-  const head = (key, words) => h('th', { scope: 'col', class: key === 'name' ? null : 'number', 'aria-sort': sort === key ? 'descending' : null }, h('a', { href: linkTo({ sort: key }) }, words, sort === key ? ' ↓' : ''));
+  const head = (key, words) =>
+    h(
+      'th',
+      {
+        scope: 'col',
+        class: key === 'name' ? null : 'number',
+        'aria-sort': sort === key ? 'descending' : null,
+      },
+      h('a', {href: linkTo({sort: key})}, words, sort === key ? ' ↓' : ''),
+    );
   const draw = () => {
     const wanted = box.value.toLowerCase();
-    const rows = all.filter((row) => `${row.object.kind} ${objectName(row.object)}`.toLowerCase().includes(wanted));
+    const rows = all.filter((row) =>
+      `${row.object.kind} ${objectName(row.object)}`.toLowerCase().includes(wanted),
+    );
     const by = OBJECT_SORTS[sort];
     rows.sort((a, b) => (by(a) > by(b) ? 1 : by(a) < by(b) ? -1 : 0));
-    place.replaceChildren(...shortList(rows, 200, ({ object, index, waits }) => h('tr', { class: at.object === index ? 'selected' : null, 'data-object': index },
-      h('th', { scope: 'row' }, objectLink(rec, index)),
-      h('td', { class: 'number' }, duration(waits.total_ns)), h('td', { class: 'number' }, count(waits.count)), h('td', { class: 'number' }, duration(waits.max_ns)),
-      h('td', { class: 'number' }, count(object.taken)), h('td', { class: 'number' }, duration(object.holds.total_ns)), h('td', { class: 'number' }, count(object.longest_queue)),
-      h('td', { class: 'number' }, counted(new Set(object.uses.flatMap((use) => use.thread_keys)).size, 'identity', 'identities'))),
-    (items) => {
-      const body = h('tbody', {}, items);
-      body.append = Element.prototype.append.bind(body);
-      const table = h('table', { class: 'tree objects' }, h('thead', {}, h('tr', {}, head('name', 'Object'), head('waited', 'Waited'), head('waits', 'Waits'), head('longest', 'Longest'),
-        head('taken', 'Taken'), head('held', 'Held'), head('queue', 'Queue'), h('th', { scope: 'col', class: 'number' }, 'Users'))), body);
-      table.append = (...more) => body.append(...more);
-      return table;
-    }));
+    place.replaceChildren(
+      ...shortList(
+        rows,
+        200,
+        ({object, index, waits}) =>
+          h(
+            'tr',
+            {class: at.object === index ? 'selected' : null, 'data-object': index},
+            h('th', {scope: 'row'}, objectLink(rec, index)),
+            h('td', {class: 'number'}, duration(waits.total_ns)),
+            h('td', {class: 'number'}, count(waits.count)),
+            h('td', {class: 'number'}, duration(waits.max_ns)),
+            h('td', {class: 'number'}, count(object.taken)),
+            h('td', {class: 'number'}, duration(object.holds.total_ns)),
+            h('td', {class: 'number'}, count(object.longest_queue)),
+            h(
+              'td',
+              {class: 'number'},
+              counted(
+                new Set(object.uses.flatMap((use) => use.thread_keys)).size,
+                'identity',
+                'identities',
+              ),
+            ),
+          ),
+        (items) => {
+          const body = h('tbody', {}, items);
+          body.append = Element.prototype.append.bind(body);
+          const table = h(
+            'table',
+            {class: 'tree objects'},
+            h(
+              'thead',
+              {},
+              h(
+                'tr',
+                {},
+                head('name', 'Object'),
+                head('waited', 'Waited'),
+                head('waits', 'Waits'),
+                head('longest', 'Longest'),
+                head('taken', 'Taken'),
+                head('held', 'Held'),
+                head('queue', 'Queue'),
+                h('th', {scope: 'col', class: 'number'}, 'Users'),
+              ),
+            ),
+            body,
+          );
+          table.append = (...more) => body.append(...more);
+          return table;
+        },
+      ),
+    );
   };
   box.addEventListener('input', () => {
-    select({ q: box.value || null }, true);
+    select({q: box.value || null}, true);
     draw();
   });
   draw();
-  return [h('div', { class: 'toolbar' }, h('h2', {}, counted(rec.objects.length, 'object')), box, at.range ? h('span', { class: 'quiet' }, 'waits in the selected range') : null), h('div', { class: 'scroll' }, place)];
+  return [
+    h(
+      'div',
+      {class: 'toolbar'},
+      h('h2', {}, counted(rec.objects.length, 'object')),
+      box,
+      at.range ? h('span', {class: 'quiet'}, 'waits in the selected range') : null,
+    ),
+    h('div', {class: 'scroll'}, place),
+  ];
 }
 
 /** Both stacks of one contention. */
 function blameCard(rec, blame) {
   const where = (path) => (path === null ? null : rec.paths[path]);
   const [waiter, holder] = [where(blame.waiter_path), where(blame.holder_path ?? blame.ended_path)];
-  return h('article', { class: 'card blame' },
+  return h(
+    'article',
+    {class: 'card blame'},
     h('h4', {}, groupLink(rec, blame.waiter_key), ' waited for ', groupLink(rec, blame.holder_key)),
-    h('p', {}, `${counted(blame.count, 'wait')}, ${duration(blame.total_ns)} in total, ${duration(blame.max_ns)} at most.`),
-    h('div', { class: 'pair' },
-      h('section', {}, h('h5', {}, 'Waited at'), stackList(rec, rec.stackOf(waiter?.frames), waiter?.truncated)),
-      h('section', {}, h('h5', {}, blame.holder_path !== null ? 'Was taken at' : 'Was ended at'),
-        holder ? stackList(rec, rec.stackOf(holder.frames), holder.truncated) : h('p', { class: 'quiet' }, 'This was not seen.'))));
+    h(
+      'p',
+      {},
+      `${counted(blame.count, 'wait')}, ${duration(blame.total_ns)} in total, ${duration(blame.max_ns)} at most.`,
+    ),
+    h(
+      'div',
+      {class: 'pair'},
+      h(
+        'section',
+        {},
+        h('h5', {}, 'Waited at'),
+        stackList(rec, rec.stackOf(waiter?.frames), waiter?.truncated),
+      ),
+      h(
+        'section',
+        {},
+        h('h5', {}, blame.holder_path !== null ? 'Was taken at' : 'Was ended at'),
+        holder
+          ? stackList(rec, rec.stackOf(holder.frames), holder.truncated)
+          : h('p', {class: 'quiet'}, 'This was not seen.'),
+      ),
+    ),
+  );
 }
 
-const MEANING = { held: 'lock wait', others: 'for threads', idle: 'idle' };
+const MEANING = {held: 'lock wait', others: 'for threads', idle: 'idle'};
 
 function objectPage(rec, index) {
   const object = rec.objects[index];
-  const uses = object.uses.slice().sort((a, b) => b.waits.total_ns - a.waits.total_ns || b.calls - a.calls);
+  const uses = object.uses
+    .slice()
+    .sort((a, b) => b.waits.total_ns - a.waits.total_ns || b.calls - a.calls);
   const pairs = pairsOf([object]);
-  return h('section', { class: 'object-page', id: 'object', 'aria-label': 'Selected object' },
+  return h(
+    'section',
+    {class: 'object-page', id: 'object', 'aria-label': 'Selected object'},
     objectDetails(rec, index),
     h('h3', {}, 'Uses'),
-    h('div', { class: 'scroll' }, h('table', { class: 'plain' },
-      tableHead('Operation', 'Where', 'Threads', '#Calls', '#Waits', '#Waited', 'Meaning', '#Held'),
-      h('tbody', {}, uses.map((use) => h('tr', {}, h('td', {}, use.operation), h('td', {}, frameLine(rec, callerOf(rec.stackOf(rec.paths[use.path].frames)))),
-        h('td', {}, use.thread_keys.slice(0, 3).map((key, at) => [at ? ', ' : '', groupLink(rec, key)]), use.thread_keys.length > 3 ? ` and ${use.thread_keys.length - 3} more` : ''),
-        h('td', { class: 'number' }, count(use.calls)), h('td', { class: 'number' }, count(use.waits.count)), h('td', { class: 'number' }, duration(use.waits.total_ns)),
-        h('td', {}, use.waits.count ? MEANING[use.waiting_for] ?? use.waiting_for : ''), h('td', { class: 'number' }, use.holds.count ? duration(use.holds.total_ns) : '')))))),
-    pairs.length > 0 ? [h('h3', {}, 'Who waited for whom'), matrix(rec, pairs), shortList(object.blames, 6, (blame) => blameCard(rec, blame), (items) => h('div', {}, items))] : null);
+    h(
+      'div',
+      {class: 'scroll'},
+      h(
+        'table',
+        {class: 'plain'},
+        tableHead(
+          'Operation',
+          'Where',
+          'Threads',
+          '#Calls',
+          '#Waits',
+          '#Waited',
+          'Meaning',
+          '#Held',
+        ),
+        h(
+          'tbody',
+          {},
+          uses.map((use) =>
+            h(
+              'tr',
+              {},
+              h('td', {}, use.operation),
+              h('td', {}, frameLine(rec, callerOf(rec.stackOf(rec.paths[use.path].frames)))),
+              h(
+                'td',
+                {},
+                use.thread_keys.slice(0, 3).map((key, at) => [at ? ', ' : '', groupLink(rec, key)]),
+                use.thread_keys.length > 3 ? ` and ${use.thread_keys.length - 3} more` : '',
+              ),
+              h('td', {class: 'number'}, count(use.calls)),
+              h('td', {class: 'number'}, count(use.waits.count)),
+              h('td', {class: 'number'}, duration(use.waits.total_ns)),
+              h('td', {}, use.waits.count ? (MEANING[use.waiting_for] ?? use.waiting_for) : ''),
+              h('td', {class: 'number'}, use.holds.count ? duration(use.holds.total_ns) : ''),
+            ),
+          ),
+        ),
+      ),
+    ),
+    pairs.length > 0
+      ? [
+          h('h3', {}, 'Who waited for whom'),
+          matrix(rec, pairs),
+          shortList(
+            object.blames,
+            6,
+            (blame) => blameCard(rec, blame),
+            (items) => h('div', {}, items),
+          ),
+        ]
+      : null,
+  );
 }
 
 /** Draws the synchronization view. */
 export function syncView(rec, at) {
   if (!rec.sync_recorded) {
-    return h('div', { class: 'page' }, h('h1', {}, 'Synchronization'),
-      h('p', {}, 'What the threads waited for was not recorded. Record with ', h('code', {}, 'unspool record --sync'), ' to see it here.'));
+    return h(
+      'div',
+      {class: 'page'},
+      h('h1', {}, 'Synchronization'),
+      h(
+        'p',
+        {},
+        'What the threads waited for was not recorded. Record with ',
+        h('code', {}, 'unspool record --sync'),
+        ' to see it here.',
+      ),
+    );
   }
-  const pairs = pairsOf(rec.objects.map((object) => ({ ...object, blames: object.blames })));
-  const order = rec.findings.map((finding, index) => [finding, index]).filter(([finding]) => ['lock-order', 'deadlock'].includes(finding.kind));
+  const pairs = pairsOf(rec.objects.map((object) => ({...object, blames: object.blames})));
+  const order = rec.findings
+    .map((finding, index) => [finding, index])
+    .filter(([finding]) => ['lock-order', 'deadlock'].includes(finding.kind));
   const chosen = at.object !== undefined && rec.objects[at.object];
-  return h('div', { class: 'page' }, h('h1', {}, 'Synchronization'),
-    order.length > 0 ? h('p', { class: 'warn' }, order.map(([finding, index]) => [h('a', { href: linkTo({ view: 'findings', finding: index }) }, finding.kind), ` (${finding.proved ? 'proved' : 'inferred'}) `])) : null,
-    chosen ? [h('p', {}, h('a', { href: linkTo({ object: null }) }, '← All objects')), objectPage(rec, at.object)] : null,
-    pairs.length > 0 && !chosen ? h('section', {}, h('h2', {}, 'Who waited for whom'), h('div', { class: 'pair' }, graph(rec, pairs), matrix(rec, pairs))) : null,
-    h('section', {}, objectTable(rec, at)));
+  return h(
+    'div',
+    {class: 'page'},
+    h('h1', {}, 'Synchronization'),
+    order.length > 0
+      ? h(
+          'p',
+          {class: 'warn'},
+          order.map(([finding, index]) => [
+            h('a', {href: linkTo({view: 'findings', finding: index})}, finding.kind),
+            ` (${finding.proved ? 'proved' : 'inferred'}) `,
+          ]),
+        )
+      : null,
+    chosen
+      ? [
+          h('p', {}, h('a', {href: linkTo({object: null})}, '← All objects')),
+          objectPage(rec, at.object),
+        ]
+      : null,
+    pairs.length > 0 && !chosen
+      ? h(
+          'section',
+          {},
+          h('h2', {}, 'Who waited for whom'),
+          h('div', {class: 'pair'}, graph(rec, pairs), matrix(rec, pairs)),
+        )
+      : null,
+    h('section', {}, objectTable(rec, at)),
+  );
 }

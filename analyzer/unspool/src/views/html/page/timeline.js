@@ -1,26 +1,17 @@
 // The timeline: lanes on a canvas, with zoom, pan, selection of spans and of a range.
-import {counted, duration, moment, shortened} from './format.js';
-import {h, themeColor} from './dom.js';
-import {STATES, STATE_COUNT, stateLegend} from './states.js';
+import {counted, duration, moment} from './format.js';
+import {h} from './dom.js';
+import {STATE_COUNT, stateLegend} from './states.js';
 import {select, selection} from './location.js';
 import {threadName} from './groups.js';
-import {binTimes, firstSpan} from './range.js';
+import {firstSpan} from './range.js';
 import {selectSpan, spanWords} from './details.js';
-import {objectName} from './links.js';
-import {foldedAtFirst, laneAt, laneStates, layOut} from './lanes.js';
-import {makeTiles, paintLane, paintOverview} from './paint.js';
+import {RULER, foldedAtFirst, laneAt, laneStates, layOut} from './lanes.js';
+import {makeTiles, paintLane} from './paint.js';
+import {drawMinimap, drawOver} from './draw.js';
 
-const RULER = 24;
 const MINIMAP = 44;
 const SHORTEST_NS = 20;
-const MAX_ARROWS = 300;
-
-/** Round steps for the ruler: 1, 2 or 5 times a power of ten. */
-function roundStep(ns) {
-  const power = 10 ** Math.floor(Math.log10(Math.max(ns, 1)));
-  for (const factor of [1, 2, 5, 10]) if (factor * power >= ns) return factor * power;
-  return 10 * power;
-}
 
 export class Timeline {
   constructor(rec) {
@@ -35,31 +26,78 @@ export class Timeline {
   }
 
   build() {
-    const button = (text, label, act) => h('button', { type: 'button', title: label, 'aria-label': label, onclick: act }, text);
-    this.filter = h('input', { type: 'search', placeholder: 'Filter lanes', 'aria-label': 'Filter lanes', oninput: () => {
-      select({ q: this.filter.value || null }, true);
-    } });
-    this.canvas = h('canvas', { class: 'lanes-canvas' });
+    const button = (text, label, act) =>
+      h('button', {type: 'button', title: label, 'aria-label': label, onclick: act}, text);
+    this.filter = h('input', {
+      type: 'search',
+      placeholder: 'Filter lanes',
+      'aria-label': 'Filter lanes',
+      oninput: () => {
+        select({q: this.filter.value || null}, true);
+      },
+    });
+    this.canvas = h('canvas', {class: 'lanes-canvas'});
     this.spacer = h('div', {});
-    this.scroller = h('div', { class: 'lanes', tabindex: '0', role: 'application', 'aria-label': 'Timeline of all threads', 'aria-describedby': 'timeline-keys' }, this.canvas, this.spacer);
-    this.minimap = h('canvas', { class: 'minimap', role: 'img', 'aria-label': 'The whole recording; drag to move' });
-    this.tooltip = h('div', { class: 'tooltip', hidden: true });
-    this.live = h('p', { class: 'hidden', 'aria-live': 'polite' });
-    const arrows = h('input', { type: 'checkbox', checked: true, onchange: (event) => {
-      this.arrows = event.target.checked;
-      this.redraw();
-    } });
-    this.where = h('span', { class: 'quiet where' });
-    this.element = h('div', { class: 'timeline' },
-      h('div', { class: 'toolbar' }, h('h1', {}, 'Timeline'),
-        button('−', 'Zoom out (-)', () => this.zoom(2)), button('+', 'Zoom in (+)', () => this.zoom(0.5)),
+    this.scroller = h(
+      'div',
+      {
+        class: 'lanes',
+        tabindex: '0',
+        role: 'application',
+        'aria-label': 'Timeline of all threads',
+        'aria-describedby': 'timeline-keys',
+      },
+      this.canvas,
+      this.spacer,
+    );
+    this.minimap = h('canvas', {
+      class: 'minimap',
+      role: 'img',
+      'aria-label': 'The whole recording; drag to move',
+    });
+    this.tooltip = h('div', {class: 'tooltip', hidden: true});
+    this.live = h('p', {class: 'hidden', 'aria-live': 'polite'});
+    const arrows = h('input', {
+      type: 'checkbox',
+      checked: true,
+      onchange: (event) => {
+        this.arrows = event.target.checked;
+        this.redraw();
+      },
+    });
+    this.where = h('span', {class: 'quiet where'});
+    this.element = h(
+      'div',
+      {class: 'timeline'},
+      h(
+        'div',
+        {class: 'toolbar'},
+        h('h1', {}, 'Timeline'),
+        button('−', 'Zoom out (-)', () => this.zoom(2)),
+        button('+', 'Zoom in (+)', () => this.zoom(0.5)),
         button('All', 'Show the whole recording (0)', () => this.show([0, this.rec.end])),
         button('Fit', 'Zoom to the selection (F)', () => this.fit()),
-        button('Fold', 'Fold all groups', () => this.foldAll(true)), button('Unfold', 'Unfold all groups', () => this.foldAll(false)),
-        this.filter, h('label', {}, arrows, ' Arrows'), this.where),
-      this.minimap, this.scroller, this.tooltip, this.live,
-      h('div', { class: 'footer' }, stateLegend(this.rec.kinds),
-        h('p', { id: 'timeline-keys', class: 'keys' }, 'Ctrl+wheel or + and − zoom. Drag or ← → pan. Drag on the ruler, or Shift+drag, selects a range. ↑ ↓ select a thread, N and P its next and previous wait. F zooms to the selection.')));
+        button('Fold', 'Fold all groups', () => this.foldAll(true)),
+        button('Unfold', 'Unfold all groups', () => this.foldAll(false)),
+        this.filter,
+        h('label', {}, arrows, ' Arrows'),
+        this.where,
+      ),
+      this.minimap,
+      this.scroller,
+      this.tooltip,
+      this.live,
+      h(
+        'div',
+        {class: 'footer'},
+        stateLegend(this.rec.kinds),
+        h(
+          'p',
+          {id: 'timeline-keys', class: 'keys'},
+          'Ctrl+wheel or + and − zoom. Drag or ← → pan. Drag on the ruler, or Shift+drag, selects a range. ↑ ↓ select a thread, N and P its next and previous wait. F zooms to the selection.',
+        ),
+      ),
+    );
     this.listen();
     new ResizeObserver(() => requestAnimationFrame(() => this.resize())).observe(this.scroller);
   }
@@ -67,13 +105,16 @@ export class Timeline {
   /** The element was put into the page, or what is selected has changed. */
   update(at, before) {
     this.at = at;
-    if (this.filter.value !== (at.q ?? '') && document.activeElement !== this.filter) this.filter.value = at.q ?? '';
-    if (at.zoom && (!before || String(before.zoom) !== String(at.zoom))) this.view = this.bounded(at.zoom);
+    if (this.filter.value !== (at.q ?? '') && document.activeElement !== this.filter)
+      this.filter.value = at.q ?? '';
+    if (at.zoom && (!before || String(before.zoom) !== String(at.zoom)))
+      this.view = this.bounded(at.zoom);
     else if (!at.zoom && before?.zoom) this.view = [0, this.rec.end];
     const thread = at.thread;
     if (thread !== undefined && thread !== before?.thread && this.rec.threads[thread]) {
       const group = this.rec.groups.list[this.rec.groups.of[thread]];
-      if (before?.thread === undefined || this.rec.groups.of[before.thread] !== group.index) this.folded.delete(group.index);
+      if (before?.thread === undefined || this.rec.groups.of[before.thread] !== group.index)
+        this.folded.delete(group.index);
     }
     this.lay();
     if (thread !== undefined && thread !== before?.thread) this.reveal(thread);
@@ -91,14 +132,20 @@ export class Timeline {
     if (!lane || this.scroller.clientHeight === 0) return;
     const room = this.scroller.clientHeight - RULER;
     const top = this.scroller.scrollTop;
-    if (lane.y < top || lane.y + lane.height > top + room) this.scroller.scrollTop = Math.max(0, lane.y - room / 2);
+    if (lane.y < top || lane.y + lane.height > top + room)
+      this.scroller.scrollTop = Math.max(0, lane.y - room / 2);
   }
 
   resize() {
     const scale = window.devicePixelRatio || 1;
     const [width, height] = [this.scroller.clientWidth, this.scroller.clientHeight];
     if (width === 0 || height === 0) return;
-    Object.assign(this, { width, height, scale, labels: width < 700 ? 110 : Math.min(260, Math.round(width * 0.22)) });
+    Object.assign(this, {
+      width,
+      height,
+      scale,
+      labels: width < 700 ? 110 : Math.min(260, Math.round(width * 0.22)),
+    });
     this.canvas.width = Math.round(width * scale);
     this.canvas.height = Math.round(height * scale);
     this.canvas.style.width = `${width}px`;
@@ -133,11 +180,17 @@ export class Timeline {
   }
 
   xOf(ns) {
-    return this.labels + ((ns - this.view[0]) / (this.view[1] - this.view[0])) * (this.width - this.labels);
+    return (
+      this.labels +
+      ((ns - this.view[0]) / (this.view[1] - this.view[0])) * (this.width - this.labels)
+    );
   }
 
   nsOf(x) {
-    return this.view[0] + ((x - this.labels) / (this.width - this.labels)) * (this.view[1] - this.view[0]);
+    return (
+      this.view[0] +
+      ((x - this.labels) / (this.width - this.labels)) * (this.view[1] - this.view[0])
+    );
   }
 
   bounded([from, to]) {
@@ -153,7 +206,7 @@ export class Timeline {
     clearTimeout(this.settling);
     this.settling = setTimeout(() => {
       const whole = this.view[0] === 0 && this.view[1] === this.rec.end;
-      if (selection().view === 'timeline') select({ zoom: whole ? null : this.view }, true);
+      if (selection().view === 'timeline') select({zoom: whole ? null : this.view}, true);
     }, 250);
   }
 
@@ -169,17 +222,24 @@ export class Timeline {
   }
 
   fit() {
-    const { at, rec } = this;
+    const {at, rec} = this;
     let range = at.range;
     if (at.thread !== undefined && rec.life[at.thread]) {
       const span = this.selectedSpan();
       range = span === null ? rec.life[at.thread] : [rec.spans.from[span], rec.spans.to[span]];
     }
-    if (range) this.show([range[0] - (range[1] - range[0]) * 0.2, range[1] + (range[1] - range[0]) * 0.2]);
+    if (range)
+      this.show([range[0] - (range[1] - range[0]) * 0.2, range[1] + (range[1] - range[0]) * 0.2]);
   }
 
   foldAll(fold) {
-    this.folded = new Set(fold ? this.rec.groups.list.filter((group) => group.threads.length > 1).map((group) => group.index) : []);
+    this.folded = new Set(
+      fold
+        ? this.rec.groups.list
+            .filter((group) => group.threads.length > 1)
+            .map((group) => group.index)
+        : [],
+    );
     this.lay();
     this.redraw();
   }
@@ -191,7 +251,7 @@ export class Timeline {
   }
 
   selectedSpan() {
-    const { at, rec } = this;
+    const {at, rec} = this;
     if (at?.thread === undefined || at.span === undefined || !rec.threads[at.thread]) return null;
     const span = rec.spans.first[at.thread] + at.span;
     return span < rec.spans.first[at.thread + 1] ? span : null;
@@ -199,20 +259,20 @@ export class Timeline {
 
   draw() {
     if (!this.width || !this.layout || this.width <= this.labels) return;
-    const { scale, rec } = this;
-    const context = this.canvas.getContext('2d', { alpha: false });
+    const {scale, rec} = this;
+    const context = this.canvas.getContext('2d', {alpha: false});
     const [width, height] = [this.canvas.width, this.canvas.height];
     this.look ??= makeTiles(scale);
     if (!this.image || this.image.width !== width || this.image.height !== height) {
       this.image = context.createImageData(width, height);
       this.pixels = new Uint32Array(this.image.data.buffer);
     }
-    const { pixels } = this;
+    const {pixels} = this;
     pixels.fill(this.look.none);
     const x0 = Math.round(this.labels * scale);
     const columns = width - x0;
     if (this.table.length !== STATE_COUNT || this.table[0].length !== columns) {
-      this.table = Array.from({ length: STATE_COUNT }, () => new Float32Array(columns));
+      this.table = Array.from({length: STATE_COUNT}, () => new Float32Array(columns));
     }
     const top = this.scroller.scrollTop;
     const first = laneAt(this.layout.lanes, top);
@@ -232,264 +292,11 @@ export class Timeline {
     }
     context.putImageData(this.image, 0, 0);
     context.setTransform(scale, 0, 0, scale, 0, 0);
-    this.drawOver(context, visible);
+    drawOver(this, context, visible);
     context.setTransform(1, 0, 0, 1, 0, 0);
-    this.drawMinimap();
+    drawMinimap(this);
     const span = this.view[1] - this.view[0];
     this.where.textContent = `${moment(this.view[0], span)} – ${moment(this.view[1], span)} (${duration(span)})`;
-  }
-
-  drawOver(context, visible) {
-    const { rec, at } = this;
-    const color = (name) => themeColor(name);
-    const [ink, quiet, line, accent, canvas] = ['ink', 'quiet', 'line', 'accent', 'canvas'].map(color);
-    const object = at?.object;
-    // Text in spans that have room for it, holds below the lane, and what waits for the selected object.
-    context.save();
-    context.beginPath();
-    context.rect(this.labels, RULER, this.width - this.labels, this.height - RULER);
-    context.clip();
-    context.font = '11px system-ui, sans-serif';
-    context.textBaseline = 'middle';
-    const perPixel = (this.view[1] - this.view[0]) / (this.width - this.labels);
-    for (const [lane, y] of visible) {
-      if (lane.thread === null) continue;
-      this.drawSpans(context, lane, y, perPixel, object, { ink, canvas, accent });
-    }
-    this.drawSelection(context, visible, accent);
-    if (this.arrows) this.drawArrows(context, accent, ink);
-    context.restore();
-    this.drawRuler(context, { ink, quiet, line, canvas });
-    this.drawLabels(context, visible, { ink, quiet, line, accent, canvas });
-    for (const [from, to] of [at?.range, this.brush].filter(Boolean)) {
-      const a = Math.max(this.labels, this.xOf(from));
-      const b = Math.min(this.width, this.xOf(to));
-      if (b <= a) continue;
-      context.fillStyle = accent;
-      context.globalAlpha = 0.12;
-      context.fillRect(a, 0, b - a, this.height);
-      context.globalAlpha = 1;
-      context.fillRect(a, 0, 1, this.height);
-      context.fillRect(b - 1, 0, 1, this.height);
-    }
-  }
-
-  drawSpans(context, lane, y, perPixel, object, colors) {
-    const { spans } = this.rec;
-    const { thread } = lane;
-    const end = spans.first[thread + 1];
-    if (object !== undefined) this.drawHolds(context, lane, y, object, colors.ink);
-    let drawn = 0;
-    for (let span = firstSpan(spans, thread, this.view[0]); span < end && spans.from[span] < this.view[1]; span += 1) {
-      const long = spans.to[span] - spans.from[span];
-      const place = this.rec.uses[spans.use[span]];
-      if (object !== undefined && place?.[0] === object && drawn < 2000) {
-        const a = this.xOf(spans.from[span]);
-        context.strokeStyle = colors.ink;
-        context.strokeRect(a, y + 2.5, Math.max(1, long / perPixel), lane.height - 5);
-        drawn += 1;
-      }
-      if (!place || long < perPixel * 60 || spans.kind[span] === 4 && long < perPixel * 120) continue;
-      const a = Math.max(this.labels, this.xOf(spans.from[span]));
-      const b = Math.min(this.width, this.xOf(spans.to[span]));
-      if (b - a < 50) continue;
-      const words = shortened(objectName(this.rec.objects[place[0]]), Math.floor((b - a - 12) / 6.2));
-      const wide = Math.min(b - a - 6, context.measureText(words).width + 6);
-      context.fillStyle = colors.canvas;
-      context.globalAlpha = 0.85;
-      context.fillRect(a + 3, y + 4, wide, lane.height - 8);
-      context.globalAlpha = 1;
-      context.fillStyle = colors.ink;
-      context.fillText(words, a + 6, y + lane.height / 2 + 0.5, wide);
-    }
-  }
-
-  drawHolds(context, lane, y, object, ink) {
-    const { holds, uses } = this.rec;
-    context.fillStyle = ink;
-    const end = holds.first[lane.thread + 1];
-    for (let hold = firstSpan(holds, lane.thread, this.view[0]); hold < end && holds.from[hold] < this.view[1]; hold += 1) {
-      if (uses[holds.use[hold]]?.[0] !== object) continue;
-      const a = this.xOf(holds.from[hold]);
-      context.fillRect(a, y + lane.height - 4, Math.max(1, this.xOf(holds.to[hold]) - a), 3);
-    }
-  }
-
-  drawSelection(context, visible, accent) {
-    const { at, rec } = this;
-    if (at?.thread === undefined) return;
-    const found = visible.find(([lane]) => lane.thread === at.thread);
-    if (!found) return;
-    const [lane, y] = found;
-    const span = this.selectedSpan();
-    context.strokeStyle = accent;
-    context.lineWidth = 2;
-    if (span !== null) {
-      const a = this.xOf(rec.spans.from[span]);
-      context.strokeRect(a - 1, y + 1, Math.max(3, this.xOf(rec.spans.to[span]) - a + 2), lane.height - 2);
-    }
-    context.lineWidth = 1;
-  }
-
-  /** Where a thread is drawn, in the middle of its lane or of its group's. */
-  middleOf(thread) {
-    const lane = this.layout.lanes[this.layout.laneOf[thread]];
-    return lane ? lane.y + lane.height / 2 - this.scroller.scrollTop + RULER : null;
-  }
-
-  arrow(context, x, from, to, color, dashed) {
-    const way = to > from ? 1 : -1;
-    context.strokeStyle = color;
-    context.fillStyle = color;
-    context.setLineDash(dashed ? [4, 3] : []);
-    context.beginPath();
-    context.moveTo(x + 0.5, from);
-    context.lineTo(x + 0.5, to - way * 5);
-    context.stroke();
-    context.setLineDash([]);
-    context.beginPath();
-    context.moveTo(x + 0.5, to);
-    context.lineTo(x - 3, to - way * 6);
-    context.lineTo(x + 4, to - way * 6);
-    context.fill();
-    context.beginPath();
-    context.arc(x + 0.5, from, 2, 0, 7);
-    context.fill();
-  }
-
-  /** From waker to woken, and from creator to created, of the selected thread. */
-  drawArrows(context, accent, ink) {
-    const { at, rec } = this;
-    const { spans } = rec;
-    if (at?.thread === undefined || !rec.threads[at.thread]) return;
-    const chosen = this.selectedSpan();
-    let drawn = 0;
-    const draw = (ns, from, to, dashed, strong) => {
-      const [a, b] = [this.middleOf(from), this.middleOf(to)];
-      if (ns < this.view[0] || ns > this.view[1] || a === null || b === null || a === b || drawn >= MAX_ARROWS) return;
-      drawn += 1;
-      context.globalAlpha = strong ? 1 : 0.55;
-      this.arrow(context, this.xOf(ns), a, b, dashed ? ink : accent, dashed);
-      context.globalAlpha = 1;
-    };
-    const end = spans.first[at.thread + 1];
-    for (let span = firstSpan(spans, at.thread, this.view[0]); span < end && spans.from[span] < this.view[1]; span += 1) {
-      if (spans.waker[span] < 0 || (chosen !== null && chosen !== span)) continue;
-      draw(spans.to[span], spans.waker[span], at.thread, false, chosen === span);
-    }
-    const born = (thread) => rec.threads[thread].started_ns ?? rec.threads[thread].created_ns;
-    const thread = rec.threads[at.thread];
-    if (thread.creator !== null) draw(born(at.thread) ?? -1, thread.creator, at.thread, true, true);
-    rec.threads.forEach((other, child) => {
-      if (other.creator === at.thread) draw(born(child) ?? -1, at.thread, child, true, false);
-    });
-  }
-
-  drawRuler(context, { quiet, line, canvas, ink }) {
-    context.fillStyle = canvas;
-    context.fillRect(0, 0, this.width, RULER);
-    const span = this.view[1] - this.view[0];
-    const step = roundStep((span / (this.width - this.labels)) * 90);
-    context.font = '11px system-ui, sans-serif';
-    context.textBaseline = 'middle';
-    for (let ns = Math.ceil(this.view[0] / step) * step; ns <= this.view[1]; ns += step) {
-      const x = Math.round(this.xOf(ns)) + 0.5;
-      context.fillStyle = line;
-      context.globalAlpha = 0.5;
-      context.fillRect(x, RULER - 6, 1, this.height);
-      context.globalAlpha = 1;
-      context.fillStyle = quiet;
-      context.fillText(moment(ns, step * 100), x + 4, RULER / 2);
-    }
-    if (this.cursor !== null && this.cursor >= this.labels) {
-      context.fillStyle = ink;
-      context.globalAlpha = 0.4;
-      context.fillRect(Math.round(this.cursor), RULER, 1, this.height);
-      context.globalAlpha = 1;
-    }
-    context.fillStyle = line;
-    context.fillRect(0, RULER - 1, this.width, 1);
-  }
-
-  drawLabels(context, visible, { ink, quiet, line, accent, canvas }) {
-    const { at, rec } = this;
-    context.save();
-    context.beginPath();
-    context.rect(0, RULER, this.width, this.height - RULER);
-    context.clip();
-    context.fillStyle = canvas;
-    context.fillRect(0, RULER, this.labels, this.height);
-    context.textBaseline = 'middle';
-    for (const [lane, y] of visible) {
-      const group = lane.thread === null;
-      const indent = 8 + Math.min(lane.depth, 5) * 10;
-      if (!group && lane.thread === at?.thread) {
-        context.fillStyle = accent;
-        context.globalAlpha = 0.18;
-        context.fillRect(0, y, this.labels, lane.height);
-        context.globalAlpha = 1;
-        context.fillRect(0, y, 3, lane.height);
-      }
-      context.fillStyle = line;
-      context.globalAlpha = group ? 0.9 : 0.35;
-      context.fillRect(group ? 0 : indent, y, this.width, 1);
-      context.globalAlpha = 1;
-      context.fillStyle = group ? ink : lane.group.threads.length === 1 ? ink : quiet;
-      context.font = `${group || lane.group.threads.length === 1 ? '600 ' : ''}12px system-ui, sans-serif`;
-      const words = group
-        ? `${lane.folded ? '▸' : '▾'} ${lane.group.threads.length} × ${lane.group.title}`
-        : lane.group.threads.length === 1 ? `${lane.group.title}` : threadName(rec, lane.thread);
-      const room = this.labels - indent - 8;
-      const tid = group ? lane.group.name : rec.threads[lane.thread].tid === null ? '' : String(rec.threads[lane.thread].tid);
-      const text = shortened(words, Math.max(6, Math.floor(room / 6.6)));
-      context.fillText(text, indent, y + lane.height / 2 + 0.5, room);
-      const used = context.measureText(text).width;
-      if (tid && room - used > 50) {
-        context.fillStyle = quiet;
-        context.font = '11px system-ui, sans-serif';
-        context.textAlign = 'right';
-        context.fillText(shortened(tid, 16), this.labels - 8, y + lane.height / 2 + 0.5, room - used - 8);
-        context.textAlign = 'left';
-      }
-    }
-    context.fillStyle = line;
-    context.fillRect(this.labels - 1, RULER, 1, this.height);
-    context.restore();
-  }
-
-  drawMinimap() {
-    const context = this.minimap.getContext('2d');
-    const { width, height } = this.minimap;
-    const x0 = Math.round(this.labels * this.scale);
-    const inner = width - x0;
-    context.clearRect(0, 0, width, height);
-    if (!this.small) {
-      this.small = document.createElement('canvas');
-      this.small.width = inner;
-      this.small.height = height;
-      this.allTimes ??= new Map();
-      let table = this.allTimes.get(inner);
-      if (!table) this.allTimes.set(inner, (table = binTimes(this.rec, this.rec.threads.map((_, thread) => thread), inner)));
-      const colors = STATES.reduce((all, state) => ({ ...all, [state.id]: themeColor(state.key) }), {});
-      paintOverview(this.small.getContext('2d'), inner, height, table, colors);
-    }
-    context.drawImage(this.small, x0, 0);
-    const xOf = (ns) => x0 + (ns / this.rec.end) * inner;
-    const [a, b] = this.view.map(xOf);
-    context.fillStyle = themeColor('canvas');
-    context.globalAlpha = 0.65;
-    context.fillRect(x0, 0, a - x0, height);
-    context.fillRect(b, 0, width - b, height);
-    context.globalAlpha = 1;
-    context.strokeStyle = themeColor('accent');
-    context.lineWidth = this.scale;
-    context.strokeRect(a + 0.5, 0.5, Math.max(2, b - a - 1), height - 1);
-    if (this.at?.range) {
-      context.fillStyle = themeColor('accent');
-      context.globalAlpha = 0.25;
-      context.fillRect(xOf(this.at.range[0]), 0, Math.max(1, xOf(this.at.range[1]) - xOf(this.at.range[0])), height);
-      context.globalAlpha = 1;
-    }
   }
 
   /** The lane and span under a point. */
@@ -497,27 +304,39 @@ export class Timeline {
     if (y < RULER) return null;
     const lane = this.layout.lanes[laneAt(this.layout.lanes, y - RULER + this.scroller.scrollTop)];
     if (!lane) return null;
-    if (x < this.labels || lane.thread === null) return { lane, span: null, ns: this.nsOf(x) };
-    const { spans } = this.rec;
+    if (x < this.labels || lane.thread === null) return {lane, span: null, ns: this.nsOf(x)};
+    const {spans} = this.rec;
     const ns = this.nsOf(x);
     const margin = (this.view[1] - this.view[0]) / (this.width - this.labels);
     let best = null;
     const end = spans.first[lane.thread + 1];
-    for (let span = firstSpan(spans, lane.thread, ns - margin); span < end && spans.from[span] <= ns + margin; span += 1) {
+    for (
+      let span = firstSpan(spans, lane.thread, ns - margin);
+      span < end && spans.from[span] <= ns + margin;
+      span += 1
+    ) {
       const inside = spans.from[span] <= ns && spans.to[span] > ns;
-      const nearer = best === null || spans.to[span] - spans.from[span] > spans.to[best] - spans.from[best];
+      const nearer =
+        best === null || spans.to[span] - spans.from[span] > spans.to[best] - spans.from[best];
       if (inside || nearer) best = span;
       if (inside) break;
     }
-    return { lane, span: best, ns };
+    return {lane, span: best, ns};
   }
 
   laneWords(lane, ns) {
-    const { rec } = this;
-    if (lane.thread === null) return [`${counted(lane.group.threads.length, 'thread')} ${lane.group.title}`, `${counted(lane.group.threads.filter((thread) => rec.life[thread] && rec.life[thread][0] <= ns && rec.life[thread][1] >= ns).length, 'thread')} at ${moment(ns, this.view[1] - this.view[0])}`];
+    const {rec} = this;
+    if (lane.thread === null)
+      return [
+        `${counted(lane.group.threads.length, 'thread')} ${lane.group.title}`,
+        `${counted(lane.group.threads.filter((thread) => rec.life[thread] && rec.life[thread][0] <= ns && rec.life[thread][1] >= ns).length, 'thread')} at ${moment(ns, this.view[1] - this.view[0])}`,
+      ];
     const life = rec.life[lane.thread];
     const alive = life && ns >= life[0] && ns <= life[1];
-    return [`${threadName(rec, lane.thread)} ${rec.threads[lane.thread].tid ?? ''}`, alive ? 'Running, or in a system call that was not recorded' : 'not alive'];
+    return [
+      `${threadName(rec, lane.thread)} ${rec.threads[lane.thread].tid ?? ''}`,
+      alive ? 'Running, or in a system call that was not recorded' : 'not alive',
+    ];
   }
 
   hover(event) {
@@ -533,11 +352,16 @@ export class Timeline {
     const words = this.laneWords(hit.lane, hit.ns);
     if (hit.span !== null) words.splice(1, 1, ...spanWords(this.rec, hit.span));
     words.push(moment(hit.ns, (this.view[1] - this.view[0]) / 50));
-    this.tooltip.replaceChildren(...words.map((text, at) => h('div', { class: at === 0 ? 'first' : null }, text)));
+    this.tooltip.replaceChildren(
+      ...words.map((text, at) => h('div', {class: at === 0 ? 'first' : null}, text)),
+    );
     this.tooltip.hidden = false;
     const own = this.tooltip.getBoundingClientRect();
     const left = Math.min(event.clientX + 14, window.innerWidth - own.width - 8);
-    const top = event.clientY + 18 + own.height > window.innerHeight ? event.clientY - own.height - 10 : event.clientY + 18;
+    const top =
+      event.clientY + 18 + own.height > window.innerHeight
+        ? event.clientY - own.height - 10
+        : event.clientY + 18;
     this.tooltip.style.left = `${Math.max(4, left)}px`;
     this.tooltip.style.top = `${Math.max(4, top)}px`;
   }
@@ -551,7 +375,7 @@ export class Timeline {
 
   /** Selects the next or previous wait of the selected thread. */
   step(by) {
-    const { rec, at } = this;
+    const {rec, at} = this;
     if (at.thread === undefined || !rec.threads[at.thread]) return;
     const [first, end] = [rec.spans.first[at.thread], rec.spans.first[at.thread + 1]];
     if (first === end) return;
@@ -569,23 +393,37 @@ export class Timeline {
 
   /** Selects the next or previous thread. */
   move(by) {
-    const { lanes, laneOf } = this.layout;
+    const {lanes, laneOf} = this.layout;
     let at = this.at.thread === undefined ? (by > 0 ? -1 : lanes.length) : laneOf[this.at.thread];
-    do at += by; while (lanes[at] && lanes[at].thread === null);
+    do at += by;
+    while (lanes[at] && lanes[at].thread === null);
     if (!lanes[at]) return;
-    select({ thread: lanes[at].thread, span: null, object: null }, true);
+    select({thread: lanes[at].thread, span: null, object: null}, true);
     this.live.textContent = this.laneWords(lanes[at], this.view[0])[0];
   }
 
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const keys = {
-      ArrowLeft: () => this.pan(-0.2), ArrowRight: () => this.pan(0.2), a: () => this.pan(-0.2), d: () => this.pan(0.2),
-      ArrowUp: () => this.move(-1), ArrowDown: () => this.move(1),
-      '+': () => this.zoom(0.6), '=': () => this.zoom(0.6), '-': () => this.zoom(1 / 0.6), w: () => this.zoom(0.6), s: () => this.zoom(1 / 0.6),
-      0: () => this.show([0, this.rec.end]), Home: () => this.show([0, this.rec.end]), f: () => this.fit(),
-      n: () => this.step(1), p: () => this.step(-1),
-      ' ': () => this.at.thread !== undefined && this.toggle(this.rec.groups.list[this.rec.groups.of[this.at.thread]]),
+      ArrowLeft: () => this.pan(-0.2),
+      ArrowRight: () => this.pan(0.2),
+      a: () => this.pan(-0.2),
+      d: () => this.pan(0.2),
+      ArrowUp: () => this.move(-1),
+      ArrowDown: () => this.move(1),
+      '+': () => this.zoom(0.6),
+      '=': () => this.zoom(0.6),
+      '-': () => this.zoom(1 / 0.6),
+      w: () => this.zoom(0.6),
+      s: () => this.zoom(1 / 0.6),
+      0: () => this.show([0, this.rec.end]),
+      Home: () => this.show([0, this.rec.end]),
+      f: () => this.fit(),
+      n: () => this.step(1),
+      p: () => this.step(-1),
+      ' ': () =>
+        this.at.thread !== undefined &&
+        this.toggle(this.rec.groups.list[this.rec.groups.of[this.at.thread]]),
     };
     const act = keys[event.key] ?? keys[event.key.toLowerCase()];
     if (!act) return;
@@ -597,10 +435,18 @@ export class Timeline {
     const box = this.scroller.getBoundingClientRect();
     const x = event.clientX - box.left;
     const scrolls = this.layout.height + RULER > this.height;
-    if (event.ctrlKey || event.metaKey || anywhere || (!scrolls && !event.shiftKey && event.deltaX === 0)) {
+    if (
+      event.ctrlKey ||
+      event.metaKey ||
+      anywhere ||
+      (!scrolls && !event.shiftKey && event.deltaX === 0)
+    ) {
       event.preventDefault();
       const delta = event.deltaY * (event.deltaMode === 1 ? 16 : 1);
-      this.zoom(2 ** Math.max(-1, Math.min(1, delta / 240)), anywhere ? undefined : Math.max(this.view[0], this.nsOf(x)));
+      this.zoom(
+        2 ** Math.max(-1, Math.min(1, delta / 240)),
+        anywhere ? undefined : Math.max(this.view[0], this.nsOf(x)),
+      );
     } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
       event.preventDefault();
       this.pan((event.deltaX || event.deltaY) / 1000);
@@ -609,8 +455,8 @@ export class Timeline {
 
   listen() {
     this.scroller.addEventListener('scroll', () => this.redraw());
-    this.scroller.addEventListener('wheel', (event) => this.wheel(event, false), { passive: false });
-    this.minimap.addEventListener('wheel', (event) => this.wheel(event, true), { passive: false });
+    this.scroller.addEventListener('wheel', (event) => this.wheel(event, false), {passive: false});
+    this.minimap.addEventListener('wheel', (event) => this.wheel(event, true), {passive: false});
     this.scroller.addEventListener('keydown', (event) => this.key(event));
     this.scroller.addEventListener('pointermove', (event) => this.hover(event));
     this.scroller.addEventListener('pointerleave', () => {
@@ -661,26 +507,30 @@ export class Timeline {
     const start = this.nsOf(x);
     const view = this.view;
     let far = false;
-    this.follow(event, (move) => {
-      const now = move.clientX - box.left;
-      far ||= Math.abs(now - x) > 3 || Math.abs(move.clientY - box.top - y) > 3;
-      if (!far) return;
-      this.drag = true;
-      if (brushes && x >= this.labels) {
-        const ends = [start, this.nsOf(Math.max(this.labels, now))].sort((a, b) => a - b);
-        this.brush = [Math.max(0, ends[0]), Math.min(this.rec.end, ends[1])];
-        this.redraw();
-      } else {
-        const by = ((x - now) / (this.width - this.labels)) * (view[1] - view[0]);
-        this.show([view[0] + by, view[1] + by]);
-      }
-    }, () => {
-      if (this.brush) {
-        const range = this.brush.map(Math.round);
-        this.brush = null;
-        if (range[1] > range[0]) select({ range, thread: null, span: null, object: null });
-        this.redraw();
-      } else if (!far) this.click(x, y);
-    });
+    this.follow(
+      event,
+      (move) => {
+        const now = move.clientX - box.left;
+        far ||= Math.abs(now - x) > 3 || Math.abs(move.clientY - box.top - y) > 3;
+        if (!far) return;
+        this.drag = true;
+        if (brushes && x >= this.labels) {
+          const ends = [start, this.nsOf(Math.max(this.labels, now))].sort((a, b) => a - b);
+          this.brush = [Math.max(0, ends[0]), Math.min(this.rec.end, ends[1])];
+          this.redraw();
+        } else {
+          const by = ((x - now) / (this.width - this.labels)) * (view[1] - view[0]);
+          this.show([view[0] + by, view[1] + by]);
+        }
+      },
+      () => {
+        if (this.brush) {
+          const range = this.brush.map(Math.round);
+          this.brush = null;
+          if (range[1] > range[0]) select({range, thread: null, span: null, object: null});
+          this.redraw();
+        } else if (!far) this.click(x, y);
+      },
+    );
   }
 }
