@@ -190,16 +190,17 @@ impl Browser {
 
     /// Presses and releases keys, one after the other. WebDriver's codes stand for special keys.
     pub fn keys(&mut self, keys: &[&str]) -> Result<()> {
-        let actions = keys.iter().flat_map(|key| {
-            ["keyDown", "keyUp"].map(|kind| json!({"type": kind, "value": key}))
-        });
+        let actions = keys
+            .iter()
+            .flat_map(|key| ["keyDown", "keyUp"].map(|kind| json!({"type": kind, "value": key})));
         let actions: Vec<Value> = actions.collect();
         self.act(json!([{"type": "key", "id": "keyboard", "actions": actions}]))
     }
 
     /// Moves the mouse to `from`, presses its button, moves to `to` and releases it.
     pub fn drag(&mut self, from: (i64, i64), to: (i64, i64)) -> Result<()> {
-        let to_point = |(x, y): (i64, i64)| json!({"type": "pointerMove", "duration": 20, "x": x, "y": y});
+        let to_point =
+            |(x, y): (i64, i64)| json!({"type": "pointerMove", "duration": 20, "x": x, "y": y});
         self.act(json!([{"type": "pointer", "id": "mouse", "actions": [
             to_point(from),
             {"type": "pointerDown", "button": 0},
@@ -235,16 +236,22 @@ impl Browser {
 
     fn command(&mut self, path: &str, name: &str, method: &str, body: Value) -> Result<Value> {
         match &mut self.link {
-            Link::Http { port, session } => {
-                http(*port, method, &format!("/session/{session}{path}"), Some(&body))
-            }
+            Link::Http { port, session } => http(
+                *port,
+                method,
+                &format!("/session/{session}{path}"),
+                Some(&body),
+            ),
             Link::Marionette { stream, next } => {
                 let number = *next;
                 *next += 1;
                 let text = json!([0, number, name, body]).to_string();
                 write!(stream, "{}:{text}", text.len())?;
                 let answer = receive(stream)?;
-                ensure!(answer[1] == number, "an answer to another command: {answer}");
+                ensure!(
+                    answer[1] == number,
+                    "an answer to another command: {answer}"
+                );
                 ensure!(answer[2].is_null(), "{name}: {}", answer[2]);
                 let result = &answer[3];
                 Ok(result.get("value").unwrap_or(result).clone())
@@ -291,7 +298,10 @@ fn http(port: u16, method: &str, path: &str, body: Option<&Value>) -> Result<Val
     let mut length = None;
     loop {
         let mut line = String::new();
-        ensure!(reader.read_line(&mut line)? > 0, "no answer from chromedriver");
+        ensure!(
+            reader.read_line(&mut line)? > 0,
+            "no answer from chromedriver"
+        );
         let line = line.trim().to_ascii_lowercase();
         if line.is_empty() {
             break;

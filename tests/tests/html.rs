@@ -52,8 +52,7 @@ struct Recorded {
 }
 
 fn recorded() -> Result<Recorded> {
-    let (folder, program) =
-        waiting::compile_in(".", "page.c", &["gcc", "-g", "-O1", "-pthread"])?;
+    let (folder, program) = waiting::compile_in(".", "page.c", &["gcc", "-g", "-O1", "-pthread"])?;
     let odd = folder.path().join("<");
     fs::create_dir(&odd)?;
     let odd = odd.join("script><img src=x onerror=window.hit=1>");
@@ -113,17 +112,26 @@ fn views(browser: &mut Browser) -> Result<()> {
     for view in VIEWS {
         select(browser, &format!("#view={view}"))?;
         let current = text(browser, ".tabs [aria-current=page]")?;
-        ensure!(current.to_lowercase().starts_with(view), "{current} is not {view}");
+        ensure!(
+            current.to_lowercase().starts_with(view),
+            "{current} is not {view}"
+        );
         let shown = text(browser, "main")?;
         ensure!(shown.len() > 60, "the view {view} shows only {shown:?}");
     }
     select(browser, "#view=threads")?;
     let rows = "return document.querySelectorAll('.tree tbody tr').length";
-    ensure!(browser.run(rows, json!([]))? == 4, "main, workers, opener, queuers");
+    ensure!(
+        browser.run(rows, json!([]))? == 4,
+        "main, workers, opener, queuers"
+    );
     select(browser, "#view=sync")?;
     let objects = "return document.querySelectorAll('.objects tbody tr').length \
                    === Math.min(200, unspool.rec.objects.length)";
-    ensure!(browser.run(objects, json!([]))? == true, "a row for each object");
+    ensure!(
+        browser.run(objects, json!([]))? == true,
+        "a row for each object"
+    );
     select(browser, "#view=stacks&flame=creations")?;
     let boxes = "return document.querySelectorAll('.flame .box').length";
     let boxes = browser.run(boxes, json!([]))?.as_u64();
@@ -254,18 +262,31 @@ fn same(place: &str, seen: &Value, wanted: &Value) -> Result<()> {
 /// A link opens what it names, and back returns.
 fn links(browser: &mut Browser) -> Result<()> {
     let recorded = RECORDED.get((), recorded)?;
-    opened(browser, &recorded.page, "#view=timeline&thread=2&zoom=1000000-30000000&range=2000000-9000000")?;
+    opened(
+        browser,
+        &recorded.page,
+        "#view=timeline&thread=2&zoom=1000000-30000000&range=2000000-9000000",
+    )?;
     let view = browser.run("return unspool.page.timeline.view", json!([]))?;
     ensure!(view == json!([1_000_000, 30_000_000]), "zoomed to {view}");
     let tid = browser.run("return String(unspool.rec.threads[2].tid)", json!([]))?;
     let panel = text(browser, ".details h2")?;
-    ensure!(panel.contains(tid.as_str().unwrap_or("?")), "{panel} is not thread {tid}");
+    ensure!(
+        panel.contains(tid.as_str().unwrap_or("?")),
+        "{panel} is not thread {tid}"
+    );
     ensure!(text(browser, ".chip")?.contains("7.00 ms"), "the range");
     // A click on a link of the panel, and back.
     let before = browser.run("return location.hash", json!([]))?;
-    browser.run("document.querySelector('.details .place').click()", json!([]))?;
+    browser.run(
+        "document.querySelector('.details .place').click()",
+        json!([]),
+    )?;
     browser.wait("return document.querySelector('main').className === 'source'")?;
-    ensure!(text(browser, ".listing .selected .line").is_ok(), "a line is selected");
+    ensure!(
+        text(browser, ".listing .selected .line").is_ok(),
+        "a line is selected"
+    );
     browser.run("history.back()", json!([]))?;
     browser.wait("return document.querySelector('main').className === 'timeline'")?;
     let after = browser.run("return location.hash", json!([]))?;
@@ -276,10 +297,16 @@ fn links(browser: &mut Browser) -> Result<()> {
         select(browser, &format!("#view=findings&finding={finding}"))?;
         let follow = "document.querySelector('.finding.selected .links a').click()";
         browser.run(follow, json!([]))?;
-        browser.wait("return location.hash.includes('view=timeline') && location.hash.includes('zoom=')")?;
+        browser.wait(
+            "return location.hash.includes('view=timeline') && location.hash.includes('zoom=')",
+        )?;
     }
     // Nonsense in a link is ignored.
-    opened(browser, &recorded.page, "#view=nothing&thread=99999&object=-4&zoom=9-1&range=x&span=7")?;
+    opened(
+        browser,
+        &recorded.page,
+        "#view=nothing&thread=99999&object=-4&zoom=9-1&range=x&span=7",
+    )?;
     ensure!(text(browser, "main h1").is_ok(), "the overview is shown");
     no_errors(browser)
 }
@@ -294,7 +321,10 @@ fn timeline(browser: &mut Browser) -> Result<()> {
         const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
         return new Set(new Uint32Array(data.buffer)).size";
     let colors = browser.run(colors, json!([]))?.as_u64();
-    ensure!(colors.is_some_and(|colors| colors > 8), "{colors:?} colours");
+    ensure!(
+        colors.is_some_and(|colors| colors > 8),
+        "{colors:?} colours"
+    );
     let place = browser.run(
         "const box = document.querySelector('.lanes').getBoundingClientRect();
          return [box.left, box.top, box.width].map(Math.round)",
@@ -305,7 +335,10 @@ fn timeline(browser: &mut Browser) -> Result<()> {
     // A drag along the ruler selects a range.
     browser.drag((left + width / 2, top + 8), (left + width * 3 / 4, top + 8))?;
     browser.wait("return location.hash.includes('range=')")?;
-    ensure!(text(browser, ".details")?.contains("lived"), "statistics of the range");
+    ensure!(
+        text(browser, ".details")?.contains("lived"),
+        "statistics of the range"
+    );
     // The wheel over the minimap zooms, a drag on the lanes pans.
     let view = "return unspool.page.timeline.view";
     let whole = browser.run(view, json!([]))?;
@@ -313,9 +346,15 @@ fn timeline(browser: &mut Browser) -> Result<()> {
     browser.wait("return unspool.page.timeline.view[1] - unspool.page.timeline.view[0] < unspool.rec.end * 0.9")?;
     let zoomed = browser.run(view, json!([]))?;
     ensure!(whole != zoomed, "the wheel zooms");
-    browser.drag((left + width / 2, top + 60), (left + width / 2 - 80, top + 60))?;
+    browser.drag(
+        (left + width / 2, top + 60),
+        (left + width / 2 - 80, top + 60),
+    )?;
     let panned = browser.run(view, json!([]))?;
-    ensure!(panned[0].as_f64() > zoomed[0].as_f64(), "{panned} after {zoomed}");
+    ensure!(
+        panned[0].as_f64() > zoomed[0].as_f64(),
+        "{panned} after {zoomed}"
+    );
     // Keys: all of it, the next thread, its next wait.
     browser.run("document.querySelector('.lanes').focus()", json!([]))?;
     browser.keys(&["0"])?;
@@ -323,7 +362,10 @@ fn timeline(browser: &mut Browser) -> Result<()> {
     browser.keys(&["\u{E015}", "\u{E015}", "n"])?;
     browser.wait("return location.hash.includes('thread=') && location.hash.includes('span=')")?;
     let said = text(browser, "[aria-live]")?;
-    ensure!(said.contains("ms") || said.contains("µs"), "a screen reader hears {said:?}");
+    ensure!(
+        said.contains("ms") || said.contains("µs"),
+        "a screen reader hears {said:?}"
+    );
     no_errors(browser)
 }
 
@@ -334,7 +376,10 @@ fn text_stays_text(browser: &mut Browser) -> Result<()> {
     opened(browser, &recorded.page, "")?;
     for view in VIEWS {
         for thread in 0..5 {
-            select(browser, &format!("#view={view}&thread={thread}&object={thread}"))?;
+            select(
+                browser,
+                &format!("#view={view}&thread={thread}&object={thread}"),
+            )?;
         }
         let seen = browser.run(
             "return [document.querySelectorAll('img, b').length, window.hit ?? null]",
@@ -350,9 +395,16 @@ fn text_stays_text(browser: &mut Browser) -> Result<()> {
     );
     // The page may not reach the network, even if its code wanted to.
     let reached = "return fetch('http://127.0.0.1:9/').then(() => 'reached', () => 'refused')";
-    ensure!(browser.run(reached, json!([]))? == "refused", "a request left the page");
-    let policy = "return unspool.problems.some((problem) => problem.startsWith('policy: connect-src'))";
-    ensure!(browser.run(policy, json!([]))? == true, "the policy refused it");
+    ensure!(
+        browser.run(reached, json!([]))? == "refused",
+        "a request left the page"
+    );
+    let policy =
+        "return unspool.problems.some((problem) => problem.startsWith('policy: connect-src'))";
+    ensure!(
+        browser.run(policy, json!([]))? == true,
+        "the policy refused it"
+    );
     Ok(())
 }
 
@@ -360,12 +412,18 @@ fn text_stays_text(browser: &mut Browser) -> Result<()> {
 fn bad_recordings(browser: &mut Browser) -> Result<()> {
     let recorded = RECORDED.get((), recorded)?;
     let bytes = fs::read(&recorded.capture)?;
-    let cut = recorded.folder.path().join(format!("cut-{}", std::process::id()));
+    let cut = recorded
+        .folder
+        .path()
+        .join(format!("cut-{}", std::process::id()));
     for share in [2, 4, 10, 50] {
         fs::write(&cut, &bytes[..bytes.len() - bytes.len() / share])?;
         let page = cut.with_extension(format!("{share}.html"));
         let mut command = report::unspool()?;
-        command.args(["report", "--format", "html", "-o"]).arg(&page).arg(&cut);
+        command
+            .args(["report", "--format", "html", "-o"])
+            .arg(&page)
+            .arg(&cut);
         let run = process::run(&mut command, LIMIT)?;
         ensure!(run.code()? == 1, "a cut recording is an error: {run}");
         opened(browser, &page, "")?;
@@ -373,11 +431,17 @@ fn bad_recordings(browser: &mut Browser) -> Result<()> {
             select(browser, &format!("#view={view}"))?;
         }
         select(browser, "#view=overview")?;
-        ensure!(text(browser, ".notes .error").is_ok(), "the page says that it is cut");
+        ensure!(
+            text(browser, ".notes .error").is_ok(),
+            "the page says that it is cut"
+        );
         no_errors(browser)?;
     }
     // Without calls.
-    let plain = recorded.folder.path().join(format!("plain-{}", std::process::id()));
+    let plain = recorded
+        .folder
+        .path()
+        .join(format!("plain-{}", std::process::id()));
     let page = plain.with_extension("html");
     let html = page.to_str().context("a path in UTF-8")?;
     report::record(&plain, &["-q", "--html", html], &["/bin/true"])?.success()?;
@@ -400,17 +464,27 @@ fn commands() -> Result<()> {
     };
     let viewed = run(&["view", "--no-open"])?.success()?.text();
     let page = Path::new(viewed.trim());
-    ensure!(fs::read_to_string(page)?.contains("Content-Security-Policy"), "{viewed}");
+    ensure!(
+        fs::read_to_string(page)?.contains("Content-Security-Policy"),
+        "{viewed}"
+    );
     fs::remove_file(page)?;
     let written = run(&["report", "--format", "html"])?.success()?.text();
     ensure!(written.starts_with("<!DOCTYPE html>"), "to standard output");
-    let without = run(&["report", "--format", "html", "--no-source"])?.success()?.text();
+    let without = run(&["report", "--format", "html", "--no-source"])?
+        .success()?
+        .text();
     ensure!(without.len() < written.len(), "source files are left out");
     let refused = run(&["report", "--format", "html", "-o", "/nowhere/report.html"])?;
     ensure!(refused.code()? == 1, "{refused}");
-    ensure!(refused.stderr.contains("cannot write /nowhere/report.html"), "{refused}");
+    ensure!(
+        refused.stderr.contains("cannot write /nowhere/report.html"),
+        "{refused}"
+    );
     let mut view = report::unspool()?;
-    view.arg("view").arg(capture).env("BROWSER", "/nowhere/browser");
+    view.arg("view")
+        .arg(capture)
+        .env("BROWSER", "/nowhere/browser");
     let refused = process::run(&mut view, LIMIT)?;
     ensure!(refused.code()? == 1, "{refused}");
     ensure!(refused.stderr.contains("/nowhere/browser"), "{refused}");
