@@ -7,12 +7,14 @@
 
 mod event;
 mod resolution;
+mod schedule;
 
 pub use event::{Chunk, Event, Probe, ProbeKind, Read, ReadRole, Snapshot};
 pub use resolution::{
     AddressAspect, AddressMeaning, CLibrary, CLibraryFamily, Resolution, ResolvedFrame,
     ResolvedPlace, ResolvedStack, SnapshotStack,
 };
+pub use schedule::{Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss};
 
 /// Probe id of events without a probe: the recorder stopped the thread and read it.
 pub const SNAPSHOT_PROBE: u32 = 0;
@@ -92,6 +94,9 @@ pub enum Record {
     /// A thread's activity in the kernel while the program ran.
     #[prost(message, tag = "25")]
     Blocked(Blocked),
+    /// When threads ran, could have run, or were blocked.
+    #[prost(message, tag = "26")]
+    Schedule(Schedule),
     /// The program started another process, which is not recorded.
     #[prost(message, tag = "27")]
     ProcessStarted(ProcessStarted),
@@ -102,7 +107,7 @@ pub enum Record {
 pub(crate) struct Envelope {
     #[prost(
         oneof = "Record",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 27"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 26, 27"
     )]
     pub(crate) record: Option<Record>,
 }
@@ -118,7 +123,7 @@ macro_rules! into_record {
 }
 into_record!(Header Target ModuleLoaded ModuleUnloaded ThreadSeen ThreadName ThreadExited Probe Event Note Dropped
     ProcessEnded End Missed Memory ThreadState Standstill Gap Stood CpuTimes Inspection
-    ShortStops Resolution Blocked ProcessStarted);
+    ShortStops Resolution Blocked Schedule ProcessStarted);
 
 /// How the recorder reached the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]

@@ -11,6 +11,7 @@ mod memory;
 mod objects;
 pub(crate) mod observe;
 mod registers;
+pub(crate) mod schedule;
 mod threads;
 mod trace;
 

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use crate::packet;
+use crate::schedule::{self, ScheduleRecord};
 use crate::stop::StopReply;
 use crate::trace::TraceFrame;
 
@@ -72,6 +73,15 @@ pub enum Notice {
         count: u64,
         /// Total duration.
         total: Duration,
+    },
+    /// The kernel recorded when threads ran.
+    Schedule {
+        /// The records, in the order of their times.
+        records: Vec<ScheduleRecord>,
+        /// The server's monotonic clock when it sent this, in nanoseconds.
+        sent_ns: u64,
+        /// Time since it arrived.
+        since: Duration,
     },
     /// For observers: a thread waits before it gets a signal that ends the process
     /// ([`Client::release`](crate::Client::release)).
@@ -164,6 +174,13 @@ impl Notice {
                         ..frame
                     }),
                 })
+            }));
+        } else if let Some(rest) = payload.strip_prefix(b"UnspoolSchedule:") {
+            let decoded = schedule::decode(rest).into_iter();
+            notices.extend(decoded.map(|(sent_ns, records)| Notice::Schedule {
+                records,
+                sent_ns,
+                since,
             }));
         } else if let Some(rest) = payload.strip_prefix(b"UnspoolDropped:") {
             let text = std::str::from_utf8(rest).unwrap_or_default();

@@ -32,6 +32,7 @@ mod program;
 mod qemu_threads;
 mod recorder;
 mod rendezvous;
+mod schedule;
 mod server_clock;
 mod session;
 mod sink;

@@ -216,6 +216,7 @@ impl Recorder {
             self.resume()?;
             return Ok(None);
         }
+        self.end_schedule()?;
         match self.session.client.detach().map_err(Error::from) {
             Err(error) if !(is_ending && is_refusal(&error)) => Err(error),
             _ => Ok(Some((Ended::Detached, reason))),

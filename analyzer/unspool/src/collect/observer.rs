@@ -96,6 +96,7 @@ impl Recorder {
     fn leave(&mut self) -> Result<(), Error> {
         self.inspect_for_end(None, false)?;
         self.probes.remove_all(&mut self.session.client)?;
+        self.end_schedule()?;
         // What was noted before that is told yet.
         self.session.client.listen(LAST_NOTICE_TIMEOUT)?;
         self.hear();

@@ -20,6 +20,7 @@ use super::ending::Ending;
 use super::modules::Modules;
 use super::probes::{Probes, Purpose};
 use super::program::Program;
+use super::schedule::ScheduleRecording;
 use super::server_clock::ServerClock;
 use super::session::Session;
 use super::sink::Sink;
@@ -83,6 +84,7 @@ pub(super) struct Recorder {
     /// Words that threads waited at when they were looked at.
     pub(super) waited_at: Vec<u64>,
     pub(super) cpu: CpuSampling,
+    pub(super) schedule: ScheduleRecording,
     /// How often and how long threads were stopped for less than a millisecond; not written yet.
     pub(super) short_stops: Option<(u64, Duration)>,
     pub(super) end_inspection: EndInspection,
@@ -161,6 +163,7 @@ impl Recorder {
             places: NotedPlaces::default(),
             waited_at: Vec::new(),
             cpu: CpuSampling::new(),
+            schedule: ScheduleRecording::default(),
             short_stops: None,
             end_inspection: EndInspection::new(options.wanted),
             stops_before_fatal: false,
@@ -193,6 +196,10 @@ impl Recorder {
         if self.session.launched {
             self.note_lost_privilege(&program.path);
         }
+        if self.session.local && self.session.own_stub {
+            self.clock.share(self.sink.now_ns());
+        }
+        self.begin_schedule()?;
         self.begin_trace()?;
         self.begin_program(program)?;
         if !fresh {

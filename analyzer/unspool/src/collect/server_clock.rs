@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use nix::time::{ClockId, clock_gettime};
+
 /// Bound on the drift between two machines' clocks: at most one part in this many.
 const DRIFT: u64 = 10_000;
 
@@ -15,11 +17,26 @@ pub(super) struct ServerClock {
     last_ns: u64,
     /// Our clock minus the server's, by the fastest notice so far.
     ahead_ns: Option<i128>,
+    /// The server uses this machine's clock, so `ahead_ns` is exact.
+    is_exact: bool,
 }
 
 impl ServerClock {
+    /// The server uses this machine's monotonic clock. `now_ns`: the recording's time now.
+    pub(super) fn share(&mut self, now_ns: u64) {
+        if let Ok(server) = clock_gettime(ClockId::CLOCK_MONOTONIC) {
+            let server_ns = Duration::from(server).as_nanos().cast_signed();
+            self.ahead_ns = Some(i128::from(now_ns) - server_ns);
+            self.is_exact = true;
+        }
+    }
+
     /// Takes in a batch of notices: the server's send time of each, and its age here.
     pub(super) fn begin(&mut self, now_ns: u64, batch: impl Iterator<Item = (u64, Duration)>) {
+        if self.is_exact {
+            self.now_ns = now_ns;
+            return;
+        }
         let drift = now_ns.saturating_sub(self.now_ns) / DRIFT;
         let known = self.ahead_ns.map(|ahead| ahead + i128::from(drift));
         let here = batch.map(|(sent, since)| {

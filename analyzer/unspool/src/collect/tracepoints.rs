@@ -168,7 +168,8 @@ impl Recorder {
                 sent_ns: Some(sent_ns),
                 since,
                 ..
-            } => Some((*sent_ns, *since)),
+            }
+            | Notice::Schedule { sent_ns, since, .. } => Some((*sent_ns, *since)),
             _ => None,
         });
         self.clock.begin(self.sink.now_ns(), heard);
@@ -216,6 +217,7 @@ impl Recorder {
                     to_ns,
                     since,
                 } => self.note_stall(StallCause::Halted, from_ns, to_ns, since),
+                Notice::Schedule { records, since, .. } => self.on_schedule(records, since),
                 Notice::ShortStops { count, total } => {
                     self.short_stops = Some((count, total));
                 }

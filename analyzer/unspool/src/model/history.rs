@@ -160,7 +160,8 @@ impl<'a> History<'a> {
             | Record::Inspection(_)
             | Record::ShortStops(_)
             | Record::Resolution(_)
-            | Record::Blocked(_) => {}
+            | Record::Blocked(_)
+            | Record::Schedule(_) => {}
             Record::Gap(gap) => {
                 self.clock(gap.time_ns);
                 self.recording.gaps_are_placed = true;

@@ -1,0 +1,219 @@
+//! The kernel's schedule of the target's threads, as our own stub sends it: the notification
+//! `UnspoolSchedule` (docs/reference/protocol.md).
+
+use crate::hex;
+use crate::packet;
+
+/// One thing that the kernel recorded of a thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScheduleRecord {
+    /// When, by the server's monotonic clock, in nanoseconds.
+    pub server_ns: u64,
+    /// The thread.
+    pub tid: u64,
+    /// The processor.
+    pub cpu: u32,
+    /// What happened.
+    pub event: ScheduleEvent,
+}
+
+/// The kinds of [`ScheduleRecord`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ScheduleEvent {
+    /// The thread runs from now on.
+    Runs,
+    /// The thread is blocked from now on.
+    Blocks,
+    /// Another thread takes the processor; this one can still run.
+    Preempted,
+    /// The thread was created.
+    Created {
+        /// By this one.
+        creator: u64,
+    },
+    /// The thread has ended.
+    Ended,
+    /// The thread has this name now.
+    Named(String),
+    /// The thread was woken, and can run.
+    Woken {
+        /// By this one; none if an interrupt did it.
+        waker: Option<u64>,
+    },
+    /// Records of this processor are missing.
+    Lost {
+        /// How many.
+        count: u64,
+        /// Since then, by the server's clock.
+        since_ns: u64,
+    },
+    /// The thread was there when recording began.
+    Found {
+        /// The kernel's letter for its state (proc(5)).
+        state: u8,
+    },
+}
+
+/// Reads a notification's body behind `UnspoolSchedule:`: when it was sent, by the server's
+/// monotonic clock, and the records as far as they are understood.
+pub(crate) fn decode(body: &[u8]) -> Option<(u64, Vec<ScheduleRecord>)> {
+    let end = body.iter().position(|byte| *byte == b';')?;
+    let (now, escaped) = body.split_at(end);
+    let now_ns = hex::number(std::str::from_utf8(now).ok()?)?;
+    let bytes = packet::unescape(escaped.get(1..)?)?;
+    let mut bytes = Bytes(&bytes);
+    let mut records = Vec::new();
+    let mut time_ns = 0u64;
+    while let Some(record) = bytes.record(&mut time_ns) {
+        records.push(record);
+    }
+    Some((now_ns, records))
+}
+
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn record(&mut self, time_ns: &mut u64) -> Option<ScheduleRecord> {
+        let kind = self.byte()?;
+        let change = self.number()?;
+        // 0, -1, 1, -2, ...
+        let change = (change >> 1).cast_signed() ^ -(change & 1).cast_signed();
+        *time_ns = time_ns.wrapping_add(change.cast_unsigned());
+        let server_ns = *time_ns;
+        let tid = self.number()?;
+        let cpu = u32::try_from(self.number()?).ok()?;
+        let event = match kind {
+            0 => ScheduleEvent::Runs,
+            1 => ScheduleEvent::Blocks,
+            2 => ScheduleEvent::Preempted,
+            3 => ScheduleEvent::Created {
+                creator: self.number()?,
+            },
+            4 => ScheduleEvent::Ended,
+            5 => {
+                let length = usize::try_from(self.number()?).ok()?;
+                let (name, rest) = self.0.split_at_checked(length)?;
+                self.0 = rest;
+                ScheduleEvent::Named(String::from_utf8_lossy(name).into_owned())
+            }
+            6 => ScheduleEvent::Woken {
+                waker: Some(self.number()?).filter(|waker| *waker != 0),
+            },
+            7 => ScheduleEvent::Lost {
+                count: self.number()?,
+                since_ns: server_ns.saturating_sub(self.number()?),
+            },
+            8 => ScheduleEvent::Found {
+                state: self.byte()?,
+            },
+            // The length of what a newer server sends is not known.
+            _ => return None,
+        };
+        Some(ScheduleRecord {
+            server_ns,
+            tid,
+            cpu,
+            event,
+        })
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let (byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*byte)
+    }
+
+    /// Seven bits a byte, the lowest first.
+    fn number(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same bytes as in the stub's test of its encoder.
+    const BODY: &[&[u8]] = &[
+        b"1f;",
+        &[0, 0xd8, 4, 5, 1],
+        &[2, 1, 5, 1],
+        &[3, 0, 6, 1, 5],
+        &[5, 0, 6, 1, 2, b'a', b'b'],
+        &[6, 4, 6, 1, 0],
+        &[7, 0, 0, 1, 9, 0xac, 2],
+        &[8, 0, 6, 1, b'S'],
+    ];
+
+    #[test]
+    fn records() {
+        let record = |server_ns, tid, event| ScheduleRecord {
+            server_ns,
+            tid,
+            cpu: 1,
+            event,
+        };
+        let expected = [
+            record(300, 5, ScheduleEvent::Runs),
+            record(299, 5, ScheduleEvent::Preempted),
+            record(299, 6, ScheduleEvent::Created { creator: 5 }),
+            record(299, 6, ScheduleEvent::Named("ab".into())),
+            record(301, 6, ScheduleEvent::Woken { waker: None }),
+            record(
+                301,
+                0,
+                ScheduleEvent::Lost {
+                    count: 9,
+                    since_ns: 1,
+                },
+            ),
+            record(301, 6, ScheduleEvent::Found { state: b'S' }),
+        ];
+        assert_eq!(decode(&BODY.concat()), Some((0x1f, expected.to_vec())));
+    }
+
+    /// Every cut gives the whole records before it; nothing panics.
+    #[test]
+    fn damage() {
+        let body = BODY.concat();
+        let mut whole = 3;
+        let mut ends = vec![whole];
+        for part in &BODY[1..] {
+            whole += part.len();
+            ends.push(whole);
+        }
+        for end in 3..=body.len() {
+            let (_, records) = decode(&body[..end]).unwrap();
+            let count = ends.iter().filter(|at| **at <= end).count() - 1;
+            assert_eq!(records.len(), count, "{end}");
+        }
+        for end in 0..3 {
+            assert_eq!(decode(&body[..end]), None);
+        }
+        for at in 0..body.len() {
+            for byte in 0..=u8::MAX {
+                let mut body = body.clone();
+                body[at] = byte;
+                let _ = decode(&body);
+            }
+        }
+        // A number that never ends, and a name that is longer than all.
+        assert_eq!(
+            decode(&[b"1;", &[0xff; 40][..]].concat()),
+            Some((1, vec![]))
+        );
+        assert_eq!(
+            decode(b"1;\x05\0\x01\x01\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+            Some((1, vec![]))
+        );
+    }
+}

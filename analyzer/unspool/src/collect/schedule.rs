@@ -1,0 +1,183 @@
+//! The kernel's schedule of the program's threads, on its way from the server into the capture.
+
+use std::time::Duration;
+
+use unspool_capture::{
+    Record, Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss, Severity, ThreadName,
+};
+use unspool_rsp::{ScheduleEvent, ScheduleRecord};
+
+use super::Error;
+use super::recorder::Recorder;
+use super::server_clock::ServerClock;
+
+/// The recording of the schedule.
+#[derive(Debug, Default)]
+pub(super) struct ScheduleRecording {
+    /// The server sends it.
+    pub(super) is_on: bool,
+    /// The time of the last entry.
+    last_ns: u64,
+}
+
+impl Recorder {
+    /// Has the server send when threads run, if it can. Otherwise a note says why it cannot.
+    pub(super) fn begin_schedule(&mut self) -> Result<(), Error> {
+        let time_ns = self.sink.now_ns();
+        let edge = match self.session.client.begin_schedule()? {
+            unspool_rsp::Schedule::Recorded { wakers: true, .. } => ScheduleEdge::BeginsWithWakers,
+            unspool_rsp::Schedule::Recorded { .. } => ScheduleEdge::Begins,
+            unspool_rsp::Schedule::Refused(reason) => {
+                self.sink.note(Severity::Info, refused(&reason));
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
+        self.schedule.is_on = true;
+        self.schedule.last_ns = time_ns;
+        self.sink.record(Schedule {
+            time_ns,
+            edge: edge.into(),
+            ..Schedule::default()
+        });
+        Ok(())
+    }
+
+    /// Has the server send the rest. The program stands, or the server takes packets while it runs.
+    pub(super) fn end_schedule(&mut self) -> Result<(), Error> {
+        if !std::mem::take(&mut self.schedule.is_on) {
+            return Ok(());
+        }
+        self.session.client.end_schedule()?;
+        self.hear();
+        let time_ns = self.sink.now_ns().max(self.schedule.last_ns);
+        self.sink.record(Schedule {
+            time_ns,
+            edge: ScheduleEdge::Ends.into(),
+            ..Schedule::default()
+        });
+        Ok(())
+    }
+
+    /// Takes in what the server has sent.
+    pub(super) fn on_schedule(&mut self, records: Vec<ScheduleRecord>, since: Duration) {
+        let recording = &mut self.schedule;
+        for record in translated(records, &self.clock, since, &mut recording.last_ns) {
+            self.sink.record(record);
+        }
+    }
+}
+
+/// The note of a recording without a schedule.
+fn refused(reason: &str) -> String {
+    format!(
+        "When threads ran is known only roughly, from the kernel's counters every 100 ms: {reason}"
+    )
+}
+
+/// The server's records in the recording's time. Entries are not earlier than `last_ns`.
+fn translated(
+    records: Vec<ScheduleRecord>,
+    clock: &ServerClock,
+    since: Duration,
+    last_ns: &mut u64,
+) -> Vec<Record> {
+    let mut schedule = Schedule {
+        time_ns: *last_ns,
+        ..Schedule::default()
+    };
+    let mut names: Vec<Record> = Vec::new();
+    for record in records {
+        let time_ns = clock.sent(Some(record.server_ns), since);
+        let (kind, detail) = match record.event {
+            ScheduleEvent::Runs => (ScheduleKind::Runs, 0),
+            ScheduleEvent::Blocks => (ScheduleKind::Blocks, 0),
+            ScheduleEvent::Preempted => (ScheduleKind::Preempted, 0),
+            ScheduleEvent::Created { creator } => (ScheduleKind::Created, creator),
+            ScheduleEvent::Ended => (ScheduleKind::Ended, 0),
+            ScheduleEvent::Woken { waker } => (ScheduleKind::Woken, waker.unwrap_or(0)),
+            ScheduleEvent::Found { state } => (ScheduleKind::Found, state.into()),
+            ScheduleEvent::Named(name) => {
+                names.push(Record::ThreadName(ThreadName {
+                    tid: record.tid,
+                    name,
+                    time_ns,
+                }));
+                continue;
+            }
+            ScheduleEvent::Lost { count, since_ns } => {
+                schedule.losses.push(ScheduleLoss {
+                    from_ns: clock.sent(Some(since_ns), since),
+                    to_ns: time_ns,
+                    cpu: record.cpu,
+                    count,
+                });
+                continue;
+            }
+            _ => continue,
+        };
+        let entry = ScheduleEntry {
+            time_ns,
+            kind,
+            tid: record.tid,
+            cpu: record.cpu,
+            detail,
+        };
+        *last_ns = schedule.push(*last_ns, entry);
+    }
+    names.push(schedule.into());
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(server_ns: u64, event: ScheduleEvent) -> ScheduleRecord {
+        ScheduleRecord {
+            server_ns,
+            tid: 7,
+            cpu: 1,
+            event,
+        }
+    }
+
+    #[test]
+    fn a_servers_records_in_our_time() {
+        let mut clock = ServerClock::default();
+        // Our clock shows 2000 when the server's shows 1500.
+        clock.begin(2000, [(1500, Duration::ZERO)].into_iter());
+        let lost = ScheduleEvent::Lost {
+            count: 5,
+            since_ns: 600,
+        };
+        let records = vec![
+            record(700, ScheduleEvent::Runs),
+            record(800, ScheduleEvent::Named("worker".into())),
+            record(900, lost),
+            record(1000, ScheduleEvent::Woken { waker: Some(8) }),
+            // Earlier than what was there before, as a clock that is set right can make it.
+            record(650, ScheduleEvent::Ended),
+        ];
+        let mut last_ns = 1180;
+        let records = translated(records, &clock, Duration::ZERO, &mut last_ns);
+        let [Record::ThreadName(named), Record::Schedule(schedule)] = &records[..] else {
+            panic!("{records:?}");
+        };
+        assert_eq!((named.time_ns, named.tid), (1300, 7));
+        let entries: Vec<_> = schedule.entries().collect();
+        let seen: Vec<_> = entries
+            .iter()
+            .map(|e| (e.time_ns, e.kind, e.detail))
+            .collect();
+        let expected = [
+            (1200, ScheduleKind::Runs, 0),
+            (1500, ScheduleKind::Woken, 8),
+            (1500, ScheduleKind::Ended, 0),
+        ];
+        assert_eq!(seen, expected);
+        assert_eq!(last_ns, 1500);
+        let loss = schedule.losses[0];
+        assert_eq!((loss.from_ns, loss.to_ns, loss.count), (1100, 1400, 5));
+    }
+}
