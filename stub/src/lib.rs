@@ -1,7 +1,7 @@
 //! The GDB remote protocol server that runs beside the program on the target.
 //!
 //! From the outside in: [`cli`] reads the command line, [`guardian`] makes our death harmless, [`comm`] opens the connection, [`server`] waits for
-//! clients and for the program, [`session`] talks to one client, [`schedule`] is when its threads run,
+//! clients and for the program, [`session`] talks to one client, [`schedule`] is when threads run,
 //! [`tracee`] is the program, [`probe`] what is planted in it, [`arch`] the machine, [`sys`] the kernel. Each knows only those to its right.
 
 /// A line on standard error. A reader that has gone must not end us: `eprintln!` would panic.

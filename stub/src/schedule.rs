@@ -8,14 +8,14 @@ mod record;
 mod refusal;
 mod wire;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use crate::sys::perf::{self, MoreDescriptors, Ring, Tracepoints, Wanted, Watermarks};
+use crate::sys::perf::{self, MoreDescriptors, Ring, Tracepoints, Watermarks};
 use crate::sys::{Tid, monotonic_ns};
 
 use record::{Event, HEADER, Record, WakingFormat, parse, size_of_record};
@@ -46,8 +46,8 @@ pub(crate) struct Schedule {
     waking: Option<WakingFormat>,
     /// States of the threads that were there at the beginning, not sent yet.
     initial: VecDeque<Record>,
-    /// The process's threads; whether each was woken since it was last switched in or out.
-    threads: HashMap<u32, bool>,
+    /// The process's threads: the kernel reports wake-ups of all processes.
+    threads: HashSet<u32>,
     drained: Instant,
     /// There was more than one drain could send.
     unfinished: bool,
@@ -57,20 +57,15 @@ impl Schedule {
     /// Begins to record.
     pub(crate) fn open(process: Tid) -> Result<Schedule, Refusal> {
         let pid = u32::try_from(process.0).map_err(|_| Refusal::Other(Errno::ESRCH))?;
-        let tracepoint = waking_tracepoint();
-        let (opened, waking) = match tracepoint {
-            Some((id, format)) => match Opened::of(process, Some(id)) {
-                Ok(opened) => (opened, Some(format)),
-                Err(_) => (Opened::of(process, None)?, None),
-            },
-            None => (Opened::of(process, None)?, None),
-        };
+        let mut opened = Opened::of(process)?;
+        let waking = waking_tracepoint()
+            .and_then(|(id, format)| opened.add_tracepoint(id).map(|()| format).ok());
         let watermarks = Watermarks::new().map_err(Refusal::Other)?;
         for source in &opened.sources {
             watermarks.watch(&source.ring).map_err(Refusal::Other)?;
         }
-        let threads: Vec<Tid> = opened.threads;
-        let states = threads.iter().filter_map(|tid| state(process, *tid));
+        let states = opened.threads.iter();
+        let states = states.filter_map(|tid| state(process, *tid));
         let initial: VecDeque<Record> = states.collect();
         Ok(Schedule {
             process: pid,
@@ -78,7 +73,7 @@ impl Schedule {
             watermarks,
             _events: opened.events,
             waking,
-            threads: initial.iter().map(|record| (record.tid, false)).collect(),
+            threads: initial.iter().map(|record| record.tid).collect(),
             initial,
             drained: Instant::now(),
             unfinished: false,
@@ -186,21 +181,17 @@ impl Schedule {
         self.sources.get_mut(index)?.next.take()
     }
 
-    /// Whether a record is of a thread of the process and says something new.
+    /// Whether a record is of a thread of the process. Keeps account of these threads.
     fn is_of_process(&mut self, record: &Record) -> bool {
         match record.event {
-            Event::Waking { .. } => match self.threads.get_mut(&record.tid) {
-                // The kernel reports it to the waker's event and to the woken thread's.
-                Some(woken) => !std::mem::replace(woken, true),
-                None => false,
-            },
+            Event::Waking { .. } => self.threads.contains(&record.tid),
             Event::Exit => {
                 self.threads.remove(&record.tid);
                 true
             }
             Event::Lost { .. } | Event::Name(_) | Event::State(_) => true,
             Event::SwitchIn | Event::SwitchOut { .. } | Event::Fork { .. } => {
-                self.threads.insert(record.tid, false);
+                self.threads.insert(record.tid);
                 true
             }
         }
@@ -263,23 +254,25 @@ struct Opened {
     sources: Vec<Source>,
     events: Vec<OwnedFd>,
     threads: Vec<Tid>,
+    /// Of each source, its processor.
+    processors: Vec<u32>,
+    /// No process inherits events.
+    threads_only: bool,
+    /// The size of each ring in bytes.
+    size: u64,
 }
 
 impl Opened {
-    fn of(process: Tid, tracepoint: Option<u64>) -> Result<Opened, Refusal> {
+    fn of(process: Tid) -> Result<Opened, Refusal> {
         let _more = MoreDescriptors::allow();
-        let mut wanted = Wanted {
-            tracepoint,
-            threads_only: true,
-            watermark: 0,
-        };
         let mut opened = Opened {
             sources: Vec::new(),
             events: Vec::new(),
             threads: Vec::new(),
+            processors: (0..perf::processors()).collect(),
+            threads_only: true,
+            size: ring_size(perf::processors().into()),
         };
-        let mut processors: Vec<u32> = (0..perf::processors()).collect();
-        let mut size = ring_size(processors.len() as u64);
         // New threads of those that have events inherit them; others may appear meanwhile.
         for _ in 0..MAX_LISTINGS {
             let new = tasks(process).into_iter();
@@ -288,7 +281,11 @@ impl Opened {
                 break;
             }
             for tid in new {
-                match opened.add(tid, &mut processors, &mut wanted, &mut size) {
+                let added = match opened.sources.is_empty() {
+                    true => opened.add_first(tid),
+                    false => opened.add(tid),
+                };
+                match added {
                     Ok(()) => opened.threads.push(tid),
                     // It has ended.
                     Err(Refusal::Other(Errno::ESRCH)) => {}
@@ -302,55 +299,67 @@ impl Opened {
         }
     }
 
-    /// Opens the events of a thread, one for each processor. Those of the first one have rings.
-    fn add(
-        &mut self,
-        tid: Tid,
-        processors: &mut Vec<u32>,
-        wanted: &mut Wanted,
-        size: &mut u64,
-    ) -> Result<(), Refusal> {
-        if !self.sources.is_empty() {
-            for (cpu, source) in processors.iter().zip(&self.sources) {
-                let event = perf::open(tid, *cpu, *wanted).map_err(Refusal::of)?;
-                source.ring.take_output_of(&event).map_err(Refusal::of)?;
-                self.events.push(event);
-            }
-            return Ok(());
-        }
+    /// Opens the events of the first thread, one for each processor, and their rings.
+    fn add_first(&mut self, tid: Tid) -> Result<(), Refusal> {
         let mut sources = Vec::new();
         let mut online = Vec::new();
-        for cpu in processors.iter() {
-            wanted.watermark = u32::try_from(*size / 4).unwrap_or(u32::MAX);
-            let event = match perf::open(tid, *cpu, *wanted) {
-                Err(Errno::EINVAL) if wanted.threads_only => {
-                    // Before Linux 5.13 processes inherit, too; their records are skipped.
-                    wanted.threads_only = false;
-                    perf::open(tid, *cpu, *wanted)
-                }
-                event => event,
-            };
-            let mut event = match event {
+        for cpu in self.processors.clone() {
+            match self.open_ring(tid, cpu) {
+                Ok(ring) => sources.push(Source::new(ring)),
                 // This processor is offline.
-                Err(Errno::ENODEV) => continue,
-                event => event.map_err(Refusal::of)?,
-            };
-            let ring = loop {
-                match Ring::map(event, *size as usize) {
-                    Ok(ring) => break ring,
-                    Err((Errno::EPERM | Errno::ENOMEM, same)) if *size / 2 >= MIN_RING => {
-                        *size /= 2;
-                        event = same;
-                    }
-                    Err((Errno::EPERM, _)) => return Err(Refusal::LockedMemory),
-                    Err((errno, _)) => return Err(Refusal::of(errno)),
-                }
-            };
-            sources.push(Source::new(ring));
-            online.push(*cpu);
+                Err(Refusal::Other(Errno::ENODEV)) => continue,
+                Err(refusal) => return Err(refusal),
+            }
+            online.push(cpu);
         }
-        (self.sources, *processors) = (sources, online);
+        (self.sources, self.processors) = (sources, online);
         Ok(())
+    }
+
+    fn open_ring(&mut self, tid: Tid, cpu: u32) -> Result<Ring, Refusal> {
+        loop {
+            match perf::open_schedule(tid, cpu, self.threads_only, self.watermark()) {
+                // Before Linux 5.13 processes inherit, too; their records are skipped.
+                Err(Errno::EINVAL) if self.threads_only => self.threads_only = false,
+                Err(errno) => return Err(Refusal::of(errno)),
+                Ok(event) => match Ring::map(event, self.size as usize) {
+                    Ok(ring) => return Ok(ring),
+                    Err(Errno::EPERM | Errno::ENOMEM) if self.size / 2 >= MIN_RING => {
+                        self.size /= 2;
+                    }
+                    Err(Errno::EPERM) => return Err(Refusal::LockedMemory),
+                    Err(errno) => return Err(Refusal::of(errno)),
+                },
+            }
+        }
+    }
+
+    /// Opens the events of another thread, which write into the same rings.
+    fn add(&mut self, tid: Tid) -> Result<(), Refusal> {
+        for (cpu, source) in self.processors.iter().zip(&self.sources) {
+            let event = perf::open_schedule(tid, *cpu, self.threads_only, self.watermark())
+                .map_err(Refusal::of)?;
+            source.ring.take_output_of(&event).map_err(Refusal::of)?;
+            self.events.push(event);
+        }
+        Ok(())
+    }
+
+    /// Opens events for a tracepoint's hits on all processors. A thread's own event would miss what
+    /// happens to the thread while it sleeps.
+    fn add_tracepoint(&mut self, id: u64) -> Result<(), Errno> {
+        let mut events = Vec::new();
+        for (cpu, source) in self.processors.iter().zip(&self.sources) {
+            let event = perf::open_tracepoint(id, *cpu, self.watermark())?;
+            source.ring.take_output_of(&event)?;
+            events.push(event);
+        }
+        self.events.append(&mut events);
+        Ok(())
+    }
+
+    fn watermark(&self) -> u32 {
+        u32::try_from(self.size / 4).unwrap_or(u32::MAX)
     }
 }
 

@@ -69,55 +69,58 @@ struct Attributes {
     sample_regs_intr: u64,
 }
 
-/// What an event of a thread's schedule brings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    /// The tracepoint whose hits are sampled with their data, if any.
-    pub(crate) tracepoint: Option<u64>,
-    /// Only threads inherit the event, no processes (Linux 5.13).
-    pub(crate) threads_only: bool,
-    /// The ring's descriptor becomes readable when it holds this many bytes.
-    pub(crate) watermark: u32,
-}
-
 /// Opens an event for a thread on one processor, and for all threads that it creates from now on.
 ///
-/// Its records are context switches, creations, ends and names, with the monotonic clock, and
-/// samples of the tracepoint.
-pub(crate) fn open(thread: Tid, cpu: u32, wanted: Wanted) -> Result<OwnedFd, Errno> {
-    let mut flags = INHERIT | COMM | TASK | WATERMARK | SAMPLE_ID_ALL | USE_CLOCKID;
-    flags |= CONTEXT_SWITCH;
-    if wanted.threads_only {
-        flags |= INHERIT_THREAD;
-    }
-    let mut sample_type = SAMPLE_TID | SAMPLE_TIME | SAMPLE_CPU;
-    let (kind, config) = match wanted.tracepoint {
-        Some(id) => {
-            sample_type |= SAMPLE_RAW;
-            (TYPE_TRACEPOINT, id)
-        }
-        None => {
-            flags |= EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR;
-            (TYPE_SOFTWARE, COUNT_SW_DUMMY)
-        }
+/// Its records are context switches, creations, ends and names, with the monotonic clock. The
+/// ring's descriptor becomes readable when the ring holds `watermark` bytes. `threads_only`: no
+/// process inherits the event (Linux 5.13).
+pub(crate) fn open_schedule(
+    thread: Tid,
+    cpu: u32,
+    threads_only: bool,
+    watermark: u32,
+) -> Result<OwnedFd, Errno> {
+    let inherit = match threads_only {
+        true => INHERIT | INHERIT_THREAD,
+        false => INHERIT,
     };
     let attributes = Attributes {
-        kind,
-        size: size_of::<Attributes>() as u32,
-        config,
-        sample_period: 1,
-        sample_type,
-        flags,
-        wakeup_watermark: wanted.watermark,
-        clockid: libc::CLOCK_MONOTONIC,
+        kind: TYPE_SOFTWARE,
+        config: COUNT_SW_DUMMY,
+        flags: inherit | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR | COMM | TASK | CONTEXT_SWITCH,
         ..Attributes::default()
+    };
+    open(attributes, thread.0, cpu, watermark)
+}
+
+/// Opens an event for the hits of a tracepoint on one processor, in whatever process; samples have
+/// the tracepoint's data.
+pub(crate) fn open_tracepoint(id: u64, cpu: u32, watermark: u32) -> Result<OwnedFd, Errno> {
+    let attributes = Attributes {
+        kind: TYPE_TRACEPOINT,
+        config: id,
+        sample_type: SAMPLE_RAW,
+        ..Attributes::default()
+    };
+    open(attributes, -1, cpu, watermark)
+}
+
+fn open(attributes: Attributes, thread: i32, cpu: u32, watermark: u32) -> Result<OwnedFd, Errno> {
+    let attributes = Attributes {
+        size: size_of::<Attributes>() as u32,
+        sample_period: 1,
+        sample_type: attributes.sample_type | SAMPLE_TID | SAMPLE_TIME | SAMPLE_CPU,
+        flags: attributes.flags | WATERMARK | SAMPLE_ID_ALL | USE_CLOCKID,
+        wakeup_watermark: watermark,
+        clockid: libc::CLOCK_MONOTONIC,
+        ..attributes
     };
     // SAFETY: the kernel reads the structure, whose size is in it, and nothing else.
     let descriptor = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
             &raw const attributes,
-            thread.0,
+            thread,
             cpu as libc::c_int,
             -1,
             FLAG_FD_CLOEXEC,
@@ -140,7 +143,7 @@ pub(crate) struct Ring {
 
 impl Ring {
     /// Maps a ring of `size` bytes, a power of two and at least a page, for an event.
-    pub(crate) fn map(event: OwnedFd, size: usize) -> Result<Ring, (Errno, OwnedFd)> {
+    pub(crate) fn map(event: OwnedFd, size: usize) -> Result<Ring, Errno> {
         let page = page_size();
         // SAFETY: the kernel chooses an address at which nothing is.
         let base = unsafe {
@@ -160,7 +163,7 @@ impl Ring {
                 page,
                 size,
             }),
-            None => Err((Errno::last(), event)),
+            None => Err(Errno::last()),
         }
     }
 

@@ -43,6 +43,12 @@ impl Server {
         Server::spawn(shell.arg(target::stub()).args(arguments))
     }
 
+    /// The same by way of another program, which executes it.
+    pub fn start_through(program: &std::path::Path, words: &[&str], arguments: &[&str]) -> Server {
+        let mut command = Command::new(program);
+        Server::spawn(command.args(words).arg(target::stub()).args(arguments))
+    }
+
     fn spawn(command: &mut Command) -> Server {
         let mut child = command
             .stdin(Stdio::null())

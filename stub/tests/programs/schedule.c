@@ -1,0 +1,41 @@
+/* A named thread runs and sleeps in turn; the first thread waits for it. All are there when ready() is called. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+static sem_t done, leave;
+__attribute__((noinline)) void ready(void) { __asm__ volatile(""); }
+
+static long now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * 1000000000L + time.tv_nsec;
+}
+
+static void *work(void *arg) {
+    pthread_setname_np(pthread_self(), "turns");
+    for (int turn = 0; turn < 10; turn++) {
+        for (long end = now() + 5000000; now() < end;) { }
+        usleep(3000);
+    }
+    sem_post(&done);
+    sem_wait(&leave);
+    return arg;
+}
+
+int main(void) {
+    pthread_t id;
+    sem_init(&done, 0, 0);
+    sem_init(&leave, 0, 0);
+    pthread_create(&id, NULL, work, NULL);
+    sem_wait(&done);
+    usleep(1000);
+    ready();
+    sem_post(&leave);
+    pthread_join(id, NULL);
+    puts("joined");
+    return 0;
+}

@@ -1,0 +1,255 @@
+//! The kernel's schedule of the threads, against what `/proc` counts and the program does.
+
+use std::collections::BTreeMap;
+
+use super::attaching::Looping;
+use super::client::{Client, stopped, unescape};
+use super::programs::{address, build};
+use super::server::Server;
+
+/// One record: its kind, time, thread, and what the kind adds.
+#[derive(Debug, Clone, PartialEq)]
+struct Record {
+    kind: u8,
+    time_ns: u64,
+    tid: u64,
+    cpu: u64,
+    detail: u64,
+    name: String,
+}
+
+/// All records that have come.
+fn records(client: &Client) -> Vec<Record> {
+    let prefix = b"UnspoolSchedule:";
+    let bodies = client.notified.iter();
+    let bodies = bodies.filter_map(|body| body.strip_prefix(prefix));
+    let mut all = Vec::new();
+    for body in bodies {
+        let start = body.iter().position(|byte| *byte == b';').unwrap() + 1;
+        let bytes = unescape(&body[start..]);
+        let mut rest = bytes.iter().copied();
+        let mut time_ns = 0u64;
+        while let Some(kind) = rest.next() {
+            let mut number = || {
+                let (mut value, mut shift) = (0, 0);
+                loop {
+                    let byte = rest.next().expect("a whole number");
+                    value |= u64::from(byte & 0x7f) << shift;
+                    shift += 7;
+                    if byte < 0x80 {
+                        return value;
+                    }
+                }
+            };
+            let change = number();
+            let change = (change >> 1) as i64 ^ -((change & 1) as i64);
+            time_ns = time_ns.wrapping_add(change as u64);
+            let (tid, cpu) = (number(), number());
+            let mut detail = 0;
+            let mut name = String::new();
+            match kind {
+                0..=2 | 4 => {}
+                3 | 6 => detail = number(),
+                5 => {
+                    let length = number();
+                    name = (0..length).map(|_| rest.next().unwrap() as char).collect();
+                }
+                7 => {
+                    detail = number();
+                    number();
+                }
+                8 => detail = rest.next().unwrap().into(),
+                other => panic!("kind {other}"),
+            }
+            all.push(Record {
+                kind,
+                time_ns,
+                tid,
+                cpu,
+                detail,
+                name,
+            });
+        }
+    }
+    all
+}
+
+/// How long each thread ran, in nanoseconds.
+fn ran(records: &[Record]) -> BTreeMap<u64, u64> {
+    let mut since = BTreeMap::new();
+    let mut total: BTreeMap<u64, u64> = BTreeMap::new();
+    for record in records {
+        match record.kind {
+            0 => drop(since.insert(record.tid, record.time_ns)),
+            1 | 2 | 4 => {
+                if let Some(since) = since.remove(&record.tid) {
+                    *total.entry(record.tid).or_default() += record.time_ns - since;
+                }
+            }
+            _ => {}
+        }
+    }
+    total
+}
+
+/// What the kernel counts for a thread: time on a processor, nanoseconds.
+fn counted(pid: u32, tid: u64) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap();
+    text.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Both agree within 1 %, and what two clocks are apart.
+fn assert_close(recorded: u64, counted: u64) {
+    let allowed = counted / 100 + 200_000;
+    assert!(
+        recorded.abs_diff(counted) <= allowed,
+        "{recorded} {counted}"
+    );
+}
+
+/// The stub may use the tracepoint where these rights are.
+fn is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    status.lines().any(|line| line.starts_with("Uid:\t0\t0"))
+}
+
+fn follow(mut server: Server, mut client: Client, program: &std::path::Path, wakers: bool) {
+    let (pid, _) = stopped(&client.ask("?"));
+    let before = counted(pid, pid.into());
+    let reply = client.ask("QUnspoolSchedule:1");
+    let (kind, size) = reply.split_once(';').expect(&reply);
+    assert_eq!(kind, if wakers { "wakers" } else { "switches" });
+    let size = u64::from_str_radix(size, 16).unwrap();
+    assert!((1..=8 << 20).contains(&size), "{size}");
+    client.plant(address(program, "ready"));
+    assert!(client.go().contains("swbreak:;"));
+    let here = records(&client);
+    assert!(here.is_sorted_by_key(|record| record.time_ns));
+    assert!(
+        here.iter().all(|record| record.kind != 7),
+        "nothing is lost"
+    );
+    let created: Vec<&Record> = here.iter().filter(|record| record.kind == 3).collect();
+    let [created] = created[..] else {
+        panic!("{created:?}");
+    };
+    assert_eq!(created.detail, pid.into());
+    let worker = created.tid;
+    let ran = ran(&here);
+    assert_close(ran[&u64::from(pid)], counted(pid, pid.into()) - before);
+    assert_close(ran[&worker], counted(pid, worker));
+    let of = |kind, tid| {
+        here.iter()
+            .filter(move |it| (it.kind, it.tid) == (kind, tid))
+    };
+    assert!(
+        of(8, pid.into()).any(|it| it.detail == b't'.into()),
+        "traced at first"
+    );
+    assert!(of(5, worker).any(|it| it.name == "turns"));
+    // Ten sleeps, which a timer ends.
+    assert!(of(1, worker).count() >= 10);
+    assert!(of(0, worker).count() >= 11);
+    let by = |tid, waker: u64| of(6, tid).filter(|it| it.detail == waker).count();
+    if wakers {
+        let woken: Vec<u64> = of(6, worker).map(|it| it.detail).collect();
+        assert!(
+            by(worker, 0) >= 10,
+            "{woken:?} {pid} {worker} {}",
+            server.tracer()
+        );
+        assert!(
+            by(pid.into(), worker) >= 1,
+            "sem_post(3) wakes the first thread"
+        );
+    } else {
+        assert_eq!(here.iter().filter(|it| it.kind == 6).count(), 0);
+    }
+    // Each thread is switched in and out in turn.
+    for tid in [pid.into(), worker] {
+        let mut runs = false;
+        for record in here.iter().filter(|it| it.tid == tid && it.kind <= 2) {
+            assert!(record.kind != 0 || !runs, "{record:?}");
+            runs = record.kind == 0;
+        }
+        assert!(!runs, "it stands");
+    }
+    assert!(client.go().starts_with("W00"));
+    let all = records(&client);
+    let ends: Vec<u64> = all
+        .iter()
+        .filter(|it| it.kind == 4)
+        .map(|it| it.tid)
+        .collect();
+    assert!(
+        ends.contains(&worker) && ends.contains(&pid.into()),
+        "{ends:?}"
+    );
+    drop(client);
+    server.wait();
+    assert_eq!(server.output(), "joined\n");
+}
+
+#[test]
+fn when_threads_run_and_who_wakes_them() {
+    let program = build("schedule", &["-no-pie"]);
+    let (server, client) = Server::run(&program, &[]);
+    follow(server, client, &program, is_root());
+}
+
+#[test]
+fn when_threads_run_without_privilege() {
+    let program = build("schedule", &["-no-pie"]);
+    let confined = build("confined", &[]);
+    let arguments = ["--once", ":0", program.to_str().unwrap()];
+    let server = Server::start_through(&confined, &["unprivileged"], &arguments);
+    let client = Client::connect(server.port);
+    follow(server, client, &program, false);
+}
+
+#[test]
+fn refused_perf_events() {
+    let program = build("schedule", &["-no-pie"]);
+    let confined = build("confined", &[]);
+    let arguments = ["--once", ":0", program.to_str().unwrap()];
+    let mut server = Server::start_through(&confined, &["refused"], &arguments);
+    let mut client = Client::connect(server.port);
+    let reply = client.ask("QUnspoolSchedule:1");
+    assert!(
+        reply.starts_with("E.") && reply.contains("perf_event_open"),
+        "{reply}"
+    );
+    assert_eq!(client.ask("QUnspoolSchedule:0"), "OK");
+    assert_eq!(client.ask("QUnspoolSchedule:2"), "E16");
+    assert!(client.go().starts_with("W00"));
+    assert_eq!(records(&client), []);
+    drop(client);
+    server.wait();
+}
+
+/// Of a program that runs already all threads are recorded, until that is ended.
+#[test]
+fn an_attached_program() {
+    let looping = Looping::start();
+    let (mut server, mut client) = looping.server();
+    assert!(client.ask("QUnspoolSchedule:1").contains(';'));
+    client.plant(looping.tick);
+    for _ in 0..20 {
+        assert!(client.go().contains("swbreak:;"));
+    }
+    client.lift(looping.tick);
+    assert_eq!(client.ask("QUnspoolSchedule:0"), "OK");
+    let all = records(&client);
+    for tid in super::attaching::tasks(looping.pid()) {
+        let of = |kind| {
+            all.iter()
+                .filter(move |it| it.tid == tid.into() && it.kind == kind)
+        };
+        assert_eq!(of(8).count(), 1);
+        assert!(of(0).count() >= 2 && of(1).count() >= 2);
+    }
+    assert_eq!(client.ask("D"), "OK");
+    assert_eq!(records(&client).len(), all.len());
+    server.wait();
+    looping.finish();
+}
