@@ -28,7 +28,7 @@ const MEMORY_PART: u64 = 64;
 const MAX_RING: u64 = 2 << 20;
 const MIN_RING: u64 = 16 << 10;
 /// Records are sent at least this often.
-const INTERVAL: Duration = Duration::from_millis(500);
+const INTERVAL: Duration = Duration::from_millis(250);
 /// A record may reach its ring this much later than its timestamp says.
 const LATENESS_NS: u64 = 2_000_000;
 /// Records of one notification.

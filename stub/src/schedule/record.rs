@@ -203,7 +203,10 @@ mod tests {
         parse(bytes, PROCESS, Some(FORMAT)).map(|record| (record.tid, record.event))
     }
 
-    fn all() -> Vec<(Vec<u8>, Option<(u32, Event)>)> {
+    /// A record's bytes, and its thread and meaning.
+    type Case = (Vec<u8>, Option<(u32, Event)>);
+
+    fn all() -> Vec<Case> {
         let out = |preempted| Some((101, Event::SwitchOut { preempted }));
         let name = Event::Name(b"worker".to_vec());
         let lost = Event::Lost {
