@@ -20,6 +20,7 @@ mod listing;
 mod note;
 mod origin;
 mod recorded_creations;
+pub mod schedule;
 mod symbolizer;
 pub mod sync;
 mod tasks;
@@ -38,6 +39,7 @@ pub use inspection::{Holder, Inspection, State, Wait};
 pub use listing::{Happening, Listing};
 pub use note::{Note, Severity, Topic};
 pub(crate) use origin::start_code;
+pub use schedule::Schedule;
 pub use symbolizer::{Module, Symbolizer};
 pub use thread::{Creation, Ending, Thread, ThreadIndex};
 pub use timeline::{Cell, Timeline, Window};
@@ -55,6 +57,8 @@ pub struct Model {
     pub modules: Vec<Module>,
     /// All threads, in the order they were seen. [`ThreadIndex`] counts here.
     pub threads: Vec<Thread>,
+    /// When each thread ran, could have run, and was blocked; empty where that was not recorded.
+    pub schedule: Schedule,
     /// Synchronization objects, and what threads and functions did with their time.
     pub sync: sync::Sync,
     /// What the threads did when they were looked at; nothing for a recording.
@@ -270,6 +274,7 @@ impl Model {
     fn interpret(capture: &Capture, frames: &mut dyn backtrace::Frames, detail: Detail) -> Model {
         let mut model = history::read(capture, frames);
         identity::assign(&mut model);
+        model.schedule = Schedule::of(&capture.records, &mut model);
         let (sync, findings, notes) = sync::analyse(capture, &model, frames, detail);
         (model.sync, model.findings) = (sync, findings);
         model.notes.extend(notes);

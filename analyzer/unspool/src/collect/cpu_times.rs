@@ -58,6 +58,11 @@ impl Recorder {
 
     /// The same at any time. Where nobody knows, nothing is noted.
     pub(super) fn note_cpu_times(&mut self) {
+        if self.schedule.is_on {
+            self.note_kernel_waits();
+            self.cpu.due = Instant::now() + SAMPLE_INTERVAL;
+            return;
+        }
         if !self.calls.are_wanted() {
             return;
         }

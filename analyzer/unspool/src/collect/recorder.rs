@@ -263,6 +263,9 @@ impl Recorder {
         if self.session.local {
             self.note_cpu_times();
         }
+        if reason != EndReason::ConnectionLost {
+            self.close_schedule();
+        }
         self.note_short_stops();
         self.note_calls();
         self.note_places();

@@ -1,5 +1,6 @@
 //! The kernel's schedule of the program's threads, on its way from the server into the capture.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use unspool_capture::{
@@ -11,6 +12,9 @@ use super::Error;
 use super::recorder::Recorder;
 use super::server_clock::ServerClock;
 
+/// What a thread waits for is read when it has been blocked for this time.
+const LONG_WAIT_NS: u64 = 100_000_000;
+
 /// The recording of the schedule.
 #[derive(Debug, Default)]
 pub(super) struct ScheduleRecording {
@@ -18,6 +22,28 @@ pub(super) struct ScheduleRecording {
     pub(super) is_on: bool,
     /// The time of the last entry.
     last_ns: u64,
+    /// Threads that are blocked, since when, and whether what they wait for has been read.
+    blocked: HashMap<u64, (u64, bool)>,
+}
+
+impl ScheduleRecording {
+    /// Keeps account of which threads are blocked.
+    fn follow(&mut self, schedule: &Schedule) {
+        for entry in schedule.entries() {
+            match entry.kind {
+                ScheduleKind::Blocks => {
+                    self.blocked.insert(entry.tid, (entry.time_ns, false));
+                }
+                ScheduleKind::Found if entry.detail == u64::from(b'S') => {
+                    self.blocked.insert(entry.tid, (entry.time_ns, false));
+                }
+                ScheduleKind::Runs | ScheduleKind::Ended => {
+                    self.blocked.remove(&entry.tid);
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 impl Recorder {
@@ -45,25 +71,54 @@ impl Recorder {
 
     /// Has the server send the rest. The program stands, or the server takes packets while it runs.
     pub(super) fn end_schedule(&mut self) -> Result<(), Error> {
-        if !std::mem::take(&mut self.schedule.is_on) {
-            return Ok(());
+        if self.schedule.is_on {
+            self.session.client.end_schedule()?;
+            self.hear();
+            self.close_schedule();
         }
-        self.session.client.end_schedule()?;
-        self.hear();
+        Ok(())
+    }
+
+    /// All that the server had has come: nothing changed until now.
+    pub(super) fn close_schedule(&mut self) {
+        if !std::mem::take(&mut self.schedule.is_on) {
+            return;
+        }
         let time_ns = self.sink.now_ns().max(self.schedule.last_ns);
         self.sink.record(Schedule {
             time_ns,
             edge: ScheduleEdge::Ends.into(),
             ..Schedule::default()
         });
-        Ok(())
     }
 
     /// Takes in what the server has sent.
     pub(super) fn on_schedule(&mut self, records: Vec<ScheduleRecord>, since: Duration) {
         let recording = &mut self.schedule;
         for record in translated(records, &self.clock, since, &mut recording.last_ns) {
+            if let Record::Schedule(schedule) = &record {
+                recording.follow(schedule);
+            }
             self.sink.record(record);
+        }
+    }
+
+    /// Reads what threads wait for in the kernel that have been blocked for long.
+    pub(super) fn note_kernel_waits(&mut self) {
+        if !self.calls.are_wanted() {
+            return;
+        }
+        let now_ns = self.sink.now_ns();
+        let blocked = self.schedule.blocked.iter();
+        let long = |since_ns: u64| now_ns.saturating_sub(since_ns) >= LONG_WAIT_NS;
+        let unread = blocked.filter(|(_, (since_ns, read))| !read && long(*since_ns));
+        let unread: Vec<(u64, u64)> = unread
+            .map(|(tid, (since_ns, _))| (*tid, *since_ns))
+            .collect();
+        for tid in self.note_blocked(&unread) {
+            if let Some((_, read)) = self.schedule.blocked.get_mut(&tid) {
+                *read = true;
+            }
         }
     }
 }

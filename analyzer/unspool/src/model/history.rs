@@ -19,16 +19,19 @@ mod creation;
 mod handle;
 mod joining;
 mod missing;
+mod scheduled;
 
 use creation::Pending;
 use handle::Handles;
 
 /// Reads all records of a capture.
 pub(super) fn read(capture: &Capture, frames: &mut dyn Frames) -> Model {
+    let added = scheduled::missing(&capture.records, capture.target.pid);
     let mut history = History::new(capture, frames);
-    for what in in_time(capture) {
+    for what in in_time(capture, &added) {
         match what {
             What::Record(at) => history.record(at, &capture.records[at]),
+            What::Added(record) => history.record(0, record),
             What::Call(event) => history.call(event),
         }
     }
@@ -40,24 +43,33 @@ pub(super) fn read(capture: &Capture, frames: &mut dyn Frames) -> Model {
 enum What<'a> {
     /// The record of this index.
     Record(usize),
+    /// A record that the schedule stands for.
+    Added(&'a Record),
     /// An event of a call that is not among the records: its thread was there then.
     Call(&'a Event),
 }
 
 /// All of it in the order of times; what has none stays behind its predecessor.
-fn in_time(capture: &Capture) -> Vec<What<'_>> {
+fn in_time<'a>(capture: &'a Capture, added: &'a [Record]) -> Vec<What<'a>> {
+    let time_of = |record: &Record| match record {
+        Record::ThreadSeen(seen) => seen.time_ns,
+        Record::ThreadName(named) => named.time_ns,
+        Record::ThreadExited(exited) => exited.time_ns,
+        Record::Event(event) => event.time_ns,
+        Record::ProcessStarted(started) => started.time_ns,
+        Record::ProcessEnded(ended) => ended.time_ns,
+        _ => 0,
+    };
     let mut last = 0;
     let mut order: Vec<(u64, usize, What<'_>)> = Vec::with_capacity(capture.records.len());
+    // At the same time, what is added comes first.
+    order.extend(
+        added
+            .iter()
+            .map(|record| (time_of(record), 0, What::Added(record))),
+    );
     for (at, record) in capture.records.iter().enumerate() {
-        let time = match record {
-            Record::ThreadSeen(seen) => seen.time_ns,
-            Record::ThreadName(named) => named.time_ns,
-            Record::ThreadExited(exited) => exited.time_ns,
-            Record::Event(event) => event.time_ns,
-            Record::ProcessStarted(started) => started.time_ns,
-            Record::ProcessEnded(ended) => ended.time_ns,
-            _ => 0,
-        };
+        let time = time_of(record);
         if time != 0 {
             last = time;
         }
@@ -513,6 +525,7 @@ impl<'a> History<'a> {
             recording: self.recording,
             modules: Vec::new(),
             threads: self.threads,
+            schedule: Default::default(),
             sync: Default::default(),
             inspection: Default::default(),
             findings: Vec::new(),

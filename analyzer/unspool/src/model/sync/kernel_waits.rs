@@ -7,6 +7,7 @@ use unspool_capture::Record;
 use unspool_image::Arch;
 
 use crate::model::backtrace::{Backtrace, Frames};
+use crate::model::schedule::RunState;
 use crate::model::{Model, Thread, ThreadIndex};
 use crate::syscall::Call;
 
@@ -77,11 +78,19 @@ impl KernelWaits {
                     }
                     let call = seen.number.map(|number| Call { number, args });
                     let call = call.as_ref().zip(arch);
+                    let span = match model.schedule.is_known() {
+                        true => blocked_span(model, thread, seen.time_ns),
+                        false => Some((seen.since_ns, seen.time_ns)),
+                    };
+                    // It ran when it was read.
+                    let Some((from_ns, to_ns)) = span else {
+                        continue;
+                    };
                     let list = waits.threads.entry(thread).or_default();
                     list.push(Blocking {
-                        from_ns: seen.since_ns,
+                        from_ns,
                         seen_ns: seen.time_ns,
-                        to_ns: seen.time_ns,
+                        to_ns,
                         call: call.map(|(call, arch)| call.name(arch).unwrap_or("syscall")),
                         futex: call.and_then(|(call, arch)| Some(call.futex(arch)?.address)),
                         file: seen.file.clone(),
@@ -115,4 +124,11 @@ impl KernelWaits {
         let all = inside.map(|one| (one, part(one)));
         all.max_by_key(|(_, ns)| *ns)
     }
+}
+
+/// When a thread was blocked without a break that was blocked at this moment, by its schedule.
+fn blocked_span(model: &Model, thread: ThreadIndex, ns: u64) -> Option<(u64, u64)> {
+    let interval = model.schedule.at(thread, ns)?;
+    let blocked = interval.state == RunState::Blocked;
+    blocked.then_some((interval.from_ns, interval.to_ns))
 }

@@ -1,12 +1,14 @@
 //! What threads had of the processors over time, by the kernel's account.
 //!
-//! The kernel was asked now and then; what a thread had between two askings is spread evenly over the time between them.
+//! The schedule says it exactly. Where the kernel recorded none, its counters were read now and then;
+//! what a thread had between two readings is spread evenly over the time between them.
 
 use std::collections::HashMap;
 
 use unspool_capture::Record;
 
 use super::concurrency::life;
+use crate::model::schedule::{RunState, Schedule};
 use crate::model::timeline::Window;
 use crate::model::{Model, ThreadIndex};
 
@@ -59,6 +61,10 @@ impl Processors {
             slices: vec![Turn::default(); window.columns],
             threads: vec![(0, Vec::new()); model.threads.len()],
         };
+        if model.schedule.is_known() {
+            processors.take_schedule(&model.schedule, window);
+            return processors;
+        }
         let lives = Lives::of(model);
         // Per thread id what it is now; who had the id when the kernel was asked last, when that was, and what it was.
         let mut latest: HashMap<u64, Times> = HashMap::new();
@@ -92,6 +98,22 @@ impl Processors {
             });
         }
         processors
+    }
+
+    fn take_schedule(&mut self, schedule: &Schedule, window: &Window) {
+        for (index, intervals) in schedule.threads.iter().enumerate() {
+            for interval in intervals {
+                let length = interval.length_ns();
+                let had = match interval.state {
+                    RunState::Running { .. } => (length, 0),
+                    RunState::Preempted | RunState::Woken { .. } => (0, length),
+                    RunState::Blocked => (0, 0),
+                    RunState::Unknown => continue,
+                };
+                let span = (interval.from_ns, interval.to_ns);
+                self.had(ThreadIndex(index), window, span, had);
+            }
+        }
     }
 
     fn had(

@@ -89,8 +89,30 @@ struct Recording<'a> {
     stood_ns: u64,
     late_ns: u64,
     paused_probes: Vec<PausedProbe<'a>>,
+    schedule: Option<RecordedSchedule>,
     exit_code: Option<i32>,
     signal: Option<u32>,
+}
+
+/// When and how the kernel's schedule was recorded.
+#[derive(Serialize)]
+struct RecordedSchedule {
+    from_ns: u64,
+    to_ns: u64,
+    wakers: bool,
+    lost: u64,
+}
+
+impl RecordedSchedule {
+    fn of(model: &Model) -> Option<RecordedSchedule> {
+        let (from_ns, to_ns) = model.schedule.span_ns?;
+        Some(RecordedSchedule {
+            from_ns,
+            to_ns,
+            wakers: model.schedule.has_wakers,
+            lost: model.schedule.lost,
+        })
+    }
 }
 
 impl<'a> Recording<'a> {
@@ -121,6 +143,7 @@ impl<'a> Recording<'a> {
             stood_ns: model.sync.stood_ns,
             late_ns: model.sync.late_ns,
             paused_probes: recording.paused.iter().map(PausedProbe::of).collect(),
+            schedule: RecordedSchedule::of(model),
             exit_code,
             signal,
         }
@@ -197,6 +220,35 @@ struct ReportThread<'a> {
     detached: bool,
     joiner_tid: Option<u64>,
     times: Option<Times>,
+    schedule: Option<ThreadSchedule>,
+}
+
+/// How long a thread was in each state, by the kernel's schedule.
+#[derive(Serialize)]
+struct ThreadSchedule {
+    running_ns: u64,
+    runnable_ns: u64,
+    blocked_ns: u64,
+    unknown_ns: u64,
+    switches: u64,
+    preemptions: u64,
+}
+
+impl ThreadSchedule {
+    fn of(model: &Model, index: usize) -> Option<ThreadSchedule> {
+        if model.schedule.of_thread(ThreadIndex(index)).is_empty() {
+            return None;
+        }
+        let times = model.schedule.times(ThreadIndex(index));
+        Some(ThreadSchedule {
+            running_ns: times.running_ns,
+            runnable_ns: times.runnable_ns,
+            blocked_ns: times.blocked_ns,
+            unknown_ns: times.unknown_ns,
+            switches: times.switches,
+            preemptions: times.preemptions,
+        })
+    }
 }
 
 impl<'a> ReportThread<'a> {
@@ -230,7 +282,8 @@ impl<'a> ReportThread<'a> {
             end: thread.ending.as_str(),
             detached: thread.detached,
             joiner_tid: thread.joiner.and_then(tid),
-            times: Times::of(&model.sync, index, waits),
+            times: Times::of(model, index, waits),
+            schedule: ThreadSchedule::of(model, index),
         }
     }
 }

@@ -387,13 +387,22 @@ struct WaitSpan {
 }
 
 impl Times {
-    pub(in crate::views) fn of(sync: &Sync, thread: usize, waits: bool) -> Option<Times> {
+    pub(in crate::views) fn of(model: &Model, thread: usize, waits: bool) -> Option<Times> {
+        let sync = &model.sync;
         if !sync.recorded {
             return None;
         }
         let times = sync.threads.get(thread)?;
         let total = sync.processors.totals.get(thread);
-        let turns = total.and_then(|total| total.of(times.alive_ns));
+        let turns = match model.schedule.is_known() {
+            true => {
+                let times = model.schedule.times(ThreadIndex(thread));
+                let known =
+                    times.unknown_ns <= times.running_ns + times.runnable_ns + times.blocked_ns;
+                known.then_some((times.running_ns as f64, times.runnable_ns as f64))
+            }
+            false => total.and_then(|total| total.of(times.alive_ns)),
+        };
         Some(Times {
             alive_ns: times.alive_ns,
             running_ns: times.running_ns(),

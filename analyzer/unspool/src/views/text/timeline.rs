@@ -352,7 +352,9 @@ impl Marks<'_> {
     }
 
     fn legend(&self, page: &mut Page<'_>, model: &Model) -> io::Result<()> {
+        let scheduled = model.schedule.is_known();
         let mut parts = vec![match (model.sync.recorded, self.runnable || self.away) {
+            _ if scheduled => "█ ran".to_owned(),
             (true, false) => "█ ran".to_owned(),
             // The kernel is asked now and then.
             (true, true) => "█ ran, as far as is known".to_owned(),
@@ -365,7 +367,10 @@ impl Marks<'_> {
             parts.push("▒ could have run and waited for a processor".to_owned());
         }
         if self.away {
-            parts.push("╌ in a system call that was not recorded".to_owned());
+            parts.push(match scheduled {
+                true => "╌ blocked, for what was not recorded".to_owned(),
+                false => "╌ in a system call that was not recorded".to_owned(),
+            });
         }
         if self.idle {
             parts.push("· waited for work".to_owned());

@@ -1,0 +1,425 @@
+//! What each thread did at every moment, as the kernel's scheduler recorded it: it ran, it could have
+//! run, or it was blocked. This is apart from recorded calls, which say what a thread waited for.
+
+use std::collections::HashMap;
+
+use unspool_capture::{Record, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss};
+
+use super::{Model, ThreadIndex};
+
+/// A wake-up can be recorded this much before the record that its thread is blocked: the waker's
+/// processor was faster.
+const EARLY_WAKE_NS: u64 = 20_000;
+
+/// The schedule of all threads; empty where it was not recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schedule {
+    /// Per thread of the model, in order and without gaps.
+    pub threads: Vec<Vec<Interval>>,
+    /// When it was recorded, nanoseconds since the recording began.
+    pub span_ns: Option<(u64, u64)>,
+    /// Wake-ups were recorded, so waiting for a processor is known to the full.
+    pub has_wakers: bool,
+    /// How many of the kernel's records were lost.
+    pub lost: u64,
+}
+
+/// A time in which a thread's state was the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// Since then, nanoseconds since the recording began.
+    pub from_ns: u64,
+    /// Until then.
+    pub to_ns: u64,
+    /// What the thread did.
+    pub state: RunState,
+}
+
+/// What a thread did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunState {
+    /// It ran on this processor.
+    Running {
+        /// The processor's number.
+        cpu: u32,
+    },
+    /// Another thread had taken its processor.
+    Preempted,
+    /// It had been woken, or had just been created, and waited for a processor.
+    Woken {
+        /// The thread that woke or created it, of whatever process; none if an interrupt did.
+        waker: Option<u64>,
+    },
+    /// It waited for something other than a processor.
+    Blocked,
+    /// Records are missing.
+    Unknown,
+}
+
+/// How long a thread was in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateTimes {
+    /// It ran.
+    pub running_ns: u64,
+    /// It could have run, and waited for a processor.
+    pub runnable_ns: u64,
+    /// It waited for something else.
+    pub blocked_ns: u64,
+    /// That is not known.
+    pub unknown_ns: u64,
+    /// How often it was given a processor.
+    pub switches: u64,
+    /// How often another thread took its processor.
+    pub preemptions: u64,
+}
+
+impl Interval {
+    /// Its length in nanoseconds.
+    pub fn length_ns(&self) -> u64 {
+        self.to_ns.saturating_sub(self.from_ns)
+    }
+}
+
+impl RunState {
+    /// Whether the thread could have run, and waited for a processor.
+    pub fn is_runnable(&self) -> bool {
+        matches!(self, RunState::Preempted | RunState::Woken { .. })
+    }
+
+    /// The word for it in reports.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            RunState::Running { .. } => "running",
+            RunState::Preempted | RunState::Woken { .. } => "runnable",
+            RunState::Blocked => "blocked",
+            RunState::Unknown => "unknown",
+        }
+    }
+}
+
+impl Schedule {
+    /// Reads the schedule, and makes the threads' beginnings and ends as exact as it is.
+    pub(super) fn of(records: &[Record], model: &mut Model) -> Schedule {
+        let mut reader = Reader::default();
+        let mut schedule = Schedule::default();
+        let mut losses: Vec<ScheduleLoss> = Vec::new();
+        for record in records {
+            let Record::Schedule(part) = record else {
+                continue;
+            };
+            let begun_ns = schedule.span_ns.map_or(part.time_ns, |(from, _)| from);
+            let mut last_ns = part.time_ns;
+            for entry in part.entries() {
+                last_ns = entry.time_ns;
+                reader.entry(entry, begun_ns);
+            }
+            if part.edge() == ScheduleEdge::Ends {
+                last_ns = last_ns.max(part.time_ns);
+            }
+            schedule.has_wakers |= part.edge() == ScheduleEdge::BeginsWithWakers;
+            losses.extend(&part.losses);
+            schedule.span_ns = Some((begun_ns, last_ns));
+        }
+        let Some((begun_ns, last_ns)) = schedule.span_ns else {
+            return schedule;
+        };
+        losses.sort_unstable_by_key(|loss| loss.from_ns);
+        schedule.lost = losses.iter().map(|loss| loss.count).sum();
+        let launched = model.recording.source == Some(unspool_capture::Source::Launched);
+        schedule.threads = vec![Vec::new(); model.threads.len()];
+        let lives = reader.finish(last_ns);
+        for (tid, lives) in lives {
+            for life in lives {
+                let Some(index) = life.thread(tid, model) else {
+                    continue;
+                };
+                let thread = &mut model.threads[index.0];
+                if life.is_born {
+                    thread.started_ns = Some(life.from_ns);
+                }
+                // A thread that lived until the program ended has no end of its own.
+                if life.is_ended && thread.ended_ns.is_some() {
+                    thread.ended_ns = Some(life.to_ns);
+                }
+                let mut intervals = with_losses(life.intervals, &losses);
+                // What was there before stood, if the recorder has started it.
+                let before = thread.started_ns.unwrap_or(0);
+                if !life.is_born && before < begun_ns {
+                    let first = Interval {
+                        from_ns: before,
+                        to_ns: life.from_ns,
+                        state: match launched {
+                            true => RunState::Blocked,
+                            false => RunState::Unknown,
+                        },
+                    };
+                    intervals.insert(0, first);
+                }
+                if !life.is_ended {
+                    let last = Interval {
+                        from_ns: life.to_ns,
+                        to_ns: thread.ended_ns.unwrap_or(model.recording.duration_ns),
+                        state: RunState::Unknown,
+                    };
+                    intervals.push(last);
+                }
+                if schedule.threads[index.0].is_empty() {
+                    schedule.threads[index.0] = merged(intervals);
+                }
+            }
+        }
+        schedule
+    }
+
+    /// Whether there is one.
+    pub fn is_known(&self) -> bool {
+        self.span_ns.is_some()
+    }
+
+    /// A thread's intervals.
+    pub fn of_thread(&self, thread: ThreadIndex) -> &[Interval] {
+        self.threads.get(thread.0).map_or(&[], Vec::as_slice)
+    }
+
+    /// A thread's interval at a moment.
+    pub fn at(&self, thread: ThreadIndex, ns: u64) -> Option<&Interval> {
+        let intervals = self.of_thread(thread);
+        let after = intervals.partition_point(|interval| interval.from_ns <= ns);
+        let interval = intervals.get(after.checked_sub(1)?)?;
+        (ns < interval.to_ns).then_some(interval)
+    }
+
+    /// How long a thread was in each state.
+    pub fn times(&self, thread: ThreadIndex) -> StateTimes {
+        let mut times = StateTimes::default();
+        for interval in self.of_thread(thread) {
+            let length = interval.length_ns();
+            match interval.state {
+                RunState::Running { .. } => {
+                    times.running_ns += length;
+                    times.switches += 1;
+                }
+                RunState::Preempted => {
+                    times.runnable_ns += length;
+                    times.preemptions += 1;
+                }
+                RunState::Woken { .. } => times.runnable_ns += length,
+                RunState::Blocked => times.blocked_ns += length,
+                RunState::Unknown => times.unknown_ns += length,
+            }
+        }
+        times
+    }
+}
+
+/// A thread's life, by the kernel's records.
+#[derive(Debug)]
+struct Life {
+    from_ns: u64,
+    to_ns: u64,
+    /// Its creation was recorded.
+    is_born: bool,
+    /// Its end was recorded.
+    is_ended: bool,
+    intervals: Vec<Interval>,
+    /// The state since the end of the last interval; none if it is not known yet.
+    state: Option<RunState>,
+    /// A wake-up while it still ran, and its waker.
+    early_wake: Option<(u64, Option<u64>)>,
+}
+
+impl Life {
+    fn new(from_ns: u64, is_born: bool, state: Option<RunState>) -> Life {
+        Life {
+            from_ns,
+            to_ns: from_ns,
+            is_born,
+            is_ended: false,
+            intervals: Vec::new(),
+            state,
+            early_wake: None,
+        }
+    }
+
+    /// The state changes now. `before`: what it was until now, where only that tells.
+    fn change(&mut self, time_ns: u64, before: RunState, state: Option<RunState>) {
+        if time_ns > self.to_ns {
+            self.intervals.push(Interval {
+                from_ns: self.to_ns,
+                to_ns: time_ns,
+                state: self.state.unwrap_or(before),
+            });
+        }
+        self.to_ns = self.to_ns.max(time_ns);
+        self.state = state;
+    }
+
+    fn entry(&mut self, entry: ScheduleEntry) {
+        let waker = Some(entry.detail).filter(|tid| *tid != 0);
+        let runs = matches!(self.state, Some(RunState::Running { .. }));
+        match entry.kind {
+            ScheduleKind::Runs => {
+                if runs {
+                    // It must have stopped to run meanwhile.
+                    self.state = Some(RunState::Unknown);
+                }
+                let cpu = entry.cpu;
+                let running = Some(RunState::Running { cpu });
+                self.change(entry.time_ns, RunState::Preempted, running);
+                self.early_wake = None;
+            }
+            ScheduleKind::Blocks | ScheduleKind::Preempted => {
+                if !runs && self.state.is_some() {
+                    self.state = Some(RunState::Unknown);
+                }
+                let woken = self.early_wake.take();
+                let woken = woken.filter(|(at, _)| entry.time_ns - at <= EARLY_WAKE_NS);
+                let state = match (entry.kind, woken) {
+                    (ScheduleKind::Preempted, _) => RunState::Preempted,
+                    (_, Some((_, waker))) => RunState::Woken { waker },
+                    (_, None) => RunState::Blocked,
+                };
+                let before = RunState::Running { cpu: entry.cpu };
+                self.change(entry.time_ns, before, Some(state));
+            }
+            ScheduleKind::Woken => match self.state {
+                Some(RunState::Blocked) => {
+                    let woken = Some(RunState::Woken { waker });
+                    self.change(entry.time_ns, RunState::Blocked, woken);
+                }
+                _ => self.early_wake = Some((entry.time_ns, waker)),
+            },
+            ScheduleKind::Ended => {
+                let before = RunState::Running { cpu: entry.cpu };
+                self.change(entry.time_ns, before, None);
+                self.is_ended = true;
+            }
+            _ => {}
+        }
+    }
+
+    /// The thread of the model that it is the life of: the one with its id that lived at the time.
+    fn thread(&self, tid: u64, model: &Model) -> Option<ThreadIndex> {
+        let end_ns = model.recording.duration_ns;
+        let threads = model.threads.iter().enumerate();
+        let same = threads.filter(|(_, thread)| thread.tid == Some(tid));
+        let overlap = same.map(|(index, thread)| {
+            let from = thread.started_ns.or(thread.created_ns).unwrap_or(0);
+            let to = thread.ended_ns.unwrap_or(end_ns);
+            let common = to.min(self.to_ns) as i128 - from.max(self.from_ns) as i128;
+            (common, ThreadIndex(index))
+        });
+        // The kernel's times and the server's are not quite the same.
+        const APART: i128 = 100_000_000;
+        let (common, index) = overlap.max_by_key(|(common, _)| *common)?;
+        (common > -APART).then_some(index)
+    }
+}
+
+/// All lives, while records are read.
+#[derive(Default)]
+struct Reader {
+    /// By thread id, one after the other.
+    lives: HashMap<u64, Vec<Life>>,
+}
+
+impl Reader {
+    fn entry(&mut self, entry: ScheduleEntry, begun_ns: u64) {
+        let lives = self.lives.entry(entry.tid).or_default();
+        let is_first = lives.is_empty();
+        let current = lives.last_mut().filter(|life| !life.is_ended);
+        match (entry.kind, current) {
+            (ScheduleKind::Created, _) => {
+                let waker = Some(entry.detail);
+                let state = Some(RunState::Woken { waker });
+                lives.push(Life::new(entry.time_ns, true, state));
+            }
+            (ScheduleKind::Found, None) => {
+                // What can run runs or waits; the next record tells which.
+                let letter = u8::try_from(entry.detail).unwrap_or(0);
+                let state = (letter != b'R').then_some(RunState::Blocked);
+                lives.push(Life::new(entry.time_ns.max(begun_ns), false, state));
+            }
+            (ScheduleKind::Unspecified, _) | (ScheduleKind::Found, Some(_)) => {}
+            (_, Some(life)) => life.entry(entry),
+            (_, None) if is_first => {
+                let mut life = Life::new(begun_ns, false, Some(RunState::Unknown));
+                life.change(entry.time_ns, RunState::Unknown, None);
+                life.entry(entry);
+                lives.push(life);
+            }
+            // A record of one that has ended: its last moments in the kernel.
+            (_, None) => {}
+        }
+    }
+
+    /// All lives; those of threads that have not ended last until then.
+    fn finish(mut self, last_ns: u64) -> HashMap<u64, Vec<Life>> {
+        for life in self.lives.values_mut().flatten() {
+            if !life.is_ended {
+                life.change(last_ns, RunState::Unknown, None);
+            }
+        }
+        self.lives
+    }
+}
+
+/// Intervals without what lost records make doubtful.
+fn with_losses(intervals: Vec<Interval>, losses: &[ScheduleLoss]) -> Vec<Interval> {
+    if losses.is_empty() {
+        return intervals;
+    }
+    let mut all = Vec::with_capacity(intervals.len());
+    let mut past = 0;
+    for interval in intervals {
+        while losses
+            .get(past)
+            .is_some_and(|loss| loss.to_ns <= interval.from_ns)
+        {
+            past += 1;
+        }
+        // What runs can be stopped by its own processor alone; all others can start it.
+        let touches = |loss: &&ScheduleLoss| {
+            let same = match interval.state {
+                RunState::Running { cpu } => loss.cpu == cpu,
+                _ => true,
+            };
+            same && loss.from_ns < interval.to_ns && loss.to_ns > interval.from_ns
+        };
+        let later = losses[past..].iter();
+        let mut later = later.take_while(|loss| loss.from_ns < interval.to_ns);
+        let Some(loss) = later.find(touches) else {
+            all.push(interval);
+            continue;
+        };
+        let known_ns = loss.from_ns.max(interval.from_ns);
+        all.push(Interval {
+            to_ns: known_ns,
+            ..interval
+        });
+        all.push(Interval {
+            from_ns: known_ns,
+            state: RunState::Unknown,
+            ..interval
+        });
+    }
+    all
+}
+
+/// Intervals with a length, those of one state together.
+fn merged(intervals: Vec<Interval>) -> Vec<Interval> {
+    let mut all: Vec<Interval> = Vec::with_capacity(intervals.len());
+    for interval in intervals {
+        match all.last_mut() {
+            _ if interval.from_ns >= interval.to_ns => {}
+            Some(last) if last.state == interval.state && last.to_ns == interval.from_ns => {
+                last.to_ns = interval.to_ns;
+            }
+            _ => all.push(interval),
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,263 @@
+//! Schedules as the kernel records them, and what becomes of each thread's time.
+
+use unspool_capture::{Schedule as Part, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss};
+
+use super::*;
+use crate::model::fixture::{PID, Stage};
+use crate::model::{Creation, Ending};
+
+const MS: u64 = 1_000_000;
+
+/// A schedule from the first millisecond on: of each entry the microsecond, the kind, the thread,
+/// the processor, and the detail.
+fn recorded(
+    entries: &[(u64, ScheduleKind, u64, u32, u64)],
+    losses: &[ScheduleLoss],
+) -> Vec<Record> {
+    let begins = Part {
+        time_ns: MS,
+        edge: ScheduleEdge::BeginsWithWakers.into(),
+        ..Part::default()
+    };
+    let mut part = Part {
+        time_ns: MS,
+        losses: losses.to_vec(),
+        ..Part::default()
+    };
+    let mut last_ns = MS;
+    for &(us, kind, tid, cpu, detail) in entries {
+        let entry = ScheduleEntry {
+            time_ns: us * 1000,
+            kind,
+            tid,
+            cpu,
+            detail,
+        };
+        last_ns = part.push(last_ns, entry);
+    }
+    vec![begins.into(), part.into()]
+}
+
+fn model(stage: &mut Stage, records: Vec<Record>, end_ms: u64) -> Model {
+    for record in records {
+        stage.add(record);
+    }
+    stage.end(end_ms);
+    stage.model()
+}
+
+fn index(model: &Model, tid: u64) -> ThreadIndex {
+    let position = model.threads.iter().position(|t| t.tid == Some(tid));
+    ThreadIndex(position.expect("the thread"))
+}
+
+/// A thread's intervals: microseconds, and the state's word.
+fn states(model: &Model, tid: u64) -> Vec<(u64, u64, &'static str)> {
+    let intervals = model.schedule.of_thread(index(model, tid)).iter();
+    intervals
+        .map(|it| (it.from_ns / 1000, it.to_ns / 1000, it.state.as_str()))
+        .collect()
+}
+
+use ScheduleKind::{Blocks, Created, Ended, Found, Preempted, Runs, Woken};
+
+#[test]
+fn states_add_up_to_the_life() {
+    let mut stage = Stage::new();
+    let records = recorded(
+        &[
+            (1000, Found, PID, 0, b't'.into()),
+            (1500, Runs, PID, 0, 0),
+            (2000, Created, 7, 0, PID),
+            (2200, Runs, 7, 1, 0),
+            (2500, Blocks, PID, 0, 0),
+            (3000, Preempted, 7, 1, 0),
+            (3300, Runs, 7, 0, 0),
+            (4000, Woken, PID, 0, 7),
+            (4100, Runs, PID, 1, 0),
+            (5000, Ended, 7, 0, 0),
+            (6000, Blocks, PID, 1, 0),
+        ],
+        &[],
+    );
+    let model = model(&mut stage, records, 500);
+    // No other record tells of this thread.
+    let seven = index(&model, 7);
+    let thread = model.thread(seven).unwrap();
+    assert_eq!(thread.started_ns, Some(2 * MS));
+    assert_eq!((thread.ended_ns, thread.end_exact), (Some(5 * MS), true));
+    assert_ne!(thread.creation, Creation::Main);
+    assert_eq!(
+        states(&model, PID),
+        [
+            (0, 1500, "blocked"),
+            (1500, 2500, "running"),
+            (2500, 4000, "blocked"),
+            (4000, 4100, "runnable"),
+            (4100, 6000, "running"),
+            (6000, 500_000, "unknown"),
+        ]
+    );
+    assert_eq!(
+        states(&model, 7),
+        [
+            (2000, 2200, "runnable"),
+            (2200, 3000, "running"),
+            (3000, 3300, "runnable"),
+            (3300, 5000, "running"),
+        ]
+    );
+    let times = model.schedule.times(seven);
+    assert_eq!((times.running_ns, times.runnable_ns), (2_500_000, 500_000));
+    assert_eq!((times.switches, times.preemptions), (2, 1));
+    let total = model.sync.processors.totals[seven.0];
+    assert_eq!((total.on_cpu_ns, total.runnable_ns), (2_500_000, 500_000));
+    let wakers = |tid| {
+        let intervals = model.schedule.of_thread(index(&model, tid));
+        let states = intervals.iter().map(|it| it.state);
+        states
+            .filter(|it| matches!(it, RunState::Woken { .. }))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(wakers(PID), [RunState::Woken { waker: Some(7) }]);
+    assert_eq!(wakers(7), [RunState::Woken { waker: Some(PID) }]);
+    let at = |us: u64| model.schedule.at(seven, us * 1000).map(|it| it.state);
+    assert_eq!(at(1999), None);
+    assert_eq!(at(2200), Some(RunState::Running { cpu: 1 }));
+    assert_eq!(at(5000), None);
+}
+
+/// The waker's processor is faster than that of the thread that blocks.
+#[test]
+fn a_wake_up_before_the_thread_is_blocked() {
+    let mut stage = Stage::new();
+    let records = recorded(
+        &[
+            (1000, Found, PID, 0, b'R'.into()),
+            (1990, Woken, PID, 1, 9),
+            (2000, Blocks, PID, 0, 0),
+            (2300, Runs, PID, 0, 0),
+            // Long before: that wake-up had been taken in.
+            (2400, Woken, PID, 1, 9),
+            (3000, Blocks, PID, 0, 0),
+            (4000, Runs, PID, 0, 0),
+        ],
+        &[],
+    );
+    let model = model(&mut stage, records, 4);
+    assert_eq!(
+        states(&model, PID)[1..],
+        [
+            (1000, 2000, "running"),
+            (2000, 2300, "runnable"),
+            (2300, 3000, "running"),
+            (3000, 4000, "blocked"),
+        ]
+    );
+}
+
+#[test]
+fn lost_records_leave_time_unknown() {
+    let mut stage = Stage::new();
+    let loss = |from_us: u64, to_us: u64, cpu| ScheduleLoss {
+        from_ns: from_us * 1000,
+        to_ns: to_us * 1000,
+        cpu,
+        count: 5,
+    };
+    let records = recorded(
+        &[
+            (1000, Found, PID, 0, b'S'.into()),
+            (2000, Runs, PID, 0, 0),
+            (3000, Blocks, PID, 0, 0),
+            (5000, Runs, PID, 1, 0),
+            (7000, Blocks, PID, 1, 0),
+            // That it ran before was lost.
+            (8000, Blocks, PID, 1, 0),
+            (9000, Runs, PID, 1, 0),
+        ],
+        &[
+            loss(2500, 2600, 1),
+            loss(3500, 3600, 0),
+            loss(6000, 6500, 1),
+        ],
+    );
+    let model = model(&mut stage, records, 9);
+    assert_eq!(
+        states(&model, PID)[1..],
+        [
+            (2000, 3000, "running"),
+            (3000, 3500, "blocked"),
+            (3500, 5000, "unknown"),
+            (5000, 6000, "running"),
+            (6000, 8000, "unknown"),
+            (8000, 9000, "blocked"),
+        ]
+    );
+    assert_eq!(model.schedule.lost, 15);
+}
+
+/// A thread id that is used again, and threads that the server has reported, a little late.
+#[test]
+fn threads_of_one_id() {
+    let mut stage = Stage::new();
+    stage.told(7, PID, 2, 0x7000);
+    stage.exit(7, 4);
+    let records = recorded(
+        &[
+            (1900, Created, 7, 0, PID),
+            (2000, Runs, 7, 0, 0),
+            (3900, Ended, 7, 0, 0),
+            (5000, Created, 7, 1, PID),
+            (5100, Runs, 7, 1, 0),
+            (6000, Ended, 7, 1, 0),
+        ],
+        &[],
+    );
+    let model = model(&mut stage, records, 500);
+    let threads = model.threads.iter().enumerate();
+    let sevens: Vec<_> = threads.filter(|(_, t)| t.tid == Some(7)).collect();
+    let lives: Vec<_> = sevens
+        .iter()
+        .map(|(_, t)| (t.started_ns, t.ended_ns))
+        .collect();
+    let us = |us: u64| Some(us * 1000);
+    assert_eq!(lives, [(us(1900), us(3900)), (us(5000), us(6000))]);
+    assert!(sevens.iter().all(|(_, t)| t.ending == Ending::Exited));
+    let running = sevens
+        .iter()
+        .map(|(at, _)| model.schedule.times(ThreadIndex(*at)).running_ns);
+    assert_eq!(running.collect::<Vec<_>>(), [1_900_000, 900_000]);
+}
+
+/// Entries in any order, of any thread, do no harm.
+#[test]
+fn nonsense() {
+    let kinds = [Runs, Blocks, Preempted, Created, Ended, Woken, Found];
+    let mut seed = 1u64;
+    let mut random = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) % below
+    };
+    for _ in 0..200 {
+        let mut at = 1000;
+        let entries: Vec<_> = (0..50)
+            .map(|_| {
+                at += random(300);
+                let kind = kinds[random(7) as usize];
+                (at, kind, PID + random(3), random(2) as u32, random(200))
+            })
+            .collect();
+        let loss = ScheduleLoss {
+            from_ns: random(20) * MS,
+            to_ns: random(20) * MS,
+            cpu: 0,
+            count: random(9),
+        };
+        let model = model(&mut Stage::new(), recorded(&entries, &[loss]), 30);
+        for intervals in &model.schedule.threads {
+            assert!(intervals.iter().all(|it| it.from_ns < it.to_ns));
+            assert!(intervals.is_sorted_by(|a, b| a.to_ns <= b.from_ns));
+        }
+    }
+}
