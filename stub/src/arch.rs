@@ -59,6 +59,12 @@ pub(crate) use machine::{
 };
 pub(crate) use table::{Place, Register, layout};
 
+/// The register set that a register belongs to.
+pub(crate) fn register_set_of(number: usize) -> Option<usize> {
+    let register = layout().register(number);
+    register.map(|register| register.place.set)
+}
+
 /// Whether the kernel goes back to a system call that has this result, which no program ever sees: `ERESTARTSYS`, `ERESTARTNOINTR`,
 /// `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`.
 fn will_be_gone_back_to(result: i64) -> bool {

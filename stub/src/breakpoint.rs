@@ -5,6 +5,7 @@
 //! [`code_caves`], so that their traps can stay. Apart because nothing here needs threads or clients.
 
 mod code_caves;
+pub(crate) mod condition;
 pub(crate) mod displaced;
 pub(crate) mod journal;
 pub(crate) mod patch;

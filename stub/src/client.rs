@@ -112,7 +112,7 @@ impl Client {
     pub(crate) fn holds_up(&self, debuggee: &Debuggee, looked: Instant) -> bool {
         let role = self.session.role();
         let left = debuggee.family.processes();
-        let Some(left) = left.filter_map(|process| process.backed_up(role)).min() else {
+        let Some(left) = left.filter_map(|tracee| tracee.backed_up(role)).min() else {
             return false;
         };
         if self.is_behind() {

@@ -10,11 +10,11 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
+use crate::ptrace::attach::Program;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::session::debuggee::limits::Limits;
 use crate::session::disabled_packets::DisabledPackets;
-use crate::tracee::Program;
 
 /// How long a program that goes on is waited for, in all.
 const PATIENCE: Duration = Duration::from_millis(3);
@@ -59,7 +59,9 @@ pub fn converse<'a>(
         }
         loop {
             moved(&mut debuggee, &mut session);
-            let going = debuggee.live().is_some_and(|process| process.is_going());
+            let going = debuggee
+                .live()
+                .is_some_and(|tracee| tracee.process.is_going());
             if !going || Instant::now() >= end {
                 break;
             }
@@ -71,8 +73,8 @@ pub fn converse<'a>(
         }
     }
     session.leave(&mut debuggee);
-    for mut process in debuggee.family.dissolve() {
-        process.kill();
+    for mut tracee in debuggee.family.dissolve() {
+        tracee.kill();
     }
     // One that the client let go is still our child.
     if let Some(pid) = first {

@@ -1,10 +1,24 @@
-//! One traced process and its threads, through ptrace(2): stops, registers, reports, and how threads go on.
+//! One traced process, through ptrace(2): threads, their stops and registers, the kernel's reports, and how threads go on.
+//!
+//! Reports become [`events`]; what an event means is decided above. Nothing here knows of clients, or of what is planted in
+//! the program's memory.
 
 pub(crate) mod action;
+pub(crate) mod attach;
 pub(crate) mod auxv;
+pub(crate) mod events;
+pub(crate) mod fork;
 pub(crate) mod link_map;
+mod memory;
+pub(crate) mod process;
+pub(crate) mod remote_syscall;
+pub(crate) mod resume;
 mod rewind;
+pub(crate) mod run_state;
+mod step_reset;
 pub(crate) mod stop;
 pub(crate) mod thread;
+mod thread_exit;
 pub(crate) mod threads;
 pub(crate) mod wait_queue;
+mod watchpoints;

@@ -12,13 +12,16 @@ use crate::cli::{Options, Subject};
 use crate::client::Client;
 use crate::comm::{Comm, CommError, Door, Stream};
 use crate::output;
+use crate::ptrace::action::Action;
+use crate::ptrace::attach::{Error, Program};
 use crate::session::debuggee::Debuggee;
 use crate::session::disabled_packets::DisabledPackets;
 use crate::session::{Outcome, Session};
+use crate::subscription::role::Role;
 use crate::sys::scheduling::Turn;
 use crate::sys::signals::{Signals, Told};
 use crate::sys::{monotonic_ns, ptrace, wait};
-use crate::tracee::{Action, Error, Program, Role, Tracee};
+use crate::tracee::Tracee;
 use crate::tracepoint::experiment::Ended;
 
 /// The shortest sleep of poll(2), which counts milliseconds.
@@ -419,7 +422,7 @@ impl Server {
         let unwatched = self.debuggee.free && self.debuggee.observers == 0;
         let persists = Tracee::has_persistent_commands;
         if unwatched && !self.debuggee.family.processes().any(persists) {
-            match released && self.debuggee.live().is_some_and(|it| it.attached) {
+            match released && self.debuggee.live().is_some_and(|it| it.process.attached) {
                 true => self.debuggee.detach(),
                 false => self.debuggee.detach_until_next_client(),
             }
@@ -460,33 +463,33 @@ impl Server {
     /// meant to go on (`QTDisconnected`), and the program with it.
     fn halt(&mut self) {
         self.debuggee.stop_all();
-        let Some(process) = self.debuggee.family.current.as_mut() else {
+        let Some(tracee) = self.debuggee.family.current.as_mut() else {
             return;
         };
-        let trace = process.trace(Role::Control);
+        let trace = tracee.trace(Role::Control);
         if trace.running && trace.disconnected && !self.once {
-            if process.is_going() {
+            if tracee.process.is_going() {
                 return;
             }
-            let stop = process.resume(|_| Action::Continue(0), Action::Continue(0));
+            let stop = tracee.resume(|_| Action::Continue(0), Action::Continue(0));
             self.debuggee.last_stop = stop.or(self.debuggee.last_stop.take());
             return;
         }
         if let Some(stop) = self.debuggee.family.interrupt() {
             self.debuggee.last_stop = Some(stop);
         }
-        if let Some(process) = self.debuggee.live() {
-            process.stop_trace(Role::Control, Ended::Disconnected);
+        if let Some(tracee) = self.debuggee.live() {
+            tracee.stop_trace(Role::Control, Ended::Disconnected);
         }
     }
 
     /// Leaves the program as the help says.
     fn end(&mut self) {
-        for mut process in self.debuggee.family.dissolve() {
-            if process.attached || process.resumed {
-                process.detach();
+        for mut tracee in self.debuggee.family.dissolve() {
+            if tracee.process.attached || tracee.process.resumed {
+                tracee.detach();
             } else {
-                process.kill();
+                tracee.kill();
             }
         }
     }
@@ -521,16 +524,16 @@ impl Server {
         let all = || self.debuggee.family.processes();
         let processes = || all().filter(|_| held_up.is_none());
         let due = due.chain(held_up);
-        let due = due.chain(processes().filter_map(Tracee::release_due));
+        let due = due.chain(processes().filter_map(|it| it.subscriptions.release_due()));
         let due = due.chain(processes().filter_map(Tracee::pause_ends));
         let due = due.chain(processes().filter_map(Tracee::drain_due));
         let due = due.chain(processes().filter_map(Tracee::placement_due));
-        let due = due.chain(processes().filter_map(Tracee::step_reset_due));
+        let due = due.chain(processes().filter_map(|it| it.process.step_reset_due()));
         let due = due.chain(processes().filter_map(Tracee::forked_check_due));
         // Something may have come to light after the program was looked after.
         let deaf = |client: &&Client| client.session.controls() && client.is_behind();
         let held_back = self.debuggee.non_stop && self.clients.iter().any(|client| deaf(&client));
-        let unreported = processes().any(Tracee::is_eventful) && !held_back;
+        let unreported = processes().any(|it| it.process.has_event()) && !held_back;
         let due = due.chain(unreported.then(Instant::now));
         // Nothing reports the end of a process that is neither traced nor our child.
         let untraced = self.debuggee.has_untraced();

@@ -18,9 +18,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
+use crate::ptrace::stop::Stop;
 use crate::schedule::Schedule;
+use crate::subscription::role::Role;
 use crate::sys::Tid;
-use crate::tracee::{Role, Stop};
 use disabled_packets::DisabledPackets;
 
 use debuggee::Debuggee;
@@ -238,11 +239,11 @@ impl Session {
     /// The program stopped, and this client controls it.
     pub(crate) fn stopped(&mut self, debuggee: &mut Debuggee, stop: Stop) {
         self.notify(debuggee, true);
-        let Some(process) = &mut debuggee.family.current else {
+        let Some(tracee) = &mut debuggee.family.current else {
             return;
         };
         if self.waiting {
-            let reply = self.dialect.stop_reply(process, &stop);
+            let reply = self.dialect.stop_reply(tracee, &stop);
             self.framing.send(&reply);
             self.waiting = false;
         }
@@ -261,9 +262,9 @@ impl Session {
             return;
         }
         debuggee.family.take_over();
-        for process in debuggee.family.members() {
-            for stop in process.take_stops() {
-                let reply = self.dialect.stop_reply(process, &stop);
+        for tracee in debuggee.family.members() {
+            for stop in tracee.take_stops() {
+                let reply = self.dialect.stop_reply(tracee, &stop);
                 if let Some(notice) = self.stop_notifications.push(&stop, reply) {
                     self.framing.notify(&notice);
                 }
@@ -306,10 +307,10 @@ impl Session {
             debuggee.family.select(former);
         }
         if !self.controls()
-            && let Some(process) = debuggee.live()
+            && let Some(tracee) = debuggee.live()
         {
             // After the answer: what that took is not the observer's.
-            process.heard(self.role());
+            tracee.subscriptions.heard(self.role());
         }
         // What a packet brought about is told after its reply.
         self.notify_stops(debuggee);
@@ -342,18 +343,18 @@ impl Session {
             return self.stub.answer(debuggee, packet);
         }
         // An observer may look at a thread that runs.
-        let stopped = debuggee.live().map(|process| process.pause_threads(&[tid]));
+        let stopped = debuggee.live().map(|tracee| tracee.pause_threads(&[tid]));
         let replies = self.stub.answer(debuggee, packet);
-        if let (Some(stopped), Some(process)) = (stopped, debuggee.live()) {
-            process.unpause_threads(stopped);
+        if let (Some(stopped), Some(tracee)) = (stopped, debuggee.live()) {
+            tracee.unpause_threads(stopped);
         }
         replies
     }
 
     /// The thread that register packets mean.
     fn thread(&self, debuggee: &mut Debuggee) -> Option<Tid> {
-        let process = debuggee.live()?;
-        let selected = self.selected.filter(|tid| process.listed(*tid));
-        Some(selected.unwrap_or_else(|| process.current()))
+        let tracee = debuggee.live()?;
+        let selected = self.selected.filter(|tid| tracee.process.listed(*tid));
+        Some(selected.unwrap_or_else(|| tracee.process.current()))
     }
 }

@@ -1,12 +1,12 @@
-//! What each client wants to know beside stops: its trace, and the threads that come and go.
+//! What each client has asked for beside stops: its trace, a log of threads, and holds.
 //!
-//! Clients do not share these: the one that controls the program and those that observe it each have their own
-//! tracepoints, buffer and log (docs/decisions/0003-one-controls-others-observe.md). In the program a place has one trap,
-//! whoever wants it.
+//! Each client has its own tracepoints, buffer and log (docs/decisions/0003-one-controls-others-observe.md). In the program
+//! a place has one trap for all of them. Nothing here knows how the program is stopped or resumed.
 
 pub(crate) mod hold;
 pub(crate) mod outbox;
 pub(crate) mod role;
+mod series;
 pub(crate) mod stalls;
 pub(crate) mod stop_policy;
 pub(crate) mod thread_log;
@@ -16,19 +16,20 @@ use std::time::Instant;
 
 use crate::sys::Tid;
 use crate::tracepoint::budget::Limit;
-use crate::tracepoint::experiment::Experiment;
+use crate::tracepoint::experiment::{Ended, Experiment, StepSeries};
 use crate::tracepoint::fast::planner::Plan;
 
+use hold::Hold;
 use role::Role;
-use stalls::Stalls;
-use thread_log::Log;
+use stalls::{StallClock, Stalls};
+use thread_log::ThreadLog;
 
 /// What one client wants to know.
 #[derive(Default)]
 pub(crate) struct Subscription {
     pub(crate) trace: Experiment,
     /// Threads that came and went, if that is wished for.
-    pub(crate) log: Option<Log>,
+    pub(crate) log: Option<ThreadLog>,
     /// The file that the process executed since this was last told.
     pub(crate) executed: Option<String>,
     /// Threads that are held for this client, since this was last told.
@@ -45,50 +46,57 @@ pub(crate) struct Subscription {
     pub(crate) late: bool,
 }
 
-/// All of them.
+/// The subscriptions of all clients of one process.
 #[derive(Default)]
-pub(crate) struct Subscriptions(pub(crate) BTreeMap<Role, Subscription>);
+pub(crate) struct Subscriptions {
+    clients: BTreeMap<Role, Subscription>,
+    /// Threads that wait for observers.
+    holds: BTreeMap<Tid, Hold>,
+    /// Threads that execute instructions one by one after a hit, to have them recorded.
+    series: BTreeMap<Tid, Vec<(Role, StepSeries)>>,
+    stall_clock: StallClock,
+}
 
 impl Subscriptions {
     /// One client's.
     pub(crate) fn of(&mut self, role: Role) -> &mut Subscription {
-        self.0.entry(role).or_default()
+        self.clients.entry(role).or_default()
     }
 
     /// One client's, if it ever had any.
     pub(crate) fn get(&self, role: Role) -> Option<&Subscription> {
-        self.0.get(&role)
+        self.clients.get(&role)
     }
 
     /// The same, to be changed.
     pub(crate) fn known(&mut self, role: Role) -> Option<&mut Subscription> {
-        self.0.get_mut(&role)
+        self.clients.get_mut(&role)
     }
 
     /// All, with whose they are.
     pub(crate) fn each(&mut self) -> impl Iterator<Item = (Role, &mut Subscription)> {
-        self.0
+        self.clients
             .iter_mut()
             .map(|(role, subscription)| (*role, subscription))
     }
 
     /// All traces.
     pub(crate) fn traces(&mut self) -> impl Iterator<Item = &mut Experiment> {
-        self.0
+        self.clients
             .values_mut()
             .map(|subscription| &mut subscription.trace)
     }
 
     /// All logs that are kept.
-    pub(crate) fn logs(&mut self) -> impl Iterator<Item = &mut Log> {
-        self.0
+    pub(crate) fn logs(&mut self) -> impl Iterator<Item = &mut ThreadLog> {
+        self.clients
             .values_mut()
             .filter_map(|subscription| subscription.log.as_mut())
     }
 
     /// The strictest limit that a client has asked for.
     pub(crate) fn limit(&self) -> Option<Limit> {
-        self.0
+        self.clients
             .values()
             .filter_map(|subscription| subscription.limit)
             .min()
@@ -96,7 +104,7 @@ impl Subscriptions {
 
     /// Whether anybody keeps a log.
     pub(crate) fn follow_threads(&self) -> bool {
-        self.0
+        self.clients
             .values()
             .any(|subscription| subscription.log.is_some())
     }
@@ -114,7 +122,7 @@ impl Subscriptions {
 
     fn wanted(&self) -> impl Iterator<Item = (u64, usize)> {
         let running = self
-            .0
+            .clients
             .values()
             .filter(|subscription| subscription.trace.running);
         running.flat_map(|subscription| subscription.trace.places())
@@ -123,7 +131,7 @@ impl Subscriptions {
     /// Whether anybody wants hits noted without a stop.
     pub(crate) fn want_fast(&self) -> bool {
         let running = self
-            .0
+            .clients
             .values()
             .filter(|subscription| subscription.trace.running);
         let mut all = running.flat_map(|subscription| subscription.trace.tracepoints.values());
@@ -133,7 +141,7 @@ impl Subscriptions {
     /// Whether threads are to be followed step by step after a hit.
     pub(crate) fn want_steps(&self) -> bool {
         let running = self
-            .0
+            .clients
             .values()
             .filter(|subscription| subscription.trace.running);
         let mut all = running.flat_map(|subscription| subscription.trace.tracepoints.values());
@@ -150,7 +158,7 @@ impl Subscriptions {
         let mut plan = Plan::default();
         let mut source: Option<Vec<u8>> = None;
         for subscription in self
-            .0
+            .clients
             .values()
             .filter(|subscription| subscription.trace.running)
         {
@@ -166,7 +174,7 @@ impl Subscriptions {
 
     /// The instructions that were at a place when it was said that they may be moved.
     pub(crate) fn source(&self, at: u64) -> Option<&[u8]> {
-        let all = self.0.values();
+        let all = self.clients.values();
         let mut here = all.flat_map(|subscription| subscription.trace.tracepoints.values());
         here.find_map(|tracepoint| tracepoint.fast.as_deref().filter(|_| tracepoint.at == at))
     }
@@ -174,7 +182,7 @@ impl Subscriptions {
     /// The size of the largest buffer.
     pub(crate) fn buffer_size(&self) -> usize {
         let sizes = self
-            .0
+            .clients
             .values()
             .map(|subscription| subscription.trace.buffer.size());
         sizes.max().unwrap_or(0)
@@ -182,12 +190,46 @@ impl Subscriptions {
 
     /// Whether somebody drains a trace that runs.
     pub(crate) fn are_drained(&self) -> bool {
-        let mut all = self.0.values().map(|subscription| &subscription.trace);
+        let mut all = self
+            .clients
+            .values()
+            .map(|subscription| &subscription.trace);
         all.any(|trace| trace.running && trace.drained)
+    }
+
+    /// Whether a trace of any client runs.
+    pub(crate) fn is_tracing(&self) -> bool {
+        self.clients
+            .values()
+            .any(|subscription| subscription.trace.running)
+    }
+
+    /// Whether an observer has asked for something.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.clients.keys().any(|role| *role != Role::Control)
+    }
+
+    /// The process has executed a file, in which nothing is planted. The observers whose traces ran.
+    pub(crate) fn execute_file(&mut self, path: &str) -> Vec<Role> {
+        self.holds.clear();
+        self.series.clear();
+        let mut tracing = Vec::new();
+        for (role, subscription) in &mut self.clients {
+            if let Some(log) = &mut subscription.log {
+                log.complete();
+            }
+            subscription.held.clear();
+            if subscription.trace.running && *role != Role::Control {
+                tracing.push(*role);
+            }
+            subscription.trace.stop(Ended::Gone);
+            subscription.executed = Some(path.to_owned());
+        }
+        tracing
     }
 
     /// Takes one client's out.
     pub(crate) fn remove(&mut self, role: Role) -> Option<Subscription> {
-        self.0.remove(&role)
+        self.clients.remove(&role)
     }
 }

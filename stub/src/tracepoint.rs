@@ -11,3 +11,38 @@ pub(crate) mod fast;
 pub(crate) mod frame_buffer;
 pub(crate) mod trap_handler;
 pub(crate) mod variable;
+
+use std::collections::HashMap;
+
+use crate::sys::Tid;
+
+use budget::{Budget, HitCost};
+use fast::FastTracepoints;
+use trap_handler::TrapHandler;
+
+/// What tracepoints have planted in one program, and what they cost it.
+#[derive(Default)]
+pub(crate) struct Tracepoints {
+    pub(crate) budget: Budget,
+    pub(crate) fast: FastTracepoints,
+    /// Handles traps in the program if the stub dies.
+    pub(crate) trap_handler: TrapHandler,
+    /// The stacks of threads that have hit tracepoints.
+    pub(crate) stacks: Stacks,
+    /// A hit that has been handled, and whose cost is not counted yet.
+    pub(crate) hit_cost: Option<HitCost>,
+    /// The thread of the last report was stopped only so that hits are drained.
+    pub(crate) drained_for_alarm: bool,
+}
+
+/// The lowest stack pointer seen, and the end of the stack, by thread.
+pub(crate) type Stacks = HashMap<Tid, (u64, u64)>;
+
+impl Tracepoints {
+    /// Forgets what was planted: the memory is gone.
+    pub(crate) fn forget_planted(&mut self) {
+        self.stacks.clear();
+        self.fast.forget();
+        self.trap_handler.forget();
+    }
+}

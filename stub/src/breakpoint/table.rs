@@ -10,27 +10,20 @@ use std::ops::Range;
 
 use nix::errno::Errno;
 
+use super::journal::Journal;
 use crate::arch;
-use crate::breakpoint::journal::Journal;
 use crate::breakpoint::patch::Patch;
 use crate::sys::memory::Memory;
+
+use super::condition::HitActions;
 
 /// The traps planted in one memory.
 #[derive(Default)]
 pub(crate) struct Breakpoints {
     traps: BTreeMap<u64, Trap>,
+    /// Traps of steps that have been made. They stay until all threads are stopped.
+    made_steps: Vec<u64>,
     journal: Journal,
-}
-
-/// What a hit of a client's trap leads to, in agent expressions.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Terms {
-    /// It is one if any of these is not zero, or if there are none.
-    pub(crate) conditions: Vec<Vec<u8>>,
-    /// These are executed; it is reported if there are none.
-    pub(crate) commands: Vec<Vec<u8>>,
-    /// The trap and its commands are to stay when the client lets the program go.
-    pub(crate) persist: bool,
 }
 
 struct Trap {
@@ -38,7 +31,7 @@ struct Trap {
     /// The breakpoint kind of the GDB protocol: on ARM it tells the instruction set.
     kind: usize,
     /// By the client.
-    planted: Option<Terms>,
+    planted: Option<HitActions>,
     /// By a tracepoint.
     probed: bool,
     /// By this many threads that step.
@@ -48,15 +41,15 @@ struct Trap {
 }
 
 impl Breakpoints {
-    /// Plants a trap. Planting it twice is planting it once (GDB manual, `Z0` is idempotent), with the terms that came last.
+    /// Plants a trap. Planting it twice is planting it once (GDB manual, `Z0` is idempotent), with the actions that came last.
     pub(crate) fn plant(
         &mut self,
         memory: &Memory,
         at: u64,
         kind: usize,
-        terms: Terms,
+        actions: HitActions,
     ) -> Result<(), Errno> {
-        self.trap(memory, at, kind)?.planted = Some(terms);
+        self.trap(memory, at, kind)?.planted = Some(actions);
         Ok(())
     }
 
@@ -150,9 +143,9 @@ impl Breakpoints {
     pub(crate) fn planted_anew(&self, memory: &Memory) -> Breakpoints {
         let mut copy = Breakpoints::default();
         for (at, trap) in &self.traps {
-            if let Some(terms) = &trap.planted {
+            if let Some(actions) = &trap.planted {
                 // Where that fails, there is nothing to be executed.
-                let _ = copy.plant(memory, *at, trap.kind, terms.clone());
+                let _ = copy.plant(memory, *at, trap.kind, actions.clone());
             }
         }
         copy
@@ -168,7 +161,7 @@ impl Breakpoints {
 
     /// Removes the traps of the client, all or those that are to go with it.
     pub(crate) fn remove_planted(&mut self, memory: &Memory, all: bool) {
-        let goes = |terms: &Terms| all || !terms.persist;
+        let goes = |actions: &HitActions| all || !actions.persist;
         let planted = self.traps.iter();
         let going = planted.filter(|(_, trap)| trap.planted.as_ref().is_some_and(goes));
         let places: Vec<u64> = going.map(|(at, _)| *at).collect();
@@ -180,7 +173,7 @@ impl Breakpoints {
     /// Whether any trap of the client is to stay when it lets the program go.
     pub(crate) fn persist(&self) -> bool {
         let mut planted = self.traps.values().filter_map(|trap| trap.planted.as_ref());
-        planted.any(|terms| terms.persist)
+        planted.any(|actions| actions.persist)
     }
 
     /// Removes the trap of a tracepoint.
@@ -221,6 +214,18 @@ impl Breakpoints {
         }
     }
 
+    /// The steps are made whose traps these are.
+    pub(crate) fn retire_steps(&mut self, traps: &mut Vec<u64>) {
+        self.made_steps.append(traps);
+    }
+
+    /// Removes the traps of steps that have been made.
+    pub(crate) fn remove_retired_steps(&mut self, memory: &Memory) {
+        for at in std::mem::take(&mut self.made_steps) {
+            self.remove_step(memory, at);
+        }
+    }
+
     fn drop_unused(&mut self, memory: &Memory, at: u64) {
         if let Entry::Occupied(entry) = self.traps.entry(at)
             && entry.get().planted.is_none()
@@ -248,16 +253,17 @@ impl Breakpoints {
     /// Forgets all traps: the memory they were in is gone.
     pub(crate) fn forget(&mut self) {
         self.traps.clear();
+        self.made_steps.clear();
         self.journal.clear();
     }
 
     /// Whether the client planted a trap at exactly this address.
     pub(crate) fn planted(&self, at: u64) -> bool {
-        self.terms(at).is_some()
+        self.actions(at).is_some()
     }
 
-    /// The terms of a trap that the client planted at exactly this address.
-    pub(crate) fn terms(&self, at: u64) -> Option<&Terms> {
+    /// The actions of a trap that the client planted at exactly this address.
+    pub(crate) fn actions(&self, at: u64) -> Option<&HitActions> {
         self.traps.get(&at)?.planted.as_ref()
     }
 
@@ -378,7 +384,7 @@ mod tests {
         let trap = Trap {
             patch: Patch::over(&[0x55], &[0xcc]),
             kind: 1,
-            planted: Some(Terms::default()),
+            planted: Some(HitActions::default()),
             probed: false,
             steps: 0,
             paused: false,

@@ -1,14 +1,14 @@
 //! The auxiliary vector: what the kernel told the program about itself.
 
+use super::process::Process;
 use crate::arch::Word;
-use crate::tracee::Tracee;
 
 /// Address of the program headers.
 pub(crate) const AT_PHDR: u64 = 3;
 /// Number of program headers.
 pub(crate) const AT_PHNUM: u64 = 5;
 
-impl Tracee {
+impl Process {
     /// The vector's bytes, as the program sees them.
     pub(crate) fn auxv(&self) -> Vec<u8> {
         self.read_proc("auxv")

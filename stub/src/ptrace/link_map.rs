@@ -7,8 +7,8 @@
 use std::collections::HashSet;
 
 use super::auxv::{AT_PHDR, AT_PHNUM};
+use super::process::Process;
 use crate::arch::Word;
-use crate::tracee::Tracee;
 
 /// An entry of the dynamic linker's list.
 pub(crate) struct Library {
@@ -51,7 +51,7 @@ const PATH_MAX: usize = 4096;
 /// More entries than any program has: a list that is longer is a broken one.
 const LIMIT: usize = 65_536;
 
-impl Tracee {
+impl Process {
     /// Reads the list. `None`: where it is, the program's headers will never say, as where the dynamic linker
     /// itself was started, with the program as its argument.
     pub(crate) fn libraries(&self) -> Option<Libraries> {

@@ -9,12 +9,10 @@ use crate::arch::watch::Watch;
 use crate::arch::{self, Register};
 use crate::sys::Tid;
 use crate::sys::ptrace::{self, SignalInfo};
-use crate::tracepoint::experiment::StepSeries;
 
 use super::action::Action;
 use super::rewind::is_rewound;
 use super::stop::Cause;
-use crate::subscription::role::Role;
 
 /// The index of the general registers' set, which has the program counter.
 const GENERAL: usize = 0;
@@ -335,8 +333,8 @@ pub(crate) struct Thread {
     pub(crate) state: State,
     /// What the last resume asked of it.
     pub(crate) action: Action,
-    /// After which hits it executes instructions one by one, and for whom.
-    pub(crate) series: Vec<(Role, StepSeries)>,
+    /// The address of the tracepoint after whose hit it executes instructions one by one, to have them recorded.
+    pub(crate) records_steps_from: Option<u64>,
     /// Where the client saw it stop last: a trap there has been answered for and is stepped over.
     pub(crate) shown_at: Option<u64>,
     /// The system call under a trap that it was taken into last, and its registers before.
@@ -382,7 +380,7 @@ impl Thread {
         Thread {
             state: State::Running(Running::new(tid)),
             action,
-            series: Vec::new(),
+            records_steps_from: None,
             shown_at: None,
             entered: None,
             pending: VecDeque::new(),
@@ -427,14 +425,14 @@ impl Thread {
         self.action.is_step() || self.records_steps()
     }
 
-    /// Whether it does so only to have them noted.
+    /// Whether it does so only to have them recorded.
     pub(crate) fn records_steps(&self) -> bool {
-        matches!(self.action, Action::Continue(_)) && !self.series.is_empty()
+        matches!(self.action, Action::Continue(_)) && self.records_steps_from.is_some()
     }
 
-    /// The tracepoint whose hit it was.
-    pub(crate) fn series_start(&self) -> Option<u64> {
-        self.series.first().map(|(_, one_series)| one_series.at)
+    /// Whether it can stop when it runs: not while it waits in vfork(2) for its child.
+    pub(crate) fn can_stop(&self) -> bool {
+        self.vfork_child.is_none() && !self.lends_memory
     }
 
     /// The thread's stopped half, if it is stopped.

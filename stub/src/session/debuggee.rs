@@ -25,11 +25,14 @@ use gdbstub::target::ext::target_description_xml_override::TargetDescriptionXmlO
 use gdbstub::target::{Target, TargetError};
 use nix::errno::Errno;
 
+use crate::ptrace::attach::{Error, Program};
+use crate::ptrace::stop::{Cause, Stop};
+use crate::subscription::role::Role;
 use crate::subscription::stop_policy::StopPolicy;
-use crate::subscription::thread_log::Log;
+use crate::subscription::thread_log::ThreadLog;
 use crate::sys::Tid;
+use crate::tracee::Tracee;
 use crate::tracee::family::Family;
-use crate::tracee::{Cause, Error, Program, Role, Stop, Tracee};
 use crate::tracepoint::budget::{Limit, Share};
 use limits::Limits;
 
@@ -124,7 +127,7 @@ impl Debuggee {
         self.family
             .current
             .as_mut()
-            .filter(|process| process.end().is_none())
+            .filter(|tracee| tracee.process.end().is_none())
     }
 
     /// The process's id, if there is one that has not ended.
@@ -132,14 +135,14 @@ impl Debuggee {
         self.family
             .current
             .as_ref()
-            .filter(|process| process.end().is_none())
-            .map(Tracee::pid)
+            .filter(|tracee| tracee.process.end().is_none())
+            .map(|it: &Tracee| it.process.pid())
     }
 
     /// Starts the program anew.
     pub(crate) fn start(&mut self) -> Result<(), Error> {
-        let process = Tracee::start(&self.program, self.family.wait_queue())?;
-        self.take(process);
+        let tracee = Tracee::start(&self.program, self.family.wait_queue())?;
+        self.take(tracee);
         Ok(())
     }
 
@@ -150,29 +153,32 @@ impl Debuggee {
         {
             return Err(Error::NotAllowed(pid));
         }
-        let process = Tracee::attach(pid, self.family.wait_queue())?;
-        self.take(process);
+        let tracee = Tracee::attach(pid, self.family.wait_queue())?;
+        self.take(tracee);
         Ok(())
     }
 
-    fn take(&mut self, mut process: Tracee) {
-        process.stop_policy = self.stop_policy.clone();
-        (process.budget.usual, process.budget.share) = (self.budget, self.budget);
-        process.set_non_stop(self.non_stop);
+    fn take(&mut self, mut tracee: Tracee) {
+        tracee.stop_policy = self.stop_policy.clone();
+        (
+            tracee.tracepoints.budget.usual,
+            tracee.tracepoints.budget.share,
+        ) = (self.budget, self.budget);
+        tracee.set_non_stop(self.non_stop);
         if self.follows_threads {
-            process.subscriptions.of(Role::Control).log = Some(Log::default());
+            tracee.subscriptions.of(Role::Control).log = Some(ThreadLog::default());
         }
         (self.free, self.released) = (false, false);
         (self.untraced, self.brought_by) = (None, None);
-        self.last_stop = Some(Stop::Thread(process.current(), Cause::Ready));
-        self.family.add(process);
+        self.last_stop = Some(Stop::Thread(tracee.process.current(), Cause::Ready));
+        self.family.add(tracee);
     }
 
     /// Sets what the client wants to be told.
     pub(crate) fn set_stop_policy(&mut self, change: impl FnOnce(&mut StopPolicy)) {
         change(&mut self.stop_policy);
-        for process in self.family.members() {
-            process.stop_policy = self.stop_policy.clone();
+        for tracee in self.family.members() {
+            tracee.stop_policy = self.stop_policy.clone();
         }
     }
 
@@ -181,10 +187,10 @@ impl Debuggee {
         if role == Role::Control {
             self.follows_threads = on;
         }
-        if let Some(process) = self.live() {
-            let subscription = process.subscriptions.of(role);
+        if let Some(tracee) = self.live() {
+            let subscription = tracee.subscriptions.of(role);
             match (on, &subscription.log) {
-                (true, None) => subscription.log = Some(Log::default()),
+                (true, None) => subscription.log = Some(ThreadLog::default()),
                 (false, _) => subscription.log = None,
                 (true, Some(_)) => {}
             }
@@ -196,9 +202,9 @@ impl Debuggee {
         self.controller = None;
         self.stop_all();
         self.follow_threads(Role::Control, false);
-        if let Some(process) = self.live() {
-            process.subscriptions.of(Role::Control).limit = None;
-            process.agree_on_budget();
+        if let Some(tracee) = self.live() {
+            tracee.subscriptions.of(Role::Control).limit = None;
+            tracee.agree_on_budget();
         }
         if !self.free {
             self.set_stop_policy(|stop_policy| *stop_policy = StopPolicy::default());
@@ -209,8 +215,8 @@ impl Debuggee {
     /// An observer has left, and with it what it wanted to know.
     pub(crate) fn observer_left(&mut self, role: Role) {
         self.observers -= 1;
-        for process in self.family.members().chain(&mut self.gone) {
-            process.unsubscribe(role);
+        for tracee in self.family.members().chain(&mut self.gone) {
+            tracee.unsubscribe(role);
         }
     }
 
@@ -223,34 +229,39 @@ impl Debuggee {
         if let Some(stop) = self.family.interrupt() {
             self.last_stop = Some(stop);
         }
-        if let Some(process) = self.live().filter(|_| was_free) {
-            process.taken();
+        if let Some(tracee) = self.live().filter(|_| was_free) {
+            tracee.taken();
         }
     }
 
     /// The client in control lets all go. A program that is observed stays traced, and so does one with commands that are to persist.
     pub(crate) fn let_go(&mut self) {
         self.stop_members();
-        let kept = |process: &Tracee| process.is_observed() || process.has_persistent_commands();
-        let kept = self.family.processes().find(|process| kept(process));
-        let Some(pid) = kept.map(Tracee::pid) else {
+        let kept = |tracee: &Tracee| {
+            tracee.subscriptions.is_observed() || tracee.has_persistent_commands()
+        };
+        let kept = self.family.processes().find(|tracee| kept(tracee));
+        let Some(pid) = kept.map(|it: &Tracee| it.process.pid()) else {
             return self.detach_and_remember();
         };
-        let others = self.family.processes().map(Tracee::pid);
+        let others = self.family.processes().map(|it: &Tracee| it.process.pid());
         let others: Vec<Tid> = others.filter(|other| *other != pid).collect();
         for other in others {
             self.family.detach(other);
         }
-        if let Some(process) = &mut self.family.current {
-            process.unsubscribe(Role::Control);
+        if let Some(tracee) = &mut self.family.current {
+            tracee.unsubscribe(Role::Control);
             (self.free, self.released) = (true, true);
-            self.last_stop = process.set_free();
+            self.last_stop = tracee.set_free();
         }
     }
 
     /// The client in control lets one of the processes go. Whether there is such a process.
     pub(crate) fn let_one_go(&mut self, pid: Tid) -> bool {
-        let known = self.family.processes().any(|process| process.pid() == pid);
+        let known = self
+            .family
+            .processes()
+            .any(|tracee| tracee.process.pid() == pid);
         if known && self.family.processes().count() == 1 {
             self.let_go();
             return true;
@@ -260,8 +271,8 @@ impl Debuggee {
 
     /// Has a program go on that nobody controls.
     pub(crate) fn go_free(&mut self) {
-        if let Some(process) = self.live() {
-            let stop = process.go_on();
+        if let Some(tracee) = self.live() {
+            let stop = tracee.go_on();
             (self.free, self.last_stop) = (true, stop);
         }
     }
@@ -269,17 +280,14 @@ impl Debuggee {
     /// The program has stopped, and there is nobody to be told.
     pub(crate) fn stopped_alone(&mut self, stop: Stop) {
         self.last_stop = match &mut self.family.current {
-            Some(process) if self.free && process.end().is_none() => process.go_on(),
+            Some(tracee) if self.free && tracee.process.end().is_none() => tracee.go_on(),
             _ => Some(stop),
         };
     }
 
     /// When this client is to be told something that it need not be told at once.
     pub(crate) fn notifications_due(&self, role: Role) -> Option<Instant> {
-        let subscriptions = self
-            .family
-            .processes()
-            .map(|process| &process.subscriptions);
+        let subscriptions = self.family.processes().map(|tracee| &tracee.subscriptions);
         let subscriptions = subscriptions.filter_map(|subscriptions| subscriptions.get(role));
         let drained = subscriptions.filter(|subscription| subscription.trace.drained);
         drained
@@ -290,7 +298,7 @@ impl Debuggee {
     /// What an observer looks at: this process, if it is there or was.
     pub(crate) fn observed(&mut self, pid: Tid) -> Option<&mut Tracee> {
         let mut all = self.family.members().chain(&mut self.gone);
-        all.find(|process| process.pid() == pid)
+        all.find(|tracee| tracee.process.pid() == pid)
     }
 
     /// Ends non-stop mode: all threads are halted.
@@ -302,20 +310,20 @@ impl Debuggee {
 
     /// The same for those that there are; what the client debugs later is stopped as it asked for.
     fn stop_members(&mut self) {
-        for process in self.family.members() {
-            process.set_non_stop(false);
+        for tracee in self.family.members() {
+            tracee.set_non_stop(false);
         }
     }
 
     /// Why the process is halted, as far as that is still true.
     pub(crate) fn halt_reason(&self) -> Option<Stop> {
-        let process = self.family.current.as_ref()?;
-        if let Some(end) = process.end() {
+        let tracee = self.family.current.as_ref()?;
+        if let Some(end) = tracee.process.end() {
             return Some(end.clone());
         }
         match &self.last_stop {
-            Some(stop @ Stop::Thread(tid, _)) if process.listed(*tid) => Some(stop.clone()),
-            _ => Some(Stop::Thread(process.current(), Cause::Ready)),
+            Some(stop @ Stop::Thread(tid, _)) if tracee.process.listed(*tid) => Some(stop.clone()),
+            _ => Some(Stop::Thread(tracee.process.current(), Cause::Ready)),
         }
     }
 
@@ -323,19 +331,19 @@ impl Debuggee {
     pub(crate) fn detach(&mut self) {
         (self.free, self.released) = (false, false);
         self.gone = None;
-        for process in self.family.dissolve() {
-            process.detach();
+        for tracee in self.family.dissolve() {
+            tracee.detach();
         }
     }
 
     /// Kills one. Whether there is such a process.
     pub(crate) fn kill_one(&mut self, pid: Tid) -> bool {
-        let Some(mut process) = self.family.remove(pid) else {
+        let Some(mut tracee) = self.family.remove(pid) else {
             return false;
         };
-        process.kill();
-        if process.is_observed() {
-            self.gone = Some(process);
+        tracee.kill();
+        if tracee.subscriptions.is_observed() {
+            self.gone = Some(tracee);
         }
         true
     }
@@ -346,10 +354,10 @@ impl Debuggee {
             // It has been let go: only observers still have it, or commands that persist.
             return self.detach();
         }
-        for mut process in self.family.dissolve() {
-            process.kill();
-            if process.is_observed() {
-                self.gone = Some(process);
+        for mut tracee in self.family.dissolve() {
+            tracee.kill();
+            if tracee.subscriptions.is_observed() {
+                self.gone = Some(tracee);
             }
         }
     }

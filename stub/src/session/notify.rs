@@ -4,12 +4,13 @@
 use std::fmt::Write;
 use std::time::Instant;
 
+use crate::ptrace::stop::Stop;
 use crate::subscription::Subscription;
 use crate::subscription::outbox::Notification;
+use crate::subscription::role::Role;
 use crate::subscription::stalls::Cause;
-use crate::subscription::thread_log::Log;
+use crate::subscription::thread_log::ThreadLog;
 use crate::sys::Tid;
-use crate::tracee::{Role, Stop};
 use crate::tracepoint::budget::Missed;
 
 use super::debuggee::Debuggee;
@@ -37,7 +38,7 @@ impl Session {
         if !matches!(self.role, Some(Role::Observer(_))) {
             return None;
         }
-        let former = debuggee.family.current.as_ref()?.pid();
+        let former = debuggee.family.current.as_ref()?.process.pid();
         let own = *self.notified.process.get_or_insert(former);
         (own != former && debuggee.family.select(own)).then_some(former)
     }
@@ -66,25 +67,25 @@ impl Session {
         self.notify_control(debuggee);
         let ended = self.end_to_notify(debuggee);
         self.notify_schedule(all || ended.is_some());
-        let process = match role {
+        let tracee = match role {
             Role::Control => debuggee.family.current.as_mut(),
             Role::Observer(_) => self.notified.process.and_then(|pid| debuggee.observed(pid)),
         };
-        if let Some(process) = process {
+        if let Some(tracee) = tracee {
             let all = all || ended.is_some();
             // Asked once: what becomes due from here on waits, for nothing was drained for it.
-            if notifications_are_due(process.subscriptions.of(role), all) {
+            if notifications_are_due(tracee.subscriptions.of(role), all) {
                 // A thread's creation is not told of before the call that made it.
-                process.drain_jump_pads();
-                let missed = process.newly_missed(role, all);
+                tracee.drain_jump_pads();
+                let missed = tracee.newly_missed(role, all);
                 // Before the frames, for a pause that is over; behind them, for one that began among them.
                 self.notify_missed(&missed);
-                self.notify_stalls(process.subscriptions.of(role));
-                self.notify_in_order(process.subscriptions.of(role), all);
+                self.notify_stalls(tracee.subscriptions.of(role));
+                self.notify_in_order(tracee.subscriptions.of(role), all);
                 self.notify_missed(&missed);
             }
-            self.notify_threads(process.subscriptions.of(role));
-            self.notify_held(process.subscriptions.of(role));
+            self.notify_threads(tracee.subscriptions.of(role));
+            self.notify_held(tracee.subscriptions.of(role));
         }
         if let Some(end) = ended {
             self.set_end_known();
@@ -109,9 +110,9 @@ impl Session {
     /// Whether the client lets too much wait.
     pub(crate) fn check_patience(&mut self, debuggee: &mut Debuggee) {
         let role = self.role();
-        let logs = debuggee.family.processes().filter_map(|process| {
-            let subscription = process.subscriptions.get(role)?;
-            subscription.log.as_ref().map(Log::len)
+        let logs = debuggee.family.processes().filter_map(|tracee| {
+            let subscription = tracee.subscriptions.get(role)?;
+            subscription.log.as_ref().map(ThreadLog::len)
         });
         if logs.sum::<usize>() > PATIENCE {
             self.outcome = Some(Outcome::Deaf);
@@ -219,13 +220,13 @@ impl Session {
         }
         let pid = self.notified.process.or(debuggee.pid())?;
         self.notified.process = Some(pid);
-        let Some(process) = debuggee.observed(pid) else {
+        let Some(tracee) = debuggee.observed(pid) else {
             return Some(b"D".to_vec());
         };
-        let end @ (Stop::Exited(_) | Stop::Killed(_)) = process.end()?.clone() else {
+        let end @ (Stop::Exited(_) | Stop::Killed(_)) = tracee.process.end()?.clone() else {
             return None;
         };
-        Some(self.dialect.stop_reply(process, &end))
+        Some(self.dialect.stop_reply(tracee, &end))
     }
 }
 

@@ -218,7 +218,7 @@ enum ThreadName {
 
 /// Reads `TID`, `pPID.TID` or `pPID`; `-1` is all, `0` any.
 fn thread_name(text: &[u8]) -> Option<ThreadName> {
-    let (process, thread) = match text.strip_prefix(b"p") {
+    let (tracee, thread) = match text.strip_prefix(b"p") {
         Some(both) => match both.iter().position(|byte| *byte == b'.') {
             Some(dot) => (&both[..dot], &both[dot + 1..]),
             None => (both, &b"-1"[..]),
@@ -229,11 +229,11 @@ fn thread_name(text: &[u8]) -> Option<ThreadName> {
         b"-1" => Some(-1),
         digits => i32::try_from(number(digits)?).ok(),
     };
-    Some(match (id(process)?, id(thread)?) {
+    Some(match (id(tracee)?, id(thread)?) {
         (-1 | 0, -1) => ThreadName::All,
         (-1 | 0, 0) => ThreadName::Any,
-        (process, -1) => ThreadName::AllOf(Tid(process)),
-        (process, 0) => ThreadName::AnyOf(Tid(process)),
+        (tracee, -1) => ThreadName::AllOf(Tid(tracee)),
+        (tracee, 0) => ThreadName::AnyOf(Tid(tracee)),
         (_, thread) => ThreadName::One(Tid(thread)),
     })
 }

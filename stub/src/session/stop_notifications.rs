@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
+use crate::ptrace::stop::{Cause, Stop};
 use crate::sys::Tid;
-use crate::tracee::{Cause, Stop};
 
 /// The stops a client has not seen.
 #[derive(Default)]

@@ -5,11 +5,12 @@ use std::fmt::Write;
 
 use crate::arch;
 use crate::arch::watch::Access;
+use crate::ptrace::stop::{Cause, Stop};
 use crate::session::disabled_packets::DisabledPackets;
-use crate::subscription::thread_log::{Entry, What};
+use crate::subscription::thread_log::{Change, ThreadEvent};
 use crate::sys::Tid;
 use crate::sys::monotonic_ns;
-use crate::tracee::{Cause, Stop, Tracee};
+use crate::tracee::Tracee;
 
 use super::framing::hex;
 use super::signal;
@@ -53,15 +54,15 @@ impl Dialect {
     }
 
     /// What threads did, as a notification; nothing if they did nothing.
-    pub(crate) fn thread_log(self, entries: &[Entry]) -> Option<Vec<u8>> {
+    pub(crate) fn thread_log(self, entries: &[ThreadEvent]) -> Option<Vec<u8>> {
         if entries.is_empty() {
             return None;
         }
         let mut text = format!("t{:x}", monotonic_ns());
         for entry in entries {
             text.push(';');
-            let _ = match &entry.what {
-                What::Created {
+            let _ = match &entry.change {
+                Change::Created {
                     tid,
                     creator,
                     pointer,
@@ -69,10 +70,10 @@ impl Dialect {
                     let pointer = pointer.map_or(String::new(), |at| format!("{at:x}"));
                     write!(text, "c{:x},{:x},{pointer}", tid.0, creator.0)
                 }
-                What::Exited { tid, code } => write!(text, "x{:x},{code:x}", tid.0),
-                What::Killed { tid, signal } => write!(text, "k{:x},{signal:x}", tid.0),
-                What::Started { pid, creator } => write!(text, "p{:x},{:x}", pid.0, creator.0),
-                What::Executed { pid, file } => {
+                Change::Exited { tid, code } => write!(text, "x{:x},{code:x}", tid.0),
+                Change::Killed { tid, signal } => write!(text, "k{:x},{signal:x}", tid.0),
+                Change::Started { pid, creator } => write!(text, "p{:x},{:x}", pid.0, creator.0),
+                Change::Executed { pid, file } => {
                     let mut digits = Vec::new();
                     hex(file, &mut digits);
                     write!(text, "e{:x},{}", pid.0, String::from_utf8_lossy(&digits))
@@ -84,8 +85,8 @@ impl Dialect {
     }
 
     /// The stop reply for `stop`.
-    pub(crate) fn stop_reply(self, process: &mut Tracee, stop: &Stop) -> Vec<u8> {
-        let pid = process.pid();
+    pub(crate) fn stop_reply(self, tracee: &mut Tracee, stop: &Stop) -> Vec<u8> {
+        let pid = tracee.process.pid();
         let process_suffix = if self.multiprocess {
             format!(";process:{:x}", pid.0)
         } else {
@@ -100,11 +101,11 @@ impl Dialect {
                 format!("w{code:x};{}", self.thread_id(pid, *tid)).into_bytes()
             }
             Stop::NothingRuns => b"N".to_vec(),
-            Stop::Thread(tid, cause) => self.thread_stop(process, *tid, cause),
+            Stop::Thread(tid, cause) => self.thread_stop(tracee, *tid, cause),
         }
     }
 
-    fn thread_stop(self, process: &mut Tracee, tid: Tid, cause: &Cause) -> Vec<u8> {
+    fn thread_stop(self, tracee: &mut Tracee, tid: Tid, cause: &Cause) -> Vec<u8> {
         let number = match cause {
             Cause::Signal(number) => signal::to_gdb(*number),
             Cause::Interrupt => signal::to_gdb(libc::SIGINT),
@@ -147,7 +148,7 @@ impl Dialect {
             _ => {}
         }
         let mut reply = text.into_bytes();
-        if let Some(stopped) = process.stopped(tid) {
+        if let Some(stopped) = tracee.process.stopped(tid) {
             let sent = |register: &&arch::Register| match self.general_registers {
                 true => register.place.set == 0 || Some(register.number) == arch::THREAD_POINTER,
                 false => arch::EXPEDITED.contains(&register.number),
@@ -163,21 +164,24 @@ impl Dialect {
             }
         }
         if self.stack > 0 && *cause == Cause::Breakpoint {
-            self.append_stack(process, tid, &mut reply);
+            self.append_stack(tracee, tid, &mut reply);
         }
         if self.no_thread {
             return reply;
         }
-        let thread = self.thread_id(process.pid(), tid);
+        let thread = self.thread_id(tracee.process.pid(), tid);
         reply.extend_from_slice(format!("thread:{thread};").as_bytes());
         reply
     }
     /// `memory:0xADDRESS=BYTES;`, as LLDB's servers send memory along.
-    fn append_stack(self, process: &mut Tracee, tid: Tid, reply: &mut Vec<u8>) {
-        let sp = process.stopped(tid).and_then(|stopped| stopped.sp().ok());
+    fn append_stack(self, tracee: &mut Tracee, tid: Tid, reply: &mut Vec<u8>) {
+        let sp = tracee
+            .process
+            .stopped(tid)
+            .and_then(|stopped| stopped.sp().ok());
         let mut bytes = vec![0; self.stack];
         if let Some(sp) = sp
-            && let Ok(known) = process.read_memory(sp, &mut bytes)
+            && let Ok(known) = tracee.read_memory(sp, &mut bytes)
         {
             reply.extend_from_slice(format!("memory:0x{sp:x}=").as_bytes());
             hex(&bytes[..known], reply);

@@ -53,10 +53,10 @@ impl ThreadDb {
 
     /// Where the thread-local block of the module with this `link_map` is, in this thread; `None` if it has not been
     /// allocated there yet, or nothing is known.
-    pub(crate) fn block(&self, process: &mut Tracee, tid: Tid, link_map: u64) -> Option<u64> {
-        let pointer = process.stopped(tid)?.thread_pointer().ok()?;
+    pub(crate) fn block(&self, tracee: &mut Tracee, tid: Tid, link_map: u64) -> Option<u64> {
+        let pointer = tracee.process.stopped(tid)?.thread_pointer().ok()?;
         let vector_at = if arch::TLS_BELOW_POINTER {
-            pointer + self.field(process, VECTOR_POINTER)?.offset
+            pointer + self.field(tracee, VECTOR_POINTER)?.offset
         } else {
             // The thread control block begins with it (ELF Handling for TLS, variant I).
             pointer
@@ -64,10 +64,10 @@ impl ThreadDb {
         // A static program has no link map; its own block is the first module's.
         let mut module = 1;
         if link_map != 0 {
-            let modid = self.field(process, MODULE_NUMBER)?;
-            module = word(process, link_map.wrapping_add(modid.offset))?;
-            if let Some(field) = self.field(process, STATIC_OFFSET)
-                && let Some(offset) = word(process, link_map.wrapping_add(field.offset))
+            let modid = self.field(tracee, MODULE_NUMBER)?;
+            module = word(tracee, link_map.wrapping_add(modid.offset))?;
+            if let Some(field) = self.field(tracee, STATIC_OFFSET)
+                && let Some(offset) = word(tracee, link_map.wrapping_add(field.offset))
                 && !is_dynamic(offset)
             {
                 return Some(if arch::TLS_BELOW_POINTER {
@@ -77,12 +77,12 @@ impl ThreadDb {
                 });
             }
         }
-        let entry = self.field(process, VECTOR_ENTRY)?;
-        let block = self.field(process, ENTRY_POINTER)?;
-        let vector = word(process, vector_at)?;
+        let entry = self.field(tracee, VECTOR_ENTRY)?;
+        let block = self.field(tracee, ENTRY_POINTER)?;
+        let vector = word(tracee, vector_at)?;
         let at = entry.size().checked_mul(module)?;
         let block = word(
-            process,
+            tracee,
             vector
                 .wrapping_add(entry.offset)
                 .wrapping_add(at)
@@ -92,9 +92,9 @@ impl ThreadDb {
         (block != 0 && block != arch::wide(arch::Word::MAX)).then_some(block)
     }
 
-    fn field(&self, process: &Tracee, which: usize) -> Option<Field> {
+    fn field(&self, tracee: &Tracee, which: usize) -> Option<Field> {
         let mut bytes = [0; 12];
-        let known = process
+        let known = tracee
             .read_memory(self.addresses[which]?, &mut bytes)
             .ok()?;
         let number = |at: usize| {
@@ -128,9 +128,9 @@ fn is_dynamic(offset: u64) -> bool {
     offset == 0 || offset >= max - 1
 }
 
-fn word(process: &Tracee, at: u64) -> Option<u64> {
+fn word(tracee: &Tracee, at: u64) -> Option<u64> {
     let mut bytes = [0; 8];
     let size = WORD as usize;
-    let known = process.read_memory(at, &mut bytes[..size]).ok()?;
+    let known = tracee.read_memory(at, &mut bytes[..size]).ok()?;
     (known == size).then(|| u64::from_le_bytes(bytes))
 }

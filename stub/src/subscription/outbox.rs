@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::tracepoint::frame_buffer::Frame;
 
 use super::Subscription;
-use super::thread_log::{Entry, Log};
+use super::thread_log::{ThreadEvent, ThreadLog};
 
 /// A frame is told of no later: until then more may come, and the client is woken once for all.
 const LATEST: Duration = Duration::from_millis(10);
@@ -15,7 +15,7 @@ const ENOUGH: usize = 64 * 1024;
 
 /// A run of things of one kind.
 pub(crate) enum Notification {
-    Threads(Vec<Entry>),
+    Threads(Vec<ThreadEvent>),
     Frames(Vec<Frame>),
 }
 
@@ -23,14 +23,14 @@ impl Subscription {
     /// When something is to be told, if there is anything.
     pub(crate) fn notifications_due(&self) -> Option<Instant> {
         // What waits for a thread's first stop is told when that has come.
-        let until = self.log.as_ref().and_then(Log::held_up_since);
+        let until = self.log.as_ref().and_then(ThreadLog::held_up_since);
         let ready = |at: &Instant| until.is_none_or(|until| *at < until);
         let first = self.trace.buffer.frames().front();
         let others = self.held.first().map(|(_, _, at)| *at);
         let since = self
             .log
             .as_ref()
-            .and_then(Log::since)
+            .and_then(ThreadLog::since)
             .into_iter()
             .chain(first.map(|f| f.time))
             .filter(ready)
@@ -45,10 +45,10 @@ impl Subscription {
 
     /// What can be told now, in its order; of frames not much more than [`ENOUGH`], unless `all` are wanted.
     pub(crate) fn take_notifications(&mut self, all: bool) -> Vec<Notification> {
-        let ready = self.log.as_mut().map(Log::take).unwrap_or_default();
+        let ready = self.log.as_mut().map(ThreadLog::take).unwrap_or_default();
         let mut entries = ready.into_iter().peekable();
         // What happened after a thread's creation is not told of before that.
-        let until = self.log.as_ref().and_then(Log::since);
+        let until = self.log.as_ref().and_then(ThreadLog::since);
         let mut news = Vec::new();
         let mut taken = 0;
         loop {
@@ -92,11 +92,11 @@ mod tests {
     #[test]
     fn nothing_is_due_that_cannot_be_told() {
         let mut subscription = Subscription::default();
-        let log = subscription.log.insert(Log::default());
+        let log = subscription.log.insert(ThreadLog::default());
         log.created(Tid(2), Tid(1));
         log.exited(Tid(3), 0);
         assert_eq!(subscription.notifications_due(), None);
-        let log = subscription.log.insert(Log::default());
+        let log = subscription.log.insert(ThreadLog::default());
         log.exited(Tid(3), 0);
         let since = log.since();
         log.created(Tid(2), Tid(1));

@@ -6,12 +6,14 @@
 //! for a client; or all threads were halted until a client resumed them. Shorter stops are counted
 //! and summed up.
 
+use crate::sys::monotonic_ns;
+
 use super::Subscriptions;
 
 /// Stalls that are kept apart for a client that does not hear them.
-pub(crate) const MAX_STALLS: usize = 1000;
+const MAX_STALLS: usize = 1000;
 /// Stops of at least this length are told one by one.
-pub(crate) const LONG_STOP_NS: u64 = 1_000_000;
+const LONG_STOP_NS: u64 = 1_000_000;
 
 /// What clients are told of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +42,7 @@ pub(crate) struct Stalls {
 }
 
 impl Stalls {
-    pub(crate) fn add(&mut self, stall: Stall) {
+    fn add(&mut self, stall: Stall) {
         let is_full = self.long.len() >= MAX_STALLS;
         match self.long.last_mut() {
             Some(last) if is_full => last.to = stall.to,
@@ -64,16 +66,90 @@ impl Stalls {
     }
 }
 
+/// When threads of one process were stopped.
+pub(super) struct StallClock {
+    /// A thread has been stopped since the event loop last slept.
+    stopped: bool,
+    /// When all threads were halted for a client, by the monotonic clock.
+    halted_since: Option<u64>,
+    /// Stalls that happened before a client drained a trace.
+    early: Vec<Stall>,
+}
+
+impl Default for StallClock {
+    /// A process begins halted.
+    fn default() -> StallClock {
+        StallClock {
+            stopped: false,
+            halted_since: Some(monotonic_ns()),
+            early: Vec::new(),
+        }
+    }
+}
+
 impl Subscriptions {
-    /// What those are to be told who drain a trace that runs.
-    pub(crate) fn stalls(&mut self) -> impl Iterator<Item = &mut Stalls> {
-        let drained = self.each().map(|(_, subscription)| subscription);
-        let drained =
-            drained.filter(|subscription| subscription.trace.running && subscription.trace.drained);
+    /// A thread is stopped, in this turn of the event loop.
+    pub(crate) fn thread_stops(&mut self) {
+        self.stall_clock.stopped = true;
+    }
+
+    /// A turn of the event loop ends that lasted from one moment to the other; `halted`: all threads are halted for a client.
+    pub(crate) fn turn_ends(&mut self, (from, to): (u64, u64), halted: bool) {
+        if std::mem::take(&mut self.stall_clock.stopped) {
+            match to.saturating_sub(from) {
+                short if short < LONG_STOP_NS => self.add_short(short),
+                _ => self.add_stall(from, to, Cause::Late),
+            }
+        }
+        if halted {
+            self.stall_clock.halted_since.get_or_insert(from);
+        }
+    }
+
+    /// Stopped threads waited from one moment to the other, for a client that had to read first.
+    pub(crate) fn were_held_up(&mut self, from: u64, to: u64) {
+        if self.stall_clock.stopped {
+            self.add_stall(from, to, Cause::Late);
+        }
+    }
+
+    /// Threads that were halted for a client are about to go on.
+    pub(crate) fn halt_ends(&mut self, now: u64) {
+        if let Some(since) = self.stall_clock.halted_since.take() {
+            self.add_stall(since, now, Cause::Halted);
+        }
+    }
+
+    /// A thread may have been stopped from one moment to the other.
+    pub(crate) fn add_stall(&mut self, from: u64, to: u64, cause: Cause) {
+        let stall = Stall { from, to, cause };
+        let mut any = false;
+        for stalls in self.stalls() {
+            stalls.add(stall);
+            any = true;
+        }
+        let early = &mut self.stall_clock.early;
+        if !any && early.len() < MAX_STALLS {
+            early.push(stall);
+        }
+    }
+
+    /// A client that drains its trace begins: it gets the stalls that its preparation has caused.
+    pub(crate) fn hand_out_early_stalls(&mut self) {
+        let early = std::mem::take(&mut self.stall_clock.early);
+        for stalls in self.stalls() {
+            early.iter().for_each(|stall| stalls.add(*stall));
+        }
+    }
+
+    /// The stalls of clients that drain a trace that runs.
+    fn stalls(&mut self) -> impl Iterator<Item = &mut Stalls> {
+        let drained = self.clients.values_mut();
+        let drained = drained.filter(|it| it.trace.running && it.trace.drained);
         drained.map(|subscription| &mut subscription.stalls)
     }
 
-    pub(crate) fn stopped_shortly(&mut self, ns: u64) {
+    fn add_short(&mut self, ns: u64) {
         for stalls in self.stalls() {
             stalls.short.0 += 1;
             stalls.short.1 += ns;

@@ -10,13 +10,13 @@ use std::time::Instant;
 use crate::sys::Tid;
 
 /// Something that happened to a thread, and when.
-pub(crate) struct Entry {
-    pub(crate) what: What,
+pub(crate) struct ThreadEvent {
+    pub(crate) change: Change,
     pub(crate) at: Instant,
 }
 
 /// What happened.
-pub(crate) enum What {
+pub(crate) enum Change {
     /// `creator` made `tid`, whose thread pointer is `pointer` where the kernel shows it.
     Created {
         tid: Tid,
@@ -35,16 +35,16 @@ pub(crate) enum What {
 
 /// The entries that have not been handed out.
 #[derive(Default)]
-pub(crate) struct Log {
-    entries: VecDeque<Entry>,
+pub(crate) struct ThreadLog {
+    entries: VecDeque<ThreadEvent>,
     /// Created threads that have not stopped yet.
     unborn: Vec<Tid>,
 }
 
-impl Log {
+impl ThreadLog {
     pub(crate) fn created(&mut self, tid: Tid, creator: Tid) {
         self.unborn.push(tid);
-        self.add(What::Created {
+        self.add(Change::Created {
             tid,
             creator,
             pointer: None,
@@ -56,7 +56,7 @@ impl Log {
         self.unborn.retain(|tid| *tid != born);
         let entry = self.entries.iter_mut().rev();
         for entry in entry {
-            if let What::Created { tid, pointer, .. } = &mut entry.what
+            if let Change::Created { tid, pointer, .. } = &mut entry.change
                 && *tid == born
             {
                 *pointer = thread_pointer;
@@ -67,20 +67,20 @@ impl Log {
 
     pub(crate) fn exited(&mut self, tid: Tid, code: i32) {
         self.unborn.retain(|unborn| *unborn != tid);
-        self.add(What::Exited { tid, code });
+        self.add(Change::Exited { tid, code });
     }
 
     pub(crate) fn killed(&mut self, tid: Tid, signal: i32) {
         self.unborn.retain(|unborn| *unborn != tid);
-        self.add(What::Killed { tid, signal });
+        self.add(Change::Killed { tid, signal });
     }
 
     pub(crate) fn started(&mut self, pid: Tid, creator: Tid) {
-        self.add(What::Started { pid, creator });
+        self.add(Change::Started { pid, creator });
     }
 
     pub(crate) fn executed(&mut self, pid: Tid, file: Vec<u8>) {
-        self.add(What::Executed { pid, file });
+        self.add(Change::Executed { pid, file });
     }
 
     /// No thread is left that could still be born.
@@ -89,7 +89,7 @@ impl Log {
     }
 
     /// What can be told now, in the order in which it happened.
-    pub(crate) fn take(&mut self) -> Vec<Entry> {
+    pub(crate) fn take(&mut self) -> Vec<ThreadEvent> {
         self.entries.drain(..self.ready()).collect()
     }
 
@@ -100,8 +100,8 @@ impl Log {
 
     /// How many entries can be told now.
     fn ready(&self) -> usize {
-        let unborn = |entry: &Entry| match entry.what {
-            What::Created { tid, .. } => self.unborn.contains(&tid),
+        let unborn = |entry: &ThreadEvent| match entry.change {
+            Change::Created { tid, .. } => self.unborn.contains(&tid),
             _ => false,
         };
         let first = self.entries.iter().position(unborn);
@@ -109,7 +109,7 @@ impl Log {
     }
 
     /// Takes back what was handed out too early.
-    pub(crate) fn put_back(&mut self, entries: impl Iterator<Item = Entry>) {
+    pub(crate) fn put_back(&mut self, entries: impl Iterator<Item = ThreadEvent>) {
         let later = std::mem::take(&mut self.entries);
         self.entries = entries.chain(later).collect();
     }
@@ -124,9 +124,9 @@ impl Log {
         self.entries.front().map(|entry| entry.at)
     }
 
-    fn add(&mut self, what: What) {
-        self.entries.push_back(Entry {
-            what,
+    fn add(&mut self, change: Change) {
+        self.entries.push_back(ThreadEvent {
+            change,
             at: Instant::now(),
         });
     }
@@ -136,18 +136,18 @@ impl Log {
 mod tests {
     use super::*;
 
-    fn ids(log: &mut Log) -> Vec<i32> {
-        let id = |entry: Entry| match entry.what {
-            What::Created { tid, .. } => tid.0,
-            What::Exited { tid, .. } | What::Killed { tid, .. } => -tid.0,
-            What::Started { pid, .. } | What::Executed { pid, .. } => pid.0,
+    fn ids(log: &mut ThreadLog) -> Vec<i32> {
+        let id = |entry: ThreadEvent| match entry.change {
+            Change::Created { tid, .. } => tid.0,
+            Change::Exited { tid, .. } | Change::Killed { tid, .. } => -tid.0,
+            Change::Started { pid, .. } | Change::Executed { pid, .. } => pid.0,
         };
         log.take().into_iter().map(id).collect()
     }
 
     #[test]
     fn nothing_overtakes_a_thread_that_has_yet_to_stop() {
-        let mut log = Log::default();
+        let mut log = ThreadLog::default();
         log.created(Tid(2), Tid(1));
         log.created(Tid(3), Tid(1));
         log.born(Tid(3), Some(7));

@@ -1,333 +1,48 @@
-//! Getting hold of a program: starting one, or attaching to one that runs.
+//! Getting hold of a program: all its threads, halted.
 
-use std::collections::BTreeMap;
-use std::ffi::{CString, OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::sys::signal::SigSet;
-
-use crate::sys::launch::{Failure, Launch, launch};
-use crate::sys::memory::Memory;
-use crate::sys::ptrace;
-use crate::sys::{Tid, status_field};
-
-use super::Tracee;
-use crate::ptrace::action::Action;
-use crate::ptrace::thread::{At, Thread};
+use crate::ptrace::attach::{Error, Found, Program};
+use crate::ptrace::process::Process;
 use crate::ptrace::wait_queue::WaitQueue;
 
-/// How long another tracer may take to let go of what it has let go of in part.
-const PATIENCE: Duration = Duration::from_secs(1);
+use super::Tracee;
 
-/// Why there is no program to trace. Each message says what to do.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(crate) enum Error {
-    /// The file is not there.
-    #[error("cannot start '{0}': no such program; check the path, or PATH for a bare name")]
-    NoSuchProgram(String),
-    /// The file may not be executed.
-    #[error(
-        "cannot start '{0}': it is not executable; make it so with 'chmod +x', or check its directory's permissions"
-    )]
-    NotExecutable(String),
-    /// The kernel does not know the format.
-    #[error("cannot start '{0}': wrong architecture or not a program (expected an ELF file for {arch}, or a script with a '#!' line)", arch = crate::arch::NAME)]
-    WrongFormat(String),
-    /// Its interpreter is missing.
-    #[error(
-        "cannot start '{0}': the file is there but its interpreter is not; install the dynamic linker or the script's interpreter that it names"
-    )]
-    NoInterpreter(String),
-    /// The working directory cannot be entered.
-    #[error("cannot enter the working directory '{0}': {1}; choose another one")]
-    Directory(String, &'static str),
-    /// It ended before its first instruction.
-    #[error(
-        "'{0}' ended while it was being started; if a wrapper is given, it must execute the program"
-    )]
-    Ended(String),
-    /// Some other refusal.
-    #[error("cannot start '{0}': {1}")]
-    System(String, &'static str),
-    /// There is no such process.
-    #[error(
-        "cannot attach to process {0}: no such process; it may have ended: check the number with 'ps'"
-    )]
-    NoSuchProcess(i32),
-    /// The kernel forbids it.
-    #[error(
-        "cannot attach to process {0}: not permitted; run as its user or as root, and see that /proc/sys/kernel/yama/ptrace_scope allows it (0, or 1 with CAP_SYS_PTRACE)"
-    )]
-    NotPermitted(i32),
-    /// The command line forbids it.
-    #[error(
-        "attaching to process {0} is not allowed; name it with --may-attach when the server is started"
-    )]
-    NotAllowed(i32),
-    /// Another tracer has it.
-    #[error(
-        "cannot attach to process {0}: process {1} is tracing it already; detach that one first"
-    )]
-    AlreadyTraced(i32, i32),
-    /// The number is that of a thread.
-    #[error("cannot attach to {0}: it is a thread of process {1}; attach to that")]
-    IsThread(i32, i32),
-    /// It is dead already.
-    #[error(
-        "cannot attach to process {0}: it has ended and only waits for its parent to take notice"
-    )]
-    IsZombie(i32),
-    /// Some other refusal.
-    #[error("cannot attach to process {0}: {1}")]
-    Attach(i32, &'static str),
-}
-
-impl Error {
-    /// The error number for a reply packet.
-    pub(crate) fn errno(&self) -> Errno {
-        match self {
-            Error::NoSuchProgram(_) | Error::NoInterpreter(_) | Error::Directory(..) => {
-                Errno::ENOENT
-            }
-            Error::NotExecutable(_) => Errno::EACCES,
-            Error::WrongFormat(_) => Errno::ENOEXEC,
-            Error::NoSuchProcess(_) | Error::IsZombie(_) => Errno::ESRCH,
-            Error::NotPermitted(_) | Error::NotAllowed(_) | Error::AlreadyTraced(..) => {
-                Errno::EPERM
-            }
-            _ => Errno::EIO,
-        }
-    }
-}
-
-/// A program to start, and how.
-#[derive(Clone)]
-pub(crate) struct Program {
-    /// The file or name, then its arguments.
-    pub(crate) words: Vec<OsString>,
-    /// A program, with arguments, that is to execute it.
-    pub(crate) wrapper: Vec<OsString>,
-    /// Start it with these variables instead of ours.
-    pub(crate) environment: BTreeMap<OsString, OsString>,
-    /// Where to start it, unless here.
-    pub(crate) directory: Option<PathBuf>,
-    /// Load it at the same addresses every time.
-    pub(crate) fixed_addresses: bool,
-    /// Our standard input and output are the connection.
-    pub(crate) detached_stdio: bool,
-    /// A terminal's keys end it, even if our parent ignores them.
-    pub(crate) default_keys: bool,
-    /// The signal mask to start it with.
-    pub(crate) mask: SigSet,
-}
+/// How long to wait for another tracer that has let some threads go, but not all.
+const TRACER_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Tracee {
     /// Starts a program; it is halted before its first instruction.
-    pub(crate) fn start(program: &Program, wait_queue: WaitQueue) -> Result<Tracee, Error> {
-        let words: Vec<&OsString> = program.wrapper.iter().chain(&program.words).collect();
-        let name = words.first().map(|w| w.to_string_lossy().into_owned());
-        let name = name.unwrap_or_default();
-        let file = search(
-            words.first().copied().map_or(OsStr::new(""), |w| w),
-            program,
-        )
-        .ok_or_else(|| Error::NoSuchProgram(name.clone()))?;
-        let string = |bytes: &OsStr| {
-            CString::new(bytes.as_bytes())
-                .map_err(|_| Error::System(name.clone(), "an argument contains a NUL byte"))
-        };
-        let mut environment = Vec::new();
-        for (key, value) in &program.environment {
-            let mut pair = key.clone().into_vec();
-            pair.push(b'=');
-            pair.extend_from_slice(value.as_bytes());
-            environment.push(string(OsStr::from_bytes(&pair))?);
-        }
-        let launched = launch(&Launch {
-            file: string(file.as_os_str())?,
-            arguments: words
-                .iter()
-                .map(|word| string(word))
-                .collect::<Result<_, _>>()?,
-            environment,
-            directory: program
-                .directory
-                .as_ref()
-                .map(|d| string(d.as_os_str()))
-                .transpose()?,
-            fixed_addresses: program.fixed_addresses,
-            detached_stdio: program.detached_stdio,
-            default_keys: program.default_keys,
-            extra_execs: u32::from(!program.wrapper.is_empty()),
-            mask: program.mask,
-        });
-        let (pid, signal) = launched.map_err(|failure| match failure {
-            Failure::Exec(Errno::ENOENT) if file.exists() => Error::NoInterpreter(name.clone()),
-            Failure::Exec(Errno::ENOENT | Errno::ENOTDIR) => Error::NoSuchProgram(name.clone()),
-            Failure::Exec(Errno::EACCES | Errno::EPERM) => Error::NotExecutable(name.clone()),
-            Failure::Exec(Errno::ENOEXEC) => Error::WrongFormat(name.clone()),
-            Failure::Directory(errno) => {
-                let directory = program.directory.clone().unwrap_or_default();
-                Error::Directory(directory.display().to_string(), errno.desc())
-            }
-            Failure::Ended => Error::Ended(name.clone()),
-            Failure::Exec(errno) | Failure::System(errno) => {
-                Error::System(name.clone(), errno.desc())
-            }
-        })?;
-        let memory = Memory::open(pid).map_err(|_| {
-            let _ = ptrace::kill(pid);
-            Error::System(
-                name.clone(),
-                "its memory cannot be opened; is /proc mounted?",
-            )
-        })?;
-        let mut process = Tracee::new(pid, false, memory, wait_queue);
-        process.threads.insert(pid, Thread::first(pid));
-        process.mark_stopped(pid, At::held(signal));
-        process.stand(pid);
-        Ok(process)
+    pub(crate) fn start(program: &Program, reports: WaitQueue) -> Result<Tracee, Error> {
+        Process::start(program, reports).map(Tracee::new)
     }
 
     /// Attaches to a process that runs, and halts it.
-    pub(crate) fn attach(pid: i32, wait_queue: WaitQueue) -> Result<Tracee, Error> {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
-            .map_err(|_| Error::NoSuchProcess(pid))?;
-        if let Some(leader) = status_field(&status, "Tgid")
-            && leader != pid
-        {
-            return Err(Error::IsThread(pid, leader));
-        }
-        let state: Option<String> = status_field(&status, "State");
-        let tid = Tid(pid);
-        ptrace::seize(tid, ptrace::WITH_END).map_err(|errno| match errno {
-            Errno::ESRCH => Error::NoSuchProcess(pid),
-            Errno::EPERM => match status_field(&status, "TracerPid") {
-                Some(tracer) if tracer != 0 => Error::AlreadyTraced(pid, tracer),
-                _ if state.is_some_and(|state| state.starts_with('Z')) => Error::IsZombie(pid),
-                _ => Error::NotPermitted(pid),
-            },
-            errno => Error::Attach(pid, errno.desc()),
-        })?;
-        let memory = Memory::open(tid).map_err(|_| {
-            Error::Attach(
-                pid,
-                "its memory cannot be opened; run as its user or as root",
-            )
-        })?;
-        let mut process = Tracee::new(tid, true, memory, wait_queue);
-        process.threads.insert(tid, Thread::first(tid));
-        // Threads appear while we look; those made by a thread that we have come by themselves.
-        let patience = Instant::now() + PATIENCE;
+    pub(crate) fn attach(pid: i32, reports: WaitQueue) -> Result<Tracee, Error> {
+        let mut tracee = Tracee::new(Process::seize(pid, reports)?);
+        // Threads appear meanwhile. Those made by a thread that is traced are traced from their beginning.
+        let deadline = Instant::now() + TRACER_TIMEOUT;
         loop {
-            let found = process.seize_new_threads();
-            process.halt();
+            let found = tracee.process.seize_new_threads();
+            tracee.halt();
             match found {
-                Found::None if process.has_all_threads() || Instant::now() > patience => break,
+                Found::None if tracee.process.has_all_threads() || Instant::now() > deadline => {
+                    break;
+                }
                 Found::None | Found::Some => {}
-                // Another tracer may be about to let go, one thread after the other.
-                Found::Foreign(_) if Instant::now() < patience => {
+                Found::Foreign(_) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Found::Foreign(tracer) => {
-                    process.detach();
+                    tracee.detach();
                     return Err(Error::AlreadyTraced(pid, tracer));
                 }
             }
         }
-        match process.end {
-            Some(_) => Err(Error::NoSuchProcess(pid)),
-            None => {
-                process.stand(process.current());
-                Ok(process)
-            }
+        if tracee.process.end().is_some() {
+            return Err(Error::NoSuchProcess(pid));
         }
+        tracee.process.mark_shown(tracee.process.current());
+        Ok(tracee)
     }
-
-    /// Whether the kernel counts as many threads as are known: while some end, a directory that is being read leaves others out.
-    fn has_all_threads(&self) -> bool {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
-        let count = status
-            .ok()
-            .and_then(|status| status_field(&status, "Threads"));
-        count.is_none_or(|count: usize| count <= self.threads.len())
-    }
-
-    fn seize_new_threads(&mut self) -> Found {
-        let mut found = Found::None;
-        let Ok(tasks) = std::fs::read_dir(format!("/proc/{}/task", self.pid())) else {
-            return found;
-        };
-        for task in tasks.flatten() {
-            let Some(tid) = task.file_name().to_str().and_then(|n| n.parse().ok()) else {
-                continue;
-            };
-            let tid = Tid(tid);
-            if self.threads.contains_key(&tid) {
-                continue;
-            }
-            if ptrace::seize(tid, ptrace::OPTIONS).is_ok() {
-                self.threads.insert(tid, Thread::new(tid, Action::Hold));
-                found = Found::Some;
-            } else if let Some(tracer) = foreign_tracer(self.pid(), tid) {
-                return Found::Foreign(tracer);
-            }
-            // Else it is dead, or already ours by way of its creator.
-        }
-        found
-    }
-
-    /// The client sees this thread where it stands.
-    pub(super) fn stand(&mut self, tid: Tid) {
-        self.shown = tid;
-        if let Some(thread) = self.threads.get_mut(&tid) {
-            thread.shown_at = thread.stopped().and_then(|stopped| stopped.pc().ok());
-        }
-    }
-}
-
-/// What a look at a process's threads showed.
-enum Found {
-    /// All are ours.
-    None,
-    /// There were others, which now are ours.
-    Some,
-    /// There is one that another process traces.
-    Foreign(i32),
-}
-
-/// The process that traces a thread, if it is not this one.
-fn foreign_tracer(process: Tid, tid: Tid) -> Option<i32> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/task/{tid}/status")).ok()?;
-    let tracer: i32 = status_field(&status, "TracerPid")?;
-    (tracer != 0 && tracer.cast_unsigned() != std::process::id()).then_some(tracer)
-}
-
-/// Finds the file for a program's name: as given if it contains a slash, else in `PATH`, else here, as
-/// gdbserver does.
-fn search(name: &OsStr, program: &Program) -> Option<PathBuf> {
-    if name.is_empty() {
-        return None;
-    }
-    let path = Path::new(name);
-    if name.as_bytes().contains(&b'/') {
-        return Some(path.to_owned());
-    }
-    let executable = |file: &PathBuf| {
-        let metadata = file.metadata();
-        metadata.is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
-    };
-    let path_variable = program.environment.get(OsStr::new("PATH"));
-    let directories = path_variable.map(|p| std::env::split_paths(p).collect::<Vec<_>>());
-    directories
-        .unwrap_or_default()
-        .into_iter()
-        .map(|directory| directory.join(path))
-        .find(executable)
-        .or_else(|| Some(Path::new(".").join(path)).filter(|file| file.exists()))
 }

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use crate::sys::{monotonic_ns, processor_ns};
-use crate::tracepoint::budget::{Limit, Missed};
+use crate::tracepoint::budget::{HitCost, Limit, Missed};
 use crate::tracepoint::frame_buffer::Mark;
 
 use super::Tracee;
@@ -15,68 +15,61 @@ use crate::subscription::role::Role;
 /// A thread is not held for longer to drain what waits; if it seems so, the stub had to wait for a processor.
 const LONGEST_DRAIN: u64 = 1_000_000;
 
-/// A hit whose costs are not counted yet.
-pub(super) struct HitCost {
-    pub(super) at: u64,
-    /// So long its thread was held to drain what others had noted.
-    pub(super) draining: u64,
-    /// It was none, but a step after one.
-    pub(super) is_step: bool,
-}
-
 impl Tracee {
     /// Takes the strictest limit that clients have asked for.
     pub(crate) fn agree_on_budget(&mut self) {
         let asked = self.subscriptions.limit();
-        self.budget.share = asked.map_or(self.budget.usual, Limit::share);
+        self.tracepoints.budget.share = asked.map_or(self.tracepoints.budget.usual, Limit::share);
         // What was paused for a stricter limit goes on.
         self.keep_budget();
     }
 
     /// Tracing begins.
     pub(super) fn begin_budget(&mut self) {
-        self.hit_cost = None;
-        self.budget.program.of = Some(self.pid());
-        self.budget.begin(monotonic_ns(), processor_ns());
+        self.tracepoints.hit_cost = None;
+        self.tracepoints.budget.program.of = Some(self.process.pid());
+        self.tracepoints
+            .budget
+            .begin(monotonic_ns(), processor_ns());
     }
 
     /// See [`Experiment::newly_missed`](crate::tracepoint::experiment::Experiment::newly_missed).
     pub(crate) fn newly_missed(&mut self, role: Role, all: bool) -> Vec<(u32, Missed)> {
         let trace = &mut self.subscriptions.of(role).trace;
-        trace.newly_missed(&mut self.budget, all)
+        trace.newly_missed(&mut self.tracepoints.budget, all)
     }
 
     /// A report has been dealt with, which the kernel had not before `since`.
     pub(super) fn count_costs(&mut self, since: &mut u64) {
-        if !self.is_tracing() {
+        if !self.subscriptions.is_tracing() {
             return;
         }
         let now = monotonic_ns();
         let held = now.saturating_sub(std::mem::replace(since, now));
-        self.budget.report();
+        self.tracepoints.budget.report();
         if let Some(HitCost {
             at,
             draining,
             is_step,
-        }) = self.hit_cost.take()
+        }) = self.tracepoints.hit_cost.take()
         {
             // What was drained then are others' hits.
             let draining = draining.min(held);
-            self.budget.held(now, draining);
+            self.tracepoints.budget.held(now, draining);
             match is_step {
                 true => self.cost_of_step(now, at, held),
                 false => self.cost(now, at, held - draining),
             }
-        } else if std::mem::take(&mut self.alarmed) {
-            self.budget.held(now, held.min(LONGEST_DRAIN));
+        } else if std::mem::take(&mut self.tracepoints.drained_for_alarm) {
+            self.tracepoints.budget.held(now, held.min(LONGEST_DRAIN));
         }
     }
 
     /// A hit at `at` has held a thread, or all that could run, for so long altogether.
     pub(super) fn cost(&mut self, now: u64, at: u64, held: u64) {
-        if self.budget.hit(now, at, held) {
+        if self.tracepoints.budget.hit(now, at, held) {
             self.keep_budget();
-        } else if self.budget.is_paused(at) && self.breakpoints.stands(at) {
+        } else if self.tracepoints.budget.is_paused(at) && self.breakpoints.stands(at) {
             // Another has put the trap back.
             self.change_trap(at, true);
         }
@@ -84,24 +77,24 @@ impl Tracee {
 
     /// A step after a hit at `at` has done so.
     pub(super) fn cost_of_step(&mut self, now: u64, at: u64, held: u64) {
-        if self.budget.step(now, at, held) {
+        if self.tracepoints.budget.step(now, at, held) {
             self.keep_budget();
         }
     }
 
     /// Pauses probes that cost too much, and has those go on that have been paused for long enough.
     pub(crate) fn keep_budget(&mut self) {
-        if !self.is_tracing() || self.end.is_some() {
+        if !self.subscriptions.is_tracing() || self.process.end.is_some() {
             return;
         }
         let now = monotonic_ns();
-        self.budget.settle(now, processor_ns());
-        while let Some(at) = self.budget.pause(now) {
+        self.tracepoints.budget.settle(now, processor_ns());
+        while let Some(at) = self.tracepoints.budget.pause(now) {
             self.change_trap(at, true);
             self.take_hits();
             self.mark(at, Mark::Paused);
         }
-        let back = self.budget.resume(now);
+        let back = self.tracepoints.budget.resume(now);
         if !back.is_empty() {
             // Whoever was in a collector when it was switched off.
             self.take_hits();
@@ -120,23 +113,26 @@ impl Tracee {
 
     /// When a paused probe is to go on.
     pub(crate) fn pause_ends(&self) -> Option<Instant> {
-        if !self.is_tracing() || !self.going {
+        if !self.subscriptions.is_tracing() || !self.process.run.is_going() {
             return None;
         }
-        let wait = self.budget.wait(monotonic_ns())?;
+        let wait = self.tracepoints.budget.wait(monotonic_ns())?;
         Some(Instant::now() + Duration::from_nanos(wait))
     }
 
     fn change_trap(&mut self, at: u64, out: bool) {
-        if self.jump_pads.is_planted(at) {
-            self.jump_pads.switch(&self.memory, at, !out);
+        if self.tracepoints.fast.jump_pads.is_planted(at) {
+            self.tracepoints
+                .fast
+                .jump_pads
+                .switch(&self.process.memory, at, !out);
             return;
         }
-        self.changing_text(|process| {
+        self.changing_text(|tracee| {
             if out {
-                process.breakpoints.pause_probe(&process.memory, at);
+                tracee.breakpoints.pause_probe(&tracee.process.memory, at);
             } else {
-                process.breakpoints.resume_probe(&process.memory, at);
+                tracee.breakpoints.resume_probe(&tracee.process.memory, at);
             }
         });
     }

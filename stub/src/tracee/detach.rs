@@ -8,6 +8,7 @@ use crate::sys::wait::Status;
 
 use super::Tracee;
 use crate::ptrace::action::Action;
+use crate::ptrace::run_state::RunState;
 use crate::ptrace::stop::Stop;
 use crate::ptrace::thread::{Pending, State};
 use crate::subscription::stop_policy::{SignalSet, StopPolicy};
@@ -16,15 +17,15 @@ impl Tracee {
     /// Nobody controls the program any more, but it is observed, or commands of breakpoints persist: all else that was planted for control
     /// goes, and the program goes on as if it had been detached from. The end, if that has come.
     pub(crate) fn set_free(&mut self) -> Option<Stop> {
-        if self.end.is_some() {
+        if self.process.end.is_some() {
             return None;
         }
-        if self.going {
+        if self.process.run.is_going() {
             self.halt();
-            self.going = false;
+            self.process.run.set(RunState::Halted);
         }
-        self.breakpoints.remove_planted(&self.memory, false);
-        self.unwatch_all();
+        self.breakpoints.remove_planted(&self.process.memory, false);
+        self.process.remove_watches();
         self.go_on()
     }
 
@@ -35,7 +36,7 @@ impl Tracee {
 
     /// A client controls the program again, and it is halted: what an earlier one has left behind goes.
     pub(crate) fn taken(&mut self) {
-        self.breakpoints.remove_planted(&self.memory, true);
+        self.breakpoints.remove_planted(&self.process.memory, true);
     }
 
     /// Goes on with nobody to ask: every thread, each with the signal that it was shown to have stopped with.
@@ -45,12 +46,12 @@ impl Tracee {
             pass: SignalSet::all(),
             ..StopPolicy::default()
         };
-        if self.going {
+        if self.process.run.is_going() {
             return None;
         }
         self.interrupt_due = false;
         loop {
-            let threads = self.threads.iter();
+            let threads = self.process.threads.iter();
             let signals: BTreeMap<Tid, i32> = threads
                 .filter_map(|(tid, thread)| Some((*tid, thread.shown_signal.as_ref()?.signal())))
                 .filter(|(_, signal)| *signal != libc::SIGTRAP)
@@ -68,22 +69,22 @@ impl Tracee {
 
     /// Takes out all traps and lets every thread run untraced, with the signals it has not got yet.
     pub(crate) fn detach(mut self) {
-        if self.end.is_some() {
+        if self.process.end.is_some() {
             return;
         }
-        if self.going {
+        if self.process.run.is_going() {
             self.halt();
         }
         let planted = self.patches();
         self.remove_jumps();
-        self.breakpoints.remove_all(&self.memory);
+        self.breakpoints.remove_all(&self.process.memory);
         self.remove_trap_handler();
-        self.displaced.remove_all(&self.memory);
-        self.unwatch_all();
+        self.displaced.remove_all(&self.process.memory);
+        self.process.remove_watches();
         self.release_children(&planted);
-        let pid = self.pid();
+        let pid = self.process.pid();
         let allowed = self.stop_policy.deliver;
-        for (tid, thread) in &mut self.threads {
+        for (tid, thread) in &mut self.process.threads {
             let mut signals = std::mem::take(&mut thread.deliver);
             if let Some(shown) = thread.shown_signal.take()
                 && shown.signal() != libc::SIGTRAP
@@ -107,8 +108,8 @@ impl Tracee {
             match thread.state {
                 // One that is being killed may stop once more, at its end.
                 State::Stopped(_) if ptrace::detach(*tid, 0).is_ok() => {}
-                State::Stopped(_) => self.wait_queue.release(*tid),
-                State::Running(_) => self.wait_queue.release(*tid),
+                State::Stopped(_) => self.process.reports.release(*tid),
+                State::Running(_) => self.process.reports.release(*tid),
                 State::Exiting => {}
             }
         }
@@ -116,31 +117,31 @@ impl Tracee {
 
     /// Kills the program and waits until it is gone.
     pub(crate) fn kill(&mut self) {
-        if self.end.is_some() {
+        if self.process.end.is_some() {
             return;
         }
-        let pid = self.pid();
-        self.going = false;
+        let pid = self.process.pid();
+        self.process.run.set(RunState::Halted);
         let planted = self.patches();
-        self.breakpoints.remove_all(&self.memory);
-        self.displaced.remove_all(&self.memory);
+        self.breakpoints.remove_all(&self.process.memory);
+        self.displaced.remove_all(&self.process.memory);
         let _ = ptrace::kill(pid);
-        while self.end.is_none() {
-            match self.next_report(true) {
+        while self.process.end.is_none() {
+            match self.process.next_report(true) {
                 Some((tid, Status::Exiting)) => {
                     let _ = ptrace::cont(tid, 0);
                 }
                 Some((tid, status)) => {
                     self.handle(tid, status);
-                    if self.children_wait() {
+                    if self.process.children.any_at_trap() {
                         self.step_children();
                     }
                 }
-                _ => self.end = Some(Stop::Killed(libc::SIGKILL)),
+                _ => self.process.end = Some(Stop::Killed(libc::SIGKILL)),
             }
         }
         self.release_children(&planted);
         // Whoever had it killed knows.
-        self.eventful = false;
+        self.process.run.clear_event();
     }
 }

@@ -27,7 +27,7 @@ impl Tracee {
             return false;
         }
         for role in asked {
-            self.hold_untold(tid, role, None);
+            self.subscriptions.hold_unreported(tid, role, None);
             self.subscriptions.of(role).fatal.push((tid, signal));
         }
         true
@@ -38,7 +38,7 @@ impl Tracee {
         if !ends_by_default(signal) {
             return false;
         }
-        let status = String::from_utf8(self.read_proc("status")).unwrap_or_default();
+        let status = String::from_utf8(self.process.read_proc("status")).unwrap_or_default();
         let is_in = |set: &str| {
             let mask: Option<String> = status_field(&status, set);
             let mask = mask.and_then(|mask| u64::from_str_radix(&mask, 16).ok());

@@ -3,17 +3,18 @@
 use nix::errno::Errno;
 
 use crate::arch;
+use crate::breakpoint::condition::HitActions;
 use crate::breakpoint::displaced::DisplacedInstructions;
+use crate::breakpoint::table::Breakpoints;
 use crate::sys::memory::Memory;
 use crate::tracepoint::fast::jump_pad::JumpPads;
 
 use super::Tracee;
-use crate::breakpoint::table::{Breakpoints, Terms};
 
 impl Tracee {
     /// Reads up to the first address that is not readable; fails if that is the first.
     pub(crate) fn read_memory(&self, address: u64, into: &mut [u8]) -> Result<usize, Errno> {
-        let done = self.memory.read(address, into)?;
+        let done = self.process.memory.read(address, into)?;
         self.hide(address, &mut into[..done]);
         Ok(done)
     }
@@ -22,7 +23,7 @@ impl Tracee {
     fn hide(&self, address: u64, bytes: &mut [u8]) {
         self.breakpoints.hide(address, bytes);
         self.displaced.hide(address, bytes);
-        self.jump_pads.hide(address, bytes);
+        self.tracepoints.fast.jump_pads.hide(address, bytes);
     }
 
     /// Writes all of `bytes`.
@@ -31,46 +32,29 @@ impl Tracee {
         self.make_way(address..address.saturating_add(bytes.len() as u64));
         self.breakpoints.absorb(address, &mut bytes);
         self.displaced.absorb(address, &mut bytes);
-        self.memory.write(address, &bytes)
-    }
-
-    /// Reads an unsigned number of `size` bytes.
-    pub(crate) fn read_number(&self, address: u64, size: usize) -> Option<u64> {
-        let mut bytes = [0; 8];
-        let done = self.read_memory(address, &mut bytes[..size]).ok()?;
-        (done == size).then(|| u64::from_le_bytes(bytes))
-    }
-
-    /// Reads a NUL-terminated string of at most `limit` bytes.
-    pub(crate) fn read_string(&self, address: u64, limit: usize) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; limit];
-        let done = self.read_memory(address, &mut bytes).ok()?;
-        bytes.truncate(done);
-        let end = bytes.iter().position(|byte| *byte == 0)?;
-        bytes.truncate(end);
-        Some(bytes)
+        self.process.memory.write(address, &bytes)
     }
 
     /// Plants a breakpoint; see [`Breakpoints::plant`].
-    pub(crate) fn plant(&mut self, at: u64, kind: usize, terms: Terms) -> Result<(), Errno> {
+    pub(crate) fn plant(&mut self, at: u64, kind: usize, actions: HitActions) -> Result<(), Errno> {
         if !self.breakpoints.planted(at) {
-            // Who was shown there has not been shown this one.
-            for thread in self.threads.values_mut() {
+            // A thread that the client has seen there has not been seen at this breakpoint.
+            for thread in self.process.threads.values_mut() {
                 thread.shown_at.take_if(|shown| *shown == at);
             }
         }
         self.make_way(at..at + 1);
-        self.changing_text(|process| {
-            let memory = &process.memory;
-            process.breakpoints.plant(memory, at, kind, terms)
+        self.changing_text(|tracee| {
+            let memory = &tracee.process.memory;
+            tracee.breakpoints.plant(memory, at, kind, actions)
         })
     }
 
     /// Removes a breakpoint. An error: it is gone already, with the memory that it was in, which the client may want to know.
     pub(crate) fn unplant(&mut self, at: u64) -> Result<(), Errno> {
         let planted = self.breakpoints.planted(at);
-        self.changing_text(|process| process.breakpoints.remove(&process.memory, at));
-        match self.memory.read(at, &mut [0]) {
+        self.changing_text(|tracee| tracee.breakpoints.remove(&tracee.process.memory, at));
+        match self.process.memory.read(at, &mut [0]) {
             Ok(0) if planted => Err(Errno::EFAULT),
             Err(error) if planted => Err(error),
             _ => Ok(()),
@@ -79,14 +63,14 @@ impl Tracee {
 }
 
 /// The memory as the program's instructions see it.
-pub(super) struct Seen<'a> {
+pub(super) struct OriginalMemory<'a> {
     pub(super) memory: &'a Memory,
     pub(super) breakpoints: &'a Breakpoints,
     pub(super) displaced: &'a DisplacedInstructions,
     pub(super) jump_pads: &'a JumpPads,
 }
 
-impl Seen<'_> {
+impl OriginalMemory<'_> {
     /// Reads up to the first address that is not readable; how many bytes that was.
     pub(super) fn load_some(&self, address: u64, into: &mut [u8]) -> usize {
         let known = self.memory.read(address, into).unwrap_or(0);
@@ -97,7 +81,7 @@ impl Seen<'_> {
     }
 }
 
-impl arch::Memory for Seen<'_> {
+impl arch::Memory for OriginalMemory<'_> {
     fn load(&self, address: u64, into: &mut [u8]) -> bool {
         self.load_some(address, into) == into.len()
     }

@@ -1,43 +1,44 @@
-//! Non-stop: each thread is halted and resumed for itself, and what happens to one is reported while the
-//! others run (GDB manual, "Non-Stop Mode").
+//! Non-stop mode: each thread is stopped and resumed by itself, and its stops are reported while the others run (GDB manual,
+//! "Non-Stop Mode").
 //!
-//! The process is going all the time. A thread with something to report stays where it is, is reported by
-//! [`take_stops`](Tracee::take_stops) and held from then on. What needs everybody's standstill, as a
-//! step over a trap does, halts all and starts again those that ran.
+//! The process goes all the time. A thread with something to report stays where it is; [`take_stops`](Tracee::take_stops)
+//! reports and holds it. A step over a trap halts all threads, and starts those again that ran.
 
-use crate::arch;
 use crate::sys::{Tid, monotonic_ns};
 
 use super::Tracee;
 use crate::ptrace::action::Action;
+use crate::ptrace::run_state::RunState;
 use crate::ptrace::stop::{Cause, Stop};
 use crate::ptrace::thread::{Pending, State, Thread};
 
 impl Tracee {
-    /// Changes between stopping all and stopping one. All are halted afterwards, or none that was running.
+    /// Enters or leaves non-stop mode. Entered, every thread is held; left, every thread is stopped.
     pub(crate) fn set_non_stop(&mut self, on: bool) {
-        if on == self.non_stop || self.end.is_some() {
+        if on == self.process.run.is_non_stop() || self.process.end.is_some() {
             return;
         }
-        if on && !self.jump_pads.is_empty() {
-            // What is fast needs everybody's standstill now and then.
-            let _ = self.standing_still(|process| {
-                process.non_stop = true;
-                process.set_probes()
+        if !on {
+            self.process.run.set(RunState::AllStop);
+            self.halt();
+            self.process.run.set(RunState::Halted);
+            return;
+        }
+        if !self.tracepoints.fast.jump_pads.is_empty() {
+            // Changing a jump stops every thread now and then.
+            self.while_halted(|tracee| {
+                let blocked = tracee.process.run.block_starts();
+                tracee.process.run.set(RunState::NonStop);
+                let _ = tracee.set_probes();
+                tracee.process.run.unblock_starts(blocked);
             });
         }
-        self.non_stop = on;
-        if on {
-            // Held until each is told to go.
-            for thread in self.threads.values_mut() {
-                thread.action = Action::Hold;
-            }
-            self.halt_ends(monotonic_ns());
-            self.going = true;
-        } else {
-            self.halt();
-            self.going = false;
+        // Each thread is held until the client resumes it.
+        for thread in self.process.threads.values_mut() {
+            thread.action = Action::Hold;
         }
+        self.subscriptions.halt_ends(monotonic_ns());
+        self.process.run.set(RunState::NonStop);
     }
 
     /// Does to each thread what `action` says, unless that is nothing. Only threads that are held can be
@@ -48,9 +49,9 @@ impl Tracee {
         others: Option<Action>,
     ) {
         if let Some(others) = others {
-            self.default_action = others.without_signal();
+            self.process.default_action = others.without_signal();
         }
-        for (tid, thread) in &mut self.threads {
+        for (tid, thread) in &mut self.process.threads {
             let held = thread.action == Action::Hold;
             match action(*tid) {
                 Some(Action::Hold) if !held => {
@@ -66,12 +67,16 @@ impl Tracee {
                 _ => {}
             }
         }
-        self.let_live();
-        self.take_signals();
+        self.process.let_outlive_stub();
+        self.process.take_signals();
         self.drop_stale();
         self.choose_interrupted();
         let waits = |thread: &Thread| !thread.pending.is_empty();
-        let going = self.threads.iter().filter(|(_, thread)| !waits(thread));
+        let going = self
+            .process
+            .threads
+            .iter()
+            .filter(|(_, thread)| !waits(thread));
         let going: Vec<Tid> = going.map(|(tid, _)| *tid).collect();
         let mut stuck = false;
         for tid in going {
@@ -94,12 +99,6 @@ impl Tracee {
         self.choose_interrupted();
     }
 
-    /// Whether a thread goes, or is about to.
-    pub(crate) fn any_goes(&self) -> bool {
-        let mut threads = self.threads.values();
-        self.end.is_none() && threads.any(|thread| thread.action != Action::Hold)
-    }
-
     /// Has a thread stop for the interrupt that is due, unless one has been chosen and has neither ended nor had something else to
     /// report. Who is about to go goes nowhere.
     fn choose_interrupted(&mut self) {
@@ -107,7 +106,7 @@ impl Tracee {
             return;
         }
         let interrupt = Some(Cause::Interrupt);
-        for thread in self.threads.values_mut() {
+        for thread in self.process.threads.values_mut() {
             if matches!(
                 thread.pending.front(),
                 Some(Pending::Wanted(Cause::Interrupt))
@@ -121,11 +120,11 @@ impl Tracee {
                 thread.wanted = None;
             }
         }
-        let mut threads = self.threads.iter_mut();
+        let mut threads = self.process.threads.iter_mut();
         let Some((tid, thread)) = threads.find(|(tid, thread)| {
             let goes = thread.action != Action::Hold && !matches!(thread.state, State::Exiting);
             let is_free = thread.wanted.is_none() && thread.pending.is_empty();
-            goes && is_free && !self.holds.contains_key(tid)
+            goes && is_free && !self.subscriptions.is_held(**tid)
         }) else {
             return;
         };
@@ -134,24 +133,25 @@ impl Tracee {
             running.interrupt();
         } else {
             let tid = *tid;
-            self.report(tid, Pending::Wanted(Cause::Interrupt));
+            self.process.report(tid, Pending::Wanted(Cause::Interrupt));
         }
     }
 
     /// What is to be reported by now. The threads it is about are held until they are resumed.
     pub(crate) fn take_stops(&mut self) -> Vec<Stop> {
-        if !self.non_stop || !self.going {
+        if !self.process.run.is_non_stop() {
             return Vec::new();
         }
         self.choose_interrupted();
         let mut stops: Vec<Stop> = self
-            .exits
+            .process
+            .thread_exits
             .drain(..)
             .map(|(tid, code)| Stop::ThreadExited(tid, code))
             .collect();
-        let tids: Vec<Tid> = self.threads.keys().copied().collect();
+        let tids: Vec<Tid> = self.process.threads.keys().copied().collect();
         for tid in tids {
-            let Some(thread) = self.threads.get_mut(&tid) else {
+            let Some(thread) = self.process.threads.get_mut(&tid) else {
                 continue;
             };
             if thread.action == Action::Hold || thread.stopped().is_none() {
@@ -167,57 +167,11 @@ impl Tracee {
         for stop in &stops {
             self.show(stop);
         }
-        if let Some(end) = &self.end {
+        if let Some(end) = &self.process.end {
             stops.push(end.clone());
-            self.going = false;
+            self.process.run.set(RunState::Halted);
         }
-        self.eventful = false;
+        self.process.run.clear_event();
         stops
-    }
-
-    /// The threads that are held, and why, as far as that is known.
-    pub(crate) fn held_threads(&mut self) -> Vec<Tid> {
-        let held = |(tid, thread): (&Tid, &mut crate::ptrace::thread::Thread)| {
-            (thread.action == Action::Hold && thread.stopped().is_some()).then_some(*tid)
-        };
-        self.threads.iter_mut().filter_map(held).collect()
-    }
-
-    /// A stop that the client asked for. Whether it was one.
-    pub(super) fn wanted_stop(&mut self, tid: Tid) -> bool {
-        let Some(thread) = self.threads.get_mut(&tid) else {
-            return false;
-        };
-        match thread.wanted.take() {
-            Some(cause) if thread.pending.is_empty() => {
-                self.report(tid, Pending::Wanted(cause));
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Traps come or go: everybody stands still, unless the architecture allows that others run.
-    pub(super) fn changing_text<T>(&mut self, change: impl FnOnce(&mut Tracee) -> T) -> T {
-        if arch::TEXT_MAY_CHANGE {
-            change(self)
-        } else {
-            self.standing_still(change)
-        }
-    }
-
-    /// Everybody stands still while `change` is made, and those that ran go on; unless one of them has something to
-    /// report for which all are halted.
-    pub(super) fn standing_still<T>(&mut self, change: impl FnOnce(&mut Tracee) -> T) -> T {
-        if !self.going || self.halting {
-            return change(self);
-        }
-        self.halt();
-        self.has_stopped_threads = true;
-        let done = change(self);
-        if self.non_stop || !self.eventful {
-            self.start_all();
-        }
-        done
     }
 }

@@ -1,71 +1,49 @@
-//! System calls that a thread of the program makes for us: to map memory near its text, and to unmap it.
+//! System calls that a thread of the program makes for the stub: to map memory near its text, and to unmap it.
 //!
-//! Everybody stands still. The thread executes one instruction, in bytes that nothing uses, and has its registers back afterwards, the
-//! system call included that it was interrupted in, which the kernel then makes again as it would have.
+//! The instruction stands for that moment in bytes that nothing uses. Every thread is stopped.
 
+use crate::arch::call;
 use crate::arch::collector::HAS_VENEERS;
-use crate::arch::{self, call};
 use crate::breakpoint::patch::Patch;
-use crate::sys::{Tid, maps, ptrace, status_field};
+use crate::ptrace::remote_syscall::MOTION;
+use crate::sys::{Tid, maps};
 use crate::tracepoint::fast::jump_pad::Mapper;
 
 use super::Tracee;
-use super::resume::Over;
-use crate::ptrace::thread::{At, Motion};
+use super::step_in_place::Over;
 
 const READ_WRITE: u64 = 3;
 const READ_EXECUTE: u64 = 5;
 /// `MAP_PRIVATE | MAP_ANONYMOUS`, and `MAP_FIXED_NOREPLACE`.
 const PRIVATE: u64 = 0x22;
 const EXACTLY: u64 = 0x10_0000;
-/// Between what we map and what was there; no page is larger.
+/// The gap between what is mapped and what was there; no page is larger.
 const MARGIN: u64 = 64 << 10;
-/// Other reports may come first.
-const PATIENCE: usize = 16;
+/// The most reports that may come before the end of the call.
+const MAX_REPORTS: usize = 16;
 
 impl Tracee {
-    /// Whether the kernel lets the program call what it likes.
-    pub(super) fn calls_freely(&self) -> bool {
-        let status = self.read_proc("status");
-        let filter = status_field(&String::from_utf8_lossy(&status), "Seccomp");
-        filter.is_none_or(|mode: String| mode == "0")
-    }
-
-    /// Keeps a stopped thread from a call that its filter may not allow: the kernel ends a sleep that
-    /// it interrupted by `restart_syscall`, which programs do not list among their own calls.
-    pub(super) fn avoid_restart_call(&mut self, tid: Tid) {
-        let stopped = self.stopped(tid);
-        let changed =
-            stopped.and_then(|stopped| call::restarted_as_itself(stopped.general().ok()?));
-        if let Some(general) = changed
-            && !self.calls_freely()
-            && let Some(stopped) = self.stopped(tid)
-        {
-            let _ = stopped.set_general(&general);
-        }
-    }
-
+    /// Has a thread of the program make a system call. Every thread must be stopped.
     pub(super) fn call(&mut self, number: u64, arguments: [u64; 6]) -> Option<u64> {
-        let tids: Vec<Tid> = self.threads.keys().copied().collect();
-        let tid = tids.into_iter().find(|tid| self.can_call(*tid))?;
-        let process = self.any_task();
-        let code = call::code(self.stopped(tid)?.general().ok()?);
+        let tid = self.process.find_caller()?;
+        let process = self.process.any_task();
+        let code = call::code(self.process.stopped(tid)?.general().ok()?);
         let long = self
             .displaced
-            .spare(process, &self.memory, code.len() as u64);
+            .spare(process, &self.process.memory, code.len() as u64);
         // Where there is little room, a thread is lost if the stub dies within the call.
         let (at, code) = match long {
             Some(at) => (at, code),
             None => {
                 let code = call::INSTRUCTION.to_vec();
                 let room = code.len() as u64;
-                let at = self.displaced.spare(process, &self.memory, room)?;
+                let at = self.displaced.spare(process, &self.process.memory, room)?;
                 (at, code)
             }
         };
-        let patch = Patch::place(&self.memory, at, code).ok()?;
+        let patch = Patch::place(&self.process.memory, at, code).ok()?;
         let answer = self.call_at(tid, at, number, arguments);
-        patch.lift(&self.memory, at);
+        patch.lift(&self.process.memory, at);
         answer
     }
 
@@ -77,22 +55,16 @@ impl Tracee {
         number: u64,
         arguments: [u64; 6],
     ) -> Option<u64> {
-        let before = self.stopped(tid)?.general().ok()?.to_vec();
+        let before = self.process.stopped(tid)?.general().ok()?.to_vec();
         let prepared = call::prepare(&before, at, number, arguments)?;
         let behind = at + call::LENGTH;
-        // Else there is a trap behind it.
-        let motion = if arch::CAN_STEP {
-            Motion::Step
-        } else {
-            Motion::Continue
-        };
         let mut answer = None;
-        if self.stopped(tid)?.set_general(&prepared).is_ok() {
-            // What else is reported meanwhile must not set anybody going.
-            let halting = std::mem::replace(&mut self.halting, true);
-            for _ in 0..PATIENCE {
-                let over = self.execute(tid, motion);
-                let Some(stopped) = self.stopped(tid) else {
+        if self.process.stopped(tid)?.set_general(&prepared).is_ok() {
+            // Other reports that come meanwhile must not start a thread.
+            let blocked = self.process.run.block_starts();
+            for _ in 0..MAX_REPORTS {
+                let over = self.execute(tid, MOTION);
+                let Some(stopped) = self.process.stopped(tid) else {
                     break;
                 };
                 if stopped.pc() == Ok(behind) {
@@ -103,40 +75,13 @@ impl Tracee {
                     break;
                 }
             }
-            self.halting = halting;
-            if let Some(stopped) = self.stopped(tid) {
+            self.process.run.unblock_starts(blocked);
+            if let Some(stopped) = self.process.stopped(tid) {
                 let _ = stopped.set_general(&before);
             }
             self.reset_steps();
         }
         answer
-    }
-
-    /// Whether a thread's registers are all that there is to its state: it is about to take a signal, or was interrupted.
-    fn can_call(&mut self, tid: Tid) -> bool {
-        let Some(thread) = self.threads.get_mut(&tid) else {
-            return false;
-        };
-        if thread.after_call.is_some() || thread.in_call {
-            return false;
-        }
-        let step_reset = thread.step_reset;
-        let Some(stopped) = thread.stopped() else {
-            return false;
-        };
-        let all = match stopped.at() {
-            At::Signal => true,
-            At::Event => {
-                let interrupted = |info: ptrace::SignalInfo| info.code() == ptrace::INTERRUPTED;
-                step_reset || ptrace::signal_info(tid).is_ok_and(interrupted)
-            }
-            _ => false,
-        };
-        let (Ok(pc), Ok(general)) = (stopped.pc(), stopped.general()) else {
-            return false;
-        };
-        let mut code = vec![0; call::LENGTH as usize];
-        all && self.memory.read(pc, &mut code).is_ok() && call::may_precede(&code, general)
     }
 
     /// Gives memory back that was mapped for us.
@@ -145,34 +90,36 @@ impl Tracee {
     }
 }
 
-/// A process in which memory is got for jumps. Everybody stands still, so that what is mapped is known until we map something.
+/// A program in which memory is mapped for jumps. Every thread is stopped, so that the mappings are known until one is added.
 pub(super) struct Room<'a> {
-    pub(super) process: &'a mut Tracee,
+    pub(super) tracee: &'a mut Tracee,
     maps: String,
 }
 
 impl Room<'_> {
     /// Of this process.
-    pub(super) fn of(process: &mut Tracee) -> Room<'_> {
-        let maps = maps::read(process.any_task());
-        Room { process, maps }
+    pub(super) fn of(tracee: &mut Tracee) -> Room<'_> {
+        let maps = maps::read(tracee.process.any_task());
+        Room { tracee, maps }
     }
 }
 
 impl Mapper for Room<'_> {
     fn spare(&mut self, near: u64, reach: u64) -> Option<u64> {
         let text = maps::around(&self.maps, near)?.range;
-        let process = &mut *self.process;
-        let room = process.displaced.lend(&self.maps, &process.memory, &text)?;
+        let tracee = &mut *self.tracee;
+        let room = tracee
+            .displaced
+            .lend(&self.maps, &tracee.process.memory, &text)?;
         (room.abs_diff(near) < reach).then_some(room)
     }
 
     fn map(&mut self, near: u64, size: u64, code: bool) -> Option<u64> {
         let start = self.get(near, size, code)?;
         if code {
-            let process = &mut *self.process;
-            let handler = &mut process.trap_handler;
-            handler.add_collectors(&process.memory, start..start + size);
+            let tracee = &mut *self.tracee;
+            let handler = &mut tracee.tracepoints.trap_handler;
+            handler.add_collectors(&tracee.process.memory, start..start + size);
         }
         Some(start)
     }
@@ -202,12 +149,12 @@ impl Room<'_> {
         let start = start & !(MARGIN - 1);
         let rights = if code { READ_EXECUTE } else { READ_WRITE };
         let arguments = [start, size, rights, PRIVATE | EXACTLY, u64::MAX, 0];
-        let answer = self.process.call(call::MMAP, arguments)?;
+        let answer = self.tracee.call(call::MMAP, arguments)?;
         if answer != start {
             // A kernel before 4.17 takes the address for a wish.
-            self.process.unmap(answer, size);
+            self.tracee.unmap(answer, size);
         }
-        self.maps = maps::read(self.process.any_task());
+        self.maps = maps::read(self.tracee.process.any_task());
         (answer == start).then_some(start)
     }
 }

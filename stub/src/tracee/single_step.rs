@@ -12,72 +12,38 @@ use crate::sys::ptrace;
 use crate::sys::{Tid, monotonic_ns};
 
 use super::Tracee;
-use crate::ptrace::thread::{At, Awaited, Motion, State, Thread};
-use crate::subscription::stop_policy::SyscallFilter;
+use crate::ptrace::thread::{At, Awaited, Motion, Thread};
 
-/// So many steps are made for a thread before others have their turn.
-const BY_HAND: usize = 16;
+/// The most steps that are made for a thread before others have their turn.
+const MAX_STEPS_AT_ONCE: usize = 16;
 
-/// A thread that is to be taken past a trap with everybody held.
+/// A thread that is to be taken past a trap while every other thread is stopped.
 pub(super) struct StepOverRequest {
     pub(super) tid: Tid,
     pub(super) at: u64,
-    /// Even if a client's breakpoint is there: the hit has been dealt with.
+    /// Even if a client's breakpoint is there: the hit has been handled.
     pub(super) planted: bool,
 }
 
+/// Threads that wait until every thread is stopped.
+#[derive(Default)]
+pub(super) struct StepQueue {
+    /// Threads at traps that are not for the client.
+    pub(super) requests: Vec<StepOverRequest>,
+    /// A thread is to make a step that can only begin then.
+    pub(super) needs_halt: bool,
+}
+
 impl Tracee {
-    /// Lets a stopped thread go, delivering `signal` unless it is zero. One that is to step may have to wait until all are
-    /// halted.
-    pub(super) fn go(&mut self, tid: Tid, motion: Motion, signal: i32) {
-        let motion = match motion {
-            Motion::Step if signal == 0 && self.steps_into_call(tid) => Motion::ToSystemCall,
-            Motion::Step => match self.step_motion(tid, signal) {
-                Some(motion) => motion,
-                None => return self.step_needs_halt = true,
-            },
-            Motion::Continue if self.stop_policy.calls != SyscallFilter::None => {
-                Motion::ToSystemCall
-            }
-            other => other,
-        };
-        if motion == Motion::Continue
-            && let Some(thread) = self.threads.get_mut(&tid)
-        {
-            // The call's end will not be seen.
-            thread.in_call = false;
-        }
-        if let Some(starting) = &mut self.starting {
-            starting.push((tid, motion, signal));
-        } else {
-            self.go_at_once(tid, motion, signal);
-        }
-    }
-
-    /// The same, now.
-    pub(super) fn go_at_once(&mut self, tid: Tid, motion: Motion, signal: i32) {
-        self.set_exit_stop(tid);
-        let Some(thread) = self.threads.get_mut(&tid) else {
-            return;
-        };
-        thread.go(motion, signal);
-        // Whatever a thread stops for takes with it an interrupt that was on its way: the one it is wanted with.
-        if thread.wanted.is_some()
-            && let State::Running(running) = &thread.state
-        {
-            running.interrupt();
-        }
-    }
-
     /// Prepares one step. `None`: it cannot be made before all are halted.
-    fn step_motion(&mut self, tid: Tid, signal: i32) -> Option<Motion> {
+    pub(super) fn step_motion(&mut self, tid: Tid, signal: i32) -> Option<Motion> {
         self.end_step(tid);
         let places = self.next_places(tid);
         if arch::CAN_STEP && (places.is_empty() || signal != 0) {
             return Some(Motion::Step);
         }
-        let halted = self.nobody_runs();
-        let Some(thread) = self.threads.get_mut(&tid) else {
+        let halted = self.process.no_thread_runs();
+        let Some(thread) = self.process.threads.get_mut(&tid) else {
             return Some(Motion::Continue);
         };
         let in_call = thread.after_call.is_some();
@@ -98,11 +64,11 @@ impl Tracee {
             return None;
         } else {
             // Else the thread would run into the last of them at once.
-            if halted && !self.shares_memory() {
-                self.remove_used_step_traps();
+            if halted && !self.process.shares_memory() {
+                self.breakpoints.remove_retired_steps(&self.process.memory);
             }
             let planted = self.plant_all(&places);
-            if let Some(thread) = self.threads.get_mut(&tid) {
+            if let Some(thread) = self.process.threads.get_mut(&tid) {
                 thread.after_call = None;
                 thread.step_traps = planted;
             }
@@ -110,18 +76,9 @@ impl Tracee {
         Some(Motion::Continue)
     }
 
-    /// Whether no thread executes anything now.
-    pub(super) fn nobody_runs(&self) -> bool {
-        let runs = |thread: &Thread| {
-            let waits = thread.lends_memory || thread.vfork_child.is_some();
-            matches!(thread.state, State::Running(_)) && !waits
-        };
-        !self.threads.values().any(runs)
-    }
-
     /// Where the thread's next instruction can lead; empty if the kernel's own step will do.
     pub(super) fn next_places(&mut self, tid: Tid) -> Vec<(u64, usize)> {
-        let Some(thread) = self.threads.get_mut(&tid) else {
+        let Some(thread) = self.process.threads.get_mut(&tid) else {
             return Vec::new();
         };
         if let Some(places) = &thread.after_call {
@@ -138,7 +95,7 @@ impl Tracee {
 
     /// Plants traps that end a step, and returns where. Where nothing can be planted nothing can be executed either.
     pub(super) fn plant_all(&mut self, places: &[(u64, usize)]) -> Vec<u64> {
-        let (breakpoints, memory) = (&mut self.breakpoints, &self.memory);
+        let (breakpoints, memory) = (&mut self.breakpoints, &self.process.memory);
         let mut plant = |at, kind| breakpoints.plant_step(memory, at, kind).ok();
         places
             .iter()
@@ -146,32 +103,26 @@ impl Tracee {
             .collect()
     }
 
-    /// A thread's step is made: its traps are not its own any more.
+    /// A thread's step is made: its traps are retired.
     pub(super) fn end_step(&mut self, tid: Tid) {
-        if let Some(thread) = self.threads.get_mut(&tid) {
-            self.used_step_traps.append(&mut thread.step_traps);
+        if let Some(thread) = self.process.threads.get_mut(&tid) {
+            self.breakpoints.retire_steps(&mut thread.step_traps);
         }
     }
 
-    /// Takes the traps of all steps out; everybody must be stopped.
+    /// Removes the traps of all steps. Every thread must be stopped.
     pub(super) fn end_steps(&mut self) {
-        self.step_needs_halt = false;
-        for thread in self.threads.values_mut() {
-            self.used_step_traps.append(&mut thread.step_traps);
+        self.step_queue.needs_halt = false;
+        for thread in self.process.threads.values_mut() {
+            self.breakpoints.retire_steps(&mut thread.step_traps);
         }
-        self.remove_used_step_traps();
-    }
-
-    fn remove_used_step_traps(&mut self) {
-        for at in std::mem::take(&mut self.used_step_traps) {
-            self.breakpoints.remove_step(&self.memory, at);
-        }
+        self.breakpoints.remove_retired_steps(&self.process.memory);
     }
 
     /// A trap at `at` was executed by `tid`, and no client planted it there for this thread. Whether that
     /// explains the report.
     pub(super) fn step_trap(&mut self, tid: Tid, at: u64) -> bool {
-        let Some(thread) = self.threads.get_mut(&tid) else {
+        let Some(thread) = self.process.threads.get_mut(&tid) else {
             return true;
         };
         if thread.step_traps.contains(&at) {
@@ -183,7 +134,7 @@ impl Tracee {
             return false;
         }
         if self.breakpoints.trapped(at) {
-            self.step_over_queue.push(StepOverRequest {
+            self.step_queue.requests.push(StepOverRequest {
                 tid,
                 at,
                 planted: false,
@@ -200,7 +151,7 @@ impl Tracee {
 
     /// The stop of a thread that [`step_motion`](Self::step_motion) asked to stop. Whether it was one.
     pub(super) fn awaited_stop(&mut self, tid: Tid) -> bool {
-        let Some(thread) = self.threads.get_mut(&tid) else {
+        let Some(thread) = self.process.threads.get_mut(&tid) else {
             return false;
         };
         let Some(awaited) = thread.awaited.take() else {
@@ -223,23 +174,23 @@ impl Tracee {
 
     fn step_made(&mut self, tid: Tid) {
         self.stepped(tid);
-        for _ in 0..BY_HAND {
+        for _ in 0..MAX_STEPS_AT_ONCE {
             if !self.step_by_hand(tid) {
                 break;
             }
             self.stepped(tid);
         }
-        if !self.eventful {
+        if !self.process.run.has_event() {
             self.continue_unreported(tid);
         }
     }
 
     /// Makes another step at once that takes no processor, if the thread is to go on with one.
     fn step_by_hand(&mut self, tid: Tid) -> bool {
-        if !self.going || self.halting || self.eventful {
+        if !self.process.run.may_start() || self.process.run.has_event() {
             return false;
         }
-        let Some(thread) = self.threads.get_mut(&tid) else {
+        let Some(thread) = self.process.threads.get_mut(&tid) else {
             return false;
         };
         let steps = thread.steps() && thread.deliver.is_empty() && thread.pending.is_empty();
@@ -257,7 +208,7 @@ impl Tracee {
         if places.is_empty() || !self.emulate(tid, pc) {
             return false;
         }
-        let Some(stopped) = self.stopped(tid) else {
+        let Some(stopped) = self.process.stopped(tid) else {
             return false;
         };
         let now = stopped.pc();
@@ -272,35 +223,40 @@ impl Tracee {
     /// Takes those who ran into others' traps past them, and has those step that have waited for a halt. If nothing else has
     /// happened, all go on.
     pub(super) fn step_over_queued(&mut self) {
-        if self.step_over_queue.is_empty() && !self.step_needs_halt {
+        if self.step_queue.requests.is_empty() && !self.step_queue.needs_halt {
             return;
         }
         let since = monotonic_ns();
         self.halt();
-        let step_over_queue = std::mem::take(&mut self.step_over_queue);
-        let probed = step_over_queue
+        let requests = std::mem::take(&mut self.step_queue.requests);
+        let probed = requests
             .iter()
             .find(|request| self.breakpoints.probed(request.at));
-        let walking = || self.threads.values().find_map(Thread::series_start);
-        let probed = probed.map(|request| request.at).or_else(walking);
-        for StepOverRequest { tid, at, planted } in step_over_queue {
-            let stopped = self.threads.get_mut(&tid).and_then(Thread::stopped);
+        let recording = || {
+            self.process
+                .threads
+                .values()
+                .find_map(|thread| thread.records_steps_from)
+        };
+        let probed = probed.map(|request| request.at).or_else(recording);
+        for StepOverRequest { tid, at, planted } in requests {
+            let stopped = self.process.threads.get_mut(&tid).and_then(Thread::stopped);
             if stopped.is_some_and(|stopped| stopped.pc() == Ok(at))
                 && (planted || !self.breakpoints.planted(at))
             {
                 match self.step_over(tid, at) {
-                    super::resume::Over::Stepped => self.stepped(tid),
-                    super::resume::Over::InKernel => {}
-                    super::resume::Over::Stuck => self.eventful = true,
+                    super::step_in_place::Over::Stepped => self.stepped(tid),
+                    super::step_in_place::Over::InKernel => {}
+                    super::step_in_place::Over::Stuck => self.process.run.set_event(),
                 }
             }
         }
-        if self.going && (self.non_stop || !self.eventful) {
+        if self.process.run.goes_on() {
             self.start_all();
         }
         if let Some(at) = probed {
             let now = monotonic_ns();
-            let at_once = self.threads.len().min(processors());
+            let at_once = self.process.threads.len().min(processors());
             self.cost(now, at, (now - since) * at_once as u64);
         }
     }

@@ -20,7 +20,7 @@ const MAX_WATCHED: usize = 64;
 
 /// Forked processes that have not executed a file yet.
 #[derive(Default)]
-pub(crate) struct ForkedProcesses(Vec<Forked>);
+pub(super) struct ForkedProcesses(Vec<Forked>);
 
 struct Forked {
     pid: Tid,
@@ -37,9 +37,9 @@ impl Tracee {
         for log in self.subscriptions.logs() {
             log.started(pid, creator);
         }
-        if forked && self.forked.0.len() < MAX_WATCHED {
+        if forked && self.forks.forked.0.len() < MAX_WATCHED {
             let since = Instant::now();
-            self.forked.0.push(Forked {
+            self.forks.forked.0.push(Forked {
                 pid,
                 since,
                 next_check: since + CHECK_INTERVAL,
@@ -58,18 +58,23 @@ impl Tracee {
 
     /// When forked processes are looked at next.
     pub(crate) fn forked_check_due(&self) -> Option<Instant> {
-        self.forked.0.iter().map(|forked| forked.next_check).min()
+        self.forks
+            .forked
+            .0
+            .iter()
+            .map(|forked| forked.next_check)
+            .min()
     }
 
     /// Looks at the forked processes that are due.
     pub(super) fn check_forked(&mut self) {
-        if self.forked.0.is_empty() {
+        if self.forks.forked.0.is_empty() {
             return;
         }
         let now = Instant::now();
-        let own = executable(self.any_task());
+        let own = executable(self.process.any_task());
         let mut named = Vec::new();
-        self.forked.0.retain_mut(|forked| {
+        self.forks.forked.0.retain_mut(|forked| {
             if forked.next_check > now {
                 return true;
             }

@@ -27,12 +27,12 @@ const LONGEST: usize = 16;
 impl Tracee {
     /// Takes a thread on that stands at a trap whose hit has been dealt with.
     pub(super) fn pass(&mut self, tid: Tid, at: u64) {
-        let action = self.threads.get(&tid).map(|thread| thread.action);
-        if self.halting || !self.going || action.is_none_or(|action| action == Action::Hold) {
+        let action = self.process.threads.get(&tid).map(|thread| thread.action);
+        if !self.process.run.may_start() || action.is_none_or(|action| action == Action::Hold) {
             self.remember_hit(tid, at);
             return;
         }
-        if self.jump_pads.is_planted(at) {
+        if self.tracepoints.fast.jump_pads.is_planted(at) {
             if !self.displace(tid, at) {
                 // A handler comes first; when it returns the collector notes the same hit again, and that is dropped.
                 self.remember_hit(tid, at);
@@ -40,13 +40,13 @@ impl Tracee {
             self.continue_unreported(tid);
         } else if self.emulate(tid, at) {
             self.stepped(tid);
-            if !self.eventful {
+            if !self.process.run.has_event() {
                 self.continue_unreported(tid);
             }
         } else if self.displace(tid, at) {
             self.continue_unreported(tid);
         } else {
-            self.step_over_queue.push(StepOverRequest {
+            self.step_queue.requests.push(StepOverRequest {
                 tid,
                 at,
                 planted: true,
@@ -65,31 +65,35 @@ impl Tracee {
     /// Executes the instruction at `at`, where the thread stands, on its registers.
     pub(super) fn emulate(&mut self, tid: Tid, at: u64) -> bool {
         // What is emulated triggers no debug register.
-        if !self.watches.is_empty() {
+        if !self.process.watches().is_empty() {
             return false;
         }
         let code = self.code(at);
-        self.now(tid)
-            .is_some_and(|(now, _)| now.stopped.emulate(&code, &now.memory))
+        self.live_hit(tid)
+            .is_some_and(|(hit, _)| hit.stopped.emulate(&code, &hit.memory))
     }
 
     /// Has a thread that stands at the trap at `at` go on by a slot, when it goes. `false`: it cannot.
     pub(super) fn displace(&mut self, tid: Tid, at: u64) -> bool {
-        let jump = self.jump_pads.copy(at);
+        let jump = self.tracepoints.fast.jump_pads.copy(at);
         let kind = self.breakpoints.kind(at);
-        let kind = kind.filter(|_| self.borrowed.is_none());
+        let kind = kind.filter(|_| self.forks.borrowed.is_none());
         if kind.is_none() && jump.is_none() {
             return false;
         }
         // A sequence that loads and stores exclusively is one step, which it is not in a slot.
-        if self.threads.get(&tid).is_some_and(Thread::records_steps)
+        if self
+            .process
+            .threads
+            .get(&tid)
+            .is_some_and(Thread::records_steps)
             && !(arch::CAN_STEP && self.next_places(tid).is_empty())
         {
             return false;
         }
         let code = self.code(at);
-        let (process, memory) = (self.any_task(), &self.memory);
-        let Some(thread) = self.threads.get_mut(&tid) else {
+        let (process, memory) = (self.process.any_task(), &self.process.memory);
+        let Some(thread) = self.process.threads.get_mut(&tid) else {
             return false;
         };
         // A handler would return into the slot; a group-stop may last.
@@ -118,10 +122,10 @@ impl Tracee {
         if self.displaced.is_empty() {
             return;
         }
-        let stopped = self.threads.get_mut(&tid).and_then(Thread::stopped);
+        let stopped = self.process.threads.get_mut(&tid).and_then(Thread::stopped);
         let Some(stopped) = stopped else { return };
         let pc = stopped.pc().ok();
-        let left = pc.and_then(|pc| self.displaced.left(&self.memory, pc));
+        let left = pc.and_then(|pc| self.displaced.left(&self.process.memory, pc));
         let at = match left {
             Some(SlotExit::Before(at) | SlotExit::After(at)) => at,
             None => return,
@@ -134,7 +138,7 @@ impl Tracee {
 
     /// The thread will trap at `at` once more for the same execution of the instruction.
     pub(super) fn remember_hit(&mut self, tid: Tid, at: u64) {
-        if let Some(thread) = self.threads.get_mut(&tid)
+        if let Some(thread) = self.process.threads.get_mut(&tid)
             && let Some(Ok(sp)) = thread.stopped().map(|stopped| stopped.sp())
         {
             if thread.dealt_with.len() >= REMEMBERED {
@@ -146,7 +150,7 @@ impl Tracee {
 
     /// Whether the thread, which stands at `at`, was to trap there once more. Now it has.
     pub(super) fn forget_hit(&mut self, tid: Tid, at: u64) -> bool {
-        let Some(thread) = self.threads.get_mut(&tid) else {
+        let Some(thread) = self.process.threads.get_mut(&tid) else {
             return false;
         };
         if thread.dealt_with.is_empty() {

@@ -4,32 +4,22 @@
 //! (`step_over`). When tracing ends by itself, because of a full buffer or a count, the traps come out at the next
 //! opportunity with everybody held; until then they are passed by.
 
-use std::collections::HashMap;
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use nix::errno::Errno;
 
 use crate::arch;
 use crate::sys::{Tid, maps, monotonic_ns};
-use crate::tracepoint::experiment::{Ended, HitContext};
-use crate::tracepoint::variable::Computed;
+use crate::tracepoint::budget::HitCost;
+use crate::tracepoint::experiment::Ended;
 
 use super::Tracee;
-use super::budget::HitCost;
-use super::memory::Seen;
-use crate::ptrace::thread::{Stopped, Thread};
-use crate::subscription::Subscriptions;
 use crate::subscription::role::Role;
-
-/// Where stacks end, by thread: lowest address seen, end.
-pub(super) type Stacks = HashMap<Tid, (u64, u64)>;
 
 impl Tracee {
     /// Where the trap of a tracepoint at `address` goes, and its breakpoint kind. On ARM an odd address means Thumb, and
     /// of an even one the text tells, or what the current thread executes.
     pub(crate) fn place(&mut self, address: u64) -> (u64, usize) {
-        let tid = self.current();
-        let general = self.stopped(tid).and_then(|s| s.general().ok());
+        let tid = self.process.current();
+        let general = self.process.stopped(tid).and_then(|s| s.general().ok());
         let general = general.map(<[u8]>::to_vec).unwrap_or_default();
         arch::place(address, &general, &|at, into| {
             self.read_memory(at, into) == Ok(into.len())
@@ -38,11 +28,11 @@ impl Tracee {
 
     /// Plants a client's tracepoints and begins. Nothing is planted if one cannot be.
     pub(crate) fn start_trace(&mut self, role: Role) -> Result<(), Errno> {
-        if !self.is_tracing() {
+        if !self.subscriptions.is_tracing() {
             self.begin_budget();
         }
         self.trace(role).start();
-        self.hand_out_early_stalls();
+        self.subscriptions.hand_out_early_stalls();
         self.update_probes()
             .inspect_err(|_| self.stop_trace(role, Ended::NotRun))
     }
@@ -62,22 +52,29 @@ impl Tracee {
         }
         self.schedule_placement();
         let here = at..at + 1;
-        if !self.going && !self.jump_pads.overlapping(here.clone()).is_empty() {
+        if !self.process.run.is_going()
+            && !self
+                .tracepoints
+                .fast
+                .jump_pads
+                .overlapping(here.clone())
+                .is_empty()
+        {
             return Ok(());
         }
         self.make_way(here);
         let probed = self.breakpoints.probed(at);
         match self.subscriptions.kind(at) {
             // It comes back by itself.
-            Some(_) if probed && self.budget.is_paused(at) => Ok(()),
-            Some(_) if probed && self.breakpoints.is_whole(&self.memory, at) => Ok(()),
+            Some(_) if probed && self.tracepoints.budget.is_paused(at) => Ok(()),
+            Some(_) if probed && self.breakpoints.is_whole(&self.process.memory, at) => Ok(()),
             Some(kind) => {
                 self.prepare_for_trap(at, kind);
-                self.changing_text(|process| process.plant_probe(at, kind))
+                self.changing_text(|tracee| tracee.plant_probe(at, kind))
             }
             None if probed => {
-                self.standing_still(|process| {
-                    process.breakpoints.remove_probe(&process.memory, at);
+                self.while_halted(|tracee| {
+                    tracee.breakpoints.remove_probe(&tracee.process.memory, at);
                 });
                 Ok(())
             }
@@ -87,11 +84,12 @@ impl Tracee {
 
     /// Has the traps and jumps be what the tracepoints say.
     fn update_probes(&mut self) -> Result<(), Errno> {
-        let none = self.breakpoints.probes().is_empty() && self.jump_pads.is_empty();
+        let none =
+            self.breakpoints.probes().is_empty() && self.tracepoints.fast.jump_pads.is_empty();
         if none && self.subscriptions.places().is_empty() {
             return Ok(());
         }
-        self.standing_still(Tracee::set_probes)
+        self.while_halted(Tracee::set_probes)
     }
 
     /// The same, everybody standing still.
@@ -106,13 +104,13 @@ impl Tracee {
     }
 
     fn place_probes(&mut self, only_new: bool) -> Result<(), Errno> {
-        self.jump_placement.done();
+        self.tracepoints.fast.placement.begin();
         let wanted = self.subscriptions.places();
         self.provide_trap_handler(&wanted);
         self.place_jumps(&wanted);
         for at in self.breakpoints.probes() {
-            if !wanted.contains_key(&at) || self.jump_pads.is_planted(at) {
-                self.breakpoints.remove_probe(&self.memory, at);
+            if !wanted.contains_key(&at) || self.tracepoints.fast.jump_pads.is_planted(at) {
+                self.breakpoints.remove_probe(&self.process.memory, at);
             }
         }
         for (at, kind) in wanted {
@@ -120,13 +118,13 @@ impl Tracee {
             // One that is paused comes back by itself.
             let stays = match only_new {
                 true => probed || !self.is_as_defined(at),
-                false => probed && self.budget.is_paused(at),
+                false => probed && self.tracepoints.budget.is_paused(at),
             };
-            if !stays && !self.jump_pads.is_planted(at) {
+            if !stays && !self.tracepoints.fast.jump_pads.is_planted(at) {
                 self.plant_probe(at, kind)?;
             }
         }
-        let jumps = &self.jump_pads;
+        let jumps = &self.tracepoints.fast.jump_pads;
         for trace in self.subscriptions.traces() {
             for tracepoint in trace.tracepoints.values_mut() {
                 tracepoint.has_jump = jumps.is_planted(tracepoint.at);
@@ -151,7 +149,7 @@ impl Tracee {
         if let Some(range) = told.clone().find(|range| range.contains(&address)) {
             return Some(range.end);
         }
-        let maps = String::from_utf8(self.read_proc("maps")).ok()?;
+        let maps = String::from_utf8(self.process.read_proc("maps")).ok()?;
         let mapping = maps::around(&maps, address)?;
         (!mapping.writable).then_some(mapping.range.end)
     }
@@ -162,32 +160,13 @@ impl Tracee {
         for trace in self.subscriptions.traces() {
             ended |= std::mem::take(&mut trace.to_retire);
         }
-        if ended && self.end.is_none() {
+        if ended && self.process.end.is_none() {
             // Nothing is planted: that cannot fail.
             let _ = self.update_probes();
         }
-        if ended && !self.is_tracing() {
-            self.budget.end(monotonic_ns());
+        if ended && !self.subscriptions.is_tracing() {
+            self.tracepoints.budget.end(monotonic_ns());
         }
-    }
-
-    /// A thread where it stands, and those who may want to know of it.
-    pub(super) fn now(&mut self, tid: Tid) -> Option<(Now<'_>, &mut Subscriptions)> {
-        let process = self.any_task();
-        let stopped = self.threads.get_mut(&tid).and_then(Thread::stopped)?;
-        let now = Now {
-            tid,
-            process,
-            stopped,
-            memory: Seen {
-                memory: &self.memory,
-                breakpoints: &self.breakpoints,
-                displaced: &self.displaced,
-                jump_pads: &self.jump_pads,
-            },
-            stacks: &mut self.stacks,
-        };
-        Some((now, &mut self.subscriptions))
     }
 
     /// A thread stands at a tracepoint, for the first time with this execution of the instruction. Every trace that
@@ -195,128 +174,39 @@ impl Tracee {
     pub(super) fn probe_hit(&mut self, tid: Tid, at: u64) -> bool {
         let since = monotonic_ns();
         self.drain_jump_pads();
-        self.hit_cost = Some(HitCost {
+        self.tracepoints.hit_cost = Some(HitCost {
             at,
             draining: monotonic_ns().saturating_sub(since),
             is_step: false,
         });
-        let Some((mut now, subscriptions)) = self.now(tid) else {
+        let Some((mut hit, subscriptions)) = self.live_hit(tid) else {
             return false;
         };
         let mut series = Vec::new();
         let mut stops = Vec::new();
         let mut needed = false;
         for (role, subscription) in subscriptions.each() {
-            let asked = subscription.trace.hit(at, set_of, &mut now);
+            let asked = subscription.trace.hit(at, arch::register_set_of, &mut hit);
             needed |= asked.needed;
             if asked.stop {
                 stops.push(role);
             }
-            series.extend(
-                asked
-                    .series
-                    .into_iter()
-                    .map(|one_series| (role, one_series)),
-            );
+            series.extend(asked.series.into_iter().map(|series| (role, series)));
         }
         if needed {
-            self.budget.need(at);
+            self.tracepoints.budget.need(at);
         }
-        self.begin_step_series(tid, series);
+        self.begin_series(tid, series);
         if !stops.is_empty() {
             // It is to wait for a client, and is no hit that a recorder could do without: a pause might be all it misses.
-            self.hit_cost = None;
+            self.tracepoints.hit_cost = None;
         }
         let for_control = stops.contains(&Role::Control);
         for role in stops {
             if role != Role::Control {
-                self.hold(tid, role, Some(at));
+                self.subscriptions.hold(tid, role, Some(at));
             }
         }
         for_control
     }
-}
-
-/// The set that a register belongs to.
-pub(super) fn set_of(number: usize) -> Option<usize> {
-    let register = arch::layout().register(number);
-    register.map(|register| register.place.set)
-}
-
-/// A thread at a tracepoint, or at a breakpoint.
-pub(super) struct Now<'a> {
-    pub(super) tid: Tid,
-    pub(super) process: Tid,
-    pub(super) stopped: &'a mut Stopped,
-    pub(super) memory: Seen<'a>,
-    pub(super) stacks: &'a mut Stacks,
-}
-
-impl HitContext for Now<'_> {
-    fn registers(&mut self, sets: u8) -> (u8, Vec<u8>) {
-        let layout = arch::layout();
-        let mut values = vec![0; layout.size];
-        let mut known = 0;
-        for register in &layout.registers {
-            let bit = 1 << register.place.set;
-            let into = &mut values[register.offset..register.offset + register.size];
-            if sets & bit != 0 && self.stopped.register(register, into).is_ok() {
-                known |= bit;
-            }
-        }
-        (known, values)
-    }
-
-    fn register(&mut self, number: usize) -> Option<u64> {
-        let register = arch::layout().register(number)?;
-        let mut value = [0; 16];
-        let into = value.get_mut(..register.size)?;
-        self.stopped.register(register, into).ok()?;
-        value.first_chunk().map(|word| u64::from_le_bytes(*word))
-    }
-
-    fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
-        self.memory.load_some(address, into)
-    }
-
-    fn compute(&mut self, computed: Computed) -> i64 {
-        match computed {
-            Computed::Timestamp => {
-                let since = SystemTime::now().duration_since(UNIX_EPOCH);
-                since.map_or(0, |since| since.as_micros() as i64)
-            }
-            Computed::Time => monotonic_ns().cast_signed(),
-            Computed::Stop | Computed::Needed => 0,
-            Computed::Thread => self.tid.0.into(),
-            Computed::Cpu => cpu(self.process, self.tid).map_or(-1, i64::from),
-            Computed::StackLeft => self.stack_left().map_or(-1, u64::cast_signed),
-        }
-    }
-}
-
-impl Now<'_> {
-    /// Bytes from the stack pointer to the end of the mapping it points into. That end stays where it is as long as
-    /// the thread does.
-    fn stack_left(&mut self) -> Option<u64> {
-        let sp = self.stopped.sp().ok()?;
-        if let Some((low, end)) = self.stacks.get_mut(&self.tid)
-            && sp < *end
-            && *low - sp.min(*low) < 1 << 20
-        {
-            *low = sp.min(*low);
-            return Some(*end - sp);
-        }
-        let end = maps::around(&maps::read(self.process), sp)?.range.end;
-        self.stacks.insert(self.tid, (sp, end));
-        Some(end - sp)
-    }
-}
-
-/// The processor a thread ran on last: field 39 of its `stat` (proc(5)).
-pub(super) fn cpu(process: Tid, tid: Tid) -> Option<u32> {
-    let stat = std::fs::read(format!("/proc/{process}/task/{tid}/stat")).ok()?;
-    // The name in field 2 may contain anything, a parenthesis too.
-    let after = stat.iter().rposition(|byte| *byte == b')')? + 2;
-    let field = stat.get(after..)?.split(|byte| *byte == b' ').nth(39 - 3)?;
-    std::str::from_utf8(field).ok()?.parse().ok()
 }

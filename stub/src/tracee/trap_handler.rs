@@ -26,96 +26,111 @@ const BELOW_RED_ZONE: u64 = 512;
 impl Tracee {
     /// Has the program ready for traps at these places. Everybody stands still.
     pub(super) fn provide_trap_handler(&mut self, wanted: &BTreeMap<u64, usize>) {
-        let own = self.end.is_none() && !self.shares_memory() && self.borrowed.is_none();
+        let own = self.process.end.is_none()
+            && !self.process.shares_memory()
+            && self.forks.borrowed.is_none();
         if HANDLER.is_empty() || wanted.is_empty() || !own {
             return;
         }
-        let lacks = |at: &&u64| self.trap_handler.wants_region(**at);
+        let lacks = |at: &&u64| self.tracepoints.trap_handler.wants_region(**at);
         let far: Vec<u64> = wanted.keys().filter(lacks).copied().collect();
-        if !far.is_empty() && self.calls_freely() {
+        if !far.is_empty() && self.process.calls_freely() {
             for at in far {
-                if self.trap_handler.wants_region(at)
+                if self.tracepoints.trap_handler.wants_region(at)
                     && let Some(start) = Room::of(self).get(at, REGION, true)
                 {
-                    let _ = self.trap_handler.add_region(&self.memory, start);
+                    let _ = self
+                        .tracepoints
+                        .trap_handler
+                        .add_region(&self.process.memory, start);
                     // Before anything else is asked of the program.
-                    if !self.trap_handler.is_installed() {
+                    if !self.tracepoints.trap_handler.is_installed() {
                         self.install_trap_handler();
                     }
                 }
             }
         }
-        if self.trap_handler.start().is_none() {
-            self.trap_handler.refuse();
+        if self.tracepoints.trap_handler.start().is_none() {
+            self.tracepoints.trap_handler.refuse();
             return;
         }
         for (at, kind) in wanted {
             let code = self.code(*at);
-            self.trap_handler.enter(&self.memory, *at, *kind, &code);
+            self.tracepoints
+                .trap_handler
+                .enter(&self.process.memory, *at, *kind, &code);
         }
     }
 
     /// Has the program ready for a trap at this place. It may be going.
     pub(super) fn prepare_for_trap(&mut self, at: u64, kind: usize) {
-        if self.trap_handler.wants_region(at) && !self.trap_handler.is_refused() {
+        if self.tracepoints.trap_handler.wants_region(at)
+            && !self.tracepoints.trap_handler.is_refused()
+        {
             let wanted = BTreeMap::from([(at, kind)]);
-            self.standing_still(|process| process.provide_trap_handler(&wanted));
+            self.while_halted(|tracee| tracee.provide_trap_handler(&wanted));
         }
     }
 
     /// Plants the trap of a tracepoint.
     pub(super) fn plant_probe(&mut self, at: u64, kind: usize) -> Result<(), Errno> {
         let code = self.code(at);
-        self.trap_handler.enter(&self.memory, at, kind, &code);
-        self.breakpoints.plant_probe(&self.memory, at, kind)
+        self.tracepoints
+            .trap_handler
+            .enter(&self.process.memory, at, kind, &code);
+        self.breakpoints.plant_probe(&self.process.memory, at, kind)
     }
 
     fn install_trap_handler(&mut self) -> Option<()> {
-        let action = self.trap_handler.action()?;
+        let action = self.tracepoints.trap_handler.action()?;
         let former = self.present_action()?;
         if handler_of(&former) == IGNORED {
             return None;
         }
         // Before it can run.
-        self.trap_handler.replace(&self.memory, &former)?;
+        self.tracepoints
+            .trap_handler
+            .replace(&self.process.memory, &former)?;
         let arguments = [SIGTRAP, action, 0, MASK_SIZE, 0, 0];
         self.call(SIGACTION, arguments).map(|_| ())
     }
 
     /// What the program does at `SIGTRAP`: a `struct kernel_sigaction`.
     fn present_action(&mut self) -> Option<Vec<u8>> {
-        let tid = *self.threads.keys().next()?;
-        let sp = self.stopped(tid)?.sp().ok()?;
+        let tid = *self.process.threads.keys().next()?;
+        let sp = self.process.stopped(tid)?.sp().ok()?;
         let room = sp.checked_sub(BELOW_RED_ZONE)? & !15;
         let mut before = vec![0; ACTION_SIZE];
-        let known = self.memory.read(room, &mut before) == Ok(ACTION_SIZE);
+        let known = self.process.memory.read(room, &mut before) == Ok(ACTION_SIZE);
         let answer = self.call(SIGACTION, [SIGTRAP, 0, room, MASK_SIZE, 0, 0]);
         let mut action = vec![0; ACTION_SIZE];
-        let read = self.memory.read(room, &mut action) == Ok(ACTION_SIZE);
+        let read = self.process.memory.read(room, &mut action) == Ok(ACTION_SIZE);
         if known {
-            let _ = self.memory.write(room, &before);
+            let _ = self.process.memory.write(room, &before);
         }
         (answer.is_some() && read).then_some(action)
     }
 
     /// A thread has hit a trap, and may have had `SIGTRAP` blocked.
     pub(super) fn keep_trap_handler(&mut self, tid: Tid) {
-        if !self.trap_handler.is_installed() || self.shares_memory() {
+        if !self.tracepoints.trap_handler.is_installed() || self.process.shares_memory() {
             return;
         }
         // The kernel has unblocked SIGTRAP; who blocks it alone is not noticed.
         if ptrace::blocked(tid).is_ok_and(|mask| mask == 0) || self.catches_traps() {
             return;
         }
-        if let (Some(start), Some(action)) = (self.trap_handler.start(), self.trap_handler.action())
-        {
+        if let (Some(start), Some(action)) = (
+            self.tracepoints.trap_handler.start(),
+            self.tracepoints.trap_handler.action(),
+        ) {
             let at = start + SYSTEM_CALL;
             self.call_at(tid, at, SIGACTION, [SIGTRAP, action, 0, MASK_SIZE, 0, 0]);
         }
     }
 
     fn catches_traps(&self) -> bool {
-        let status = self.read_proc("status");
+        let status = self.process.read_proc("status");
         let caught: Option<String> = status_field(&String::from_utf8_lossy(&status), "SigCgt");
         let caught = caught.and_then(|mask| u64::from_str_radix(&mask, 16).ok());
         caught.is_none_or(|mask| mask >> (SIGTRAP - 1) & 1 != 0)
@@ -123,21 +138,22 @@ impl Tracee {
 
     /// The program gets its own handler back. Everybody stands still, and no trap is left.
     pub(super) fn remove_trap_handler(&mut self) {
-        if let (Some(start), Some(former)) =
-            (self.trap_handler.start(), self.trap_handler.former_action())
-            && self.end.is_none()
-            && !self.shares_memory()
+        if let (Some(start), Some(former)) = (
+            self.tracepoints.trap_handler.start(),
+            self.tracepoints.trap_handler.former_action(),
+        ) && self.process.end.is_none()
+            && !self.process.shares_memory()
             && let Some(present) = self.present_action()
         {
             // Else the program keeps the memory: its own handler may know of ours.
             let ours = handler_of(&present) == start;
             let arguments = [SIGTRAP, former, 0, MASK_SIZE, 0, 0];
             if ours && self.call(SIGACTION, arguments).is_some() {
-                for (start, size) in self.trap_handler.mappings() {
+                for (start, size) in self.tracepoints.trap_handler.mappings() {
                     self.unmap(start, size);
                 }
             }
         }
-        self.trap_handler.forget();
+        self.tracepoints.trap_handler.forget();
     }
 }

@@ -27,6 +27,16 @@ const TICK: u64 = SECOND / 20;
 /// So few hits are no reason to pause a probe beside others, however long the stub itself had to wait in one.
 const FEW: u64 = 8;
 
+/// A hit whose cost is not counted yet.
+pub(crate) struct HitCost {
+    /// The address of the tracepoint.
+    pub(crate) at: u64,
+    /// Nanoseconds for which its thread was stopped to drain what others had noted.
+    pub(crate) draining: u64,
+    /// It is a step after a hit.
+    pub(crate) is_step: bool,
+}
+
 /// How often some probes were hit, and what that cost.
 #[derive(Clone, Copy, Default)]
 struct Others {

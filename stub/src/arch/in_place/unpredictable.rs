@@ -56,7 +56,7 @@ pub(super) fn a32(code: u32) -> bool {
         (0, true, false) if code & 0x0190_0000 == 0x0100_0000 => any(code, &[0, 8, 12, 16]),
         // MSR and hints: these bits should be 1111.
         (1, ..) if code & 0x01b0_0000 == 0x0120_0000 => false,
-        // With the flags: a return from an exception. DisabledPackets: the result may be half a word (BXWritePC, A2.3.1). Comparisons have
+        // With the flags: a return from an exception. Without: the result may be half a word (BXWritePC, A2.3.1). Comparisons have
         // no result.
         (0 | 1, ..) => any(code, &[12]),
         // Media: 0110 0, 0110 1; 0111 0, SDIV, SMLALD; USAD8; bit fields

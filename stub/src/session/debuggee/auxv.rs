@@ -8,8 +8,8 @@ use super::{Debuggee, part, refused};
 
 impl Auxv for Debuggee {
     fn get_auxv(&self, offset: u64, length: usize, buf: &mut [u8]) -> TargetResult<usize, Self> {
-        let process = self.family.current.as_ref();
-        let process = process.ok_or_else(|| refused(Errno::ESRCH))?;
-        Ok(part(&process.auxv(), offset, length, buf))
+        let tracee = self.family.current.as_ref();
+        let tracee = tracee.ok_or_else(|| refused(Errno::ESRCH))?;
+        Ok(part(&tracee.process.auxv(), offset, length, buf))
     }
 }

@@ -16,8 +16,8 @@ use crate::sys::Tid;
 impl Debuggee {
     pub(super) fn stopped(&mut self, tid: WireTid) -> Result<&mut Stopped, Errno> {
         let tid = Tid(tid.get() as i32);
-        let process = self.live().ok_or(Errno::ESRCH)?;
-        process.stopped(tid).ok_or(Errno::ESRCH)
+        let tracee = self.live().ok_or(Errno::ESRCH)?;
+        tracee.process.stopped(tid).ok_or(Errno::ESRCH)
     }
 }
 
@@ -60,10 +60,8 @@ impl MultiThreadBase for Debuggee {
         data: &mut [u8],
         _tid: WireTid,
     ) -> TargetResult<usize, Self> {
-        let process = self.live().ok_or_else(|| refused(Errno::ESRCH))?;
-        process
-            .read_memory(arch::wide(start), data)
-            .map_err(refused)
+        let tracee = self.live().ok_or_else(|| refused(Errno::ESRCH))?;
+        tracee.read_memory(arch::wide(start), data).map_err(refused)
     }
 
     fn write_addrs(
@@ -72,15 +70,15 @@ impl MultiThreadBase for Debuggee {
         data: &[u8],
         _tid: WireTid,
     ) -> TargetResult<(), Self> {
-        let process = self.live().ok_or_else(|| refused(Errno::ESRCH))?;
-        process
+        let tracee = self.live().ok_or_else(|| refused(Errno::ESRCH))?;
+        tracee
             .write_memory(arch::wide(start), data)
             .map_err(refused)
     }
 
     fn list_active_threads(&mut self, visit: &mut dyn FnMut(WireTid)) -> Result<(), Self::Error> {
-        if let Some(process) = self.live() {
-            for tid in process.threads() {
+        if let Some(tracee) = self.live() {
+            for tid in tracee.process.tids() {
                 WireTid::new(tid.0 as usize).map(&mut *visit);
             }
         }
@@ -89,7 +87,7 @@ impl MultiThreadBase for Debuggee {
 
     fn is_thread_alive(&mut self, tid: WireTid) -> Result<bool, Self::Error> {
         let tid = Tid(tid.get() as i32);
-        Ok(self.live().is_some_and(|process| process.listed(tid)))
+        Ok(self.live().is_some_and(|tracee| tracee.process.listed(tid)))
     }
 
     fn support_thread_extra_info(&mut self) -> Option<ThreadExtraInfoOps<'_, Self>> {
@@ -99,8 +97,8 @@ impl MultiThreadBase for Debuggee {
 
 impl ThreadExtraInfo for Debuggee {
     fn thread_extra_info(&self, tid: WireTid, buf: &mut [u8]) -> Result<usize, Self::Error> {
-        let process = self.family.current.as_ref();
-        let name = process.and_then(|process| process.thread_name(Tid(tid.get() as i32)));
+        let tracee = self.family.current.as_ref();
+        let name = tracee.and_then(|tracee| tracee.process.thread_name(Tid(tid.get() as i32)));
         Ok(part(&name.unwrap_or_default(), 0, usize::MAX, buf))
     }
 }

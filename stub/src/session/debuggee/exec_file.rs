@@ -18,9 +18,9 @@ impl ExecFile for Debuggee {
         buf: &mut [u8],
     ) -> TargetResult<usize, Self> {
         let path = match (&self.family.current, pid) {
-            (Some(process), None) => process.executable(),
-            (Some(process), Some(pid)) if process.pid().0 as usize == pid.get() => {
-                process.executable()
+            (Some(tracee), None) => tracee.process.executable(),
+            (Some(tracee), Some(pid)) if tracee.process.pid().0 as usize == pid.get() => {
+                tracee.process.executable()
             }
             (_, Some(pid)) => std::fs::read_link(format!("/proc/{pid}/exe")).ok(),
             (None, None) => None,

@@ -59,7 +59,7 @@ impl ExtendedMode for Debuggee {
 
     fn query_if_attached(&mut self, _pid: Pid) -> TargetResult<AttachKind, Self> {
         Ok(match &self.family.current {
-            Some(process) if process.attached => AttachKind::Attach,
+            Some(tracee) if tracee.process.attached => AttachKind::Attach,
             _ => AttachKind::Run,
         })
     }

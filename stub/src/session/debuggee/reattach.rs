@@ -4,8 +4,9 @@
 //! have it, and the stub can be killed in any way.
 
 use super::Debuggee;
+use crate::ptrace::attach::Error;
 use crate::sys::Tid;
-use crate::tracee::{Error, Tracee};
+use crate::tracee::Tracee;
 
 /// A process to attach to when the next client comes.
 pub(super) struct Untraced {
@@ -27,7 +28,7 @@ impl Debuggee {
     /// Detaches from the program until the next client comes. A program whose first thread has ended stays traced, because the
     /// kernel lets no tracer attach to it.
     pub(crate) fn detach_until_next_client(&mut self) {
-        let has_first_thread = |process: &mut Tracee| process.listed(process.pid());
+        let has_first_thread = |tracee: &mut Tracee| tracee.process.listed(tracee.process.pid());
         if self.multi || self.live().is_none_or(has_first_thread) {
             self.detach_and_remember();
         }
@@ -35,7 +36,9 @@ impl Debuggee {
 
     /// Detaches from the program, and attaches again when the next client comes if that is possible.
     pub(super) fn detach_and_remember(&mut self) {
-        let next = self.live().map(|process| (process.pid(), process.attached));
+        let next = self
+            .live()
+            .map(|tracee| (tracee.process.pid(), tracee.process.attached));
         self.detach();
         self.untraced = next
             .filter(|_| !self.multi)
@@ -52,10 +55,10 @@ impl Debuggee {
             return Ok(false);
         };
         match Tracee::attach(untraced.pid.0, self.family.wait_queue()) {
-            Ok(mut process) => {
-                process.attached = untraced.attached;
-                process.resumed = true;
-                self.take(process);
+            Ok(mut tracee) => {
+                tracee.process.attached = untraced.attached;
+                tracee.process.resumed = true;
+                self.take(tracee);
                 Ok(true)
             }
             Err(error) => {

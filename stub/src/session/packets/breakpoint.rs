@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 
 use crate::arch::watch::{Access, MOST_BYTES, Watch};
-use crate::breakpoint::table::Terms;
+use crate::breakpoint::condition::HitActions;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::{number, unhex};
@@ -14,13 +14,13 @@ use super::{Answer, range};
 ///
 /// `addr,kind[;Xlen,bytes...][;cmds:persist,Xlen,bytes...]`. The lists take the place of those that were sent before.
 pub(super) fn insert_software(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
-    let Some(((at, kind), terms)) = breakpoint(rest) else {
+    let Some(((at, kind), actions)) = breakpoint(rest) else {
         return Answer::error(Errno::EINVAL);
     };
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    match process.plant(at, kind, terms) {
+    match tracee.plant(at, kind, actions) {
         Ok(()) => Answer::ok(),
         Err(errno) => Answer::error(errno),
     }
@@ -33,29 +33,29 @@ pub(super) fn remove_software(_: &mut Session, debuggee: &mut Debuggee, rest: &[
     let Some(((at, _), _)) = breakpoint(rest) else {
         return Answer::error(Errno::EINVAL);
     };
-    match debuggee.live().map(|process| process.unplant(at)) {
+    match debuggee.live().map(|tracee| tracee.unplant(at)) {
         Some(Err(errno)) => Answer::error(errno),
         _ => Answer::ok(),
     }
 }
 
 /// Address and kind, and what a hit leads to.
-type Breakpoint = ((u64, usize), Terms);
+type Breakpoint = ((u64, usize), HitActions);
 
 fn breakpoint(text: &[u8]) -> Option<Breakpoint> {
     let mut parts = text.split(|byte| *byte == b';');
     let place = range(parts.next()?)?;
-    let mut terms = Terms::default();
+    let mut actions = HitActions::default();
     for part in parts {
         if let Some(rest) = part.strip_prefix(b"cmds:") {
             let comma = rest.iter().position(|byte| *byte == b',')?;
-            terms.persist = number(&rest[..comma])? != 0;
-            terms.commands.extend(expressions(&rest[comma + 1..])?);
+            actions.persist = number(&rest[..comma])? != 0;
+            actions.commands.extend(expressions(&rest[comma + 1..])?);
         } else {
-            terms.conditions.extend(expressions(part)?);
+            actions.conditions.extend(expressions(part)?);
         }
     }
-    Some((place, terms))
+    Some((place, actions))
 }
 
 /// `Xlen,bytes...`: gdb puts nothing between them.
@@ -109,13 +109,13 @@ pub(super) fn remove_access(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8
 }
 
 fn insert_watch(debuggee: &mut Debuggee, access: Access, rest: &[u8]) -> Answer {
-    let (Some(watch), Some(process)) = (watch(access, rest), debuggee.live()) else {
+    let (Some(watch), Some(tracee)) = (watch(access, rest), debuggee.live()) else {
         return Answer::error(Errno::EINVAL);
     };
     if watch.length > MOST_BYTES {
         return Answer::error(Errno::ENOSPC);
     }
-    match process.watch(watch) {
+    match tracee.watch(watch) {
         Ok(true) => Answer::ok(),
         Ok(false) if access == Access::Read => Answer::Reply(Vec::new()),
         Ok(false) => Answer::error(Errno::ENOSPC),
@@ -127,7 +127,7 @@ fn remove_watch(debuggee: &mut Debuggee, access: Access, rest: &[u8]) -> Answer 
     let Some(watch) = watch(access, rest) else {
         return Answer::error(Errno::EINVAL);
     };
-    match debuggee.live().map(|process| process.unwatch(watch)) {
+    match debuggee.live().map(|tracee| tracee.unwatch(watch)) {
         Some(Err(errno)) => Answer::error(errno),
         _ => Answer::ok(),
     }
@@ -153,21 +153,30 @@ mod tests {
     #[test]
     fn lists_of_expressions() {
         let read = |text: &str| breakpoint(text.as_bytes());
-        assert_eq!(read("401000,1"), Some(((0x40_1000, 1), Terms::default())));
+        assert_eq!(
+            read("401000,1"),
+            Some(((0x40_1000, 1), HitActions::default()))
+        );
         let both = vec![vec![0x22, 1, 0x27], vec![0x27]];
-        let terms = Terms {
+        let actions = HitActions {
             conditions: both.clone(),
-            ..Terms::default()
+            ..HitActions::default()
         };
-        assert_eq!(read("10,4;X3,220127X1,27"), Some(((16, 4), terms.clone())));
-        assert_eq!(read("10,4;X3,220127;X1,27"), Some(((16, 4), terms.clone())));
-        let terms = Terms {
+        assert_eq!(
+            read("10,4;X3,220127X1,27"),
+            Some(((16, 4), actions.clone()))
+        );
+        assert_eq!(
+            read("10,4;X3,220127;X1,27"),
+            Some(((16, 4), actions.clone()))
+        );
+        let actions = HitActions {
             commands: both,
-            ..terms
+            ..actions
         };
         let lists = "10,4;X3,220127X1,27;cmds:0,X3,220127X1,27";
-        assert_eq!(read(lists), Some(((16, 4), terms)));
-        assert!(read("10,4;cmds:1,X1,27").is_some_and(|(_, terms)| terms.persist));
+        assert_eq!(read(lists), Some(((16, 4), actions)));
+        assert!(read("10,4;cmds:1,X1,27").is_some_and(|(_, actions)| actions.persist));
         for nonsense in [
             "10",
             "10,4;X4,220127",

@@ -16,7 +16,7 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     let mut parts = rest.splitn(2, |byte| *byte == b':');
     let annex = parts.next().unwrap_or_default();
     let part = parts.next().unwrap_or_default();
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
     // Read in parts, it is still one list.
@@ -26,12 +26,12 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
             items.find_map(|item| number(item.strip_prefix(key)?))
         };
         let libraries = match value(b"start=").filter(|start| *start != 0) {
-            Some(entry) => Some(process.libraries_from(Start {
+            Some(entry) => Some(tracee.process.libraries_from(Start {
                 entry,
                 previous: value(b"prev=").unwrap_or(0),
                 namespace: value(b"lmid=").unwrap_or(0),
             })),
-            None => process.libraries(),
+            None => tracee.process.libraries(),
         };
         let Some(libraries) = libraries else {
             // The client may find the list by the dynamic linker's symbols.

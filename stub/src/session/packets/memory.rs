@@ -38,12 +38,12 @@ fn read(
     let Some((address, length)) = range(rest) else {
         return Answer::error(Errno::EINVAL);
     };
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
     let mut bytes = vec![0; length.min(PACKET_SIZE / 2 - 8)];
-    let noted = trace::frame::memory(session, process, address, &mut bytes);
-    match noted.unwrap_or_else(|| process.read_memory(address, &mut bytes)) {
+    let noted = trace::frame::memory(session, tracee, address, &mut bytes);
+    match noted.unwrap_or_else(|| tracee.read_memory(address, &mut bytes)) {
         Ok(done) => Answer::Reply(encode(&bytes[..done])),
         Err(errno) => Answer::error(errno),
     }
@@ -65,7 +65,7 @@ pub(super) fn search(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> A
     if pattern.is_empty() {
         return Answer::error(Errno::EINVAL);
     }
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
     let end = start.saturating_add(length);
@@ -73,7 +73,7 @@ pub(super) fn search(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> A
     let mut at = start;
     while at < end {
         let mut chunk = vec![0; (end - at).min(CHUNK) as usize];
-        match process.read_memory(at, &mut chunk) {
+        match tracee.read_memory(at, &mut chunk) {
             Ok(known) if known > 0 => chunk.truncate(known),
             // gdbserver, too, gives up where memory cannot be read.
             _ => return Answer::error(Errno::EFAULT),
@@ -110,13 +110,13 @@ pub(super) fn checksum(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) ->
     let Some((mut at, mut left)) = range(rest) else {
         return Answer::error(Errno::EINVAL);
     };
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
     let mut crc = u32::MAX;
     while left > 0 {
         let mut chunk = vec![0; left.min(CHUNK as usize)];
-        match process.read_memory(at, &mut chunk) {
+        match tracee.read_memory(at, &mut chunk) {
             Ok(known) if known == chunk.len() => {}
             _ => return Answer::error(Errno::EFAULT),
         }

@@ -61,12 +61,12 @@ fn print(session: &mut Session, text: &str) -> Answer {
 
 /// One line about the costs, one about each tracepoint.
 fn budget(debuggee: &mut Debuggee) -> String {
-    let Some(process) = debuggee.family.current.as_mut() else {
+    let Some(tracee) = debuggee.family.current.as_mut() else {
         return "There is no program.\n".to_owned();
     };
-    process.drain_jump_pads();
+    tracee.drain_jump_pads();
     let now = monotonic_ns();
-    let budget = &mut process.budget;
+    let budget = &mut tracee.tracepoints.budget;
     let limit = match budget.share {
         Some(share) => format!("{} %", percent(share.basis_points().into())),
         None => "none".to_owned(),
@@ -79,7 +79,7 @@ fn budget(debuggee: &mut Debuggee) -> String {
         budget.spent / 1000,
         budget.exempt / 1000
     );
-    let subscriptions = process.subscriptions.each();
+    let subscriptions = tracee.subscriptions.each();
     for tracepoint in
         subscriptions.flat_map(|(_, subscription)| subscription.trace.tracepoints.values())
     {

@@ -6,11 +6,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::{Answer, process};
+use crate::ptrace::stop::{Cause, Stop};
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::number;
 use crate::session::{Outcome, Session};
+use crate::subscription::role::Role;
 use crate::sys::Tid;
-use crate::tracee::{Cause, Role, Stop};
 
 /// Packets that change neither the program nor what its controller sees. All others are refused.
 const ALLOWED: &[&str] = &[
@@ -121,18 +122,18 @@ pub(super) fn answer(
 
 /// `?`: which process that is. Nothing has stopped for it.
 fn glance(session: &Session, debuggee: &mut Debuggee) -> Answer {
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::Reply(b"W00".to_vec());
     };
-    let stop = Stop::Thread(process.current(), Cause::Halted);
-    Answer::Reply(session.dialect.stop_reply(process, &stop))
+    let stop = Stop::Thread(tracee.process.current(), Cause::Halted);
+    Answer::Reply(session.dialect.stop_reply(tracee, &stop))
 }
 
 /// Starts a program or attaches to one, or sets how programs are started.
 fn bring(session: &mut Session, debuggee: &mut Debuggee, packet: &[u8]) -> Answer {
     let error = |words: String| Answer::Reply(format!("E.{words}").into_bytes());
     let asked = packet.strip_prefix(b"vAttach;").and_then(number);
-    if let Some(pid) = debuggee.live().map(|process| process.pid()) {
+    if let Some(pid) = debuggee.live().map(|tracee| tracee.process.pid()) {
         if asked == u64::try_from(pid.0).ok() {
             return glance(session, debuggee);
         }
@@ -173,14 +174,14 @@ pub(super) fn signal(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
         _ => return Answer::error(Errno::EINVAL),
     };
     let started = debuggee.brought_by == Some(session.number());
-    let process = debuggee
+    let tracee = debuggee
         .live()
-        .filter(|process| started && !process.attached);
-    let Some(process) = process else {
+        .filter(|tracee| started && !tracee.process.attached);
+    let Some(tracee) = tracee else {
         let words = b"E.an observer can end only a program that it has started";
         return Answer::Reply(words.to_vec());
     };
-    match kill(Pid::from_raw(process.pid().0), signal) {
+    match kill(Pid::from_raw(tracee.process.pid().0), signal) {
         Ok(()) => Answer::ok(),
         Err(errno) => Answer::error(errno),
     }
@@ -206,11 +207,11 @@ pub(super) fn go(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> An
 /// `QUnspoolRelease:TID`: a thread that was held goes on.
 pub(super) fn release(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let tid = number(rest).and_then(|tid| i32::try_from(tid).ok());
-    let (Some(tid), Some(process)) = (tid, debuggee.live()) else {
+    let (Some(tid), Some(tracee)) = (tid, debuggee.live()) else {
         return Answer::error(Errno::EINVAL);
     };
     match session.role() {
-        role @ Role::Observer(_) if process.release(Tid(tid), role) => Answer::ok(),
+        role @ Role::Observer(_) if tracee.release(Tid(tid), role) => Answer::ok(),
         _ => Answer::error(Errno::ESRCH),
     }
 }

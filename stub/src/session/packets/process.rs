@@ -5,11 +5,12 @@ use std::os::unix::ffi::OsStringExt;
 
 use nix::errno::Errno;
 
+use crate::ptrace::action::Action;
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::{number, unhex};
 use crate::session::{Outcome, Session};
 use crate::sys::Tid;
-use crate::tracee::{Action, Tracee};
+use crate::tracee::Tracee;
 
 use super::{Answer, query};
 
@@ -61,11 +62,11 @@ pub(super) fn attach(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     }
     if debuggee.non_stop
         && debuggee.failure.is_none()
-        && let Some(process) = debuggee.live()
+        && let Some(tracee) = debuggee.live()
     {
         // Not stopped, as gdbserver has it: gdb can read a stop only when it knows the registers, and asks for it then.
         let go = Action::Continue(0);
-        process.resume_some(|_| Some(go), Some(go));
+        tracee.resume_some(|_| Some(go), Some(go));
         return Answer::ok();
     }
     match replies.into_iter().next_back() {
@@ -139,11 +140,11 @@ pub(super) fn kill_one(session: &mut Session, debuggee: &mut Debuggee, rest: &[u
 /// `:PID` if there may be several.
 pub(super) fn is_attached(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let pid = rest.strip_prefix(b":").and_then(number);
-    let meant = |process: &&mut Tracee| pid.is_none_or(|pid| process.pid().0 as u64 == pid);
+    let meant = |tracee: &&mut Tracee| pid.is_none_or(|pid| tracee.process.pid().0 as u64 == pid);
     let attached = debuggee
         .family
         .members()
         .find(meant)
-        .is_some_and(|p| p.attached);
+        .is_some_and(|p| p.process.attached);
     Answer::Reply(if attached { b"1" } else { b"0" }.to_vec())
 }

@@ -1,8 +1,8 @@
 //! Packets about the session: `qSupported`, `QStartNoAckMode` and `?`.
 
+use crate::ptrace::stop::{Cause, Stop};
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
-use crate::tracee::{Cause, Stop};
 
 use super::Answer;
 
@@ -67,11 +67,11 @@ pub(super) fn halt_reason(session: &mut Session, debuggee: &mut Debuggee, _: &[u
 pub(super) fn last_stop(session: &mut Session, debuggee: &mut Debuggee) -> Answer {
     let stop = debuggee.halt_reason();
     match (stop, &mut debuggee.family.current) {
-        (Some(stop), Some(process)) => {
+        (Some(stop), Some(tracee)) => {
             if let Stop::Thread(tid, _) = stop {
                 session.selected = Some(tid);
             }
-            Answer::Reply(session.dialect.stop_reply(process, &stop))
+            Answer::Reply(session.dialect.stop_reply(tracee, &stop))
         }
         _ => Answer::Reply(b"W00".to_vec()),
     }
@@ -81,13 +81,13 @@ pub(super) fn last_stop(session: &mut Session, debuggee: &mut Debuggee) -> Answe
 fn held_threads(session: &mut Session, debuggee: &mut Debuggee) -> Answer {
     let last = debuggee.halt_reason();
     session.stop_notifications.clear();
-    for process in debuggee.family.members() {
-        for tid in process.held_threads() {
+    for tracee in debuggee.family.members() {
+        for tid in tracee.process.held_threads() {
             let stop = match &last {
                 Some(stop @ Stop::Thread(stopped, _)) if *stopped == tid => stop.clone(),
                 _ => Stop::Thread(tid, Cause::Halted),
             };
-            let reply = session.dialect.stop_reply(process, &stop);
+            let reply = session.dialect.stop_reply(tracee, &stop);
             // Not a notification: the first is the reply to this packet.
             session.stop_notifications.push(&stop, reply);
         }

@@ -22,9 +22,9 @@ pub(super) fn one(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -
 }
 
 fn read_frame(session: &Session, debuggee: &mut Debuggee, only: Option<usize>) -> Answer {
-    let process = debuggee.live();
-    process
-        .and_then(|process| trace::frame::registers(session, process, only))
+    let tracee = debuggee.live();
+    tracee
+        .and_then(|tracee| trace::frame::registers(session, tracee, only))
         .unwrap_or(Answer::PassOn)
 }
 
@@ -56,10 +56,10 @@ pub(super) fn write_siginfo(session: &mut Session, debuggee: &mut Debuggee, rest
     bytes[place].copy_from_slice(&data);
     let info = SignalInfo::from_bytes(bytes);
     let tid = session.thread(debuggee);
-    let (Some(tid), Some(process)) = (tid, debuggee.live()) else {
+    let (Some(tid), Some(tracee)) = (tid, debuggee.live()) else {
         return Answer::error(Errno::ESRCH);
     };
-    match process.change_signal(tid, info) {
+    match tracee.process.change_signal(tid, info) {
         Ok(()) => Answer::Reply(format!("{:x}", data.len()).into_bytes()),
         Err(errno) => Answer::error(errno),
     }
@@ -67,7 +67,7 @@ pub(super) fn write_siginfo(session: &mut Session, debuggee: &mut Debuggee, rest
 
 fn shown_signal(session: &Session, debuggee: &mut Debuggee) -> Result<SignalInfo, Errno> {
     let tid = session.thread(debuggee).ok_or(Errno::ESRCH)?;
-    let process = debuggee.live();
-    let shown = process.and_then(|process| process.shown_signal(tid));
+    let tracee = debuggee.live();
+    let shown = tracee.and_then(|tracee| tracee.process.shown_signal(tid));
     shown.map_or_else(|| ptrace::signal_info(tid), Ok)
 }

@@ -5,12 +5,12 @@
 
 use nix::errno::Errno;
 
+use crate::ptrace::action::Action;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::number;
 use crate::session::signal::from_gdb;
 use crate::sys::Tid;
-use crate::tracee::Action;
 
 use super::{Answer, ThreadName, thread_name};
 
@@ -79,8 +79,8 @@ fn with_signal(
 /// The old packets may name an address to go on from.
 fn move_to(session: &Session, debuggee: &mut Debuggee, at: &[u8]) {
     let tid = session.resumed.or_else(|| session.thread(debuggee));
-    if let (Some(pc), Some(tid), Some(process)) = (number(at), tid, debuggee.live())
-        && let Some(stopped) = process.stopped(tid)
+    if let (Some(pc), Some(tid), Some(tracee)) = (number(at), tid, debuggee.live())
+        && let Some(stopped) = tracee.process.stopped(tid)
     {
         let _ = stopped.set_pc(pc);
     }
@@ -116,7 +116,7 @@ fn resume(
     let named = |pid: Tid, tid: Option<Tid>| {
         let action = asked.iter().find(|(_, thread)| match thread {
             ThreadName::All => true,
-            ThreadName::AllOf(process) | ThreadName::AnyOf(process) => pid == *process,
+            ThreadName::AllOf(named) | ThreadName::AnyOf(named) => pid == *named,
             ThreadName::Any => tid.is_some() && tid == selected,
             ThreadName::One(one) => tid == Some(*one),
         });
@@ -137,15 +137,15 @@ fn resume_some(
     asked: &[(Action, ThreadName)],
 ) -> Answer {
     let stop_notifications = &session.stop_notifications;
-    for process in debuggee
+    for tracee in debuggee
         .family
         .known()
-        .filter(|process| process.end().is_none())
+        .filter(|tracee| tracee.process.end().is_none())
     {
-        let pid = process.pid();
+        let pid = tracee.process.pid();
         let all = |thread: &ThreadName| match thread {
             ThreadName::All => true,
-            ThreadName::AllOf(process) => pid == *process,
+            ThreadName::AllOf(named) => pid == *named,
             _ => false,
         };
         let first = |named: &dyn Fn(&ThreadName) -> bool| {
@@ -155,13 +155,13 @@ fn resume_some(
         let named = |tid: Tid| {
             first(&|thread| match thread {
                 ThreadName::Any => true,
-                ThreadName::AnyOf(process) => pid == *process,
+                ThreadName::AnyOf(named) => pid == *named,
                 ThreadName::One(one) => tid == *one,
                 thread => all(thread),
             })
         };
         let others = first(&all);
-        process.resume_some(
+        tracee.resume_some(
             |tid| named(tid).filter(|_| !stop_notifications.hold(tid)),
             others,
         );
@@ -218,8 +218,8 @@ pub(super) fn set_non_stop(session: &mut Session, debuggee: &mut Debuggee, rest:
     };
     debuggee.non_stop = on;
     session.stop_notifications.clear();
-    for process in debuggee.family.members() {
-        process.set_non_stop(on);
+    for tracee in debuggee.family.members() {
+        tracee.set_non_stop(on);
     }
     Answer::ok()
 }

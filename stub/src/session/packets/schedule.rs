@@ -17,11 +17,11 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
             Answer::ok()
         }
         b"1" => {
-            let Some(process) = debuggee.live() else {
+            let Some(tracee) = debuggee.live() else {
                 return Answer::error(Errno::ESRCH);
             };
             session.schedule = None;
-            match Schedule::open(process.pid()) {
+            match Schedule::open(tracee.process.pid()) {
                 Ok(schedule) => {
                     let kind = match schedule.has_wakers() {
                         true => "wakers",

@@ -36,7 +36,7 @@ pub(super) fn stacks(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     let (Some(length), Some(tids)) = (length, tids) else {
         return Answer::error(Errno::EINVAL);
     };
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
     let mut stack = vec![0; length.min(LONGEST)];
@@ -51,11 +51,11 @@ pub(super) fn stacks(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
                 if !plain.is_empty() && plain.len() + largest > room {
                     return reply(&plain);
                 }
-                look(process, &[*tid], &mut stack, &mut plain);
+                look(tracee, &[*tid], &mut stack, &mut plain);
             }
             continue;
         }
-        look(process, some, &mut stack, &mut plain);
+        look(tracee, some, &mut stack, &mut plain);
     }
     let _ = session;
     reply(&plain)
@@ -68,20 +68,20 @@ fn reply(plain: &[u8]) -> Answer {
     Answer::Reply(reply)
 }
 
-fn look(process: &mut Tracee, tids: &[Tid], stack: &mut [u8], into: &mut Vec<u8>) {
-    let interrupted = process.pause_threads(tids);
+fn look(tracee: &mut Tracee, tids: &[Tid], stack: &mut [u8], into: &mut Vec<u8>) {
+    let interrupted = tracee.pause_threads(tids);
     for tid in tids {
-        note(process, *tid, stack, into);
+        note(tracee, *tid, stack, into);
     }
-    process.unpause_threads(interrupted);
+    tracee.unpause_threads(interrupted);
 }
 
-fn note(process: &mut Tracee, tid: Tid, stack: &mut [u8], into: &mut Vec<u8>) {
+fn note(tracee: &mut Tracee, tid: Tid, stack: &mut [u8], into: &mut Vec<u8>) {
     let layout = arch::layout();
     let start = into.len();
     into.extend_from_slice(&tid.0.to_le_bytes());
     into.extend_from_slice(&[0; 8]);
-    let Some(stopped) = process.stopped(tid) else {
+    let Some(stopped) = tracee.process.stopped(tid) else {
         return;
     };
     let wanted = |register: &&arch::Register| {
@@ -101,9 +101,7 @@ fn note(process: &mut Tracee, tid: Tid, stack: &mut [u8], into: &mut Vec<u8>) {
         }
     }
     let sp = stopped.sp();
-    let known = sp
-        .and_then(|sp| process.read_memory(sp, stack))
-        .unwrap_or(0);
+    let known = sp.and_then(|sp| tracee.read_memory(sp, stack)).unwrap_or(0);
     into.extend_from_slice(&stack[..known]);
     into[start + 4..start + 8].copy_from_slice(&(size as u32).to_le_bytes());
     into[start + 8..start + 12].copy_from_slice(&(known as u32).to_le_bytes());
@@ -117,10 +115,10 @@ pub(super) fn times(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> An
     let Some(after) = number(rest).and_then(|after| i32::try_from(after).ok()) else {
         return Answer::error(Errno::EINVAL);
     };
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    let tasks = format!("/proc/{}/task", process.pid().0);
+    let tasks = format!("/proc/{}/task", tracee.process.pid().0);
     let Ok(entries) = fs::read_dir(&tasks) else {
         return Answer::error(Errno::ESRCH);
     };

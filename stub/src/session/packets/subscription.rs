@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::{PACKET_SIZE, number};
-use crate::tracee::Role;
+use crate::subscription::role::Role;
 use crate::tracepoint::budget::{Limit, Share};
 
 use super::Answer;
@@ -38,14 +38,14 @@ pub(super) fn drain(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8])
         b"2" => (true, true),
         _ => return Answer::error(Errno::EINVAL),
     };
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    if waits && role != Role::Control && process.budget.share.is_some() {
+    if waits && role != Role::Control && tracee.tracepoints.budget.share.is_some() {
         // An observer may cost the program no more than the budget.
         return Answer::error(Errno::EPERM);
     }
-    let trace = process.trace(role);
+    let trace = tracee.trace(role);
     (trace.drained, trace.waits) = (drained, waits);
     Answer::ok()
 }
@@ -60,7 +60,7 @@ pub(super) fn fatal_signals(session: &mut Session, debuggee: &mut Debuggee, rest
     match session.role() {
         Role::Control => debuggee.set_stop_policy(|stop_policy| stop_policy.fatal = on),
         role @ Role::Observer(_) => match debuggee.live() {
-            Some(process) => process.subscriptions.of(role).wants_fatal = on,
+            Some(tracee) => tracee.subscriptions.of(role).wants_fatal = on,
             None => return Answer::error(Errno::ESRCH),
         },
     }
@@ -82,10 +82,10 @@ pub(super) fn budget(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
         return Answer::error(Errno::EPERM);
     }
     let role = session.role();
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    process.subscriptions.of(role).limit = Some(limit);
-    process.agree_on_budget();
+    tracee.subscriptions.of(role).limit = Some(limit);
+    tracee.agree_on_budget();
     Answer::ok()
 }

@@ -24,15 +24,15 @@ pub(super) fn list_as_xml(session: &mut Session, debuggee: &mut Debuggee, rest: 
 
 fn describe_threads(session: &Session, debuggee: &mut Debuggee) -> String {
     let mut text = String::from("<?xml version=\"1.0\"?>\n<threads>\n");
-    for process in debuggee.family.known() {
-        let pid = process.pid();
-        for tid in process.threads() {
+    for tracee in debuggee.family.known() {
+        let pid = tracee.process.pid();
+        for tid in tracee.process.tids() {
             let id = session.dialect.thread_id(pid, tid);
             let _ = write!(text, "<thread id=\"{id}\"");
-            if let Some(core) = process.thread_core(tid) {
+            if let Some(core) = tracee.process.thread_core(tid) {
                 let _ = write!(text, " core=\"{core}\"");
             }
-            if let Some(name) = process.thread_name(tid) {
+            if let Some(name) = tracee.process.thread_name(tid) {
                 let _ = write!(text, " name=\"{}\"", attribute(&name));
             }
             text.push_str("/>\n");
@@ -48,9 +48,9 @@ pub(super) fn list(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> 
     if debuggee.live().is_none() {
         return Answer::Reply(b"l".to_vec());
     }
-    let of = |process: &mut Tracee| {
-        let pid = process.pid();
-        let ids = process.threads().map(|tid| dialect.thread_id(pid, tid));
+    let of = |tracee: &mut Tracee| {
+        let pid = tracee.process.pid();
+        let ids = tracee.process.tids().map(|tid| dialect.thread_id(pid, tid));
         ids.collect::<Vec<String>>()
     };
     let ids: Vec<String> = debuggee.family.known().flat_map(of).collect();
@@ -81,13 +81,13 @@ pub(super) fn select(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     let (Some(operation), Some(name)) = (rest.first(), rest.get(1..).and_then(thread_name)) else {
         return Answer::error(Errno::EINVAL);
     };
-    let process = match name {
+    let tracee = match name {
         ThreadName::One(tid) => debuggee.family.process_of(tid),
         ThreadName::AllOf(pid) | ThreadName::AnyOf(pid) => Some(pid),
         ThreadName::All | ThreadName::Any => debuggee.pid(),
     };
     let named = !matches!(name, ThreadName::All | ThreadName::Any);
-    match process {
+    match tracee {
         None if named => return Answer::error(Errno::ESRCH),
         Some(pid) if *operation == b'g' && !debuggee.family.select(pid) => {
             return Answer::error(Errno::ESRCH);
@@ -103,7 +103,7 @@ pub(super) fn select(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
         b'g' if tid.is_some() => session.selected = tid,
         // Any thread will do: the one that stopped is the one that is meant.
         b'g' if debuggee.live().is_some() => {
-            session.selected = debuggee.live().map(|process| process.current());
+            session.selected = debuggee.live().map(|tracee| tracee.process.current());
         }
         b'g' => return Answer::error(Errno::ESRCH),
         _ => return Answer::Reply(Vec::new()),
@@ -125,11 +125,11 @@ pub(super) fn tls_address(session: &mut Session, debuggee: &mut Debuggee, rest: 
     let Some(ThreadName::One(tid)) = thread else {
         return Answer::error(Errno::EINVAL);
     };
-    let Some(process) = debuggee.family.members().find(|p| p.listed(tid)) else {
+    let Some(tracee) = debuggee.family.members().find(|p| p.process.listed(tid)) else {
         return Answer::error(Errno::ESRCH);
     };
-    let known = session.thread_db.get(&process.pid());
-    match known.and_then(|known| known.block(process, tid, link_map)) {
+    let known = session.thread_db.get(&tracee.process.pid());
+    match known.and_then(|known| known.block(tracee, tid, link_map)) {
         Some(block) => Answer::Reply(format!("{:x}", block.wrapping_add(offset)).into_bytes()),
         None => Answer::error(Errno::ENXIO),
     }

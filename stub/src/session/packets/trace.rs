@@ -23,11 +23,11 @@ use crate::tracepoint::experiment::Ended;
 pub(super) fn init(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     let role = session.role();
     session.frame = None;
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    process.stop_trace(role, Ended::NotRun);
-    process.trace(role).clear();
+    tracee.stop_trace(role, Ended::NotRun);
+    tracee.trace(role).clear();
     Answer::ok()
 }
 

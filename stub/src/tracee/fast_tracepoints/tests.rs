@@ -11,15 +11,17 @@ use crate::arch::stepped::{
     CASES, GENERAL, PC, POINTER_TO_NOTHING, SET_THREAD_POINTER, fill, settle, store_by_hand,
 };
 use crate::arch::{self, SP, TRAP_ADVANCE, Word};
+use crate::ptrace::attach::Program;
 use crate::ptrace::wait_queue::WaitQueue;
+use crate::subscription::role::Role;
 use crate::sys::memory::Memory;
 use crate::sys::wait::{Status, wait};
 use crate::sys::{Tid, ptrace};
-use crate::tracee::{Program, Role, Tracee};
+use crate::tracee::Tracee;
 use crate::tracepoint::definition::{Action, Tracepoint};
 
 struct Stepped {
-    process: Tracee,
+    tracee: Tracee,
     tid: Tid,
     at: u64,
     /// The registers before the displaced instructions, as the kernel has them, and to be compared; and behind them.
@@ -85,36 +87,40 @@ fn stopped_program() -> Tracee {
 
 /// A program at its first instructions, which are these; its registers.
 fn lend(kind: usize, code: &[u8]) -> (Tracee, Vec<u8>) {
-    let mut process = stopped_program();
-    let tid = process.pid();
+    let mut tracee = stopped_program();
+    let tid = tracee.process.pid();
     let mut at_first = general(tid);
     if let Some(number) = SET_THREAD_POINTER {
-        process.call(number, [0x0012_3400, 0, 0, 0, 0, 0]).unwrap();
+        tracee.call(number, [0x0012_3400, 0, 0, 0, 0, 0]).unwrap();
     }
     fill(&mut at_first, tid, kind);
-    let stopped = process.stopped(tid).unwrap();
+    let stopped = tracee.process.stopped(tid).unwrap();
     stopped.set_general(&at_first).unwrap();
-    process.memory.write(words(&at_first)[PC], code).unwrap();
-    (process, at_first)
+    tracee
+        .process
+        .memory
+        .write(words(&at_first)[PC], code)
+        .unwrap();
+    (tracee, at_first)
 }
 
 /// The registers behind the first so many bytes, which are executed in their place.
 fn in_place(kind: usize, code: &[u8], length: usize) -> Vec<u64> {
-    let (mut process, at_first) = lend(kind, code);
+    let (mut tracee, at_first) = lend(kind, code);
     let mut now = words(&at_first);
     let range = now[PC]..now[PC] + length as u64;
     while range.contains(&now[PC]) {
-        step(process.pid(), &process.memory);
-        now = words(&general(process.pid()));
+        step(tracee.process.pid(), &tracee.process.memory);
+        now = words(&general(tracee.process.pid()));
     }
-    process.kill();
+    tracee.kill();
     now
 }
 
 /// A program at its first instructions, which are these, and which a jump displaces.
 fn start(kind: usize, code: &[u8]) -> Stepped {
-    let (mut process, at_first) = lend(kind, code);
-    let tid = process.pid();
+    let (mut tracee, at_first) = lend(kind, code);
+    let tid = tracee.process.pid();
     let before = words(&at_first);
     let at = before[PC];
     let site = Site {
@@ -146,12 +152,15 @@ fn start(kind: usize, code: &[u8]) -> Stepped {
         ],
         ..Tracepoint::default()
     };
-    let trace = process.trace(Role::Control);
+    let trace = tracee.trace(Role::Control);
     trace.tracepoints.insert((1, at), tracepoint);
-    process.start_trace(Role::Control).unwrap();
-    assert!(process.jump_pads.is_planted(at), "no jump at {at:#x}");
+    tracee.start_trace(Role::Control).unwrap();
+    assert!(
+        tracee.tracepoints.fast.jump_pads.is_planted(at),
+        "no jump at {at:#x}"
+    );
     Stepped {
-        process,
+        tracee,
         tid,
         at,
         general: at_first,
@@ -166,13 +175,13 @@ impl Stepped {
         let mut now = general(self.tid);
         let mut code = [0; 4];
         let pc = words(&now)[PC];
-        self.process.memory.read(pc, &mut code).unwrap();
+        self.tracee.process.memory.read(pc, &mut code).unwrap();
         match store_by_hand(&code, &mut now) {
             Some((at, bytes)) => {
-                self.process.memory.write(at, &bytes).unwrap();
+                self.tracee.process.memory.write(at, &bytes).unwrap();
                 ptrace::set_register_set(self.tid, GENERAL.0, &now).unwrap();
             }
-            None => step(self.tid, &self.process.memory),
+            None => step(self.tid, &self.tracee.process.memory),
         }
     }
 
@@ -180,8 +189,13 @@ impl Stepped {
     fn back(&self) -> Option<(Standing, Option<u64>, Vec<u8>)> {
         let mut general = general(self.tid);
         let pc = words(&general)[PC];
-        let memory = &self.process.memory;
-        let (at, position) = self.process.jump_pads.back(memory, pc, &mut general)?;
+        let memory = &self.tracee.process.memory;
+        let (at, position) =
+            self.tracee
+                .tracepoints
+                .fast
+                .jump_pads
+                .back(memory, pc, &mut general)?;
         assert_eq!(at, self.at);
         Some((position.standing, position.claimed, general))
     }
@@ -193,7 +207,13 @@ impl Stepped {
         }
         let mut go_on_at = words(&general(self.tid))[PC] + 4;
         if standing == Standing::Slow {
-            go_on_at = self.process.jump_pads.copy(self.at).unwrap();
+            go_on_at = self
+                .tracee
+                .tracepoints
+                .fast
+                .jump_pads
+                .copy(self.at)
+                .unwrap();
         } else {
             back = general(self.tid);
         }
@@ -252,10 +272,16 @@ fn wherever_a_thread_stands() {
 fn walks_copy(kind: usize, code: &[u8]) {
     let mut stepped = start(kind, code);
     let mut general = stepped.general.clone();
-    let copy = stepped.process.jump_pads.copy(stepped.at).unwrap();
+    let copy = stepped
+        .tracee
+        .tracepoints
+        .fast
+        .jump_pads
+        .copy(stepped.at)
+        .unwrap();
     const WORD: usize = size_of::<Word>();
     general[WORD * PC..WORD * PC + WORD].copy_from_slice(&copy.to_le_bytes()[..WORD]);
-    let stopped = stepped.process.stopped(stepped.tid).unwrap();
+    let stopped = stepped.tracee.process.stopped(stepped.tid).unwrap();
     stopped.set_general(&general).unwrap();
     let (standing, _, back) = stepped.back().unwrap();
     // A jump may be taken as done.
@@ -266,7 +292,7 @@ fn walks_copy(kind: usize, code: &[u8]) {
     assert_eq!(words(&back), *expected, "{standing:?}");
     let (counts, _) = stepped.walk();
     stepped.goes_on(&counts);
-    stepped.process.kill();
+    stepped.tracee.kill();
 }
 
 fn walks_collector(kind: usize, code: &[u8]) {
@@ -284,9 +310,9 @@ fn walks_collector(kind: usize, code: &[u8]) {
     for round in 0..2 {
         let tid = stepped.tid;
         let general = stepped.general.clone();
-        let stopped = stepped.process.stopped(tid).unwrap();
+        let stopped = stepped.tracee.process.stopped(tid).unwrap();
         stopped.set_general(&general).unwrap();
-        stepped.process.register_with_collectors(tid);
+        stepped.tracee.register_with_collectors(tid);
         let (counts, claims) = stepped.walk();
         assert!(!counts.contains_key("Slow"), "{counts:?}");
         assert!(claims > 30, "{claims}");
@@ -296,16 +322,16 @@ fn walks_collector(kind: usize, code: &[u8]) {
             told == Some(1) || round == 1 && told.is_none(),
             "{counts:?}"
         );
-        stepped.process.drain_jump_pads();
-        let trace = stepped.process.trace(Role::Control);
+        stepped.tracee.drain_jump_pads();
+        let trace = stepped.tracee.trace(Role::Control);
         assert_eq!(trace.buffer.frames().len(), round + 1);
     }
     let mut stack = [0; 107];
-    let sp = stepped.process.stopped(stepped.tid).unwrap();
+    let sp = stepped.tracee.process.stopped(stepped.tid).unwrap();
     sp.set_general(&stepped.general).unwrap();
     let sp = sp.sp().unwrap();
-    stepped.process.memory.read(sp, &mut stack).unwrap();
-    let frames = stepped.process.trace(Role::Control).buffer.frames();
+    stepped.tracee.process.memory.read(sp, &mut stack).unwrap();
+    let frames = stepped.tracee.trace(Role::Control).buffer.frames();
     let layout = crate::arch::layout();
     let blocks = frames[0].blocks(layout.size);
     let [
@@ -328,5 +354,5 @@ fn walks_collector(kind: usize, code: &[u8]) {
         }
     }
     assert_eq!(words(&noted), stepped.before);
-    stepped.process.kill();
+    stepped.tracee.kill();
 }

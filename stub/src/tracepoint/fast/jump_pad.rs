@@ -57,6 +57,26 @@ struct Jump {
     patch: Patch,
 }
 
+/// What can have a jump: what a hit notes there, and the instructions that are displaced.
+#[derive(Clone)]
+pub(crate) struct JumpSite {
+    pub(crate) at: u64,
+    /// The breakpoint kind, which says what the instructions are.
+    pub(crate) kind: usize,
+    pub(crate) plan: Plan,
+    pub(crate) source: Vec<u8>,
+}
+
+/// What a new pool must be like.
+pub(crate) struct PoolOrder {
+    /// It is mapped as near to this address as there is room.
+    pub(crate) near: u64,
+    /// The size of each slot.
+    pub(crate) slot_size: u64,
+    /// The size of the trace buffer, which the pool does not exceed.
+    pub(crate) buffer: u64,
+}
+
 /// How the memory is got that it takes: readable and executable, or readable and writable; as near to an address as there is room.
 pub(crate) trait Mapper {
     /// Bytes that nothing uses and that can be executed, so near to an address, and mapped as long as that is.
@@ -100,13 +120,13 @@ impl JumpPads {
     }
 
     /// Whether a jump is there that does just this, and is still in its place.
-    pub(crate) fn does(&self, memory: &Memory, at: u64, plan: &Plan, source: &[u8]) -> bool {
-        self.planted.get(&at).is_some_and(|jump| {
+    pub(crate) fn does(&self, memory: &Memory, site: &JumpSite) -> bool {
+        self.planted.get(&site.at).is_some_and(|jump| {
             let made = &self.made[jump.id];
             let there = |(at, patch): &(u64, Patch)| patch.stands(memory, *at);
-            made.plan == *plan
-                && made.source == source
-                && jump.patch.stands(memory, at)
+            made.plan == site.plan
+                && made.source == site.source
+                && jump.patch.stands(memory, site.at)
                 && made.veneer.as_ref().is_none_or(there)
         })
     }
@@ -133,10 +153,14 @@ impl JumpPads {
     pub(crate) fn renew(
         &mut self,
         memory: &Memory,
-        (near, slot_size): (u64, u64),
-        buffer: u64,
+        order: &PoolOrder,
         mapper: &mut dyn Mapper,
     ) -> Option<()> {
+        let PoolOrder {
+            near,
+            slot_size,
+            buffer,
+        } = *order;
         let slots = Pool::shape(slot_size, buffer)?;
         let start = mapper.map(near, Pool::size(slots, slot_size), false)?;
         let mut pool = Pool::new(start, slots, slot_size);
@@ -164,20 +188,19 @@ impl JumpPads {
         Some((pool.start, Pool::size(pool.slots, pool.slot_size)))
     }
 
-    /// Plants a jump over the instructions `source` at `at`. Nobody runs, nobody is in these instructions.
+    /// Plants a jump. Every thread must be stopped, and none inside the instructions.
     pub(crate) fn plant(
         &mut self,
         memory: &Memory,
-        (at, kind): (u64, usize),
-        plan: &Plan,
-        source: &[u8],
+        site: &JumpSite,
         mapper: &mut dyn Mapper,
     ) -> Option<()> {
-        let known = self.made.iter();
-        let same = |made: &&Made| made.at == at && made.plan == *plan && made.source == source;
-        let id = match known.clone().position(|made| same(&made)) {
+        let JumpSite { at, kind, .. } = *site;
+        let same =
+            |made: &Made| made.at == at && made.plan == site.plan && made.source == site.source;
+        let id = match self.made.iter().position(same) {
             Some(id) => id,
-            None => self.make(memory, (at, kind), plan, source, mapper)?,
+            None => self.make(memory, site, mapper)?,
         };
         let made = &self.made[id];
         let to = match &made.veneer {
@@ -199,14 +222,14 @@ impl JumpPads {
         Some(())
     }
 
-    fn make(
-        &mut self,
-        memory: &Memory,
-        (at, kind): (u64, usize),
-        plan: &Plan,
-        source: &[u8],
-        mapper: &mut dyn Mapper,
-    ) -> Option<usize> {
+    fn make(&mut self, memory: &Memory, site: &JumpSite, mapper: &mut dyn Mapper) -> Option<usize> {
+        let JumpSite {
+            at,
+            kind,
+            plan,
+            source,
+        } = site;
+        let (at, kind) = (*at, *kind);
         let pool = self.pool.as_ref()?;
         let mut order = Order {
             id: self.made.len() as u32,

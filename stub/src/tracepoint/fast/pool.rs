@@ -10,7 +10,9 @@ use crate::arch::fast::{
     ALARM, DRAINED, MOST_SLOTS, Noted, SLOTS, STATES, TABLE, THREAD_SIZE, THREADS, TICKET, entries,
 };
 use crate::sys::memory::Memory;
-use crate::sys::{monotonic_ns, ticks};
+use crate::sys::{Tid, monotonic_ns, ticks};
+
+use super::Registration;
 
 /// Fewer slots are not worth it.
 const FEWEST: u64 = 16;
@@ -241,15 +243,13 @@ impl Pool {
         entries(pointer).map(|entry| self.start + entry)
     }
 
-    /// Enters a thread, so that collectors know it; `processor`: where the kernel keeps the number of its processor.
-    pub(crate) fn enter(
-        &self,
-        memory: &Memory,
-        pointer: u64,
-        thread: i32,
-        processor: Option<u64>,
-        stack: (u64, u64),
-    ) {
+    /// Enters a thread, so that collectors know it.
+    pub(crate) fn enter(&self, memory: &Memory, tid: Tid, thread: &Registration) {
+        let Registration {
+            pointer,
+            processor,
+            stack,
+        } = *thread;
         let taken = |place: &&u64| {
             let mut key = [0; 8];
             memory.read(**place, &mut key) != Ok(8)
@@ -267,8 +267,7 @@ impl Pool {
         let distance = distance
             .and_then(|far| i32::try_from(far).ok())
             .unwrap_or(0);
-        let identity =
-            u64::from(distance.cast_unsigned()) << 32 | u64::from(thread.cast_unsigned());
+        let identity = u64::from(distance.cast_unsigned()) << 32 | u64::from(tid.0.cast_unsigned());
         memory.write_words(&[place + 8], identity);
         memory.write_words(&[place + 16], stack.0);
         memory.write_words(&[place + 24], stack.1);
@@ -308,10 +307,8 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    use crate::arch::fast::BEGIN;
-    use crate::sys::Tid;
-
     use super::*;
+    use crate::arch::fast::BEGIN;
 
     #[test]
     fn hits_come_in_the_order_of_the_clock() {

@@ -12,11 +12,11 @@ pub(in super::super) fn answer(
     rest: &[u8],
 ) -> Answer {
     let role = session.role();
-    let (Some((offset, length)), Some(process)) = (range(rest), debuggee.live()) else {
+    let (Some((offset, length)), Some(tracee)) = (range(rest), debuggee.live()) else {
         return Answer::error(nix::errno::Errno::EINVAL);
     };
     let length = length.min(PACKET_SIZE / 2 - 8);
-    let part = process.trace(role).buffer.part(offset, length);
+    let part = tracee.trace(role).buffer.part(offset, length);
     if part.is_empty() {
         return Answer::Reply(b"l".to_vec());
     }

@@ -21,7 +21,7 @@ pub(in super::super) fn tracepoint(
     rest: &[u8],
 ) -> Answer {
     let role = session.role();
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
     if let Some(more) = rest.strip_prefix(b"-") {
@@ -29,7 +29,7 @@ pub(in super::super) fn tracepoint(
             return Answer::error(Errno::EINVAL);
         };
         let key = (number as u32, address);
-        let Some(tracepoint) = process.trace(role).tracepoints.get_mut(&key) else {
+        let Some(tracepoint) = tracee.trace(role).tracepoints.get_mut(&key) else {
             return Answer::error(Errno::ENOENT);
         };
         let text = text.strip_prefix(b":").unwrap_or(text);
@@ -52,7 +52,7 @@ pub(in super::super) fn tracepoint(
         tracepoint.action_texts.push((letter, text.to_vec()));
         // One that is enabled already counts as it is now.
         let at = tracepoint.enabled.then_some(tracepoint.at);
-        return match at.map_or(Ok(()), |at| process.tracepoint_changed(role, at)) {
+        return match at.map_or(Ok(()), |at| tracee.tracepoint_changed(role, at)) {
             Ok(()) => Answer::ok(),
             Err(errno) => Answer::error(errno),
         };
@@ -60,29 +60,29 @@ pub(in super::super) fn tracepoint(
     let Some(([number, address], rest)) = numbers::<2>(rest, b':') else {
         return Answer::error(Errno::EINVAL);
     };
-    let (at, kind) = process.place(address);
+    let (at, kind) = tracee.place(address);
     let Some((mut tracepoint, movable)) = definition(rest) else {
         return refused("static tracepoints are not supported; use 'trace'");
     };
     tracepoint.fast = movable.and_then(|length| {
         let mut code = vec![0; length.min(MOST_MOVABLE)];
-        (process.read_memory(at, &mut code) == Ok(code.len())).then_some(code)
+        (tracee.read_memory(at, &mut code) == Ok(code.len())).then_some(code)
     });
     (tracepoint.number, tracepoint.address) = (number as u32, address);
     (tracepoint.at, tracepoint.kind) = (at, kind);
-    if process.trace(role).tracepoints.len() >= MOST {
+    if tracee.trace(role).tracepoints.len() >= MOST {
         return Answer::error(Errno::ENOSPC);
     }
     let key = (tracepoint.number, address);
     let enabled = tracepoint.enabled;
-    let former = process.trace(role).tracepoints.insert(key, tracepoint);
+    let former = tracee.trace(role).tracepoints.insert(key, tracepoint);
     if !enabled && former.is_none_or(|former| !former.enabled) {
         return Answer::ok();
     }
-    match process.tracepoint_changed(role, at) {
+    match tracee.tracepoint_changed(role, at) {
         Ok(()) => Answer::ok(),
         Err(errno) => {
-            process.trace(role).tracepoints.remove(&key);
+            tracee.trace(role).tracepoints.remove(&key);
             Answer::error(errno)
         }
     }
@@ -175,7 +175,7 @@ pub(in super::super) fn source(
     rest: &[u8],
 ) -> Answer {
     let role = session.role();
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
     let read = || {
@@ -190,7 +190,7 @@ pub(in super::super) fn source(
     let Some((key, start, source)) = read() else {
         return Answer::error(Errno::EINVAL);
     };
-    let Some(tracepoint) = process.trace(role).tracepoints.get_mut(&key) else {
+    let Some(tracepoint) = tracee.trace(role).tracepoints.get_mut(&key) else {
         return Answer::error(Errno::ENOENT);
     };
     let last = tracepoint.sources.last_mut();

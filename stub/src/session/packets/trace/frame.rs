@@ -16,8 +16,8 @@ use crate::tracepoint::frame_buffer::{Block, Frame};
 
 impl Session {
     /// The selected frame.
-    pub(in super::super) fn frame<'a>(&self, process: &'a Tracee) -> Option<&'a Frame> {
-        let subscription = process.subscriptions.get(self.role())?;
+    pub(in super::super) fn frame<'a>(&self, tracee: &'a Tracee) -> Option<&'a Frame> {
+        let subscription = tracee.subscriptions.get(self.role())?;
         subscription.trace.buffer.frames().get(self.frame?)
     }
 }
@@ -29,10 +29,10 @@ pub(in super::super) fn select(
     rest: &[u8],
 ) -> Answer {
     let role = session.role();
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    let frames = process.trace(role).buffer.frames();
+    let frames = tracee.trace(role).buffer.frames();
     let text = String::from_utf8_lossy(rest);
     let (kind, values) = text.split_once(':').unwrap_or(("", &text));
     let values = values.as_bytes();
@@ -93,10 +93,10 @@ fn selected(index: usize, frame: &Frame) -> Answer {
 /// `g` and `p` of the selected frame; `None`: there is none, the thread is asked.
 pub(in super::super) fn registers(
     session: &Session,
-    process: &Tracee,
+    tracee: &Tracee,
     only: Option<usize>,
 ) -> Option<Answer> {
-    let frame = session.frame(process)?;
+    let frame = session.frame(tracee)?;
     let layout = arch::layout();
     let blocks = frame.blocks(layout.size);
     let collected = blocks.iter().find_map(|block| match block {
@@ -128,11 +128,11 @@ pub(in super::super) fn registers(
 /// program. `None`: no frame is selected.
 pub(in super::super) fn memory(
     session: &Session,
-    process: &Tracee,
+    tracee: &Tracee,
     address: u64,
     into: &mut [u8],
 ) -> Option<Result<usize, Errno>> {
-    let frame = session.frame(process)?;
+    let frame = session.frame(tracee)?;
     let mut done = 0;
     for block in frame.blocks(arch::layout().size) {
         if let Block::Memory { address: at, bytes } = block
@@ -149,12 +149,12 @@ pub(in super::super) fn memory(
     if done > 0 {
         return Some(Ok(done));
     }
-    let Some(end) = process.constant_until(session.role(), address) else {
+    let Some(end) = tracee.constant_until(session.role(), address) else {
         return Some(Err(Errno::EIO));
     };
     let length = usize::try_from(end - address).unwrap_or(usize::MAX);
     let length = length.min(into.len());
-    Some(process.read_memory(address, &mut into[..length]))
+    Some(tracee.read_memory(address, &mut into[..length]))
 }
 
 /// `qXfer:traceframe-info:read::offset,length`.
@@ -163,10 +163,10 @@ pub(in super::super) fn info(
     debuggee: &mut Debuggee,
     rest: &[u8],
 ) -> Answer {
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    let Some(frame) = session.frame(process) else {
+    let Some(frame) = session.frame(tracee) else {
         return Answer::error(Errno::EINVAL);
     };
     let mut text = String::from(

@@ -12,10 +12,10 @@ use crate::tracepoint::experiment::Ended;
 pub(in super::super) fn start(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     let role = session.role();
     session.frame = None;
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    match process.start_trace(role) {
+    match tracee.start_trace(role) {
         Ok(()) => Answer::ok(),
         Err(errno) => Answer::error(errno),
     }
@@ -23,10 +23,10 @@ pub(in super::super) fn start(session: &mut Session, debuggee: &mut Debuggee, _:
 
 pub(in super::super) fn stop(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     let role = session.role();
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    process.stop_trace(role, Ended::Stopped);
+    tracee.stop_trace(role, Ended::Stopped);
     Answer::ok()
 }
 
@@ -49,17 +49,17 @@ pub(in super::super) fn disable(
 /// `n:addr`, in a running trace, too.
 fn switch(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8], on: bool) -> Answer {
     let role = session.role();
-    let (Some(([number, address], _)), Some(process)) = (numbers::<2>(rest, b':'), debuggee.live())
+    let (Some(([number, address], _)), Some(tracee)) = (numbers::<2>(rest, b':'), debuggee.live())
     else {
         return Answer::error(Errno::EINVAL);
     };
     let key = (number as u32, address);
-    let Some(tracepoint) = process.trace(role).tracepoints.get_mut(&key) else {
+    let Some(tracepoint) = tracee.trace(role).tracepoints.get_mut(&key) else {
         return Answer::error(Errno::ENOENT);
     };
     tracepoint.enabled = on;
     let at = tracepoint.at;
-    match process.tracepoint_changed(role, at) {
+    match tracee.tracepoint_changed(role, at) {
         Ok(()) => Answer::ok(),
         Err(errno) => Answer::error(errno),
     }
@@ -71,8 +71,8 @@ pub(in super::super) fn disconnected(
     rest: &[u8],
 ) -> Answer {
     let role = session.role();
-    if let Some(process) = debuggee.live() {
-        process.trace(role).disconnected = rest == b"1";
+    if let Some(tracee) = debuggee.live() {
+        tracee.trace(role).disconnected = rest == b"1";
     }
     Answer::ok()
 }
@@ -84,9 +84,9 @@ pub(in super::super) fn read_only(
     rest: &[u8],
 ) -> Answer {
     let role = session.role();
-    if let Some(process) = debuggee.live() {
+    if let Some(tracee) = debuggee.live() {
         let pairs = rest.split(|byte| *byte == b':');
-        process.trace(role).read_only = pairs
+        tracee.trace(role).read_only = pairs
             .filter_map(|pair| numbers::<2>(pair, b','))
             .map(|([start, end], _)| start..end)
             .collect();
@@ -100,8 +100,8 @@ pub(in super::super) fn circular(
     rest: &[u8],
 ) -> Answer {
     let role = session.role();
-    if let Some(process) = debuggee.live() {
-        process.trace(role).buffer.circular = rest == b"1";
+    if let Some(tracee) = debuggee.live() {
+        tracee.trace(role).buffer.circular = rest == b"1";
     }
     Answer::ok()
 }
@@ -113,7 +113,7 @@ pub(in super::super) fn size(
     rest: &[u8],
 ) -> Answer {
     let role = session.role();
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::ok();
     };
     let size = if rest.starts_with(b"-") {
@@ -124,7 +124,7 @@ pub(in super::super) fn size(
             None => return Answer::error(Errno::EINVAL),
         }
     };
-    process.trace(role).buffer.resize(size);
+    tracee.trace(role).buffer.resize(size);
     Answer::ok()
 }
 
@@ -135,7 +135,7 @@ pub(in super::super) fn notes(
     rest: &[u8],
 ) -> Answer {
     let role = session.role();
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::ok();
     };
     for part in rest
@@ -145,9 +145,9 @@ pub(in super::super) fn notes(
         let mut words = part.splitn(2, |byte| *byte == b':');
         let (kind, text) = (words.next(), words.next().and_then(unhex));
         match (kind, text) {
-            (Some(b"user"), Some(text)) => process.trace(role).user = text,
-            (Some(b"notes"), Some(text)) => process.trace(role).notes = text,
-            (Some(b"tstop"), Some(text)) => process.trace(role).stop_note = text,
+            (Some(b"user"), Some(text)) => tracee.trace(role).user = text,
+            (Some(b"notes"), Some(text)) => tracee.trace(role).notes = text,
+            (Some(b"tstop"), Some(text)) => tracee.trace(role).stop_note = text,
             _ => return Answer::error(Errno::EINVAL),
         }
     }

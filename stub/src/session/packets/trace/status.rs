@@ -14,17 +14,17 @@ const MISSED: &[u8] = b"hits are missing, for tracepoints were paused to keep to
 /// `T` and 1 if it runs, then details (GDB manual, `qTStatus`).
 pub(in super::super) fn trace(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     let role = session.role();
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::Reply(b"T0;tnotrun:0".to_vec());
     };
-    let mut notes = process.trace(role).notes.clone();
-    if process.budget.has_paused() {
+    let mut notes = tracee.trace(role).notes.clone();
+    if tracee.tracepoints.budget.has_paused() {
         if !notes.is_empty() {
             notes.extend_from_slice(b"; ");
         }
         notes.extend_from_slice(MISSED);
     }
-    let trace = process.trace(role);
+    let trace = tracee.trace(role);
     let reason = match &trace.ended {
         Ended::NotRun => "tnotrun:0".to_owned(),
         Ended::Stopped => format!("tstop:{}:0", digits(&trace.stop_note)),
@@ -75,11 +75,11 @@ pub(in super::super) fn tracepoint(
 /// `qUnspoolPlaces`: how many tracepoints have a jump, and the numbers of those that have a trap (docs/reference/protocol.md).
 pub(in super::super) fn places(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     let role = session.role();
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::error(nix::errno::Errno::ESRCH);
     };
-    process.place_pending_jumps();
-    let (jumps, traps) = process.trace(role).kinds();
+    tracee.place_pending_jumps();
+    let (jumps, traps) = tracee.trace(role).kinds();
     let traps: Vec<String> = traps.iter().map(|number| format!("{number:x}")).collect();
     Answer::Reply(format!("{jumps:x};{}", traps.join(",")).into_bytes())
 }

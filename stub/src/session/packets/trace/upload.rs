@@ -8,10 +8,10 @@ use crate::tracepoint::definition::Tracepoint;
 
 /// `qTfP`: the first piece.
 pub(in super::super) fn first(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::Reply(b"l".to_vec());
     };
-    session.upload = process
+    session.upload = tracee
         .trace(session.role())
         .tracepoints
         .values()

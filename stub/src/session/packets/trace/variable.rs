@@ -19,7 +19,7 @@ pub(in super::super) fn define(
     rest: &[u8],
 ) -> Answer {
     let role = session.role();
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
     let read = || {
@@ -27,8 +27,8 @@ pub(in super::super) fn define(
         Some((number as u32, value, unhex(rest.strip_prefix(b":")?)?))
     };
     match read() {
-        Some((number, value, name)) if process.trace(role).variables.all().count() < MOST => {
-            process
+        Some((number, value, name)) if tracee.trace(role).variables.all().count() < MOST => {
+            tracee
                 .trace(role)
                 .variables
                 .define(number, &name, value.cast_signed());
@@ -47,10 +47,10 @@ pub(in super::super) fn value(
 ) -> Answer {
     let role = session.role();
     let wanted = number(rest).map(|number| number as u32);
-    let (Some(wanted), Some(process)) = (wanted, debuggee.live()) else {
+    let (Some(wanted), Some(tracee)) = (wanted, debuggee.live()) else {
         return Answer::Reply(b"U".to_vec());
     };
-    let value = match session.frame(process) {
+    let value = match session.frame(tracee) {
         Some(frame) => {
             let blocks = frame.blocks(crate::arch::layout().size);
             blocks.into_iter().find_map(|block| match block {
@@ -58,17 +58,17 @@ pub(in super::super) fn value(
                 _ => None,
             })
         }
-        None => process.trace(role).variables.value(wanted),
+        None => tracee.trace(role).variables.value(wanted),
     };
     Answer::Reply(value.map_or(b"U".to_vec(), |value| format!("V{value:x}").into_bytes()))
 }
 
 /// `qTfV`: the first.
 pub(in super::super) fn first(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
-    let Some(process) = debuggee.live() else {
+    let Some(tracee) = debuggee.live() else {
         return Answer::Reply(b"l".to_vec());
     };
-    session.upload = process
+    session.upload = tracee
         .trace(session.role())
         .variables
         .all()

@@ -1,8 +1,9 @@
-//! A program that stands for a while, as it does when somebody looks at it: what the kernel keeps in its threads for us is taken out of them.
+//! Has the kernel forget that threads made steps, in a program that has been halted for a while.
 //!
-//! Who has made a step by the kernel's means would make another if its tracer were killed, and be killed by the report of that: the
-//! kernel forgets steps only when a thread goes on otherwise. So it does, as far as the kernel's door. That costs as much as a step, and
-//! a client that steps on at once (software watchpoints are thousands of steps) shall not pay for it.
+//! A thread that has made a step by the kernel's means would make another one if its tracer were killed, and the report of
+//! that would kill it. The kernel forgets steps only when a thread goes on otherwise. So the thread goes on, as far as the
+//! kernel's door. That costs as much as a step, and a client that steps on at once must not pay for it: software
+//! watchpoints are thousands of steps.
 
 use std::time::{Duration, Instant};
 
@@ -10,17 +11,22 @@ use crate::sys::Tid;
 use crate::sys::ptrace;
 use crate::sys::wait::Status;
 
-use super::Tracee;
-use crate::ptrace::thread::{At, Motion, State, Thread};
+use super::process::Process;
+use super::thread::{At, Motion, State, Thread};
 
-/// A client that has done nothing for so long is not about to step on.
-const REST: Duration = Duration::from_millis(5);
+/// A client that has done nothing for this long is not about to step on.
+const RESET_DELAY: Duration = Duration::from_millis(5);
 
-impl Tracee {
-    /// A stop is shown to the client.
-    pub(super) fn schedule_step_reset(&mut self) {
+impl Process {
+    /// A stop is shown to the client: steps are forgotten after a delay.
+    pub(crate) fn schedule_step_reset(&mut self) {
         let stepped = self.threads.values().any(Thread::keeps_step);
-        self.step_reset_at = stepped.then(|| Instant::now() + REST);
+        self.step_reset_at = stepped.then(|| Instant::now() + RESET_DELAY);
+    }
+
+    /// The client goes on: steps are kept.
+    pub(crate) fn cancel_step_reset(&mut self) {
+        self.step_reset_at = None;
     }
 
     /// When steps are to be forgotten.
@@ -28,25 +34,18 @@ impl Tracee {
         self.step_reset_at.filter(|_| self.end.is_none())
     }
 
-    pub(super) fn reset_steps_if_due(&mut self) {
-        if self
-            .step_reset_due()
-            .is_some_and(|due| due <= Instant::now())
-        {
-            self.step_reset_at = None;
-            self.reset_steps();
-        }
-    }
-
-    /// Has the kernel forget the steps of threads that stand.
-    pub(super) fn reset_steps(&mut self) {
+    /// Has the kernel forget the steps of threads that are stopped. Other reports that came meanwhile are for the caller: the
+    /// thread is being killed, or its process stopped.
+    #[must_use]
+    pub(crate) fn reset_steps(&mut self) -> Vec<(Tid, Status)> {
         let threads = self.threads.iter();
         let found = threads.filter_map(|(tid, thread)| thread.keeps_step().then_some(*tid));
+        let mut others = Vec::new();
         for tid in found.collect::<Vec<Tid>>() {
             let Ok(info) = ptrace::signal_info(tid) else {
                 continue;
             };
-            // Of another signal the thread has yet to be told; at other events it would go on.
+            // A thread at another signal must still take it; at other events it would go on.
             let at = self.stopped(tid).map(|stopped| stopped.at());
             let stays = match at {
                 Some(At::Signal) => info.signal() == libc::SIGTRAP && !self.is_sent_trap(tid),
@@ -68,20 +67,16 @@ impl Tracee {
                         thread.step_reset = true;
                     }
                 }
-                Some(status) => {
-                    // It is being killed, or its process stopped.
-                    let halting = std::mem::replace(&mut self.halting, true);
-                    self.handle(tid, status);
-                    self.halting = halting;
-                }
+                Some(status) => others.push((tid, status)),
                 None => {}
             }
         }
+        others
     }
 }
 
 impl Thread {
-    /// Whether it stands, and the kernel has it step when it goes.
+    /// Whether it is stopped, and the kernel has it step when it goes.
     fn keeps_step(&self) -> bool {
         self.kernel_steps && matches!(self.state, State::Stopped(_))
     }

@@ -1,0 +1,73 @@
+//! Whether a thread can make a system call for the stub, and the call itself.
+//!
+//! The thread executes one system call instruction and has its registers back afterwards. The system call in which it was
+//! interrupted is among them, and the kernel then makes that again.
+
+use crate::arch::{self, call};
+use crate::sys::{Tid, ptrace, status_field};
+
+use super::process::Process;
+use super::thread::{At, Motion};
+
+impl Process {
+    /// Whether the kernel lets the program make any system call.
+    pub(crate) fn calls_freely(&self) -> bool {
+        let status = self.read_proc("status");
+        let filter = status_field(&String::from_utf8_lossy(&status), "Seccomp");
+        filter.is_none_or(|mode: String| mode == "0")
+    }
+
+    /// Keeps a stopped thread from a call that its filter may not allow: the kernel ends a sleep that
+    /// it interrupted by `restart_syscall`, which programs do not list among their own calls.
+    pub(super) fn avoid_restart_call(&mut self, tid: Tid) {
+        let stopped = self.stopped(tid);
+        let changed =
+            stopped.and_then(|stopped| call::restarted_as_itself(stopped.general().ok()?));
+        if let Some(general) = changed
+            && !self.calls_freely()
+            && let Some(stopped) = self.stopped(tid)
+        {
+            let _ = stopped.set_general(&general);
+        }
+    }
+
+    /// A thread that can make a system call.
+    pub(crate) fn find_caller(&mut self) -> Option<Tid> {
+        let tids: Vec<Tid> = self.threads.keys().copied().collect();
+        tids.into_iter().find(|tid| self.can_call(*tid))
+    }
+
+    /// Whether a thread's registers are all that there is to its state: it is about to take a signal, or was interrupted.
+    fn can_call(&mut self, tid: Tid) -> bool {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return false;
+        };
+        if thread.after_call.is_some() || thread.in_call {
+            return false;
+        }
+        let step_reset = thread.step_reset;
+        let Some(stopped) = thread.stopped() else {
+            return false;
+        };
+        let all = match stopped.at() {
+            At::Signal => true,
+            At::Event => {
+                let interrupted = |info: ptrace::SignalInfo| info.code() == ptrace::INTERRUPTED;
+                step_reset || ptrace::signal_info(tid).is_ok_and(interrupted)
+            }
+            _ => false,
+        };
+        let (Ok(pc), Ok(general)) = (stopped.pc(), stopped.general()) else {
+            return false;
+        };
+        let mut code = vec![0; call::LENGTH as usize];
+        all && self.memory.read(pc, &mut code).is_ok() && call::may_precede(&code, general)
+    }
+}
+
+/// How a thread executes the instruction of a system call. Where the kernel makes no steps a trap stands after it.
+pub(crate) const MOTION: Motion = if arch::CAN_STEP {
+    Motion::Step
+} else {
+    Motion::Continue
+};

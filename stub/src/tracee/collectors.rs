@@ -1,0 +1,202 @@
+//! Threads in collectors, and what collectors leave to the stub.
+//!
+//! A thread that stops in a collector is put where it would be without it. If that is inside the jump, the jump must be
+//! removed before the thread goes on.
+
+use crate::arch;
+use crate::arch::fast::Standing;
+use crate::ptrace::action::Action;
+use crate::ptrace::thread::{At, Pending, Thread};
+use crate::sys::{Tid, maps, ptrace};
+use crate::tracepoint::fast::Registration;
+
+use super::Tracee;
+
+impl Tracee {
+    /// Puts a thread that has stopped in a collector where it would be without it. `None`: it has not.
+    pub(super) fn leave_collector(&mut self, tid: Tid, held: bool) -> Option<(u64, Standing)> {
+        if self.tracepoints.fast.jump_pads.is_unused() {
+            return None;
+        }
+        let stopped = self
+            .process
+            .threads
+            .get_mut(&tid)
+            .and_then(Thread::stopped)?;
+        let pc = stopped.pc().ok()?;
+        let mut general = stopped.general().ok()?.to_vec();
+        let (at, position) =
+            self.tracepoints
+                .fast
+                .jump_pads
+                .back(&self.process.memory, pc, &mut general)?;
+        let mut standing = position.standing;
+        if held && matches!(standing, Standing::Slow | Standing::Alarmed) {
+            if ptrace::trap_is_pending(tid) {
+                // That is reported next, and dealt with then.
+                return None;
+            }
+            // The trap has been reported; or it has not been executed.
+            standing = match standing {
+                Standing::Slow if arch::TRAP_ADVANCE == 0 => Standing::Before,
+                _ => Standing::Dealt,
+            };
+        }
+        stopped.set_general(&general).ok()?;
+        if let Some(state) = position.claimed {
+            self.process.memory.write_words(&[state], 0);
+        }
+        match standing {
+            Standing::Dealt | Standing::Alarmed => {
+                // This hit is to be told from the one that is noted if it comes there again for the same execution.
+                self.drain_jump_pads();
+                self.remember_hit(tid, at);
+            }
+            Standing::Inside if self.tracepoints.fast.jump_pads.is_planted(at) => {
+                self.tracepoints.fast.add_inside_jump(tid, at)
+            }
+            _ => {}
+        }
+        Some((at, standing))
+    }
+
+    /// A thread has stopped in a collector by a signal, and has left it. Whether that was the collector's affair.
+    pub(super) fn collector_stop(
+        &mut self,
+        tid: Tid,
+        signal: i32,
+        at: u64,
+        standing: Standing,
+    ) -> bool {
+        let Ok(info) = ptrace::signal_info(tid) else {
+            return true;
+        };
+        let by_itself = info.is_fault();
+        if signal == libc::SIGTRAP && by_itself {
+            self.keep_trap_handler(tid);
+        }
+        match (signal, standing) {
+            (libc::SIGTRAP, Standing::Alarmed) if by_itself => {
+                self.tracepoints.drained_for_alarm = true;
+                self.drain_jump_pads();
+                self.continue_unreported(tid);
+                true
+            }
+            (libc::SIGTRAP, Standing::Slow) if by_itself => {
+                self.register_with_collectors(tid);
+                self.slow_hit(tid, at);
+                true
+            }
+            (_, Standing::Before) if by_itself => {
+                if self.tracepoints.fast.jump_pads.faulted(at) {
+                    self.schedule_placement();
+                }
+                self.slow_hit(tid, at);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A hit that a collector has left to us.
+    fn slow_hit(&mut self, tid: Tid, at: u64) {
+        let again = self.forget_hit(tid, at);
+        let stops = !again && self.probe_hit(tid, at);
+        if stops {
+            self.remember_hit(tid, at);
+            self.process.report(tid, Pending::Tracepoint(at));
+        } else if self.subscriptions.is_held(tid) {
+            self.remember_hit(tid, at);
+        } else {
+            self.pass(tid, at);
+        }
+    }
+
+    /// Tells the collectors of a thread.
+    pub(super) fn register_with_collectors(&mut self, tid: Tid) {
+        if self.process.shares_memory() || self.tracepoints.fast.jump_pads.is_empty() {
+            return;
+        }
+        let Some(stopped) = self.process.stopped(tid) else {
+            return;
+        };
+        let (Ok(pointer), Ok(sp)) = (stopped.thread_pointer(), stopped.sp()) else {
+            return;
+        };
+        let fast = &self.tracepoints.fast;
+        if pointer == 0 || fast.is_known(&self.process.memory, tid, pointer, sp) {
+            return;
+        }
+        let maps = maps::read(self.process.any_task());
+        let Some(stack) = maps::around(&maps, sp) else {
+            return;
+        };
+        // The first thread's stack grows.
+        let grows = stack.path == "[stack]";
+        let low = if grows {
+            stack.range.end.saturating_sub(1 << 30)
+        } else {
+            stack.range.start
+        };
+        let thread = Registration {
+            pointer,
+            processor: ptrace::processor_word(tid),
+            stack: (low, stack.range.end),
+        };
+        let fast = &mut self.tracepoints.fast;
+        fast.register(&self.process.memory, tid, &thread);
+    }
+
+    /// A thread is about to end, or has ended; `others_remain`: the ends of other threads will be reported, too.
+    pub(super) fn leave_collectors(&mut self, tid: Tid, others_remain: bool) {
+        if self.tracepoints.fast.jump_pads.is_unused() {
+            return;
+        }
+        // Of threads that are not registered, collectors have noted nothing. But a thread that remembers a hit may have noted
+        // the hit twice, and collectors may not know it any more.
+        let thread = self.process.threads.get(&tid);
+        let remembers = thread.is_some_and(|thread| !thread.dealt_with.is_empty());
+        if remembers || self.tracepoints.fast.is_registered(tid) || !others_remain {
+            self.drain_jump_pads();
+        }
+        self.leave_collector(tid, true);
+        let fast = &mut self.tracepoints.fast;
+        fast.unregister(&self.process.memory, tid);
+    }
+
+    /// Removes jumps that threads stand inside, while every thread is stopped.
+    pub(super) fn remove_occupied_jumps_halted(&mut self) {
+        if self.tracepoints.fast.any_inside_jump() {
+            self.while_halted(Tracee::remove_occupied_jumps);
+        }
+    }
+
+    /// Removes jumps that threads stand inside. Every thread must be stopped.
+    pub(super) fn remove_occupied_jumps(&mut self) {
+        for at in self.tracepoints.fast.take_occupied_jumps() {
+            let jump_pads = &mut self.tracepoints.fast.jump_pads;
+            if jump_pads.is_planted(at) {
+                jump_pads.lift(&self.process.memory, at);
+                self.trap_instead(at);
+            }
+        }
+    }
+
+    /// Where a thread goes on that stands at a jump and whose hit has been dealt with.
+    pub(super) fn through_collector(&mut self, tid: Tid) -> Option<u64> {
+        if self.tracepoints.fast.jump_pads.is_empty() {
+            return None;
+        }
+        let thread = self.process.threads.get_mut(&tid)?;
+        if thread.dealt_with.is_empty()
+            || !thread.deliver.is_empty()
+            || !matches!(thread.action, Action::Continue(_))
+        {
+            return None;
+        }
+        let stopped = thread.stopped().filter(|s| s.at() != At::GroupStop)?;
+        let pc = stopped.pc().ok()?;
+        let copy = self.tracepoints.fast.jump_pads.copy(pc)?;
+        self.forget_hit(tid, pc).then_some(copy)
+    }
+}

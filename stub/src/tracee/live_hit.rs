@@ -1,0 +1,106 @@
+//! A thread that stands at a tracepoint or a breakpoint: its registers and memory, as expressions and frames see them.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::arch;
+use crate::ptrace::process::last_processor;
+use crate::ptrace::thread::{Stopped, Thread};
+use crate::subscription::Subscriptions;
+use crate::sys::{Tid, maps, monotonic_ns};
+use crate::tracepoint::Stacks;
+use crate::tracepoint::experiment::HitContext;
+use crate::tracepoint::variable::Computed;
+
+use super::Tracee;
+use super::memory::OriginalMemory;
+
+impl Tracee {
+    /// A stopped thread, and the clients that may want to know of it.
+    pub(super) fn live_hit(&mut self, tid: Tid) -> Option<(LiveHit<'_>, &mut Subscriptions)> {
+        let process = self.process.any_task();
+        let thread = self.process.threads.get_mut(&tid);
+        let hit = LiveHit {
+            tid,
+            process,
+            stopped: thread.and_then(Thread::stopped)?,
+            memory: OriginalMemory {
+                memory: &self.process.memory,
+                breakpoints: &self.breakpoints,
+                displaced: &self.displaced,
+                jump_pads: &self.tracepoints.fast.jump_pads,
+            },
+            stacks: &mut self.tracepoints.stacks,
+        };
+        Some((hit, &mut self.subscriptions))
+    }
+}
+
+/// A thread at a tracepoint, or at a breakpoint.
+pub(super) struct LiveHit<'a> {
+    tid: Tid,
+    /// A thread of its process whose memory is still there.
+    process: Tid,
+    pub(super) stopped: &'a mut Stopped,
+    pub(super) memory: OriginalMemory<'a>,
+    stacks: &'a mut Stacks,
+}
+
+impl HitContext for LiveHit<'_> {
+    fn registers(&mut self, sets: u8) -> (u8, Vec<u8>) {
+        let layout = arch::layout();
+        let mut values = vec![0; layout.size];
+        let mut known = 0;
+        for register in &layout.registers {
+            let bit = 1 << register.place.set;
+            let into = &mut values[register.offset..register.offset + register.size];
+            if sets & bit != 0 && self.stopped.register(register, into).is_ok() {
+                known |= bit;
+            }
+        }
+        (known, values)
+    }
+
+    fn register(&mut self, number: usize) -> Option<u64> {
+        let register = arch::layout().register(number)?;
+        let mut value = [0; 16];
+        let into = value.get_mut(..register.size)?;
+        self.stopped.register(register, into).ok()?;
+        value.first_chunk().map(|word| u64::from_le_bytes(*word))
+    }
+
+    fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
+        self.memory.load_some(address, into)
+    }
+
+    fn compute(&mut self, computed: Computed) -> i64 {
+        match computed {
+            Computed::Timestamp => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH);
+                since.map_or(0, |since| since.as_micros() as i64)
+            }
+            Computed::Time => monotonic_ns().cast_signed(),
+            Computed::Stop | Computed::Needed => 0,
+            Computed::Thread => self.tid.0.into(),
+            Computed::Cpu => last_processor(self.process, self.tid).map_or(-1, i64::from),
+            Computed::StackLeft => self.stack_left().map_or(-1, u64::cast_signed),
+        }
+    }
+}
+
+impl LiveHit<'_> {
+    /// Bytes from the stack pointer to the end of the mapping it points into. That end stays where it is as long as
+    /// the thread does.
+    fn stack_left(&mut self) -> Option<u64> {
+        let sp = self.stopped.sp().ok()?;
+        if let Some((low, end)) = self.stacks.get_mut(&self.tid)
+            && sp < *end
+            && *low - sp.min(*low) < 1 << 20
+        {
+            *low = sp.min(*low);
+            return Some(*end - sp);
+        }
+        let end = maps::around(&maps::read(self.process), sp)?.range.end;
+        self.stacks.insert(self.tid, (sp, end));
+        Some(end - sp)
+    }
+}

@@ -1,0 +1,120 @@
+//! A hit that a collector has noted, read as if the thread still stood there.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::arch;
+use crate::arch::fast::{Base, Block, Noted};
+use crate::sys::monotonic_ns;
+use crate::tracepoint::experiment::HitContext;
+use crate::tracepoint::variable::Computed;
+
+use super::pool::Hit;
+
+/// A hit that a collector has noted, as the thread stood there.
+pub(crate) struct RecordedHit<'a> {
+    noted: &'a Noted<'a>,
+    time_ns: u64,
+    time: Instant,
+    sets: Vec<(usize, Vec<u8>)>,
+    blocks: Vec<(u64, &'a [u8])>,
+}
+
+impl<'a> RecordedHit<'a> {
+    /// A hit at `at`, where these blocks of memory were noted.
+    pub(crate) fn new(hit: &Hit, noted: &'a Noted<'a>, at: u64, blocks: &[Block]) -> Self {
+        let sets = noted.sets(at);
+        RecordedHit {
+            noted,
+            time_ns: hit.time_ns,
+            time: hit.time,
+            blocks: blocks
+                .iter()
+                .zip(noted.blocks(blocks))
+                .map(|(block, bytes)| (address(block, &sets), bytes))
+                .collect(),
+            sets,
+        }
+    }
+}
+
+impl HitContext for RecordedHit<'_> {
+    fn time(&self) -> Instant {
+        self.time
+    }
+
+    fn registers(&mut self, _: u8) -> (u8, Vec<u8>) {
+        let layout = arch::layout();
+        let mut values = vec![0; layout.size];
+        for register in &layout.registers {
+            if let Some(from) = part(&self.sets, register.place) {
+                values[register.offset..register.offset + from.len()].copy_from_slice(from);
+            }
+        }
+        let known = self
+            .sets
+            .iter()
+            .fold(0, |known, (index, _)| known | 1 << index);
+        (known, values)
+    }
+
+    fn register(&mut self, number: usize) -> Option<u64> {
+        register(&self.sets, number)
+    }
+
+    fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
+        let mut known = 0;
+        for (start, bytes) in &self.blocks {
+            let rest = address
+                .checked_sub(*start)
+                .and_then(|skip| bytes.get(skip as usize..));
+            let rest = rest.unwrap_or_default();
+            let length = rest.len().min(into.len());
+            if length > known {
+                into[..length].copy_from_slice(&rest[..length]);
+                known = length;
+            }
+        }
+        known
+    }
+
+    fn compute(&mut self, computed: Computed) -> i64 {
+        match computed {
+            Computed::Timestamp => {
+                let ago = monotonic_ns().saturating_sub(self.time_ns);
+                let since = SystemTime::now().duration_since(UNIX_EPOCH);
+                since.map_or(0, |since| {
+                    (since.as_micros() as u64 - ago / 1000).cast_signed()
+                })
+            }
+            Computed::Time => self.time_ns.cast_signed(),
+            Computed::Stop | Computed::Needed => 0,
+            Computed::Thread => self.noted.thread().into(),
+            Computed::Cpu => self.noted.processor().into(),
+            Computed::StackLeft => self.noted.stack_left().cast_signed(),
+        }
+    }
+}
+
+/// The address at which a block began.
+fn address(block: &Block, sets: &Sets) -> u64 {
+    let base = match block.base {
+        Base::Absolute => 0,
+        Base::Register(number) => register(sets, number).unwrap_or(0),
+    };
+    base.wrapping_add(block.offset) & arch::wide(arch::Word::MAX)
+}
+
+fn register(sets: &Sets, number: usize) -> Option<u64> {
+    let bytes = part(sets, arch::layout().register(number)?.place)?;
+    let mut value = [0; 8];
+    value.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    Some(u64::from_le_bytes(value))
+}
+
+fn part(sets: &Sets, place: arch::Place) -> Option<&[u8]> {
+    let (_, set) = sets.iter().find(|(index, _)| *index == place.set)?;
+    set.get(place.offset..place.offset + place.size)
+}
+
+/// Register sets, with their indices.
+type Sets = [(usize, Vec<u8>)];
