@@ -23,6 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("target_arch_once", target_arch_once),
         ("crate_imports", crate_imports),
         ("module_imports", module_imports),
+        ("stub_module_imports", stub_module_imports),
         ("only_cmd_and_views_print", only_cmd_and_views_print),
         ("names", names),
         ("no_machine_paths", no_machine_paths),
@@ -172,6 +173,93 @@ fn module_imports() -> Result<()> {
         wrong,
         "model and collect import neither each other nor cmd and views; views import model",
     )
+}
+
+/// What each folder of the stub may use. A folder stands below those it uses, so there is no cycle.
+const STUB_MODULES: &[(&str, &[&str])] = &[
+    ("sys", &[]),
+    ("arch", &["sys"]),
+    ("output", &["sys"]),
+    ("schedule", &["sys"]),
+    ("bytecode", &["sys", "arch"]),
+    ("breakpoint", &["sys", "arch", "bytecode"]),
+    ("tracepoint", &["sys", "arch", "bytecode", "breakpoint"]),
+    ("ptrace", &["sys", "arch"]),
+    ("subscription", &["sys", "arch", "schedule", "tracepoint"]),
+    (
+        "tracee",
+        &[
+            "sys",
+            "arch",
+            "output",
+            "schedule",
+            "bytecode",
+            "breakpoint",
+            "tracepoint",
+            "ptrace",
+            "subscription",
+        ],
+    ),
+    (
+        "session",
+        &[
+            "sys",
+            "arch",
+            "schedule",
+            "breakpoint",
+            "tracepoint",
+            "ptrace",
+            "subscription",
+            "tracee",
+        ],
+    ),
+];
+
+/// The files beside the folders that start the program, listen and serve.
+const STUB_TOP: &[&str] = &[
+    "lib", "main", "cli", "client", "comm", "fuzzing", "guardian", "server",
+];
+
+/// One line that a folder may not have otherwise: `unsafe` stands in sys, and the choice of the machine in arch.
+const STUB_EXCEPTION: (&str, &str) = ("stub/src/sys.rs", "crate::arch::ticks!()");
+
+/// Inside the stub: ptrace knows no clients and no traps, and each folder uses those below it.
+fn stub_module_imports() -> Result<()> {
+    let mut known = Vec::new();
+    for (name, below) in STUB_MODULES {
+        let upward = below.iter().find(|other| !known.contains(*other));
+        ensure!(
+            upward.is_none(),
+            "{name} must not stand before {upward:?} in the table"
+        );
+        known.push(*name);
+    }
+    let mut wrong = Vec::new();
+    for file in sources()? {
+        let Some(inside) = file.path.strip_prefix("stub/src/") else {
+            continue;
+        };
+        let module = inside.split(['/', '.']).next().unwrap_or("");
+        if STUB_TOP.contains(&module) {
+            continue;
+        }
+        let Some((_, allowed)) = STUB_MODULES.iter().find(|(name, _)| *name == module) else {
+            bail!("stub/src/{inside}: a module this test does not know");
+        };
+        for (number, line) in file.text.lines().enumerate() {
+            let code = code(line);
+            let used = code.split("crate::").skip(1);
+            let used = used.map(|rest| words(rest).next().unwrap_or(""));
+            let upward = used.filter(|name| known.contains(name) || STUB_TOP.contains(name));
+            let excepted = file.path == STUB_EXCEPTION.0 && code.contains(STUB_EXCEPTION.1);
+            for name in upward {
+                if name != module && !allowed.contains(&name) && !excepted {
+                    wrong.push(format!("{}:{}: {}", file.path, number + 1, line.trim()));
+                }
+            }
+        }
+    }
+    none(wrong, "each folder of the stub uses only folders below it")
 }
 
 /// Invariant 6. The stub is a program of its own: its command line prints, too.
