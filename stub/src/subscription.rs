@@ -102,7 +102,7 @@ impl Subscriptions {
             .min()
     }
 
-    /// Whether anybody keeps a log.
+    /// Whether any client keeps a log of threads.
     pub(crate) fn follow_threads(&self) -> bool {
         self.clients
             .values()
@@ -128,7 +128,7 @@ impl Subscriptions {
         running.flat_map(|subscription| subscription.trace.places())
     }
 
-    /// Whether anybody wants hits noted without a stop.
+    /// Whether any client wants hits noted without a stop.
     pub(crate) fn want_fast(&self) -> bool {
         let running = self
             .clients
@@ -188,7 +188,7 @@ impl Subscriptions {
         sizes.max().unwrap_or(0)
     }
 
-    /// Whether somebody drains a trace that runs.
+    /// Whether any client drains a trace that runs.
     pub(crate) fn are_drained(&self) -> bool {
         let mut all = self
             .clients

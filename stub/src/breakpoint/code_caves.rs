@@ -3,7 +3,7 @@
 //! Memory is mapped in pages, and text rarely fills its last one. What is behind it up to the page's end is mapped
 //! and executable like the text, and no program has a use for it. Nothing has to be injected to get it, no
 //! mapping appears in the program, it is as near to the text as it can be, and code that we leave there by accident is
-//! in nobody's way. (gdb uses the program's entry, which is one slot, and no slot before the program has started.)
+//! in the way of nothing. (gdb uses the program's entry, which is one slot, and no slot before the program has started.)
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -3,7 +3,7 @@
 //! A slot belongs to a trap, not to a thread: it is code like any other, and any number of threads may be
 //! in it. It holds one instruction and the jump to the next, so a thread in it either has executed the instruction
 //! or has not; [`left`](DisplacedInstructions::left) says where it would be without us. What is
-//! in a slot is never changed while anybody might be in it.
+//! in a slot is never changed while a thread might be in it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -81,7 +81,7 @@ impl DisplacedInstructions {
                 if stands && slot.is_some_and(|slot| slot.source == code) {
                     return Some(*start);
                 }
-                // The program has changed its code, and somebody may still be in the old slot; or that is unmapped.
+                // The program has changed its code, and a thread may still be in the old slot; or that is unmapped.
                 if !stands {
                     self.slots.remove(start);
                 }
@@ -117,7 +117,7 @@ impl DisplacedInstructions {
         Some(slot)
     }
 
-    /// Room of this size that nobody uses, for a moment.
+    /// Unused room of this size, for a moment.
     pub(crate) fn spare(&mut self, process: Tid, memory: &Memory, size: u64) -> Option<u64> {
         self.look_for_caves(&maps::read(process), memory);
         let free = |(cave, taken): &&(Range<u64>, u64)| cave.end - taken >= size;
@@ -198,7 +198,7 @@ impl DisplacedInstructions {
         }
     }
 
-    /// Takes what a client is about to write as the program's bytes. Nobody is in a slot.
+    /// Takes what a client is about to write as the program's bytes. No thread is in a slot.
     pub(crate) fn absorb(&mut self, address: u64, bytes: &mut [u8]) {
         let end = address.saturating_add(bytes.len() as u64);
         for (start, slot) in self.slots.range_mut(address.saturating_sub(SIZE)..end) {
@@ -208,7 +208,7 @@ impl DisplacedInstructions {
         self.of_traps.retain(|_, slot| slot.is_some());
     }
 
-    /// Restores everything. Nobody is in a slot.
+    /// Restores everything. No thread is in a slot.
     pub(crate) fn remove_all(&mut self, memory: &Memory) {
         for (start, slot) in &self.slots {
             slot.patch.lift(memory, *start);

@@ -1,4 +1,4 @@
-//! Which traps are planted, in memory that outlives us: whoever finds it can take them out.
+//! Which traps are planted, in memory that outlives this process, so that the guardian can remove them.
 //!
 //! An entry is written before its trap is, and erased after the trap is gone, so that it may speak of a trap that is not there,
 //! but no trap is missing. There is room for a fixed number: traps beyond it are not written down.

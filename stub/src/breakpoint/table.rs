@@ -300,7 +300,7 @@ impl Breakpoints {
         trap.is_some_and(|trap| !trap.paused && trap.patch.stands(memory, at))
     }
 
-    /// Whether there is a trap at exactly this address, whoever planted it.
+    /// Whether there is a trap of any kind at exactly this address.
     pub(crate) fn trapped(&self, at: u64) -> bool {
         self.traps.contains_key(&at)
     }

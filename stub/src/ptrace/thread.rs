@@ -370,7 +370,7 @@ pub(crate) struct Thread {
     pub(crate) stops_at_end: bool,
     /// The child for which it waits in vfork(2): until that one is gone, it cannot stop.
     pub(crate) vfork_child: Option<Tid>,
-    /// That child is debugged, too: nobody here may wait for it.
+    /// That child is debugged, too: its reports are not this process's to wait for.
     pub(crate) lends_memory: bool,
 }
 

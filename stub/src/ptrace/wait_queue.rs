@@ -1,5 +1,5 @@
 //! Reports that are not about the process that waited for them: of threads and children whose maker has not reported
-//! them yet, and of other processes that are debugged, too. waitpid(2) hands out all of them to whoever asks.
+//! them yet, and of other processes that are debugged, too. waitpid(2) hands out all of them to any caller.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use crate::sys::wait::Status;
 
 use super::rewind::wait_rewinding;
 
-/// What nobody has claimed yet, in the order in which it came; one list for all processes that are debugged together.
+/// Reports that no process has claimed yet, oldest first. All processes that are debugged together share one list.
 #[derive(Clone, Default)]
 pub(crate) struct WaitQueue(Rc<RefCell<List>>);
 
@@ -35,7 +35,7 @@ impl WaitQueue {
         list.reports.remove(index)
     }
 
-    /// Nobody else will claim anything.
+    /// Whether no other process can claim a report.
     pub(crate) fn is_own(&self) -> bool {
         // The family holds it, and this process.
         Rc::strong_count(&self.0) <= 2
@@ -144,7 +144,7 @@ impl WaitQueue {
         taken
     }
 
-    /// Drops what is about tasks that have ended without anybody having known them: their ids will be others'.
+    /// Drops reports about tasks that have ended and that no process knew: their ids will be reused.
     pub(crate) fn forget_ended(&self, known: impl Fn(Tid) -> bool) {
         let mut list = self.0.borrow_mut();
         let ended =

@@ -179,7 +179,7 @@ mod tests {
         stalls.short = (2, 700);
         assert_eq!(stalls.more_short(), Some((2, 700)));
         assert_eq!(stalls.more_short(), None);
-        // One that nobody hears of any more grows.
+        // Once the list is full, the last stall grows.
         (0..MAX_STALLS + 5).for_each(|at| stalls.add(stall(10 * at as u64, Cause::Late)));
         let told = stalls.take(Cause::Late);
         let last = 10 * (MAX_STALLS as u64 + 4) + 1;

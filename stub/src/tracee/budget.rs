@@ -96,7 +96,7 @@ impl Tracee {
         }
         let back = self.tracepoints.budget.resume(now);
         if !back.is_empty() {
-            // Whoever was in a collector when it was switched off.
+            // Hits of threads that were in a collector when it was switched off.
             self.take_hits();
         }
         for at in back {

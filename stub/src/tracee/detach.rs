@@ -14,7 +14,7 @@ use crate::ptrace::thread::{Pending, State};
 use crate::subscription::stop_policy::{SignalSet, StopPolicy};
 
 impl Tracee {
-    /// Nobody controls the program any more, but it is observed, or commands of breakpoints persist: all else that was planted for control
+    /// No client controls the program any more, but it is observed, or commands of breakpoints persist. All else that was planted for control
     /// goes, and the program goes on as if it had been detached from. The end, if that has come.
     pub(crate) fn set_free(&mut self) -> Option<Stop> {
         if self.process.end.is_some() {
@@ -39,7 +39,7 @@ impl Tracee {
         self.breakpoints.remove_planted(&self.process.memory, true);
     }
 
-    /// Goes on with nobody to ask: every thread, each with the signal that it was shown to have stopped with.
+    /// Goes on without a controlling client: every thread, each with the signal that the client has seen it stop with.
     pub(crate) fn go_on(&mut self) -> Option<Stop> {
         let allowed = self.stop_policy.deliver;
         self.stop_policy = StopPolicy {
@@ -60,7 +60,7 @@ impl Tracee {
             let action = |tid| Action::Continue(signals.get(&tid).copied().unwrap_or(0));
             match self.resume(action, Action::Continue(0)) {
                 Some(end @ (Stop::Exited(_) | Stop::Killed(_))) => return Some(end),
-                // Something that nobody waits for any more.
+                // A stop that no client waits for any more.
                 Some(_) => {}
                 None => return None,
             }
@@ -141,7 +141,7 @@ impl Tracee {
             }
         }
         self.release_children(&planted);
-        // Whoever had it killed knows.
+        // The client that had it killed knows.
         self.process.run.clear_event();
     }
 }

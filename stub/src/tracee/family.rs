@@ -184,7 +184,7 @@ impl Family {
         }
     }
 
-    /// Nobody waits any more for interrupts that are due.
+    /// No client waits any more for interrupts that are due.
     pub(crate) fn forget_interrupts(&mut self) {
         for tracee in self.members() {
             tracee.interrupt_due = false;
@@ -281,7 +281,7 @@ impl Family {
             .select(pid)
             .then(|| self.current.as_mut().map(Tracee::unknown));
         for child in unknown.flatten().unwrap_or_default() {
-            // Nobody else would ever let it go.
+            // The client does not know it, so it would never let it go.
             self.detach(child);
         }
         let Some(tracee) = self.remove(pid) else {

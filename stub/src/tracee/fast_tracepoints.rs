@@ -29,7 +29,7 @@ const NEAR: u64 = 256;
 const MAX_STACK: u64 = 64 << 20;
 
 impl Tracee {
-    /// Has jumps be where they can be, and nowhere else. Everybody stands still. Where one is taken out nothing is planted.
+    /// Plants jumps where they can be, and removes all others; no trap takes their place yet. Every thread must be stopped.
     pub(super) fn place_jumps(&mut self, wanted: &BTreeMap<u64, usize>) {
         if self.tracepoints.fast.jump_pads.is_empty() && !self.subscriptions.want_fast() {
             return;
@@ -266,7 +266,7 @@ impl Tracee {
         busy
     }
 
-    /// Somebody wants these bytes of the program as they are: no jump is there any more, but a trap.
+    /// Replaces jumps over these bytes of the program by traps.
     pub(super) fn make_way(&mut self, range: Range<u64>) {
         if self.tracepoints.fast.jump_pads.is_empty()
             || self

@@ -2,7 +2,7 @@
 //! all places where its next instruction can lead.
 //!
 //! While one thread steps in this way the others may run, and run into its traps; they are taken past
-//! them with everybody held. Such traps come and go only while all are halted: ARM allows nothing else (`arch::TEXT_MAY_CHANGE`).
+//! them while every thread is stopped. Such traps come and go only while all are halted: ARM allows nothing else (`arch::TEXT_MAY_CHANGE`).
 //! So all that are to go are let go together, and the traps of steps that are made stand until the next halt.
 
 use std::sync::OnceLock;

@@ -2,11 +2,11 @@
 //!
 //! Three ways. The instruction is *emulated*, if functions begin with it or if its place matters to it: nothing
 //! in the program changes. Else a copy of it is executed in a *slot*, which jumps back. What can
-//! be neither is *stepped in its place*, the trap lifted and everybody held: system calls (they may wait for
+//! be neither is *stepped in its place*, with the trap removed and every thread stopped: system calls (they may wait for
 //! another thread), traps of the program's own, far calls and the few that remember their address in other ways (x86-64:
 //! `xbegin`; AArch64: SIMD literals, `blraa`; ARM: SIMD and doubleword literals, stores of the pc, IT blocks).
 //!
-//! A thread in a slot is nobody's business: whenever it stops, it is put where it would be without us. If it has
+//! A thread in a slot is never reported there: whenever it stops, it is put where it would be without us. If it has
 //! not executed the instruction yet, that is at the trap once more, and what the trap led to has been dealt
 //! with: the next time it traps there with the same stack pointer, it is only taken on.
 

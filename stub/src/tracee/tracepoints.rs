@@ -2,7 +2,7 @@
 //!
 //! A hit is the affair of one thread: it is looked at where it stopped, all others run on, and it goes on by itself
 //! (`step_over`). When tracing ends by itself, because of a full buffer or a count, the traps come out at the next
-//! opportunity with everybody held; until then they are passed by.
+//! opportunity, while every thread is stopped; until then threads are taken past them.
 
 use nix::errno::Errno;
 
@@ -92,7 +92,7 @@ impl Tracee {
         self.while_halted(Tracee::set_probes)
     }
 
-    /// The same, everybody standing still.
+    /// The same. Every thread must be stopped.
     pub(super) fn set_probes(&mut self) -> Result<(), Errno> {
         self.place_probes(false)
     }
@@ -154,7 +154,7 @@ impl Tracee {
         (!mapping.writable).then_some(mapping.range.end)
     }
 
-    /// Takes traps out that nobody wants any more, for a trace has ended.
+    /// Removes traps that no client wants any more, because a trace has ended.
     pub(super) fn retire_probes(&mut self) {
         let mut ended = false;
         for trace in self.subscriptions.traces() {

@@ -24,7 +24,7 @@ const MASK_SIZE: u64 = 8;
 const BELOW_RED_ZONE: u64 = 512;
 
 impl Tracee {
-    /// Has the program ready for traps at these places. Everybody stands still.
+    /// Prepares the program for traps at these places. Every thread must be stopped.
     pub(super) fn provide_trap_handler(&mut self, wanted: &BTreeMap<u64, usize>) {
         let own = self.process.end.is_none()
             && !self.process.shares_memory()
@@ -136,7 +136,7 @@ impl Tracee {
         caught.is_none_or(|mask| mask >> (SIGTRAP - 1) & 1 != 0)
     }
 
-    /// The program gets its own handler back. Everybody stands still, and no trap is left.
+    /// The program gets its own handler back. Every thread must be stopped, and no trap be left.
     pub(super) fn remove_trap_handler(&mut self) {
         if let (Some(start), Some(former)) = (
             self.tracepoints.trap_handler.start(),

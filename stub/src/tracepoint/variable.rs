@@ -93,7 +93,7 @@ impl Variables {
         self.0.get(&number).map(|variable| variable.value)
     }
 
-    /// Sets a stored value. One that nobody defined comes to be.
+    /// Sets a stored value. Defines the variable if it is not defined.
     pub(crate) fn set(&mut self, number: u32, value: i64) {
         if !self.0.contains_key(&number) {
             self.define(number, b"", 0);

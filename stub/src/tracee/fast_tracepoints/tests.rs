@@ -297,7 +297,7 @@ fn walks_copy(kind: usize, code: &[u8]) {
 
 fn walks_collector(kind: usize, code: &[u8]) {
     let mut stepped = start(kind, code);
-    // Nobody knows it yet: it is left to the stub.
+    // Collectors do not know it yet: the hit is left to the stub.
     let (counts, claims) = stepped.walk();
     assert!(
         counts["Before"] > 20 && counts.contains_key("Slow"),

@@ -26,7 +26,7 @@ impl Limit {
 }
 
 impl Share {
-    /// What is asked of nobody who did not ask for something else.
+    /// The budget if the command line names none.
     pub(crate) const USUAL: Share = Share(50_000);
 
     /// Reads `5%` or `0.5%`: more than nothing, and at most one processor.

@@ -1,7 +1,7 @@
 //! JumpPads in the program's text that lead to collectors, and the collectors.
 //!
-//! All changes are made while nobody executes anything. A collector is never changed and stays where it is; when its jump is taken
-//! out, nobody comes there any more. Each has a word that says whether it is on: without it, it is a long way to the displaced
+//! All changes are made while every thread is stopped. A collector is never changed and stays where it is; when its jump is taken
+//! out, no thread comes there any more. Each has a word that says whether it is on: without it, it is a long way to the displaced
 //! instructions and back. The journal has these words, so that collectors are inert when we are gone unawares; the jumps stay then.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -149,7 +149,7 @@ impl JumpPads {
             .is_some_and(|pool| pool.slot_size >= slot_size)
     }
 
-    /// Gets a pool; nothing is planted, and nobody is in a collector. What was there before is to be given back.
+    /// Gets a pool; nothing is planted, and no thread is in a collector. What was there before is to be given back.
     pub(crate) fn renew(
         &mut self,
         memory: &Memory,
@@ -289,7 +289,7 @@ impl JumpPads {
         Some(self.made.len() - 1)
     }
 
-    /// Switches the collector of a place on or off. Nobody needs to stand still for that.
+    /// Switches the collector of a place on or off. Threads may run meanwhile.
     pub(crate) fn switch(&mut self, memory: &Memory, at: u64, on: bool) {
         if let Some(jump) = self.planted.get(&at) {
             let _ = self.switch_collector(memory, jump.id, on);
@@ -310,7 +310,7 @@ impl JumpPads {
         written.ok()
     }
 
-    /// Takes out what leads to collectors; nobody is in it, and no jump leads there.
+    /// Removes veneers; no thread is in one, and no jump leads there.
     pub(crate) fn remove_veneers(&mut self, memory: &Memory) {
         for made in &mut self.made {
             if let Some((at, patch)) = made.veneer.take() {
@@ -363,7 +363,7 @@ impl JumpPads {
         Some(made.start + made.collector.copy())
     }
 
-    /// The same, for somebody who stands in a collector with this program counter.
+    /// The same, for a thread that stands in a collector with this program counter.
     pub(crate) fn copy_around(&self, pc: u64) -> Option<u64> {
         let (start, id) = self.starts.range(..=pc).next_back()?;
         let collector = &self.made[*id].collector;

@@ -322,7 +322,7 @@ mod tests {
         };
         let blocks = vec![block(7, 8, 100), absolute, block(5, 4, 4), block(5, 0, 40)];
         assert_eq!(known.map(|plan| plan.blocks), Some(blocks));
-        // An address from memory; a length from memory; a string; more than anybody needs.
+        // An address from memory; a length from memory; a string; more than the largest block.
         for code in [
             vec![0x26, 0, 5, 0x1a, 0x0d, 8, 0x27],
             vec![0x26, 0, 5, 0x28, 0x19, 0x0c, 0x27],

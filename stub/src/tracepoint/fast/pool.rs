@@ -22,7 +22,7 @@ const LARGEST: u64 = 2 << 20;
 const AT_ONCE: usize = 32;
 /// A client that drains is told of hits no later than this.
 const OFTEN: Duration = Duration::from_millis(10);
-/// So long after the last hit nobody looks any more; the next one says so.
+/// This long after the last hit the stub stops looking, and the next hit wakes it.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// The memory, and how we stand with it.
@@ -191,7 +191,7 @@ impl Pool {
             memory.write_words(&[self.start + ALARM], 0);
         }
         if arm && !self.armed {
-            // A hit that came meanwhile has told nobody.
+            // A hit that came meanwhile has not woken the stub.
             let now = self.words(memory);
             self.armed = now.is_some_and(|now| now.states.iter().all(|state| *state == 0));
         }
@@ -261,7 +261,7 @@ impl Pool {
             .iter()
             .find(|place| !taken(place))
             .unwrap_or(&places[0]);
-        // Whoever reads it while it is written finds it without its key before or after.
+        // A collector that reads it while it is written finds it without its key before or after.
         memory.write_words(&[*place], 0);
         let distance = processor.map(|at| at.wrapping_sub(pointer).cast_signed());
         let distance = distance
