@@ -13,20 +13,26 @@ mod bytecode;
 mod calls;
 mod collected_stack;
 mod cpu_times;
+mod creation_args;
 mod creations;
 mod emulator;
 mod end_inspection;
 mod ending;
 mod error;
+mod event_loop;
+mod executable;
+mod function_names;
 mod hits;
+mod inspection;
 mod kernel_state;
 mod launch;
-mod link;
 mod memory;
 mod modules;
 mod movable;
-mod observer;
+mod notices;
 mod options;
+mod place;
+mod planter;
 mod probes;
 mod program;
 mod qemu_threads;
@@ -37,19 +43,24 @@ mod server_clock;
 mod session;
 mod sink;
 mod stack;
+mod stack_walk;
 mod stepper;
 mod thread_reader;
 mod threads;
+mod trace_places;
 mod tracepoints;
+mod wanted;
 
 use std::fs::File;
 use std::io;
 
-pub use calls::{Instrumented, Pattern, Sync};
+pub use calls::pattern::Pattern;
+pub use calls::selection::{Instrumented, Sync};
 pub use end_inspection::MAX_LOOKS;
 pub use error::Error;
+pub use inspection::Inspection;
 pub use options::{Ended, Options, Outcome, ProbeKinds, Source, Subject, WantsMore};
-pub use thread_reader::{Inspection, Wanted};
+pub use wanted::Wanted;
 
 /// Records until the program ends, the user wants to end, or the server is gone. `open` is called
 /// once the program is there, so that nothing is overwritten for a program that cannot start.
@@ -62,5 +73,5 @@ pub fn record(options: Options, open: impl FnOnce() -> io::Result<File>) -> Resu
         calls::check(&launch::find(program)?, &options.calls)?;
     }
     let attached = options.source.attached();
-    recorder::record(options, open).map_err(|error| launch::unless_ended(attached, error))
+    event_loop::record(options, open).map_err(|error| launch::unless_ended(attached, error))
 }

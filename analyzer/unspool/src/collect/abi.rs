@@ -8,7 +8,7 @@ use unspool_image::Arch;
 use unspool_rsp::{Breakpoint, Register, Registers, TargetDescription};
 use unspool_unwind::RegisterFile;
 
-use super::Error;
+use super::error::Error;
 
 /// The registers with a role, resolved in the target's own description.
 #[derive(Debug, Clone)]
@@ -225,6 +225,19 @@ impl Abi {
     pub(super) fn waits_at(&self, registers: &Registers) -> Option<u64> {
         let value = |name: &str| registers.value(self.named.get(name)?);
         crate::syscall::likely_futex(self.arch, &value)
+    }
+
+    /// True if the first argument is the calling thread's own handle.
+    pub(super) fn is_own_handle(&self, registers: &Registers) -> bool {
+        let Some(handle) = self.args(registers, 1).map(|args| args[0]) else {
+            return false;
+        };
+        match (self.thread_pointer(registers), self.sp(registers)) {
+            (Some(pointer), _) => pointer == handle,
+            // Without a thread pointer: the handle is a descriptor above the thread's stack.
+            (None, Some(sp)) => handle.checked_sub(sp).is_some_and(|above| above < 64 << 20),
+            _ => false,
+        }
     }
 
     /// The registers a stop reply brought along.

@@ -1,8 +1,8 @@
-//! Calls of functions: which are recorded, where their probes are, and the call paths seen so far.
+//! Calls of functions: which are recorded, and where their probes are.
 //!
-//! A function has a probe at its entry and one at each of its returns; the C library's futex system calls have one before
-//! and one behind them. Apart from the probes of thread creation because these are many, are hit millions of
-//! times, and may be left out or paused without the rest of the recording being wrong.
+//! A function has a probe at its entry and one at each of its returns. The C library's futex system
+//! calls have one before and one behind them. Apart from the probes of thread creation because these
+//! are many, may be hit millions of times, and may be left out or paused alone.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -10,74 +10,56 @@ use std::path::Path;
 
 use unspool_capture::Severity;
 use unspool_image::Image;
+use unspool_rsp::Registers;
 
-use super::Error;
-use super::probes::{Place, Refused};
-use super::recorder::Recorder;
+use super::error::Error;
+use super::modules::Mapped;
+use super::place::Place;
+use super::probes::{Probes, Refused};
+use super::program::Program;
+use super::session::Session;
+use super::sink::Sink;
 use crate::c_library::{has_musl_inside, has_threads, is_musl};
+use pattern::Pattern;
 use plan::Fast;
+use resolvers::Resolvers;
+use selection::Instrumented;
+use site::Site;
 
-mod call_hits;
+pub(super) mod call_hits;
 mod condition;
-mod pattern;
+pub(super) mod pattern;
 mod plan;
 mod resolvers;
-mod site;
+pub(super) mod selection;
+pub(super) mod site;
 
-pub use pattern::Pattern;
-pub(super) use site::Site;
-
-/// No more functions are instrumented by name: each costs the server a trap and a few packets.
+/// Limit on the functions that are instrumented by name: each costs the server a trap and packets.
 const MAX_FUNCTIONS: usize = 500;
-/// So many distinct call paths are known again; then all are forgotten, and recorded anew.
-const MAX_PATHS: usize = 1 << 20;
 
-/// Which operations of mutexes and the like are recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Sync {
-    /// Waits only; costs nothing while no thread waits
-    Contended,
-    /// Every lock, unlock, wait, signal and post, within the budget
-    All,
-}
-
-/// Which calls are recorded.
-#[derive(Debug, Clone, Default)]
-pub struct Instrumented {
-    /// Operations of mutexes and the like.
-    pub sync: Option<Sync>,
-    /// Functions by name.
-    pub functions: Vec<Pattern>,
-}
-
-impl Instrumented {
-    fn is_empty(&self) -> bool {
-        self.sync.is_none() && self.functions.is_empty()
-    }
-}
-
-/// What is instrumented, and what is known of it.
+/// The calls to record and their probes.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     wanted: Instrumented,
-    /// How many functions each pattern has named.
+    /// Number of functions that each pattern has named.
     named: Vec<usize>,
     /// The probes, by their ids.
     sites: HashMap<u32, Site>,
-    /// The event that carries a stack, by its program counters.
-    paths: HashMap<Box<[u64]>, u64>,
     /// Functions of which not all returns are known.
     endless: Vec<String>,
-    resolvers: resolvers::Resolvers,
-    /// Some C library's system calls were looked for, and so many found.
+    resolvers: Resolvers,
+    /// Number of waiting system calls found; `None` while no C library was searched.
     waits: Option<usize>,
+    /// The program waits rather than that a hit is lost.
+    pub(super) lossless: bool,
 }
 
 impl Calls {
-    pub(super) fn new(wanted: Instrumented) -> Calls {
+    pub(super) fn new(wanted: Instrumented, lossless: bool) -> Calls {
         Calls {
             named: vec![0; wanted.functions.len()],
             wanted,
+            lossless,
             ..Calls::default()
         }
     }
@@ -86,13 +68,8 @@ impl Calls {
         !self.wanted.is_empty()
     }
 
-    pub(super) fn site(&self, probe: u32) -> Option<&Site> {
-        self.sites.get(&probe)
-    }
-
-    /// Modules came or went: addresses mean something else.
-    pub(super) fn forget_paths(&mut self) {
-        self.paths.clear();
+    pub(super) fn site(&self, probe: u32) -> Option<Site> {
+        self.sites.get(&probe).copied()
     }
 
     /// The process runs another program.
@@ -100,89 +77,100 @@ impl Calls {
         self.resolvers.clear();
     }
 
-    /// A library is no more.
+    /// A library is no longer mapped.
     pub(super) fn unmapped(&mut self, range: &Range<u64>) {
         self.resolvers.unmapped(range);
     }
 
-    /// The event that carries the same stack; none if `seq` is the first.
-    fn same_path(&mut self, pcs: Box<[u64]>, seq: u64) -> Option<u64> {
-        if self.paths.len() >= MAX_PATHS {
-            self.paths.clear();
-        }
-        match self.paths.entry(pcs) {
-            std::collections::hash_map::Entry::Occupied(known) => Some(*known.get()),
-            std::collections::hash_map::Entry::Vacant(new) => {
-                new.insert(seq);
-                None
-            }
-        }
-    }
-}
-
-/// Whether the functions that are named are too many in the program's own file alone: to be told before it is started.
-pub(super) fn check(program: &Path, wanted: &Instrumented) -> Result<(), Error> {
-    let Ok(image) = Image::open(program) else {
-        return Ok(());
-    };
-    // It may be a link.
-    let file = program.canonicalize();
-    let file = file.as_deref().unwrap_or(program).to_string_lossy();
-    let paths = [&*program.to_string_lossy(), &*file];
-    let named = plan::count_named(&image, &paths, &wanted.functions);
-    match named.iter().sum() {
-        count if count > MAX_FUNCTIONS => Err(Error::TooManyFunctions {
-            count,
-            most: MAX_FUNCTIONS,
-        }),
-        _ => Ok(()),
-    }
-}
-
-impl Recorder {
     /// Plants the probes of calls in modules that have just been mapped.
-    pub(super) fn plant_calls(&mut self, ids: &[u32]) -> Result<(), Error> {
-        self.calls.forget_paths();
-        if self.calls.wanted.is_empty() {
+    pub(super) fn plant(
+        &mut self,
+        probes: &mut Probes,
+        session: &mut Session,
+        sink: &mut Sink,
+        program: &Program,
+        ids: &[u32],
+    ) -> Result<(), Error> {
+        if self.wanted.is_empty() {
             return Ok(());
         }
         for id in ids {
-            self.plant_calls_in(*id)?;
+            self.plant_in(probes, session, sink, program, *id)?;
         }
         Ok(())
     }
 
-    fn plant_calls_in(&mut self, id: u32) -> Result<(), Error> {
-        let Some(mapped) = self.modules.get(id) else {
+    /// A resolver is about to return at `pc`: plants the probes of the function that it has chosen.
+    /// True if it has chosen one.
+    pub(super) fn plant_resolved(
+        &mut self,
+        probes: &mut Probes,
+        session: &mut Session,
+        sink: &mut Sink,
+        program: &Program,
+        pc: u64,
+        registers: &Registers,
+    ) -> Result<bool, Error> {
+        let modules = &program.modules;
+        let resolved = self
+            .resolvers
+            .resolved(&session.abi, modules, pc, registers);
+        let Some(resolved) = resolved else {
+            return Ok(false);
+        };
+        let Some(mapped) = modules.get(resolved.module) else {
+            return Ok(false);
+        };
+        let fast = self.fast(probes);
+        let plan = plan::of_one(
+            modules.store(),
+            mapped,
+            resolved.start,
+            &resolved.name,
+            fast,
+        );
+        self.carry_out(probes, session, sink, mapped, plan)?;
+        Ok(true)
+    }
+
+    fn plant_in(
+        &mut self,
+        probes: &mut Probes,
+        session: &mut Session,
+        sink: &mut Sink,
+        program: &Program,
+        id: u32,
+    ) -> Result<(), Error> {
+        let Some(mapped) = program.modules.get(id) else {
             return Ok(());
         };
-        let c_library = !self.program.is_dynamic() || has_threads(&mapped.path);
-        let sync = self.calls.wanted.sync;
-        // The names of a file take long to read; those of a library are needed of the C library alone.
+        let c_library = !program.is_dynamic() || has_threads(&mapped.path);
+        let sync = self.wanted.sync;
+        // A file's names take long to read, so only a static program's are.
         let inside = || mapped.image.as_ref().is_some_and(has_musl_inside);
-        let musl = is_musl(&mapped.path) || !self.program.is_dynamic() && inside();
-        let sync = sync.filter(|_| c_library && !self.threads_run_on);
+        let musl = is_musl(&mapped.path) || !program.is_dynamic() && inside();
+        let sync = sync.filter(|_| c_library && !session.stops.one_thread);
         let sync = sync.map(|sync| plan::Watched { sync, musl });
-        let abi = &self.session.abi;
-        let fast = self.fast();
-        let patterns = &self.calls.wanted.functions;
+        let abi = &session.abi;
+        let fast = self.fast(probes);
+        let patterns = &self.wanted.functions;
         let paths = mapped.paths();
         let here = |pattern: &&Pattern| pattern.is_in(&paths);
         let here: Vec<&Pattern> = patterns.iter().filter(here).collect();
-        let client = &mut self.session.client;
+        let client = &mut session.client;
         let chosen = match here.is_empty() {
             true => BTreeMap::new(),
             false => {
                 let named = |name: &str| here.iter().any(|pattern| pattern.names(name));
-                resolvers::of(client, abi, mapped, &self.modules, &named)
+                resolvers::chosen(client, abi, mapped, &program.modules, &named)
             }
         };
         let functions = plan::Named {
-            patterns: &self.calls.wanted.functions,
+            patterns: &self.wanted.functions,
             chosen: &chosen,
         };
         let mut plan = plan::make(
-            self.modules.store(),
+            program.modules.store(),
             mapped,
             abi.arch,
             sync,
@@ -191,65 +179,68 @@ impl Recorder {
         );
         let path = mapped.path.clone();
         let here: usize = plan.named.iter().sum();
-        if here + self.calls.named.iter().sum::<usize>() > MAX_FUNCTIONS {
-            // The program runs by now: it is not to suffer from what was asked for too much.
+        if here + self.named.iter().sum::<usize>() > MAX_FUNCTIONS {
+            // The program already runs, so an excess of functions is no reason to end it.
             let text = format!(
                 "--trace names {here} functions of {path}, and at most {MAX_FUNCTIONS} can be instrumented at once: none of \
                  them is recorded. Name fewer, for example those of one file with FILE:NAME."
             );
-            self.sink.note(Severity::Error, text);
+            sink.note(Severity::Error, text);
             let none = plan::Named {
                 patterns: &[],
                 ..functions
             };
-            plan = plan::make(self.modules.store(), mapped, abi.arch, sync, none, fast);
+            plan = plan::make(program.modules.store(), mapped, abi.arch, sync, none, fast);
         }
-        for (count, more) in self.calls.named.iter_mut().zip(&plan.named) {
+        for (count, more) in self.named.iter_mut().zip(&plan.named) {
             *count += more;
         }
         if sync.is_some() {
-            *self.calls.waits.get_or_insert(0) += plan.waits();
+            *self.waits.get_or_insert(0) += plan.waits();
         }
-        self.watch_resolvers(id, &plan.undecided)?;
-        self.carry_out(id, plan)
+        self.resolvers
+            .watch(probes, session, sink, mapped, &plan.undecided)?;
+        self.carry_out(probes, session, sink, mapped, plan)
     }
 
-    /// Which hits may be noted without a stop.
-    fn fast(&self) -> Fast {
-        // A trap that is paused costs nothing, a jump that is paused still is a detour; what is called most would feel it.
+    /// Which hits the server may record by jumps.
+    fn fast(&self, probes: &Probes) -> Fast {
+        // A paused trap costs nothing, but a paused jump still costs a detour at every call.
         Fast {
-            waits: self.probes.fast,
-            calls: self.probes.fast && self.at_any_cost,
+            waits: probes.fast,
+            calls: probes.fast && self.lossless,
         }
     }
 
     /// Plants what was planned for a module.
-    fn carry_out(&mut self, id: u32, plan: plan::Plan) -> Result<(), Error> {
-        let Some(mapped) = self.modules.get(id) else {
-            return Ok(());
-        };
-        let (bias, path) = (mapped.bias, mapped.path.clone());
-        let abi = &self.session.abi;
-        self.calls.endless.extend(plan.endless);
+    fn carry_out(
+        &mut self,
+        probes: &mut Probes,
+        session: &mut Session,
+        sink: &mut Sink,
+        mapped: &Mapped,
+        plan: plan::Plan,
+    ) -> Result<(), Error> {
+        let (bias, path) = (mapped.bias, mapped.path.as_str());
+        let abi = &session.abi;
+        self.endless.extend(plan.endless);
         let place = |svma: u64, thumb: bool, function: &str, movable: u8| Place {
             address: abi.wrap(svma.wrapping_add(bias)),
             movable,
             thumb,
             function: function.to_owned(),
-            module: Some(id),
+            module: Some(mapped.id),
         };
         let mut begun = Vec::new();
-        let (client, sink) = (&mut self.session.client, &mut self.sink);
+        let client = &mut session.client;
         for begin in &plan.begins {
             let place = place(begin.svma, begin.thumb, &begin.function, begin.movable);
-            let planted = self
-                .probes
-                .plant_call(client, abi, begin.kind, &place, begin.site, &[]);
+            let planted = probes.plant_call(client, abi, begin.kind, &place, begin.site, &[]);
             begun.push(planted);
         }
         // One place that cannot be probed is no reason to give up the rest.
-        for refused in self.probes.send(client, sink)? {
-            note_refused(sink, &refused, &path);
+        for refused in probes.send(client, sink)? {
+            note_refused(sink, &refused, path);
             for id in begun.iter_mut().filter(|id| **id == refused.id) {
                 *id = None;
             }
@@ -260,29 +251,27 @@ impl Recorder {
                 continue;
             }
             let place = place(end.svma, end.thumb, &end.function, end.movable);
-            let planted = self
-                .probes
-                .plant_call(client, abi, end.kind, &place, end.site, &of);
+            let planted = probes.plant_call(client, abi, end.kind, &place, end.site, &of);
             if let Some(probe) = planted {
-                self.calls.sites.insert(probe, end.site);
+                self.sites.insert(probe, end.site);
             }
         }
-        for refused in self.probes.send(client, sink)? {
-            note_refused(sink, &refused, &path);
-            self.calls.sites.retain(|id, _| Some(*id) != refused.id);
+        for refused in probes.send(client, sink)? {
+            note_refused(sink, &refused, path);
+            self.sites.retain(|id, _| Some(*id) != refused.id);
         }
         for (probe, begin) in begun.iter().zip(plan.begins) {
             if let Some(probe) = probe {
-                self.calls.sites.insert(*probe, begin.site);
+                self.sites.insert(*probe, begin.site);
             }
         }
         Ok(())
     }
 
-    /// Says what of the calls that were wanted is not recorded.
-    pub(super) fn note_calls(&mut self) {
-        self.note_resolvers();
-        let calls = &self.calls;
+    /// Notes which of the selected calls are not recorded.
+    pub(super) fn note(&self, session: &Session, sink: &mut Sink) {
+        self.resolvers.note(sink);
+        let calls = self;
         let mut notes = Vec::new();
         for (pattern, count) in calls.wanted.functions.iter().zip(&calls.named) {
             if *count == 0 {
@@ -292,7 +281,7 @@ impl Recorder {
                 ));
             }
         }
-        if self.threads_run_on && calls.wanted.sync.is_some() {
+        if session.stops.one_thread && calls.wanted.sync.is_some() {
             notes.push(
                 "QEMU's server stops one thread at a time and loses track when two stop at once, so --sync is not \
                  carried out; --trace is, for functions that one thread at a time calls"
@@ -316,23 +305,31 @@ impl Recorder {
             ));
         }
         for text in notes {
-            self.sink.note(Severity::Warning, text);
+            sink.note(Severity::Warning, text);
         }
     }
 }
 
-/// The first so many names of functions, and how many there are beside.
-pub(super) fn listed_functions(names: &[&str], most: usize) -> String {
-    let (named, others) = names.split_at(names.len().min(most));
-    let others = match others.len() {
-        0 => String::new(),
-        1 => " and one other function".to_owned(),
-        others => format!(" and {others} other functions"),
+/// Fails if the patterns name too many functions of the program's own file, before it is started.
+pub(super) fn check(program: &Path, wanted: &Instrumented) -> Result<(), Error> {
+    let Ok(image) = Image::open(program) else {
+        return Ok(());
     };
-    format!("{}{others}", named.join(", "))
+    // It may be a link.
+    let file = program.canonicalize();
+    let file = file.as_deref().unwrap_or(program).to_string_lossy();
+    let paths = [&*program.to_string_lossy(), &*file];
+    let named = plan::count_named(&image, &paths, &wanted.functions);
+    match named.iter().sum() {
+        count if count > MAX_FUNCTIONS => Err(Error::TooManyFunctions {
+            count,
+            most: MAX_FUNCTIONS,
+        }),
+        _ => Ok(()),
+    }
 }
 
-fn note_refused(sink: &mut super::sink::Sink, refused: &Refused, path: &str) {
+fn note_refused(sink: &mut Sink, refused: &Refused, path: &str) {
     let Refused { place, error, .. } = refused;
     let text = format!(
         "cannot record calls of {} at {:#x} in {path}: {error}",

@@ -1,4 +1,4 @@
-//! What threads have of the processors, by the kernel's account: asked for now and then, while the program runs.
+//! The threads' processor times by the kernel's account, sampled while the program runs.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -7,8 +7,12 @@ use std::time::{Duration, Instant};
 use nix::time::{ClockId, clock_gettime};
 use unspool_capture::{CpuTime, CpuTimes};
 
-use super::link::ANSWER_TIMEOUT;
-use super::recorder::Recorder;
+use super::kernel_state;
+use super::schedule::ScheduleRecording;
+use super::server_clock::ServerClock;
+use super::session::{ANSWER_TIMEOUT, Session};
+use super::sink::Sink;
+use super::threads::Threads;
 
 /// Interval between samples, unless one sample takes too long.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
@@ -19,18 +23,18 @@ const REMOTE_COST_FACTOR: u32 = 10;
 /// Samples taken while a recording doubles its length, at most.
 const MAX_SAMPLES_PER_DOUBLING: u32 = 2000;
 
-/// When it is asked for next, and what was heard last.
+/// The sampling of processor times.
 pub(super) struct CpuSampling {
     begun: Instant,
     due: Instant,
-    /// When it was asked last, in the recording's time.
+    /// The recording's time of the latest sample.
     asked_ns: Option<u64>,
-    /// Per thread, its time on a processor and waiting for one.
+    /// Per thread, its time on a processor and its time waiting for one.
     last: HashMap<u64, (u64, u64)>,
-    /// Threads that have not run since that time, and whether it is noted what they do meanwhile.
+    /// Threads that have not run since that time, and whether their state is recorded.
     idle: HashMap<u64, (u64, bool)>,
     /// Per thread, program counter and stack pointer when it was last seen in the kernel.
-    pub(super) places: HashMap<u64, (u64, u64)>,
+    places: HashMap<u64, (u64, u64)>,
 }
 
 impl CpuSampling {
@@ -45,48 +49,60 @@ impl CpuSampling {
             places: HashMap::new(),
         }
     }
-}
 
-impl Recorder {
-    /// Notes what threads have had of the processors, if it is time to.
-    pub(super) fn note_cpu_times_if_due(&mut self) {
-        if Instant::now() >= self.cpu.due {
-            self.note_cpu_times();
-            self.note_short_stops();
+    /// True if the next sample is due.
+    pub(super) fn is_due(&self) -> bool {
+        Instant::now() >= self.due
+    }
+
+    /// Samples nothing this time.
+    pub(super) fn skip(&mut self) {
+        self.due = Instant::now() + SAMPLE_INTERVAL;
+    }
+
+    /// Records what threads wait for in the kernel that the schedule shows blocked for long.
+    pub(super) fn sample_waits(
+        &mut self,
+        session: &Session,
+        sink: &mut Sink,
+        schedule: &mut ScheduleRecording,
+    ) {
+        self.skip();
+        let blocked = schedule.long_blocked(sink.now_ns());
+        for tid in kernel_state::record_blocked(session, sink, &mut self.places, &blocked) {
+            schedule.was_read(tid);
         }
     }
 
-    /// The same at any time. Where nobody knows, nothing is noted.
-    pub(super) fn note_cpu_times(&mut self) {
-        if self.schedule.is_on {
-            self.note_kernel_waits();
-            self.cpu.due = Instant::now() + SAMPLE_INTERVAL;
-            return;
-        }
-        if !self.calls.are_wanted() {
-            return;
-        }
+    /// Records the threads' processor times, if they can be read.
+    pub(super) fn sample(
+        &mut self,
+        session: &mut Session,
+        sink: &mut Sink,
+        threads: &Threads,
+        clock: &ServerClock,
+    ) {
         let (asked, had) = (Instant::now(), own_cpu_time());
-        let Some((time_ns, times)) = self.cpu_times() else {
-            // Neither will they know later; but the program may be about to end.
-            self.cpu.due = asked + SAMPLE_INTERVAL;
+        let Some((time_ns, times)) = times(session, sink, threads, clock) else {
+            // Most likely the program is about to end.
+            self.due = asked + SAMPLE_INTERVAL;
             return;
         };
-        let last = &mut self.cpu.last;
+        let last = &mut self.last;
         let now: HashMap<u64, (u64, u64)> = times
             .iter()
             .map(|time| (time.tid, (time.on_cpu_ns, time.runnable_ns)))
             .collect();
-        let is_news = |time: &CpuTime| last.get(&time.tid) != now.get(&time.tid);
-        let threads: Vec<CpuTime> = times.into_iter().filter(is_news).collect();
-        let before = self.cpu.asked_ns.replace(time_ns);
-        let idle = &mut self.cpu.idle;
+        let has_changed = |time: &CpuTime| last.get(&time.tid) != now.get(&time.tid);
+        let changed: Vec<CpuTime> = times.into_iter().filter(has_changed).collect();
+        let before = self.asked_ns.replace(time_ns);
+        let idle = &mut self.idle;
         idle.retain(|tid, _| now.contains_key(tid));
-        self.cpu.places.retain(|tid, _| now.contains_key(tid));
-        for tid in threads.iter().map(|time| &time.tid) {
+        self.places.retain(|tid, _| now.contains_key(tid));
+        for tid in changed.iter().map(|time| &time.tid) {
             idle.remove(tid);
         }
-        let ran: HashSet<u64> = threads.iter().map(|time| time.tid).collect();
+        let ran: HashSet<u64> = changed.iter().map(|time| time.tid).collect();
         let since = before.unwrap_or(time_ns);
         for tid in now.keys().filter(|tid| !ran.contains(*tid)) {
             idle.entry(*tid).or_insert((since, false));
@@ -94,52 +110,61 @@ impl Recorder {
         let unknown = idle.iter().filter(|(_, (_, noted))| !noted);
         let unknown: Vec<(u64, u64)> = unknown.map(|(tid, (since, _))| (*tid, *since)).collect();
         *last = now;
-        self.sink.record(CpuTimes { time_ns, threads });
-        for tid in self.note_blocked(&unknown) {
-            if let Some((_, noted)) = self.cpu.idle.get_mut(&tid) {
+        sink.record(CpuTimes {
+            time_ns,
+            threads: changed,
+        });
+        for tid in kernel_state::record_blocked(session, sink, &mut self.places, &unknown) {
+            if let Some((_, noted)) = self.idle.get_mut(&tid) {
                 *noted = true;
             }
         }
-        let cost = match self.session.local {
+        let cost = match session.local {
             true => own_cpu_time().saturating_sub(had) * COST_FACTOR,
             false => asked.elapsed() * REMOTE_COST_FACTOR,
         };
         let pause = cost
-            .max(self.cpu.begun.elapsed() / MAX_SAMPLES_PER_DOUBLING)
+            .max(self.begun.elapsed() / MAX_SAMPLES_PER_DOUBLING)
             .max(SAMPLE_INTERVAL);
-        self.cpu.due = Instant::now() + pause;
-    }
-
-    fn cpu_times(&mut self) -> Option<(u64, Vec<CpuTime>)> {
-        if self.session.local {
-            let pid = self.session.pid?;
-            let time_ns = self.sink.now_ns();
-            let threads = self.threads.ids();
-            let times = threads.iter().filter_map(|id| local(pid, id.tid));
-            let times: Vec<CpuTime> = times.collect();
-            return (!times.is_empty()).then_some((time_ns, times));
-        }
-        if !self.session.observes {
-            // One who controls the program cannot ask while it runs.
-            return None;
-        }
-        let (server_ns, times) = self.session.client.thread_times(ANSWER_TIMEOUT).ok()??;
-        let time_ns = self.clock.sent(Some(server_ns), Duration::ZERO);
-        let time = |times: unspool_rsp::ThreadTimes| CpuTime {
-            tid: times.tid,
-            on_cpu_ns: times.on_cpu_ns,
-            runnable_ns: times.runnable_ns,
-        };
-        Some((time_ns, times.into_iter().map(time).collect()))
+        self.due = Instant::now() + pause;
     }
 }
 
-/// What this thread has had of the processors.
+/// The threads' processor times, and when they were read.
+fn times(
+    session: &mut Session,
+    sink: &Sink,
+    threads: &Threads,
+    clock: &ServerClock,
+) -> Option<(u64, Vec<CpuTime>)> {
+    if session.local {
+        let pid = session.pid?;
+        let time_ns = sink.now_ns();
+        let ids = threads.ids();
+        let times = ids.iter().filter_map(|id| local(pid, id.tid));
+        let times: Vec<CpuTime> = times.collect();
+        return (!times.is_empty()).then_some((time_ns, times));
+    }
+    if !session.observes {
+        // A client that controls the program cannot ask while it runs.
+        return None;
+    }
+    let (server_ns, times) = session.client.thread_times(ANSWER_TIMEOUT).ok()??;
+    let time_ns = clock.sent(Some(server_ns), Duration::ZERO);
+    let time = |times: unspool_rsp::ThreadTimes| CpuTime {
+        tid: times.tid,
+        on_cpu_ns: times.on_cpu_ns,
+        runnable_ns: times.runnable_ns,
+    };
+    Some((time_ns, times.into_iter().map(time).collect()))
+}
+
+/// Processor time of the current thread.
 fn own_cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Of a thread of this machine.
+/// Processor times of a thread of this machine.
 fn local(pid: u64, tid: u64) -> Option<CpuTime> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
     let mut numbers = text.split_whitespace().map(str::parse);

@@ -8,6 +8,7 @@ use unspool_capture::{Read, ReadRole};
 use unspool_rsp::Client;
 
 use super::abi::Abi;
+use super::session::Session;
 
 /// Creations that failed stay for ever; beyond this many the oldest are given up.
 const LIMIT: usize = 4096;
@@ -32,7 +33,7 @@ pub(super) struct PendingCreations {
 
 impl PendingCreations {
     /// Where to read the handle of an earlier creation that `creation` is about to hide.
-    pub(super) fn hidden_by(&self, creation: Creation) -> Option<u64> {
+    fn hidden_by(&self, creation: Creation) -> Option<u64> {
         let hidden =
             |(earlier, handle): &(Creation, Option<u64>)| *earlier == creation && handle.is_none();
         self.creations
@@ -41,13 +42,34 @@ impl PendingCreations {
             .then_some(creation.handle_at)
     }
 
-    /// What was read there.
-    pub(super) fn hide(&mut self, creation: Creation, value: u64) {
+    fn hide(&mut self, creation: Creation, value: u64) {
         for (earlier, handle) in &mut self.creations {
             if *earlier == creation {
                 handle.get_or_insert(value);
             }
         }
+    }
+
+    /// Adds a creation. Gives the handle of an earlier one that this one is about to overwrite.
+    pub(super) fn add_reading(
+        &mut self,
+        session: &mut Session,
+        creation: Creation,
+    ) -> Option<Read> {
+        let (client, abi) = (&mut session.client, &session.abi);
+        let read = self.hidden_by(creation).and_then(|address| {
+            let bytes = client.read_memory(address, abi.pointer).ok()?;
+            if let Some(handle) = abi.pointer_at(&bytes, 0) {
+                self.hide(creation, handle);
+            }
+            Some(Read {
+                role: ReadRole::Handle.into(),
+                address,
+                bytes,
+            })
+        });
+        self.add(creation);
+        read
     }
 
     pub(super) fn add(&mut self, creation: Creation) {
@@ -136,7 +158,7 @@ impl PendingCreations {
                 .into_iter()
                 .map(|ticket| answers.take(ticket).ok())
                 .collect(),
-            // The connection is lost; whoever uses it next reports that.
+            // The connection is lost, which the next request reports.
             Err(_) => vec![None; which.len()],
         }
     }

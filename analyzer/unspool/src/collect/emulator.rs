@@ -17,7 +17,8 @@ use nix::sys::socket::{
 use nix::unistd::Pid;
 use unspool_capture::Severity;
 
-use super::recorder::Recorder;
+use super::session::Session;
+use super::sink::Sink;
 
 /// Programs seldom wait for it, block it or ignore it, and QEMU catches it, because it would end the program.
 const SIGNAL: Signal = Signal::SIGVTALRM;
@@ -49,26 +50,24 @@ impl EmulatorStop {
     pub(super) fn takes(&mut self, signal: u8) -> bool {
         signal == GDB_SIGNAL && std::mem::take(&mut self.sent)
     }
-}
 
-impl Recorder {
     /// Stops the program by a signal to its emulator, if it does not stop otherwise.
-    pub(super) fn stop_emulator(&mut self) {
-        let Some(pid) = self.session.pid.and_then(|pid| i32::try_from(pid).ok()) else {
+    pub(super) fn stop(&mut self, session: &Session, sink: &mut Sink) {
+        let Some(pid) = session.pid.and_then(|pid| i32::try_from(pid).ok()) else {
             return;
         };
         let now = Instant::now();
-        let since = *self.emulator_stop.waiting_since.get_or_insert(now);
-        if !self.threads_run_on
-            || self.emulator_stop.sent
+        let since = *self.waiting_since.get_or_insert(now);
+        if !session.stops.one_thread
+            || self.sent
             || since.elapsed() < BUSY_TIME
-            || !is_peer(&self.session.client, pid)
+            || !is_peer(&session.client, pid)
         {
             return;
         }
         if kill(Pid::from_raw(pid), SIGNAL).is_ok() {
-            self.emulator_stop.sent = true;
-            self.sink.note(
+            self.sent = true;
+            sink.note(
                 Severity::Info,
                 "QEMU's server does not listen while all threads wait, so the recording was ended by a signal, which the program \
                  does not see; a system call that its first thread waited in may have failed with EINTR",

@@ -1,23 +1,23 @@
 //! Reading all threads when a recording ends and its program still lives, as `unspool inspect` does.
 //!
-//! What a program is stuck in is then found whatever was recorded before. The program stands, or each
-//! thread does for a moment where another client has control.
+//! So a hang is found whatever was recorded before. The program stands, or each thread does for a
+//! moment where another client has control.
 
 use std::time::{Duration, Instant};
 
 use unspool_capture::{Capture, Inspection, Occasion, Severity};
 use unspool_rsp::signals;
 
-use super::recorder::{Recorder, SIGINT};
-use super::thread_reader::Wanted;
-use super::{Error, WantsMore};
+use super::error::Error;
+use super::options::WantsMore;
+use super::sink::Sink;
+use super::thread_reader::ThreadReader;
+use super::wanted::Wanted;
 
-/// What one object says may tell where another is; nothing needs more looks than this.
+/// Limit on rounds of further reads, each of which may find the address of another object.
 pub const MAX_LOOKS: usize = 4;
-/// Two reasons to read the threads that follow each other faster are one.
+/// Two requests within this time count as one.
 const SAME_END: Duration = Duration::from_secs(1);
-/// `SigCgt` and `SigIgn` of a process, by which it survives a signal (proc(5)).
-const SURVIVED: [&str; 2] = ["SigCgt:", "SigIgn:"];
 
 /// The reading of all threads at the end of a recording.
 #[derive(Default)]
@@ -42,47 +42,48 @@ impl EndInspection {
         }
     }
 
-    /// The threads have been read just now.
-    pub(super) fn is_done(&self) -> bool {
+    /// True if the threads have just been read.
+    fn is_done(&self) -> bool {
         self.done.is_some_and(|done| done.elapsed() < SAME_END)
     }
 
     pub(super) fn has_begun(&self) -> bool {
         self.begun.is_some()
     }
-}
 
-impl Recorder {
-    /// Reads all threads, and all that their waits need. `signal`: gdb's number of the one that is
-    /// about to be delivered.
-    pub(super) fn inspect_for_end(
+    /// Reads all threads, and everything that explains their waits. `signal`: gdb's number of the
+    /// signal that is about to be delivered.
+    pub(super) fn run(
         &mut self,
+        reader: &mut ThreadReader<'_>,
         signal: Option<u8>,
         stands: bool,
     ) -> Result<(), Error> {
-        if self.end_inspection.is_done() {
+        if self.is_done() {
             return Ok(());
         }
-        self.begin_inspection(signal, stands)?;
-        self.find_wanted();
-        self.finish_inspection()
+        self.begin(reader, signal, stands)?;
+        self.find_wanted(reader.sink());
+        self.finish(reader)
     }
 
     /// Reads all threads for the first time. Only a lost connection is a failure.
-    pub(super) fn begin_inspection(
+    pub(super) fn begin(
         &mut self,
+        reader: &mut ThreadReader<'_>,
         signal: Option<u8>,
         stands: bool,
     ) -> Result<(), Error> {
-        let from_ns = self.sink.now_ns();
-        self.sink.begin_copy(from_ns, &self.threads.ids());
-        let read = self.read_all_threads(stands);
+        let from_ns = reader.sink().now_ns();
+        let threads = reader.thread_ids();
+        reader.sink().begin_copy(from_ns, &threads);
+        let read = reader.read_all(stands);
         if let Err(error) = read {
-            self.sink.take_copy();
+            reader.sink().take_copy();
             if let Error::Rsp(error) = &error
                 && !error.is_fatal()
             {
-                self.sink.note(
+                reader.sink().note(
                     Severity::Warning,
                     format!("the threads could not be read at the end of the recording: {error}"),
                 );
@@ -90,7 +91,7 @@ impl Recorder {
             }
             return Err(error);
         }
-        self.end_inspection.begun = Some(Begun {
+        self.begun = Some(Begun {
             from_ns,
             occasion: match signal {
                 Some(_) => Occasion::Signal,
@@ -102,63 +103,40 @@ impl Recorder {
         Ok(())
     }
 
-    /// Finds out what more has to be read. The program may run meanwhile.
-    pub(super) fn find_wanted(&mut self) {
-        let inspection = &mut self.end_inspection;
-        if let (Some(begun), Some(wants_more)) = (&mut inspection.begun, &mut inspection.wants_more)
-        {
-            let records = self.sink.copy().to_vec();
+    /// Finds out what more to read. The program may run meanwhile.
+    pub(super) fn find_wanted(&mut self, sink: &Sink) {
+        if let (Some(begun), Some(wants_more)) = (&mut self.begun, &mut self.wants_more) {
+            let records = sink.copy().to_vec();
             begun.wanted = wants_more(&Capture::from_records(records));
         }
     }
 
-    /// Reads it.
-    pub(super) fn finish_inspection(&mut self) -> Result<(), Error> {
+    /// Reads what is wanted, which ends the inspection.
+    pub(super) fn finish(&mut self, reader: &mut ThreadReader<'_>) -> Result<(), Error> {
         for _ in 0..MAX_LOOKS {
-            let Some(begun) = &mut self.end_inspection.begun else {
+            let Some(begun) = &mut self.begun else {
                 return Ok(());
             };
             let wanted = std::mem::take(&mut begun.wanted);
             if wanted.is_empty() {
                 break;
             }
-            self.read_more(&wanted);
-            self.find_wanted();
+            reader.read_more(&wanted);
+            self.find_wanted(reader.sink());
         }
-        let Some(begun) = self.end_inspection.begun.take() else {
+        let Some(begun) = self.begun.take() else {
             return Ok(());
         };
-        self.sink.take_copy();
+        reader.sink().take_copy();
         let linux = |signal| signals::to_linux(signal).map(u32::from);
-        let to_ns = self.sink.now_ns();
-        self.sink.record(Inspection {
+        let to_ns = reader.sink().now_ns();
+        reader.sink().record(Inspection {
             from_ns: begun.from_ns,
             to_ns,
             occasion: begun.occasion.into(),
             signal: begun.signal.and_then(linux),
         });
-        self.end_inspection.done = Some(Instant::now());
+        self.done = Some(Instant::now());
         Ok(())
-    }
-
-    /// Whether a signal that is about to be delivered ends the program. Of others than SIGINT our stub
-    /// tells only if they do.
-    pub(super) fn is_fatal(&mut self, signal: u8) -> bool {
-        if !self.stops_before_fatal {
-            return false;
-        }
-        if signal != SIGINT {
-            return true;
-        }
-        let Some(pid) = self.session.pid else {
-            return false;
-        };
-        let status = self.session.kernels_word(pid, "status").unwrap_or_default();
-        !SURVIVED.iter().any(|name| {
-            let mut lines = status.lines();
-            let mask = lines.find_map(|line| line.strip_prefix(name));
-            let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-            mask.is_none_or(|mask| mask >> (SIGINT - 1) & 1 != 0)
-        })
     }
 }

@@ -1,106 +1,79 @@
-//! What is noted when a probe is hit. Round trips are what recording costs, so each hit asks for
-//! everything it needs at once, and asks again only for what only the answer told.
-
-use std::collections::BTreeMap;
+//! Hits of probes, as events.
+//!
+//! Round trips are the cost of a recording. So each hit reads everything it needs at once, and reads
+//! again only where an answer names an address.
 
 use unspool_capture::{Chunk, Event, ProbeKind, Read, ReadRole, Snapshot};
-use unspool_rsp::{Client, Registers, ThreadId};
-use unspool_unwind::{RegisterFile, Stack, StackEnd, StackMemory, WalkOptions, walk};
+use unspool_rsp::{Registers, ThreadId};
+use unspool_unwind::RegisterFile;
 
 use super::abi::Abi;
-use super::creations::Creation;
+use super::calls::call_hits::{CallReader, object_at};
+use super::calls::site::OBJECT;
+use super::collected_stack::CollectedStack;
+use super::creation_args::{ATTR, STATE, attributes, plausible, state_at};
+use super::creations::{Creation, PendingCreations};
+use super::error::Error;
 use super::modules::Modules;
-use super::probes::Place;
-use super::recorder::Recorder;
+use super::planter::Planter;
+use super::session::Session;
+use super::sink::Sink;
 use super::stack::{FIRST, LiveStack};
-use super::{Error, memory};
+use super::stack_walk::StackWalker;
+use super::thread_reader::ReadThread;
 
-/// Bytes of a `pthread_attr_t` that are kept: all of it, in every known C library.
-pub(super) const ATTR: usize = 64;
-/// Bytes that are kept of the object that says what a thread of libstdc++ calls: as long as it is with some arguments. What it calls is
-/// behind them.
-pub(super) const STATE: usize = 128;
+/// Reads what a hit needs and makes an event of it.
+#[derive(Debug, Default)]
+pub(super) struct HitReader {
+    pub(super) creations: PendingCreations,
+    pub(super) calls: CallReader,
+    pub(super) walker: StackWalker,
+}
 
-impl Recorder {
-    /// Notes a hit of probe `id`. `expedited` is what the stop reply told of the registers.
-    pub(super) fn on_probe(
-        &mut self,
-        thread: ThreadId,
-        id: u32,
-        kind: ProbeKind,
-        pc: u64,
-        expedited: Registers,
-    ) -> Result<(), Error> {
-        self.threads
-            .seen(&mut self.sink, &mut self.session, thread, false);
-        if kind == ProbeKind::Start && !self.threads.start(thread.tid) {
-            // The thread runs since long: somebody calls the function as any other.
-            return Ok(());
-        }
-        let time_ns = self.sink.now_ns();
-        let mut event = Event {
-            time_ns,
-            tid: thread.tid,
-            probe: id,
-            ..Event::default()
+/// The hit of a creation, before its stack is walked.
+pub(super) struct CreationHit {
+    pub(super) event: Event,
+    registers: Registers,
+    /// The inner part of the stack.
+    stack: Option<Chunk>,
+}
+
+impl CreationHit {
+    /// What is created, and whether its start routine is Thumb code.
+    pub(super) fn creation(&self, abi: &Abi) -> Option<(Creation, bool)> {
+        let [handle_at, _, routine, arg] = self.event.args[..] else {
+            return None;
         };
-        match kind {
-            kind if kind.is_of_calls() => {
-                let registers = self.whole(thread, expedited)?;
-                return self.on_call_stop(thread, id, time_ns, registers);
-            }
-            ProbeKind::Create => self.on_create(thread, expedited, &mut event)?,
-            ProbeKind::Start => {
-                let registers = self.whole(thread, expedited)?;
-                let abi = &self.session.abi;
-                event.args = abi.args(&registers, 1).unwrap_or_default();
-                let (tp, sp) = (abi.thread_pointer(&registers), abi.sp(&registers));
-                let arg = event.args.first().copied().unwrap_or(0);
-                event.reads = self
-                    .pending
-                    .start(&mut self.session.client, abi, pc, arg, tp, sp);
-                event.snapshot = Some(Snapshot::of_registers(
-                    registers.bytes().to_vec(),
-                    registers.known(),
-                ));
-            }
-            _ => {
-                let registers = self.whole(thread, expedited)?;
-                event.args = self.session.abi.args(&registers, 1).unwrap_or_default();
-                event.snapshot = Some(Snapshot::of_registers(
-                    registers.bytes().to_vec(),
-                    registers.known(),
-                ));
-            }
-        }
-        event.seq = self.sink.next_event();
-        self.sink.record(event);
-        Ok(())
-    }
-
-    /// A thread names itself: its name is read where it is given.
-    pub(super) fn on_name(&mut self, thread: ThreadId, expedited: Registers) -> Result<(), Error> {
-        let registers = self.whole(thread, expedited)?;
-        let abi = &self.session.abi;
-        let Some(name) = abi.args(&registers, 2).map(|args| args[1]) else {
-            return Ok(());
+        let address = abi.code_address(routine);
+        let creation = Creation {
+            routine: address,
+            arg,
+            handle_at,
         };
-        let own = names_itself(abi, &registers);
-        let name = memory::string(&mut self.session.client, name);
-        // The kernel keeps 15 bytes; the C library refuses more.
-        if let Some(name) = name.filter(|name| own && name.len() <= 15) {
-            self.threads.rename(&mut self.sink, thread.tid, name);
-        }
-        Ok(())
+        Some((creation, routine != address))
     }
+}
 
-    fn on_create(
+/// A hit that the server recorded by itself.
+pub(super) struct FrameHit {
+    pub(super) tid: u64,
+    pub(super) id: u32,
+    pub(super) kind: ProbeKind,
+    pub(super) time_ns: u64,
+    pub(super) registers: Registers,
+}
+
+impl HitReader {
+    /// Reads what a creation's arguments lead to, and where its stack begins.
+    pub(super) fn begin_creation(
         &mut self,
+        session: &mut Session,
+        modules: &Modules,
         thread: ThreadId,
         expedited: Registers,
-        event: &mut Event,
-    ) -> Result<(), Error> {
-        let (client, abi) = (&mut self.session.client, &self.session.abi);
+        mut event: Event,
+    ) -> Result<CreationHit, Error> {
+        let (client, abi) = (&mut session.client, &session.abi);
         let mut registers = expedited;
         let sp = abi.sp(&registers);
         let early_args = abi.args(&registers, 4);
@@ -109,13 +82,11 @@ impl Recorder {
                 .map(|args| args[1])
                 .filter(|attr| plausible(*attr))
         };
-        let modules = &self.modules;
         let state_of = |args: &Option<Vec<u64>>| state_at(modules, abi, args.as_ref()?);
 
         let mut batch = client.batch();
         let all = (!abi.suffices(&registers)).then(|| batch.registers(thread));
-        let sent = std::mem::take(&mut self.stack_sent);
-        let sent = sent.into_iter().find(|chunk| Some(chunk.address) == sp);
+        let sent = self.walker.take_sent(sp);
         let unsent = sp.filter(|_| sent.is_none());
         let stack = unsent.map(|sp| batch.read_memory(sp, FIRST));
         let early_attr = attr_of(&early_args).map(|at| (at, batch.read_memory(at, ATTR)));
@@ -146,135 +117,203 @@ impl Recorder {
             .reads
             .extend(state.map(|(at, bytes)| read(ReadRole::State, at, bytes)));
         event.args = args.unwrap_or_default();
-
-        if let [handle_at, _, routine, arg] = event.args[..] {
-            let address = abi.code_address(routine);
-            let creation = Creation {
-                routine: address,
-                arg,
-                handle_at,
-            };
-            if self.session.tells_creators {
-                // Nothing more to ask: the clone that follows in this thread is this creation's.
-            } else if self.threads_run_on {
-                let handles = self.look_around()?;
-                event.reads.extend(handles);
-                self.pending.add(creation);
-            } else {
-                if let Some(at) = self.pending.hidden_by(creation)
-                    && let Ok(bytes) = client.read_memory(at, abi.pointer)
-                {
-                    if let Some(handle) = abi.pointer_at(&bytes, 0) {
-                        self.pending.hide(creation, handle);
-                    }
-                    event.reads.push(read(ReadRole::Handle, at, bytes));
-                }
-                self.pending.add(creation);
-                self.watch_start(address, routine != address)?;
-            }
-        }
-
-        let abi = &self.session.abi;
         let sp = abi.sp(&registers);
         let read = sp.zip(first);
-        let first = sent.or(read.map(|(address, bytes)| Chunk { address, bytes }));
-        let mut memory = LiveStack::new(&mut self.session.client, first);
-        let file = abi.register_file(&registers);
-        walk_noting(&self.modules, &mut self.unusable, &file, &mut memory);
-        let mut snapshot = Snapshot::of_registers(registers.bytes().to_vec(), registers.known());
+        let stack = sent.or(read.map(|(address, bytes)| Chunk { address, bytes }));
+        Ok(CreationHit {
+            event,
+            registers,
+            stack,
+        })
+    }
+
+    /// Walks the stack of a creation, which completes its event.
+    pub(super) fn finish_creation(
+        &mut self,
+        session: &mut Session,
+        modules: &Modules,
+        hit: CreationHit,
+    ) -> Event {
+        let mut event = hit.event;
+        let mut memory = LiveStack::new(&mut session.client, hit.stack);
+        let file = session.abi.register_file(&hit.registers);
+        self.walker.walk(modules, &file, &mut memory);
+        let mut snapshot = snapshot_of(&hit.registers);
         snapshot.chunks = memory.into_chunks();
         event.snapshot = Some(snapshot);
+        event
+    }
+
+    /// Adds to `event` that a thread has arrived at the start routine at `pc`.
+    pub(super) fn on_start(
+        &mut self,
+        session: &mut Session,
+        pc: u64,
+        registers: &Registers,
+        event: &mut Event,
+    ) {
+        let abi = &session.abi;
+        event.args = abi.args(registers, 1).unwrap_or_default();
+        let (tp, sp) = (abi.thread_pointer(registers), abi.sp(registers));
+        let arg = event.args.first().copied().unwrap_or(0);
+        let creations = &mut self.creations;
+        event.reads = creations.start(&mut session.client, abi, pc, arg, tp, sp);
+        event.snapshot = Some(snapshot_of(registers));
+    }
+
+    /// The event of a creation, join or detach that the server recorded by itself.
+    pub(super) fn on_frame(
+        &mut self,
+        abi: &Abi,
+        modules: &Modules,
+        hit: FrameHit,
+        memory: Vec<(u64, Vec<u8>)>,
+    ) -> Event {
+        let FrameHit {
+            kind, registers, ..
+        } = hit;
+        let mut event = Event {
+            time_ns: hit.time_ns,
+            tid: hit.tid,
+            probe: hit.id,
+            ..Event::default()
+        };
+        let mut snapshot = snapshot_of(&registers);
+        if kind == ProbeKind::Create {
+            event.args = abi.args(&registers, 4).unwrap_or_default();
+            let mut memory = memory.into_iter();
+            let stack = memory
+                .next()
+                .map(|(address, bytes)| Chunk { address, bytes });
+            let attr = event.args.get(1).copied();
+            let attr = attr.filter(|attr| plausible(*attr));
+            let state = state_at(modules, abi, &event.args);
+            let rest: Vec<(u64, Vec<u8>)> = memory.collect();
+            for (role, at, size) in [
+                (ReadRole::Attr, attr, ATTR),
+                (ReadRole::State, state, STATE),
+            ] {
+                let here = |(address, _): &&(u64, Vec<u8>)| Some(*address) == at;
+                if let Some((address, bytes)) = rest.iter().find(here) {
+                    event.reads.push(Read {
+                        role: role.into(),
+                        address: *address,
+                        bytes: bytes[..bytes.len().min(size)].to_vec(),
+                    });
+                }
+            }
+            let file: RegisterFile = abi.register_file(&registers);
+            let mut noted = CollectedStack::new(stack);
+            self.walker.walk(modules, &file, &mut noted);
+            snapshot.chunks = noted.into_chunks();
+        } else {
+            event.args = abi.args(&registers, 1).unwrap_or_default();
+        }
+        event.snapshot = Some(snapshot);
+        event
+    }
+
+    /// Records a creation whose stack is too long for a tracepoint. Its thread waits.
+    pub(super) fn on_long_stack(
+        &mut self,
+        session: &mut Session,
+        sink: &mut Sink,
+        modules: &Modules,
+        tid: u64,
+        id: u32,
+    ) -> Result<(), Error> {
+        let thread = ThreadId {
+            pid: session.pid,
+            tid,
+        };
+        let time_ns = sink.now_ns();
+        let looked = session.client.stacks(&[thread], FIRST)?;
+        let Some(looked) = looked.into_iter().next() else {
+            return Ok(());
+        };
+        let Some(registers) = looked.registers else {
+            return Ok(());
+        };
+        let registers = session.abi.traced(&registers);
+        let abi = &session.abi;
+        let stack = abi.sp(&registers).map(|address| Chunk {
+            address,
+            bytes: looked.stack,
+        });
+        let file = abi.register_file(&registers);
+        let mut event = Event {
+            time_ns,
+            tid,
+            probe: id,
+            args: abi.args(&registers, 4).unwrap_or_default(),
+            ..Event::default()
+        };
+        event
+            .reads
+            .extend(attributes(&mut session.client, &event.args));
+        // The thread waits meanwhile, so its stack can be followed however large its frames are.
+        let mut noted = LiveStack::new(&mut session.client, stack);
+        self.walker.walk(modules, &file, &mut noted);
+        let mut snapshot = snapshot_of(&registers);
+        snapshot.chunks = noted.into_chunks();
+        event.snapshot = Some(snapshot);
+        sink.record_event(event);
         Ok(())
     }
 
-    /// Plants a probe at a start routine that is seen for the first time.
-    fn watch_start(&mut self, address: u64, thumb: bool) -> Result<(), Error> {
-        let place = Place {
-            address,
-            movable: 0,
-            thumb,
-            function: self.modules.function_at(address).unwrap_or_default(),
-            module: self.modules.at(address).map(|mapped| mapped.id),
+    /// Records a wait that began before the recording: there it begins now.
+    pub(super) fn on_wait(
+        &mut self,
+        session: &mut Session,
+        sink: &mut Sink,
+        modules: &Modules,
+        planter: &Planter,
+        waiting: ReadThread,
+    ) {
+        let ReadThread {
+            thread,
+            mut registers,
+            stack,
+        } = waiting;
+        let probes = &planter.probes;
+        let abi = &session.abi;
+        let there = abi.pc(&registers).and_then(|pc| probes.wait_before(pc));
+        if let Some((_, place)) = there {
+            // The probe's place gives the same call path as later waits.
+            abi.set_pc(&mut registers, place);
+        }
+        let file = abi.register_file(&registers);
+        let mut memory = LiveStack::new(&mut session.client, stack);
+        let walked = self.walker.walk(modules, &file, &mut memory);
+        let (settled, chunks) = (walked.end.is_complete(), memory.into_chunks());
+        // T32 code of glibc calls a function for its system calls (`__libc_do_syscall`).
+        let mut frames = walked.frames.iter().take(2);
+        let begun = frames.find_map(|frame| Some((probes.wait_before(frame.pc)?.0, frame.sp)));
+        let Some((probe, sp)) = begun else {
+            return;
         };
-        let (client, abi) = (&mut self.session.client, &self.session.abi);
-        self.probes.plant(client, abi, ProbeKind::Start, &place);
-        match self.probes.send_all(client, &mut self.sink) {
-            // A wild pointer is the program's own misfortune, to come in a moment.
-            Err(Error::Rsp(error)) if !error.is_fatal() => {
-                let text = format!("cannot watch the start routine at {address:#x}: {error}");
-                self.sink.note(unspool_capture::Severity::Warning, text);
-                Ok(())
-            }
-            other => other,
-        }
-    }
-
-    /// All registers of `thread`, asked for only if the stop reply did not bring them.
-    fn whole(&mut self, thread: ThreadId, expedited: Registers) -> Result<Registers, Error> {
-        if self.session.abi.suffices(&expedited) {
-            return Ok(expedited);
-        }
-        Ok(self.session.client.registers(thread)?)
-    }
-}
-
-/// The attributes that a creation's second argument points to.
-pub(super) fn attributes(client: &mut Client, args: &[u64]) -> Option<Read> {
-    let address = *args.get(1)?;
-    let bytes = plausible(address).then(|| client.read_memory(address, ATTR).ok())??;
-    Some(Read {
-        role: ReadRole::Attr.into(),
-        address,
-        bytes,
-    })
-}
-
-/// Where the object is that says what the created thread calls, if libstdc++ creates it: the argument of its own function. Others'
-/// arguments are theirs.
-pub(super) fn state_at(modules: &Modules, abi: &Abi, args: &[u64]) -> Option<u64> {
-    let [_, _, routine, argument] = *args else {
-        return None;
-    };
-    let begins = modules.begins_cxx_threads(abi.code_address(routine));
-    begins.then_some(argument)
-}
-
-/// Whether a pointer to attributes may be one.
-pub(super) fn plausible(attr: u64) -> bool {
-    attr >= 0x1000 && attr.checked_add(0x1000).is_some()
-}
-
-/// Whether a thread that names one names itself. Another thread may be meant, which then is asked for its name at the next
-/// occasion.
-pub(super) fn names_itself(abi: &Abi, registers: &Registers) -> bool {
-    let Some(handle) = abi.args(registers, 1).map(|args| args[0]) else {
-        return false;
-    };
-    match (abi.thread_pointer(registers), abi.sp(registers)) {
-        (Some(pointer), _) => pointer == handle,
-        (None, Some(sp)) => handle.checked_sub(sp).is_some_and(|above| above < 64 << 20),
-        _ => false,
-    }
-}
-
-/// Walks a stack, so that `memory` knows which of it is needed; notes the modules on the way whose files could not be used.
-pub(super) fn walk_noting(
-    modules: &Modules,
-    unusable: &mut BTreeMap<String, String>,
-    registers: &RegisterFile,
-    memory: &mut impl StackMemory,
-) -> Stack {
-    let stack = walk(modules.map(), registers, memory, &WalkOptions::default());
-    let outside = match stack.end {
-        StackEnd::OutsideText { pc } | StackEnd::NoRule { pc } => Some(pc),
-        _ => None,
-    };
-    for pc in stack.frames.iter().map(|frame| frame.pc).chain(outside) {
-        if let Some(mapped) = modules.at(pc)
-            && let Some(problem) = &mapped.problem
+        let mut event = Event {
+            time_ns: sink.now_ns(),
+            tid: thread.tid,
+            probe,
+            frame: Some(sp),
+            args: (session.abi)
+                .call_arguments(&registers, 4)
+                .unwrap_or_default(),
+            ..Event::default()
+        };
+        let site = planter.calls.site(probe);
+        if let Some(at) = site.and_then(|site| site.object(&event.args))
+            && let Ok(bytes) = session.client.read_memory(at, OBJECT)
         {
-            unusable.insert(mapped.path.clone(), problem.clone());
+            event.reads.push(object_at(at, bytes));
         }
+        self.calls
+            .begin(sink, event, &registers, &walked, settled, chunks);
     }
-    stack
+}
+
+/// A snapshot of registers, without any stack.
+pub(super) fn snapshot_of(registers: &Registers) -> Snapshot {
+    Snapshot::of_registers(registers.bytes().to_vec(), registers.known())
 }

@@ -3,12 +3,14 @@
 //! This tells what the holder of a lock waits for. A thread is read when it has not run since the
 //! kernel was asked before, and once for each such time. Only threads of this machine can be read.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
 use unspool_capture::{Blocked, Chunk, Snapshot};
 
-use super::recorder::Recorder;
+use super::session::Session;
+use super::sink::Sink;
 use crate::syscall::Call;
 
 /// Threads read at one time, so that a program with thousands of idle threads costs no more.
@@ -42,59 +44,63 @@ impl SystemCallState {
     }
 }
 
-impl Recorder {
-    /// Notes what these threads do in the kernel, each of which has not run since that time. Gives
-    /// those of which that is known now.
-    pub(super) fn note_blocked(&mut self, idle: &[(u64, u64)]) -> Vec<u64> {
-        let Some(pid) = self.session.pid.filter(|_| self.session.local) else {
-            return Vec::new();
+/// Records what these threads do in the kernel. `idle`: threads and the times since when they have
+/// not run. `places`: per thread, pc and sp of its latest record. Gives the threads that were read.
+pub(super) fn record_blocked(
+    session: &Session,
+    sink: &mut Sink,
+    places: &mut HashMap<u64, (u64, u64)>,
+    idle: &[(u64, u64)],
+) -> Vec<u64> {
+    let Some(pid) = session.pid.filter(|_| session.local) else {
+        return Vec::new();
+    };
+    let mut memory = None;
+    let mut known = Vec::new();
+    for &(tid, since_ns) in idle.iter().take(MAX_READS) {
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"));
+        // The file of a thread that runs says `running`.
+        let Some(word) = text.ok().and_then(|text| SystemCallState::parse(&text)) else {
+            continue;
         };
-        let mut memory = None;
-        let mut known = Vec::new();
-        for &(tid, since_ns) in idle.iter().take(MAX_READS) {
-            let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"));
-            // One that runs is said to be `running`.
-            let Some(word) = text.ok().and_then(|text| SystemCallState::parse(&text)) else {
-                continue;
-            };
-            known.push(tid);
-            let place = (word.pc, word.sp);
-            let is_new = self.cpu.places.insert(tid, place) != Some(place);
-            let snapshot = is_new.then(|| {
-                let memory = memory.get_or_insert_with(|| File::open(format!("/proc/{pid}/mem")));
-                let bytes = memory.as_ref().ok().and_then(|file| stack(file, word.sp));
-                let registers = self.session.abi.registers_at(word.pc, word.sp);
-                let mut snapshot =
-                    Snapshot::of_registers(registers.bytes().to_vec(), registers.known());
-                snapshot.chunks.extend(bytes.map(|bytes| Chunk {
-                    address: word.sp,
-                    bytes,
-                }));
-                snapshot
-            });
-            let file = self.file_waited_for(pid, &word).unwrap_or_default();
-            self.sink.record(Blocked {
-                time_ns: self.sink.now_ns(),
-                tid,
-                since_ns,
-                number: word.number,
-                args: word.args,
-                file,
-                pc: word.pc,
-                sp: word.sp,
-                snapshot,
-            });
-        }
-        known
+        known.push(tid);
+        let place = (word.pc, word.sp);
+        let is_new = places.insert(tid, place) != Some(place);
+        let snapshot = is_new.then(|| {
+            let memory = memory.get_or_insert_with(|| File::open(format!("/proc/{pid}/mem")));
+            let bytes = memory.as_ref().ok().and_then(|file| stack(file, word.sp));
+            let registers = session.abi.registers_at(word.pc, word.sp);
+            let mut snapshot =
+                Snapshot::of_registers(registers.bytes().to_vec(), registers.known());
+            snapshot.chunks.extend(bytes.map(|bytes| Chunk {
+                address: word.sp,
+                bytes,
+            }));
+            snapshot
+        });
+        let file = file_waited_for(session, pid, &word).unwrap_or_default();
+        sink.record(Blocked {
+            time_ns: sink.now_ns(),
+            tid,
+            since_ns,
+            number: word.number,
+            args: word.args,
+            file,
+            pc: word.pc,
+            sp: word.sp,
+            snapshot,
+        });
     }
+    known
+}
 
-    fn file_waited_for(&self, pid: u64, word: &SystemCallState) -> Option<String> {
-        let args = word.args.as_slice().try_into().ok()?;
-        let number = word.number?;
-        let descriptor = Call { number, args }.descriptor(self.session.abi.arch)?;
-        let path = fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).ok()?;
-        Some(path.to_string_lossy().into_owned())
-    }
+/// The file that a system call is about.
+fn file_waited_for(session: &Session, pid: u64, word: &SystemCallState) -> Option<String> {
+    let args = word.args.as_slice().try_into().ok()?;
+    let number = word.number?;
+    let descriptor = Call { number, args }.descriptor(session.abi.arch)?;
+    let path = fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).ok()?;
+    Some(path.to_string_lossy().into_owned())
 }
 
 /// The end of a stack, as much as there is.

@@ -19,7 +19,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::unistd::{AccessFlags, access, getegid, geteuid};
 
-use super::Error;
+use super::error::Error;
 
 /// A stub that serves one session over a socket pair.
 #[derive(Debug)]

@@ -11,6 +11,7 @@ use unspool_unwind::{Module, ModuleMap, Table};
 
 use super::abi::Abi;
 use super::memory::{self, PT_LOAD};
+use super::place::Place;
 use super::rendezvous::Listed;
 use super::session::Session;
 use super::sink::Sink;
@@ -45,6 +46,25 @@ impl Mapped {
     pub(super) fn paths(&self) -> Vec<&str> {
         let link = self.link.as_deref().into_iter();
         link.chain([self.path.as_str()]).collect()
+    }
+
+    /// All functions of that name.
+    pub(super) fn functions(&self, name: &str) -> Vec<Place> {
+        let Some(image) = &self.image else {
+            return Vec::new();
+        };
+        let symbols = image.symbols().named(name);
+        symbols
+            .into_iter()
+            .filter(|symbol| symbol.kind == unspool_image::SymbolKind::Function)
+            .map(|symbol| Place {
+                address: symbol.svma.wrapping_add(self.bias),
+                movable: 0,
+                thumb: symbol.thumb,
+                function: symbol.name.to_owned(),
+                module: Some(self.id),
+            })
+            .collect()
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::modules::Mapped;
-use super::probes::Place;
+use super::place::Place;
 use crate::store::{Passages, Store};
 
 /// Where bytes may be moved: the places that hold in one module, by where they start.
@@ -34,8 +34,8 @@ impl Movable {
     }
 }
 
-/// Finds out what may be moved at the beginnings of functions of one module.
-pub(super) fn tell(store: &Store, mapped: &Mapped, places: &mut [&mut Place]) {
+/// Sets how many bytes may be moved at the beginnings of functions of one module.
+pub(super) fn set_movable(store: &Store, mapped: &Mapped, places: &mut [&mut Place]) {
     let image = mapped.image.as_ref().filter(|_| !places.is_empty());
     let Some(mut passages) = image.and_then(|image| store.passages(image)) else {
         return;

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use unspool_capture::Capture;
 use unspool_rsp::Endpoint;
 
-use super::calls::Instrumented;
+use super::calls::selection::Instrumented;
 use super::error::Error;
-use super::thread_reader::Wanted;
+use super::wanted::Wanted;
 use crate::store::Store;
 
 /// Which program to observe, and how to come to it.

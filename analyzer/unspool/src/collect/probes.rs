@@ -1,4 +1,4 @@
-//! The breakpoints planted in the target, and what a hit at each means.
+//! The breakpoints and tracepoints planted in the program, and what a hit at each means.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -6,88 +6,27 @@ use std::ops::Range;
 use unspool_capture::{Probe, ProbeKind};
 use unspool_rsp::{Breakpoint, Client, TraceAction, Tracepoint};
 
-use super::Error;
 use super::abi::Abi;
-use super::calls::Site;
+use super::calls::site::Site;
+use super::error::Error;
 use super::memory;
+use super::place::{Place, Purpose};
 use super::sink::Sink;
 use super::tracepoints;
 
-/// Functions that are watched, by what they do. Versions of one function at several addresses are
-/// all watched; C11's and C++'s threads come through them, too.
-pub(super) const FUNCTIONS: [(ProbeKind, &[&str]); 3] = [
-    (ProbeKind::Create, &["pthread_create"]),
-    (
-        ProbeKind::Join,
-        &[
-            "pthread_join",
-            "pthread_tryjoin_np",
-            "pthread_timedjoin_np",
-            "pthread_clockjoin_np",
-            "__pthread_timedjoin_np64",
-            "__pthread_clockjoin_np64",
-        ],
-    ),
-    (ProbeKind::Detach, &["pthread_detach"]),
-];
-
-/// A system call's instruction with the one before it.
-const LONGEST_CALL: u64 = 17;
-
-/// What a planted breakpoint is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// The dynamic linker calls here around changes to its list.
-    Linker,
-    /// A thread is given a name.
-    Name,
-    /// Another program is about to take the place of this one, and with it the memory where hits wait that were noted without a stop. A
-    /// stop there has them taken out.
-    Exec,
-    /// A function returns that chooses which version of another is used.
-    Resolver,
-    /// A probe of the capture.
-    Probe { id: u32, kind: ProbeKind },
-}
-
-impl Purpose {
-    /// What happens there is followed before the thread goes on.
-    fn waits(self) -> bool {
-        matches!(self, Purpose::Linker | Purpose::Resolver)
-    }
-
-    /// One of the two is enough at one place.
-    fn is_like(self, other: Purpose) -> bool {
-        match (self, other) {
-            (Purpose::Probe { kind, .. }, Purpose::Probe { kind: other, .. }) => {
-                kind == other || !kind.is_of_calls() && !other.is_of_calls()
-            }
-            (one, other) => one == other,
-        }
-    }
-}
+/// Bytes of the longest system call instruction and the longest instruction before it.
+const MAX_CALL_LENGTH: u64 = 17;
 
 /// One planted breakpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Planted {
     pub(super) breakpoint: Breakpoint,
     pub(super) purpose: Purpose,
-    /// The server notes hits by itself: the tracepoint's number and address.
+    /// The server records hits by itself: the tracepoint's number and address.
     pub(super) tracepoint: Option<(u32, u64)>,
 }
 
-/// A place to plant at.
-#[derive(Debug, Clone)]
-pub(super) struct Place {
-    pub(super) address: u64,
-    /// So many bytes there may be moved (`movable`).
-    pub(super) movable: u8,
-    pub(super) thumb: bool,
-    pub(super) function: String,
-    pub(super) module: Option<u32>,
-}
-
-/// What the server has not been asked for yet.
+/// A request that waits for the next `send`.
 #[derive(Debug)]
 struct Unsent {
     place: Place,
@@ -117,16 +56,16 @@ pub(super) struct Refused {
 #[derive(Debug, Default)]
 pub(super) struct Probes {
     planted: BTreeMap<u64, Vec<Planted>>,
-    /// Asked for all together: each by itself would be a round trip, and threads may wait until all are there.
+    /// Sent in one batch, because threads may wait until all are planted.
     unsent: Vec<Unsent>,
     /// Where tracepoints are, by their numbers, and in which function.
     tracepoints: HashMap<u32, (u64, String)>,
     last_id: u32,
     /// The server has tracepoints, and a trace is under way.
     pub(super) tracing: bool,
-    /// It may note hits without a stop where instructions may be moved.
+    /// The server may record hits by jumps where instructions are movable.
     pub(super) fast: bool,
-    /// Nothing else may be planted: somebody else controls the program.
+    /// Another client may control the program, so only tracepoints may be planted.
     observing: bool,
     last_tracepoint: u32,
 }
@@ -148,7 +87,7 @@ impl Probes {
     pub(super) fn wait_before(&self, pc: u64) -> Option<(u32, u64)> {
         let mut nearby = self
             .planted
-            .range(pc.saturating_sub(LONGEST_CALL)..=pc)
+            .range(pc.saturating_sub(MAX_CALL_LENGTH)..=pc)
             .rev();
         let begins = |planted: &Planted| match planted.purpose {
             Purpose::Probe {

@@ -1,183 +1,93 @@
-//! The recording: an event loop over the server's stop replies and the user's wish to end.
+//! The parts of a recording, and what needs several of them.
+//!
+//! Each part owns its state; this file passes one part to another. The event loop above it decides
+//! when the program runs.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
-
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use unspool_capture::{Chunk, EndReason, ProcessEnded, ProcessStarted, Severity};
-use unspool_rsp::{Action, Control, Notice, Registers, StopReason, StopReply, ThreadId, signals};
+use unspool_capture::{EndReason, Event, ProbeKind, Severity};
+use unspool_rsp::{Client, Notice, Registers, StopReply, ThreadId, TraceFrame};
 
 use super::calls::Calls;
+use super::calls::call_hits::CallHit;
 use super::cpu_times::CpuSampling;
-use super::creations::PendingCreations;
-use super::emulator::EmulatorStop;
 use super::end_inspection::EndInspection;
-use super::ending::Ending;
+use super::error::Error;
+use super::executable::Executable;
+use super::hits::{FrameHit, HitReader, snapshot_of};
+use super::launch;
+use super::memory;
 use super::modules::Modules;
-use super::probes::{Probes, Purpose};
+use super::notices::Notices;
+use super::options::Options;
+use super::place::Purpose;
+use super::planter::Planter;
+use super::probes::Planted;
 use super::program::Program;
+use super::qemu_threads;
 use super::schedule::ScheduleRecording;
-use super::server_clock::ServerClock;
-use super::session::Session;
+use super::session::{SIGINT, SIGTRAP, Session};
 use super::sink::Sink;
 use super::stack::FIRST;
-use super::stepper::StepMethod;
+use super::thread_reader::ThreadReader;
 use super::threads::Threads;
-use super::tracepoints::NotedPlaces;
-use super::{Ended, Error, Options, Outcome, ProbeKinds};
+use super::tracepoints::{THREAD, TIME};
 
-/// gdb's numbers for the two signals that mean something to a debugger.
-pub(super) const SIGTRAP: u8 = 5;
-pub(super) const SIGINT: u8 = 2;
-/// All numbers gdb gives to signals of Unix systems; the rest are for other systems' exceptions.
+/// gdb's numbers of Unix signals; its other numbers are exceptions of other systems.
 const SIGNALS: std::ops::RangeInclusive<u8> = 1..=142;
+/// The kernel keeps 15 bytes of a thread's name; the C library refuses longer names.
+const MAX_NAME: usize = 15;
 
-/// How often, at least, names are read again and the file is written.
-const TICK: Duration = Duration::from_millis(100);
-
-/// Everything that belongs to one recording.
+/// The parts of one recording.
 pub(super) struct Recorder {
     pub(super) session: Session,
     pub(super) sink: Sink,
-    pub(super) modules: Modules,
-    pub(super) probes: Probes,
-    pub(super) calls: Calls,
-    pub(super) pending: PendingCreations,
-    pub(super) threads: Threads,
     pub(super) program: Program,
-    pub(super) libraries_known: bool,
-    /// The program's file, where the user named it.
-    pub(super) exec: Option<PathBuf>,
-    /// Modules that stacks went through and whose file could not be used, and why.
-    pub(super) unusable: BTreeMap<String, String>,
-    /// How the server gets past breakpoints, once known.
-    pub(super) step_method: Option<StepMethod>,
-    /// The memory that came with the last stop.
-    pub(super) stack_sent: Vec<Chunk>,
-    /// Threads whose step has not been reported.
-    pub(super) stepping: HashSet<u64>,
-    /// Replies that came while another was waited for.
-    pub(super) queue: VecDeque<StopReply>,
-    pub(super) ending: Ending,
-    pub(super) emulator_stop: EmulatorStop,
-    /// The server holds only the thread that stopped; see `qemu_threads`.
-    pub(super) threads_run_on: bool,
-    /// Tracepoints are used where the server has them.
-    pub(super) by_tracepoints: bool,
-    /// These may be jumps.
-    pub(super) by_jumps: bool,
-    /// There is no budget: the program waits rather than that anything is lost.
-    pub(super) at_any_cost: bool,
-    pub(super) clock: ServerClock,
-    /// What only observers are told, not yet acted on.
-    pub(super) observed: VecDeque<Notice>,
-    /// Who controls the program, if we do not.
-    pub(super) control: Option<Control>,
-    /// How many hits of each probe are known to be missing.
-    pub(super) dropped: HashMap<u32, u64>,
-    /// How the server notes hits.
-    pub(super) places: NotedPlaces,
-    /// Words that threads waited at when they were looked at.
-    pub(super) waited_at: Vec<u64>,
+    pub(super) planter: Planter,
+    pub(super) hits: HitReader,
+    pub(super) threads: Threads,
+    pub(super) notices: Notices,
     pub(super) cpu: CpuSampling,
     pub(super) schedule: ScheduleRecording,
-    /// How often and how long threads were stopped for less than a millisecond; not written yet.
-    pub(super) short_stops: Option<(u64, Duration)>,
     pub(super) end_inspection: EndInspection,
-    /// The server stops before a signal ends the program.
-    pub(super) stops_before_fatal: bool,
-    stop: Option<OwnedFd>,
-    listed: Instant,
 }
 
-pub(super) fn record(
-    mut options: Options,
-    open: impl FnOnce() -> io::Result<File>,
-) -> Result<Outcome, Error> {
-    let observe = options.may_observe();
-    let (session, stop) = Session::open(&mut options, observe)?;
-    let header = Session::header(&options, false);
-    let sink = open()
-        .map_err(Error::Output)
-        .and_then(|file| Sink::file(file, header).map_err(Error::Write));
-    let (sink, failure) = match sink {
-        Ok(sink) => (sink, None),
-        // The program must be let go in the same order as ever, so there is a recorder even now.
-        Err(error) => (Sink::memory(Default::default()), Some(error)),
-    };
-    let mut recorder = Recorder::new(session, sink, options);
-    let begun = match failure {
-        Some(error) => Err(error),
-        None => recorder.begin(stop),
-    };
-    match begun {
-        Ok(()) => Ok(recorder.follow_to_end()),
-        Err(error) => {
-            recorder.abandon();
-            Err(error)
-        }
-    }
+/// A hit of a probe at which the thread stands.
+pub(super) struct StopHit {
+    pub(super) thread: ThreadId,
+    pub(super) id: u32,
+    pub(super) kind: ProbeKind,
+    pub(super) pc: u64,
+    /// The registers that came with the stop reply.
+    pub(super) registers: Registers,
 }
 
 impl Recorder {
     pub(super) fn new(session: Session, sink: Sink, options: Options) -> Self {
-        let local = session.local;
-        let observes = session.observes;
-        // What the server keeps to, unless it was told otherwise.
-        let usual = session.client.features().value("UnspoolBudget");
-        let at_any_cost = options.budget.as_deref().or(usual) == Some("none");
+        // Without an option the server keeps to its own budget.
+        let own_budget = session.client.features().value("UnspoolBudget");
+        let lossless = options.budget.as_deref().or(own_budget) == Some("none");
+        let calls = Calls::new(options.calls, lossless);
+        let modules = Modules::new(options.store, &session.abi);
         Self {
-            modules: Modules::new(options.store, &session.abi),
-            step_method: session.steps_over().then_some(StepMethod::Continue),
+            program: Program::new(modules, options.exec),
+            planter: Planter::new(&session, options.probes, calls),
             session,
             sink,
-            probes: Probes::new(observes),
-            calls: Calls::new(options.calls),
-            pending: PendingCreations::default(),
-            threads: Threads::default(),
-            program: Program::default(),
-            libraries_known: false,
-            exec: options.exec,
-            unusable: BTreeMap::new(),
-            stack_sent: Vec::new(),
-            stepping: HashSet::new(),
-            queue: VecDeque::new(),
-            ending: Ending::default(),
-            emulator_stop: EmulatorStop::default(),
-            threads_run_on: false,
-            by_tracepoints: match options.probes {
-                ProbeKinds::Auto => local || observes,
-                ProbeKinds::Tracepoints | ProbeKinds::Traps => true,
-                ProbeKinds::Breakpoints => false,
-            },
-            by_jumps: options.probes != ProbeKinds::Traps,
-            at_any_cost,
-            observed: VecDeque::new(),
-            control: None,
-            dropped: HashMap::new(),
-            clock: ServerClock::default(),
-            places: NotedPlaces::default(),
-            waited_at: Vec::new(),
+            hits: HitReader::default(),
+            threads: Threads::new(),
+            notices: Notices::default(),
             cpu: CpuSampling::new(),
             schedule: ScheduleRecording::default(),
-            short_stops: None,
             end_inspection: EndInspection::new(options.wanted),
-            stops_before_fatal: false,
-            stop: options.stop,
-            listed: Instant::now(),
         }
     }
 
-    /// Prepares the program, which stands since `stop`, and lets it run.
-    fn begin(&mut self, stop: StopReply) -> Result<(), Error> {
-        let program = self.identify()?;
-        self.find_out_about_stops(&stop);
+    /// Plants the first probes in a program that stands since `stop`, and reads earlier threads.
+    pub(super) fn prepare(&mut self, stop: &StopReply) -> Result<(), Error> {
+        let executable = self.program.identify(&mut self.session)?;
+        qemu_threads::detect(&mut self.session, &mut self.sink, stop);
         self.session.tells_creators = self.session.client.thread_log(FIRST / 2)?;
-        self.sink.record(self.session.target(program.path.clone()));
+        self.sink
+            .record(self.session.target(executable.path.clone()));
         self.threads.exact = self.session.tells_creators
             || (self.session.can_report_threads() && self.session.client.thread_events(true)?);
         if !self.session.observes {
@@ -186,372 +96,381 @@ impl Recorder {
                 .collect();
             self.session.client.pass_signals(&silent)?;
         }
-        self.stops_before_fatal = self.session.client.stop_before_fatal_signals()?;
-        let fresh = self.session.launched || self.has_not_begun(&program, &stop)?;
+        self.session.stops.before_fatal = self.session.client.stop_before_fatal_signals()?;
+        let fresh = self.session.launched || executable.has_not_begun(&mut self.session, stop)?;
         self.threads
             .compare(&mut self.sink, &mut self.session, !fresh);
         for thread in self.threads.ids() {
             self.threads.start(thread.tid);
         }
         if self.session.launched {
-            self.note_lost_privilege(&program.path);
+            self.note_lost_privilege(&executable.path);
         }
         if self.session.local && self.session.own_stub {
-            self.clock.share(self.sink.now_ns());
+            self.notices.clock.share(self.sink.now_ns());
         }
-        self.begin_schedule()?;
-        self.begin_trace()?;
-        self.begin_program(program)?;
+        self.schedule.begin(&mut self.session, &mut self.sink)?;
+        self.planter.begin_trace(&mut self.session)?;
+        self.begin_program(executable)?;
         if !fresh {
-            self.look_at_earlier_threads()?;
+            self.read_earlier_threads()?;
         }
-        if self.session.observes {
-            return self.begin_observing();
-        }
-        match stop {
-            // An attached process may have been stopped by a signal that is still to be delivered.
-            StopReply::Stopped {
-                signal,
-                thread: Some(thread),
-                ..
-            } if ![0, SIGTRAP, SIGINT, 17].contains(&signal) => {
-                self.resume_with(thread, Some(signal))
-            }
-            _ => self.resume(),
-        }
+        Ok(())
     }
 
-    /// Nobody watched the creation of threads that were there before; their stacks tell what they
-    /// run. What the first thread runs is known.
-    fn look_at_earlier_threads(&mut self) -> Result<(), Error> {
+    /// Reads the threads that were created before the recording: their stacks show what they run.
+    /// The first thread runs the program itself.
+    fn read_earlier_threads(&mut self) -> Result<(), Error> {
         let all = self.threads.ids();
         let mut threads = all.clone();
         threads.retain(|thread| Some(thread.tid) != self.session.pid);
-        self.look_at(&threads)?;
-        self.find_waits(&all)
-    }
-
-    /// Follows the program until recording ends, whatever the reason.
-    fn follow_to_end(mut self) -> Outcome {
-        let (ended, reason, failure) = match self.follow() {
-            Ok((ended, reason)) => (ended, reason, None),
-            Err(error) => {
-                let local = self.session.local;
-                let error = match error {
-                    Error::Rsp(error) if error.is_fatal() && !local => Error::Lost(error),
-                    error => error,
-                };
-                let lost = error.is_loss();
-                let reason = if lost {
-                    EndReason::ConnectionLost
-                } else {
-                    EndReason::Error
-                };
-                let ended = if lost {
-                    Ended::ConnectionLost
-                } else {
-                    self.abandon()
-                };
-                (ended, reason, Some(error))
+        self.thread_reader().read_threads(&threads)?;
+        if !self.planter.probes.has(ProbeKind::FutexWait) {
+            return Ok(());
+        }
+        for waiting in self.thread_reader().registers_of(&all)? {
+            if self.session.abi.waits_at(&waiting.registers).is_some() {
+                let (session, sink) = (&mut self.session, &mut self.sink);
+                let modules = &self.program.modules;
+                self.hits
+                    .on_wait(session, sink, modules, &self.planter, waiting);
             }
+        }
+        Ok(())
+    }
+
+    fn thread_reader(&mut self) -> ThreadReader<'_> {
+        let modules = &self.program.modules;
+        ThreadReader::new(&mut self.session, &mut self.sink, modules, &self.threads)
+    }
+
+    /// Adds the first modules and plants what can be planted now.
+    fn begin_program(&mut self, executable: Executable) -> Result<(), Error> {
+        let (session, sink) = (&mut self.session, &mut self.sink);
+        self.program.begin(session, sink, executable);
+        self.planter.plant_linker(session, sink, &self.program)?;
+        if self.program.is_dynamic() {
+            return self.update_modules();
+        }
+        self.hits.calls.forget_paths();
+        let module = self.program.executable_module;
+        self.planter
+            .plant_in(session, sink, &self.program, &[module])?;
+        self.planter.check_static(sink, &self.program)
+    }
+
+    /// Follows the dynamic linker's list, unless the linker is about to change it.
+    pub(super) fn update_modules(&mut self) -> Result<(), Error> {
+        let (session, sink) = (&mut self.session, &mut self.sink);
+        let Some(change) = self.program.update(session, sink) else {
+            return Ok(());
         };
-        let detail = failure
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default();
-        self.hear();
-        if self.session.local {
-            self.note_cpu_times();
-        }
-        if reason != EndReason::ConnectionLost {
-            self.close_schedule();
-        }
-        self.note_short_stops();
-        self.note_calls();
-        self.note_places();
-        let cut_short = self.cut_short();
-        let write = self.sink.finish(reason, detail).map(Error::Write);
-        self.modules.keep_tables();
-        Outcome {
-            ended,
-            failure: write.or(failure).or(cut_short),
+        self.hits.calls.forget_paths();
+        self.planter.unmapped(session, &change.unmapped);
+        self.planter
+            .plant_in(session, sink, &self.program, &change.plant)?;
+        match change.is_first {
+            true => self.planter.check_dynamic(session, sink, &self.program),
+            false => Ok(()),
         }
     }
 
-    /// What keeps a recording that went well from being whole.
-    fn cut_short(&mut self) -> Option<Error> {
-        for path in self.unusable.keys() {
+    /// The process runs another program now, without the probes and modules of the old one.
+    pub(super) fn on_exec(&mut self, thread: ThreadId, path: &str) -> Result<(), Error> {
+        self.sink.note(
+            Severity::Info,
+            format!("the process became another program: {path}"),
+        );
+        self.threads.clear(&mut self.sink, Some(thread.tid));
+        self.hits.creations.clear();
+        self.planter.clear();
+        self.program.replaced(&self.session, &mut self.sink);
+        self.note_lost_privilege(path);
+        let executable = self.program.identify(&mut self.session)?;
+        self.planter.begin_trace(&mut self.session)?;
+        match self.begin_program(executable) {
+            // The recording is of the earlier program, too, so it goes on without this one.
+            Err(error) if !matches!(&error, Error::Rsp(error) if error.is_fatal()) => {
+                self.sink.note(
+                    Severity::Error,
+                    format!("its threads are not recorded: {error}"),
+                );
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Notes that the program runs without a privilege that its file gives it elsewhere.
+    fn note_lost_privilege(&mut self, path: &str) {
+        if !self.session.own_stub {
+            return;
+        }
+        if let Some(privilege) = launch::lost_privilege(path.as_ref()) {
             self.sink.note(
                 Severity::Warning,
                 format!(
-                    "while recording, the file of {path} could not be used, so of the stacks that go \
-                     through it only the inner part was kept"
+                    "the kernel ignored the {privilege} of {path} because of the recording, so the \
+                     program runs without that privilege; record it as root"
                 ),
             );
         }
-        let others = self.unusable.len().saturating_sub(1);
-        let (path, problem) = self.unusable.pop_first()?;
-        Some(Error::Files {
-            path,
-            problem,
-            others,
-        })
     }
 
-    fn follow(&mut self) -> Result<(Ended, EndReason), Error> {
-        loop {
-            let reply = self.next()?;
-            self.hear();
-            if self.probes.tracing && self.session.local {
-                self.list_if_due();
-            }
-            if let Some(reply) = reply
-                && let Some(end) = self.handle(reply)?
-            {
-                return Ok(end);
-            }
-            if let Some(end) = self.observe()? {
-                return Ok(end);
-            }
-            self.note_cpu_times_if_due();
-            self.check_link()?;
-            if self.sink.has_failed() && !self.ending.is_asked() {
-                self.ask_to_end(EndReason::Error)?;
-            }
-            self.press_on()?;
+    /// Records a hit of a probe at which the thread stands.
+    pub(super) fn on_probe(&mut self, hit: StopHit) -> Result<(), Error> {
+        let StopHit {
+            thread, id, kind, ..
+        } = hit;
+        let (session, sink) = (&mut self.session, &mut self.sink);
+        self.threads.seen(sink, session, thread, false);
+        if kind == ProbeKind::Start && !self.threads.start(thread.tid) {
+            // A thread that has started before calls the function like any other.
+            return Ok(());
         }
+        let time_ns = sink.now_ns();
+        let mut event = Event {
+            time_ns,
+            tid: thread.tid,
+            probe: id,
+            ..Event::default()
+        };
+        if kind == ProbeKind::Create {
+            return self.on_create(thread, hit.registers, event);
+        }
+        let registers = session.all_registers(thread, hit.registers)?;
+        if kind.is_of_calls() {
+            let Some(site) = self.planter.calls.site(id) else {
+                return Ok(());
+            };
+            let hit = CallHit {
+                tid: thread.tid,
+                probe: id,
+                time_ns,
+                site,
+            };
+            let (calls, walker) = (&mut self.hits.calls, &mut self.hits.walker);
+            return calls.on_stop(session, sink, &self.program.modules, walker, hit, registers);
+        }
+        if kind == ProbeKind::Start {
+            self.hits.on_start(session, hit.pc, &registers, &mut event);
+        } else {
+            event.args = session.abi.args(&registers, 1).unwrap_or_default();
+            event.snapshot = Some(snapshot_of(&registers));
+        }
+        sink.record_event(event);
+        Ok(())
     }
 
-    /// The next reply; `None` when it is time to look after other things.
-    fn next(&mut self) -> Result<Option<StopReply>, Error> {
-        if let Some(reply) = self.queue.pop_front() {
-            return Ok(Some(reply));
-        }
-        if let Some(reply) = self.session.wait(Duration::ZERO)? {
-            return Ok(Some(reply));
-        }
-        self.sink.flush_if_due();
-        let wait = self.ending.next_step().unwrap_or(TICK).min(TICK);
-        let mut fds = vec![PollFd::new(self.session.client.as_fd(), PollFlags::POLLIN)];
-        fds.extend(
-            self.stop
-                .as_ref()
-                .map(|stop| PollFd::new(stop.as_fd(), PollFlags::POLLIN)),
-        );
-        let ready = poll(
-            &mut fds,
-            PollTimeout::try_from(wait).unwrap_or(PollTimeout::ZERO),
-        );
-        let asked = fds.get(1).is_some_and(|fd| fd.any().unwrap_or(false));
-        if asked {
-            self.take_request();
-            self.ask_to_end(EndReason::Interrupted)?;
-        } else if ready == Ok(0) {
-            self.threads
-                .refresh_local_names(&mut self.sink, &self.session);
-        }
-        Ok(None)
-    }
-
-    fn take_request(&mut self) {
-        if let Some(stop) = &self.stop {
-            let mut bytes = [0; 64];
-            let _ = nix::unistd::read(stop, &mut bytes);
-        }
-    }
-
-    /// Acts on one reply and, unless it was the last, lets the program run on.
-    pub(super) fn handle(&mut self, reply: StopReply) -> Result<Option<(Ended, EndReason)>, Error> {
-        match reply {
-            StopReply::Stopped {
-                signal,
-                thread,
-                reason,
-                registers,
-                memory,
-                ..
-            } => {
-                self.stack_sent = memory
-                    .into_iter()
-                    .map(|(address, bytes)| Chunk { address, bytes })
-                    .collect();
-                let thread = match thread.or_else(|| self.threads.ids().first().copied()) {
-                    Some(thread) => thread,
-                    None => return self.resume().map(|()| None),
-                };
-                return self.on_stop(signal, thread, reason, registers);
-            }
-            StopReply::ThreadExited { code, thread } => {
-                self.threads
-                    .exited(&mut self.sink, thread.tid, Some(code), true);
-                self.stepping.remove(&thread.tid);
-                self.resume()?;
-            }
-            StopReply::Exited { code, .. } => {
-                let time_ns = self.sink.now_ns();
-                self.sink.record(ProcessEnded {
-                    time_ns,
-                    exit_code: Some(code),
-                    signal: None,
-                });
-                return Ok(Some((Ended::Exited(code), self.ending.reason())));
-            }
-            StopReply::Terminated { signal, .. } => {
-                let linux = signals::to_linux(signal).unwrap_or(signal);
-                if i32::from(linux) == nix::libc::SIGKILL && self.places.jumps > 0 {
-                    self.sink.note(
-                        Severity::Warning,
-                        "the program was killed by SIGKILL: hits of its last 10 milliseconds that waited in its memory may be missing",
-                    );
-                }
-                let time_ns = self.sink.now_ns();
-                self.sink.record(ProcessEnded {
-                    time_ns,
-                    exit_code: None,
-                    signal: Some(linux.into()),
-                });
-                return Ok(Some((Ended::Terminated(linux), self.ending.reason())));
-            }
-            _ => {
-                self.sink.note(
-                    Severity::Warning,
-                    "the server says that no thread is left to run",
-                );
-                return Ok(Some((Ended::Detached, EndReason::ProgramEnded)));
-            }
-        }
-        Ok(None)
-    }
-
-    fn on_stop(
+    /// Records a creation. Unless the server reports creators, the start routine gets a probe.
+    fn on_create(
         &mut self,
-        signal: u8,
         thread: ThreadId,
-        reason: StopReason,
-        expedited: Vec<(u32, Vec<u8>)>,
-    ) -> Result<Option<(Ended, EndReason)>, Error> {
-        match reason {
-            StopReason::ThreadCreated => {
-                self.threads
-                    .seen(&mut self.sink, &mut self.session, thread, false);
-                self.resume()?;
-                return Ok(None);
+        registers: Registers,
+        event: Event,
+    ) -> Result<(), Error> {
+        let (session, sink) = (&mut self.session, &mut self.sink);
+        let modules = &self.program.modules;
+        let mut hit = self
+            .hits
+            .begin_creation(session, modules, thread, registers, event)?;
+        let creation = hit.creation(&session.abi);
+        let creation = creation.filter(|_| !session.tells_creators);
+        if let Some((creation, thumb)) = creation {
+            let creations = &mut self.hits.creations;
+            if session.stops.one_thread {
+                let threads = &mut self.threads;
+                let handles = qemu_threads::record_newcomers(session, sink, threads, creations)?;
+                hit.event.reads.extend(handles);
+                creations.add(creation);
+            } else {
+                let handle = creations.add_reading(session, creation);
+                hit.event.reads.extend(handle);
+                let routine = creation.routine;
+                self.planter
+                    .watch_start(session, sink, modules, routine, thumb)?;
             }
-            StopReason::Exec(path) => {
-                self.on_exec(thread, &path)?;
-                self.resume()?;
-                return Ok(None);
+        }
+        let event = self.hits.finish_creation(session, modules, hit);
+        sink.record_event(event);
+        Ok(())
+    }
+
+    /// Records the name that a thread is about to give itself.
+    pub(super) fn on_name(&mut self, thread: ThreadId, expedited: Registers) -> Result<(), Error> {
+        let registers = self.session.all_registers(thread, expedited)?;
+        let abi = &self.session.abi;
+        let Some(name) = abi.args(&registers, 2).map(|args| args[1]) else {
+            return Ok(());
+        };
+        let own = abi.is_own_handle(&registers);
+        let name = memory::string(&mut self.session.client, name);
+        if let Some(name) = name.filter(|name| own && name.len() <= MAX_NAME) {
+            self.threads.rename(&mut self.sink, thread.tid, name);
+        }
+        Ok(())
+    }
+
+    /// Plants in the function that a resolver is about to return.
+    pub(super) fn on_resolver(&mut self, pc: u64, registers: &Registers) -> Result<(), Error> {
+        let (session, sink) = (&mut self.session, &mut self.sink);
+        self.planter
+            .on_resolver(session, sink, &self.program, pc, registers)
+    }
+
+    fn on_resolver_held(&mut self, tid: u64, pc: u64) -> Result<(), Error> {
+        let pid = self.session.pid;
+        let read = self.session.client.stacks(&[ThreadId { pid, tid }], 0)?;
+        let registers = read.into_iter().next().and_then(|one| one.registers);
+        let registers = registers.map(|registers| self.session.abi.traced(&registers));
+        registers.map_or(Ok(()), |registers| self.on_resolver(pc, &registers))
+    }
+
+    /// Handles a thread that waits for the observer, and releases it.
+    pub(super) fn on_held(&mut self, tid: u64, at: Option<u64>) -> Result<(), Error> {
+        let here = at.map(|at| self.planter.probes.at(self.session.abi.code_address(at)));
+        let here = here.unwrap_or_default().to_vec();
+        // Elsewhere a file has been executed or loaded.
+        let is_probe = |planted: &Planted| matches!(planted.purpose, Purpose::Probe { .. });
+        let follows = !here.iter().any(is_probe);
+        for planted in here {
+            match planted.purpose {
+                Purpose::Linker => self.update_modules()?,
+                Purpose::Resolver => self.on_resolver_held(tid, planted.breakpoint.address)?,
+                Purpose::Probe {
+                    id,
+                    kind: ProbeKind::Create,
+                } => {
+                    let (session, sink) = (&mut self.session, &mut self.sink);
+                    let modules = &self.program.modules;
+                    self.hits.on_long_stack(session, sink, modules, tid, id)?;
+                }
+                // An exec has a notice of its own.
+                _ => {}
             }
-            StopReason::Fork(child) | StopReason::VFork(child) => {
-                self.on_fork(thread, child)?;
-                self.resume()?;
-                return Ok(None);
+        }
+        let waited = self.session.client.release(tid)?;
+        if !waited && follows {
+            self.sink.note(
+                Severity::Warning,
+                "the program did not wait until the functions of a file that it executed or loaded were watched: this machine or the \
+                 connection is too slow or too busy. Threads that it created first thing after that may be missing",
+            );
+        }
+        Ok(())
+    }
+
+    /// Takes in what the server has reported without a stop.
+    pub(super) fn take_notices(&mut self) {
+        if !self.session.tells_creators {
+            return;
+        }
+        let batch = self.session.client.take_notices();
+        self.notices.begin(self.sink.now_ns(), &batch);
+        for notice in batch {
+            match notice {
+                Notice::Thread {
+                    notice,
+                    sent_ns,
+                    since,
+                } => {
+                    let clock = &mut self.notices.clock;
+                    let sent_ns = clock.sent(sent_ns, since);
+                    let pid = self.session.pid;
+                    self.threads
+                        .heard(&mut self.sink, pid, notice, sent_ns, clock);
+                }
+                Notice::Frame(frame) => self.on_frame(frame),
+                Notice::Schedule { records, since, .. } => {
+                    let clock = &self.notices.clock;
+                    self.schedule.record(&mut self.sink, clock, records, since);
+                }
+                other => {
+                    let probe_of = |tracepoint| self.planter.probe_of(tracepoint);
+                    self.notices.take(&mut self.sink, other, probe_of);
+                }
             }
-            StopReason::VForkDone
-            | StopReason::Library
-            | StopReason::SyscallEntry(_)
-            | StopReason::SyscallReturn(_) => {
-                self.resume()?;
-                return Ok(None);
+        }
+    }
+
+    /// Has the server send the rest of the schedule. The program stands, or the server takes packets
+    /// while it runs.
+    pub(super) fn end_schedule(&mut self) -> Result<(), Error> {
+        if self.schedule.is_on() {
+            self.session.client.end_schedule()?;
+            self.take_notices();
+            self.schedule.close(&mut self.sink);
+        }
+        Ok(())
+    }
+
+    /// Records a hit that the server recorded by itself.
+    fn on_frame(&mut self, frame: TraceFrame) {
+        let Some(planted) = self.planter.probes.traced(frame.tracepoint) else {
+            return;
+        };
+        let value = |index| frame.variable(Client::trace_variable(index));
+        let (Some(time), Some(tid)) = (value(TIME), value(THREAD)) else {
+            return;
+        };
+        let clock = &mut self.notices.clock;
+        let sent_ns = clock.sent(Some(time.cast_unsigned()), frame.since);
+        let time_ns = clock.time(sent_ns, std::time::Duration::ZERO);
+        let tid = tid.cast_unsigned();
+        let (session, sink) = (&mut self.session, &mut self.sink);
+        if session.local {
+            let pid = session.pid;
+            self.threads
+                .seen(sink, session, ThreadId { pid, tid }, false);
+        }
+        let abi = &session.abi;
+        let modules = &self.program.modules;
+        match planted.purpose {
+            Purpose::Probe { id, kind } if kind.is_of_calls() => {
+                let Some(site) = self.planter.calls.site(id) else {
+                    return;
+                };
+                let hit = CallHit {
+                    tid,
+                    probe: id,
+                    time_ns,
+                    site,
+                };
+                let (calls, walker) = (&mut self.hits.calls, &mut self.hits.walker);
+                calls.on_frame(abi, sink, modules, walker, hit, frame);
+            }
+            Purpose::Probe { id, kind } => {
+                let hit = FrameHit {
+                    tid,
+                    id,
+                    kind,
+                    time_ns,
+                    registers: abi.traced(&frame.registers),
+                };
+                let event = self.hits.on_frame(abi, modules, hit, frame.memory);
+                sink.record_event(event);
+            }
+            Purpose::Name => {
+                let registers = abi.traced(&frame.registers);
+                let name = frame.memory.into_iter().next().and_then(|(_, bytes)| {
+                    let end = bytes.iter().position(|byte| *byte == 0)?;
+                    Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
+                });
+                if let Some(name) = name.filter(|_| abi.is_own_handle(&registers)) {
+                    // At the time of the hit, since the thread may have ended meanwhile.
+                    self.threads.renamed_at(sink, tid, time_ns, name);
+                }
             }
             _ => {}
         }
-        if signal == SIGTRAP {
-            let registers = self.known_registers(thread, &expedited)?;
-            let pc = self
-                .session
-                .abi
-                .pc(&registers)
-                .map(|pc| self.session.abi.code_address(pc));
-            let here = pc.map_or(&[][..], |pc| self.probes.at(pc)).to_vec();
-            if let (Some(pc), Some(first)) = (pc, here.first()) {
-                let breakpoint = first.breakpoint;
-                self.stepping.remove(&thread.tid);
-                for planted in here {
-                    match planted.purpose {
-                        Purpose::Linker => self.update_modules()?,
-                        Purpose::Name => self.on_name(thread, registers.clone())?,
-                        Purpose::Exec => {}
-                        Purpose::Resolver => self.on_resolver(pc, &registers)?,
-                        // The server noted that by itself; it is another one that wanted the stop.
-                        Purpose::Probe { kind, .. }
-                            if kind.is_of_calls() && planted.tracepoint.is_some() => {}
-                        Purpose::Probe { id, kind } => {
-                            self.on_probe(thread, id, kind, pc, registers.clone())?
-                        }
-                    }
-                }
-                self.emulator_stop.stopped_elsewhere();
-                if !self.emulator_stop.is_under_way()
-                    && self.ending.can_end_here(self.session.own_stub)
-                {
-                    return self.stopped_for_end();
-                }
-                self.list_if_due();
-                self.pass(thread, breakpoint)?;
-                return Ok(None);
-            }
-            if self.stepping.remove(&thread.tid) {
-                self.resume()?;
-                return Ok(None);
-            }
-        }
-        let stopped_emulator = self.emulator_stop.takes(signal);
-        if signal == SIGINT || signal == 0 || signal == 17 || stopped_emulator {
-            let is_answer = self.ending.takes_answer();
-            if self.ending.is_awaited() {
-                return self.stopped_for_end();
-            }
-            if is_answer {
-                if self.ending.is_asked() {
-                    self.inspect_for_end(None, true)?;
-                }
-                self.resume()?;
-                return Ok(None);
-            }
-        }
-        if signal == SIGINT {
-            self.ending.program_was_interrupted();
-        }
-        if ![0, SIGTRAP].contains(&signal) && self.is_fatal(signal) {
-            self.inspect_for_end(Some(signal), true)?;
-        }
-        self.resume_with(thread, (signal != 0).then_some(signal))?;
-        Ok(None)
     }
 
-    /// Servers that do not report thread exits are asked now and then, while the program stands
-    /// anyway; all servers but a local one are asked for names.
-    fn list_if_due(&mut self) {
-        if self.threads_run_on || self.listed.elapsed() < TICK {
-            return;
-        }
-        self.listed = Instant::now();
-        if self.session.local {
-            self.threads
-                .refresh_local_names(&mut self.sink, &self.session);
-        } else {
-            self.threads
-                .compare(&mut self.sink, &mut self.session, false);
-        }
-    }
-
-    /// A forked child is a process of its own; it is let go without our breakpoints.
-    fn on_fork(&mut self, parent: ThreadId, child: ThreadId) -> Result<(), Error> {
-        // Our own stub reports processes with its thread notices.
-        if !self.session.client.features().has("QUnspoolThreads") {
-            let started = ProcessStarted {
-                time_ns: self.sink.now_ns(),
-                pid: child.pid.unwrap_or(child.tid),
-                creator_tid: Some(parent.tid),
-                executable: String::new(),
-            };
-            self.sink.record(started);
-        }
+    /// Releases a forked child, a process of its own, without our breakpoints.
+    pub(super) fn release_fork(&mut self, child: ThreadId) -> Result<(), Error> {
         let client = &mut self.session.client;
-        // The child's memory holds a copy of our breakpoints; asking for its registers selects it.
+        // The child's memory has a copy of our breakpoints. Reading its registers selects it.
         if client.registers(child).is_ok() {
-            for breakpoint in self.probes.breakpoints() {
+            for breakpoint in self.planter.probes.breakpoints() {
                 let _ = client.remove_breakpoint(breakpoint);
             }
         }
@@ -561,59 +480,80 @@ impl Recorder {
         Ok(())
     }
 
-    /// The registers that came with a stop, or all of them if not even the pc did.
-    fn known_registers(
-        &mut self,
-        thread: ThreadId,
-        expedited: &[(u32, Vec<u8>)],
-    ) -> Result<Registers, Error> {
-        let registers = self.session.abi.expedited(expedited);
-        if self.session.abi.pc(&registers).is_some() {
-            return Ok(registers);
+    /// Records processor times and short stops, if a sample is due.
+    pub(super) fn sample_if_due(&mut self) {
+        if self.cpu.is_due() {
+            self.sample();
+            self.notices.record_short_stops(&mut self.sink);
         }
-        Ok(self.session.client.registers(thread)?)
     }
 
-    /// Where `thread` stands after `reply`.
-    pub(super) fn pc_of(
+    /// Records what threads wait for in the kernel, and processor times where there is no schedule.
+    /// Only a recording of calls needs them.
+    fn sample(&mut self) {
+        let (session, sink) = (&mut self.session, &mut self.sink);
+        if !self.planter.calls.are_wanted() {
+            self.cpu.skip();
+        } else if self.schedule.is_on() {
+            self.cpu.sample_waits(session, sink, &mut self.schedule);
+        } else {
+            let clock = &self.notices.clock;
+            self.cpu.sample(session, sink, &self.threads, clock);
+        }
+    }
+
+    /// Reads all threads before the recording ends or `signal` (gdb's number) ends the program.
+    pub(super) fn inspect_for_end(
         &mut self,
-        thread: ThreadId,
-        reply: &StopReply,
-    ) -> Result<Option<u64>, Error> {
-        let StopReply::Stopped { registers, .. } = reply else {
-            return Ok(None);
-        };
-        let registers = self.known_registers(thread, registers)?;
-        Ok(self
-            .session
-            .abi
-            .pc(&registers)
-            .map(|pc| self.session.abi.code_address(pc)))
+        signal: Option<u8>,
+        stands: bool,
+    ) -> Result<(), Error> {
+        let modules = &self.program.modules;
+        let mut reader =
+            ThreadReader::new(&mut self.session, &mut self.sink, modules, &self.threads);
+        self.end_inspection.run(&mut reader, signal, stands)
     }
 
-    /// Lets all threads run.
-    pub(super) fn resume(&mut self) -> Result<(), Error> {
-        if self.session.observes {
+    /// The first half of an inspection, after which the program may run. True if it has succeeded.
+    pub(super) fn begin_inspection(&mut self) -> Result<bool, Error> {
+        let modules = &self.program.modules;
+        let mut reader =
+            ThreadReader::new(&mut self.session, &mut self.sink, modules, &self.threads);
+        self.end_inspection.begin(&mut reader, None, true)?;
+        Ok(self.end_inspection.has_begun())
+    }
+
+    /// The second half of an inspection.
+    pub(super) fn finish_inspection(&mut self) -> Result<(), Error> {
+        let modules = &self.program.modules;
+        let mut reader =
+            ThreadReader::new(&mut self.session, &mut self.sink, modules, &self.threads);
+        self.end_inspection.finish(&mut reader)
+    }
+
+    /// Records the threads that have come and gone since they were last listed. The program stands.
+    pub(super) fn list_last_threads(&mut self) -> Result<(), Error> {
+        let (session, sink) = (&mut self.session, &mut self.sink);
+        if !session.stops.one_thread {
+            self.threads.compare(sink, session, false);
             return Ok(());
         }
-        Ok(self.session.client.resume(&[(Action::Continue, None)])?)
+        let creations = &self.hits.creations;
+        qemu_threads::record_newcomers(session, sink, &mut self.threads, creations).map(drop)
     }
 
-    /// Lets all threads run, `thread` with a signal.
-    pub(super) fn resume_with(
-        &mut self,
-        thread: ThreadId,
-        signal: Option<u8>,
-    ) -> Result<(), Error> {
-        match signal {
-            None => self.resume(),
-            Some(signal) => {
-                let with_signal = (Action::ContinueWithSignal(signal), Some(thread));
-                Ok(self
-                    .session
-                    .client
-                    .resume(&[with_signal, (Action::Continue, None)])?)
-            }
+    /// Records what is left at the end, and notes what is missing. Gives the error that makes the
+    /// recording incomplete, if there is one.
+    pub(super) fn record_rest(&mut self, reason: EndReason) -> Option<Error> {
+        self.take_notices();
+        if self.session.local {
+            self.sample();
         }
+        if reason != EndReason::ConnectionLost {
+            self.schedule.close(&mut self.sink);
+        }
+        self.notices.record_short_stops(&mut self.sink);
+        self.planter.note(&self.session, &mut self.sink);
+        self.hits.walker.note_unusable(&mut self.sink)
     }
 }

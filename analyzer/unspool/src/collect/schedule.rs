@@ -8,9 +8,10 @@ use unspool_capture::{
 };
 use unspool_rsp::{ScheduleEvent, ScheduleRecord};
 
-use super::Error;
-use super::recorder::Recorder;
+use super::error::Error;
 use super::server_clock::ServerClock;
+use super::session::Session;
+use super::sink::Sink;
 
 /// What a thread waits for is read when it has been blocked for this time.
 const LONG_WAIT_NS: u64 = 100_000_000;
@@ -19,7 +20,7 @@ const LONG_WAIT_NS: u64 = 100_000_000;
 #[derive(Debug, Default)]
 pub(super) struct ScheduleRecording {
     /// The server sends it.
-    pub(super) is_on: bool,
+    is_on: bool,
     /// The time of the last entry.
     last_ns: u64,
     /// Threads that are blocked, since when, and whether what they wait for has been read.
@@ -27,6 +28,79 @@ pub(super) struct ScheduleRecording {
 }
 
 impl ScheduleRecording {
+    /// Has the server send when threads run, if it can. Otherwise a note says why it cannot.
+    pub(super) fn begin(&mut self, session: &mut Session, sink: &mut Sink) -> Result<(), Error> {
+        let time_ns = sink.now_ns();
+        let edge = match session.client.begin_schedule()? {
+            unspool_rsp::Schedule::Recorded { wakers: true, .. } => ScheduleEdge::BeginsWithWakers,
+            unspool_rsp::Schedule::Recorded { .. } => ScheduleEdge::Begins,
+            unspool_rsp::Schedule::Refused(reason) => {
+                sink.note(Severity::Info, refused(&reason));
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
+        self.is_on = true;
+        self.last_ns = time_ns;
+        sink.record(Schedule {
+            time_ns,
+            edge: edge.into(),
+            ..Schedule::default()
+        });
+        Ok(())
+    }
+
+    /// True while the server sends the schedule.
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Ends the schedule: the server has sent all, and nothing changed until now.
+    pub(super) fn close(&mut self, sink: &mut Sink) {
+        if !std::mem::take(&mut self.is_on) {
+            return;
+        }
+        let time_ns = sink.now_ns().max(self.last_ns);
+        sink.record(Schedule {
+            time_ns,
+            edge: ScheduleEdge::Ends.into(),
+            ..Schedule::default()
+        });
+    }
+
+    /// Records what the server has sent.
+    pub(super) fn record(
+        &mut self,
+        sink: &mut Sink,
+        clock: &ServerClock,
+        records: Vec<ScheduleRecord>,
+        since: Duration,
+    ) {
+        for record in translated(records, clock, since, &mut self.last_ns) {
+            if let Record::Schedule(schedule) = &record {
+                self.follow(schedule);
+            }
+            sink.record(record);
+        }
+    }
+
+    /// Threads that have been blocked for long, and since when, if what they wait for is not known.
+    pub(super) fn long_blocked(&self, now_ns: u64) -> Vec<(u64, u64)> {
+        let is_long = |since_ns: u64| now_ns.saturating_sub(since_ns) >= LONG_WAIT_NS;
+        let blocked = self.blocked.iter();
+        let unread = blocked.filter(|(_, (since_ns, read))| !read && is_long(*since_ns));
+        unread
+            .map(|(tid, (since_ns, _))| (*tid, *since_ns))
+            .collect()
+    }
+
+    /// What a thread waits for has been read.
+    pub(super) fn was_read(&mut self, tid: u64) {
+        if let Some((_, read)) = self.blocked.get_mut(&tid) {
+            *read = true;
+        }
+    }
+
     /// Keeps account of which threads are blocked.
     fn follow(&mut self, schedule: &Schedule) {
         for entry in schedule.entries() {
@@ -41,83 +115,6 @@ impl ScheduleRecording {
                     self.blocked.remove(&entry.tid);
                 }
                 _ => {}
-            }
-        }
-    }
-}
-
-impl Recorder {
-    /// Has the server send when threads run, if it can. Otherwise a note says why it cannot.
-    pub(super) fn begin_schedule(&mut self) -> Result<(), Error> {
-        let time_ns = self.sink.now_ns();
-        let edge = match self.session.client.begin_schedule()? {
-            unspool_rsp::Schedule::Recorded { wakers: true, .. } => ScheduleEdge::BeginsWithWakers,
-            unspool_rsp::Schedule::Recorded { .. } => ScheduleEdge::Begins,
-            unspool_rsp::Schedule::Refused(reason) => {
-                self.sink.note(Severity::Info, refused(&reason));
-                return Ok(());
-            }
-            _ => return Ok(()),
-        };
-        self.schedule.is_on = true;
-        self.schedule.last_ns = time_ns;
-        self.sink.record(Schedule {
-            time_ns,
-            edge: edge.into(),
-            ..Schedule::default()
-        });
-        Ok(())
-    }
-
-    /// Has the server send the rest. The program stands, or the server takes packets while it runs.
-    pub(super) fn end_schedule(&mut self) -> Result<(), Error> {
-        if self.schedule.is_on {
-            self.session.client.end_schedule()?;
-            self.hear();
-            self.close_schedule();
-        }
-        Ok(())
-    }
-
-    /// All that the server had has come: nothing changed until now.
-    pub(super) fn close_schedule(&mut self) {
-        if !std::mem::take(&mut self.schedule.is_on) {
-            return;
-        }
-        let time_ns = self.sink.now_ns().max(self.schedule.last_ns);
-        self.sink.record(Schedule {
-            time_ns,
-            edge: ScheduleEdge::Ends.into(),
-            ..Schedule::default()
-        });
-    }
-
-    /// Takes in what the server has sent.
-    pub(super) fn on_schedule(&mut self, records: Vec<ScheduleRecord>, since: Duration) {
-        let recording = &mut self.schedule;
-        for record in translated(records, &self.clock, since, &mut recording.last_ns) {
-            if let Record::Schedule(schedule) = &record {
-                recording.follow(schedule);
-            }
-            self.sink.record(record);
-        }
-    }
-
-    /// Reads what threads wait for in the kernel that have been blocked for long.
-    pub(super) fn note_kernel_waits(&mut self) {
-        if !self.calls.are_wanted() {
-            return;
-        }
-        let now_ns = self.sink.now_ns();
-        let blocked = self.schedule.blocked.iter();
-        let long = |since_ns: u64| now_ns.saturating_sub(since_ns) >= LONG_WAIT_NS;
-        let unread = blocked.filter(|(_, (since_ns, read))| !read && long(*since_ns));
-        let unread: Vec<(u64, u64)> = unread
-            .map(|(tid, (since_ns, _))| (*tid, *since_ns))
-            .collect();
-        for tid in self.note_blocked(&unread) {
-            if let Some((_, read)) = self.schedule.blocked.get_mut(&tid) {
-                *read = true;
             }
         }
     }

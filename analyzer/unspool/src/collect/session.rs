@@ -5,15 +5,40 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use unspool_capture::{self as capture, Document, Header, RegisterLayout};
 use unspool_image::Arch;
-use unspool_rsp::{Client, ClientOptions, StopReply, ThreadEntry, ThreadId};
+use unspool_rsp::{Action, Client, ClientOptions, Registers, StopReply, ThreadEntry, ThreadId};
 
 use crate::maps;
 
 use super::abi::Abi;
+use super::error::Error;
 use super::launch::{self, Stub};
-use super::{Error, Options, Source, Subject, sink};
+use super::options::{Options, Source, Subject};
+use super::sink;
+
+/// gdb's number of SIGTRAP, by which breakpoints report.
+pub(super) const SIGTRAP: u8 = 5;
+/// gdb's number of SIGINT.
+pub(super) const SIGINT: u8 = 2;
+/// An observed stub that is silent for this long has to answer a question: only that shows whether
+/// the link is up, since such a stub may have nothing to report for hours.
+const SILENCE_LIMIT: Duration = Duration::from_secs(3);
+/// Timeout of an answer while the program runs. Together with [`SILENCE_LIMIT`] less than 10 s.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(6);
+/// Fields of `/proc/PID/status` with the signals that a process survives (proc(5)).
+const SURVIVED_SIGNALS: [&str; 2] = ["SigCgt:", "SigIgn:"];
+
+/// How the server stops the program.
+#[derive(Debug, Default)]
+pub(super) struct Stops {
+    /// A stop holds only the thread that reports it; see `qemu_threads`.
+    pub(super) one_thread: bool,
+    /// The server stops before a signal ends the program.
+    pub(super) before_fatal: bool,
+}
 
 /// One program behind one server.
 pub(super) struct Session {
@@ -23,18 +48,19 @@ pub(super) struct Session {
     pub(super) pid: Option<u64>,
     /// It runs on this machine: its `/proc` and its files are ours to read.
     pub(super) local: bool,
-    /// We started it, or had our stub start it, so it ends with the recording.
+    /// The recording started the program, so the program ends with the recording.
     pub(super) launched: bool,
-    /// What the server calls thread names are none.
+    /// The server sends other text in the place of thread names.
     pub(super) nameless: bool,
     /// The server is our own stub, which steps over its breakpoints by itself.
     pub(super) own_stub: bool,
-    /// The server had the program before we came, so a look leaves it halted or running.
+    /// The server had the program before the recorder came, so an inspection leaves it as it was.
     pub(super) served_before: bool,
-    /// The server tells of every thread that begins or ends, without a stop.
+    /// The server reports the start and end of every thread without a stop.
     pub(super) tells_creators: bool,
-    /// Somebody else may control the program: we neither stop nor resume it.
+    /// Another client may control the program, so the recorder neither stops nor resumes it.
     pub(super) observes: bool,
+    pub(super) stops: Stops,
     /// Declared after the client: the stub ends when the connection does.
     _stub: Option<Stub>,
 }
@@ -123,6 +149,7 @@ impl Session {
             own_stub: stub.is_some(),
             served_before,
             tells_creators: false,
+            stops: Stops::default(),
             _stub: stub,
         };
         Ok((session, stop))
@@ -283,9 +310,120 @@ impl Session {
         }
         Ok(self.client.wait(Some(timeout))?)
     }
+
+    /// Fails if an observed stub no longer answers. Other servers take no questions while the
+    /// program runs.
+    pub(super) fn check_link(&mut self) -> Result<(), Error> {
+        if !self.observes || self.local {
+            return Ok(());
+        }
+        let client = &mut self.client;
+        Ok(client.check_link(SILENCE_LIMIT, ANSWER_TIMEOUT)?)
+    }
+
+    /// The registers that came with a stop, or all of them if the pc is missing.
+    pub(super) fn known_registers(
+        &mut self,
+        thread: ThreadId,
+        expedited: &[(u32, Vec<u8>)],
+    ) -> Result<Registers, Error> {
+        let registers = self.abi.expedited(expedited);
+        if self.abi.pc(&registers).is_some() {
+            return Ok(registers);
+        }
+        Ok(self.client.registers(thread)?)
+    }
+
+    /// All registers of `thread`, read only if the stop reply lacks some.
+    pub(super) fn all_registers(
+        &mut self,
+        thread: ThreadId,
+        expedited: Registers,
+    ) -> Result<Registers, Error> {
+        if self.abi.suffices(&expedited) {
+            return Ok(expedited);
+        }
+        Ok(self.client.registers(thread)?)
+    }
+
+    /// The code address of `thread` after `reply`.
+    pub(super) fn pc_of(
+        &mut self,
+        thread: ThreadId,
+        reply: &StopReply,
+    ) -> Result<Option<u64>, Error> {
+        let StopReply::Stopped { registers, .. } = reply else {
+            return Ok(None);
+        };
+        let registers = self.known_registers(thread, registers)?;
+        Ok(self.abi.pc(&registers).map(|pc| self.abi.code_address(pc)))
+    }
+
+    /// Lets all threads run.
+    pub(super) fn resume(&mut self) -> Result<(), Error> {
+        if self.observes {
+            return Ok(());
+        }
+        Ok(self.client.resume(&[(Action::Continue, None)])?)
+    }
+
+    /// Lets all threads run and delivers a signal to `thread`.
+    pub(super) fn resume_with(
+        &mut self,
+        thread: ThreadId,
+        signal: Option<u8>,
+    ) -> Result<(), Error> {
+        match signal {
+            None => self.resume(),
+            Some(signal) => {
+                let with_signal = (Action::ContinueWithSignal(signal), Some(thread));
+                Ok(self
+                    .client
+                    .resume(&[with_signal, (Action::Continue, None)])?)
+            }
+        }
+    }
+
+    /// Sends a signal to the program.
+    pub(super) fn kill_program(&mut self, signal: Signal) {
+        if !self.local {
+            // gdb and Linux have the same numbers for SIGINT and SIGKILL.
+            let _ = self.client.signal(signal as u8);
+            return;
+        }
+        let pid = self
+            .pid
+            .and_then(|pid| i32::try_from(pid).ok())
+            .filter(|pid| *pid > 1);
+        if let Some(pid) = pid {
+            // It may have ended this very moment; its end is then reported all the same.
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
+    }
+
+    /// True if a signal that is about to be delivered ends the program. Apart from SIGINT the stub
+    /// reports only fatal signals.
+    pub(super) fn is_fatal(&mut self, signal: u8) -> bool {
+        if !self.stops.before_fatal {
+            return false;
+        }
+        if signal != SIGINT {
+            return true;
+        }
+        let Some(pid) = self.pid else {
+            return false;
+        };
+        let status = self.kernels_word(pid, "status").unwrap_or_default();
+        !SURVIVED_SIGNALS.iter().any(|name| {
+            let mut lines = status.lines();
+            let mask = lines.find_map(|line| line.strip_prefix(name));
+            let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+            mask.is_none_or(|mask| mask >> (SIGINT - 1) & 1 != 0)
+        })
+    }
 }
 
-/// Has a server that was started by somebody else keep to this budget: `5%`, or `none`.
+/// Sets the budget of a running server: `5%`, or `none`.
 fn set_budget(client: &mut Client, budget: &str) -> Result<(), Error> {
     let refused = |why| Error::Budget {
         asked: budget.to_owned(),
@@ -314,8 +452,7 @@ fn set_budget(client: &mut Client, budget: &str) -> Result<(), Error> {
     }
 }
 
-/// Has the server take the program that the user named. Returns why that stands still, and whether
-/// the server had it before.
+/// Has the server take the program that the user named. Why that stands still.
 fn come_to(client: &mut Client, source: &Source) -> Result<(StopReply, bool), unspool_rsp::Error> {
     let Source::Connect { subject, .. } = source else {
         return Ok((client.stop_reason()?, false));

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use unspool_capture::{
-    End, EndReason, Header, Note, NoteTopic, Record, Severity, Source, ThreadSeen, WriteError,
-    Writer,
+    End, EndReason, Event, Header, Note, NoteTopic, Record, Severity, Source, ThreadSeen,
+    WriteError, Writer,
 };
 use unspool_rsp::ThreadId;
 
@@ -101,17 +101,23 @@ impl Sink {
         self.keep(result);
     }
 
-    /// How many events there are.
+    /// Number of events so far.
     pub(super) fn events(&self) -> u64 {
         self.events
     }
 
-    /// The number of the next event.
-    pub(super) fn next_event(&mut self) -> u64 {
+    fn next_event(&mut self) -> u64 {
         self.events += 1;
         self.events
     }
 
+    /// Records an event under the next number.
+    pub(super) fn record_event(&mut self, mut event: Event) {
+        event.seq = self.next_event();
+        self.record(event);
+    }
+
+    /// Adds a note to the recording.
     pub(super) fn note(&mut self, severity: Severity, text: impl Into<String>) {
         let note = Note {
             time_ns: self.now_ns(),
@@ -122,7 +128,7 @@ impl Sink {
         self.record(note);
     }
 
-    /// Writes a note about how calls were recorded.
+    /// Adds a note about how calls were recorded.
     pub(super) fn note_calls(&mut self, text: impl Into<String>) {
         let note = Note {
             time_ns: self.now_ns(),

@@ -5,14 +5,15 @@
 //! breakpoint is taken out, the one thread stepped while the others stand, and put back. Which it
 //! is shows at the first hit, and never changes within a session.
 
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use unspool_rsp::{Action, Breakpoint, StopReply, ThreadId};
 
-use super::Error;
-use super::recorder::{Recorder, SIGTRAP};
+use super::error::Error;
+use super::session::{SIGTRAP, Session};
 
-/// How this server gets a thread past a breakpoint.
+/// The way in which a server gets a thread past a breakpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StepMethod {
     /// `continue` is enough.
@@ -23,59 +24,99 @@ pub(super) enum StepMethod {
     StepRemoved,
 }
 
-/// One instruction takes no longer, unless its thread is waited for by nobody.
+/// Timeout of one instruction. A longer one is blocked in the kernel.
 const STEP_TIMEOUT: Duration = Duration::from_secs(2);
-/// Signals that may come before the instruction gets its turn.
+/// Limit on signals that the server reports before the step completes.
 const SIGNALS_BEFORE_STEP: usize = 64;
 
-impl Recorder {
-    /// Lets `thread` go on from `breakpoint`, where it stands, and all others with it.
-    pub(super) fn pass(&mut self, thread: ThreadId, breakpoint: Breakpoint) -> Result<(), Error> {
-        match self.step_method {
-            Some(StepMethod::Continue) => self.resume(),
-            Some(StepMethod::StepInserted) => self.step_inserted(thread, breakpoint),
-            Some(StepMethod::StepRemoved) => self.step_removed(thread, breakpoint),
-            None => self.find_step_method(thread, breakpoint),
+/// Gets threads past breakpoints.
+#[derive(Debug)]
+pub(super) struct Stepper {
+    /// The server's method, once known.
+    method: Option<StepMethod>,
+    /// Threads whose step has not been reported.
+    stepping: HashSet<u64>,
+    /// Replies that came in the place of a step's end.
+    replies: VecDeque<StopReply>,
+}
+
+impl Stepper {
+    pub(super) fn new(session: &Session) -> Stepper {
+        Stepper {
+            method: session.steps_over().then_some(StepMethod::Continue),
+            stepping: HashSet::new(),
+            replies: VecDeque::new(),
         }
     }
 
-    fn find_step_method(&mut self, thread: ThreadId, breakpoint: Breakpoint) -> Result<(), Error> {
-        self.session
-            .client
-            .resume(&[(Action::Step, Some(thread))])?;
-        let Some(reply) = self.session.wait(STEP_TIMEOUT)? else {
+    /// The next reply that came in the place of a step's end.
+    pub(super) fn take_reply(&mut self) -> Option<StopReply> {
+        self.replies.pop_front()
+    }
+
+    /// Forgets the step of a thread that has stopped or ended. True if a step was under way.
+    pub(super) fn take_step(&mut self, tid: u64) -> bool {
+        self.stepping.remove(&tid)
+    }
+
+    /// Lets `thread` go on from `breakpoint`, where it stands, and all others with it.
+    pub(super) fn pass(
+        &mut self,
+        session: &mut Session,
+        thread: ThreadId,
+        breakpoint: Breakpoint,
+    ) -> Result<(), Error> {
+        match self.method {
+            Some(StepMethod::Continue) => session.resume(),
+            Some(StepMethod::StepInserted) => self.step_inserted(session, thread, breakpoint),
+            Some(StepMethod::StepRemoved) => self.step_removed(session, thread, breakpoint),
+            None => self.find_method(session, thread, breakpoint),
+        }
+    }
+
+    fn find_method(
+        &mut self,
+        session: &mut Session,
+        thread: ThreadId,
+        breakpoint: Breakpoint,
+    ) -> Result<(), Error> {
+        session.client.resume(&[(Action::Step, Some(thread))])?;
+        let Some(reply) = session.wait(STEP_TIMEOUT)? else {
             self.stepping.insert(thread.tid);
             return Ok(());
         };
-        match self.stepped(thread, &reply)? {
+        match stepped(session, thread, &reply)? {
             Some(pc) if pc == breakpoint.address => {
-                self.step_method = Some(StepMethod::StepRemoved);
-                self.step_removed(thread, breakpoint)
+                self.method = Some(StepMethod::StepRemoved);
+                self.step_removed(session, thread, breakpoint)
             }
             Some(_) => {
-                self.step_method = Some(StepMethod::StepInserted);
-                self.resume()
+                self.method = Some(StepMethod::StepInserted);
+                session.resume()
             }
             None => {
                 self.stepping.insert(thread.tid);
-                self.queue.push_back(reply);
+                self.replies.push_back(reply);
                 Ok(())
             }
         }
     }
 
-    fn step_inserted(&mut self, thread: ThreadId, breakpoint: Breakpoint) -> Result<(), Error> {
-        self.session
-            .client
-            .resume(&[(Action::Step, Some(thread))])?;
-        match self.session.wait(STEP_TIMEOUT)? {
-            Some(reply) => match self.stepped(thread, &reply)? {
-                Some(pc) if pc != breakpoint.address => self.resume(),
+    fn step_inserted(
+        &mut self,
+        session: &mut Session,
+        thread: ThreadId,
+        breakpoint: Breakpoint,
+    ) -> Result<(), Error> {
+        session.client.resume(&[(Action::Step, Some(thread))])?;
+        match session.wait(STEP_TIMEOUT)? {
+            Some(reply) => match stepped(session, thread, &reply)? {
+                Some(pc) if pc != breakpoint.address => session.resume(),
                 // A signal came first, or another thread stopped: both are handled as ever. A
                 // thread that still stands here will be found here again.
                 _ => {
                     self.stepping.insert(thread.tid);
-                    self.queue.push_back(reply);
+                    self.replies.push_back(reply);
                     Ok(())
                 }
             },
@@ -86,15 +127,18 @@ impl Recorder {
         }
     }
 
-    fn step_removed(&mut self, thread: ThreadId, breakpoint: Breakpoint) -> Result<(), Error> {
-        self.session.client.remove_breakpoint(breakpoint)?;
+    fn step_removed(
+        &mut self,
+        session: &mut Session,
+        thread: ThreadId,
+        breakpoint: Breakpoint,
+    ) -> Result<(), Error> {
+        session.client.remove_breakpoint(breakpoint)?;
         let mut signal = None;
         let mut outcome = None;
         for _ in 0..SIGNALS_BEFORE_STEP {
-            self.session
-                .client
-                .resume(&[(Action::Step, Some(thread))])?;
-            let Some(reply) = self.session.wait(STEP_TIMEOUT)? else {
+            session.client.resume(&[(Action::Step, Some(thread))])?;
+            let Some(reply) = session.wait(STEP_TIMEOUT)? else {
                 break;
             };
             let StopReply::Stopped {
@@ -114,7 +158,7 @@ impl Recorder {
                 // Delivered when the thread is past the breakpoint; a handler could come by here.
                 signal = Some(*got);
             }
-            if self.pc_of(thread, &reply)? != Some(breakpoint.address) {
+            if session.pc_of(thread, &reply)? != Some(breakpoint.address) {
                 break;
             }
         }
@@ -122,27 +166,31 @@ impl Recorder {
             outcome,
             Some(StopReply::Exited { .. } | StopReply::Terminated { .. })
         ) {
-            self.session.client.insert_breakpoint(breakpoint)?;
+            session.client.insert_breakpoint(breakpoint)?;
         }
         match outcome {
             Some(reply) => {
-                self.queue.push_back(reply);
+                self.replies.push_back(reply);
                 Ok(())
             }
-            None if self.session.client.is_running() => Ok(()),
-            None => self.resume_with(thread, signal),
+            None if session.client.is_running() => Ok(()),
+            None => session.resume_with(thread, signal),
         }
     }
+}
 
-    /// Where `thread` stands, if `reply` is the end of its step.
-    fn stepped(&mut self, thread: ThreadId, reply: &StopReply) -> Result<Option<u64>, Error> {
-        match reply {
-            StopReply::Stopped {
-                signal: SIGTRAP,
-                thread: who,
-                ..
-            } if who.is_none_or(|who| who.tid == thread.tid) => self.pc_of(thread, reply),
-            _ => Ok(None),
-        }
+/// The address of `thread` if `reply` is the end of its step.
+fn stepped(
+    session: &mut Session,
+    thread: ThreadId,
+    reply: &StopReply,
+) -> Result<Option<u64>, Error> {
+    match reply {
+        StopReply::Stopped {
+            signal: SIGTRAP,
+            thread: who,
+            ..
+        } if who.is_none_or(|who| who.tid == thread.tid) => session.pc_of(thread, reply),
+        _ => Ok(None),
     }
 }

@@ -1,113 +1,51 @@
-//! One look at the threads of a program: all that is wanted of an inspection, and for a recording what tells the functions of
-//! threads whose creation it missed.
+//! Reads all threads of a program: registers, stacks, and the objects that they wait for.
 //!
-//! Our own stub gives registers and stack of each thread as they are at one moment, and the program may run meanwhile; with other
-//! servers the program stands until all has been read.
+//! An inspection needs nothing else. A recording reads threads whose creation it missed, and all
+//! threads at its end. Apart from `hits` because no probe is involved.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use unspool_capture::{
-    Capture, Chunk, Event, Memory, SNAPSHOT_PROBE, Severity, Snapshot, Standstill, ThreadState,
+    Chunk, Event, Memory, SNAPSHOT_PROBE, Severity, Snapshot, Standstill, ThreadState,
 };
-use unspool_rsp::{Control, Notice, Registers, ThreadId, ThreadStack};
+use unspool_rsp::{Registers, ThreadId, ThreadStack};
 use unspool_unwind::{StackMemory, WalkOptions, walk};
 
 use super::collected_stack::CollectedStack;
-use super::recorder::Recorder;
+use super::error::Error;
+use super::modules::Modules;
 use super::session::Session;
 use super::sink::Sink;
 use super::stack::{FIRST, LiveStack};
-use super::{Error, Options, Source, launch};
+use super::threads::Threads;
+use super::wanted::Wanted;
 use crate::syscall::{AFTER, BEFORE};
 
 /// Threads whose registers and first stack bytes are asked for at once.
 const BATCH: usize = 64;
-/// How much of each stack is noted at first: the whole of most.
+/// Bytes of each stack in the first read: the whole of most.
 const FIRST_READ: usize = 3 * 1024;
 const PAGE: u64 = 4096;
-/// As much is read at once, whoever asks.
-const MAX_READ: u64 = 4096;
-/// How much of those is noted that are longer.
+/// Bytes that are read of one wanted range, at most.
+const MAX_OBJECT_READ: u64 = 4096;
+/// Bytes of longer stacks in the second read.
 const LONG_STACK: usize = 64 * 1024;
 
-/// How often threads are asked whether they sleep, and for how long they have to.
+/// Limit on attempts to find all threads asleep.
 const ASLEEP_TRIES: usize = 60;
+/// Time for which all threads must sleep.
 const ASLEEP_FOR: Duration = Duration::from_millis(5);
 
 /// Threads and their program counters.
-type Taken = (Vec<ThreadStack>, Vec<u64>);
+pub(super) type Taken = (Vec<ThreadStack>, Vec<u64>);
 
-/// What more has to be read to tell what threads wait for.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Wanted {
-    /// Threads to be looked at again, because they may have moved between the reads.
-    pub threads: Vec<u64>,
-    /// Memory, to be read after that.
-    pub memory: Vec<Range<u64>>,
-}
-
-impl Wanted {
-    /// All that would be said is known.
-    pub fn is_empty(&self) -> bool {
-        self.threads.is_empty() && self.memory.is_empty()
-    }
-}
-
-/// A look at a running program, which can be taken closer as long as it is not finished.
-pub struct Inspection {
-    recorder: Recorder,
-}
-
-impl Inspection {
-    /// Looks at all threads. Behind our own stub the program goes on at once, elsewhere when the inspection is
-    /// finished.
-    ///
-    /// # Errors
-    /// What keeps the program from being looked at. A thread that cannot be read is a note.
-    pub fn begin(options: Options) -> Result<Self, Error> {
-        let attached = options.source.attached();
-        Self::open(options).map_err(|error| launch::unless_ended(attached, error))
-    }
-
-    fn open(mut options: Options) -> Result<Self, Error> {
-        // What a thread did is known only before it is stopped.
-        let before = match options.source {
-            Source::Attach { pid } => {
-                // While the server stops its threads, this processor has nothing to do.
-                options.store.read_ahead(pid);
-                state_of(pid)
-            }
-            _ => None,
-        };
-        let (session, _) = Session::open(&mut options, true)?;
-        let sink = Sink::memory(Session::header(&options, true));
-        let mut recorder = Recorder::new(session, sink, options);
-        if let Err(error) = recorder.look(before) {
-            // Whatever was seen: the program goes on.
-            recorder.session.client.detach()?;
-            return Err(error);
-        }
-        Ok(Self { recorder })
-    }
-
-    /// All that was noted by now.
-    pub fn capture(&self) -> Capture {
-        Capture::from_records(self.recorder.sink.records().to_vec())
-    }
-
-    /// Reads more. What cannot be read is noted as missing.
-    pub fn read_more(&mut self, wanted: &Wanted) {
-        self.recorder.read_more(wanted);
-    }
-
-    /// Lets the program go. A server that we started for it may still be at that when this returns; dropping waits for it.
-    ///
-    /// # Errors
-    /// When the server does not.
-    pub fn finish(&mut self) -> Result<(), Error> {
-        Ok(self.recorder.session.client.detach()?)
-    }
+/// A thread whose registers were read.
+pub(super) struct ReadThread {
+    pub(super) thread: ThreadId,
+    pub(super) registers: Registers,
+    /// The inner part of its stack, where that came along.
+    pub(super) stack: Option<Chunk>,
 }
 
 /// A thread that the kernel has put to sleep in a system call.
@@ -144,63 +82,49 @@ impl Asleep {
     }
 }
 
-/// The letter of a process' state (proc(5), `stat`).
-fn state_of(pid: u32) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
+/// Reads threads through a session into a sink.
+pub(super) struct ThreadReader<'a> {
+    session: &'a mut Session,
+    sink: &'a mut Sink,
+    modules: &'a Modules,
+    threads: &'a Threads,
+    /// Words that the threads read so far may wait at.
+    waited_at: Vec<u64>,
 }
 
-impl Recorder {
-    fn look(&mut self, before: Option<char>) -> Result<(), Error> {
-        let one_stands = self.session.stops_one_thread();
-        // QEMU gives "CPU#0 [running]" for a name.
-        self.session.nameless |= one_stands;
-        let all_stand = !self.session.observes && !one_stands;
-        // Our own stub's program stands from the moment it was attached to.
-        let stands = self.session.own_stub || all_stand;
-        let from_ns = self.sink.now_ns();
-        // First the threads, so that they need not stand for the rest.
-        let taken = self.take_threads(from_ns, stands)?;
-        if taken.is_some() && self.session.observes {
-            if self.session.served_before {
-                self.note_halted();
-            } else {
-                self.session.client.let_run()?;
-            }
-        }
-        let program = self.identify()?;
-        self.sink.record(self.session.target(program.path.clone()));
-        self.threads
-            .compare(&mut self.sink, &mut self.session, true);
-        self.note_kernels_view(before);
-        self.list_modules(program);
-        match taken {
-            Some((taken, pcs)) => {
-                self.modules.read_ahead(pcs);
-                self.note_taken(taken, Some(from_ns))
-            }
-            None => self.look_at_each(from_ns, all_stand),
+impl<'a> ThreadReader<'a> {
+    pub(super) fn new(
+        session: &'a mut Session,
+        sink: &'a mut Sink,
+        modules: &'a Modules,
+        threads: &'a Threads,
+    ) -> Self {
+        Self {
+            session,
+            sink,
+            modules,
+            threads,
+            waited_at: Vec::new(),
         }
     }
 
-    /// Says so if the server's program was halted when we came.
-    fn note_halted(&mut self) {
-        let notices = self.session.client.take_notices();
-        let control = notices.iter().rev().find_map(|notice| match notice {
-            Notice::Control(control) => Some(*control),
-            _ => None,
-        });
-        if control == Some(Control::Halted) {
-            self.sink.note(
-                Severity::Info,
-                "the program is halted at its server and stays so; a debugger or a recording can resume it",
-            );
-        }
+    /// Where the threads are recorded.
+    pub(super) fn sink(&mut self) -> &mut Sink {
+        self.sink
     }
 
-    /// All threads and what lies around the words that they wait at, from a server that gives many
-    /// stacks at once; with the threads' program counters.
-    fn take_threads(&mut self, from_ns: u64, stands: bool) -> Result<Option<Taken>, Error> {
+    /// The threads that live.
+    pub(super) fn thread_ids(&self) -> Vec<ThreadId> {
+        self.threads.ids()
+    }
+
+    /// All threads and the memory around the words that they wait at, with their program counters;
+    /// `None` if the server cannot give many stacks at once.
+    pub(super) fn take_threads(
+        &mut self,
+        from_ns: u64,
+        stands: bool,
+    ) -> Result<Option<Taken>, Error> {
         if !self.session.client.has_stacks() {
             return Ok(None);
         }
@@ -219,11 +143,11 @@ impl Recorder {
         Ok(Some((taken, pcs)))
     }
 
-    /// The same, one thread after another.
-    fn look_at_each(&mut self, from_ns: u64, stands: bool) -> Result<(), Error> {
+    /// Reads all threads, one after another.
+    pub(super) fn read_each(&mut self, from_ns: u64, stands: bool) -> Result<(), Error> {
         let threads = self.threads.ids();
         self.waited_at.clear();
-        self.look_at(&threads)?;
+        self.read_threads(&threads)?;
         let words = std::mem::take(&mut self.waited_at);
         self.read_around(words);
         if stands {
@@ -234,36 +158,36 @@ impl Recorder {
     }
 
     /// Reads all threads of a program that is recorded.
-    pub(super) fn read_all_threads(&mut self, stands: bool) -> Result<(), Error> {
+    pub(super) fn read_all(&mut self, stands: bool) -> Result<(), Error> {
         let from_ns = self.sink.now_ns();
         let taken = self.take_threads(from_ns, stands)?;
-        self.note_kernels_view(None);
+        self.record_kernel_state(None);
         match taken {
-            Some((taken, _)) => self.note_taken(taken, Some(from_ns)),
-            None => self.look_at_each(from_ns, stands),
+            Some((taken, _)) => self.record_taken(taken, Some(from_ns)),
+            None => self.read_each(from_ns, stands),
         }
     }
 
-    /// Takes another look at these threads, and reads memory.
+    /// Reads some threads again, and memory.
     pub(super) fn read_more(&mut self, wanted: &Wanted) {
         if !wanted.threads.is_empty() {
             let mut threads = self.threads.ids();
             let all = threads.len();
             threads.retain(|id| wanted.threads.contains(&id.tid));
-            // What was noted before is good without.
+            // The earlier records are good without.
             let _ = match self.session.observes && threads.len() == all {
-                true => self.look_at_all_asleep(&threads),
-                false => self.look_at(&threads),
+                true => self.read_all_asleep(&threads),
+                false => self.read_threads(&threads),
             };
         }
         self.read_ranges(&wanted.memory);
     }
 
-    /// Looks once more at all threads of a program that we cannot stop. Each alone may be seen in a wait though at any moment
-    /// one of them runs: the kernel tells whether they slept at the same time.
-    fn look_at_all_asleep(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
+    /// Reads again all threads of a program that cannot be stopped. Each may be in a wait when it is
+    /// read though at any moment another runs. The kernel shows whether all slept at the same time.
+    fn read_all_asleep(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
         let mut slept = None;
-        // Those that the first look has woken need a processor to fall asleep again.
+        // Threads that the first read has woken need a processor to fall asleep again.
         for _ in 0..ASLEEP_TRIES {
             let before = self.asleep(threads);
             let from_ns = self.sink.now_ns();
@@ -276,7 +200,7 @@ impl Recorder {
         }
         let same = self.session.client.thread_ids()?.len() == threads.len();
         let Some((calls, from_ns, to_ns)) = slept.filter(|_| same) else {
-            return self.look_at(threads);
+            return self.read_threads(threads);
         };
         let taken = self.session.client.stacks(threads, FIRST_READ)?;
         let abi = &self.session.abi;
@@ -289,10 +213,10 @@ impl Recorder {
         if asleep {
             self.sink.record(Standstill { from_ns, to_ns });
         }
-        self.note_taken(taken, Some(to_ns).filter(|_| asleep))
+        self.record_taken(taken, Some(to_ns).filter(|_| asleep))
     }
 
-    /// The system call that each thread sleeps in; nothing if one does not sleep.
+    /// The system call that each thread sleeps in; `None` if one does not sleep.
     fn asleep(&mut self, threads: &[ThreadId]) -> Option<Vec<Asleep>> {
         let one = |id: &ThreadId| {
             let status = self.session.kernels_word(id.tid, "status")?;
@@ -302,9 +226,9 @@ impl Recorder {
         threads.iter().map(one).collect()
     }
 
-    /// Notes what only the kernel knows: whether a signal has stopped the program, which signals it handles, and by which
-    /// numbers its threads know each other.
-    fn note_kernels_view(&mut self, before: Option<char>) {
+    /// Records what only the kernel knows: whether a signal has stopped the program, which signals it
+    /// handles, and the thread ids inside its PID namespace.
+    pub(super) fn record_kernel_state(&mut self, before: Option<char>) {
         let Some(pid) = self.session.pid else {
             return;
         };
@@ -335,7 +259,7 @@ impl Recorder {
         }
     }
 
-    /// Reads what lies around words that threads wait at: the objects that these are part of.
+    /// Reads the memory around words that threads wait at: the objects that hold them.
     fn read_around(&mut self, mut words: Vec<u64>) {
         words.sort_unstable();
         words.dedup();
@@ -354,7 +278,7 @@ impl Recorder {
     fn read_ranges(&mut self, ranges: &[Range<u64>]) {
         // An object may lie at the very beginning or end of what is mapped.
         let pieces = ranges.iter().flat_map(|range| {
-            let end = range.end.min(range.start.saturating_add(MAX_READ));
+            let end = range.end.min(range.start.saturating_add(MAX_OBJECT_READ));
             let middle = (range.start | (PAGE - 1)).saturating_add(1);
             match middle < end {
                 true => [range.start..middle, middle..end],
@@ -395,8 +319,12 @@ impl Recorder {
         }
     }
 
-    /// Notes threads as they were, and takes those again of which too little was noted.
-    fn note_taken(&mut self, taken: Vec<ThreadStack>, time_ns: Option<u64>) -> Result<(), Error> {
+    /// Records threads as they were, and reads those again whose stack was too short.
+    pub(super) fn record_taken(
+        &mut self,
+        taken: Vec<ThreadStack>,
+        time_ns: Option<u64>,
+    ) -> Result<(), Error> {
         let mut long = Vec::new();
         for one in taken {
             let Some((registers, first)) = self.parts(&one) else {
@@ -428,7 +356,7 @@ impl Recorder {
             if let Some((registers, first)) = self.parts(&one) {
                 // If it has not moved, it is as it was at first.
                 let same = before.registers == one.registers;
-                self.note_thread(
+                self.read_thread(
                     one.thread,
                     &registers,
                     Some(first),
@@ -439,7 +367,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// A thread's registers, and what is known of its stack; nothing if it has ended, which is no news.
+    /// A thread's registers and stack; `None` if it has ended.
     fn parts(&self, one: &ThreadStack) -> Option<(Registers, Chunk)> {
         let registers = self.session.abi.looked(one.registers.as_ref()?);
         let address = self.session.abi.sp(&registers)?;
@@ -447,27 +375,28 @@ impl Recorder {
         Some((registers, Chunk { address, bytes }))
     }
 
-    /// Takes a snapshot of each of these threads; a thread that cannot be read is a note.
-    pub(super) fn look_at(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
+    /// Records a snapshot of each of these threads. A thread that cannot be read is a note.
+    pub(super) fn read_threads(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
         if self.session.client.has_stacks() {
             let taken = self.session.client.stacks(threads, FIRST_READ)?;
-            return self.note_taken(taken, None);
+            return self.record_taken(taken, None);
         }
         threads
             .chunks(BATCH)
-            .try_for_each(|some| self.look_at_some(some))
+            .try_for_each(|some| self.read_batch(some))
     }
 
-    /// The registers of these threads, and of their stacks what comes along; of those that can be read.
-    pub(super) fn registers_of(
-        &mut self,
-        threads: &[ThreadId],
-    ) -> Result<Vec<(ThreadId, Registers, Option<Chunk>)>, Error> {
+    /// The registers of the threads that can be read, and the stacks that come along.
+    pub(super) fn registers_of(&mut self, threads: &[ThreadId]) -> Result<Vec<ReadThread>, Error> {
         if self.session.client.has_stacks() {
             let taken = self.session.client.stacks(threads, FIRST_READ)?;
             let parts = taken.iter().filter_map(|one| {
                 let (registers, stack) = self.parts(one)?;
-                Some((one.thread, registers, Some(stack)))
+                Some(ReadThread {
+                    thread: one.thread,
+                    registers,
+                    stack: Some(stack),
+                })
             });
             return Ok(parts.collect());
         }
@@ -480,16 +409,18 @@ impl Recorder {
                 .collect();
             let mut answers = batch.send()?;
             let read = threads.iter().zip(tickets);
-            known.extend(
-                read.filter_map(|(thread, ticket)| {
-                    Some((*thread, answers.take(ticket).ok()?, None))
-                }),
-            );
+            known.extend(read.filter_map(|(thread, ticket)| {
+                Some(ReadThread {
+                    thread: *thread,
+                    registers: answers.take(ticket).ok()?,
+                    stack: None,
+                })
+            }));
         }
         Ok(known)
     }
 
-    fn look_at_some(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
+    fn read_batch(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
         let mut batch = self.session.client.batch();
         let tickets: Vec<_> = threads
             .iter()
@@ -518,7 +449,7 @@ impl Recorder {
                 })
             });
             match registers {
-                Ok(registers) => self.note_thread(*thread, &registers, first, None),
+                Ok(registers) => self.read_thread(*thread, &registers, first, None),
                 Err(error) => {
                     self.sink.note(
                         Severity::Warning,
@@ -530,7 +461,7 @@ impl Recorder {
         Ok(())
     }
 
-    fn note_thread(
+    fn read_thread(
         &mut self,
         thread: ThreadId,
         registers: &Registers,
@@ -540,8 +471,8 @@ impl Recorder {
         let file = self.session.abi.register_file(registers);
         let end = self.session.abi.sp(registers).filter(|_| first.is_none());
         let mut memory = LiveStack::new(&mut self.session.client, first);
-        // A stack that is shorter than the first read: some servers give nothing then. What lies at its end is wanted, not only what
-        // the walk needs.
+        // For a stack shorter than the first read some servers give nothing. Its end is wanted even
+        // if the walk does not need it.
         if let Some(end) = end {
             let _ = memory.read(end, &mut [0]);
         }
@@ -566,14 +497,13 @@ impl Recorder {
         let mut snapshot = Snapshot::of_registers(registers.bytes().to_vec(), registers.known());
         snapshot.chunks = chunks;
         let event = Event {
-            seq: self.sink.next_event(),
             time_ns: time_ns.unwrap_or_else(|| self.sink.now_ns()),
             tid: thread.tid,
             probe: SNAPSHOT_PROBE,
             snapshot: Some(snapshot),
             ..Event::default()
         };
-        self.sink.record(event);
+        self.sink.record_event(event);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which threads live, since when, under what name.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use unspool_capture::{ProcessStarted, ThreadEnd, ThreadExited, ThreadName, ThreadSeen};
 use unspool_rsp::{ThreadId, ThreadNotice};
@@ -8,6 +9,9 @@ use unspool_rsp::{ThreadId, ThreadNotice};
 use super::server_clock::ServerClock;
 use super::session::Session;
 use super::sink::Sink;
+
+/// Minimum interval between two listings.
+const LIST_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 struct Thread {
@@ -17,15 +21,26 @@ struct Thread {
     started: bool,
 }
 
-/// The threads seen and not yet gone.
-#[derive(Debug, Default)]
+/// The threads that live.
+#[derive(Debug)]
 pub(super) struct Threads {
     live: BTreeMap<u64, Thread>,
     /// The server reports every thread's end; otherwise lists are compared.
     pub(super) exact: bool,
+    /// Time of the latest listing.
+    listed: Instant,
 }
 
 impl Threads {
+    /// No thread is known yet.
+    pub(super) fn new() -> Threads {
+        Threads {
+            live: BTreeMap::new(),
+            exact: false,
+            listed: Instant::now(),
+        }
+    }
+
     /// Notes a thread, unless it is known. `existed_before`: its creation was not watched.
     pub(super) fn seen(
         &mut self,
@@ -230,6 +245,20 @@ impl Threads {
             if Some(id.tid) != but {
                 self.exited(sink, id.tid, None, false);
             }
+        }
+    }
+
+    /// Lists the threads if the server does not report their ends, or reads their names again, if
+    /// that is due. The program stands.
+    pub(super) fn list_if_due(&mut self, sink: &mut Sink, session: &mut Session) {
+        if session.stops.one_thread || self.listed.elapsed() < LIST_INTERVAL {
+            return;
+        }
+        self.listed = Instant::now();
+        if session.local {
+            self.refresh_local_names(sink, session);
+        } else {
+            self.compare(sink, session, false);
         }
     }
 }

@@ -8,11 +8,14 @@ use unspool_unwind::code::exits::{Given, Return, SystemCall};
 
 use super::super::modules::Mapped;
 use super::super::movable::Movable;
-use super::resolvers::Start;
+use super::pattern::Pattern;
+use super::selection::Sync;
 use super::site::{self, Does, Site};
-use super::{Pattern, Sync};
 use crate::primitives::{Kind, Operation, PRIMITIVES, Primitive};
 use crate::store::{Passages, Store};
+
+/// A function's address in its image, and whether it is Thumb code.
+pub(super) type Start = (u64, bool);
 
 /// What is planted in one module.
 #[derive(Debug, Default)]

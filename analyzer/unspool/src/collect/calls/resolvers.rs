@@ -1,49 +1,59 @@
-//! Which version of a function the program uses, where one of several is chosen while it runs (`STT_GNU_IFUNC`): `memcpy` of glibc, for one.
+//! Resolvers of ifuncs (`STT_GNU_IFUNC`): functions that choose one of several versions, such as
+//! glibc's `memcpy`, while the program runs.
 //!
-//! The symbol is that of the function that chooses. It is called when a library is loaded, or when something in it is first needed; what
-//! it chose is in the target's memory then, in a slot of the library or of one that uses it. Where no slot has it yet, the
-//! choosing function is watched, and its thread waits until what it chose is instrumented.
+//! The symbol is the resolver's. The dynamic linker calls it when it loads a library or binds the
+//! symbol, and stores the choice in a slot of the library or of its user. Where no slot has it yet,
+//! the resolver's returns are watched, and its thread waits until the chosen function has probes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use unspool_capture::Severity;
 use unspool_image::Arch;
-use unspool_rsp::{Client, Registers, ThreadId};
+use unspool_rsp::{Client, Registers};
 
-use super::super::Error;
 use super::super::abi::Abi;
+use super::super::error::Error;
+use super::super::function_names::listed_functions;
 use super::super::memory;
 use super::super::modules::{Mapped, Modules};
-use super::super::probes::{Place, Purpose};
-use super::super::recorder::Recorder;
-use super::plan::{self, Undecided};
-use super::{condition, listed_functions};
+use super::super::place::{Place, Purpose};
+use super::super::probes::Probes;
+use super::super::session::Session;
+use super::super::sink::Sink;
+use super::condition;
+use super::plan::{Start, Undecided};
 
-/// So many names are said; a pattern may have hundreds.
+/// Functions that a note names, at most: a pattern may have hundreds.
 const MAX_NAMES: usize = 8;
 
-/// A function's address in its image, and whether it is Thumb code.
-pub(super) type Start = (u64, bool);
-
-/// A function that chooses, and has not been seen to.
+/// A resolver that has not chosen yet.
 #[derive(Debug, Clone)]
 struct Resolver {
-    /// What is used by this name is chosen.
+    /// The function that it chooses a version of.
     name: String,
     path: String,
-    /// Where it was found out of the program's sight: in the kernel's vDSO.
+    /// It chose a function of the kernel's vDSO, which cannot be recorded.
     outside: bool,
 }
 
-/// Functions that choose, where they return, and what they have not been seen to choose.
+/// A function that a resolver has chosen.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    pub(super) module: u32,
+    pub(super) start: Start,
+    /// The name that the resolver stands for.
+    pub(super) name: String,
+}
+
+/// The resolvers of selected functions, and where they return.
 #[derive(Debug, Default)]
 pub(super) struct Resolvers {
     /// By their addresses.
     undecided: BTreeMap<u64, Resolver>,
-    /// Where one returns, and A32's condition under which it does; what several share tells nothing.
+    /// Per return, the resolver and A32's condition. A return that several share identifies none.
     returns: BTreeMap<u64, Vec<(u64, u8)>>,
-    /// By their addresses, what their functions are called.
+    /// By their addresses, the names of their functions.
     names: BTreeMap<u64, String>,
 }
 
@@ -53,15 +63,121 @@ impl Resolvers {
         *self = Resolvers::default();
     }
 
-    /// A library is no more: what it did not choose stays worth saying.
+    /// A library is no longer mapped. The final note still names what it did not choose.
     pub(super) fn unmapped(&mut self, range: &Range<u64>) {
         self.returns.retain(|at, _| !range.contains(at));
         self.names.retain(|at, _| !range.contains(at));
     }
+
+    /// Watches the returns of resolvers.
+    pub(super) fn watch(
+        &mut self,
+        probes: &mut Probes,
+        session: &mut Session,
+        sink: &mut Sink,
+        mapped: &Mapped,
+        undecided: &[Undecided],
+    ) -> Result<(), Error> {
+        let abi = &session.abi;
+        let place = |svma: u64| abi.wrap(svma.wrapping_add(mapped.bias));
+        for one in undecided {
+            let chooser = Resolver {
+                name: one.name.clone(),
+                path: mapped.path.clone(),
+                outside: false,
+            };
+            let address = place(one.svma);
+            self.names.insert(address, one.name.clone());
+            self.undecided.insert(address, chooser);
+            for back in &one.returns {
+                let returns = self.returns.entry(place(back.svma)).or_default();
+                returns.push((address, back.condition));
+                let place = Place {
+                    address: place(back.svma),
+                    movable: 0,
+                    thumb: back.thumb,
+                    function: one.name.clone(),
+                    module: Some(mapped.id),
+                };
+                let client = &mut session.client;
+                probes.plant_own(client, abi, Purpose::Resolver, &place);
+            }
+        }
+        // A note at the end names what the server refused.
+        probes.send(&mut session.client, sink).map(|_| ())
+    }
+
+    /// The function that a resolver has chosen, whose thread is about to return from it at `pc`.
+    pub(super) fn resolved(
+        &mut self,
+        abi: &Abi,
+        modules: &Modules,
+        pc: u64,
+        registers: &Registers,
+    ) -> Option<Resolved> {
+        let Some([(chooser, at)]) = self.returns.get(&pc).map(Vec::as_slice) else {
+            return None;
+        };
+        let (chooser, at) = (*chooser, *at);
+        let flags = abi.flags(registers);
+        let value = abi.result(registers);
+        let Some(value) = value.filter(|_| flags.is_none_or(|flags| condition::holds(flags, at)))
+        else {
+            return None;
+        };
+        let (address, thumb) = code(abi, value);
+        let Some(mapped) = modules.at(address) else {
+            return None;
+        };
+        if mapped.path == "[vdso]" {
+            if let Some(chooser) = self.undecided.get_mut(&chooser) {
+                chooser.outside = true;
+            }
+            return None;
+        }
+        let Some(name) = self.names.get(&chooser).cloned() else {
+            return None;
+        };
+        self.undecided.remove(&chooser);
+        Some(Resolved {
+            module: mapped.id,
+            start: (abi.wrap(address.wrapping_sub(mapped.bias)), thumb),
+            name,
+        })
+    }
+
+    /// Notes the functions of which no call is recorded because no resolver chose them.
+    pub(super) fn note(&self, sink: &mut Sink) {
+        let list = |outside: bool| -> String {
+            let undecided = self.undecided.values();
+            let names = undecided.filter(|one| one.outside == outside).map(|one| {
+                let file = one.path.rsplit('/').next().unwrap_or_default();
+                format!("{} of {file}", one.name)
+            });
+            let names = names.collect::<BTreeSet<_>>();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            listed_functions(&names, MAX_NAMES)
+        };
+        let (unseen, outside) = (list(false), list(true));
+        if !unseen.is_empty() {
+            let text = format!(
+                "no calls are recorded of {unseen}: there are several versions, of which one is chosen when a library that calls it is loaded \
+                 or first calls it, and while recording nothing chose one. Either nothing calls it, or what calls it chose before the \
+                 recording began"
+            );
+            sink.note(Severity::Warning, text);
+        }
+        if !outside.is_empty() {
+            let text = format!(
+                "no calls are recorded of {outside}: the version that was chosen is the kernel's own (vDSO), where nothing is recorded"
+            );
+            sink.note(Severity::Warning, text);
+        }
+    }
 }
 
-/// What was chosen of functions that `wanted` has the names of, by the address of what chooses. Nothing is said of what no slot tells.
-pub(super) fn of(
+/// The functions that slots name as chosen, by the address of their resolver.
+pub(super) fn chosen(
     client: &mut Client,
     abi: &Abi,
     mapped: &Mapped,
@@ -105,7 +221,7 @@ pub(super) fn of(
     chosen
 }
 
-/// What a slot holds, if it is not what its file says: then nobody has chosen yet.
+/// The value of a slot, unless it is still the file's: then no resolver has chosen.
 fn slot(client: &mut Client, abi: &Abi, mapped: &Mapped, svma: u64) -> Option<u64> {
     let address = abi.wrap(svma.wrapping_add(mapped.bias));
     let bytes = memory::read(client, address, abi.pointer)?;
@@ -122,125 +238,4 @@ fn slot(client: &mut Client, abi: &Abi, mapped: &Mapped, svma: u64) -> Option<u6
 fn code(abi: &Abi, pointer: u64) -> (u64, bool) {
     let thumb = abi.arch == Arch::Arm && pointer & 1 == 1;
     (pointer - u64::from(thumb), thumb)
-}
-
-impl Recorder {
-    /// Has those that choose watched where they return.
-    pub(super) fn watch_resolvers(
-        &mut self,
-        id: u32,
-        undecided: &[Undecided],
-    ) -> Result<(), Error> {
-        let Some(mapped) = self.modules.get(id) else {
-            return Ok(());
-        };
-        let abi = &self.session.abi;
-        let place = |svma: u64| abi.wrap(svma.wrapping_add(mapped.bias));
-        for one in undecided {
-            let chooser = Resolver {
-                name: one.name.clone(),
-                path: mapped.path.clone(),
-                outside: false,
-            };
-            let address = place(one.svma);
-            let resolvers = &mut self.calls.resolvers;
-            resolvers.names.insert(address, one.name.clone());
-            resolvers.undecided.insert(address, chooser);
-            for back in &one.returns {
-                let returns = resolvers.returns.entry(place(back.svma)).or_default();
-                returns.push((address, back.condition));
-                let place = Place {
-                    address: place(back.svma),
-                    movable: 0,
-                    thumb: back.thumb,
-                    function: one.name.clone(),
-                    module: Some(id),
-                };
-                let client = &mut self.session.client;
-                self.probes
-                    .plant_own(client, abi, Purpose::Resolver, &place);
-            }
-        }
-        let (client, sink) = (&mut self.session.client, &mut self.sink);
-        // Of what is refused nothing will be seen, which is said in the end.
-        self.probes.send(client, sink).map(|_| ())
-    }
-
-    /// A thread waits where a function returns that chooses: what it chose is instrumented before anybody calls it.
-    pub(in crate::collect) fn on_resolver(
-        &mut self,
-        pc: u64,
-        registers: &Registers,
-    ) -> Result<(), Error> {
-        let abi = &self.session.abi;
-        let Some([(chooser, at)]) = self.calls.resolvers.returns.get(&pc).map(Vec::as_slice) else {
-            return Ok(());
-        };
-        let (chooser, at) = (*chooser, *at);
-        let flags = abi.flags(registers);
-        let value = abi.result(registers);
-        let Some(value) = value.filter(|_| flags.is_none_or(|flags| condition::holds(flags, at)))
-        else {
-            return Ok(());
-        };
-        let (address, thumb) = code(abi, value);
-        let Some(mapped) = self.modules.at(address) else {
-            return Ok(());
-        };
-        let resolvers = &mut self.calls.resolvers;
-        if mapped.path == "[vdso]" {
-            if let Some(chooser) = resolvers.undecided.get_mut(&chooser) {
-                chooser.outside = true;
-            }
-            return Ok(());
-        }
-        let Some(name) = resolvers.names.get(&chooser).cloned() else {
-            return Ok(());
-        };
-        resolvers.undecided.remove(&chooser);
-        let svma = abi.wrap(address.wrapping_sub(mapped.bias));
-        let fast = self.fast();
-        let plan = plan::of_one(self.modules.store(), mapped, (svma, thumb), &name, fast);
-        let id = mapped.id;
-        self.carry_out(id, plan)?;
-        self.ask_for_places()
-    }
-
-    /// The same in a thread that waits for an observer.
-    pub(in crate::collect) fn on_resolver_held(&mut self, tid: u64, pc: u64) -> Result<(), Error> {
-        let pid = self.session.pid;
-        let looked = self.session.client.stacks(&[ThreadId { pid, tid }], 0)?;
-        let registers = looked.into_iter().next().and_then(|one| one.registers);
-        let registers = registers.map(|registers| self.session.abi.traced(&registers));
-        registers.map_or(Ok(()), |registers| self.on_resolver(pc, &registers))
-    }
-
-    /// Says of which functions nothing was recorded because nobody was seen to choose.
-    pub(super) fn note_resolvers(&mut self) {
-        let list = |outside: bool| -> String {
-            let undecided = self.calls.resolvers.undecided.values();
-            let names = undecided.filter(|one| one.outside == outside).map(|one| {
-                let file = one.path.rsplit('/').next().unwrap_or_default();
-                format!("{} of {file}", one.name)
-            });
-            let names = names.collect::<BTreeSet<_>>();
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            listed_functions(&names, MAX_NAMES)
-        };
-        let (unseen, outside) = (list(false), list(true));
-        if !unseen.is_empty() {
-            let text = format!(
-                "no calls are recorded of {unseen}: there are several versions, of which one is chosen when a library that calls it is loaded \
-                 or first calls it, and while recording nothing chose one. Either nothing calls it, or what calls it chose before the \
-                 recording began"
-            );
-            self.sink.note(Severity::Warning, text);
-        }
-        if !outside.is_empty() {
-            let text = format!(
-                "no calls are recorded of {outside}: the version that was chosen is the kernel's own (vDSO), where nothing is recorded"
-            );
-            self.sink.note(Severity::Warning, text);
-        }
-    }
 }

@@ -11,7 +11,7 @@ use super::super::tracepoints::{FLAGS, RESULT, SP, STACK_LEFT, THREAD, TIME, num
 use super::condition;
 
 /// So much of an object is noted: mutexes, and read-write locks up to their writer, in every known C library.
-pub(super) const OBJECT: usize = 48;
+pub(in crate::collect) const OBJECT: usize = 48;
 /// So much of the stack is sent at a hit: nearly all call paths are shorter, and it is done at every hit.
 const STACK: u16 = 4096;
 
@@ -120,7 +120,15 @@ impl Site {
         matches!(self, Site::Enter { .. } | Site::Futex { .. })
     }
 
-    /// Whether a hit counts, told from registers that were read.
+    /// The stack pointer with which the function was entered.
+    pub(super) fn entry_sp(self, abi: &Abi, sp: u64) -> u64 {
+        match self {
+            Site::Leave { below, .. } => abi.wrap(sp.wrapping_add_signed(below.into())),
+            _ => sp,
+        }
+    }
+
+    /// True if the hit belongs to a recorded call, by registers that were read.
     pub(super) fn counts(self, abi: &Abi, registers: &Registers) -> bool {
         match self {
             Site::Enter { .. } => true,
@@ -169,7 +177,7 @@ impl Site {
     }
 
     /// The object's address, if it is to be noted.
-    pub(super) fn object(self, args: &[u64]) -> Option<u64> {
+    pub(in crate::collect) fn object(self, args: &[u64]) -> Option<u64> {
         let at = match self {
             Site::Enter { object } => usize::from(object?),
             // Who wakes others has no use for what is there.

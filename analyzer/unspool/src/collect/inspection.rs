@@ -1,0 +1,143 @@
+//! A single inspection of a program's threads, for `unspool inspect`.
+//!
+//! Our own stub gives registers and stack of all threads at one moment, and the program runs
+//! meanwhile. With other servers the program stands until all has been read.
+
+use unspool_capture::{Capture, Severity};
+use unspool_rsp::{Control, Notice};
+
+use super::error::Error;
+use super::launch;
+use super::modules::Modules;
+use super::options::{Options, Source};
+use super::program::Program;
+use super::session::Session;
+use super::sink::Sink;
+use super::thread_reader::ThreadReader;
+use super::threads::Threads;
+use super::wanted::Wanted;
+
+/// The threads of a running program. More can be read until the inspection is finished.
+pub struct Inspection {
+    session: Session,
+    sink: Sink,
+    program: Program,
+    threads: Threads,
+}
+
+impl Inspection {
+    /// Reads all threads. Behind our own stub the program goes on at once, elsewhere when the
+    /// inspection is finished.
+    ///
+    /// # Errors
+    /// What keeps the program from being inspected. A thread that cannot be read is a note.
+    pub fn begin(options: Options) -> Result<Self, Error> {
+        let attached = options.source.attached();
+        Self::open(options).map_err(|error| launch::unless_ended(attached, error))
+    }
+
+    fn open(mut options: Options) -> Result<Self, Error> {
+        // A stop changes the state, so it is read before.
+        let before = match options.source {
+            Source::Attach { pid } => {
+                // While the server stops the threads, this processor has nothing else to do.
+                options.store.read_ahead(pid);
+                state_of(pid)
+            }
+            _ => None,
+        };
+        let (session, _) = Session::open(&mut options, true)?;
+        let sink = Sink::memory(Session::header(&options, true));
+        let modules = Modules::new(options.store, &session.abi);
+        let mut inspection = Self {
+            session,
+            sink,
+            program: Program::new(modules, options.exec),
+            threads: Threads::new(),
+        };
+        if let Err(error) = inspection.read(before) {
+            // The program must go on.
+            inspection.session.client.detach()?;
+            return Err(error);
+        }
+        Ok(inspection)
+    }
+
+    /// Everything that was read so far.
+    pub fn capture(&self) -> Capture {
+        Capture::from_records(self.sink.records().to_vec())
+    }
+
+    /// Reads more. What cannot be read is missing from the capture.
+    pub fn read_more(&mut self, wanted: &Wanted) {
+        self.reader().read_more(wanted);
+    }
+
+    /// Lets the program go. Dropping waits for a server that was started for this inspection.
+    ///
+    /// # Errors
+    /// When the server does not.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        Ok(self.session.client.detach()?)
+    }
+
+    fn read(&mut self, before: Option<char>) -> Result<(), Error> {
+        let one_stands = self.session.stops_one_thread();
+        // QEMU gives "CPU#0 [running]" for a name.
+        self.session.nameless |= one_stands;
+        let all_stand = !self.session.observes && !one_stands;
+        // Our own stub stops the program when it attaches.
+        let stands = self.session.own_stub || all_stand;
+        let from_ns = self.sink.now_ns();
+        // The threads come first, so that they need not stand for the rest.
+        let taken = self.reader().take_threads(from_ns, stands)?;
+        if taken.is_some() && self.session.observes {
+            if self.session.served_before {
+                self.note_halted();
+            } else {
+                self.session.client.let_run()?;
+            }
+        }
+        let executable = self.program.identify(&mut self.session)?;
+        self.sink
+            .record(self.session.target(executable.path.clone()));
+        self.threads
+            .compare(&mut self.sink, &mut self.session, true);
+        self.reader().record_kernel_state(before);
+        self.program
+            .list_modules(&mut self.session, &mut self.sink, executable);
+        match taken {
+            Some((taken, pcs)) => {
+                self.program.modules.read_ahead(pcs);
+                self.reader().record_taken(taken, Some(from_ns))
+            }
+            None => self.reader().read_each(from_ns, all_stand),
+        }
+    }
+
+    /// Notes that the server's program was halted before the inspection.
+    fn note_halted(&mut self) {
+        let notices = self.session.client.take_notices();
+        let control = notices.iter().rev().find_map(|notice| match notice {
+            Notice::Control(control) => Some(*control),
+            _ => None,
+        });
+        if control == Some(Control::Halted) {
+            self.sink.note(
+                Severity::Info,
+                "the program is halted at its server and stays so; a debugger or a recording can resume it",
+            );
+        }
+    }
+
+    fn reader(&mut self) -> ThreadReader<'_> {
+        let modules = &self.program.modules;
+        ThreadReader::new(&mut self.session, &mut self.sink, modules, &self.threads)
+    }
+}
+
+/// The letter of a process's state (proc(5), `stat`).
+fn state_of(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}

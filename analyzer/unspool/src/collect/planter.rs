@@ -1,0 +1,362 @@
+//! Plants probes in the modules of the program: at the functions that create, join and detach
+//! threads, at the dynamic linker's notifications, and at calls.
+//!
+//! Apart from `probes`, which keeps what is planted, and from `calls`, which plans the many.
+
+use std::ops::Range;
+
+use unspool_capture::{ProbeKind, Severity};
+use unspool_rsp::Registers;
+
+use super::calls::Calls;
+use super::error::Error;
+use super::modules::Modules;
+use super::movable;
+use super::options::ProbeKinds;
+use super::place::{Place, Purpose, THREAD_FUNCTIONS};
+use super::probes::Probes;
+use super::program::Program;
+use super::session::Session;
+use super::sink::Sink;
+use super::trace_places::{self, TracePlaces};
+use super::tracepoints::VARIABLES;
+use crate::c_library::has_threads;
+
+/// The C library's functions that execute another file. All others call one of these.
+const EXEC_FUNCTIONS: [&str; 3] = ["execve", "execveat", "fexecve"];
+/// Bytes of hits that wait to be sent on this machine: a busy one may not run the recorder for long.
+const LOCAL_BUFFER: u32 = 128 << 20;
+/// The same on another machine, which may be small, if calls are recorded. They come in bursts.
+/// Without calls the server chooses.
+const REMOTE_BUFFER: u32 = 4 << 20;
+
+/// The probes in the program, and the means to plant more.
+pub(super) struct Planter {
+    pub(super) probes: Probes,
+    pub(super) calls: Calls,
+    /// Tracepoints are used if the server has them.
+    uses_tracepoints: bool,
+    /// Tracepoints may be jumps.
+    uses_jumps: bool,
+    pub(super) places: TracePlaces,
+}
+
+impl Planter {
+    /// Nothing is planted yet.
+    pub(super) fn new(session: &Session, kinds: ProbeKinds, calls: Calls) -> Planter {
+        Planter {
+            probes: Probes::new(session.observes),
+            calls,
+            uses_tracepoints: match kinds {
+                ProbeKinds::Auto => session.local || session.observes,
+                ProbeKinds::Tracepoints | ProbeKinds::Traps => true,
+                ProbeKinds::Breakpoints => false,
+            },
+            uses_jumps: kinds != ProbeKinds::Traps,
+            places: TracePlaces::default(),
+        }
+    }
+
+    /// Makes the server record hits by itself, if it can. No probe is planted yet.
+    pub(super) fn begin_trace(&mut self, session: &mut Session) -> Result<(), Error> {
+        let buffer = match (session.local, self.calls.are_wanted()) {
+            (true, _) => Some(LOCAL_BUFFER),
+            (false, true) => Some(REMOTE_BUFFER),
+            (false, false) => None,
+        };
+        let lossless = self.calls.lossless;
+        self.probes.tracing = self.uses_tracepoints
+            && session.tells_creators
+            && session.client.trace(&VARIABLES, buffer, lossless)?;
+        let fast = session.client.features().has("FastTracepoints");
+        self.probes.fast = self.probes.tracing && self.uses_jumps && fast;
+        Ok(())
+    }
+
+    /// Plants at the dynamic linker's notification function, if there is one.
+    pub(super) fn plant_linker(
+        &mut self,
+        session: &mut Session,
+        sink: &mut Sink,
+        program: &Program,
+    ) -> Result<(), Error> {
+        let Some(place) = program.linker_place(session)? else {
+            return Ok(());
+        };
+        let (client, abi) = (&mut session.client, &session.abi);
+        self.probes.plant_own(client, abi, Purpose::Linker, &place);
+        self.probes.send_all(client, sink)
+    }
+
+    /// Plants probes in those of `ids` that define watched functions.
+    pub(super) fn plant_in(
+        &mut self,
+        session: &mut Session,
+        sink: &mut Sink,
+        program: &Program,
+        ids: &[u32],
+    ) -> Result<(), Error> {
+        let mut naming: Vec<Place> = Vec::new();
+        let mut leaving: Vec<Place> = Vec::new();
+        let mut wanted: Vec<(ProbeKind, Place)> = Vec::new();
+        for mapped in ids.iter().filter_map(|id| program.modules.get(*id)) {
+            let (names_before, before) = (naming.len(), wanted.len());
+            // A thread names itself after its start, and a short one ends before names are read again.
+            if !session.stops.one_thread && has_threads(&mapped.path) {
+                naming.extend(mapped.functions("pthread_setname_np"));
+            }
+            // A program or library may define its own pthread_create around the C library's; the
+            // inner one is where threads are made, and the outer one is in its backtrace.
+            if !program.is_dynamic() || has_threads(&mapped.path) {
+                for (kind, names) in THREAD_FUNCTIONS {
+                    if session.stops.one_thread && kind != ProbeKind::Create {
+                        continue;
+                    }
+                    let here = names.iter().flat_map(|name| mapped.functions(name));
+                    wanted.extend(here.map(|place| (kind, place)));
+                }
+            }
+            if self.probes.fast {
+                if !program.is_dynamic() || has_threads(&mapped.path) {
+                    let here = EXEC_FUNCTIONS
+                        .iter()
+                        .flat_map(|name| mapped.functions(name));
+                    leaving.extend(here);
+                }
+                let names = naming[names_before..].iter_mut();
+                let others = wanted[before..].iter_mut().map(|(_, place)| place);
+                movable::set_movable(
+                    program.modules.store(),
+                    mapped,
+                    &mut names.chain(others).collect::<Vec<_>>(),
+                );
+            }
+        }
+        let naming = naming.into_iter().map(|place| (Purpose::Name, place));
+        let leaving = leaving.into_iter().map(|place| (Purpose::Exec, place));
+        let (client, abi) = (&mut session.client, &session.abi);
+        for (purpose, place) in naming.chain(leaving) {
+            self.probes.plant_own(client, abi, purpose, &place);
+        }
+        for (kind, place) in wanted {
+            self.probes.plant(client, abi, kind, &place);
+        }
+        self.probes.send_all(client, sink)?;
+        self.calls
+            .plant(&mut self.probes, session, sink, program, ids)?;
+        self.read_places(session)
+    }
+
+    /// A resolver is about to return: plants the probes of the function that it has chosen.
+    pub(super) fn on_resolver(
+        &mut self,
+        session: &mut Session,
+        sink: &mut Sink,
+        program: &Program,
+        pc: u64,
+        registers: &Registers,
+    ) -> Result<(), Error> {
+        let probes = &mut self.probes;
+        let calls = &mut self.calls;
+        match calls.plant_resolved(probes, session, sink, program, pc, registers)? {
+            true => self.read_places(session),
+            false => Ok(()),
+        }
+    }
+
+    /// Plants a probe at a start routine, unless it has one.
+    pub(super) fn watch_start(
+        &mut self,
+        session: &mut Session,
+        sink: &mut Sink,
+        modules: &Modules,
+        address: u64,
+        thumb: bool,
+    ) -> Result<(), Error> {
+        let place = Place {
+            address,
+            movable: 0,
+            thumb,
+            function: modules.function_at(address).unwrap_or_default(),
+            module: modules.at(address).map(|mapped| mapped.id),
+        };
+        let (client, abi) = (&mut session.client, &session.abi);
+        self.probes.plant(client, abi, ProbeKind::Start, &place);
+        match self.probes.send_all(client, sink) {
+            // A wild pointer will end the program by itself.
+            Err(Error::Rsp(error)) if !error.is_fatal() => {
+                let text = format!("cannot watch the start routine at {address:#x}: {error}");
+                sink.note(Severity::Warning, text);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Reads at which places the server records hits by jumps, and at which by traps. Their functions
+    /// are no longer known at the end of the recording.
+    pub(super) fn read_places(&mut self, session: &mut Session) -> Result<(), Error> {
+        if self.probes.fast
+            && let Some(places) = session.client.trace_places()?
+        {
+            self.set_places(places);
+        }
+        Ok(())
+    }
+
+    fn set_places(&mut self, (jumps, mut traps): (usize, Vec<u32>)) {
+        traps.retain(|number| self.is_of_interest(*number));
+        let functions = self.probes.functions(&traps);
+        self.places = TracePlaces {
+            jumps,
+            traps: traps.len(),
+            functions: functions.into_iter().map(str::to_owned).collect(),
+        };
+    }
+
+    /// Fails if a static program has no symbols, without which its threads cannot be recorded.
+    pub(super) fn check_static(&self, sink: &mut Sink, program: &Program) -> Result<(), Error> {
+        if self.probes.has(ProbeKind::Create) {
+            return Ok(());
+        }
+        let Some(mapped) = program.modules.get(program.executable_module) else {
+            return Ok(());
+        };
+        let Some(image) = &mapped.image else {
+            let problem = mapped.problem.clone().unwrap_or_default();
+            return Err(Error::File(format!(
+                "{problem}; name the program's file with --exec"
+            )));
+        };
+        if image.symbols().functions().next().is_none() {
+            let id = mapped.build_id.as_ref().map(ToString::to_string);
+            let id = id
+                .filter(|id| id.len() > 2)
+                .map_or("XX/REST.debug".to_owned(), |id| {
+                    format!("{}/{}.debug", &id[..2], &id[2..])
+                });
+            return Err(Error::NoSymbols {
+                path: mapped.path.clone(),
+                id,
+            });
+        }
+        sink.note(
+            Severity::Warning,
+            "the program is static and has no pthread_create; if it makes threads in another way, they are not seen",
+        );
+        Ok(())
+    }
+
+    /// Fails if the C library's file is missing. Notes a program without creation function.
+    pub(super) fn check_dynamic(
+        &mut self,
+        session: &mut Session,
+        sink: &mut Sink,
+        program: &Program,
+    ) -> Result<(), Error> {
+        if self.probes.has(ProbeKind::Create) {
+            return Ok(());
+        }
+        if let Some(library) = program
+            .modules
+            .iter()
+            .find(|mapped| has_threads(&mapped.path))
+            && let Some(problem) = &library.problem
+        {
+            return Err(Error::NoCreation(format!(
+                "the C library's file is needed, but {problem}"
+            )));
+        }
+        // An unusual C library: any module that defines the functions is used.
+        let own: Vec<(ProbeKind, Place)> = program
+            .modules
+            .iter()
+            .flat_map(|mapped| {
+                THREAD_FUNCTIONS.into_iter().flat_map(move |(kind, names)| {
+                    names
+                        .iter()
+                        .flat_map(move |name| mapped.functions(name))
+                        .map(move |place| (kind, place))
+                })
+            })
+            .collect();
+        let leaving: Vec<Place> = (program.modules.iter().filter(|_| self.probes.fast))
+            .flat_map(|mapped| {
+                EXEC_FUNCTIONS
+                    .iter()
+                    .flat_map(move |name| mapped.functions(name))
+            })
+            .collect();
+        let (client, abi) = (&mut session.client, &session.abi);
+        for place in leaving {
+            self.probes.plant_own(client, abi, Purpose::Exec, &place);
+        }
+        for (kind, place) in own {
+            self.probes.plant(client, abi, kind, &place);
+        }
+        self.probes.send_all(client, sink)?;
+        if !self.probes.has(ProbeKind::Create) {
+            sink.note(
+                Severity::Info,
+                "no library of the program defines pthread_create; libraries loaded later are watched for it",
+            );
+        }
+        Ok(())
+    }
+
+    /// The probe that a tracepoint belongs to.
+    pub(super) fn probe_of(&self, tracepoint: u32) -> Option<u32> {
+        match self.probes.traced(tracepoint)?.purpose {
+            Purpose::Probe { id, .. } => Some(id),
+            _ => None,
+        }
+    }
+
+    /// True for tracepoints that record calls that may be many. Threads seldom get a name, and a
+    /// program seldom executes another.
+    fn is_of_interest(&self, tracepoint: u32) -> bool {
+        let planted = self.probes.traced(tracepoint);
+        planted.is_none_or(|planted| matches!(planted.purpose, Purpose::Probe { .. }))
+    }
+
+    /// Forgets what was planted in ranges that are no longer mapped.
+    pub(super) fn unmapped(&mut self, session: &mut Session, ranges: &[Range<u64>]) {
+        for range in ranges {
+            self.calls.unmapped(range);
+            self.probes.unmapped(&mut session.client, range);
+        }
+    }
+
+    /// Forgets everything: the process runs another program.
+    pub(super) fn clear(&mut self) {
+        self.probes.clear();
+        self.calls.forget_resolvers();
+    }
+
+    /// Notes which selected calls are not recorded, and which calls the recording slows down.
+    pub(super) fn note(&self, session: &Session, sink: &mut Sink) {
+        self.calls.note(session, sink);
+        self.note_places(session, sink);
+    }
+
+    /// Notes which calls the recording slows down by traps. Other hits are too few to matter.
+    fn note_places(&self, session: &Session, sink: &mut Sink) {
+        let places = &self.places;
+        let none = places.jumps == 0 && (places.traps == 0 || !self.probes.fast);
+        if !self.calls.are_wanted() || none {
+            return;
+        }
+        let text = trace_places::describe(places, self.remedy(session));
+        sink.note_calls(text);
+    }
+
+    /// The user's way to avoid traps.
+    fn remedy(&self, session: &Session) -> &'static str {
+        let settable = session.client.features().has("QUnspoolBudget");
+        match (self.calls.lossless, session.own_stub || settable) {
+            (true, _) => "a jump does not fit there",
+            (false, true) => "'--budget none' uses jumps for most",
+            (false, false) => "a server started with '--budget none' uses jumps for most",
+        }
+    }
+}
