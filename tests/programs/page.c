@@ -1,4 +1,5 @@
-// Threads for the HTML report: a pool, a mutex that threads queue at, a barrier, a thread that creates threads.
+// Threads for the HTML report: a pool, a mutex that threads queue at, a barrier, and a thread that
+// creates threads.
 // Names of threads and of a source file try to be HTML.
 #define _GNU_SOURCE
 #include <pthread.h>

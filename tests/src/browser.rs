@@ -1,7 +1,7 @@
-//! Real browsers without a window: Chromium through ChromeDriver, Firefox through its own Marionette.
+//! Real browsers without a window: Chromium through ChromeDriver, Firefox through its Marionette.
 //!
-//! Both speak WebDriver's commands, one over HTTP, the other over a socket of its own. Apart from the
-//! trials because these differ in nothing but their name.
+//! Both use WebDriver's commands, one over HTTP, the other over its own socket. Apart from the
+//! trials, which are the same for both browsers.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -223,8 +223,8 @@ impl Browser {
         Ok(())
     }
 
-    /// What the browser's console says; Firefox shows its console to privileged code only, so this is
-    /// empty there.
+    /// The output of the browser's console. Empty for Firefox, which shows its console only to
+    /// privileged code.
     pub fn console(&mut self) -> Result<Vec<String>> {
         let Link::Http { .. } = self.link else {
             return Ok(Vec::new());

@@ -1,5 +1,5 @@
-//! The HTML report in real browsers: each view renders, its numbers are the JSON report's, links lead to
-//! what they name, and text of the target stays text.
+//! Tests the HTML report in real browsers: each view renders with the JSON report's numbers, links
+//! lead to their targets, and the target's text stays text.
 
 use std::fs;
 use std::os::unix::fs::symlink;

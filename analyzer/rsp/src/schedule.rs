@@ -1,19 +1,19 @@
-//! The kernel's schedule of the target's threads, as our own stub sends it: the notification
-//! `UnspoolSchedule` (docs/reference/protocol.md).
+//! The kernel's schedule of the target's threads, from our stub's notification `UnspoolSchedule`
+//! (docs/reference/protocol.md).
 
 use crate::hex;
 use crate::packet;
 
-/// One thing that the kernel recorded of a thread.
+/// A scheduling event of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScheduleRecord {
-    /// When, by the server's monotonic clock, in nanoseconds.
+    /// Time of the event, on the server's monotonic clock in nanoseconds.
     pub server_ns: u64,
     /// The thread.
     pub tid: u64,
     /// The processor.
     pub cpu: u32,
-    /// What happened.
+    /// The kind of event.
     pub event: ScheduleEvent,
 }
 
@@ -29,34 +29,34 @@ pub enum ScheduleEvent {
     Preempted,
     /// The thread was created.
     Created {
-        /// By this one.
+        /// The creating thread.
         creator: u64,
     },
     /// The thread has ended.
     Ended,
-    /// The thread has this name now.
+    /// The thread's new name.
     Named(String),
     /// The thread was woken, and can run.
     Woken {
-        /// By this one; none if an interrupt did it.
+        /// The waking thread; none if an interrupt woke it.
         waker: Option<u64>,
     },
     /// Records of this processor are missing.
     Lost {
-        /// How many.
+        /// The number of missing records.
         count: u64,
-        /// Since then, by the server's clock.
+        /// Start of the gap, on the server's clock.
         since_ns: u64,
     },
-    /// The thread was there when recording began.
+    /// The thread existed when the recording started.
     Found {
         /// The kernel's letter for its state (proc(5)).
         state: u8,
     },
 }
 
-/// Reads a notification's body behind `UnspoolSchedule:`: when it was sent, by the server's
-/// monotonic clock, and the records as far as they are understood.
+/// Decodes a notification's body after `UnspoolSchedule:`. Returns its time on the server's
+/// monotonic clock, and the records up to the first unknown one.
 pub(crate) fn decode(body: &[u8]) -> Option<(u64, Vec<ScheduleRecord>)> {
     let end = body.iter().position(|byte| *byte == b';')?;
     let (now, escaped) = body.split_at(end);
@@ -107,7 +107,7 @@ impl Bytes<'_> {
             8 => ScheduleEvent::Found {
                 state: self.byte()?,
             },
-            // The length of what a newer server sends is not known.
+            // The length of a newer server's record is unknown.
             _ => return None,
         };
         Some(ScheduleRecord {
@@ -124,7 +124,7 @@ impl Bytes<'_> {
         Some(*byte)
     }
 
-    /// Seven bits a byte, the lowest first.
+    /// Seven bits in each byte, the lowest first.
     fn number(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(decode(&BODY.concat()), Some((0x1f, expected.to_vec())));
     }
 
-    /// Every cut gives the whole records before it; nothing panics.
+    /// A body cut at any place gives the complete records before the cut, without a panic.
     #[test]
     fn damage() {
         let body = BODY.concat();
@@ -206,7 +206,7 @@ mod tests {
                 let _ = decode(&body);
             }
         }
-        // A number that never ends, and a name that is longer than all.
+        // A number without an end, and a name longer than the body.
         assert_eq!(
             decode(&[b"1;", &[0xff; 40][..]].concat()),
             Some((1, vec![]))

@@ -1,11 +1,13 @@
-//! The record of when threads ran, as the kernel's scheduler says. Its columns keep a busy
-//! program's hundred thousand switches a second small.
+//! The record of the kernel's schedule of threads.
+//!
+//! It is a table of columns, which keeps the hundred thousand switches per second of a busy program
+//! small.
 
-/// What the kernel recorded of a thread.
+/// The kind of a scheduling event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum ScheduleKind {
-    /// Not said, or a kind this version does not know.
+    /// Not stated, or unknown to this version.
     Unspecified = 0,
     /// The thread runs from now on.
     Runs = 1,
@@ -19,20 +21,21 @@ pub enum ScheduleKind {
     Ended = 5,
     /// The thread was woken, and can run. The detail is its waker; 0 if an interrupt woke it.
     Woken = 6,
-    /// The thread was there when this began. The detail is the kernel's letter for its state.
+    /// The thread existed when the recording of the schedule started. The detail is the kernel's
+    /// letter for its state.
     Found = 7,
 }
 
-/// What the kernel recorded of threads' schedule: the first five fields are columns of one table.
+/// Scheduling events of threads. The first five fields are the columns of one table.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Schedule {
-    /// The time from which the first entry's step counts.
+    /// The time to which the first entry's step is added.
     #[prost(uint64, tag = "1")]
     pub time_ns: u64,
-    /// The entries' kinds.
+    /// The kinds of the entries.
     #[prost(enumeration = "ScheduleKind", repeated, tag = "2")]
     pub kinds: Vec<i32>,
-    /// Nanoseconds since the entry before.
+    /// Nanoseconds since the previous entry.
     #[prost(uint64, repeated, tag = "3")]
     pub steps_ns: Vec<u64>,
     /// The threads.
@@ -41,13 +44,13 @@ pub struct Schedule {
     /// The processors.
     #[prost(uint32, repeated, tag = "5")]
     pub cpus: Vec<u32>,
-    /// What else there is to say; 0 if nothing.
+    /// Further details, which depend on the kind; 0 if there are none.
     #[prost(uint64, repeated, tag = "6")]
     pub details: Vec<u64>,
-    /// Records that the kernel had no room for.
+    /// Kernel records that were lost for lack of buffer space.
     #[prost(message, repeated, tag = "7")]
     pub losses: Vec<ScheduleLoss>,
-    /// What begins or ends here.
+    /// Whether the recording of the schedule begins or ends here.
     #[prost(enumeration = "ScheduleEdge", tag = "8")]
     pub edge: i32,
 }
@@ -62,23 +65,23 @@ pub enum ScheduleEdge {
     Begins = 1,
     /// It begins at `time_ns`, with wake-ups.
     BeginsWithWakers = 2,
-    /// It ends at `time_ns`, behind the entries.
+    /// It ends at `time_ns`, after the entries.
     Ends = 3,
 }
 
-/// Records of one processor that are missing.
+/// Missing records of one processor.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct ScheduleLoss {
-    /// From here.
+    /// Start.
     #[prost(uint64, tag = "1")]
     pub from_ns: u64,
-    /// To here.
+    /// End.
     #[prost(uint64, tag = "2")]
     pub to_ns: u64,
     /// The processor.
     #[prost(uint32, tag = "3")]
     pub cpu: u32,
-    /// How many.
+    /// The number of missing records.
     #[prost(uint64, tag = "4")]
     pub count: u64,
 }
@@ -86,20 +89,21 @@ pub struct ScheduleLoss {
 /// One entry of a [`Schedule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScheduleEntry {
-    /// When.
+    /// Time of the event.
     pub time_ns: u64,
-    /// What happened.
+    /// The kind of event.
     pub kind: ScheduleKind,
     /// The thread.
     pub tid: u64,
     /// The processor.
     pub cpu: u32,
-    /// What else there is to say.
+    /// Further details, which depend on the kind.
     pub detail: u64,
 }
 
 impl Schedule {
-    /// Appends an entry behind one of this time, and returns the new one's: it is no earlier.
+    /// Appends an entry after the time `last_ns`. Returns the new entry's time, which is not
+    /// earlier.
     pub fn push(&mut self, last_ns: u64, entry: ScheduleEntry) -> u64 {
         let time_ns = entry.time_ns.max(last_ns);
         self.kinds.push(entry.kind.into());
@@ -110,7 +114,7 @@ impl Schedule {
         time_ns
     }
 
-    /// The entries, in order; as many as all columns have.
+    /// The entries in order. Their number is that of the shortest column.
     pub fn entries(&self) -> impl Iterator<Item = ScheduleEntry> {
         let mut time_ns = self.time_ns;
         let times = self.steps_ns.iter();
@@ -158,7 +162,7 @@ mod tests {
         let all: Vec<ScheduleEntry> = schedule.entries().collect();
         assert_eq!(all[..3], entries);
         assert_eq!(all[3], entry(140, ScheduleKind::Ended, 0));
-        // Columns of a damaged record have any length.
+        // The columns of a damaged record may have any length.
         schedule.tids.truncate(2);
         assert_eq!(schedule.entries().count(), 2);
     }

@@ -1,5 +1,5 @@
-//! Asking our own stub for the schedule of the target's threads (docs/reference/protocol.md). What it
-//! then sends is read by `crate::schedule`.
+//! Requests the schedule of the target's threads from our stub (docs/reference/protocol.md).
+//! `crate::schedule` decodes the notifications.
 
 use crate::client::Client;
 use crate::error::{Error, RemoteError};
@@ -9,21 +9,22 @@ use crate::hex;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Schedule {
-    /// It does.
+    /// The server records it.
     Recorded {
-        /// Records say who woke whom.
+        /// Whether the records include wakers.
         wakers: bool,
         /// The size of the kernel's buffers in bytes.
         buffer_size: u64,
     },
-    /// It cannot: its words, which say what to set.
+    /// The server cannot record it. Its message says what to change.
     Refused(String),
-    /// It is no server that could.
+    /// The server does not support it.
     Unknown,
 }
 
 impl Client {
-    /// Has the server send when the target's threads run. [`Client::take_notices`] has it then.
+    /// Makes the server send the schedule of the target's threads, which [`Client::take_notices`]
+    /// returns.
     pub fn begin_schedule(&mut self) -> Result<Schedule, Error> {
         if !self.features.has("QUnspoolSchedule") {
             return Ok(Schedule::Unknown);
@@ -47,7 +48,7 @@ impl Client {
         })
     }
 
-    /// Has the server send what it still has of the schedule, and end.
+    /// Makes the server send the rest of the schedule and stop.
     pub fn end_schedule(&mut self) -> Result<(), Error> {
         self.request("QUnspoolSchedule:0")?.ok()
     }
