@@ -22,8 +22,11 @@ const VIEWS: &[&str] = &[
     "overview", "threads", "timeline", "sync", "stacks", "source", "findings",
 ];
 
+/// What a trial does with a browser.
+type Check = fn(&mut Browser) -> Result<()>;
+
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, fn(&mut Browser) -> Result<()>); 6] = [
+    let checks: [(&str, Check); 6] = [
         ("views", views),
         ("numbers", numbers),
         ("links", links),
@@ -222,7 +225,7 @@ fn numbers(browser: &mut Browser) -> Result<()> {
         let row = format!("[data-object='{index}'] td:nth-child(3)");
         let waits = text(browser, &row)?.replace(',', "");
         ensure!(
-            waits == object["waits"]["count"].to_string(),
+            waits.parse::<u64>().ok() == object["waits"]["count"].as_u64(),
             "object {index}: {waits} waits, not {}",
             object["waits"]["count"]
         );

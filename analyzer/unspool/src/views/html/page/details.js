@@ -98,7 +98,7 @@ function spanDetails(rec, thread, span) {
       ['To', moment(spans.to[span], 1e5)],
       use && ['Object', objectLink(rec, use.object)],
       use && ['Operation', use.used.operation],
-      use && [
+      spans.kind[span] === 2 && [
         'Held by',
         spans.holder[span] >= 0 ? threadLink(rec, spans.holder[span]) : 'not known',
       ],
