@@ -1,12 +1,14 @@
 //! What each thread did, as spans of time with a state.
 //!
 //! A thread runs when no span says otherwise, so spans of the state "running" are left out. Waits are
-//! exact. Between them, the kernel's account divides the recording into slices, whose states are
-//! estimates. New kinds of spans need a new [`State`] here and in `page/states.js`.
+//! exact. Between them the kernel's schedule says what a thread did. Where no schedule was recorded,
+//! slices of time have estimated states. New kinds of spans need a new [`State`] here and in
+//! `page/states.js`.
 
 use super::encode::Column;
+use crate::model::schedule::{Interval, RunState};
 use crate::model::sync::{Journal, Waiting};
-use crate::model::{Cell, Model, Timeline, Window};
+use crate::model::{Cell, Model, ThreadIndex, Timeline, Window};
 
 /// Slices of estimated states. The model keeps this many.
 const SLICES: usize = 1000;
@@ -32,6 +34,19 @@ struct Span {
     used: Option<usize>,
     holder: Option<usize>,
     waker: Option<usize>,
+}
+
+impl Span {
+    fn without_use(from_ns: u64, to_ns: u64, state: State) -> Span {
+        Span {
+            from_ns,
+            to_ns,
+            state,
+            used: None,
+            holder: None,
+            waker: None,
+        }
+    }
 }
 
 /// The spans of all threads as named columns, the spans of a thread together and in order.
@@ -117,16 +132,37 @@ fn spans(model: &Model) -> Vec<Vec<Span>> {
         columns: SLICES,
     };
     let estimates = Timeline::of(model, window);
-    for (spans, cells) in by_thread.iter_mut().zip(&estimates.threads) {
+    for (index, spans) in by_thread.iter_mut().enumerate() {
         // The longer one of two that begin together encloses the other.
         spans.sort_by_key(|span| (span.from_ns, std::cmp::Reverse(span.to_ns)));
-        fill(spans, &window, cells);
+        let scheduled = model.schedule.of_thread(ThreadIndex(index));
+        let cells = estimates.threads.get(index).map_or(&[][..], Vec::as_slice);
+        let others = match scheduled {
+            [] => estimated(&window, cells),
+            intervals => exact(intervals),
+        };
+        fill(spans, others);
     }
     by_thread
 }
 
-/// Adds the estimated states where a thread does not wait.
-fn fill(spans: &mut Vec<Span>, window: &Window, cells: &[Cell]) {
+/// The states of a thread by the kernel's schedule.
+fn exact(intervals: &[Interval]) -> Vec<Span> {
+    let spans = intervals.iter().filter_map(|interval| {
+        let state = match interval.state {
+            RunState::Running { .. } => return None,
+            RunState::Preempted | RunState::Woken { .. } => State::Runnable,
+            RunState::Blocked => State::Away,
+            RunState::Unknown => State::Unknown,
+        };
+        (interval.from_ns < interval.to_ns)
+            .then(|| Span::without_use(interval.from_ns, interval.to_ns, state))
+    });
+    spans.collect()
+}
+
+/// The states of a thread by slices of time.
+fn estimated(window: &Window, cells: &[Cell]) -> Vec<Span> {
     let mut estimated: Vec<Span> = Vec::new();
     for (column, cell) in cells.iter().enumerate() {
         let state = match cell {
@@ -138,41 +174,39 @@ fn fill(spans: &mut Vec<Span>, window: &Window, cells: &[Cell]) {
         let (from_ns, to_ns) = (window.column_ns(column), window.column_ns(column + 1));
         match estimated.last_mut() {
             Some(last) if last.state == state && last.to_ns == from_ns => last.to_ns = to_ns,
-            _ => estimated.push(Span {
-                from_ns,
-                to_ns,
-                state,
-                used: None,
-                holder: None,
-                waker: None,
-            }),
+            _ => estimated.push(Span::without_use(from_ns, to_ns, state)),
         }
     }
-    if estimated.is_empty() {
+    estimated
+}
+
+/// Adds other states where a thread does not wait. Both are in order.
+fn fill(spans: &mut Vec<Span>, others: Vec<Span>) {
+    if others.is_empty() {
         return;
     }
     let waits = std::mem::take(spans);
     let mut waits = waits.into_iter().peekable();
-    for estimate in estimated {
-        let mut at = estimate.from_ns;
-        while let Some(wait) = waits.next_if(|wait| wait.from_ns < estimate.to_ns) {
+    for other in others {
+        let mut at = other.from_ns;
+        while let Some(wait) = waits.next_if(|wait| wait.from_ns < other.to_ns) {
             if wait.from_ns > at {
                 spans.push(Span {
                     from_ns: at,
                     to_ns: wait.from_ns,
-                    ..estimate
+                    ..other
                 });
             }
             at = at.max(wait.to_ns);
             spans.push(wait);
         }
-        // A wait of before this estimate may last into it.
+        // A wait of before this span may last into it.
         let reached = spans.last().map_or(0, |span| span.to_ns);
-        at = at.max(reached.min(estimate.to_ns));
-        if at < estimate.to_ns {
+        at = at.max(reached.min(other.to_ns));
+        if at < other.to_ns {
             spans.push(Span {
                 from_ns: at,
-                ..estimate
+                ..other
             });
         }
     }
@@ -204,7 +238,7 @@ mod tests {
         let mut cells = vec![Cell::Alive; 10];
         cells[2..6].fill(Cell::Runnable);
         let mut spans = vec![wait(5, 25), wait(30, 35), wait(70, 80)];
-        fill(&mut spans, &window, &cells);
+        fill(&mut spans, estimated(&window, &cells));
         let seen: Vec<_> = (spans.iter())
             .map(|span| (span.from_ns, span.to_ns, span.state))
             .collect();

@@ -106,7 +106,14 @@ function spanDetails(rec, thread, span) {
         'Woken by',
         spans.waker[span] >= 0 ? threadLink(rec, spans.waker[span]) : 'not known',
       ],
-      use ? null : ['Source', 'estimated from the kernel’s account'],
+      use
+        ? null
+        : [
+            'Source',
+            rec.recording.schedule
+              ? 'the kernel’s schedule'
+              : 'an estimate from the kernel’s counters',
+          ],
     ]),
     path && h('h4', {}, 'Waits at'),
     path && stackList(rec, rec.stackOf(path.frames), path.truncated),

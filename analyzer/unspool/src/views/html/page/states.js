@@ -17,7 +17,12 @@ export const STATES = [
     name: 'Waits for threads',
     about: 'waits for other threads to come or to finish',
   },
-  {id: 5, key: 'away', name: 'System call', about: 'does not run: it is in a system call'},
+  {
+    id: 5,
+    key: 'away',
+    name: 'Off CPU',
+    about: 'does not run: it is in a system call that was not recorded',
+  },
   {id: 6, key: 'unknown', name: 'Unknown', about: 'waits of that time were not recorded'},
   {id: 4, key: 'idle', name: 'Idle', about: 'waits for work, by design'},
 ];
