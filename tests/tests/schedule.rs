@@ -1,0 +1,114 @@
+//! Tests the kernel's schedule in recordings: against the kernel's counters, and where it is refused.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+use serde_json::Value;
+
+use unspool_tests::{process, report, waiting, workspace};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    [
+        (
+            "equals_the_kernels_counters",
+            counters as fn() -> Result<()>,
+        ),
+        ("refused", refused),
+    ]
+    .into_iter()
+    .map(|(name, check)| crate::trial(format!("schedule::{name}"), check))
+    .collect()
+}
+
+const C: &[&str] = &["gcc", "-g", "-O1", "-pthread"];
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Each thread prints the kernel's counters just before it ends. A plain recording must have the
+/// same times, and its states must add up to the thread's life.
+fn counters() -> Result<()> {
+    let (folder, file) = waiting::compile_in("findings", "turns.c", C)?;
+    let capture = folder.path().join("capture");
+    let mut record = report::unspool()?;
+    record.args(["record", "-q", "-o"]);
+    record.arg(&capture).arg("--").arg(file);
+    let run = process::run(&mut record, LIMIT)?.success()?;
+    let json = report::json(&capture, &[])?;
+    let schedule = &json["recording"]["schedule"];
+    ensure!(schedule["lost"] == 0, "{schedule:#}");
+    let threads = json["threads"].as_array().context("threads")?;
+    let mut compared = 0;
+    let text = run.text();
+    for line in text.lines().filter_map(|line| line.strip_prefix("turns ")) {
+        let numbers = line.split(' ').map(str::parse);
+        let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().context(line.to_owned())?;
+        let &[tid, on_cpu, runnable, _] = &numbers[..] else {
+            anyhow::bail!("{line}");
+        };
+        let thread = threads.iter().find(|thread| thread["tid"] == tid);
+        let thread = thread.with_context(|| format!("no thread {tid}"))?;
+        let times = &thread["schedule"];
+        let number = |what: &str| times[what].as_u64().context(format!("{what}: {thread:#}"));
+        let near = |recorded: u64, counted: u64| {
+            // It prints, and ends, after it has read the counters.
+            recorded.abs_diff(counted) <= counted / 100 + 2_000_000
+        };
+        ensure!(near(number("running_ns")?, on_cpu), "{line}\n{times:#}");
+        if schedule["wakers"] == true {
+            ensure!(near(number("runnable_ns")?, runnable), "{line}\n{times:#}");
+        }
+        compared += 1;
+    }
+    ensure!(compared == 5, "{text}");
+    for thread in threads {
+        let times = &thread["schedule"];
+        let states = ["running_ns", "runnable_ns", "blocked_ns", "unknown_ns"];
+        let sum: u64 = states.iter().filter_map(|what| times[*what].as_u64()).sum();
+        let life = thread["started_ns"]
+            .as_u64()
+            .zip(thread["ended_ns"].as_u64());
+        let (from, to) = life.with_context(|| format!("{thread:#}"))?;
+        ensure!(sum.abs_diff(to - from) <= (to - from) / 200, "{thread:#}");
+    }
+    let mut view = report::unspool()?;
+    view.arg("report")
+        .arg(&capture)
+        .args(["--view", "timeline"]);
+    let timeline = process::run(&mut view, LIMIT)?.success()?.text();
+    ensure!(timeline.contains("█ ran"), "{timeline}");
+    ensure!(timeline.contains("╌ blocked"), "{timeline}");
+    Ok(())
+}
+
+/// Where the kernel refuses perf events, one note says what to set, and the kernel's counters serve.
+fn refused() -> Result<()> {
+    let (folder, program) = waiting::compile_in("findings", "turns.c", C)?;
+    let confined = folder.path().join("confined");
+    let mut compiler = Command::new("gcc");
+    compiler.arg(workspace::root().join("stub/tests/programs/confined.c"));
+    process::run(compiler.arg("-o").arg(&confined), LIMIT)?.success()?;
+    let capture = folder.path().join("capture");
+    let mut record = Command::new(&confined);
+    record.arg("refused").arg(workspace::unspool()?);
+    record.args(["record", "-q", "--sync", "-o"]);
+    process::run(record.arg(&capture).arg("--").arg(program), LIMIT)?.success()?;
+    let json = report::json(&capture, &[])?;
+    ensure!(json["recording"]["schedule"].is_null());
+    let notes = json["notes"].as_array().context("notes")?;
+    let says = |note: &&Value| {
+        note["text"]
+            .as_str()
+            .is_some_and(|text| text.contains("perf_event"))
+    };
+    ensure!(notes.iter().filter(says).count() == 1, "{notes:#?}");
+    let threads = json["threads"].as_array().context("threads")?;
+    for thread in threads {
+        ensure!(thread["schedule"].is_null(), "{thread:#}");
+    }
+    let counted = threads
+        .iter()
+        .filter(|thread| thread["times"]["on_cpu_ns"].is_u64());
+    ensure!(counted.count() >= 5, "{threads:#?}");
+    Ok(())
+}
