@@ -13,6 +13,8 @@ mod user_regs;
 
 pub(crate) use debug::{can_watch, triggered, watch};
 
+use std::ops::Range;
+
 use super::table::{Feature, Set, one};
 
 pub(crate) use displace::{displace, emulate};
@@ -21,6 +23,10 @@ pub(crate) use displace::{displace, emulate};
 pub(crate) const NAME: &str = "aarch64";
 /// An address.
 pub(crate) type Word = u64;
+/// The architecture as gdbstub_arch describes it.
+pub(crate) type Described = gdbstub_arch::aarch64::AArch64;
+/// The bytes of `Described`'s registers that begin a `g` packet: all up to v31. It swaps fpsr and fpcr, which follow.
+pub(crate) const DESCRIBED: &[Range<usize>] = &[0..780];
 /// The register sets: general, floating point, thread pointer.
 pub(crate) const SETS: &[Set] = &[
     Set {

@@ -18,6 +18,8 @@ mod user_regs;
 
 pub(crate) use debug::{can_watch, triggered, watch};
 
+use std::ops::Range;
+
 use super::table::{Feature, Set, one};
 use crate::sys::ptrace::THREAD_AREA;
 
@@ -27,6 +29,10 @@ pub(crate) use displace::{displace, emulate, may_displace};
 pub(crate) const NAME: &str = "arm";
 /// An address.
 pub(crate) type Word = u32;
+/// The architecture as gdbstub_arch describes it.
+pub(crate) type Described = gdbstub_arch::arm::Armv4t;
+/// The bytes of `Described`'s registers that begin a `g` packet: r0 to pc, and cpsr behind the FPA registers, which target.xml lacks.
+pub(crate) const DESCRIBED: &[Range<usize>] = &[0..64, 164..168];
 /// The register sets: general, VFP, thread pointer.
 pub(crate) const SETS: &[Set] = &[
     Set {

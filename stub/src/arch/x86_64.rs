@@ -14,6 +14,8 @@ pub(super) mod user_regs;
 
 pub(crate) use debug::{can_watch, triggered, watch};
 
+use std::ops::Range;
+
 use super::table::{Feature, Row, Set, one};
 
 pub(crate) use displace::displace;
@@ -23,6 +25,10 @@ pub(crate) use emulate::emulate;
 pub(crate) const NAME: &str = "i386:x86-64";
 /// An address.
 pub(crate) type Word = u64;
+/// The architecture as gdbstub_arch describes it.
+pub(crate) type Described = gdbstub_arch::x86::X86_64_SSE;
+/// The bytes of `Described`'s registers that begin a `g` packet: all up to mxcsr.
+pub(crate) const DESCRIBED: &[Range<usize>] = &[0..0x218];
 /// The register sets: general, extended state.
 pub(crate) const SETS: &[Set] = &[
     Set {

@@ -24,26 +24,23 @@ impl Debuggee {
 impl MultiThreadBase for Debuggee {
     fn read_registers(&mut self, into: &mut RegisterBlock, tid: WireTid) -> TargetResult<(), Self> {
         let layout = arch::layout();
-        into.0 = vec![None; layout.size];
         let stopped = self.stopped(tid).map_err(refused)?;
-        let mut value = [0; 64];
+        let mut bytes = vec![0; layout.size];
+        let mut hidden = Vec::new();
         for register in &layout.registers {
-            let value = &mut value[..register.size];
-            match stopped.register(register, value) {
-                Ok(()) => {
-                    for (slot, byte) in into.0[register.offset..].iter_mut().zip(value) {
-                        *slot = Some(*byte);
-                    }
-                }
+            let place = register.offset..register.offset + register.size;
+            match stopped.register(register, &mut bytes[place.clone()]) {
+                Ok(()) => {}
                 Err(Errno::ESRCH) => return Err(refused(Errno::ESRCH)),
-                Err(_) => {}
+                Err(_) => hidden.push(place),
             }
         }
+        *into = RegisterBlock::new(&bytes, hidden);
         Ok(())
     }
 
     fn write_registers(&mut self, from: &RegisterBlock, tid: WireTid) -> TargetResult<(), Self> {
-        let bytes: Vec<u8> = from.0.iter().map(|byte| byte.unwrap_or(0)).collect();
+        let bytes = from.bytes();
         let stopped = self.stopped(tid).map_err(refused)?;
         stopped.set_registers(&bytes).map_err(refused)
     }

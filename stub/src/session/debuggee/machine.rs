@@ -1,46 +1,90 @@
-//! gdbstub's view of the architecture, derived from the register table.
+//! gdbstub's view of the architecture: gdbstub_arch's description, extended by the registers that it lacks.
+//! `docs/decisions/0007-what-gdbstub-arch-carries.md` names them.
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 
 use gdbstub::arch::{Arch, RegId, Registers};
 
-use crate::arch;
+use crate::arch::{self, DESCRIBED, Described};
 
 /// The machine this server runs on.
 pub(crate) enum Machine {}
 
 impl Arch for Machine {
-    type Usize = arch::Word;
+    type Usize = <Described as Arch>::Usize;
     type Registers = RegisterBlock;
-    type BreakpointKind = usize;
+    type BreakpointKind = <Described as Arch>::BreakpointKind;
     type RegId = RegisterNumber;
 }
 
-/// The contents of a `g` packet; `None` for bytes this kernel does not show.
+/// The contents of a `g` packet.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct RegisterBlock(pub(super) Vec<Option<u8>>);
+pub(crate) struct RegisterBlock {
+    /// The registers that gdbstub_arch has.
+    described: <Described as Arch>::Registers,
+    /// The bytes of the registers after those.
+    further: Vec<u8>,
+    /// The places of registers that this kernel does not show, in bytes.
+    hidden: Vec<Range<usize>>,
+    /// Bytes in the packet; a client may send too few.
+    length: usize,
+}
+
+impl RegisterBlock {
+    /// Takes the bytes of a packet, and the places of registers that the kernel does not show.
+    pub(super) fn new(bytes: &[u8], hidden: Vec<Range<usize>>) -> RegisterBlock {
+        let mut block = RegisterBlock {
+            hidden,
+            length: bytes.len(),
+            ..RegisterBlock::default()
+        };
+        let mut described = vec![0; block.described_bytes().len()];
+        let mut rest = bytes;
+        for part in DESCRIBED {
+            let (own, next) = rest.split_at(part.len().min(rest.len()));
+            described[part.start..part.start + own.len()].copy_from_slice(own);
+            rest = next;
+        }
+        let taken = block.described.gdb_deserialize(&described);
+        debug_assert!(taken.is_ok(), "as many bytes as its own serialization has");
+        block.further = rest.to_vec();
+        block
+    }
+
+    /// The bytes of the packet; those of hidden registers are zero.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let described = self.described_bytes();
+        let parts = DESCRIBED.iter().flat_map(|part| &described[part.clone()]);
+        let mut bytes: Vec<u8> = parts.chain(&self.further).copied().collect();
+        bytes.truncate(self.length);
+        bytes
+    }
+
+    fn described_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(1024);
+        let write = |byte: Option<u8>| bytes.push(byte.unwrap_or(0));
+        self.described.gdb_serialize(write);
+        bytes
+    }
+}
 
 impl Registers for RegisterBlock {
     type ProgramCounter = arch::Word;
 
     fn pc(&self) -> arch::Word {
-        let Some(register) = arch::layout().register(arch::PC) else {
-            return 0;
-        };
-        let bytes = self.0.iter().skip(register.offset).take(register.size);
-        bytes
-            .rev()
-            .fold(0, |pc, byte| pc << 8 | arch::Word::from(byte.unwrap_or(0)))
+        self.described.pc()
     }
 
     fn gdb_serialize(&self, mut write_byte: impl FnMut(Option<u8>)) {
-        for byte in &self.0 {
-            write_byte(*byte);
+        for (at, byte) in self.bytes().into_iter().enumerate() {
+            let hidden = self.hidden.iter().any(|place| place.contains(&at));
+            write_byte((!hidden).then_some(byte));
         }
     }
 
     fn gdb_deserialize(&mut self, bytes: &[u8]) -> Result<(), ()> {
-        self.0 = bytes.iter().map(|byte| Some(*byte)).collect();
+        *self = RegisterBlock::new(bytes, Vec::new());
         Ok(())
     }
 }
@@ -57,5 +101,52 @@ impl RegId for RegisterNumber {
 
     fn to_raw_id(&self) -> Option<usize> {
         Some(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The packet in which byte n is n.
+    fn numbered() -> Vec<u8> {
+        (0..arch::layout().size).map(|at| at as u8).collect()
+    }
+
+    #[test]
+    fn a_packet_passes_unchanged() {
+        let bytes = numbered();
+        let mut block = RegisterBlock::default();
+        assert_eq!(block.gdb_deserialize(&bytes), Ok(()));
+        let mut seen = Vec::new();
+        block.gdb_serialize(|byte| seen.push(byte.expect("shown")));
+        assert_eq!(seen, bytes);
+        for length in [0, 1, 63, 65, bytes.len() - 1] {
+            let short = RegisterBlock::new(&bytes[..length], Vec::new());
+            assert_eq!(short.bytes(), bytes[..length]);
+        }
+    }
+
+    #[test]
+    fn the_described_registers_are_those_of_the_table() {
+        let bytes = numbered();
+        let block = RegisterBlock::new(&bytes, Vec::new());
+        let register = arch::layout().register(arch::PC).expect("pc");
+        let place = register.offset..register.offset + register.size;
+        assert_eq!(block.pc().to_le_bytes(), bytes[place]);
+        let described: usize = DESCRIBED.iter().map(Range::len).sum();
+        assert_eq!(block.further.len(), bytes.len() - described);
+        let ends_here = |register: &arch::Register| register.offset + register.size == described;
+        assert!(arch::layout().registers.iter().any(ends_here));
+    }
+
+    #[test]
+    fn registers_that_the_kernel_hides_are_marked() {
+        let block = RegisterBlock::new(&numbered(), vec![8..16]);
+        let mut seen = Vec::new();
+        block.gdb_serialize(|byte| seen.push(byte));
+        assert_eq!(seen[7], Some(7));
+        assert!(seen[8..16].iter().all(Option::is_none));
+        assert_eq!(seen[16], Some(16));
     }
 }
