@@ -26,7 +26,7 @@ pub(crate) type Word = u64;
 /// The architecture as gdbstub_arch describes it.
 pub(crate) type Described = gdbstub_arch::aarch64::AArch64;
 /// The bytes of `Described`'s registers that begin a `g` packet: all up to v31. It swaps fpsr and fpcr, which follow.
-pub(crate) const DESCRIBED: &[Range<usize>] = &[0..780];
+pub(crate) const DESCRIBED: [Range<usize>; 1] = [Range { start: 0, end: 780 }];
 /// The register sets: general, floating point, thread pointer.
 pub(crate) const SETS: &[Set] = &[
     Set {

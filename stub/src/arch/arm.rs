@@ -32,7 +32,7 @@ pub(crate) type Word = u32;
 /// The architecture as gdbstub_arch describes it.
 pub(crate) type Described = gdbstub_arch::arm::Armv4t;
 /// The bytes of `Described`'s registers that begin a `g` packet: r0 to pc, and cpsr behind the FPA registers, which target.xml lacks.
-pub(crate) const DESCRIBED: &[Range<usize>] = &[0..64, 164..168];
+pub(crate) const DESCRIBED: [Range<usize>; 2] = [0..64, 164..168];
 /// The register sets: general, VFP, thread pointer.
 pub(crate) const SETS: &[Set] = &[
     Set {

@@ -28,7 +28,10 @@ pub(crate) type Word = u64;
 /// The architecture as gdbstub_arch describes it.
 pub(crate) type Described = gdbstub_arch::x86::X86_64_SSE;
 /// The bytes of `Described`'s registers that begin a `g` packet: all up to mxcsr.
-pub(crate) const DESCRIBED: &[Range<usize>] = &[0..0x218];
+pub(crate) const DESCRIBED: [Range<usize>; 1] = [Range {
+    start: 0,
+    end: 0x218,
+}];
 /// The register sets: general, extended state.
 pub(crate) const SETS: &[Set] = &[
     Set {

@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn registers_that_the_kernel_hides_are_marked() {
-        let block = RegisterBlock::new(&numbered(), vec![8..16]);
+        let block = RegisterBlock::new(&numbered(), Vec::from([Range { start: 8, end: 16 }]));
         let mut seen = Vec::new();
         block.gdb_serialize(|byte| seen.push(byte));
         assert_eq!(seen[7], Some(7));

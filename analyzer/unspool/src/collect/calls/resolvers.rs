@@ -121,23 +121,16 @@ impl Resolvers {
         let (chooser, at) = (*chooser, *at);
         let flags = abi.flags(registers);
         let value = abi.result(registers);
-        let Some(value) = value.filter(|_| flags.is_none_or(|flags| condition::holds(flags, at)))
-        else {
-            return None;
-        };
+        let value = value.filter(|_| flags.is_none_or(|flags| condition::holds(flags, at)))?;
         let (address, thumb) = code(abi, value);
-        let Some(mapped) = modules.at(address) else {
-            return None;
-        };
+        let mapped = modules.at(address)?;
         if mapped.path == "[vdso]" {
             if let Some(chooser) = self.undecided.get_mut(&chooser) {
                 chooser.outside = true;
             }
             return None;
         }
-        let Some(name) = self.names.get(&chooser).cloned() else {
-            return None;
-        };
+        let name = self.names.get(&chooser).cloned()?;
         self.undecided.remove(&chooser);
         Some(Resolved {
             module: mapped.id,
