@@ -22,6 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("unsafe_only_in_stub_sys", unsafe_only_in_stub_sys),
         ("target_arch_once", target_arch_once),
         ("crate_imports", crate_imports),
+        ("dependencies_are_used", dependencies_are_used),
         ("module_imports", module_imports),
         ("stub_module_imports", stub_module_imports),
         ("only_cmd_and_views_print", only_cmd_and_views_print),
@@ -143,6 +144,54 @@ fn crate_imports() -> Result<()> {
         foreign.cloned(),
         "only cmd/ may call the stub, and only its main",
     )
+}
+
+/// Every dependency of the workspace is one of a package, and every dependency of a package is used by its code.
+fn dependencies_are_used() -> Result<()> {
+    let workspace = read("Cargo.toml")?;
+    let mut unused: Vec<String> = Vec::new();
+    let mut taken = Vec::new();
+    let files = sources()?;
+    for package in packages() {
+        let manifest = read(&format!("{package}/Cargo.toml"))?;
+        let folder = format!("{package}/");
+        let code: Vec<&str> = files
+            .iter()
+            .filter(|file| file.path.starts_with(&folder))
+            .map(|file| file.text.as_str())
+            .collect();
+        for name in dependencies(&manifest, |section| section.ends_with("dependencies")) {
+            let module = name.replace('-', "_");
+            let uses = |text: &&str| words(text).any(|word| word == module);
+            if !code.iter().any(uses) {
+                unused.push(format!(
+                    "{package}/Cargo.toml: {name}: no code of the package names it"
+                ));
+            }
+            taken.push(name);
+        }
+    }
+    for name in dependencies(&workspace, |section| section == "workspace.dependencies") {
+        if !taken.contains(&name) {
+            unused.push(format!("Cargo.toml: {name}: no package depends on it"));
+        }
+    }
+    none(unused, "every dependency is used")
+}
+
+/// The names in the sections of a manifest that `wanted` picks.
+fn dependencies(manifest: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut section = "";
+    let mut names = Vec::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line.trim_matches(['[', ']']);
+        } else if wanted(section) && line.contains('=') && !line.starts_with('#') {
+            let name = line.split(['.', ' ', '=']).next().unwrap_or("");
+            names.push(name.to_owned());
+        }
+    }
+    names
 }
 
 /// Inside `unspool`: cmd uses {collect, model, views}, views uses model, nothing goes back.
@@ -396,9 +445,9 @@ fn links_in_documents() -> Result<()> {
     none(wrong, "links in documents lead to files")
 }
 
-struct Source {
-    path: String,
-    text: String,
+pub(super) struct Source {
+    pub(super) path: String,
+    pub(super) text: String,
 }
 
 fn packages() -> impl Iterator<Item = &'static str> {
@@ -417,7 +466,7 @@ fn packages() -> impl Iterator<Item = &'static str> {
 }
 
 /// Files git knows, and new ones it does not ignore.
-fn files() -> Result<Vec<String>> {
+pub(super) fn files() -> Result<Vec<String>> {
     let mut git = Command::new("git");
     git.args(["ls-files", "--cached", "--others", "--exclude-standard"])
         .current_dir(workspace::root());
@@ -435,7 +484,7 @@ fn files() -> Result<Vec<String>> {
 }
 
 /// Our source files; not the programs that tests look at.
-fn sources() -> Result<Vec<Source>> {
+pub(super) fn sources() -> Result<Vec<Source>> {
     files()?
         .into_iter()
         .filter(|path| path.ends_with(".rs") && !path.contains("/tests/sources/"))
@@ -449,7 +498,7 @@ fn sources() -> Result<Vec<Source>> {
 }
 
 /// `path:line: text` of every source line that `wanted` picks.
-fn places(wanted: impl Fn(&str) -> bool) -> Result<Vec<String>> {
+pub(super) fn places(wanted: impl Fn(&str) -> bool) -> Result<Vec<String>> {
     let mut places = Vec::new();
     for file in sources()? {
         for (number, line) in file.text.lines().enumerate() {
@@ -484,12 +533,12 @@ fn words(code: &str) -> impl Iterator<Item = &str> {
     code.split(|c: char| !(c.is_alphanumeric() || c == '_'))
 }
 
-fn read(path: &str) -> Result<String> {
+pub(super) fn read(path: &str) -> Result<String> {
     let path: PathBuf = workspace::root().join(path);
     std::fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
-fn none(found: impl IntoIterator<Item = String>, rule: &str) -> Result<()> {
+pub(super) fn none(found: impl IntoIterator<Item = String>, rule: &str) -> Result<()> {
     let found: Vec<String> = found.into_iter().collect();
     if !found.is_empty() {
         bail!("{rule}; seen:\n  {}", found.join("\n  "));
