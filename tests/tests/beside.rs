@@ -254,7 +254,7 @@ fn gdb_second() -> Result<()> {
         Signal::SIGKILL,
     )?;
     process::wait_until("that is noticed", LIMIT, || {
-        report::has_note(&capture, "nobody controls it")
+        report::has_note(&capture, "no client controls it")
     })?;
     let mut gdb = Gdb::start()?;
     gdb.expect(

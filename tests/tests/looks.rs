@@ -264,7 +264,7 @@ fn large_frames() -> Result<()> {
         let frames = thread.creation.iter();
         let frames: Vec<&str> = frames.filter_map(|f| f.function.as_deref()).collect();
         ensure!(
-            frames == ["with_a_megabyte", "caller", "main"],
+            frames.starts_with(&["with_a_megabyte", "caller", "main"]),
             "{frames:?}"
         );
     }

@@ -195,7 +195,7 @@ fn with_debug_files() -> Result<()> {
     let gone = report::report(&capture, &debug)?;
     ensure!(keys(&bare) == keys(&gone), "{:?}", keys(&gone));
     ensure!(bare.creations() == gone.creations(), "other frames");
-    let said = |note: &serde_json::Value| note.to_string().contains("what the recording keeps");
+    let said = |note: &serde_json::Value| note.to_string().contains("as the recording keeps them");
     ensure!(gone.notes.iter().any(said), "{:?}", gone.notes);
     Ok(())
 }

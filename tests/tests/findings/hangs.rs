@@ -40,7 +40,7 @@ const CASES: &[Case] = &[
     case("again.c", C, (true, false)),
     Case {
         late: false,
-        ..case("exited.c", C, (true, false))
+        ..case("exited.c", C, (true, true))
     },
     case("joins.c", C, (true, true)),
     case("lost.c", C, (false, false)),

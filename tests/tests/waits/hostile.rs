@@ -308,16 +308,16 @@ fn over_network(server: &str, source: &str) -> Result<()> {
     let (folder, file) = waiting::compile(source, BUILDS[0].1)?;
     let waiting = Waiting::start(&mut Command::new(file), folder)?;
     waiting.wait_until_blocked(HERE)?;
-    // Our stub lets the program run while another client reads its memory.
-    let (server, stands) = match server {
-        "unspool-stub" => (workspace::stub()?, false),
-        other => (other.into(), true),
+    // A server halts a program to which it attaches, and an inspection leaves it halted.
+    let server = match server {
+        "unspool-stub" => workspace::stub()?,
+        other => other.into(),
     };
     let (mut server, address) = serve(&server, waiting.pid)?;
     let (seen, run) = Inspection::of(&["--connect", &address])?;
     server.ends_well("the server", LIMIT)?;
     let conditions = Conditions {
-        stands,
+        stands: true,
         ..conditions(Library::Glibc, true)
     };
     seen.compare(&waiting, conditions)

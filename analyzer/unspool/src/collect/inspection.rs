@@ -86,15 +86,19 @@ impl Inspection {
         // QEMU gives "CPU#0 [running]" for a name.
         self.session.nameless |= one_stands;
         let all_stand = !self.session.observes && !one_stands;
+        let halted = self.is_halted_at_server();
         // Our own stub stops the program when it attaches.
-        let stands = self.session.own_stub || all_stand;
+        let stands = self.session.own_stub || all_stand || halted;
         let from_ns = self.sink.now_ns();
         // The threads come first, so that they need not stand for the rest.
         let taken = self.reader().take_threads(from_ns, stands)?;
         if taken.is_some() && self.session.observes {
-            if self.session.served_before {
-                self.note_halted();
-            } else {
+            if halted {
+                self.sink.note(
+                    Severity::Info,
+                    "the program is halted at its server and stays so; a debugger or a recording can resume it",
+                );
+            } else if !self.session.served_before {
                 self.session.client.let_run()?;
             }
         }
@@ -115,19 +119,17 @@ impl Inspection {
         }
     }
 
-    /// Notes that the server's program was halted before the inspection.
-    fn note_halted(&mut self) {
+    /// True if the server's program was halted before the inspection, and is still.
+    fn is_halted_at_server(&mut self) -> bool {
+        if !(self.session.observes && self.session.served_before) {
+            return false;
+        }
         let notices = self.session.client.take_notices();
         let control = notices.iter().rev().find_map(|notice| match notice {
             Notice::Control(control) => Some(*control),
             _ => None,
         });
-        if control == Some(Control::Halted) {
-            self.sink.note(
-                Severity::Info,
-                "the program is halted at its server and stays so; a debugger or a recording can resume it",
-            );
-        }
+        control == Some(Control::Halted)
     }
 
     fn reader(&mut self) -> ThreadReader<'_> {
