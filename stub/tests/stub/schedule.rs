@@ -153,8 +153,9 @@ fn follow(mut server: Server, mut client: Client, program: &std::path::Path, wak
     let by = |tid, waker: u64| of(6, tid).filter(|it| it.detail == waker).count();
     if wakers {
         let woken: Vec<u64> = of(6, worker).map(|it| it.detail).collect();
+        // A timer that expires before its thread sleeps wakes nothing.
         assert!(
-            by(worker, 0) >= 10,
+            by(worker, 0) >= 8,
             "{woken:?} {pid} {worker} {}",
             server.tracer()
         );

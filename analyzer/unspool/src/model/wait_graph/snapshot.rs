@@ -83,6 +83,11 @@ fn add_recorded(seen: &mut Waiting, recorded: Waiting) {
     } else if seen.object.name.is_none() {
         seen.object.name = recorded.object.name;
     }
+    // A recorded call tells which mutex it was that the kernel refused.
+    let is_confirmed = seen.refused && recorded.sure && same_object;
+    if is_confirmed {
+        (seen.refused, seen.sure) = (false, true);
+    }
     // What an object stores of its owner is all there is to know.
     let stored = !seen.edges.is_empty();
     for edge in recorded.edges {
@@ -91,6 +96,7 @@ fn add_recorded(seen: &mut Waiting, recorded: Waiting) {
             Some(known) => {
                 known.taken = known.taken.or(edge.taken);
                 known.holder = known.holder.or(edge.holder);
+                known.sure |= is_confirmed && edge.sure;
             }
             None if !stored => seen.edges.push(edge),
             None => {}
