@@ -25,7 +25,7 @@ pub(crate) use refusal::Refusal;
 const MAX_RING_BYTES: u64 = 8 << 20;
 const MEMORY_PART: u64 = 64;
 /// The sizes between which one ring's lies, in bytes.
-const MAX_RING: u64 = 2 << 20;
+const MAX_RING: u64 = 4 << 20;
 const MIN_RING: u64 = 16 << 10;
 /// Records are sent at least this often.
 const INTERVAL: Duration = Duration::from_millis(250);

@@ -278,6 +278,13 @@ impl Model {
         let (sync, findings, notes) = sync::analyse(capture, &model, frames, detail);
         (model.sync, model.findings) = (sync, findings);
         model.notes.extend(notes);
+        if model.schedule.lost > 0 {
+            let text = format!(
+                "{} records of the kernel's schedule were lost: for some time it is not known which threads ran.",
+                model.schedule.lost
+            );
+            model.notes.push(Note::warning(text).about(Topic::Times));
+        }
         note::arrange(&mut model.notes);
         model.add_hangs(None);
         model
