@@ -1,9 +1,9 @@
 //! What a capture means: threads, who created them and where, how they ended.
 //!
 //! Everything here is recomputed whenever a capture is opened and nothing fails as a whole: what
-//! cannot be known is left out, and a [`Note`] says so. The parts: `symbolizer` turns snapshots into
-//! named frames, `history` turns records into threads, `identity` tells threads apart across runs.
-//! The model prints nothing; [`crate::views`] does.
+//! cannot be known is left out, and a [`Note`] says so. The parts: `symbolizer` turns snapshots
+//! into named frames, `history` turns records into threads, `identity` tells threads apart across
+//! runs. The model prints nothing; [`crate::views`] does.
 
 mod backtrace;
 pub mod calls;
@@ -65,7 +65,7 @@ pub struct Model {
     pub inspection: Inspection,
     /// What a person should look at, the gravest first.
     pub findings: Vec<Finding>,
-    /// What is missing, doubtful or worth knowing, most important first.
+    /// Notes on missing, doubtful or noteworthy data, most important first.
     pub notes: Vec<Note>,
 }
 
@@ -86,7 +86,8 @@ pub struct Target {
     pub arch: String,
     /// Path of the executable on the target; empty if not known.
     pub executable: String,
-    /// What the user calls the program: the name by which it was started, else its file's; empty if not known.
+    /// What the user calls the program: the name by which it was started, else its file's; empty if
+    /// not known.
     pub name: String,
     /// Process id; 0 if not known.
     pub pid: u64,
@@ -128,9 +129,10 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Within this time of the program's end its threads end with it. The kernel tells them all to end at once, but each is reported
-    /// when it has had a processor for the last time, which on a busy machine takes some time slices. One that is killed takes longer:
-    /// it is stopped for each of them.
+    /// Within this time of the program's end its threads end with it. The kernel tells them all to
+    /// end at once, but each is reported when it has had a processor for the last time, which on a
+    /// busy machine takes some time slices. One that is killed takes longer: it is stopped for each
+    /// of them.
     fn slack_ns(&self) -> u64 {
         match self.program_end {
             Some(ProgramEnd::Signal(_)) => 1_000_000_000,
@@ -138,7 +140,8 @@ impl Recording {
         }
     }
 
-    /// Whether a thread was there when the program ended, or the recording did; within `slack_ns` it may have ended with the program.
+    /// Whether a thread was there when the program ended, or the recording did; within `slack_ns`
+    /// it may have ended with the program.
     fn was_there_at_the_end(&self, thread: &Thread, slack_ns: u64) -> bool {
         let killed = matches!(self.program_end, Some(ProgramEnd::Signal(_)));
         match thread.ended_ns {
@@ -148,8 +151,9 @@ impl Recording {
         }
     }
 
-    /// No event is missing that could tell another story of synchronization. Paused probes of the futex system call are no matter: who holds what
-    /// functions alone tell, and a call whose end may be missing is not sure to go on ([`calls`]).
+    /// No event is missing that could tell another story of synchronization. Paused probes of the
+    /// futex system call are no matter: who holds what functions alone tell, and a call whose end
+    /// may be missing is not sure to go on ([`calls`]).
     pub(crate) fn is_lossless(&self) -> bool {
         let sync = |function: &str| crate::primitives::find(function).is_some();
         self.dropped == 0 && !self.paused.iter().any(|paused| sync(&paused.function))
@@ -183,7 +187,8 @@ impl Recording {
         !self.cut && self.dropped == 0 && !self.paused.iter().any(lost)
     }
 
-    /// The program may have waited for its recorder (`record --lossless`): how long things took is not its own doing alone.
+    /// The program may have waited for its recorder (`record --lossless`): how long things took is
+    /// not its own doing alone.
     fn is_waited_for(&self) -> bool {
         self.options().any(|word| word == "--lossless")
     }
@@ -295,7 +300,8 @@ impl Model {
         wait_graph::add_findings(self, inspection);
     }
 
-    /// What the threads of a look did, from all that was read by now: to be called again when more has been.
+    /// What the threads of a look did, from all that was read by now: to be called again when more
+    /// has been.
     pub fn inspect_closer(&mut self, capture: &Capture, symbolizer: &mut Symbolizer) {
         self.inspection =
             inspection::inspect(&inspection::Scene::of(capture, self), self, symbolizer);
@@ -304,7 +310,8 @@ impl Model {
         self.inspection = inspection;
     }
 
-    /// A thread in a sentence: `thread 7 (writer)`, by its name if it has one of its own, else by its function.
+    /// A thread in a sentence: `thread 7 (writer)`, by its name if it has one of its own, else by
+    /// its function.
     pub fn thread_name(&self, index: ThreadIndex) -> String {
         let Some(thread) = self.thread(index) else {
             return "a thread".to_owned();
@@ -330,7 +337,8 @@ impl Model {
             .filter(|name| !name.is_empty() && main.is_none_or(|main| main.name != *name))
     }
 
-    /// The name of a thread whose function says nothing of it: one of the language's own, in which all threads begin.
+    /// The name of a thread whose function says nothing of it: one of the language's own, in which
+    /// all threads begin.
     pub(crate) fn name_instead<'a>(&self, thread: &'a Thread) -> Option<&'a str> {
         let function = thread.function.as_ref().and_then(|f| f.function.as_deref());
         let anonymous = function.is_some_and(|function| function.starts_with("std::"));

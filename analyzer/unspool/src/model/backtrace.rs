@@ -15,11 +15,13 @@ use crate::c_library::has_threads;
 pub struct Place {
     /// Function, demangled.
     pub function: Option<Arc<str>>,
-    /// Bytes from the function's start; from the module's address zero if the function is not known.
+    /// Bytes from the function's start; from the module's address zero if the function is not
+    /// known.
     pub offset: u64,
     /// The module's path on the target.
     pub module: Option<Arc<str>>,
-    /// The path by which that module was started, where it is a link to it: people know the program by that name.
+    /// The path by which that module was started, where it is a link to it: people know the program
+    /// by that name.
     pub link: Option<Arc<str>>,
     /// Address as the module's file states it.
     pub svma: Option<u64>,
@@ -37,13 +39,15 @@ impl Place {
         self.module.as_deref().map(base_name)
     }
 
-    /// What people call the module: its file name, or that of the link by which the program was started.
+    /// What people call the module: its file name, or that of the link by which the program was
+    /// started.
     pub fn shown_module(&self) -> Option<&str> {
         let link = self.link.as_deref().map(base_name);
         link.or_else(|| self.module_name())
     }
 
-    /// What primitives of synchronization are made of: the C library's functions, and the language's own.
+    /// What primitives of synchronization are made of: the C library's functions, and the
+    /// language's own.
     pub(super) fn is_within(&self) -> bool {
         self.is_low() || self.function.as_deref().is_some_and(is_inner)
     }
@@ -85,7 +89,8 @@ fn is_inner(function: &str) -> bool {
     STARTS.iter().any(|start| function.starts_with(start))
 }
 
-/// A frame with names. An inlined function is a frame of its own, before the frame it was inlined into.
+/// A frame with names. An inlined function is a frame of its own, before the frame it was inlined
+/// into.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedFrame {
     /// Where execution was, or will return to. The line is that of the call.
@@ -94,8 +99,8 @@ pub struct NamedFrame {
     pub inlined: bool,
     /// How the frame was found.
     pub provenance: Provenance,
-    /// What it was called as, where its own name is not known: by the name of what the next frame calls. That may have gone on by a
-    /// jump to what has no name, as musl's `pthread_once` does.
+    /// What it was called as, where its own name is not known: by the name of what the next frame
+    /// calls. That may have gone on by a jump to what has no name, as musl's `pthread_once` does.
     pub called: Option<Arc<str>>,
 }
 

@@ -1,9 +1,10 @@
 //! From events to calls: of the functions that were instrumented, and of the futex system calls.
 //!
-//! A capture may hold millions of them, so they are not kept: each is shown when it begins and when it ends,
-//! in the order of the events, and what is kept are the calls under way, and each distinct call path once.
-//! Which end belongs to which beginning is told by thread and stack pointer (docs/reference/capture-format.md, "Calls"). What ended unseen has no end here
-//! either: a call is [lost](Moment::Lost) rather than given another's.
+//! A capture may hold millions of them, so they are not kept: each is shown when it begins and when
+//! it ends, in the order of the events, and what is kept are the calls under way, and each distinct
+//! call path once. Which end belongs to which beginning follows from thread and stack pointer
+//! (docs/reference/capture-format.md, "Calls"). What ended unseen has no end here either: a call is
+//! [lost](Moment::Lost) rather than given another's.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,13 +34,15 @@ pub struct FunctionId(pub usize);
 /// Something whose calls were recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its name as the recorder knew it, e.g. `pthread_mutex_lock`; of the futex system call, the function it is made in.
+    /// Its name as the recorder knew it, e.g. `pthread_mutex_lock`; of the futex system call, the
+    /// function it is made in.
     pub name: String,
     /// It is the futex system call, not a function.
     pub futex: bool,
     /// The probe at its beginning.
     pub probe: u32,
-    /// Some probe sees its end. Otherwise nothing follows [`Moment::Entered`]; nor does it for system calls that wake.
+    /// Some probe sees its end. Otherwise nothing follows [`Moment::Entered`]; nor does it for
+    /// system calls that wake.
     pub has_end: bool,
 }
 
@@ -48,17 +51,18 @@ pub struct Function {
 pub struct Call {
     /// Counts up from 0, in the order in which calls begin.
     pub number: u64,
-    /// Who called.
+    /// The thread that called.
     pub thread: ThreadIndex,
     /// What was called.
     pub function: FunctionId,
-    /// The registers in which arguments are passed, as many as were recorded; all of a system call's.
+    /// The registers in which arguments are passed, as many as were recorded; all of a system
+    /// call's.
     pub args: Vec<u64>,
     /// The object's first bytes when the call began, where they were recorded, and their address.
     pub object: Option<(u64, Vec<u8>)>,
     /// When it began.
     pub entered_ns: u64,
-    /// When it ended; `None`: not yet, or nobody saw it.
+    /// When the call ended; `None` if it has not ended, or if its end was not recorded.
     pub left_ns: Option<u64>,
     /// What it returned.
     pub result: Option<u64>,
@@ -75,18 +79,19 @@ pub enum Moment<'a> {
     Entered(&'a Call),
     /// It ends; `left_ns` and, if it was recorded, `result` are there.
     Left(&'a Call),
-    /// It ended without anybody seeing when: left by an exception or a `longjmp`, or its end was not recorded. When this comes
-    /// says nothing.
+    /// It ended without anybody seeing when: left by an exception or a `longjmp`, or its end was
+    /// not recorded. When this comes says nothing.
     Lost(&'a Call),
-    /// Its thread ended first, by the end of the program or within the call. `sure`: otherwise ends of its function were lost
-    /// meanwhile, its own perhaps among them.
+    /// Its thread ended first, by the end of the program or within the call. `sure`: otherwise ends
+    /// of its function were lost meanwhile, its own perhaps among them.
     CutShort {
         /// The call.
         call: &'a Call,
         /// No end of its function was lost.
         sure: bool,
     },
-    /// The recording ended first. `sure`: otherwise events were lost meanwhile, its end perhaps among them.
+    /// The recording ended first. `sure`: otherwise events were lost meanwhile, its end perhaps
+    /// among them.
     Unfinished {
         /// The call.
         call: &'a Call,
@@ -104,7 +109,7 @@ pub enum Moment<'a> {
     },
 }
 
-/// What is known when all calls have been shown.
+/// The result, once all calls have been read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calls {
     /// What was instrumented, in the order of the probes.
@@ -122,8 +127,8 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Shows all calls of a capture to `visit`, in the order in which they happened. `model` was built from it, and `symbolizer`
-    /// is the one it was built with.
+    /// Shows all calls of a capture to `visit`, in the order in which they happened. `model` was
+    /// built from it, and `symbolizer` is the one it was built with.
     pub fn read(
         capture: &Capture,
         model: &Model,
@@ -369,7 +374,8 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Hits of a probe were not recorded, nobody knows where: calls under way may have ended, and others begun.
+    /// Hits of a probe were not recorded, at unknown times: calls under way may have ended, and
+    /// others begun.
     fn missed(&mut self, probe: u32) {
         let of = match self.roles.get(&probe) {
             Some(Role::Begins(function)) => vec![*function],
@@ -431,7 +437,7 @@ impl<'a> Reading<'a> {
         (self.visit)(&self.calls, moment);
     }
 
-    /// What is missing at the moment of calls of a function.
+    /// The missing events of a function's calls at the moment.
     fn missing(&self, function: FunctionId) -> Missed {
         let mut missed = Missed::default();
         for probe in &self.paused {

@@ -24,9 +24,10 @@ pub(super) fn is_start(place: &Place) -> bool {
     }
 }
 
-/// What the thread of a recorded creation calls, whose object begins with these bytes: F, if that is a function; `_M_run`, called by
-/// what it is there for, if it is an object, or if nothing tells which function it is. Pointers have `size` bytes; bit 0 of one to
-/// `thumb` code is no part of the address.
+/// What the thread of a recorded creation calls, whose object begins with these bytes: F, if that
+/// is a function; `_M_run`, called by what it is there for, if it is an object, or if nothing tells
+/// which function it is. Pointers have `size` bytes; bit 0 of one to `thumb` code is no part of the
+/// address.
 pub(super) fn made_for(
     frames: &mut dyn Frames,
     record: usize,
@@ -49,7 +50,7 @@ pub(super) fn made_for(
         return Some(run);
     };
     let Some(elements) = elements(&state) else {
-        // Somebody else's object.
+        // Another party's object.
         return Some(run);
     };
     if is_pointer(elements[0])
@@ -67,8 +68,8 @@ pub(super) fn made_for(
     Some(run)
 }
 
-/// What `std::thread::_State_impl<std::thread::_Invoker<std::tuple<F, ...> > >::_M_run` calls, and often has inlined, if its type
-/// tells: a lambda or another object. A pointer's type does not.
+/// What `std::thread::_State_impl<std::thread::_Invoker<std::tuple<F, ...> > >::_M_run` calls, and
+/// often has inlined, if its type tells: a lambda or another object. A pointer's type does not.
 pub(super) fn callable(state: &str) -> Option<&str> {
     let callable = asked_for(elements(state)?[0]);
     (!is_pointer(callable)).then_some(callable)
@@ -82,7 +83,7 @@ fn elements(state: &str) -> Option<Vec<&str>> {
     arguments(inner)
 }
 
-/// What somebody gave to `std::async`, if this is its own function around it; else the same.
+/// The callable passed to `std::async`, if this is its own wrapper; otherwise the function itself.
 fn asked_for(callable: &str) -> &str {
     let inner = callable.split_once("std::tuple<");
     let inner = inner.filter(|(before, _)| is_of_async(before));
@@ -119,7 +120,8 @@ fn arguments(list: &str) -> Option<Vec<&str>> {
     None
 }
 
-/// Where F is in the object, a pointer, behind arguments of these types; nothing if they do not tell how large they are.
+/// Where F is in the object, a pointer, behind arguments of these types; nothing if they do not
+/// tell how large they are.
 fn after(arguments: &[&str], pointer: usize) -> Option<usize> {
     let layouts = arguments.iter().rev().map(|kind| layout(kind, pointer));
     let layouts: Vec<(usize, usize)> = layouts.collect::<Option<_>>()?;
@@ -132,7 +134,8 @@ fn after(arguments: &[&str], pointer: usize) -> Option<usize> {
     Some(at.next_multiple_of(pointer))
 }
 
-/// Size and alignment of a type, of those that threads are often given, as the psABIs and libstdc++ have them.
+/// Size and alignment of a type, of those that threads are often given, as the psABIs and libstdc++
+/// have them.
 fn layout(kind: &str, pointer: usize) -> Option<(usize, usize)> {
     if kind.ends_with(')') && kind.contains("::*)") {
         return Some((2 * pointer, pointer));
@@ -216,7 +219,8 @@ mod tests {
         assert_eq!(callable("std::thread::_State_impl<std::tuple<x"), None);
     }
 
-    /// The numbers are how far `std::get<0>` of the tuple is from the object's beginning, by g++ 12 for x86-64 and for ARM.
+    /// The numbers are how far `std::get<0>` of the tuple is from the object's beginning, by g++ 12
+    /// for x86-64 and for ARM.
     #[test]
     fn where_a_thread_has_the_function_it_was_given() {
         for (tuple, at) in [

@@ -1,5 +1,5 @@
-//! The instructions of one function in a file, as text. Capstone writes them; the unwinder's own decoders
-//! know only what instructions do to a frame.
+//! The instructions of one function in a file, as text. Capstone writes them; the unwinder's own
+//! decoders know only what instructions do to a frame.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! What a person should look at, with its evidence.
 //!
-//! One type for a single look and for recordings, so that every view and `--fail-on` know findings of
-//! one shape. Nothing is decided here.
+//! One type for a single look and for recordings, so that every view and `--fail-on` know findings
+//! of one shape. Nothing is decided here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use super::calls::PathId;
 use super::thread::ThreadIndex;
 use crate::primitives::Kind;
 
-/// What is wrong, or deserves a look.
+/// A kind of problem, or of fact that deserves a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FindingKind {
-    /// Threads wait for each other, in a circle; nobody can go on.
+    /// Threads wait for each other in a circle, and none can continue.
     Deadlock,
     /// A thread waits for itself.
     SelfDeadlock,
     /// A thread that has ended holds what others wait for.
     AbandonedLock,
-    /// Threads wait for a wake-up, and nobody is left who could give it.
+    /// Threads wait for a wake-up, and no thread is left to send it.
     LostWakeup,
     /// Two objects are taken in both orders.
     LockOrder,
@@ -36,7 +36,7 @@ pub enum FindingKind {
     WrongUnlock,
     /// An object's life ends while it is held.
     DestroyedHeld,
-    /// Threads end and nobody joins them.
+    /// Threads end without being joined.
     Unjoined,
     /// One call path creates thread after short-lived thread.
     Churn,

@@ -256,15 +256,15 @@ impl Stage {
         self.event(tid, ms, 0, Vec::new(), Vec::new(), Some(snapshot));
     }
 
-    /// A thread nobody saw start is met with its stack pointer at `sp`. `handles` are the (place,
-    /// handle) pairs that were read.
+    /// A thread whose start was not recorded is found with its stack pointer at `sp`. `handles` are
+    /// the (place, handle) pairs that were read.
     pub(crate) fn meet(&mut self, tid: u64, ms: u64, sp: u64, handles: &[(u64, u64)]) {
         let mut snapshot = self.snapshot(0, &[]);
         snapshot.registers.extend(sp.to_le_bytes());
         self.event(tid, ms, 0, Vec::new(), reads(handles), Some(snapshot));
     }
 
-    /// The last creation is told the same place as an earlier one, where `handle` lies.
+    /// The last creation gets the same place as an earlier one, where `handle` lies.
     pub(crate) fn same_place(&mut self, place: u64, handle: u64) {
         let Some(Record::Event(event)) = self.records.last_mut() else {
             panic!("no creation");

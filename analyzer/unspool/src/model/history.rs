@@ -1,8 +1,8 @@
 //! From records to threads: which creation belongs to which thread, and how each thread ended.
 //!
-//! Records are taken in order, once. They may be incomplete (a cut capture, dropped events, a server
-//! that does not report exits), doubled or late, and thread ids are reused; so nothing is required
-//! to be there, and what had to be guessed becomes a note.
+//! Records are taken in order, once. They may be incomplete (a cut capture, dropped events, a
+//! server that does not report exits), doubled or late, and thread ids are reused; so nothing is
+//! required to be there, and what had to be guessed becomes a note.
 
 use std::collections::HashMap;
 
@@ -117,7 +117,7 @@ struct Trace {
     /// The thread this one has called join for last.
     joining: Option<usize>,
     gone: bool,
-    /// Nobody reported its end.
+    /// Its end was not reported.
     concluded: bool,
 }
 
@@ -297,7 +297,8 @@ impl<'a> History<'a> {
                     let waiting = self.traces[main]
                         .joining
                         .filter(|index| !self.traces[*index].gone);
-                    // Most programs exit by main's return, and then its last join has returned, too.
+                    // Most programs exit by main's return, and then its last join has returned,
+                    // too.
                     if let (Some(_), Some(ProgramEnd::Exited(_))) =
                         (waiting, self.recording.program_end)
                     {
@@ -366,7 +367,7 @@ impl<'a> History<'a> {
         self.begin(tid, time_ns)
     }
 
-    /// A thread that begins now, whoever had its TID before.
+    /// A thread that begins now, whichever thread had its TID before.
     fn newborn(&mut self, tid: u64, time_ns: u64) -> usize {
         if let Some(former) = self.current.remove(&tid) {
             self.gone(former, time_ns, false);
@@ -445,7 +446,7 @@ impl<'a> History<'a> {
         }
         let index = self.thread(event.tid, event.time_ns);
         self.recognize(index, event);
-        // Whoever goes on after calling join has joined.
+        // A thread that continues after calling join has joined.
         if matches!(
             kind,
             ProbeKind::Create | ProbeKind::Join | ProbeKind::Detach | ProbeKind::Exit
@@ -534,8 +535,8 @@ impl<'a> History<'a> {
     }
 }
 
-/// As the kernel names a process: by the path it was started by, which may be a link or a script. `/dev/fd/7` stands there for a
-/// program that was started without a path (fexecve(3)).
+/// As the kernel names a process: by the path it was started by, which may be a link or a script.
+/// `/dev/fd/7` stands there for a program that was started without a path (fexecve(3)).
 fn program_name(started_as: &str, executable: &str) -> String {
     let by_path = !started_as.is_empty() && !started_as.starts_with("/dev/fd/");
     base_name(if by_path { started_as } else { executable }).to_owned()

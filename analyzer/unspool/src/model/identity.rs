@@ -2,8 +2,8 @@
 //!
 //! A key must be equal in every run of the same program, whatever the addresses, and differ where
 //! the creation paths differ. So only what the files state goes into it: module file names and
-//! svmas. The encoding is part of the JSON's contract (`docs/reference/report-json.md`, "Keys"): changing it
-//! breaks comparisons with old reports.
+//! svmas. The encoding is part of the JSON's contract (`docs/reference/report-json.md`, "Keys"):
+//! changing it breaks comparisons with old reports.
 
 use std::fmt;
 use std::hash::Hasher;

@@ -1,5 +1,5 @@
-//! Who waits for whom at one moment: the state of each thread, what it waits at, who holds that, and
-//! what follows.
+//! Waits and holders at one moment: the state of each thread, what it waits at, who holds that,
+//! and what follows.
 //!
 //! All of it is computed from what a look at the program noted: registers, stacks, memory. `waits`
 //! says what each thread does, with `object` for what synchronization objects say of themselves;
@@ -78,7 +78,8 @@ impl State {
 /// A thread that holds what another waits for, or is waited for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its id among the program's threads; of a thread that this process does not have, as the object has it.
+    /// Its id among the program's threads; of a thread that this process does not have, as the
+    /// object has it.
     pub tid: u64,
     /// The thread, if this process has it.
     pub thread: Option<ThreadIndex>,
@@ -93,24 +94,26 @@ pub struct Wait {
     pub function: Option<&'static Primitive>,
     /// What kind of mutex it is, if that is worth a word: `recursive`, `robust`.
     pub flavor: Vec<&'static str>,
-    /// Who holds the object, or whose end is waited for, as far as that is recorded.
+    /// The holder of the object, or the thread to be joined, as far as that is recorded.
     pub holders: Vec<Holder>,
-    /// So many threads hold a read-write lock for reading; which is not recorded.
+    /// Number of readers that hold a read-write lock; their identity is not recorded.
     pub readers: Option<u32>,
-    /// The mutex that the wait at a condition variable gave up, and takes again: read off the stack.
+    /// The mutex that the wait at a condition variable gave up, and takes again: read off the
+    /// stack.
     pub mutex: Option<ObjectName>,
     /// It ends after a time by itself.
     pub timed: bool,
     /// Threads of other processes may use the object.
     pub shared: bool,
-    /// All of it was seen at one moment: the thread in the kernel's wait, and the object's own words.
+    /// All of it was seen at one moment: the thread in the kernel's wait, and the object's own
+    /// words.
     pub proved: bool,
     /// The word it waits at has changed already, or could not be read: it may be about to end.
     pub moving: bool,
-    /// The kernel has refused the thread this priority-inheriting mutex, for it could never have it, and it waits for nothing. Which
-    /// mutex that was is inferred from the thread's stack.
+    /// The kernel has refused the thread this priority-inheriting mutex, for it could never have
+    /// it, and it waits for nothing. Which mutex that was is inferred from the thread's stack.
     pub refused: bool,
-    /// What is not known, and why.
+    /// The unknown facts, and the reasons.
     pub unknown: Option<Arc<str>>,
 }
 
@@ -121,10 +124,10 @@ pub struct Inspection {
     pub states: Vec<State>,
     /// Memory that would tell more.
     pub wanted: Vec<Range<u64>>,
-    /// Threads to be looked at once more, because they may have moved between the reads, if what they wait
-    /// for is part of a finding.
+    /// Threads to be looked at once more, because they may have moved between the reads, if what
+    /// they wait for is part of a finding.
     pub doubtful: Vec<u64>,
-    /// What is then to be read again.
+    /// The memory to be read again.
     pub doubtful_words: Vec<Range<u64>>,
     /// The signals that the program handles, signal 1 being bit 0, where that is known.
     pub handled_signals: Option<u64>,
@@ -139,7 +142,7 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// What is not known of the whole program.
+    /// The unknown facts about the whole program.
     pub(super) fn unknown(&self) -> Option<Note> {
         let what = "The server gives no access to what the kernel knows of the program (/proc). So it is not known whether a \
                     signal has stopped it, which signals it handles, by which names and numbers its threads know \

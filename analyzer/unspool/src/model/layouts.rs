@@ -1,5 +1,5 @@
-//! Where C libraries keep what a synchronization object says of itself: one table by library and size
-//! of a pointer.
+//! Where C libraries keep what a synchronization object says of itself: one table by library and
+//! size of a pointer.
 //!
 //! Layouts are part of glibc's ABI (`sysdeps/nptl/bits/struct_mutex.h`, `struct_rwlock.h`,
 //! `thread-shared-types.h`) with one exception: which words of a condition variable are waited at
@@ -20,7 +20,7 @@ pub(in crate::model) struct Library {
     pub(in crate::model) inside: bool,
 }
 
-/// Whose layouts.
+/// The library of the layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::model) enum Family {
     /// glibc, of this minor version of 2; of a static program that is not known.
@@ -122,7 +122,7 @@ pub(super) struct Mutex {
 pub(super) struct Counts {
     /// How often its owner has it: 0 unless it is recursive, robust or inheriting.
     pub(super) count: u64,
-    /// Who has it or waits with it at a condition variable: not 0 if it is held.
+    /// Count of holders and of waiters at a condition variable: not 0 if the lock is held.
     pub(super) users: u64,
 }
 
@@ -392,8 +392,8 @@ pub(super) fn takes_mutex(expected: Option<u32>, has_bits: bool) -> bool {
     !has_bits && expected.is_none_or(held)
 }
 
-/// The versions of glibc that have these layouts: condition variables and read-write locks were made anew
-/// in 2.25, and what comes after the last may change anything.
+/// The versions of glibc that have these layouts: condition variables and read-write locks were
+/// made anew in 2.25, and what comes after the last may change anything.
 const GLIBC_VERSIONS: RangeInclusive<u32> = 25..=41;
 
 /// The layouts of a library for pointers of `pointer` bytes, or why they are not known.
@@ -426,8 +426,8 @@ pub(super) const OWNER_DIED: u32 = 0x4000_0000;
 mod tests {
     use super::*;
 
-    /// What glibc 2.36's headers say (`tests/programs/waits/layouts.c` on each architecture; the trials `waits::layouts` hold
-    /// these files against it).
+    /// What glibc 2.36's headers say (`tests/programs/waits/layouts.c` on each architecture; the
+    /// trials `waits::layouts` hold these files against it).
     #[test]
     fn as_the_libraries_own_headers_have_it() {
         for (pointer, headers) in [

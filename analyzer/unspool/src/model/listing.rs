@@ -38,8 +38,8 @@ impl Listing {
         all.into_iter()
     }
 
-    /// The listings of all files whose path ends in `wanted`, component by component; one of exactly
-    /// this path comes alone.
+    /// The listings of all files whose path ends in `wanted`, component by component; one of
+    /// exactly this path comes alone.
     pub fn of(model: &Model, wanted: &str) -> Vec<Listing> {
         let mut files: BTreeMap<&str, Listing> = BTreeMap::new();
         for (index, thread) in model.threads.iter().enumerate() {

@@ -37,7 +37,7 @@ pub struct Note {
     pub severity: Severity,
     /// What it is about.
     pub topic: Topic,
-    /// What is missing, how much of it, and what to do: one or two lines.
+    /// The missing data, its amount, and a remedy: one or two lines.
     pub text: String,
     /// More sentences, or none.
     pub details: String,

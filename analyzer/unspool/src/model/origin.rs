@@ -35,7 +35,8 @@ pub(super) fn begins_threads(function: &str) -> bool {
     STARTERS.contains(&function) || ENTRIES.contains(&function)
 }
 
-/// The place of the function just inside the C library's thread start code; of a C++ thread, what it was made for.
+/// The place of the function just inside the C library's thread start code; of a C++ thread, what
+/// it was made for.
 pub(super) fn thread_function(stack: &Backtrace) -> Option<Place> {
     let frames: Vec<&NamedFrame> = stack.physical().collect();
     let inner = inside(&frames, stack.truncated.is_none())?;
@@ -73,8 +74,8 @@ pub(super) fn thread_function(stack: &Backtrace) -> Option<Place> {
     })
 }
 
-/// Number of outermost frames (inlined ones included) that are start code of the C library and of the
-/// language's runtime: in every stack, and of no interest to a reader.
+/// Number of outermost frames (inlined ones included) that are start code of the C library and of
+/// the language's runtime: in every stack, and of no interest to a reader.
 pub(crate) fn start_code(stack: &Backtrace) -> usize {
     let frames: Vec<&NamedFrame> = stack.physical().collect();
     let mut keep = stack.frames.len();
@@ -89,10 +90,12 @@ pub(crate) fn start_code(stack: &Backtrace) -> usize {
     stack.frames.len() - runtime(&stack.frames[..keep]).unwrap_or(keep)
 }
 
-/// Index of the first frame of a language's start code, just outside the first function people wrote.
+/// Index of the first frame of a language's start code, just outside the first function people
+/// wrote.
 fn runtime(frames: &[NamedFrame]) -> Option<usize> {
     let name = |at: usize| frames[at].place.function.as_deref().unwrap_or_default();
-    // Rust marks the place for its own backtraces; libstdc++ calls what a thread runs from `_M_run`.
+    // Rust marks the place for its own backtraces; libstdc++ calls what a thread runs from
+    // `_M_run`.
     let marks = |name: &str| {
         name.contains("__rust_begin_short_backtrace")
             || (name.starts_with("std::thread::_State_impl<") && name.contains("::_M_run"))
@@ -142,7 +145,8 @@ fn is_start_code(frames: &[&NamedFrame], index: usize, complete: bool) -> bool {
     match place.function.as_deref() {
         Some(name) if ENTRIES.contains(&name) => true,
         Some(name) if STARTERS.contains(&name) => {
-            // `start` and the like are common names outside a C library, but only a library's is called by `__clone`.
+            // `start` and the like are common names outside a C library, but only a library's is
+            // called by `__clone`.
             let outside = frames.get(index + 1);
             let outside = outside.and_then(|frame| frame.place.function.as_deref());
             let own = name.starts_with('_') || name == "start_thread" || name.starts_with("clone");
@@ -150,7 +154,8 @@ fn is_start_code(frames: &[&NamedFrame], index: usize, complete: bool) -> bool {
         }
         // Stripped: in a stack that is complete, libc's outermost frames are its start code.
         None => complete && in_libc && index + 3 >= frames.len(),
-        // musl's assembly says of no function where it ends, so that `__clone` has the name of one before it that is exported.
+        // musl's assembly says of no function where it ends, so that `__clone` has the name of one
+        // before it that is exported.
         Some(_) => complete && in_libc && index + 1 == frames.len(),
     }
 }

@@ -1,12 +1,14 @@
 //! What a recording of the same process adds to a look at it: where the threads were created.
 //!
-//! A look sees no creation. A thread is taken for a recorded one if the recording has it alive at its end, with the same id and
-//! the same thread function, or from the same start code of libstdc++; in a process of the same id and the same file.
+//! A look sees no creation. A thread is taken for a recorded one if the recording has it alive at
+//! its end, with the same id and the same thread function, or from the same start code of
+//! libstdc++; in a process of the same id and the same file.
 
 use super::{Creation, Ending, Model, Note, Thread, note, origin};
 
 impl Model {
-    /// Takes over from a recording where the threads of this look were created, and so who they are.
+    /// Takes over from a recording where the threads of this look were created, and so who they
+    /// are.
     pub fn learn_from(&mut self, recording: &Model) {
         let (own, other) = (&self.target, &recording.target);
         if (own.pid, &own.executable) != (other.pid, &other.executable) {

@@ -1,5 +1,6 @@
-//! What each thread did at every moment, as the kernel's scheduler recorded it: it ran, it could have
-//! run, or it was blocked. This is apart from recorded calls, which say what a thread waited for.
+//! What each thread did at every moment, as the kernel's scheduler recorded it: it ran, it could
+//! have run, or it was blocked. This is apart from recorded calls, which say what a thread waited
+//! for.
 
 use std::collections::HashMap;
 
@@ -56,7 +57,7 @@ pub enum RunState {
     Unknown,
 }
 
-/// How long a thread was in each state.
+/// Time that a thread spent in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateTimes {
     /// It ran.
@@ -189,7 +190,7 @@ impl Schedule {
         (ns < interval.to_ns).then_some(interval)
     }
 
-    /// How long a thread was in each state.
+    /// Time that a thread spent in each state.
     pub fn times(&self, thread: ThreadIndex) -> StateTimes {
         let mut times = StateTimes::default();
         for interval in self.of_thread(thread) {

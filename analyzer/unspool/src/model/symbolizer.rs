@@ -1,9 +1,9 @@
 //! From snapshots to named frames: which files were mapped when, and what they say.
 //!
-//! A recording keeps the answers that the files gave when it ended; they are believed first (`resolve`).
-//! Files are opened only when a snapshot holds an address of theirs. A file that is missing costs the
-//! names of its own frames and a note, no more. Everything looked up is kept, so that a thousand
-//! threads from one place cost as much as one.
+//! A recording keeps the answers that the files gave when it ended; they are believed first
+//! (`resolve`). Files are opened only when a snapshot holds an address of theirs. A file that is
+//! missing costs the names of its own frames and a note, no more. Everything looked up is kept, so
+//! that a thousand threads from one place cost as much as one.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -44,7 +44,8 @@ pub struct Module {
     pub bias: u64,
 }
 
-/// What gdb calls the code that a signal handler returns to; C libraries' files often do not name it.
+/// What gdb calls the code that a signal handler returns to; C libraries' files often do not name
+/// it.
 const SIGNAL_TRAMPOLINE: &str = "<signal handler called>";
 
 /// A trampoline is one or two instructions: further behind a symbol is another function's code.
@@ -72,7 +73,7 @@ pub struct Symbolizer {
     kept: Option<Answers>,
     /// Stacks of which both the recording and files tell, by both.
     merged: HashMap<(*const Backtrace, *const Backtrace), Arc<Backtrace>>,
-    /// Files are asked although the recording keeps answers: they may say more.
+    /// The files are read although the recording keeps answers: they may say more.
     asks_files: bool,
     /// Where modules were mapped and unmapped, as indices into the records.
     mappings: Vec<usize>,
@@ -231,7 +232,8 @@ impl Symbolizer {
         walk(map, &registers, &mut memory, &self.walking)
     }
 
-    /// The modules that anything in a snapshot points into, and that are not yet in the epoch's map.
+    /// The modules that anything in a snapshot points into, and that are not yet in the epoch's
+    /// map.
     fn touched(&self, arch: Arch, epoch: usize, snapshot: &Snapshot) -> BTreeSet<usize> {
         let here = &self.epochs[epoch];
         if here.is_mapped() {

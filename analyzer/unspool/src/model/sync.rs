@@ -1,8 +1,8 @@
-//! Who used which synchronization object, who waited there for whom, and for how long.
+//! Analyses the use of synchronization objects: which threads wait, for whom, and for how long.
 //!
-//! Computed from the calls of a recording, which are shown once, in order: `replay` follows who holds
-//! what and feeds the rest. What is kept grows with the number of objects, of distinct call paths and of
-//! threads, not with that of events.
+//! The analysis reads the calls of a recording once, in order. `replay` tracks the lock holders and
+//! feeds the other modules. Memory grows with the number of objects, distinct call paths and
+//! threads, not with the number of events.
 
 mod concurrency;
 mod contention;
@@ -60,30 +60,30 @@ use kernel_waits::KernelWaits;
 use recorder_stalls::RecorderStalls;
 use replay::Replay;
 
-/// Slices of a recording's time. A page has fewer columns.
+/// Number of time slices per recording. A page has fewer columns.
 const SLICES: usize = 1000;
 
-/// From this part of a recording on, how long threads stood for it is worth a word.
-const FELT: u64 = 50;
+/// A note mentions recorder delays of at least one part in this many of the recording.
+const NOTED_DELAY_DIVISOR: u64 = 50;
 
-/// From this part on, the machine had too much to do for lengths of time to be the program's own.
-const OVERLOADED: u64 = 10;
-/// For so long everybody may stand to have probes planted, whatever the machine does else.
-const PLANTING_NS: u64 = 500_000_000;
+/// Beyond one part in this many of late time, durations may come from an overloaded machine.
+const OVERLOAD_DIVISOR: u64 = 10;
+/// Late time that is always acceptable, because planting probes delays threads on any machine.
+const MAX_PLANTING_NS: u64 = 500_000_000;
 
-/// Events are in the order they were noted; times that go back further are wrong.
-const JUMP_NS: u64 = 1_000_000;
+/// Events are recorded almost in order of time. A larger step backwards means a wrong clock.
+const MIN_JUMP_NS: u64 = 1_000_000;
 
-/// What is known of synchronization.
+/// Everything the analysis found out about synchronization.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sync {
-    /// Calls of synchronization functions, or of others, were recorded.
+    /// True if calls of synchronization functions, or of other functions, were recorded.
     pub recorded: bool,
-    /// How long some thread was stopped for the recorder, or may have been: all of it, nanoseconds.
+    /// Total time in which the recorder may have stopped some thread, nanoseconds.
     pub stood_ns: u64,
-    /// How much of it the server was late, rather than that it had halted the program.
+    /// The part of it in which the server was late, without having halted the program.
     pub late_ns: u64,
-    /// When waits may have gone unseen.
+    /// Times in which waits may have gone unseen.
     pub paused_probes: PausedProbes,
     /// All objects, in the order they were made or first used.
     pub objects: Vec<Object>,
@@ -91,17 +91,17 @@ pub struct Sync {
     pub uses: Vec<Use>,
     /// The distinct call paths; [`PathId`](super::calls::PathId) counts here.
     pub paths: Vec<Arc<Backtrace>>,
-    /// What was instrumented and called, what took longest first.
+    /// The instrumented functions that were called, by total time, longest first.
     pub functions: Vec<FunctionTimes>,
     /// Per thread of the model.
     pub threads: Vec<ThreadTimes>,
-    /// What each thread did when.
+    /// The waits of each thread in each time slice.
     pub slots: Slots,
     /// Each wait and hold by itself, if the model was built with a journal.
     pub journal: Option<Journal>,
     /// What each thread had of the processors.
     pub processors: Processors,
-    /// How many threads ran and waited, over time.
+    /// The number of running and waiting threads over time.
     pub concurrency: Concurrency,
     /// Identities of threads, each with its first thread and their number.
     pub identities: Vec<(Key, ThreadIndex, usize)>,
@@ -122,8 +122,8 @@ impl Sync {
         &self.uses[index.0]
     }
 
-    /// How long all threads together were on a processor, and waited for one, by the kernel's account; nothing if less than half of their
-    /// time is known.
+    /// Time that all threads together spent on a processor and runnable, by the kernel's account.
+    /// Returns nothing if less than half of their time is known.
     pub fn turns(&self) -> Option<(u64, u64)> {
         let alive: u64 = self.threads.iter().map(|times| times.alive_ns).sum();
         let mut all = Turn::default();
@@ -134,18 +134,18 @@ impl Sync {
         Some((on_cpu as u64, runnable as u64))
     }
 
-    /// What people call an object: its variable, or where it was made or first used.
+    /// The name of an object: its variable, or where it was made or first used.
     pub fn name(&self, object: &Object) -> Option<Arc<str>> {
         naming::name_of(object, self.paths.get(object.origin.0).map(|path| &**path))
     }
 
-    /// The path of a use, the function of the primitive innermost.
+    /// The call path of a use, innermost frame (the primitive's function) first.
     pub fn path(&self, used: &Use) -> &Arc<Backtrace> {
         &self.paths[used.path.0]
     }
 }
 
-/// What calls say of a model, and what a person should look at.
+/// Analyses the calls of a capture: returns their statistics, findings and notes.
 pub(super) fn analyse(
     capture: &Capture,
     model: &Model,
@@ -155,7 +155,7 @@ pub(super) fn analyse(
     let records = &capture.records[..];
     let (identities, identity_of) = identities(model);
     if capture.header.source() == Source::Inspected {
-        // Nothing happened in a look.
+        // An inspection records no events.
         let sync = Sync {
             threads: vec![ThreadTimes::default(); model.threads.len()],
             identities,
@@ -210,8 +210,8 @@ pub(super) fn analyse(
             frames,
         ),
         event_ns: replay.unhindered.median_ns(),
-        is_overloaded: late_ns > (end_ns / OVERLOADED).max(PLANTING_NS),
-        clock_is_sound: replay.jump_ns < JUMP_NS,
+        is_overloaded: late_ns > (end_ns / OVERLOAD_DIVISOR).max(MAX_PLANTING_NS),
+        clock_is_sound: replay.jump_ns < MIN_JUMP_NS,
     };
     let findings = words.all(&replay, joins_are_seen(records));
     let final_waits = final_waits::of(&words, &replay);
@@ -225,14 +225,14 @@ pub(super) fn analyse(
         &replay.objects.uses,
     );
     let mut notes = notes(&calls, replay.unseen_ends);
-    if replay.jump_ns >= JUMP_NS {
+    if replay.jump_ns >= MIN_JUMP_NS {
         let text = format!(
             "Recorded times go backwards by up to {:.3} s: durations are doubtful.",
             replay.jump_ns as f64 / 1e9
         );
         notes.push(Note::warning(text).about(Topic::Times));
     }
-    if !calls.functions.is_empty() && stood_ns >= (end_ns / FELT).max(1) {
+    if !calls.functions.is_empty() && stood_ns >= (end_ns / NOTED_DELAY_DIVISOR).max(1) {
         let text = format!(
             "The recorder itself may have delayed threads by up to {} in total.",
             length(stood_ns)

@@ -12,15 +12,15 @@ pub struct ThreadIndex(pub usize);
 /// One thread. Times are nanoseconds since the recording began.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thread {
-    /// Kernel thread id. A later thread may have the same. `None`: it was gone before the server could
-    /// be asked for it, and only its creation was seen.
+    /// Kernel thread id. A later thread may have the same. `None`: it was gone before the server
+    /// could be asked for it, and only its creation was seen.
     pub tid: Option<u64>,
     /// Its last known name, empty if not known.
     pub name: String,
     /// Its identity, equal in each run of the program.
     pub key: Key,
-    /// The function it runs, as given to the creation function, or to what calls that for C++; for threads whose creation was not
-    /// seen, as told by their stack.
+    /// The function it runs, as given to the creation function, or to what calls that for C++; for
+    /// threads whose creation was not seen, as told by their stack.
     pub function: Option<Place>,
     /// Where it begins, if that is in the C++ library, which then calls `function`.
     pub start: Option<Place>,
@@ -36,7 +36,7 @@ pub struct Thread {
     pub end_exact: bool,
     /// How it ended.
     pub ending: Ending,
-    /// Nobody can join it.
+    /// True if it cannot be joined.
     pub detached: bool,
     /// The thread that joined it, or waits to.
     pub joiner: Option<ThreadIndex>,
@@ -101,7 +101,7 @@ pub enum Creation {
 pub enum Ending {
     /// It had not when the recording, or the program, did.
     Alive,
-    /// It ended, and nobody is known to have joined it.
+    /// It ended, and no join is known.
     Exited,
     /// It ended, and another thread joined it.
     Joined,

@@ -1,4 +1,4 @@
-//! What every thread did when, in columns of equal length: as fine as somebody wants to look.
+//! What every thread did when, in columns of equal length: at any resolution.
 //!
 //! Computed for a window on demand, so that the model need not keep what every thread did at every
 //! moment.
@@ -28,7 +28,7 @@ impl Window {
             .saturating_add(u64::try_from(offset).unwrap_or(u64::MAX))
     }
 
-    /// How long it is, at least a nanosecond.
+    /// Length of the window, at least one nanosecond.
     pub fn length_ns(&self) -> u64 {
         self.to_ns.saturating_sub(self.from_ns).max(1)
     }
@@ -65,7 +65,8 @@ pub enum Cell {
     Unknown,
     /// It could have run, and waited for a processor half of the time or longer.
     Runnable,
-    /// It did not run for three quarters of the time or longer: it was in a system call that was not recorded.
+    /// It did not run for three quarters of the time or longer: it was in a system call that was
+    /// not recorded.
     Away,
     /// It waited, most of the time or for something that another thread held: longest here.
     Waits(UseIndex),

@@ -31,7 +31,7 @@ pub(super) struct WaitGraph {
     exited: bool,
 }
 
-/// What is known of the time at which all threads were read.
+/// Known facts at the time when all threads were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Moment {
     /// No thread moved meanwhile.
@@ -71,7 +71,8 @@ struct Waiting {
     lasting: bool,
     /// It has lasted long enough to conclude something from what others do not do.
     long: bool,
-    /// Which mutex it waits for is inferred: the kernel refused it, and the thread waits for nothing.
+    /// Which mutex it waits for is inferred: the kernel refused it, and the thread waits for
+    /// nothing.
     refused: bool,
     /// What it waits for is not fully known.
     vague: bool,

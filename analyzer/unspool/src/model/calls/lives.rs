@@ -25,7 +25,8 @@ impl Lives {
         Lives { of }
     }
 
-    /// The thread that had this TID then. What is told of a thread may come a little before its beginning is.
+    /// The thread that had this TID then. The report of a thread may come a little before its
+    /// beginning is.
     pub(super) fn at(&self, tid: u64, time_ns: u64) -> Option<ThreadIndex> {
         let lives = self.of.get(&tid)?;
         let after = lives.partition_point(|(began, _)| *began <= time_ns);

@@ -27,8 +27,8 @@ fn stage() -> Stage {
     stage
 }
 
-/// What happened, as text: `+` entered, `-` left, `?` lost, `!` and `|` cut short, `.` and `:` unfinished
-/// (`|` and `:` not for sure).
+/// What happened, as text: `+` entered, `-` left, `?` lost, `!` and `|` cut short, `.` and `:`
+/// unfinished (`|` and `:` not for sure).
 fn told(stage: &mut Stage) -> (Vec<String>, Calls, Vec<Call>) {
     let capture = Capture::from_records(stage.records.clone());
     let model = stage.model_of(&capture);
@@ -170,7 +170,8 @@ fn what_may_have_ended_in_a_pause_has_no_end() {
     );
 }
 
-/// Only if the end of one call and the beginning of the next are both missing can they look like one.
+/// Only if the end of one call and the beginning of the next are both missing can they look like
+/// one.
 #[test]
 fn what_is_missing_between_marks_is_not_taken_for_another() {
     let gap = |stage: &mut Stage, probe, kind: GapKind| {

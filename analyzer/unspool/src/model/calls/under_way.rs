@@ -1,8 +1,9 @@
 //! The calls that one thread is in, and which of them an end is the end of.
 //!
-//! They are told apart by the stack pointer with which they were entered. A call that was left without its end being seen, as by
-//! `longjmp`, stays until its place on the stack is used again: whether it is above or below the others proves
-//! nothing, for a thread may run on several stacks (signal handlers, coroutines).
+//! Calls are distinguished by the stack pointer with which they were entered. A call that was left
+//! without its end being seen, as by `longjmp`, stays until its place on the stack is used again:
+//! whether it is above or below the others proves nothing, for a thread may run on several stacks
+//! (signal handlers, coroutines).
 
 use super::{Call, FunctionId};
 
@@ -11,7 +12,7 @@ const DEEPEST: usize = 4096;
 /// Above a frame on the same stack, as far as a thread of any kind goes in one recorded call.
 const SAME_STACK: u64 = 256 << 10;
 
-/// What is missing since a call began: only if both are, another's end may look like its own.
+/// The events missing since a call began: only if both are, another's end may look like its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Missed {
     /// Beginnings of calls that end at the same places.
@@ -65,8 +66,9 @@ pub(super) struct UnderWay {
 }
 
 impl UnderWay {
-    /// A function is about to be entered with this stack pointer: takes out the calls that must have ended, for their place is used
-    /// again. `jumped` tells whether a function may have jumped to this one instead of returning.
+    /// A function is about to be entered with this stack pointer: takes out the calls that must
+    /// have ended, for their place is used again. `jumped` tells whether a function may have jumped
+    /// to this one instead of returning.
     pub(super) fn make_room(
         &mut self,
         frame: u64,
@@ -88,7 +90,8 @@ impl UnderWay {
         over
     }
 
-    /// A system call begins that has begun and not ended: the kernel makes it once more after an interruption.
+    /// A system call begins that has begun and not ended: the kernel makes it once more after an
+    /// interruption.
     pub(super) fn goes_on(&self, frame: u64, function: FunctionId, args: &[u64]) -> bool {
         let mut open = self.open.iter();
         open.any(|open| {
@@ -105,7 +108,8 @@ impl UnderWay {
         sure.find(|open| !open.passed).map(|open| open.call.number)
     }
 
-    /// A call begins, while such beginnings and ends are missing. One that gives way to it is returned.
+    /// A call begins, while such beginnings and ends are missing. One that gives way to it is
+    /// returned.
     pub(super) fn enter(&mut self, frame: u64, call: Call, missed: Missed) -> Option<Call> {
         let full = self.open.len() >= DEEPEST;
         let lost = full.then(|| self.open.remove(0).call);
@@ -118,8 +122,8 @@ impl UnderWay {
         lost
     }
 
-    /// Takes out the calls that end where calls of the functions `of` end, with this stack pointer; innermost first. `false`: it may
-    /// have ended before, and another one begun in its place.
+    /// Takes out the calls that end where calls of the functions `of` end, with this stack pointer;
+    /// innermost first. `false`: it may have ended before, and another one begun in its place.
     pub(super) fn leave(&mut self, frame: u64, of: &[FunctionId]) -> Vec<(Call, bool)> {
         self.passed(frame);
         let mut ended = Vec::new();

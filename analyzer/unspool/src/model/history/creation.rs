@@ -23,7 +23,7 @@ pub(super) struct Pending {
     pub(super) place: u64,
     pub(super) routine: u64,
     pub(super) arg: Option<u64>,
-    /// What was read at `place` when the next creation was told the same place.
+    /// Value read at `place` when the next creation got the same place.
     pub(super) handle: Option<u64>,
     /// There was such a creation: what lies at `place` from then on is not this one's.
     pub(super) overwritten: bool,
@@ -100,14 +100,14 @@ const STACK_TOP: u64 = 1 << 20;
 /// No C library's thread structure is larger (glibc 2.36: 1216 bytes on ARM, 2304 on x86-64).
 const STRUCTURE: u64 = 8 << 10;
 
-/// A thread's stack where nobody asks for another size (`ulimit -s`, on Linux).
+/// Default size of a thread's stack (`ulimit -s`, on Linux).
 const STACK_SIZE: u64 = 8 << 20;
 
 /// Whether thread attributes ask for a detached thread.
 ///
 /// glibc keeps flags at offset 8 (after the scheduling priority and policy, 4 bytes each), bit 0 is
-/// "detached", on all architectures. musl keeps three words (stack size, guard size, stack address) and
-/// then the detach state as an int.
+/// "detached", on all architectures. musl keeps three words (stack size, guard size, stack address)
+/// and then the detach state as an int.
 pub(super) fn detached(attr: &[u8], pointer: usize, musl: bool) -> bool {
     let at = if musl { 3 * pointer } else { 8 };
     let Some(flags) = attr.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()) else {
@@ -146,7 +146,8 @@ impl History<'_> {
             overwritten: false,
             detached: attr.is_some_and(|attr| detached(&attr.bytes, self.pointer, self.musl)),
         };
-        // The same place in memory is about to be used again: what it holds belongs to the last one.
+        // The same place in memory is about to be used again: what it holds belongs to the last
+        // one.
         let reads = handle::reads(event, self.pointer);
         let current = |p: &&mut Pending| !p.overwritten;
         for waiting in self.pending.iter_mut().filter(current) {
@@ -201,8 +202,8 @@ impl History<'_> {
         }
     }
 
-    /// The server told who made a thread: the last creation under way there is its own. Earlier ones
-    /// have failed.
+    /// The server told who made a thread: the last creation under way there is its own. Earlier
+    /// ones have failed.
     pub(super) fn told(&mut self, index: usize, creator: u64, thread_pointer: Option<u64>) {
         self.traces[index].started = true;
         let creator = self.current.get(&creator).copied();
@@ -220,8 +221,8 @@ impl History<'_> {
         }
     }
 
-    /// A thread that was not seen to start is recognized by its stack: the handle of its creation lies
-    /// above its stack pointer, and nearer than any other.
+    /// A thread that was not seen to start is recognized by its stack: the handle of its creation
+    /// lies above its stack pointer, and nearer than any other.
     pub(super) fn recognize(&mut self, index: usize, event: &Event) {
         if self.starts_are_watched()
             || self.traces[index].started
@@ -310,7 +311,8 @@ impl History<'_> {
             }
         }
     }
-    /// Where starts are not watched, a creation whose thread nobody met is all there is of a thread.
+    /// Where starts are not watched, an unmatched creation is the only trace of a
+    /// thread.
     pub(super) fn list_unfollowed(&mut self) {
         if self.starts_are_watched() {
             return;

@@ -1,8 +1,8 @@
 //! Thread handles (`pthread_t`): which thread a join or detach means.
 //!
-//! A handle is the address of the C library's thread structure, which lies in the thread's own stack
-//! mapping and is used again as soon as that is; so a handle means the last thread that had it, or
-//! one that has not started yet.
+//! A handle is the address of the C library's thread structure, which lies in the thread's own
+//! stack mapping and is used again as soon as that is; so a handle means the last thread that had
+//! it, or one that has not started yet.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ pub(super) struct Handles {
 /// What was done to a handle before its thread was seen to start.
 #[derive(Default)]
 pub(super) struct Expected {
-    /// Who called join, and when.
+    /// The thread that called join, and the time.
     pub(super) joiner: Option<(usize, u64)>,
     pub(super) detached: bool,
 }

@@ -1,7 +1,7 @@
 //! Joins and detaches: which thread a handle means, and what a join that returned tells of ends.
 //!
-//! Servers that do not report thread exits leave joins as the best witness: whoever goes on after
-//! calling join has seen the other thread's end.
+//! Servers that do not report thread exits leave joins as the best witness: a thread that continues
+//! after calling join has seen the other thread's end.
 
 use super::History;
 use crate::model::ProgramEnd;
@@ -38,8 +38,8 @@ impl History<'_> {
         self.threads[index].detached |= waiting.detached;
     }
 
-    /// A thread went on, or ended: the join it called last has returned, and so the joined thread is
-    /// gone, and the one that joined last.
+    /// A thread went on, or ended: the join it called last has returned, and so the joined thread
+    /// is gone, and the one that joined last.
     pub(super) fn joins_returned(&mut self, index: usize, time_ns: u64) {
         let mut next = self.traces[index].joining.take();
         while let Some(joined) = next {
@@ -63,8 +63,8 @@ impl History<'_> {
         self.traces[joiner].joining = Some(index);
     }
 
-    /// A program that exits takes its threads with it, and servers report each as an exit just before
-    /// the program's own: such threads did not end, they were alive to the end.
+    /// A program that exits takes its threads with it, and servers report each as an exit just
+    /// before the program's own: such threads did not end, they were alive to the end.
     pub(super) fn ended_with_program(&mut self, time_ns: u64) {
         let killed = matches!(self.recording.program_end, Some(ProgramEnd::Signal(_)));
         if killed && self.recording.kills_are_told {

@@ -141,7 +141,8 @@ impl History<'_> {
         notes
     }
 
-    /// Notes on threads whose creation is not known; `unseen` of them were created during the recording.
+    /// Notes on threads whose creation is not known; `unseen` of them were created during the
+    /// recording.
     fn unknown_creations(&self, unseen: u64) -> Vec<Note> {
         let mut notes = Vec::new();
         if unseen > 0 {
@@ -251,7 +252,8 @@ impl History<'_> {
     fn note_pauses(&mut self, unseen: u64, notes: &mut Vec<Note>) -> bool {
         let mut creations = false;
         let mut calls = PausedCalls::default();
-        // Only a server that was started by the recorder has the budget that the recorder was given.
+        // Only a server that was started by the recorder has the budget that the recorder was
+        // given.
         let option = match self.capture.header.source() {
             Source::Connected => "the stub's '--budget none'",
             _ => "'--budget none'",
@@ -259,7 +261,8 @@ impl History<'_> {
         for (id, missed) in std::mem::take(&mut self.counts.missed) {
             let probe = self.probes.get(&id);
             let kind = probe.map(|probe| probe.kind());
-            // Where the server tells of every thread, those are known whose creation nobody saw.
+            // Where the server tells of every thread, threads without a recorded creation are
+            // known.
             let exact = kind == Some(ProbeKind::Create)
                 && self.counts.create_probes == 1
                 && self.capture.target.tells_creators;
@@ -343,7 +346,8 @@ impl PausedCalls {
                 long => format!("{:.1} s", long as f64 / 1e9),
             }
         );
-        // What the program does between two hits takes longer when each is recorded: it does more when none is.
+        // What the program does between two hits takes longer when each is recorded: it does more
+        // when none is.
         let missed = match self.missed {
             0 => "Calls that began or ended in a pause are missing.".to_owned(),
             missed => format!(

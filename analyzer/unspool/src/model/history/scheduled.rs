@@ -1,5 +1,5 @@
-//! Threads that only the kernel's schedule knows: their beginnings and ends, as records of those that
-//! the server missed.
+//! Threads that only the kernel's schedule knows: their beginnings and ends, as records of those
+//! that the server missed.
 
 use std::collections::HashMap;
 
@@ -67,7 +67,8 @@ pub(super) fn missing(records: &[Record], pid: u64) -> Vec<Record> {
             }));
             continue;
         }
-        // What ends with the program is alive to the end. The first thread can end before the others.
+        // What ends with the program is alive to the end. The first thread can end before the
+        // others.
         let early = |end: u64| change.time_ns + WITH_PROGRAM_NS < end;
         if ended_ns.map_or(change.tid != pid, early) {
             missing.push(Record::ThreadExited(ThreadExited {

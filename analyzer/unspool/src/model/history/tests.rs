@@ -233,7 +233,7 @@ fn joins_and_detaches_find_their_threads() {
     stage.create(PID, 9, "orders!worker", 0, MAIN);
     stage.with_detached_attr();
     stage.start(13, 10, "orders!worker", 0, &[], 0xc000);
-    // Exited, and nobody cares.
+    // Exited, and no thread joins it.
     stage.spawn(PID, 14, 11, "orders!worker", MAIN);
     stage.exit(14, 13);
     let model = stage.model();
@@ -247,7 +247,8 @@ fn joins_and_detaches_find_their_threads() {
     assert_eq!(ending(14), Ending::Exited);
 }
 
-/// On ARM and AArch64 the thread pointer points behind the thread's structure, whose address the handle is.
+/// On ARM and AArch64 the thread pointer points behind the thread's structure, whose address the
+/// handle is.
 #[test]
 fn handles_lie_below_thread_pointers() {
     let mut stage = Stage::new();
@@ -269,7 +270,7 @@ fn handles_lie_below_thread_pointers() {
 }
 
 #[test]
-fn whoever_goes_on_after_a_join_has_joined() {
+fn a_thread_that_continues_after_a_join_has_joined() {
     let mut stage = Stage::new();
     stage.spawn(PID, 11, 1, "orders!worker", MAIN);
     stage.spawn(PID, 12, 3, "orders!worker", MAIN);

@@ -58,7 +58,8 @@ fn keys_differ_where_threads_do() {
 
 #[test]
 fn keys_are_a_promise() {
-    // Compared across versions of Unspool: a change here is a change of docs/reference/report-json.md, "Keys".
+    // Compared across versions of Unspool: a change here is a change of
+    // docs/reference/report-json.md, "Keys".
     let keys: Vec<String> = run(0x5555_0000_0000, 100)[..2]
         .iter()
         .map(Key::to_string)

@@ -1,7 +1,7 @@
 //! What the threads of a recorded program did when its recording ended.
 //!
-//! The recorder then reads all threads as `unspool inspect` does, so what is found neither depends on
-//! a budget nor on gaps, and has the same grade of proof.
+//! The recorder then reads all threads as `unspool inspect` does, so what is found neither depends
+//! on a budget nor on gaps, and has the same grade of proof.
 
 use std::collections::HashSet;
 

@@ -33,7 +33,7 @@ impl Memory {
         memory
     }
 
-    /// Whether memory was asked for from this address on, be it there or not.
+    /// True if memory from this address on was requested, mapped or not.
     pub(super) fn was_asked(&self, address: u64) -> bool {
         self.reads.contains_key(&address)
     }

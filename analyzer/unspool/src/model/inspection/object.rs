@@ -1,17 +1,17 @@
 //! What a synchronization object says of itself: of which kind it is, and who holds it.
 //!
-//! Memory may hold anything. What does not look like the object it should be says nothing, and why is
-//! given as a clause.
+//! Memory may hold anything. What does not look like the object it should be says nothing, and why
+//! is given as a clause.
 
 use super::layouts::{Layout, OWNER_DIED, TID};
 use super::memory::Memory;
 use crate::syscall::Futex;
 
 /// No thread has a higher id (include/linux/threads.h, PID_MAX_LIMIT).
-const MOST_TID: u32 = 4 << 20;
+const MAX_TID: u32 = 4 << 20;
 
 /// More can neither hold a mutex nor wait with it at condition variables.
-const MOST_USERS: u32 = MOST_TID;
+const MAX_USERS: u32 = MAX_TID;
 
 /// What an object says.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -77,7 +77,7 @@ pub(super) fn mutex(memory: &Memory, layout: &Layout, address: u64, futex: Optio
                 said.unknown = Some("it was being handed over when it was read".to_owned());
                 return said;
             }
-            (Some(count), Some(users)) if (count == 0 || counted) && users < MOST_USERS => {}
+            (Some(count), Some(users)) if (count == 0 || counted) && users < MAX_USERS => {}
             _ => {
                 return Said::unknown(format!(
                     "the memory at {address:#x} is no mutex, or a damaged one: its counts are impossible"
@@ -108,20 +108,20 @@ pub(super) fn mutex(memory: &Memory, layout: &Layout, address: u64, futex: Optio
         said.unknown = Some("its last owner has ended while it held it".to_owned());
     } else if owner == 0 {
         said.unknown = Some("its holder was not recorded when it was read".to_owned());
-    } else if owner >= MOST_TID {
-        said.unknown = Some(format!("it is damaged: its owner is said to be {owner:#x}"));
+    } else if owner >= MAX_TID {
+        said.unknown = Some(format!("it is damaged: its owner field is {owner:#x}"));
     } else {
         said.holders = vec![owner.into()];
     }
     said
 }
 
-/// What the kernel's part of a priority-inheriting mutex says, whosever it is: the owner's id in the word that is waited
-/// at (futex(2), "Priority-inheritance futexes").
+/// What the kernel's part of a priority-inheriting mutex says, whosever it is: the owner's id in
+/// the word that is waited at (futex(2), "Priority-inheritance futexes").
 pub(super) fn inherited(memory: &Memory, futex: &Futex) -> Said {
     let word = memory.word(futex.address).unwrap_or(0);
     let owner = word & TID;
-    if word & OWNER_DIED != 0 || !(1..MOST_TID).contains(&owner) {
+    if word & OWNER_DIED != 0 || !(1..MAX_TID).contains(&owner) {
         return Said::unknown("it was being handed over when it was read");
     }
     Said {
@@ -139,7 +139,7 @@ pub(super) fn looks_like_mutex(memory: &Memory, layout: &Layout, address: u64) -
     let at = |offset: u64| memory.word(address.wrapping_add(offset));
     let kind = at(mutex.kind).is_some_and(|kind| kind & !mutex.flavors.all == 0);
     let owner = mutex.owner.map_or(Some(0), at);
-    kind && owner.is_some_and(|owner| owner < MOST_TID)
+    kind && owner.is_some_and(|owner| owner < MAX_TID)
 }
 
 /// What the read-write lock at `address` says.
@@ -161,8 +161,8 @@ pub(super) fn rwlock(memory: &Memory, layout: &Layout, address: u64) -> Said {
                 "the read-write lock at {address:#x} could not be read"
             ))
         }
-        // glibc, nptl/pthread_rwlock_common.c: bit 0, the phase is a writer's; bit 1, there is a writer;
-        // from bit 3 on, the number of readers, those that wait included.
+        // glibc, nptl/pthread_rwlock_common.c: bit 0, the phase is a writer's; bit 1, there is a
+        // writer; from bit 3 on, the number of readers, those that wait included.
         Some(Some(0)) if word & 1 == 0 && word >> 3 > 0 => {
             said.readers = Some(word >> 3);
             said.unknown = Some("who holds it for reading is not recorded".to_owned());
@@ -170,13 +170,11 @@ pub(super) fn rwlock(memory: &Memory, layout: &Layout, address: u64) -> Said {
         Some(Some(0)) => {
             said.unknown = Some("it was being handed over when it was read".to_owned())
         }
-        Some(Some(writer)) if writer >= MOST_TID => {
-            said.unknown = Some(format!(
-                "it is damaged: its writer is said to be {writer:#x}"
-            ));
+        Some(Some(writer)) if writer >= MAX_TID => {
+            said.unknown = Some(format!("it is damaged: its writer field is {writer:#x}"));
         }
         Some(Some(writer)) => said.holders = vec![writer.into()],
-        // musl: INT_MAX is a writer, anything else the number of readers; bit 31, somebody waits.
+        // musl: INT_MAX is a writer, anything else the number of readers; bit 31, threads wait.
         None if word & 0x7fff_ffff == 0x7fff_ffff => {
             said.unknown = Some("musl does not record who holds a read-write lock".to_owned());
         }

@@ -1,4 +1,5 @@
-//! Looks that are cut, damaged or made up: never a panic, and nothing proved that the rest does not show.
+//! Looks that are cut, damaged or made up: never a panic, and nothing proved that the rest does not
+//! show.
 
 use std::sync::Arc;
 
@@ -277,7 +278,7 @@ fn that_each_thread_waits_at_its_own_moment_says_nothing() {
     let mut again = Vec::new();
     for record in &mut records {
         match record {
-            // Nobody is named as an owner.
+            // No thread is named as an owner.
             Record::Memory(memory) => memory.bytes[8..12].fill(0),
             Record::Event(event) => again.push(Record::Event(Event {
                 time_ns: 20,
@@ -306,7 +307,7 @@ fn others_functions_and_libraries_have_no_holders() {
     let mut foreign = Files::new();
     foreign.module = "/lib/libtcmutex.so";
     let mut unknown = Files::new();
-    unknown.library = Err("nobody knows it".to_owned());
+    unknown.library = Err("unknown library".to_owned());
     let mut newer = Files::new();
     if let Ok(library) = &mut newer.library {
         library.family = Family::Glibc(Some(77));
@@ -339,7 +340,8 @@ fn a_shared_mutex_proves_nothing() {
     );
 }
 
-/// libstdc++ makes the system call of memory that processes share, but a future is its process's own.
+/// libstdc++ makes the system call of memory that processes share, but a future is its process's
+/// own.
 #[test]
 fn futures_that_no_thread_is_left_to_provide() {
     let mut records = ring(2);
@@ -365,8 +367,8 @@ fn futures_that_no_thread_is_left_to_provide() {
     assert_eq!(findings, []);
 }
 
-/// Whatever is missing or changed: no panic; and what was not so at one moment, or of a thread that is not there, is not
-/// part of a proof.
+/// Whatever is missing or changed: no panic; and what was not so at one moment, or of a thread that
+/// is not there, is not part of a proof.
 #[test]
 fn cut_and_damaged_looks() {
     let mut seed = 4711u64;

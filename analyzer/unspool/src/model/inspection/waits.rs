@@ -1,7 +1,7 @@
 //! What each thread did when it was looked at, and what those that wait are waiting at.
 //!
-//! That a thread waits, and at which word, its registers say; which primitive that is, its stack; who
-//! holds the object, the object's own words. What they do not say is left open.
+//! That a thread waits, and at which word, its registers say; which primitive that is, its stack;
+//! who holds the object, the object's own words. What they do not say is left open.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -352,7 +352,7 @@ impl<'a> Inspector<'a> {
             wait.shared = said.shared || (said.len == 0 && futex.shared);
         }
         if wait.object.kind == Kind::Join {
-            // The kernel wakes whoever joins as if it were of another process.
+            // The kernel wakes the joining thread as if it belonged to another process.
             wait.shared = false;
         }
         if wait.object.kind == Kind::Future {
@@ -361,7 +361,8 @@ impl<'a> Inspector<'a> {
         }
         let address = wait.object.address;
         wait.object.name = self.program.variable(address);
-        // A process has the variables of its files to itself; glibc calls every robust mutex shared.
+        // A process has the variables of its files to itself; glibc calls every robust mutex
+        // shared.
         wait.shared &= wait.object.name.is_none();
         wait.flavor = said.flavor;
         wait.readers = said.readers;
@@ -399,8 +400,8 @@ impl<'a> Inspector<'a> {
         wait
     }
 
-    /// A thread goes on waiting only as long as the word has the value for which it does (futex(2), FUTEX_WAIT);
-    /// of a word that could not be read nothing is claimed.
+    /// A thread goes on waiting only as long as the word has the value for which it does (futex(2),
+    /// FUTEX_WAIT); of a word that could not be read nothing is claimed.
     fn has_moved(&self, futex: &Futex) -> bool {
         let word = self.memory.word(futex.address);
         word.is_none()

@@ -17,7 +17,7 @@ use crate::model::inspection::{Library, Onward};
 /// An address or a snapshot's hash, and how many modules had been mapped and unmapped before.
 pub(super) type Question = (u64, u32);
 
-/// What was asked and answered.
+/// The questions and their answers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers {
     /// The stacks of snapshots.
@@ -36,7 +36,7 @@ pub(super) struct Answers {
     pub(super) onward: HashMap<Question, Onward>,
     /// The C library, or what is wrong with it.
     pub(super) library: Option<Result<Library, String>>,
-    /// What is missing or doubtful in the files.
+    /// Notes on missing or doubtful files.
     pub(super) notes: Vec<Note>,
     /// How many answers did not fit into the recording.
     pub(super) left_out: u64,

@@ -1,4 +1,5 @@
-//! Which function a call goes to, read from the instruction: it tells what a function without a name of its own was called as.
+//! Which function a call goes to, read from the instruction: it tells what a function without a
+//! name of its own was called as.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
 //! What was mapped when: stretches of a recording in which no address changes its owner.
 //!
-//! A module may be noticed only after code of it ran, so within an epoch it counts from the
-//! epoch's beginning; a new epoch begins only where a module goes away or another takes its place. One that is mapped between another's
-//! segments takes nothing from that: where pages may have 64 KiB, as on AArch64, the kernel leaves a gap there that has room for its vDSO.
+//! A module may be noticed only after code of it ran, so within an epoch it counts from the epoch's
+//! beginning; a new epoch begins only where a module goes away or another takes its place. One that
+//! is mapped between another's segments takes nothing from that: where pages may have 64 KiB, as on
+//! AArch64, the kernel leaves a gap there that has room for its vDSO.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,7 +14,8 @@ use unspool_unwind::ModuleMap;
 #[derive(Debug, Default)]
 pub(super) struct Epoch {
     pub(super) first: usize,
-    /// Start, end and load (counted over the capture's `ModuleLoaded` records), sorted, not overlapping.
+    /// Start, end and load (counted over the capture's `ModuleLoaded` records), sorted, not
+    /// overlapping.
     ranges: Vec<(u64, u64, usize)>,
     /// Loads whose addresses are not known without their file.
     pub(super) unplaced: Vec<usize>,
@@ -39,7 +41,8 @@ impl Epoch {
     }
 }
 
-/// Divides a capture's records into epochs; there is always one. `others`: between any two there may be events that are not here.
+/// Divides a capture's records into epochs; there is always one. `others`: between any two there
+/// may be events that are not here.
 pub(super) fn divide(records: &[Record], others: bool) -> Vec<Epoch> {
     let mut epochs = Vec::new();
     let mut active: Vec<(usize, &ModuleLoaded)> = Vec::new();

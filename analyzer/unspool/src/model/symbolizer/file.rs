@@ -29,7 +29,7 @@ struct File {
     name: String,
     build_id: Option<BuildId>,
     state: State,
-    /// A frame was in it: whoever reads the frames wants to know what is wrong with it.
+    /// A frame was in the file, so its problems matter to readers of the frames.
     needed: bool,
     /// Some frame's line was found.
     lines: bool,
@@ -123,7 +123,8 @@ impl Files {
         }
     }
 
-    /// Looks whether the unwind rules of the function at `svma`, which is on a stack, are to be doubted.
+    /// Looks whether the unwind rules of the function at `svma`, which is on a stack, are to be
+    /// doubted.
     pub(super) fn doubt(&mut self, file: usize, svma: u64) {
         if let State::Open(opened) = &mut self.files[file].state
             && let Some(doubt) = opened.table.as_ref().and_then(|table| table.doubt_at(svma))
@@ -188,8 +189,8 @@ impl Files {
         self.open(file)?.found.places.part(start, offset)
     }
 
-    /// What is wrong with files that frames were in. Where `answered`, the recording has answers of its own
-    /// for a file that is missing.
+    /// Problems of files that frames were in. Where `answered`, the recording has answers of
+    /// its own for a file that is missing.
     pub(super) fn notes(&self, answered: bool) -> Vec<Note> {
         let mut notes = Vec::new();
         let with_lines: Vec<&str> = self

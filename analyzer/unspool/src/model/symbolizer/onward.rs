@@ -1,5 +1,5 @@
-//! What a thread can do that goes on from an address: whether its code can come to a place that ends
-//! another thread's wait, and whether it returns to its caller.
+//! What a thread can do that goes on from an address: whether its code can come to a place that
+//! ends another thread's wait, and whether it returns to its caller.
 //!
 //! The answer follows direct calls inside one file and knows functions of the C library by name. It
 //! errs on the side of "may end a wait": an indirect call, or a function of which nothing is known,
@@ -142,7 +142,7 @@ impl Search<'_> {
     }
 }
 
-/// What is known of a function by its name.
+/// The effect of a function, known by its name.
 fn by_name(name: &str) -> Option<Onward> {
     let plain = name.strip_suffix("@plt").unwrap_or(name);
     if never_returns(plain) {

@@ -1,4 +1,5 @@
-//! What the program's files say about its waits: the code at an address, the variable, and which C library there is.
+//! What the program's files say about its waits: the code at an address, the variable, and which C
+//! library there is.
 
 use std::sync::Arc;
 

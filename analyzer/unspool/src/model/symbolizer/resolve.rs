@@ -41,7 +41,7 @@ impl Symbolizer {
         }
     }
 
-    /// What is missing or doubtful in the files: those of the recording's end, and those asked now.
+    /// Notes on missing or doubtful files: those of the recording's end, and those asked now.
     pub(super) fn notes_of_files(&self) -> Vec<Note> {
         let mut notes = self.answers.notes.clone();
         notes.extend(self.files.notes(self.kept.is_some()));
@@ -108,7 +108,7 @@ impl Frames for Symbolizer {
             |files| files.backtrace_by_files(record, snapshot),
             |kept, found| match preferred && found.truncated.is_none() {
                 true => found,
-                // Equal stacks are one: whoever compares them compares pointers.
+                // Equal stacks are shared, so that pointers can be compared.
                 false => merged
                     .entry((Arc::as_ptr(&kept), Arc::as_ptr(&found)))
                     .or_insert_with(|| fuller_stack(&kept, &found))

@@ -1,4 +1,4 @@
-//! How many threads ran, how many waited, and for what: over the time of the recording.
+//! Counts the running and the waiting threads over the time of a recording.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,7 +7,7 @@ use super::processors::{Processors, Turn};
 use super::slots::Slots;
 use crate::model::Model;
 
-/// How many threads did what in a slice of time, on average.
+/// Average numbers of threads per activity in a slice of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Slice {
     /// When it begins.
@@ -16,30 +16,30 @@ pub struct Slice {
     pub to_ns: u64,
     /// Threads that did not wait in a recorded call.
     pub running: f64,
-    /// Of these, threads that were on a processor and threads that waited for one, by the kernel's account, where that is known.
+    /// Of these, threads on a processor and threads runnable, by the kernel's account, if known.
     pub turns: Option<(f64, f64)>,
-    /// Threads that waited for what others held.
+    /// Threads that waited for an object another thread held.
     pub held: f64,
-    /// Threads that waited for others to come or to finish.
+    /// Threads that waited for other threads to arrive or to finish.
     pub others: f64,
     /// Threads that waited for work.
     pub idle: f64,
-    /// What was waited for most, waiting for work aside.
+    /// The object with the longest waits in the slice; waits for work do not count.
     pub limit: Option<ObjectIndex>,
 }
 
 /// The level of concurrency.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Concurrency {
-    /// One after the other, of equal length.
+    /// The slices, in order of time and of equal length.
     pub slices: Vec<Slice>,
-    /// How long how many threads ran, rounded to whole threads.
+    /// Nanoseconds by the number of threads that ran, rounded to whole threads.
     pub levels: BTreeMap<usize, u64>,
     /// Threads that did not wait in a recorded call, on average.
     pub running: f64,
-    /// Of these, threads that were on a processor and threads that waited for one, where that is known.
+    /// Of these, threads on a processor and threads runnable, if known.
     pub turns: Option<(f64, f64)>,
-    /// Objects by how long threads waited for them, waiting for work aside; the longest first.
+    /// Objects by total waiting time, longest first; waits for work do not count.
     pub limits: Vec<(ObjectIndex, u64)>,
 }
 
@@ -121,7 +121,7 @@ pub(super) fn of(
     level
 }
 
-/// When a thread lived, as far as the recording goes.
+/// A thread's first and last time, as far as the recording goes.
 pub(super) fn life(model: &Model, thread: &crate::model::Thread) -> Option<(u64, u64)> {
     let from = thread.started_ns.or(thread.created_ns)?;
     let to = thread.ended_ns.unwrap_or(model.recording.duration_ns);

@@ -1,4 +1,5 @@
-//! Who made whom wait: one sum for each place where it was waited, place where the lock had been taken, and identities of both.
+//! Sums up contention by the waiter's place, the holder's place, and the identities of both
+//! threads.
 
 use foldhash::HashMap;
 
@@ -6,25 +7,25 @@ use super::objects::{Contention, Objects, UseIndex};
 use crate::model::ThreadIndex;
 use crate::model::calls::PathId;
 
-/// A wait that a holder is to pair for.
+/// A wait that is charged to the thread that held the object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ContendedWait {
     pub(super) waiter: UseIndex,
-    /// Where the holder had taken it, if that was seen.
+    /// Where the holder had taken the object, if that was recorded.
     pub(super) holder: Option<UseIndex>,
-    /// Otherwise, where it ended the wait.
+    /// Otherwise, where the holder ended the wait.
     pub(super) ended: Option<PathId>,
-    /// Identities of both.
+    /// Identities of the waiter and the holder.
     pub(super) identities: (usize, usize),
-    /// Both.
+    /// The waiter and the holder.
     pub(super) threads: (ThreadIndex, ThreadIndex),
     pub(super) ns: u64,
 }
 
-/// What waits are summed up by: [`ContendedWait`]'s waiter, holder, end and identities.
+/// The key of a sum: [`ContendedWait`]'s waiter, holder, end and identities.
 type SumKey = (UseIndex, Option<UseIndex>, Option<PathId>, usize, usize);
 
-/// All contention so far.
+/// The sums of contention so far.
 #[derive(Debug, Default)]
 pub(super) struct ContentionSums {
     sums: HashMap<SumKey, Contention>,
@@ -59,7 +60,7 @@ impl ContentionSums {
         }
     }
 
-    /// Puts them to their objects, the heaviest first.
+    /// Moves the sums to their objects, the longest total first.
     pub(super) fn assign_to(&mut self, objects: &mut Objects) {
         let mut contention: Vec<Contention> =
             std::mem::take(&mut self.sums).into_values().collect();

@@ -1,7 +1,6 @@
 //! Waits that had not ended when the recording did, each with the threads that can end it.
 //!
-//! Apart from the wait graph because only the replay knows who holds what at the end; what follows from
-//! that is the graph's subject.
+//! Only the replay knows the holders at the end. The wait graph draws the conclusions.
 
 use super::findings::Words;
 use super::holds::Held;
@@ -11,10 +10,10 @@ use super::replay::Replay;
 use crate::model::{ProgramEnd, Thread, ThreadIndex};
 use crate::primitives::{Kind, Operation};
 
-/// A call that began this shortly before the end may just not have returned yet.
+/// A call that began this shortly before the end may still return.
 pub(in crate::model) const JUST_BEGUN_NS: u64 = 50_000_000;
 
-/// A wait this long is worth a conclusion that rests on what was not seen.
+/// Minimum length of a wait that supports a conclusion from unseen events.
 pub(in crate::model) const LASTING_NS: u64 = 500_000_000;
 
 /// A wait at the end of a recording.
@@ -25,9 +24,9 @@ pub(in crate::model) struct FinalWait {
     pub(in crate::model) used: UseIndex,
     /// Its length so far.
     pub(in crate::model) ns: u64,
-    /// It gives up after a time.
+    /// True if the wait has a timeout.
     pub(in crate::model) timed: bool,
-    /// That it goes on is certain.
+    /// True if the wait certainly had not ended.
     pub(in crate::model) sure: bool,
     pub(in crate::model) holders: Vec<FinalHolder>,
     /// The living threads that were seen to use the lock, or to end waits at another object; `None`
@@ -45,7 +44,7 @@ pub(in crate::model) struct FinalHolder {
     pub(in crate::model) sure: bool,
 }
 
-/// Whether a thread did not end before the program did.
+/// True unless a thread ended before the program did.
 pub(in crate::model) fn is_alive(recording: &crate::model::Recording, thread: &Thread) -> bool {
     let slack_ns = match recording.program_end {
         Some(ProgramEnd::Signal(_)) => recording.slack_ns(),
@@ -54,7 +53,8 @@ pub(in crate::model) fn is_alive(recording: &crate::model::Recording, thread: &T
     recording.was_there_at_the_end(thread, slack_ns)
 }
 
-/// All of them, one per thread: of nested calls the outermost, which says what the thread waits for.
+/// Returns one wait per thread. Of nested calls it takes the outermost, which says what the thread
+/// waits for.
 pub(super) fn of(words: &Words<'_>, replay: &Replay<'_>) -> Vec<FinalWait> {
     let mut all = replay.misuse.still.clone();
     all.sort_by_key(|waiting| (waiting.thread, waiting.since_ns));
@@ -94,14 +94,14 @@ fn holders(words: &Words<'_>, replay: &Replay<'_>, waiting: &StillWaiting) -> Ve
         }
         Operation::Lock | Operation::ReadLock | Operation::WriteLock => {
             if let Some(owner) = waiting.owner {
-                // What the memory said when the wait began may have changed since.
+                // The owner read at the beginning of the wait may have changed since.
                 return vec![FinalHolder {
                     thread: owner,
                     taken: None,
                     sure: false,
                 }];
             }
-            // Better no circle than one of holds that ended unseen.
+            // Rather miss a deadlock than report one from holds that ended unseen.
             if !words.model.recording.is_certain_between_gaps() {
                 return Vec::new();
             }
@@ -111,7 +111,7 @@ fn holders(words: &Words<'_>, replay: &Replay<'_>, waiting: &StillWaiting) -> Ve
                 let Some(held) = held(replay, *holder, waiting.object) else {
                     continue;
                 };
-                // Readers do not keep each other out, nor does a reader itself.
+                // Readers do not exclude each other, nor does a reader exclude itself.
                 if shared && held.shared || replay.gaps.may_be_free(object.kind, held.stamp) {
                     continue;
                 }
@@ -119,7 +119,7 @@ fn holders(words: &Words<'_>, replay: &Replay<'_>, waiting: &StillWaiting) -> Ve
                 holders.push(FinalHolder {
                     thread: *holder,
                     taken: Some(held.taken),
-                    // A recursive lock is had again at once.
+                    // The owner of a recursive lock takes it again at once.
                     sure: sure && !object.doubtful && (!itself || ns >= JUST_BEGUN_NS),
                 });
             }
@@ -157,8 +157,8 @@ fn users(words: &Words<'_>, object: &Object) -> Option<Vec<ThreadIndex>> {
             identities.extend(used.shares.iter().map(|share| share.identity));
         }
     }
-    // An object at which no wait was ever ended tells nothing of its wakers. A lock's users all wait
-    // for it now and then.
+    // Wakers are unknown if no wait at the object was ever ended. All users of a lock wait for it
+    // now and then.
     if identities.is_empty() && !is_lock {
         return None;
     }

@@ -1,7 +1,8 @@
-//! What a person should look at in a recording, as sentences with evidence: one kind of reason a file.
+//! Findings about synchronization, as sentences with evidence. Each module covers one kind of
+//! cause.
 //!
-//! Nothing is called proved that rests on events that may be missing: where some are, what would be a
-//! proof is an inference, and says so.
+//! A finding that rests on events that may be missing is never called proved: it is an inference,
+//! and its text says so.
 
 mod lives;
 mod load;
@@ -20,13 +21,13 @@ use crate::model::calls::PathId;
 use crate::model::finding::{Evidence, Finding, FindingKind, ObjectName, Shows};
 use crate::model::{Model, ThreadIndex};
 
-/// Of one kind, so many findings are written out.
-const MOST: usize = 25;
+/// Maximum number of findings of one kind in a report.
+const MAX_PER_KIND: usize = 25;
 
-/// No object of a C library is larger (glibc: a read-write lock has 56 bytes).
-const OBJECT_SIZE: u64 = 56;
+/// Size of the largest object of a C library (glibc: a read-write lock has 56 bytes).
+const MAX_OBJECT_SIZE: u64 = 56;
 
-/// What findings are said with.
+/// The data from which findings are worded.
 pub(super) struct Words<'a> {
     pub(super) model: &'a Model,
     pub(super) objects: &'a [Object],
@@ -35,16 +36,16 @@ pub(super) struct Words<'a> {
     /// Per thread, its identity.
     pub(super) identity_of: &'a [usize],
     pub(super) kernel_waits: KernelWaits,
-    /// What recording an event costs the thread, about.
+    /// Approximate time that recording one event costs its thread, nanoseconds.
     pub(super) event_ns: u64,
-    /// Threads stood for the recorder so long that others will have waited for processors, too.
+    /// True if the recorder delayed threads so much that others probably waited for processors too.
     pub(super) is_overloaded: bool,
-    /// Times do not go back.
+    /// True if the recorded times do not go backwards.
     pub(super) clock_is_sound: bool,
 }
 
 impl Words<'_> {
-    /// All findings but those about hangs, which the wait graph makes; the gravest first.
+    /// Returns all findings except hangs, which the wait graph reports; the gravest first.
     pub(super) fn all(&self, replay: &Replay<'_>, joins_are_seen: bool) -> Vec<Finding> {
         let mut findings = Vec::new();
         misuse::find(self, replay, &mut findings);
@@ -56,17 +57,17 @@ impl Words<'_> {
         let mut kept = Vec::new();
         for kind in FindingKind::ALL {
             let of_kind = findings.iter().filter(|finding| finding.kind == kind);
-            kept.extend(of_kind.take(MOST).cloned());
+            kept.extend(of_kind.take(MAX_PER_KIND).cloned());
         }
         kept
     }
 
-    /// No event is missing that could tell another story.
+    /// True if no missing event could change the conclusions.
     pub(super) fn lossless(&self) -> bool {
         self.clock_is_sound && self.model.recording.is_lossless()
     }
 
-    /// `main`, `worker (TID 7)`.
+    /// Names a thread: `main`, `worker (TID 7)`.
     fn thread(&self, index: ThreadIndex) -> String {
         let Some(thread) = self.model.threads.get(index.0) else {
             return "an unknown thread".to_owned();
@@ -83,7 +84,7 @@ impl Words<'_> {
         }
     }
 
-    /// `mutex queue_lock`, `the mutex made in new_queue (queue.c:12)`.
+    /// Names an object: `mutex queue_lock`, `the mutex made in new_queue (queue.c:12)`.
     fn object(&self, index: ObjectIndex) -> String {
         let object = &self.objects[index.0];
         let noun = object.kind.noun();
@@ -94,10 +95,10 @@ impl Words<'_> {
         }
     }
 
-    /// The object that a futex word is in: the nearest one that begins before it.
+    /// The object that contains a futex word: the nearest one that begins at or before it.
     fn object_with(&self, word: u64) -> Option<ObjectIndex> {
         let offset = |index: &usize| word.wrapping_sub(self.objects[*index].address);
-        let near = (0..self.objects.len()).filter(|index| offset(index) < OBJECT_SIZE);
+        let near = (0..self.objects.len()).filter(|index| offset(index) < MAX_OBJECT_SIZE);
         near.min_by_key(offset).map(ObjectIndex)
     }
 
@@ -115,7 +116,7 @@ impl Words<'_> {
         }
     }
 
-    /// `in push (queue.c:31)`; nothing if the path is not known.
+    /// The place of a use, as ` in push (queue.c:31)`; empty if the path is unknown.
     fn at(&self, used: UseIndex) -> String {
         self.at_path(self.uses[used.0].path)
     }
@@ -140,7 +141,7 @@ impl Words<'_> {
     }
 }
 
-/// A length of time in three digits, e.g. `1.33 s`, `52.1 ms`, `840 µs`.
+/// Formats a duration with three digits, e.g. `1.33 s`, `52.1 ms`, `840 µs`.
 pub(crate) fn length(ns: u64) -> String {
     let ns = ns as f64;
     let (value, unit) = match ns {

@@ -1,26 +1,26 @@
-//! What is missing of locks that are taken and given up, at each moment of the replay.
+//! Tracks the missing acquisitions and releases of locks at each moment of the replay.
 //!
-//! Recording within a budget pauses probes for moments. What is said of a lock must not rest on what may have happened
-//! in one: a hold may really be two, with a release and an acquisition that nobody saw between them.
+//! A recording within a budget pauses probes. Statements about a lock must not rest on events in
+//! such a gap: one hold may really be two, with an unseen release and acquisition between them.
 
 use unspool_capture::GapKind;
 
 use crate::model::calls::{Calls, FunctionId};
 use crate::primitives::{self, Kind, Operation};
 
-/// What was missing when a lock was taken.
+/// The state of the gaps when a lock was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stamp {
     releases: u64,
     acquisitions: u64,
 }
 
-/// Operations of one sort, on all locks of a kind.
+/// Releases or acquisitions of all locks of a kind.
 #[derive(Debug, Default)]
 struct Sort {
-    /// How many of their probes are paused.
+    /// The number of their probes that are paused.
     paused: u32,
-    /// How often that has changed.
+    /// The number of gaps and resumptions so far.
     changes: u64,
 }
 
@@ -34,7 +34,7 @@ impl Sort {
         }
     }
 
-    /// Differs from any later one if something is missing in between.
+    /// Differs from every later stamp if an event may be missing in between.
     fn stamp(&self) -> u64 {
         if self.paused > 0 {
             u64::MAX
@@ -48,15 +48,15 @@ impl Sort {
     }
 }
 
-/// What is missing of mutexes and of read-write locks.
+/// The gaps of mutexes and of read-write locks.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
-    /// For each of the two, releases and acquisitions.
+    /// Releases and acquisitions, first of mutexes, then of read-write locks.
     kinds: [(Sort, Sort); 2],
 }
 
 impl Gaps {
-    /// Beginnings or `ends` of calls of these functions are missing, or no longer.
+    /// Notes that beginnings or `ends` of calls of these functions are missing, or no longer are.
     pub(super) fn change(
         &mut self,
         calls: &Calls,
@@ -70,7 +70,7 @@ impl Gaps {
             else {
                 continue;
             };
-            // A wait gives up a mutex when it begins, and takes it when it ends.
+            // A wait releases its mutex when it begins, and acquires it when it ends.
             let waits = primitive.operation == Operation::Wait && primitive.mutex.is_some();
             let kind = if waits { Kind::Mutex } else { primitive.kind };
             let Some((releases, acquisitions)) = of(&mut self.kinds, kind) else {
@@ -84,7 +84,7 @@ impl Gaps {
         }
     }
 
-    /// To be kept with a lock that is taken now.
+    /// The stamp to keep with a lock that is taken now.
     pub(super) fn stamp(&self, kind: Kind) -> Stamp {
         self.of(kind)
             .map_or_else(Stamp::default, |(releases, acquisitions)| Stamp {
@@ -93,13 +93,13 @@ impl Gaps {
             })
     }
 
-    /// Whether a lock that was taken then may have been given up since, unseen.
+    /// True if a lock that was `taken` may have been released since, unseen.
     pub(super) fn may_be_free(&self, kind: Kind, taken: Stamp) -> bool {
         self.of(kind)
             .is_some_and(|(releases, _)| releases.missing_since(taken.releases))
     }
 
-    /// Whether it may have been given up and taken again.
+    /// True if the lock may have been released and acquired again.
     pub(super) fn may_be_two(&self, kind: Kind, taken: Stamp) -> bool {
         self.of(kind).is_some_and(|(_, acquisitions)| {
             self.may_be_free(kind, taken) && acquisitions.missing_since(taken.acquisitions)

@@ -1,7 +1,10 @@
-//! Which parts of two threads' lives can never be at the same time: what one does before a creation that leads to the other,
-//! or after a join of it, and what both do on different sides of a barrier.
+//! Happens-before relations that always hold between parts of two threads.
 //!
-//! That one had ended when the other began, or that they took turns at a lock, was perhaps chance, and keeps nobody apart.
+//! A thread's steps before a creation come before the created thread's; its steps after a join come
+//! after the joined thread's. A barrier orders the steps on its two sides.
+//!
+//! Two threads may also have run one after the other, or have taken a lock in turns, by chance.
+//! That orders nothing.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,49 +15,49 @@ use foldhash::{HashMap, HashMapExt};
 use super::objects::ObjectIndex;
 use crate::model::{Model, ThreadIndex};
 
-/// Rounds of a barrier that are told apart.
-const ROUNDS: usize = 4096;
+/// Maximum number of rounds of a barrier that are kept apart.
+const MAX_ROUNDS: usize = 4096;
 
-/// So many answers are kept, each as long as there are threads.
-const KEPT: usize = 256;
+/// Maximum number of cached answers, each with one entry per thread.
+const MAX_CACHED_ANSWERS: usize = 256;
 
-/// In which rounds of which barriers something happened.
+/// The rounds of each barrier in which an event happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rounds(BTreeMap<ObjectIndex, BTreeSet<u64>>);
 
 impl Rounds {
-    /// It happened in those, too.
+    /// Adds the rounds of another occurrence of the event.
     pub(super) fn add(&mut self, others: &Rounds) {
         for (barrier, rounds) in &others.0 {
             let mine = self.0.entry(*barrier).or_default();
-            if mine.len() < ROUNDS {
+            if mine.len() < MAX_ROUNDS {
                 mine.extend(rounds);
             }
         }
     }
 }
 
-/// All barriers, and how often each thread has passed them.
+/// All barriers, and how often each thread has passed each of them.
 #[derive(Debug, Default)]
 pub(super) struct Barriers {
-    /// For how many threads each was made, where that was seen.
+    /// The number of threads that each barrier is made for, if its creation was recorded.
     sizes: HashMap<ObjectIndex, u64>,
     passed: HashMap<ObjectIndex, BTreeMap<ThreadIndex, u64>>,
 }
 
 impl Barriers {
-    /// A barrier is made for so many threads.
+    /// Notes the number of threads that a barrier is made for.
     pub(super) fn made(&mut self, barrier: ObjectIndex, size: u64) {
         self.sizes.insert(barrier, size);
     }
 
-    /// A thread goes on behind a barrier.
+    /// Notes that a thread passes a barrier.
     pub(super) fn pass(&mut self, thread: ThreadIndex, barrier: ObjectIndex) {
         let threads = self.passed.entry(barrier).or_default();
         *threads.entry(thread).or_default() += 1;
     }
 
-    /// Where a thread is now.
+    /// The current round of a thread at every barrier.
     pub(super) fn rounds(&self, thread: ThreadIndex) -> Rounds {
         let barriers = self.sizes.keys().map(|barrier| {
             let threads = self.passed.get(barrier);
@@ -64,7 +67,7 @@ impl Barriers {
         Rounds(barriers.collect())
     }
 
-    /// Some barrier that both threads always pass lies between whatever the two did in these rounds.
+    /// True if some barrier that both threads always pass separates their events in these rounds.
     fn part(&self, a: (ThreadIndex, &Rounds), b: (ThreadIndex, &Rounds)) -> bool {
         self.sizes.iter().any(|(barrier, size)| {
             let (Some(threads), Some(of_a), Some(of_b)) = (
@@ -74,7 +77,7 @@ impl Barriers {
             ) else {
                 return false;
             };
-            // If others pass it, too, its rounds are not the same for all.
+            // If further threads pass it, its rounds differ between threads.
             let always = threads.len() as u64 == *size
                 && threads.contains_key(&a.0)
                 && threads.contains_key(&b.0);
@@ -83,18 +86,18 @@ impl Barriers {
     }
 }
 
-/// When something happened first and last in a thread, and in which rounds.
+/// A thread, the first and last time of an event in it, and the rounds it occurred in.
 pub(super) type Times<'a> = (ThreadIndex, u64, u64, &'a Rounds);
 
-/// For each thread, from when on something had to be later.
+/// For each thread, the time from which its events come later than a given event.
 type Later = Rc<Vec<u64>>;
 
 /// Creations and joins, in the order of time.
 pub(super) struct HappensBefore<'a> {
     barriers: &'a Barriers,
-    /// When, from which thread at the latest when, to which thread.
+    /// Time of each edge, its source thread with the latest time it covers, and its target thread.
     passages: Vec<(u64, (ThreadIndex, u64), ThreadIndex)>,
-    /// Of each thread and time that was asked about.
+    /// Cached answers, by thread and time.
     later: RefCell<HashMap<(ThreadIndex, u64), Later>>,
     threads: usize,
 }
@@ -110,7 +113,7 @@ impl<'a> HappensBefore<'a> {
             if let (Some((joiner, at)), Some(ended)) =
                 (thread.joiner.zip(thread.joined_ns), thread.ended_ns)
             {
-                // Between its call and its return, the joiner does nothing else.
+                // The joiner does nothing else between its call and its return.
                 passages.push((at, (index, ended), joiner));
             }
         }
@@ -123,7 +126,7 @@ impl<'a> HappensBefore<'a> {
         }
     }
 
-    /// Whether both could have happened at the same time, in different threads.
+    /// True if both events could happen at the same time, in different threads.
     pub(super) fn can_meet(&self, a: Times<'_>, b: Times<'_>) -> bool {
         a.0 != b.0
             && !self.comes_after(a, b)
@@ -131,13 +134,13 @@ impl<'a> HappensBefore<'a> {
             && !self.barriers.part((a.0, a.3), (b.0, b.3))
     }
 
-    /// Whether all of `b` had to come after all of `a`.
+    /// True if all of `b` had to come after all of `a`.
     fn comes_after(&self, a: Times<'_>, b: Times<'_>) -> bool {
         let later = self.later(a.0, a.2);
         later.get(b.0.0).is_some_and(|later| *later <= b.1)
     }
 
-    /// Follows each passage once; whether anything has changed.
+    /// Follows each edge once; returns true if anything changed.
     fn follow(&self, later: &mut [u64]) -> bool {
         let mut changed = false;
         for (when, (from, until), to) in &self.passages {
@@ -154,7 +157,7 @@ impl<'a> HappensBefore<'a> {
 
     fn later(&self, thread: ThreadIndex, at: u64) -> Later {
         let mut known = self.later.borrow_mut();
-        if known.len() >= KEPT {
+        if known.len() >= MAX_CACHED_ANSWERS {
             known.clear();
         }
         let later = known.entry((thread, at)).or_insert_with(|| {
@@ -162,7 +165,8 @@ impl<'a> HappensBefore<'a> {
             if let Some(here) = later.get_mut(thread.0) {
                 *here = at;
             }
-            // A join begins before what it waits for: mostly the second time nothing changes.
+            // A join begins before its thread ends, so one more pass may be needed; usually it
+            // changes nothing.
             while self.follow(&mut later) {}
             Rc::new(later)
         });

@@ -1,20 +1,21 @@
-//! How long something took, over many times: count, sum, longest, and a histogram in powers of two.
+//! Statistics of durations: count, sum, maximum, and a histogram in powers of two.
 
-/// Lengths of time.
+/// A histogram of durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// How many.
+    /// The number of durations.
     pub count: u64,
-    /// Their sum, nanoseconds.
+    /// The sum of all durations, nanoseconds.
     pub total_ns: u64,
-    /// The longest.
+    /// The longest duration, nanoseconds.
     pub max_ns: u64,
-    /// How many were in `2^i..2^(i+1)` nanoseconds, at index `i`; 0 counts as 1. Ends with the longest.
+    /// Counts of durations in `2^i..2^(i+1)` nanoseconds, at index `i`. A duration of 0 counts as
+    /// 1. The last bucket holds the longest duration.
     pub buckets: Vec<u64>,
 }
 
 impl Histogram {
-    /// One more.
+    /// Adds one duration, nanoseconds.
     pub fn add(&mut self, ns: u64) {
         self.count += 1;
         self.total_ns = self.total_ns.saturating_add(ns);
@@ -26,7 +27,7 @@ impl Histogram {
         self.buckets[power] += 1;
     }
 
-    /// All of another's, too.
+    /// Adds all durations of another histogram.
     pub fn merge(&mut self, other: &Histogram) {
         self.count += other.count;
         self.total_ns = self.total_ns.saturating_add(other.total_ns);
@@ -39,7 +40,7 @@ impl Histogram {
         }
     }
 
-    /// About the median: the lower end of its power of two; 0 of nothing.
+    /// The approximate median: the lower end of its power of two; 0 if empty.
     pub(super) fn median_ns(&self) -> u64 {
         let mut below = 0;
         let at = self.buckets.iter().position(|count| {
@@ -50,7 +51,7 @@ impl Histogram {
             .map_or(0, |power| 1 << power.min(63))
     }
 
-    /// The mean, 0 of nothing.
+    /// The mean duration; 0 if empty.
     pub fn mean_ns(&self) -> u64 {
         self.total_ns.checked_div(self.count).unwrap_or(0)
     }

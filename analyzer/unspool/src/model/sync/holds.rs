@@ -1,7 +1,7 @@
-//! Who holds which locks.
+//! Tracks which threads hold which locks.
 //!
-//! Apart from the replay of calls, which says when something is taken and given up, because both ways
-//! to look at it, by thread and by object, must agree whatever is missing.
+//! Separate from the replay of calls, because the two views, by thread and by object, must agree
+//! whatever events are missing.
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
@@ -9,35 +9,35 @@ use super::gaps::{Gaps, Stamp};
 use super::objects::{LongHold, ObjectIndex, Objects, UseIndex};
 use crate::model::ThreadIndex;
 
-/// Locks held at once of which the order is looked at; nobody holds more by design.
-const DEEPEST: usize = 16;
+/// Maximum number of locks per thread that are tracked; no thread holds more by design.
+const MAX_HELD: usize = 16;
 
 /// A lock that a thread holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) object: ObjectIndex,
-    /// Where it was taken.
+    /// The use that took it.
     pub(super) taken: UseIndex,
     pub(super) since_ns: u64,
-    /// Readers hold it together.
+    /// True if readers hold it together.
     pub(super) shared: bool,
-    /// How often it was taken by its holder.
+    /// How often its holder has taken it without giving it up.
     pub(super) depth: u32,
-    /// Where somebody waited for it meanwhile, and who.
+    /// The first wait for it during the hold: the use and the thread.
     pub(super) waiter: Option<(UseIndex, ThreadIndex)>,
-    /// How many events its holder had had until then.
+    /// Number of events of its holder before the hold.
     pub(super) events: u64,
-    /// What was missing when it was taken.
+    /// The gaps at the time of acquisition.
     pub(super) stamp: Stamp,
 }
 
-/// All that is held at a moment.
+/// All locks that are held at a moment.
 #[derive(Debug)]
 pub(super) struct Holds {
-    /// Per thread, in the order it was taken.
+    /// Locks per thread, in the order of acquisition.
     by_thread: Vec<Vec<Held>>,
     by_object: HashMap<ObjectIndex, Vec<ThreadIndex>>,
-    /// Objects whose last holder was seen to give them up.
+    /// Objects that were seen to be released by their last holder.
     free: HashSet<ObjectIndex>,
 }
 
@@ -50,32 +50,32 @@ impl Holds {
         }
     }
 
-    /// What a thread holds.
+    /// Locks that a thread holds.
     pub(super) fn of(&self, thread: ThreadIndex) -> &[Held] {
         self.by_thread.get(thread.0).map_or(&[], Vec::as_slice)
     }
 
-    /// Who holds an object.
+    /// Threads that hold an object.
     pub(super) fn holders(&self, object: ObjectIndex) -> &[ThreadIndex] {
         self.by_object.get(&object).map_or(&[], Vec::as_slice)
     }
 
-    /// An object was given up, and that was seen.
+    /// Marks an object whose release was seen as free.
     pub(super) fn freed(&mut self, object: ObjectIndex) {
         self.free.insert(object);
     }
 
-    /// Nobody holds it, as was seen.
+    /// True if the object was seen to become free.
     pub(super) fn is_free(&self, object: ObjectIndex) -> bool {
         self.free.contains(&object)
     }
 
-    /// Whether it is held is not known from now on.
+    /// Marks the state of an object as unknown.
     pub(super) fn doubt(&mut self, object: ObjectIndex) {
         self.free.remove(&object);
     }
 
-    /// A thread has got an object: who had it before has given it up, unseen.
+    /// A thread has got an object: removes earlier holders, which released it unseen.
     pub(super) fn push_out(
         &mut self,
         objects: &mut Objects,
@@ -111,8 +111,8 @@ impl Holds {
             holders.push(thread);
         }
         let all = &mut self.by_thread[thread.0];
-        if all.len() == DEEPEST {
-            // Too many to look at; the oldest is most likely one whose end was not seen.
+        if all.len() == MAX_HELD {
+            // The end of the oldest hold was most likely not seen.
             let oldest = all.remove(0);
             if let Some(holders) = self.by_object.get_mut(&oldest.object) {
                 holders.retain(|holder| *holder != thread);
@@ -122,8 +122,8 @@ impl Holds {
         all.push(held);
     }
 
-    /// Takes an object from a thread, if it has it, and counts how long it had it; but not if it may have had it twice, for
-    /// a release and another acquisition may be missing.
+    /// Removes a thread's hold on an object and adds up its length. A hold that may really be two,
+    /// with events missing in between, is not added.
     #[allow(clippy::too_many_arguments, reason = "the facts of one call")]
     pub(super) fn release(
         &mut self,
@@ -172,7 +172,7 @@ impl Holds {
         Some(held)
     }
 
-    /// An object is no more.
+    /// Forgets an object that no longer exists.
     pub(super) fn forget(&mut self, object: ObjectIndex) {
         for holder in self.by_object.remove(&object).unwrap_or_default() {
             self.by_thread[holder.0].retain(|held| held.object != object);
@@ -180,7 +180,7 @@ impl Holds {
         self.free.remove(&object);
     }
 
-    /// A thread has given up an object, unseen.
+    /// Removes a hold whose release was not seen.
     pub(super) fn drop_unseen(&mut self, thread: ThreadIndex, object: ObjectIndex) {
         if let Some(holders) = self.by_object.get_mut(&object) {
             holders.retain(|holder| *holder != thread);
@@ -199,7 +199,7 @@ impl Holds {
         all.iter_mut().find(|held| held.object == object)
     }
 
-    /// Who has an object, and where it was taken.
+    /// The first holder of an object, and the use that took it.
     pub(super) fn holder(&self, object: ObjectIndex) -> Option<(ThreadIndex, UseIndex)> {
         let holder = *self.by_object.get(&object)?.first()?;
         let held = self.by_thread[holder.0]
@@ -208,7 +208,7 @@ impl Holds {
         Some((holder, held.taken))
     }
 
-    /// Another thread that has an object, in a way that keeps this one out.
+    /// Another thread that holds an object in a way that excludes this thread.
     pub(super) fn against(
         &self,
         object: ObjectIndex,

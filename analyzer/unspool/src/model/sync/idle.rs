@@ -1,8 +1,8 @@
-//! What a wait means: contention, waiting for others, or waiting for work by design.
+//! Classifies waits: contention, waiting for other threads, or waiting for work by design.
 //!
-//! A pool's threads wait where they come to again and again between pieces of work: at a condition, a
-//! semaphore or a bare word, in the outermost of their loops, with nothing else in their hands. Such
-//! a wait says nothing of how the program could be faster. What is waited for inside a piece of work does.
+//! The threads of a pool wait for work in the outermost of their loops: at a condition, a semaphore
+//! or a bare futex word, with no lock held. Such a wait does not show how the program could be
+//! faster. A wait inside a piece of work does.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::model::backtrace::Backtrace;
 use crate::model::origin::start_code;
 use crate::primitives::{Kind, Operation};
 
-/// Says of every use what waiting there means.
+/// Sets the meaning of waiting for every use.
 pub(super) fn tell(objects: &[Object], uses: &mut [Use], paths: &[Arc<Backtrace>]) {
     let depth = |used: &Use| {
         let path = paths.get(used.path.0)?;

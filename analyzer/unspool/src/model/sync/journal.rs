@@ -1,7 +1,7 @@
-//! Every wait and every hold of a recording, one by one.
+//! Lists every wait and every hold of a recording.
 //!
-//! Apart from the sums of [`Sync`](super::Sync), because a journal grows with the number of events.
-//! The replay of calls keeps one only for views that draw single waits.
+//! Separate from the sums of [`Sync`](super::Sync), because a journal grows with the number of
+//! events. The replay keeps one only for views that draw single waits.
 
 use super::objects::UseIndex;
 use crate::model::ThreadIndex;

@@ -1,4 +1,4 @@
-//! What threads waited for in the kernel, as far as that was looked at while the program ran.
+//! The waits of threads in the kernel, as sampled while the program ran.
 
 use std::sync::Arc;
 
@@ -11,25 +11,25 @@ use crate::model::schedule::RunState;
 use crate::model::{Model, Thread, ThreadIndex};
 use crate::syscall::Call;
 
-/// A time that a thread spent in the kernel.
+/// A span of time that a thread spent blocked in the kernel.
 #[derive(Clone, Debug)]
 pub(super) struct Blocking {
-    /// It was there from then on, or had been before.
+    /// Latest time at which the span can have begun.
     from_ns: u64,
-    /// When it was looked at.
+    /// Time of the sample.
     seen_ns: u64,
-    /// It had not run by then.
+    /// Time until which the thread had certainly not run.
     to_ns: u64,
-    /// The system call's name; none if it is in no system call, but waits for memory.
+    /// Name of the system call; none for a page fault, outside any system call.
     pub(super) call: Option<&'static str>,
-    /// The word, if the call is a wait at a futex.
+    /// The futex word, if the call waits at one.
     pub(super) futex: Option<u64>,
-    /// What the descriptor in its first argument stands for.
+    /// The file behind the descriptor in the first argument.
     pub(super) file: String,
     pub(super) stack: Arc<Backtrace>,
 }
 
-/// All such times, by thread, in order.
+/// All spans, by thread, in order of time.
 #[derive(Debug, Default)]
 pub(super) struct KernelWaits {
     threads: HashMap<ThreadIndex, Vec<Blocking>>,
@@ -63,7 +63,7 @@ impl KernelWaits {
                         t.tid == Some(seen.tid)
                             && t.first_ns().is_none_or(|first| first <= seen.time_ns)
                     };
-                    // A later thread may have the same id.
+                    // A later thread may reuse the id.
                     let Some(thread) = model.threads.iter().rposition(has_id) else {
                         continue;
                     };
@@ -82,7 +82,7 @@ impl KernelWaits {
                         true => blocked_span(model, thread, seen.time_ns),
                         false => Some((seen.since_ns, seen.time_ns)),
                     };
-                    // It ran when it was read.
+                    // The thread was running when it was sampled.
                     let Some((from_ns, to_ns)) = span else {
                         continue;
                     };
@@ -108,7 +108,8 @@ impl KernelWaits {
         self.threads.get_mut(&thread)?.last_mut()
     }
 
-    /// In which wait in the kernel a thread spent most of a time, and how much of it at least.
+    /// The sampled wait in the kernel that covers most of a span, and the time that it covers at
+    /// least.
     pub(super) fn longest(
         &self,
         thread: ThreadIndex,
@@ -126,7 +127,7 @@ impl KernelWaits {
     }
 }
 
-/// When a thread was blocked without a break that was blocked at this moment, by its schedule.
+/// The span without interruption in which a thread was blocked at a moment, by its schedule.
 fn blocked_span(model: &Model, thread: ThreadIndex, ns: u64) -> Option<(u64, u64)> {
     let interval = model.schedule.at(thread, ns)?;
     let blocked = interval.state == RunState::Blocked;

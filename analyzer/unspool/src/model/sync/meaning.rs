@@ -1,11 +1,11 @@
-//! What recorded calls mean for synchronization: which primitive a system call belongs to, and what its numbers say.
+//! The meaning of recorded calls: the primitive a system call belongs to, and its results.
 
 use crate::model::backtrace::Place;
 use crate::model::calls::{Calls, PathId};
 use crate::primitives::{self, Kind, Operation, Primitive};
 
-/// The address by which an object is called of which only a futex word is seen, and no layout is
-/// known: a condition variable of C's has two that take turns, side by side (glibc, `__g_signals`).
+/// The address of an object of unknown layout, derived from its futex word. A condition variable in
+/// C has two words side by side that alternate (glibc, `__g_signals`).
 pub(super) fn pair(primitive: &Primitive, address: u64) -> u64 {
     match primitive.kind {
         Kind::Cond if !primitive.is_of_a_language() => address & !7,
@@ -29,16 +29,17 @@ static LOCK: Primitive = Primitive {
     ..FUTEX
 };
 
-/// Whether it is a lock of the C library's own.
+/// True for an internal lock of the C library.
 pub(super) fn is_own_lock(primitive: &Primitive) -> bool {
     *primitive == LOCK
 }
 
-/// The innermost primitive on a path, or a lock of the C library's own; a futex if there is none.
+/// The innermost primitive on a path, or an internal lock of the C library; a futex if there is
+/// none.
 pub(super) fn in_path(calls: &Calls, path: PathId) -> &'static Primitive {
     let of = |function: &str| {
         let found = primitives::find(function).filter(|one| one.may_wait());
-        // musl: src/thread/__lock.c, and the one around the list of threads.
+        // musl: src/thread/__lock.c, and the lock of the thread list.
         found.or_else(|| {
             ["__lock", "__tl_lock", "__tl_sync"]
                 .contains(&function)
@@ -46,7 +47,8 @@ pub(super) fn in_path(calls: &Calls, path: PathId) -> &'static Primitive {
         })
     };
     let frames = &calls.path(path).frames;
-    // A function of the program's own that a primitive called waits for itself, not for what the primitive is about.
+    // A function of the program called by a primitive waits for its own object, not the
+    // primitive's.
     let low = frames.first().is_some_and(|frame| frame.place.is_low());
     let outside = |place: &Place| !place.is_within() && (low || place.function.is_some());
     for frame in frames {
@@ -61,7 +63,7 @@ pub(super) fn in_path(calls: &Calls, path: PathId) -> &'static Primitive {
     &FUTEX
 }
 
-/// C's functions return 0 or an error.
+/// True if the function returns 0 or an error number, as C's functions do.
 pub(super) fn returns_errors(primitive: &Primitive) -> bool {
     let name = primitive.name();
     name.starts_with("pthread_") || name.starts_with("sem_") || name.starts_with("mtx_")

@@ -1,4 +1,5 @@
-//! Facts that the replay of calls collects for findings: waits that never end, and misuse of objects.
+//! Facts that the replay of calls collects for findings: waits that never end, and misuse of
+//! objects.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,7 @@ use crate::primitives::Operation;
 const MAX_MISTAKES: usize = 1000;
 /// Limit of distinct ways to signal one condition variable.
 const MAX_SIGNALS: usize = 64;
-/// Locks given up by one thread that are remembered.
+/// Limit of recently released locks kept per thread.
 const MAX_GIVEN_UP: usize = 16;
 
 /// The facts collected so far.
@@ -19,23 +20,23 @@ pub(super) struct Misuse {
     pub(super) still: Vec<StillWaiting>,
     pub(super) mistakes: Vec<Mistake>,
     pub(super) signals: HashMap<ObjectIndex, Vec<Signalled>>,
-    /// Per thread, the locks it gave up last.
+    /// The locks that each thread released last.
     given_up: HashMap<ThreadIndex, GivenUp>,
     /// When a thread last signalled a condition, counted in events of this type.
     last_signal: HashMap<(ThreadIndex, ObjectIndex), u64>,
     now: u64,
 }
 
-/// The locks that a thread gave up last, and when, the latest last.
+/// The locks that a thread released last and the times, latest last.
 #[derive(Debug, Default)]
 struct GivenUp {
     locks: Vec<(ObjectIndex, u64)>,
-    /// When the latest one was given up that is no longer in the list.
+    /// The latest release that is no longer in the list.
     forgotten: u64,
 }
 
 impl Misuse {
-    /// The same one in the same place is counted.
+    /// Adds a mistake; a repeated one at the same place is only counted.
     pub(super) fn mistake(&mut self, new: Mistake) {
         let same =
             |m: &&mut Mistake| (m.kind, m.object, m.used) == (new.kind, new.object, new.used);
@@ -47,7 +48,7 @@ impl Misuse {
         }
     }
 
-    /// A thread gives up a lock.
+    /// Notes that a thread releases a lock.
     pub(super) fn gave_up(&mut self, thread: ThreadIndex, lock: ObjectIndex) {
         self.now += 1;
         let given_up = self.given_up.entry(thread).or_default();
@@ -60,8 +61,8 @@ impl Misuse {
         locks.push((lock, self.now));
     }
 
-    /// A thread signals a condition while it holds `held`. `mutex` is the one that the condition is
-    /// waited for with, if that is known by now.
+    /// Notes that a thread signals a condition while it holds `held`. `mutex` is the mutex that
+    /// waits at the condition use, if already known.
     pub(super) fn signal(
         &mut self,
         condition: ObjectIndex,
@@ -112,21 +113,21 @@ pub(super) struct StillWaiting {
     pub(super) used: UseIndex,
     pub(super) operation: Operation,
     pub(super) since_ns: u64,
-    /// It gives up after a time.
+    /// True if the wait has a timeout.
     pub(super) timed: bool,
     pub(super) sure: bool,
-    /// Who had it when the wait began, as its own memory said; of a join, whose end is waited for.
+    /// The owner by the object's memory when the wait began. For a join, the thread to be joined.
     pub(super) owner: Option<ThreadIndex>,
 }
 
-/// Something done wrong, as it happened.
+/// A misuse of an object, as it happened.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mistake {
     pub(super) kind: MistakeKind,
     pub(super) object: ObjectIndex,
     pub(super) thread: ThreadIndex,
     pub(super) used: UseIndex,
-    /// Who held it, and where it was taken.
+    /// The holder, and the use that took the object.
     pub(super) holder: Option<(ThreadIndex, UseIndex)>,
     pub(super) count: u64,
     pub(super) sure: bool,
@@ -138,21 +139,21 @@ pub(super) enum MistakeKind {
     Destroy,
 }
 
-/// Signals of a condition from one place, and the locks that the thread had by then.
+/// Signals of a condition from one place, and the locks the thread had held by then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Signalled {
     pub(super) used: UseIndex,
     pub(super) thread: ThreadIndex,
-    /// Held at some time since the thread's previous signal of the condition.
+    /// Locks held at some time since the thread's previous signal of the condition.
     had: Vec<ObjectIndex>,
-    /// The list `had` is complete.
+    /// True if the list `had` is complete.
     complete: bool,
     pub(super) count: u64,
 }
 
 impl Signalled {
-    /// The thread did not have this lock between its previous signal of the condition and this one.
-    /// So it cannot have changed under the lock what is waited for.
+    /// True if the thread did not hold this lock between its previous signal and this one. Then it
+    /// cannot have changed the condition's data under the lock.
     pub(super) fn is_without(&self, mutex: ObjectIndex) -> bool {
         self.complete && !self.had.contains(&mutex)
     }

@@ -1,7 +1,7 @@
-//! What objects are called: by the variable they are, or by where they come from.
+//! Names objects by their variable, or by where they come from.
 //!
-//! Where a program's own function makes locks for all others, that function names none of them: those of different identities are told apart by
-//! as many frames farther out as it takes.
+//! One function of a program may make all its locks, and its name then distinguishes none of them.
+//! Objects of different identities then get as many outer frames as needed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::model::backtrace::{Backtrace, NamedFrame, base_name};
 use crate::model::origin::begins_threads;
 use crate::primitives;
 
-/// What people call an object: its variable, or where it comes from.
+/// The name of an object: its variable, or where it comes from.
 pub(super) fn name_of(object: &Object, origin: Option<&Backtrace>) -> Option<Arc<str>> {
     if let Some(part) = object.part.as_ref().filter(|_| !object.word) {
         return Some(part.clone());
@@ -20,7 +20,7 @@ pub(super) fn name_of(object: &Object, origin: Option<&Backtrace>) -> Option<Arc
         let name = symbol.function.as_deref()?;
         return Some(match symbol.offset {
             0 => name.into(),
-            // Within the object, as far as any C library's are long.
+            // An offset within the object, by the size of the largest object of a C library.
             ..64 if object.word => name.into(),
             offset => format!("{name}+{offset:#x}").into(),
         });
@@ -35,8 +35,8 @@ pub(super) fn name_of(object: &Object, origin: Option<&Backtrace>) -> Option<Arc
     Some(format!("{verb} in {}{apart}", place(frame)).into())
 }
 
-/// The innermost frame that is not the primitive's, nor the language's cover of it, nor what the C library
-/// has inside the primitive.
+/// The innermost frame outside the primitive, its wrappers in the language's library, and the C
+/// library's internals.
 pub(crate) fn caller(path: &Backtrace) -> Option<&NamedFrame> {
     let name = |frame: &NamedFrame| {
         let name = frame.place.function.clone().unwrap_or_default();
@@ -50,7 +50,7 @@ pub(crate) fn caller(path: &Backtrace) -> Option<&NamedFrame> {
                 .iter()
                 .any(|start| name.starts_with(start))
     };
-    // The primitive itself may have no name.
+    // The primitive itself may be unnamed.
     let frames = &path.frames;
     let is_primitive = |frame: &NamedFrame| {
         let called = frame.called.as_deref().unwrap_or_default();
@@ -62,7 +62,7 @@ pub(crate) fn caller(path: &Backtrace) -> Option<&NamedFrame> {
     own.or(outside.first())
 }
 
-/// `push (queue.c:31)`
+/// Formats a place, as `push (queue.c:31)`.
 pub(crate) fn place(frame: &NamedFrame) -> String {
     let place = &frame.place;
     let name = match (&place.function, place.shown_module()) {
@@ -76,10 +76,10 @@ pub(crate) fn place(frame: &NamedFrame) -> String {
     }
 }
 
-/// No name is longer than of so many frames.
-const FARTHEST: usize = 4;
+/// Maximum number of frames in a name.
+const MAX_NAME_FRAMES: usize = 4;
 
-/// Objects of different identities get different names.
+/// Gives objects of different identities different names.
 pub(super) fn tell_apart(objects: &mut [Object], paths: &[Arc<Backtrace>]) {
     let mut alike: BTreeMap<(&str, Arc<str>), Vec<usize>> = BTreeMap::new();
     for (index, object) in objects.iter().enumerate() {
@@ -120,9 +120,9 @@ pub(super) fn tell_apart(objects: &mut [Object], paths: &[Arc<Backtrace>]) {
                     *key != own[at] && others.get(..length) == frames.get(..length)
                 })
             };
-            let farthest = frames.len().min(FARTHEST);
+            let farthest = frames.len().min(MAX_NAME_FRAMES);
             let apart = match (1..=farthest).find(|length| !is_others(*length)) {
-                // The same function, somewhere else in it.
+                // The same function, at another place in it.
                 Some(1) => {
                     let named = name.rsplit_once(" in ").map_or("", |(_, place)| place);
                     frames[0].strip_prefix(named).unwrap_or_default().to_owned()
@@ -138,7 +138,7 @@ pub(super) fn tell_apart(objects: &mut [Object], paths: &[Arc<Backtrace>]) {
     }
 }
 
-/// With the offset in the function, where no line tells it.
+/// Formats a place, with its offset in the function if the line is unknown.
 fn exact_place(frame: &NamedFrame) -> String {
     let exact = &frame.place;
     match (&exact.function, exact.line) {

@@ -1,8 +1,8 @@
 //! The synchronization objects of a recording, and the places that use them.
 //!
 //! An address is not an object: memory is freed and used again. A new object begins where one is
-//! made (`pthread_mutex_init` and the like), after one was destroyed, and where an address is used as
-//! another kind.
+//! made (`pthread_mutex_init` and the like), after one was destroyed, and where an address is used
+//! as another kind.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -51,13 +51,13 @@ pub struct Object {
     pub since_ns: u64,
     /// When it was destroyed.
     pub destroyed_ns: Option<u64>,
-    /// Who uses it, and where.
+    /// The operations on it, each with its call path.
     pub uses: Vec<UseIndex>,
-    /// How long threads waited for it.
+    /// Durations of the waits for it.
     pub waits: Histogram,
-    /// For so much of that some thread may have stood for the recorder.
+    /// The part of that in which the recorder may have stopped a thread, nanoseconds.
     pub(super) stood_ns: u64,
-    /// How long threads held it.
+    /// Durations of its holds.
     pub holds: Histogram,
     /// How many events were recorded of its holders meanwhile.
     pub(super) hold_events: u64,
@@ -67,9 +67,9 @@ pub struct Object {
     pub longest_queue: usize,
     /// How many waits began with others waiting already.
     pub queued: u64,
-    /// Who made whom wait, the longest first.
+    /// Contention by waiter and holder, the longest first.
     pub contention: Vec<Contention>,
-    /// The longest hold while somebody waited.
+    /// The longest hold during which a thread waited.
     pub longest_hold: Option<LongHold>,
     /// What was seen of it does not fit together: events are missing.
     pub doubtful: bool,
@@ -91,7 +91,7 @@ impl Object {
 pub struct Use {
     /// The object.
     pub object: ObjectIndex,
-    /// What is done to it.
+    /// The operation on the object.
     pub operation: Operation,
     /// Where.
     pub path: PathId,
@@ -101,9 +101,9 @@ pub struct Use {
     pub shares: Vec<Share>,
     /// How often.
     pub calls: u64,
-    /// How long it waited there, when it did.
+    /// Durations of the waits there.
     pub waits: Histogram,
-    /// How long it held what it took there.
+    /// Durations of the holds that began there.
     pub holds: Histogram,
     /// What waiting there means.
     pub waiting: Waiting,
@@ -120,7 +120,7 @@ pub struct Share {
     pub identity: usize,
     /// How often they did it.
     pub calls: u64,
-    /// How long they waited there.
+    /// Their total waiting time there.
     pub waited_ns: u64,
 }
 
@@ -167,7 +167,7 @@ impl Waiting {
     }
 }
 
-/// Who made whom wait.
+/// Waits at one place for holders of one identity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contention {
     /// Where it was waited.
@@ -186,7 +186,7 @@ pub struct Contention {
     pub total_ns: u64,
     /// The longest wait.
     pub max_ns: u64,
-    /// Who waited longest, and for whom.
+    /// The thread of the longest wait, and the thread it waited for.
     pub longest: (ThreadIndex, ThreadIndex),
     /// All waits were for the same thread.
     pub for_one: bool,
@@ -197,7 +197,7 @@ pub struct Contention {
 /// A hold while others waited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongHold {
-    /// Who held it.
+    /// The thread that held it.
     pub thread: ThreadIndex,
     /// Where it was taken, if that was seen; otherwise it had been taken before `from_ns`.
     pub taken: Option<UseIndex>,
@@ -207,7 +207,7 @@ pub struct LongHold {
     pub from_ns: u64,
     /// For how long.
     pub ns: u64,
-    /// For so much of that some thread may have stood for the recorder.
+    /// The part of that in which the recorder may have stopped a thread, nanoseconds.
     pub(super) stood_ns: u64,
     /// How many events were recorded of its holder meanwhile.
     pub(super) events: u64,
@@ -215,9 +215,9 @@ pub struct LongHold {
     pub(super) first: Option<(UseIndex, ThreadIndex)>,
     /// Of all waits in that time: which threads waited.
     pub waiting: Vec<ThreadIndex>,
-    /// How long these waits took, all threads' together.
+    /// Total length of these waits over all threads.
     pub waited_ns: u64,
-    /// How long the longest one took, and where and whose it was.
+    /// Length, place and thread of the longest wait.
     pub longest_wait: Option<(u64, UseIndex, ThreadIndex)>,
 }
 
@@ -244,7 +244,7 @@ impl LongHold {
     }
 }
 
-/// What is known of all objects so far.
+/// All objects and uses found so far.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     pub(super) objects: Vec<Object>,

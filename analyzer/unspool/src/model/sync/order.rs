@@ -1,10 +1,12 @@
 //! In which order locks are taken: who held which while taking another, and whether two such orders
 //! could block each other.
 //!
-//! Every pair of locks is an edge, from the one held to the one taken, with the circumstances in which
-//! it was seen: by whom, where both were taken, and what else was held. A circle of edges can come to
-//! a deadlock only if different threads may run its parts at the same time, and no other lock keeps
-//! them apart. A semaphore that all have passed may let in too few of them for that: nobody records how many it lets in. Method: Savage et al., "Eraser", 1997, and its lock graphs since.
+//! Every pair of locks is an edge, from the one held to the one taken, with the circumstances in
+//! which it was seen: by whom, where both were taken, and what else was held. A circle of edges can
+//! come to a deadlock only if different threads may run its parts at the same time, and no other
+//! lock keeps them apart. A semaphore that all have passed may let in too few of them for that:
+//! that number is not recorded. Method: Savage et al., "Eraser", 1997, and its lock graphs
+//! since.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +17,8 @@ use super::holds::Held;
 use super::objects::{ObjectIndex, UseIndex};
 use crate::model::{Model, ThreadIndex};
 
-/// Circumstances of one order that are told apart; more are counted with the last.
-const MOST: usize = 12;
+/// Maximum number of distinct circumstances kept for one order of locks.
+const MAX_CIRCUMSTANCES: usize = 12;
 /// Longest circle that is looked for.
 const LONGEST: usize = 8;
 /// Steps that the search may take.
@@ -135,7 +137,7 @@ impl Order {
                 .filter(|h| h.object != before.object && !h.shared);
             let open = self.open.entry((thread, before.object)).or_default();
             // A thread that takes so many meanwhile says nothing new with the next one.
-            if open.len() < MOST {
+            if open.len() < MAX_CIRCUMSTANCES {
                 open.push((
                     object,
                     Circumstance {
@@ -165,7 +167,7 @@ impl Order {
                 same.count += 1;
                 same.last_ns = same.last_ns.max(seen.last_ns);
                 same.rounds.add(&seen.rounds);
-            } else if known.len() < MOST {
+            } else if known.len() < MAX_CIRCUMSTANCES {
                 known.push(seen);
             }
         }
@@ -205,7 +207,8 @@ impl Order {
         circles
     }
 
-    /// Extends a path of objects to circles of a length. Each circle is found from its lowest object.
+    /// Extends a path of objects to circles of a length. Each circle is found from its lowest
+    /// object.
     fn search(
         &self,
         happens_before: &HappensBefore<'_>,
@@ -225,7 +228,7 @@ impl Order {
         let Some(after) = next.get(&last) else { return };
         if path.len() == length {
             if after.contains(&first) && circles.len() < CIRCLES {
-                // What goes wrong with two of the objects is said of these two.
+                // A shorter circle within this one is reported instead.
                 let within = |c: &Circle| c.objects.iter().all(|object| path.contains(object));
                 if !circles.iter().any(within)
                     && let Some(circle) = self.judge(happens_before, path)
@@ -314,8 +317,8 @@ fn choose<'a>(
     }
 }
 
-/// Whether threads that each did one of the steps would wait for each other: no lock is common to two
-/// steps, nobody gives up after a time, and what one holds keeps the one before out.
+/// Whether threads that each did one of the steps would wait for each other: no lock is common to
+/// two steps, no step has a timeout, and each hold excludes the thread of the step before.
 fn blocks(steps: &[&Circumstance]) -> bool {
     let gated = (0..steps.len()).any(|a| {
         (0..a).any(|b| {

@@ -1,7 +1,7 @@
 //! What threads had of the processors over time, by the kernel's account.
 //!
-//! The schedule says it exactly. Where the kernel recorded none, its counters were read now and then;
-//! what a thread had between two readings is spread evenly over the time between them.
+//! The schedule says it exactly. Where the kernel recorded none, its counters were read now and
+//! then; what a thread had between two readings is spread evenly over the time between them.
 
 use std::collections::HashMap;
 
@@ -66,7 +66,8 @@ impl Processors {
             return processors;
         }
         let lives = Lives::of(model);
-        // Per thread id what it is now; who had the id when the kernel was asked last, when that was, and what it was.
+        // Per thread id what it is now; who had the id at the kernel's last report, when that
+        // was, and what it was.
         let mut latest: HashMap<u64, Times> = HashMap::new();
         let mut heard: HashMap<u64, (ThreadIndex, u64, Times)> = HashMap::new();
         // What threads had before the recording.
@@ -179,7 +180,7 @@ impl Processors {
     }
 }
 
-/// Whose a thread id was when: the kernel uses them again.
+/// The threads that had each thread id over time: the kernel uses them again.
 struct Lives(HashMap<u64, Vec<(u64, u64, ThreadIndex)>>);
 
 impl Lives {
@@ -201,7 +202,7 @@ impl Lives {
         there.next().map(|(from, _, thread)| (*thread, *from))
     }
 
-    /// Nobody has the id any more, or will have it.
+    /// True if no thread has the id any more, or will have it.
     fn are_over(&self, tid: u64, ns: u64) -> bool {
         let lives = self.0.get(&tid).into_iter().flatten();
         lives.map(|(_, to, _)| *to).max().is_none_or(|to| to < ns)

@@ -1,7 +1,7 @@
 //! How many threads wait for each object at a time.
 //!
-//! A wait whose end may be missing could be counted long after it was over, and others would seem to queue up behind it. So where ends
-//! of calls are missing, nobody is in a queue.
+//! A wait whose end may be missing could be counted long after it was over, and others would seem
+//! to queue up behind it. So where ends of calls are missing, the queues are empty.
 
 use foldhash::HashMap;
 use unspool_capture::GapKind;

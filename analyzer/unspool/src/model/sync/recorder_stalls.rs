@@ -53,8 +53,8 @@ impl RecorderStalls {
         until(&self.spans, u64::MAX).saturating_add(self.short_ns)
     }
 
-    /// How long the server was late: what it does when it halts the program says nothing of how
-    /// busy the machine is.
+    /// Time in which the server was late: what it does when it halts the program says nothing of
+    /// how busy the machine is.
     pub(super) fn late_ns(&self) -> u64 {
         self.late_ns
     }

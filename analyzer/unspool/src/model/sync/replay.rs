@@ -1,8 +1,8 @@
 //! The calls once more, in order: who holds what, who waits for whom.
 //!
 //! A lock is taken when a call that takes it returns, and given up when the call that gives it up
-//! begins: at both moments nobody else can have it. Events may be missing; a hold that contradicts what
-//! comes later was not seen to end, and its object is doubtful from then on.
+//! begins: at both moments no other thread can have it. Events may be missing; a hold that
+//! contradicts what comes later was not seen to end, and its object is doubtful from then on.
 
 use foldhash::{HashMap, HashMapExt};
 
@@ -61,7 +61,7 @@ pub(super) struct Replay<'a> {
     pub(super) gaps: Gaps,
     /// Per thread, its events so far.
     events: Vec<u64>,
-    /// How long it took to take locks that nobody held.
+    /// Durations of acquisitions of free locks.
     pub(super) unhindered: Histogram,
     queues: Queues,
     wakes: Wakes,
@@ -75,7 +75,8 @@ pub(super) struct Replay<'a> {
     pub(super) journal: Option<Journal>,
     pub(super) usage: Usage,
     pub(super) misuse: Misuse,
-    /// Per thread, the calls in which it seems to have ended, and whether no end of theirs was lost.
+    /// Per thread, the calls in which it seems to have ended, and whether no end of theirs was
+    /// lost.
     cut_short: Vec<Vec<(Pending, bool)>>,
     /// The mutexes that waits at a condition gave up.
     pub(super) mutex_of: HashMap<ObjectIndex, ObjectIndex>,
@@ -274,8 +275,8 @@ impl<'a> Replay<'a> {
         self.events.get(thread.0).copied().unwrap_or(0)
     }
 
-    /// Whether a call within another works on the same object, or on the mutex that a wait at a condition gives up and takes again:
-    /// in musl by the functions that anybody calls.
+    /// Whether a call within another works on the same object, or on the mutex that a wait at a
+    /// condition gives up and takes again: in musl by the functions that anybody calls.
     fn is_about(&self, outer: u64, kind: Kind, address: u64) -> bool {
         let Some(pending) = self.under_way.own(outer) else {
             return false;
@@ -532,8 +533,8 @@ impl<'a> Replay<'a> {
         Some(*pending)
     }
 
-    /// A thread goes on, which was heard to have ended: the news came late, and of its calls nobody knows whether they took or gave
-    /// up anything.
+    /// A thread goes on, which was heard to have ended: the news came late, and of its calls nobody
+    /// knows whether they took or gave up anything.
     fn goes_on(&mut self, thread: ThreadIndex) {
         let cut_short = self.cut_short.get_mut(thread.0).map(std::mem::take);
         for (pending, _) in cut_short.into_iter().flatten() {
@@ -626,7 +627,8 @@ impl<'a> Replay<'a> {
         });
     }
 
-    /// Who owns a mutex by what was read of it, where the C library notes that; of a join, whose end is waited for.
+    /// The owner of a mutex by its memory, where the C library notes that; of a join, whose
+    /// end is waited for.
     fn owner(&self, call: &Call, kind: Kind) -> Option<ThreadIndex> {
         if kind == Kind::Join && self.glibc {
             // The word is the other thread's id until that has ended (struct pthread, `tid`).

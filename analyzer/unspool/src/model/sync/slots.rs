@@ -1,7 +1,7 @@
 //! What each thread did in each slice of the recording: where it waited longest.
 //!
-//! A fixed number of slices, whatever was recorded: this is what timelines and the level of concurrency are
-//! drawn from.
+//! A fixed number of slices, whatever was recorded: this is what timelines and the level of
+//! concurrency are drawn from.
 
 use foldhash::{HashMap, HashMapExt};
 
@@ -14,7 +14,7 @@ use crate::model::timeline::Window;
 pub struct Slot {
     /// Where it waited longest, if it did.
     pub used: Option<UseIndex>,
-    /// How long it waited altogether.
+    /// Total waiting time in the slice.
     pub waited_ns: u64,
 }
 

@@ -58,7 +58,7 @@ impl StaleWaits {
         }
     }
 
-    /// Somebody wakes others at the word: those that it would have woken.
+    /// A thread wakes others at the word: returns the stale waits that it would have ended.
     pub(super) fn wake(&mut self, word: u64, by: Ender) -> Vec<StaleWait> {
         let mut known = self.words.remove(&word).unwrap_or_default();
         // What a thread gives up itself it had got before.
@@ -66,7 +66,8 @@ impl StaleWaits {
         known
     }
 
-    /// Somebody waits there: it has been taken again, and who wakes others next may have given that up.
+    /// A thread waits at the word: the lock has been taken again, and who wakes others next may
+    /// have given that up.
     pub(super) fn wait(&mut self, word: u64) {
         self.words.remove(&word);
     }

@@ -1,8 +1,8 @@
-//! Who had a contended lock from when to when, where only waits and wakes are recorded.
+//! Finds the holders of a contended lock over time, where only waits and wakes are recorded.
 //!
-//! While threads wait for a lock, each unlock makes a system call that wakes one of them. So the time
-//! from one wake to the next belongs to the thread that does the later one; the first such time begins
-//! with the first wait.
+//! While threads wait for a lock, each unlock makes a system call that wakes one of them. So the
+//! time from one wake to the next belongs to the thread that does the later one; the first such
+//! time begins with the first wait.
 
 use std::collections::VecDeque;
 
@@ -39,7 +39,7 @@ struct Lock {
     waiting: usize,
     /// When the tenure that has not ended was first seen.
     since_ns: u64,
-    /// Whose it is by the lock's own memory.
+    /// The owner by the lock's own memory.
     owner: Option<ThreadIndex>,
     /// When the waits of threads ended that may have the lock since.
     returned: HashMap<ThreadIndex, u64>,
@@ -119,7 +119,7 @@ impl Tenures {
         };
         let known: u64 = lock.past.iter().map(part).sum();
         let longest = lock.past.iter().max_by_key(|tenure| part(tenure))?;
-        // Of the rest of the time nobody knows whose it was.
+        // The holder in the rest of the time is unknown.
         let rest = to_ns.saturating_sub(from_ns).saturating_sub(known);
         (part(longest) > rest).then_some(*longest)
     }

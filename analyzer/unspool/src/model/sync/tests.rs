@@ -41,7 +41,7 @@ fn two_threads() -> Acting {
     acting
 }
 
-/// What is found, and whether it is proved.
+/// The findings, each with whether it is proved.
 fn kinds(model: &Model) -> Vec<(&'static str, bool)> {
     let findings = model.findings.iter();
     findings.map(|f| (f.kind.as_str(), f.proved)).collect()
@@ -287,7 +287,8 @@ fn waits_seen_in_the_kernel_alone() {
     assert_eq!((one.held_ns, one.idle_ns), (3_000_000, 1_500_000));
 }
 
-/// A release is two steps: the word changes, then those that wait are woken. Who is interrupted in between finds it changed.
+/// A release is two steps: the word changes, then those that wait are woken. Who is interrupted in
+/// between finds it changed.
 #[test]
 fn who_wakes_others_next_has_changed_the_word() {
     const EAGAIN: u64 = -11_i64 as u64;
@@ -359,7 +360,8 @@ fn locks_that_one_function_makes_for_others_are_told_apart() {
     );
 }
 
-/// What a primitive calls may wait for something of its own: that is no wait for what the primitive is about.
+/// What a primitive calls may wait for something of its own: that is no wait for what the primitive
+/// is about.
 #[test]
 fn a_wait_in_what_a_primitive_calls_is_not_the_primitives() {
     let kind = |path: &[&'static str]| {
@@ -463,7 +465,8 @@ fn a_wait_at_a_condition_that_calls_unlock_and_lock_itself_is_one_wait() {
     assert_eq!(object(&model.sync, COND).waits.count, 1);
 }
 
-/// A thread that ends with the program, in a call: it waited until then, unless the call's end may be missing.
+/// A thread that ends with the program, in a call: it waited until then, unless the call's end may
+/// be missing.
 #[test]
 fn what_may_have_ended_unseen_has_no_length() {
     let lock_end = 101;
@@ -491,9 +494,10 @@ fn what_may_have_ended_unseen_has_no_length() {
     }
 }
 
-/// Who waits for the same lock later: whether another did then is not known if the end of that one's wait may be missing.
+/// A later thread waits for the same lock: whether another did then is not known if the end of that
+/// one's wait may be missing.
 #[test]
-fn nobody_queues_behind_a_wait_that_may_be_over() {
+fn a_wait_that_may_be_over_does_not_count_in_the_queue() {
     let lock_end = 101;
     for (paused, longest, behind) in [(false, 2, 1), (true, 1, 0)] {
         let mut acting = two_threads();

@@ -19,9 +19,10 @@ pub(super) struct Pending {
     pub(super) entered_ns: u64,
     /// It gives up after a time.
     pub(super) timed: bool,
-    /// Who had it when the call began, and where it was taken, if that was seen.
+    /// The holder when the call began, and where it took the object, if recorded.
     pub(super) holder: Option<(ThreadIndex, Option<UseIndex>)>,
-    /// Who owns it, as its own memory said when the system call began: itself perhaps, or a thread that has ended.
+    /// The owner, by the object's memory when the system call began: itself perhaps, or a thread
+    /// that has ended.
     pub(super) owner: Option<ThreadIndex>,
     /// Only its system call was seen: not whether anything was got, nor when it was given up.
     pub(super) alone: bool,
@@ -31,7 +32,7 @@ pub(super) struct Pending {
     pub(super) place: Option<Place>,
     /// It made a futex system call.
     pub(super) slept: bool,
-    /// Who ended the wait.
+    /// The thread that ended the wait.
     pub(super) ended: Option<Ender>,
     /// The word that has changed, if who did that is not known yet, and this call's number.
     pub(super) stale: Option<(u64, u64)>,

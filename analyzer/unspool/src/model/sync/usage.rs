@@ -14,7 +14,7 @@ pub struct FunctionTimes {
     pub name: String,
     /// How often it was called.
     pub calls: u64,
-    /// How long its calls took, of those whose end was seen.
+    /// Durations of the calls whose end was recorded.
     pub times: Histogram,
     /// What of that was spent in other recorded calls.
     pub inner_ns: u64,
@@ -31,7 +31,7 @@ pub struct Caller {
     pub path: PathId,
     /// How often.
     pub calls: u64,
-    /// How long altogether.
+    /// Total time, nanoseconds.
     pub total_ns: u64,
     /// The arguments of the last call, in registers.
     pub args: Vec<u64>,
@@ -40,13 +40,13 @@ pub struct Caller {
 /// What a thread did with its time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ThreadTimes {
-    /// How long it lived while it was recorded, as far as that is known.
+    /// Lifetime within the recording, as far as known.
     pub alive_ns: u64,
-    /// How long it waited for what others held.
+    /// Time spent waiting for objects that others held.
     pub held_ns: u64,
-    /// How long it waited for others to come or to finish.
+    /// Time spent waiting for others to arrive or to finish.
     pub others_ns: u64,
-    /// How long it waited for work.
+    /// Time spent waiting for work.
     pub idle_ns: u64,
     /// Operations on synchronization objects.
     pub operations: u64,
@@ -55,7 +55,7 @@ pub struct ThreadTimes {
 }
 
 impl ThreadTimes {
-    /// What is left: it ran, or was in system calls that nobody recorded.
+    /// The remaining time: it ran, or was in system calls that were not recorded.
     pub fn running_ns(&self) -> u64 {
         self.alive_ns
             .saturating_sub(self.held_ns)

@@ -1,8 +1,11 @@
-//! Who ended whose wait: the wakes at each futex word that no waiting thread has answered yet.
+//! Finds the thread that ended each wait: the wakes at each futex word that no waiting thread has
+//! answered yet.
 //!
-//! A thread whose system call returned 0 was woken by a call that began while it waited; of several, by the earliest that has
-//! others left to wake. One that found another value in the word, as after an interruption, has who changed it: whoever was the last to
-//! wake others there, or will be the next if nobody has (`late`). Where hits are missing that order tells nothing, so that only one thread's wakes may be there.
+//! A thread whose system call returned 0 was woken by a call that began while it waited; of
+//! several, by the earliest that has others left to wake. One that found another value in the word,
+//! as after an interruption, was ended by the thread that changed it: the last to wake others
+//! there, or will be the next if none has (`late`). Where hits are missing that order tells
+//! nothing, so that only one thread's wakes may be there.
 
 use std::collections::VecDeque;
 
@@ -13,9 +16,9 @@ use crate::model::ThreadIndex;
 use crate::model::calls::PathId;
 
 /// Wakes of one word that are remembered.
-const MOST: usize = 64;
+const MAX_WAKES: usize = 64;
 
-/// Who ended a wait.
+/// The thread that ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ender {
     pub(super) thread: ThreadIndex,
@@ -23,11 +26,11 @@ pub(super) struct Ender {
     pub(super) path: Option<PathId>,
 }
 
-/// What is known of it.
+/// The answer to which thread ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     By(Ender),
-    /// Who has changed the word has not woken others yet.
+    /// The thread that changed the word has not woken others yet.
     Later,
     Unknown,
 }
@@ -38,7 +41,7 @@ pub(super) enum Ended {
     Woken,
     /// The word has changed before anybody woke the thread.
     Changed,
-    /// After a time, by a signal; or nobody knows.
+    /// By a timeout, by a signal, or in an unknown way.
     Itself,
 }
 
@@ -81,12 +84,12 @@ impl Wakes {
         self.words.entry(word).or_default().waiting += 1;
     }
 
-    /// So many threads that wait at a word are woken.
+    /// Notes that a call wakes up to `count` threads that wait at a word.
     pub(super) fn wake(&mut self, word: u64, by: Ender, ns: u64, count: u64) {
         let Some(known) = self.words.get_mut(&word) else {
             return;
         };
-        if known.wakes.len() >= MOST {
+        if known.wakes.len() >= MAX_WAKES {
             known.wakes.pop_front();
         }
         let left = count;

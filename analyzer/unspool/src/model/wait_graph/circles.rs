@@ -1,11 +1,12 @@
-//! Circles in a graph of numbers. Apart from the wait graph because edges here carry nothing: what a
-//! wait is, and how it is known, does not matter for finding circles.
+//! Circles in a graph of numbers. Apart from the wait graph because edges here carry nothing: what
+//! a wait is, and how it is known, does not matter for finding circles.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Circles of waiting: who is in one can go on only after itself. Each begins with its smallest number and is
-/// in the order in which its threads wait for each other; sorted. Where circles share threads, each wait
-/// that is part of one is in the shortest that it can be in, and no circle is told twice.
+/// Circles of waiting: who is in one can go on only after itself. Each begins with its smallest
+/// number and is in the order in which its threads wait for each other; sorted. Where circles share
+/// threads, each wait that is part of one is in the shortest that it can be in, and no circle is
+/// told twice.
 ///
 /// Edges lead from who waits to whom it waits for.
 pub(super) fn circles(edges: &[(usize, usize)]) -> Vec<Vec<usize>> {
@@ -151,7 +152,8 @@ mod tests {
     #[test]
     fn circles_with_a_common_thread_are_told_apart() {
         assert_eq!(circles(&[(1, 2), (2, 1), (2, 3), (3, 2)]), [[1, 2], [2, 3]]);
-        // A way around that is longer than needed is no circle of its own, unless an edge is in no other.
+        // A way around that is longer than needed is no circle of its own, unless an edge is in no
+        // other.
         let edges = [(1, 2), (2, 3), (3, 1), (2, 1), (1, 1)];
         assert_eq!(circles(&edges), [vec![1], vec![1, 2], vec![1, 2, 3]]);
     }

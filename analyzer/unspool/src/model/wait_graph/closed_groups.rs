@@ -82,8 +82,8 @@ impl WaitGraph {
         }
     }
 
-    /// Threads that wait at objects which only they were seen to use: each of them most likely holds
-    /// what another one waits for, or would have to end its wait.
+    /// Threads that wait at objects which only they were seen to use: each of them most likely
+    /// holds what another one waits for, or would have to end its wait.
     fn only_users(&self, taken: &BTreeSet<ThreadIndex>) -> Vec<Group> {
         if self.exited {
             return Vec::new();
@@ -159,8 +159,8 @@ impl WaitGraph {
     }
 }
 
-/// The parts of a group that use no object together. Who holds a lock was not seen, so the waits for
-/// locks are one part.
+/// The parts of a group that use no object together. Who holds a lock was not seen, so the waits
+/// for locks are one part.
 fn connected(members: &BTreeMap<ThreadIndex, &Waiting>) -> Vec<Vec<ThreadIndex>> {
     let mut parts: Vec<Vec<ThreadIndex>> = Vec::new();
     for (thread, waiting) in members {

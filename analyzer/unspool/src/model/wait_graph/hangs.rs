@@ -1,4 +1,5 @@
-//! Findings of the wait graph: circles, locks whose holder is gone, and waits that no thread can end.
+//! Findings of the wait graph: circles, locks whose holder is gone, and waits that no thread can
+//! end.
 //!
 //! A finding is proved if each wait it rests on was seen at one moment and nothing else can end it.
 
@@ -358,7 +359,7 @@ fn awaited(waiting: &Waiting) -> Awaited {
     }
 }
 
-/// What is waited for, each object once.
+/// The objects that are waited for, each once.
 fn objects<'a>(waits: impl Iterator<Item = &'a Waiting>) -> Vec<ObjectName> {
     let mut known = HashSet::new();
     let new = waits.filter(|waiting| known.insert(&waiting.object));

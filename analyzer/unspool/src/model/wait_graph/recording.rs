@@ -6,8 +6,8 @@ use crate::model::sync::final_waits::{FinalWait, JUST_BEGUN_NS, LASTING_NS, is_a
 use crate::model::{Creation, Model, ProgramEnd, ThreadIndex};
 
 impl WaitGraph {
-    /// The graph of what a recording knows; empty of an inspection, and of a program without recorded
-    /// calls.
+    /// The graph of what a recording knows; empty of an inspection, and of a program without
+    /// recorded calls.
     pub(super) fn of_recording(model: &Model) -> WaitGraph {
         let recording = &model.recording;
         let node = |thread: &crate::model::Thread| match is_alive(recording, thread)

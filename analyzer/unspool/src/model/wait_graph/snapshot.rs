@@ -6,13 +6,13 @@ use crate::model::{Model, ThreadIndex};
 use crate::primitives::Kind;
 
 /// Signals with handlers that end no wait: those of glibc itself for thread cancellation and setuid
-/// (32 and 33), and those that a thread raises by what it executes (SIGILL, SIGTRAP, SIGBUS, SIGFPE,
-/// SIGSEGV), for which Rust's runtime has handlers.
+/// (32 and 33), and those that a thread raises by what it executes (SIGILL, SIGTRAP, SIGBUS,
+/// SIGFPE, SIGSEGV), for which Rust's runtime has handlers.
 const HARMLESS_SIGNALS: u64 = 3 << 31 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10;
 
 impl WaitGraph {
-    /// Takes in what an inspection saw. It is believed before what a recording concluded of the same
-    /// thread; the recording adds what no object stores.
+    /// Takes in what an inspection saw. It is believed before what a recording concluded of the
+    /// same thread; the recording adds what no object stores.
     pub(super) fn add_inspection(&mut self, model: &Model, inspection: &Inspection) {
         self.nodes.resize(model.threads.len(), Node::Absent);
         self.moment = Some(Moment {

@@ -1,7 +1,7 @@
 //! Which primitive a thread waits in, and which object the word that it waits at is part of.
 //!
-//! Apart from what threads do: here the C library's layouts meet the stack. Whose function it is decides
-//! whether they hold: a program may bring a `pthread_mutex_lock` of its own.
+//! Apart from what threads do: here the C library's layouts meet the stack. Whose function it is
+//! decides whether they hold: a program may bring a `pthread_mutex_lock` of its own.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use crate::syscall::Futex;
 /// Frames between a system call and the function that the program called.
 const DEEPEST: usize = 16;
 /// Places that are read to find one object.
-const MOST_ASKED: usize = 48;
+const MAX_REQUESTS: usize = 48;
 /// A program's addresses have no more bits: 47 on x86-64, 48 on AArch64.
 const ADDRESS_BITS: u32 = 48;
 
@@ -93,7 +93,7 @@ impl Inspector<'_> {
         }
     }
 
-    /// What is known of a wait that is in no primitive: perhaps a lock of the C library's own.
+    /// Describes a wait outside any known primitive: perhaps a lock of the C library's own.
     pub(super) fn said_by_library(
         &mut self,
         waiter: &Waiter<'_>,
@@ -262,8 +262,9 @@ impl Inspector<'_> {
         }
     }
 
-    /// A thread that can never have a priority-inheriting mutex, for that would close a circle or its owner has ended, is told so by the
-    /// kernel, and if it did not want to know, the C library lets it wait for ever at a zero on its own stack (glibc,
+    /// A thread that can never have a priority-inheriting mutex, for that would close a circle or
+    /// its owner has ended, gets an error from the kernel, and if it did not check for errors, the
+    /// C library lets it wait for ever at a zero on its own stack (glibc,
     /// nptl/pthread_mutex_lock.c; musl, src/thread/pthread_mutex_timedlock.c).
     fn is_refused(&self, waiter: &Waiter<'_>) -> bool {
         let futex = &waiter.futex;
@@ -292,7 +293,8 @@ impl Inspector<'_> {
             let known = self.model.thread(*index)?.tid?;
             (known == waiter.event.tid).then_some(*tid)
         });
-        // What the C library works on, it has in registers; deeper on the stack there may be others.
+        // What the C library works on, it has in registers; deeper on the stack there may be
+        // others.
         let (registers, _) = waiter
             .words
             .split_at(waiter.words.len() - waiter.near.len());
@@ -330,8 +332,8 @@ impl Inspector<'_> {
         waiter.sp..waiter.sp.saturating_add(len)
     }
 
-    /// The places not on the stack that the thread has at hand and that have been read with so many bytes before and after, each
-    /// once; others are asked for.
+    /// The places not on the stack that the thread has at hand and that have been read with so many
+    /// bytes before and after, each once; others are requested.
     fn at_hand(&mut self, waiter: &Waiter<'_>, before: u64, after: u64) -> Vec<u64> {
         let mut seen = HashSet::new();
         let words = waiter.words.iter().copied();
@@ -345,7 +347,7 @@ impl Inspector<'_> {
         places.retain(|at| {
             let start = at - before;
             let read = self.memory.bytes(start, (before + after) as usize);
-            if read.is_none() && !self.memory.was_asked(start) && asked < MOST_ASKED {
+            if read.is_none() && !self.memory.was_asked(start) && asked < MAX_REQUESTS {
                 asked += 1;
                 self.inspection.wanted.push(start..at + after);
             }
@@ -354,7 +356,8 @@ impl Inspector<'_> {
         places
     }
 
-    /// The object that points at the record with the word that the thread waits at: among what the thread has at hand.
+    /// The object that points at the record with the word that the thread waits at: among what the
+    /// thread has at hand.
     fn pointing_at(&mut self, own: Own, waiter: &Waiter<'_>) -> Option<u64> {
         let records = own
             .words
@@ -372,8 +375,8 @@ impl Inspector<'_> {
         })
     }
 
-    /// glibc keeps both addresses on the stack, side by side, to take the mutex again should the thread be cancelled
-    /// (nptl/pthread_cond_wait.c, `struct _condvar_cleanup_buffer`).
+    /// glibc keeps both addresses on the stack, side by side, to take the mutex again should the
+    /// thread be cancelled (nptl/pthread_cond_wait.c, `struct _condvar_cleanup_buffer`).
     fn mutex_of(&mut self, cond: u64, layout: &Layout, near: &[u64]) -> Option<ObjectName> {
         let pairs = near.windows(2).filter(|pair| pair[0] == cond);
         // Not inside the condition variable: one of its own words may stand beside it, too.
@@ -404,7 +407,8 @@ impl Inspector<'_> {
         None
     }
 
-    /// The lock of a stdio stream (glibc, sysdeps/nptl/stdio-lock.h): the word, a count, the owner's thread pointer.
+    /// The lock of a stdio stream (glibc, sysdeps/nptl/stdio-lock.h): the word, a count, the
+    /// owner's thread pointer.
     fn stdio_owner(&self, layout: &Layout, futex: &Futex) -> Option<Said> {
         let offset = layout.stdio_owner?;
         let count = self.memory.word(futex.address.wrapping_add(4))?;

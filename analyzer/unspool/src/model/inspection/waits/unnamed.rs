@@ -1,6 +1,7 @@
-//! Mutexes of static programs without symbols. No function tells what the word is part of, but a held
-//! mutex has marks that other memory does not: the waiting thread expects the value that its C library
-//! writes for "held, and threads wait", and a live thread's id stands where that library keeps the owner.
+//! Mutexes of static programs without symbols. No function tells what the word is part of, but a
+//! held mutex has marks that other memory does not: the waiting thread expects the value that its C
+//! library writes for "held, and threads wait", and a live thread's id stands where that library
+//! keeps the owner.
 
 use unspool_image::Arch;
 

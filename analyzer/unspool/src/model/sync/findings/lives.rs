@@ -1,4 +1,4 @@
-//! Threads whose lives cost more than they must: never joined, or too short to be worth their creation.
+//! Finds threads that are never joined, or that live too briefly to be worth their creation.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use crate::model::backtrace::Backtrace;
 use crate::model::finding::{Evidence, Facts, Finding, FindingKind, Shows};
 use crate::model::{Ending, Key, Model, ProgramEnd, Thread, ThreadIndex};
 
-/// So many short lives from one path are worth a pool.
-const MANY: usize = 30;
-/// A life that is short.
-const SHORT_NS: u64 = 100_000_000;
+/// Minimum number of short-lived threads from one path that suggests a thread pool.
+const MIN_CHURN: usize = 30;
+/// Maximum median life of a thread that counts as short.
+const MAX_SHORT_LIFE_NS: u64 = 100_000_000;
 
-/// Nothing takes so long to end.
-const ENDING_NS: u64 = 10_000_000_000;
+/// Upper bound of the time that a process takes to end.
+const MAX_ENDING_NS: u64 = 10_000_000_000;
 
-/// `latest_ns` is the time of the last call that was recorded.
+/// Adds the findings. `latest_ns` is the time of the last recorded call.
 pub(super) fn find(
     words: &Words<'_>,
     joins_are_seen: bool,
@@ -33,7 +33,7 @@ pub(super) fn find(
     }
     let mut groups: Vec<Vec<ThreadIndex>> = groups.into_values().collect();
     groups.sort_by_key(|members| members.first().copied());
-    // A join that was not recorded is a join.
+    // A join that was not recorded still is a join.
     let joins_are_seen = joins_are_seen && !words.model.recording.joins_are_missing;
     let ending_since = ending_since(words.model, latest_ns);
     for members in &groups {
@@ -44,8 +44,10 @@ pub(super) fn find(
     }
 }
 
-/// Since when a program that has ended may have been about to: the kernel ends the threads that are left, one after another, and on a
-/// busy machine a second passes between the first and the last. While anything else happens, none of them ends by that.
+/// The earliest time at which a program that has ended may have begun to end.
+///
+/// The kernel ends the remaining threads one after another; on a busy machine this takes up to a
+/// second. A thread that ends while other events still occur was not ended by the program's end.
 fn ending_since(model: &Model, latest_ns: u64) -> Option<u64> {
     let end = model.recording.program_end?;
     if matches!(end, ProgramEnd::Signal(_)) && model.recording.kills_are_told {
@@ -53,20 +55,20 @@ fn ending_since(model: &Model, latest_ns: u64) -> Option<u64> {
     }
     let made = model.threads.iter();
     let made = made.filter_map(|t| t.started_ns.max(t.created_ns)).max();
-    // Ends and calls are not told by the same clock.
+    // The times of thread ends and of calls come from different clocks.
     let busy = latest_ns.max(made.unwrap_or(0));
     let busy = busy.saturating_sub(model.recording.slack_ns());
-    Some(busy.max(model.recording.duration_ns.saturating_sub(ENDING_NS)))
+    Some(busy.max(model.recording.duration_ns.saturating_sub(MAX_ENDING_NS)))
 }
 
-/// Threads that ended, that nobody joined, and that were not detached: what is left of them is never
-/// freed (POSIX, `pthread_join`).
+/// Finds threads that ended without being joined or detached. Their remains are never freed (POSIX,
+/// `pthread_join`).
 fn unjoined(
     words: &Words<'_>,
     members: &[ThreadIndex],
     ending_since: Option<u64>,
 ) -> Option<Finding> {
-    // What ends with the program has not ended by itself.
+    // A thread that ends with the program has not ended by itself.
     let by_itself = |thread: &Thread| match (thread.ended_ns, ending_since) {
         (Some(ended), Some(since)) => ended < since,
         (None, Some(_)) => false,
@@ -85,16 +87,16 @@ fn unjoined(
         Some(ProgramEnd::Exited(_))
     );
     let what = match left.len() {
-        1 => format!("{} ended, and nobody joined it", words.thread(first)),
+        1 => format!("{} ended and was never joined", words.thread(first)),
         count => format!(
-            "{count} threads that run {} ended, and nobody joined them",
+            "{count} threads that run {} ended and were never joined",
             function(words, first)
         ),
     };
     let text = if ended {
-        format!("{what}, nor were they detached: their stacks and descriptors were never freed.")
+        format!("{what} or detached: their stacks and descriptors were never freed.")
     } else {
-        format!("{what} so far, nor were they detached: until then their stacks are not freed.")
+        format!("{what} or detached so far: until then their stacks are not freed.")
     };
     Some(Finding {
         kind: FindingKind::Unjoined,
@@ -114,17 +116,17 @@ fn churn(words: &Words<'_>, members: &[ThreadIndex]) -> Option<Finding> {
     let mut lives: Vec<u64> = threads
         .filter_map(|t: &Thread| t.ended_ns?.checked_sub(t.started_ns.or(t.created_ns)?))
         .collect();
-    if lives.len() < MANY {
+    if lives.len() < MIN_CHURN {
         return None;
     }
     lives.sort_unstable();
     let median = lives[lives.len() / 2];
-    if median > SHORT_NS {
+    if median > MAX_SHORT_LIFE_NS {
         return None;
     }
     let first = *members.first()?;
     let stack = words.model.threads.get(first.0)?.creation_stack();
-    // The stack of a creation begins with the caller; of a call, with the primitive.
+    // The stack of a creation begins with the caller; the stack of a call, with the primitive.
     let from = stack.and_then(|stack| stack.frames.first());
     let from = from.map_or(String::new(), |frame| format!(" in {}", place(frame)));
     Some(Finding {

@@ -1,4 +1,5 @@
-//! Objects that cost time: contention, convoys, long holds. What matters is measured against the recording.
+//! Finds objects that cost time: contention, convoys, long holds. Thresholds are relative to the
+//! recording's length.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +9,14 @@ use crate::model::sync::kernel_waits::Blocking;
 use crate::model::sync::objects::{Object, ObjectIndex};
 use crate::primitives::Kind;
 
-/// Waiting altogether below this is nothing to look at, ...
-const LITTLE_NS: u64 = 30_000_000;
-/// ... nor is less than this part of the recording's time.
-const PART: u64 = 20;
-/// A hold of this length is felt.
-const LONG_NS: u64 = 20_000_000;
-/// A convoy has so many waits that began behind others.
-const QUEUED: u64 = 20;
+/// Total waiting time below which an object is not reported.
+const MIN_CONTENTION_NS: u64 = 30_000_000;
+/// Waits below one part in this many of the recording's time are not reported either.
+const CONTENTION_DIVISOR: u64 = 20;
+/// Minimum length of a hold that is reported.
+const MIN_LONG_HOLD_NS: u64 = 20_000_000;
+/// Minimum number of waits in a convoy that began behind other waits.
+const MIN_QUEUED: u64 = 20;
 
 pub(super) fn find(words: &Words<'_>, findings: &mut Vec<Finding>) {
     let mut indices: Vec<ObjectIndex> = (0..words.objects.len()).map(ObjectIndex).collect();
@@ -26,7 +27,7 @@ pub(super) fn find(words: &Words<'_>, findings: &mut Vec<Finding>) {
     indices.sort_by_key(|index| std::cmp::Reverse(words.objects[index.0].waits.total_ns));
     for &index in &indices {
         let object = &words.objects[index.0];
-        let much = (words.model.recording.duration_ns / PART).max(LITTLE_NS);
+        let much = (words.model.recording.duration_ns / CONTENTION_DIVISOR).max(MIN_CONTENTION_NS);
         let own = object.waits.total_ns.saturating_sub(object.stood_ns);
         if own >= much && !is_by_recording(words, object) {
             findings.push(match is_convoy(object) {
@@ -41,7 +42,7 @@ pub(super) fn find(words: &Words<'_>, findings: &mut Vec<Finding>) {
     });
     let mut told = BTreeSet::new();
     for index in indices {
-        // One of many locks that are made in the same place says it for all of them.
+        // One finding stands for all locks that are made in the same place.
         if let Some(finding) = long_hold(words, index)
             && told.insert(words.objects[index.0].key)
         {
@@ -54,8 +55,8 @@ fn long_hold(words: &Words<'_>, index: ObjectIndex) -> Option<Finding> {
     let object = &words.objects[index.0];
     let hold = object.longest_hold.as_ref()?;
     let by_recording = hold.events.saturating_mul(words.event_ns) + hold.stood_ns;
-    // Where nobody knows which events are missing, its end may be.
-    if hold.ns.saturating_sub(by_recording) < LONG_NS
+    // The hold's end may be among the missing events if their times are unknown.
+    if hold.ns.saturating_sub(by_recording) < MIN_LONG_HOLD_NS
         || !words.model.recording.is_certain_between_gaps()
     {
         return None;
@@ -126,7 +127,8 @@ fn long_hold(words: &Words<'_>, index: ObjectIndex) -> Option<Finding> {
     })
 }
 
-/// `it was in read() of pipe:[7], called in refill (cache.cpp:9)`
+/// Describes a wait in the kernel, as `it was in read() of pipe:[7], called in refill
+/// (cache.cpp:9)`.
 fn in_kernel(words: &Words<'_>, blocking: &Blocking) -> String {
     let place = blocking.stack.frames.iter();
     let mut place = place.filter(|frame| !frame.place.is_within());
@@ -146,42 +148,44 @@ fn in_kernel(words: &Words<'_>, blocking: &Blocking) -> String {
     }
 }
 
-/// Why lengths of time tell nothing of the program for certain, if there is a reason.
+/// Says why durations do not describe the program for certain; empty if they do.
 fn doubt(words: &Words<'_>) -> &'static str {
     if words.model.recording.is_waited_for() {
         " Recorded with --lossless, the program may have waited for its recorder meanwhile."
     } else if words.is_overloaded {
-        " Much of the time some thread stood for the recorder: on a machine that busy, locks are also kept by threads that wait for a processor."
+        " The recorder delayed threads much of the time: on a machine that busy, threads also hold locks while they wait for a processor."
     } else {
         ""
     }
 }
 
-/// Most of the time cannot have come of threads that stood for the recorder.
+/// True if the recorder's delays cannot explain more than half of the time.
 fn is_own(ns: u64, stood_ns: u64) -> bool {
     stood_ns <= ns / 2
 }
 
-/// What of a time may have come of that, where it matters.
+/// Says how much of a time the recorder may have caused, if that matters.
 fn of_which(ns: u64, stood_ns: u64) -> String {
     match stood_ns > ns / 10 {
         true => format!(
-            " For up to {} of that some thread stood for the recorder, which was busy or had to wait for a processor itself.",
+            " The recorder itself may have delayed threads for up to {} of that.",
             length(stood_ns)
         ),
         false => String::new(),
     }
 }
 
-/// Most of the time for which it is held is what recording costs its holders: without that, nobody might wait.
+/// True if recording causes at least half of the time for which the object is held. Without
+/// recording there might be no waits.
 fn is_by_recording(words: &Words<'_>, object: &Object) -> bool {
     let cost = object.hold_events.saturating_mul(words.event_ns);
     object.holds.count > 0 && cost >= object.holds.total_ns / 2
 }
 
-/// Most come when others wait already, for a thing that each holds but shortly.
+/// True if most threads arrive when others already wait, for an object that each holds only
+/// briefly.
 fn is_convoy(object: &Object) -> bool {
-    object.queued >= QUEUED
+    object.queued >= MIN_QUEUED
         && object.queued * 2 >= object.taken.max(object.waits.count)
         && object.waits.mean_ns() > 2 * object.holds.mean_ns()
 }
@@ -198,7 +202,7 @@ fn convoy(words: &Words<'_>, index: ObjectIndex) -> Finding {
             length(object.holds.mean_ns())
         ),
     };
-    // Where only waits are seen, nobody knows how often it was taken.
+    // The number of acquisitions is unknown if only waits are recorded.
     let (behind, all) = (object.queued, object.taken.max(object.waits.count));
     let queued = match object.taken {
         0 => format!("{behind} of {all} waits for it began when others waited already"),
@@ -273,8 +277,8 @@ fn contention(words: &Words<'_>, index: ObjectIndex) -> Finding {
     text.push_str(doubt(words));
     Finding {
         kind: FindingKind::Contention,
-        // It was seen; how much of it matters is for the reader. Of a sample that is not known, and
-        // another recording may have another one.
+        // The waits were seen; the reader decides whether they matter. A sample is not proof,
+        // because another recording may contain another sample.
         proved: words.clock_is_sound
             && !words.model.recording.is_sample()
             && doubt(words).is_empty()

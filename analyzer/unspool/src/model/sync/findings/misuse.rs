@@ -1,4 +1,4 @@
-//! Objects that are used as they must not be, or had better not be.
+//! Finds objects that are used in forbidden or risky ways.
 
 use super::{Words, times};
 use crate::model::finding::{Facts, Finding, FindingKind};
@@ -6,12 +6,12 @@ use crate::model::sync::misuse::{Mistake, MistakeKind};
 use crate::model::sync::replay::Replay;
 
 pub(super) fn find(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<Finding>) {
-    // Where events are missing, a lock that was not seen to be taken is no mistake.
+    // Where events are missing, the acquisition of a lock may be missing too.
     if !words.lossless() {
         return;
     }
     for mistake in &replay.misuse.mistakes {
-        // What contradicts itself already says nothing of the program.
+        // Contradictory observations prove nothing about the program.
         if mistake.sure {
             findings.push(done_wrong(words, mistake));
         }
@@ -38,7 +38,7 @@ fn done_wrong(words: &Words<'_>, mistake: &Mistake) -> Finding {
             words.thread(holder),
             words.at(taken)
         ),
-        None => format!("{thread} {verb} {object}{place}, which nobody holds ({often})."),
+        None => format!("{thread} {verb} {object}{place}, which no thread holds ({often})."),
     };
     let mut evidence =
         vec![words.evidence(mistake.thread, mistake.used, format!("{verb} {object}"))];

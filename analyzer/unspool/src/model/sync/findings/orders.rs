@@ -1,4 +1,4 @@
-//! Locks that are taken in both orders, whether or not that has gone wrong yet.
+//! Finds locks that are taken in both orders, whether or not this has already led to a deadlock.
 
 use super::{Words, times};
 use crate::model::finding::{Facts, Finding, FindingKind};
@@ -15,7 +15,8 @@ pub(super) fn find(
     for circle in replay.order.circles(words.model) {
         let doubtful = circle.objects.iter().any(|o| words.objects[o.0].doubtful);
         let seats = circle.seats.filter(|_| circle.possible);
-        // What one had done before it created another, or after it joined it, those two never did at the same time.
+        // A thread's steps before it creates another thread, or after it joins it, never run at the
+        // same time as that thread's.
         let mut steps = circle.steps.iter();
         let ancestry = steps.all(|step| is_descent_known(words.model, step.thread));
         let proved = circle.possible
@@ -54,9 +55,9 @@ pub(super) fn find(
                 words.object(seats)
             )
         } else if circle.possible {
-            "Events are missing, so what was held, and by threads that could do it at the same time, is not certain.".to_owned()
+            "Events are missing: it is not certain that these locks were held, or by threads that could run at the same time.".to_owned()
         } else {
-            "It was not seen in threads that could do it at the same time; should that ever happen, they can \
+            "No threads that could do it at the same time were seen to do it; if that ever happens, they can \
              wait for each other forever."
                 .to_owned()
         };
@@ -74,10 +75,10 @@ pub(super) fn find(
     }
 }
 
-/// Who created a thread, and who that one, was seen, as far as the recording goes back.
+/// True if the chain of a thread's creators was recorded, as far as the recording goes back.
 fn is_descent_known(model: &Model, thread: ThreadIndex) -> bool {
     let mut at = thread;
-    // A circle cannot come from real records, and ends the climb.
+    // The bound also ends the climb if damaged records form a circle.
     for _ in 0..model.threads.len() {
         at = match model.threads.get(at.0).map(|thread| &thread.creation) {
             Some(Creation::Main | Creation::Before) => return true,

@@ -1,4 +1,5 @@
-//! What the end of the recording makes of calls that have not ended: who still waits, and what cannot be known of it.
+//! What the end of the recording makes of calls that have not ended: who still waits, and what
+//! cannot be known of it.
 
 use super::Replay;
 use crate::model::calls::Call;
@@ -25,7 +26,8 @@ impl Replay<'_> {
             // A program that ends takes its threads with it, in the middle of what they do.
             let with_program =
                 (self.model.recording).was_there_at_the_end(&self.model.threads[thread], slack);
-            // One that ends by itself may have let its threads end first; one that is killed may have been stuck.
+            // One that ends by itself may have let its threads end first; one that is killed may
+            // have been stuck.
             let killed = matches!(
                 self.model.recording.program_end,
                 Some(ProgramEnd::Signal(_))

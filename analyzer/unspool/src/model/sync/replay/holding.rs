@@ -71,7 +71,7 @@ impl Replay<'_> {
         {
             self.mistake(MistakeKind::Unlock, object, thread, used, holder);
         }
-        // Whoever had it has it no more.
+        // The previous holder no longer has it.
         if let Some((holder, _)) = holder {
             self.release(holder, object, now);
         }

@@ -1,4 +1,5 @@
-//! Mutexes that the kernel refuses a thread: those with priority inheritance that it could never have.
+//! Mutexes that the kernel refuses a thread: those with priority inheritance that it could never
+//! have.
 
 use super::Replay;
 use crate::model::ThreadIndex;
@@ -10,11 +11,12 @@ use crate::primitives::{Operation, Primitive};
 
 const EDEADLK: i32 = -35;
 
-/// A mutex that a thread was refused. The C library then lets that thread wait for ever, at a word that is no mutex.
+/// A mutex that a thread was refused. The C library then lets that thread wait for ever, at a word
+/// that is no mutex.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refused {
     pub(super) object: ObjectIndex,
-    /// Who had it, as its own memory said.
+    /// The owner, by the object's memory.
     pub(super) owner: Option<ThreadIndex>,
     path: PathId,
 }

@@ -1,4 +1,4 @@
-//! Who ends whose wait, as system calls tell: those that wake, and those that return.
+//! Finds the thread that ends each wait, from the system calls that wake and that return.
 
 use super::Replay;
 use crate::model::calls::{Call, futex};
@@ -9,15 +9,16 @@ use crate::model::sync::under_way::Pending;
 use crate::model::sync::wakes::{Answer, Ended, Ender};
 use crate::primitives::Kind;
 
-/// What the kernel says if the word has another value than the one for which the thread would wait (`EAGAIN`).
+/// What the kernel says if the word has another value than the one for which the thread would wait
+/// (`EAGAIN`).
 const EAGAIN: i32 = -11;
 
 /// A thread's own data, from its handle on, in which is what tells of its end.
 const THREAD: u64 = 512;
 
 impl Replay<'_> {
-    /// Within a call that another thread ended it may only pass on what that one did: who leaves a barrier of musl's last wakes the
-    /// first.
+    /// Within a call that another thread ended it may only pass on what that one did: who leaves a
+    /// barrier of musl's last wakes the first.
     pub(super) fn wakes_others(&mut self, call: &Call) {
         let (Some(word), Some(count)) = (call.args.first(), futex::wakes(&call.args)) else {
             return;
@@ -110,7 +111,8 @@ impl Replay<'_> {
         let mutex = self.mutex_of.get(&pending.object);
         let mutex = mutex.map(|mutex| self.objects.objects[mutex.0].address);
         pending.ended = match pending.primitive.kind {
-            // musl's threads then have to get out of the list of threads, whose lock is not in them.
+            // musl's threads then have to get out of the list of threads, whose lock is not in
+            // them.
             Kind::Join if !self.glibc && word.wrapping_sub(object) >= THREAD => return,
             Kind::Join => joined.filter(|_| how != Ended::Itself),
             // Signalled, it still has to take the mutex again, whose word is at its beginning.

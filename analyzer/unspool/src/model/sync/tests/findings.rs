@@ -1,4 +1,4 @@
-//! What is found wrong, and what is not.
+//! Tests of the findings, and of programs without any.
 
 use unspool_capture::{Dropped, Gap, GapKind, ProcessEnded, Stood, ThreadExited};
 
@@ -57,7 +57,7 @@ fn a_circle_at_the_end_is_a_deadlock() {
     assert_eq!(of_kind(&model, FindingKind::LostWakeup).len(), 0);
 }
 
-/// What is done when: each thread takes one lock and waits for the other's.
+/// The calls in order of time: each thread takes one lock and waits for the other's.
 fn embrace(gap: impl Fn(&mut Acting, u64)) -> Model {
     let mut acting = two_threads();
     gap(&mut acting, 1900);
@@ -69,7 +69,7 @@ fn embrace(gap: impl Fn(&mut Acting, u64)) -> Model {
         "pthread_mutex_lock",
         &[A],
     );
-    // Whoever has just begun to wait may go on in a moment.
+    // A wait that has just begun may end in a moment.
     let model = acting.stage.model();
     assert_eq!(of_kind(&model, FindingKind::Deadlock).len(), 0);
     acting.stage.end(900);
@@ -78,7 +78,7 @@ fn embrace(gap: impl Fn(&mut Acting, u64)) -> Model {
 
 #[test]
 fn what_was_lost_proves_nothing() {
-    // Nobody knows what the events were that are missing, and when.
+    // The kind and the time of the missing events are unknown.
     let model = embrace(|acting, at| {
         acting.stage.add(Dropped {
             probe: 102,
@@ -225,7 +225,7 @@ fn orders_that_cannot_meet_are_not_proved() {
     acting.nested(ONE, 4000, B, A);
     acting.stage.end(9);
     assert_eq!(kinds(&acting.stage.model()), [("lock-order", false)]);
-    // Nor is it proved that it was not, where nobody saw the creation: its probe was paused.
+    // Nor is it proved that it was not, if the creation was not recorded: its probe was paused.
     let mut acting = Acting::new();
     acting.on(PID, &["orders!main@orders.c:9"]);
     acting.nested(PID, 100, A, B);
@@ -252,7 +252,7 @@ fn orders_that_cannot_meet_are_not_proved() {
         };
         assert_eq!(finding.proved, !joined);
     }
-    // A lock that is tried waits for nobody.
+    // A try-lock never waits.
     let mut acting = two_threads();
     acting.nested(ONE, 2000, A, B);
     acting
@@ -266,8 +266,8 @@ fn orders_that_cannot_meet_are_not_proved() {
     assert_eq!(kinds(&acting.stage.model()), []);
 }
 
-/// `one` and `two` take the same locks in both orders, and the main thread creates `two` after it has joined `one`; or when it has only
-/// ended, which is chance.
+/// `one` and `two` take the same locks in both orders, and the main thread creates `two` after it
+/// has joined `one`; or when it has only ended, which is chance.
 #[test]
 fn whom_a_join_leads_to_comes_later() {
     for joined_ms in [4, 8] {
@@ -295,8 +295,8 @@ fn whom_a_join_leads_to_comes_later() {
     }
 }
 
-/// In each of three rounds of a barrier of two, one order comes before it; the other one comes behind it, or not always, or the
-/// barrier is others', too.
+/// In each of three rounds of a barrier of two, one order comes before it; the other one comes
+/// behind it, or not always, or the barrier is others', too.
 #[test]
 fn what_a_barrier_parts_does_not_meet() {
     const BARRIER: u64 = 0x6000;
@@ -419,8 +419,12 @@ fn mistakes_are_told() {
             .sentences()
             .contains("while one (TID 11) holds it")
     );
-    assert!(model.findings[2].sentences().contains("which nobody holds"));
-    // What was locked before the recording began may be unlocked by whoever.
+    assert!(
+        model.findings[2]
+            .sentences()
+            .contains("which no thread holds")
+    );
+    // A lock taken before the recording began may be unlocked by any thread.
     let mut acting = two_threads();
     acting.unlock(ONE, 2000, A).stage.end(9);
     assert_eq!(kinds(&acting.stage.model()), []);
@@ -565,7 +569,8 @@ fn contention_long_holds_and_convoys() {
     );
 }
 
-/// The hold and the wait of 50 ms, in so many of which threads stood for the recorder. It is told of that later.
+/// The hold and the wait of 50 ms, in part of which threads stood for the recorder. It is reported
+/// of that later.
 #[test]
 fn time_for_which_threads_stood_for_the_recorder_is_not_the_programs() {
     let found_in = |end_ms: u64, stood_us: std::ops::Range<u64>| {
@@ -601,14 +606,15 @@ fn time_for_which_threads_stood_for_the_recorder_is_not_the_programs() {
     let said = |note: &crate::model::Note| note.text.contains("by up to 60.0 ms in total");
     assert!(model.notes.iter().any(said), "{:?}", model.notes);
     assert_eq!(kinds(&found(3000..90_000)), []);
-    // Somebody else waits for a processor as well.
+    // Another thread waits for a processor as well.
     let model = found_in(1900, 110_000..710_000);
     assert_eq!(kinds(&model), both(false));
     let text = model.findings[0].sentences();
     assert!(text.contains("on a machine that busy"), "{text}");
 }
 
-/// The kernel ends what threads are left when a program ends, one after another. Who ended while the program went on was not ended by that.
+/// The kernel ends what threads are left when a program ends, one after another. Who ended while
+/// the program went on was not ended by that.
 #[test]
 fn what_ends_with_the_program_need_not_be_joined() {
     let main = ["orders!main@orders.c:9"];
@@ -630,7 +636,8 @@ fn what_ends_with_the_program_need_not_be_joined() {
     }
 }
 
-/// Calls whose ends may be missing: threads that are killed may have been stuck in them, those of a program that ends by itself were not.
+/// Calls whose ends may be missing: threads that are killed may have been stuck in them, those of a
+/// program that ends by itself were not.
 #[test]
 fn a_program_that_ends_by_itself_was_not_stuck() {
     for (signal, deadlocks) in [(None, 0), (Some(2), 1)] {

@@ -6,9 +6,9 @@ use super::findings::of_kind;
 use super::*;
 use crate::model::{Finding, FindingKind, HangReason};
 
-/// A lock of which only waits and wakes are seen: `two` has it for 900 ms while two others wait, and
-/// those have it for a moment one after the other. Later the probe of the waits is paused, and this
-/// many calls are missed.
+/// A lock of which only waits and wakes are seen: `two` has it for 900 ms while two others wait,
+/// and those have it for a moment one after the other. Later the probe of the waits is paused, and
+/// this many calls are missed.
 fn contended_lock(missed: u64) -> Model {
     let mut acting = two_threads();
     let stage = &mut acting.stage;

@@ -1,10 +1,11 @@
-//! What threads had of the processors, told from what the kernel said when it was asked.
+//! Processor times of threads, computed from the kernel's counters.
 
 use unspool_capture::{CpuTime, CpuTimes};
 
 use super::*;
 
-/// The kernel's account, at these milliseconds: of a thread how long it was on a processor and waited for one, both in milliseconds.
+/// The kernel's account, at these milliseconds: of a thread how long it was on a processor and
+/// waited for one, both in milliseconds.
 fn account(acting: &mut Acting, ms: u64, times: &[(u64, u64, u64)]) {
     let threads = times.iter().map(|(tid, on_cpu, runnable)| CpuTime {
         tid: *tid,
@@ -55,7 +56,8 @@ fn turns_at_the_processors() {
     assert!((runnable - 26.0 / 21.0).abs() < 0.01, "{runnable}");
 }
 
-/// A thread id that is used again; a clock that goes back; counters that do; threads that nobody knows.
+/// A thread id that is used again; a clock that goes back; counters that do; threads that no record
+/// knows.
 #[test]
 fn turns_of_others_and_at_wrong_times() {
     let mut acting = two_threads();

@@ -10,7 +10,7 @@ use crate::primitives::Kind;
 /// `FUTEX_WAIT` and `FUTEX_WAIT_BITSET` with `FUTEX_CLOCK_REALTIME`, of this process.
 const WAIT: u64 = 0x80;
 const WAIT_BITSET: u64 = 0x189;
-/// A lock's word that somebody holds, and somebody waits for.
+/// The word of a lock that one thread holds and another waits for.
 const HELD: u64 = 2;
 
 /// Kind and address of the objects of a program whose threads wait in these functions at these
