@@ -322,7 +322,10 @@ impl Recorded {
                 Some(at) => {
                     missing.remove(at);
                     let stood = LOAD.contains(&finding.kind.as_str())
-                        && finding.text.contains("recorder itself may have delayed threads");
+                        && (finding
+                            .text
+                            .contains("recorder itself may have delayed threads")
+                            || finding.text.contains("recorder delayed threads"));
                     ensure!(finding.proved || stood, "not proved: {}", finding.text);
                 }
                 None if told.values().any(|told| told.confirms(finding)) => {}

@@ -129,10 +129,11 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Within this time of the program's end its threads end with it. The kernel tells them all to
-    /// end at once, but each is reported when it has had a processor for the last time, which on a
-    /// busy machine takes some time slices. One that is killed takes longer: it is stopped for each
-    /// of them.
+    /// Time before the program's end within which its threads end with it, nanoseconds.
+    ///
+    /// The kernel ends all threads at once, but reports each when it last gets a processor. On a
+    /// busy machine this takes some time slices. A killed program takes longer: it is stopped for
+    /// each thread.
     fn slack_ns(&self) -> u64 {
         match self.program_end {
             Some(ProgramEnd::Signal(_)) => 1_000_000_000,
@@ -218,7 +219,7 @@ pub struct Paused {
     pub function: String,
     /// How often it was hit and recorded.
     pub recorded: u64,
-    /// What is missing is beginnings or ends of calls.
+    /// True if the missing events are beginnings or ends of calls.
     pub of_calls: bool,
     /// How often it was paused.
     pub pauses: u64,

@@ -1,10 +1,11 @@
-//! From events to calls: of the functions that were instrumented, and of the futex system calls.
+//! Turns events into calls of the instrumented functions and of the futex system calls.
 //!
-//! A capture may hold millions of them, so they are not kept: each is shown when it begins and when
-//! it ends, in the order of the events, and what is kept are the calls under way, and each distinct
-//! call path once. Which end belongs to which beginning follows from thread and stack pointer
-//! (docs/reference/capture-format.md, "Calls"). What ended unseen has no end here either: a call is
-//! [lost](Moment::Lost) rather than given another's.
+//! A capture may hold millions of calls, so they are not kept. Each is shown when it begins and
+//! when it ends, in the order of the events. Only pending calls and distinct call paths are kept.
+//!
+//! Thread and stack pointer match a call's end with its beginning
+//! (docs/reference/capture-format.md, "Calls"). A call without a recorded end is
+//! [lost](Moment::Lost): it never gets another call's end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,17 +32,17 @@ pub struct PathId(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionId(pub usize);
 
-/// Something whose calls were recorded.
+/// A function or system call whose calls were recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its name as the recorder knew it, e.g. `pthread_mutex_lock`; of the futex system call, the
-    /// function it is made in.
+    /// The recorder's name for it, e.g. `pthread_mutex_lock`. For the futex system call, the
+    /// function that makes it.
     pub name: String,
-    /// It is the futex system call, not a function.
+    /// True for the futex system call.
     pub futex: bool,
     /// The probe at its beginning.
     pub probe: u32,
-    /// Some probe sees its end. Otherwise nothing follows [`Moment::Entered`]; nor does it for
+    /// True if a probe sees its end. Otherwise nothing follows [`Moment::Entered`], and neither for
     /// system calls that wake.
     pub has_end: bool,
 }
@@ -53,12 +54,11 @@ pub struct Call {
     pub number: u64,
     /// The thread that called.
     pub thread: ThreadIndex,
-    /// What was called.
+    /// The called function.
     pub function: FunctionId,
-    /// The registers in which arguments are passed, as many as were recorded; all of a system
-    /// call's.
+    /// Recorded argument registers; for a system call, all of them.
     pub args: Vec<u64>,
-    /// The object's first bytes when the call began, where they were recorded, and their address.
+    /// Address and first bytes of the object when the call began, if recorded.
     pub object: Option<(u64, Vec<u8>)>,
     /// When it began.
     pub entered_ns: u64,
@@ -72,26 +72,25 @@ pub struct Call {
     pub within: Option<u64>,
 }
 
-/// What happens to a call.
+/// An event in the life of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Moment<'a> {
     /// It begins.
     Entered(&'a Call),
     /// It ends; `left_ns` and, if it was recorded, `result` are there.
     Left(&'a Call),
-    /// It ended without anybody seeing when: left by an exception or a `longjmp`, or its end was
-    /// not recorded. When this comes says nothing.
+    /// The call ended at an unknown time. It was left by an exception or a `longjmp`, or its end
+    /// was not recorded. The time of this event means nothing.
     Lost(&'a Call),
-    /// Its thread ended first, by the end of the program or within the call. `sure`: otherwise ends
-    /// of its function were lost meanwhile, its own perhaps among them.
+    /// The thread ended first, with the program or within the call. Unless `sure`, ends of the
+    /// function were lost, perhaps this one's too.
     CutShort {
         /// The call.
         call: &'a Call,
         /// No end of its function was lost.
         sure: bool,
     },
-    /// The recording ended first. `sure`: otherwise events were lost meanwhile, its end perhaps
-    /// among them.
+    /// The recording ended first. Unless `sure`, events were lost, perhaps the call's end too.
     Unfinished {
         /// The call.
         call: &'a Call,
@@ -102,9 +101,9 @@ pub enum Moment<'a> {
     Missing {
         /// The functions.
         functions: &'a [FunctionId],
-        /// Ends are.
+        /// True if ends are missing, false for beginnings.
         ends: bool,
-        /// Where.
+        /// The kind of gap.
         gap: GapKind,
     },
 }
@@ -112,23 +111,23 @@ pub enum Moment<'a> {
 /// The result, once all calls have been read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calls {
-    /// What was instrumented, in the order of the probes.
+    /// The instrumented functions, in the order of the probes.
     pub functions: Vec<Function>,
-    /// The distinct call paths. The first is empty: it is that of calls whose path is not known.
+    /// The distinct call paths. The first one is empty, and stands for unknown paths.
     pub paths: Vec<Arc<Backtrace>>,
-    /// How many calls began.
+    /// Number of calls that began.
     pub count: u64,
-    /// How many were lost.
+    /// Number of calls whose end was lost.
     pub lost: u64,
-    /// Events of threads that were not heard of, which were left out.
+    /// Number of events of unknown threads, which were left out.
     pub strangers: u64,
-    /// Why not all could be read.
+    /// The reason why not all calls could be read.
     pub failure: Option<String>,
 }
 
 impl Calls {
-    /// Shows all calls of a capture to `visit`, in the order in which they happened. `model` was
-    /// built from it, and `symbolizer` is the one it was built with.
+    /// Reads all calls of a capture and passes them to `visit`, in order. `model` was built from
+    /// the capture with the same `symbolizer`.
     pub fn read(
         capture: &Capture,
         model: &Model,
@@ -161,7 +160,7 @@ impl Calls {
     }
 }
 
-/// What a probe is to calls.
+/// The role of a probe.
 #[derive(Clone, Debug)]
 enum Role {
     Begins(FunctionId),
@@ -174,15 +173,15 @@ struct Reading<'a> {
     frames: &'a mut dyn Frames,
     visit: &'a mut dyn FnMut(&Calls, Moment<'_>),
     lives: Lives,
-    /// [`Gap`] records say where hits are missing.
+    /// True if [`Gap`] records give the times of missing hits.
     placed: bool,
     /// Probes whose hits are missing at the moment.
     paused: BTreeSet<u32>,
     roles: HashMap<u32, Role>,
-    /// For each function, those that may be entered by its jump.
+    /// For each function, whether it may be entered by a jump of the other.
     jumps: HashMap<(FunctionId, FunctionId), bool>,
     under_way: HashMap<u64, UnderWay>,
-    /// The ids of the stacks that were seen, by where they are kept.
+    /// Path ids by the address of the stack.
     known: HashMap<*const Backtrace, PathId>,
     /// The stacks of events that carry one.
     carried: HashMap<u64, PathId>,
@@ -265,7 +264,7 @@ impl<'a> Reading<'a> {
     }
 
     fn entered(&mut self, at: usize, event: &Event, function: FunctionId) {
-        // Others may have the same stack, even if this one is not looked at.
+        // Other events may have the same stack, even if this one is skipped.
         let path = self.path(at, event);
         let Some(thread) = self.lives.at(event.tid, event.time_ns) else {
             self.calls.strangers += 1;
@@ -309,7 +308,7 @@ impl<'a> Reading<'a> {
             self.lost(&lost);
         }
         (self.visit)(&self.calls, Moment::Entered(&call));
-        // What wakes others is over when it begins, also where another call may wait.
+        // A call that wakes others ends at once, also where another call may wait.
         let wakes = self.calls.functions[function.0].futex && !futex::waits(&call.args);
         if wakes || !self.calls.functions[function.0].has_end {
             return;
@@ -360,7 +359,7 @@ impl<'a> Reading<'a> {
         id
     }
 
-    /// Calls that a thread leaves by its end.
+    /// Ends the calls of a thread that has ended.
     fn exited(&mut self, tid: u64) {
         let here = self.under_way.remove(&tid).into_iter();
         for (call, left) in here.flat_map(UnderWay::into_calls) {

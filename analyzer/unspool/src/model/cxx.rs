@@ -1,14 +1,15 @@
-//! What a C++ thread was made for. libstdc++ begins them all in one function of its own, whose argument is an object with the rest
-//! (`bits/std_thread.h`):
+//! Finds the function that a C++ thread runs. libstdc++ starts all threads in one function of its
+//! own, whose argument is an object with the callable and its arguments (`bits/std_thread.h`):
 //!
 //! ```text
 //! std::thread::_State_impl<std::thread::_Invoker<std::tuple<F, A1, ..., An> > >
 //!
-//! object   | vtable | An | ... | A1 | F |     std::tuple has its elements last first, each aligned as its type is
+//! object   | vtable | An | ... | A1 | F |             std::tuple stores its elements last first,
+//!                                                     each aligned as its type is
 //! vtable   | destructor | deleting destructor | _M_run |     calls F(A1, ..., An)
 //! ```
 //!
-//! Apart from [`super::origin`], which knows threads by their stacks: of a recorded creation there is this object.
+//! Separate from [`super::origin`], which reads stacks: a recorded creation has only this object.
 
 use super::backtrace::{Frames, Place, base_name};
 

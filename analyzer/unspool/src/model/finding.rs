@@ -1,7 +1,7 @@
-//! What a person should look at, with its evidence.
+//! A finding that deserves attention, with its evidence.
 //!
-//! One type for a single look and for recordings, so that every view and `--fail-on` know findings
-//! of one shape. Nothing is decided here.
+//! Inspections and recordings share this type, so that every view and `--fail-on` see findings of
+//! one shape. No decisions are made here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,21 +24,21 @@ pub enum FindingKind {
     LostWakeup,
     /// Two objects are taken in both orders.
     LockOrder,
-    /// An object is held for long while others wait.
+    /// An object is held for a long time while others wait.
     LongHold,
     /// Threads queue up at one object again and again.
     Convoy,
-    /// Threads wait much for one object.
+    /// Threads wait for one object for a long time in total.
     Contention,
     /// A condition is signalled without the mutex.
     UnlockedSignal,
-    /// A mutex is given up by a thread that does not hold it.
+    /// A mutex is released by a thread that does not hold it.
     WrongUnlock,
     /// An object's life ends while it is held.
     DestroyedHeld,
     /// Threads end without being joined.
     Unjoined,
-    /// One call path creates thread after short-lived thread.
+    /// One call path creates many short-lived threads.
     Churn,
 }
 
@@ -60,7 +60,7 @@ impl FindingKind {
         FindingKind::Churn,
     ];
 
-    /// As JSON and `--fail-on` have it, e.g. `lock-order`.
+    /// The name in JSON and in `--fail-on`, e.g. `lock-order`.
     pub fn as_str(self) -> &'static str {
         match self {
             FindingKind::Deadlock => "deadlock",
@@ -79,7 +79,7 @@ impl FindingKind {
         }
     }
 
-    /// The kind of that name.
+    /// Finds the kind with a name.
     pub fn of_name(name: &str) -> Option<FindingKind> {
         FindingKind::ALL
             .into_iter()
@@ -100,7 +100,7 @@ pub struct ObjectName {
     pub kind: Kind,
     /// Where it is, as mapped.
     pub address: u64,
-    /// What people call it: a symbol and perhaps an offset, or where it was created or first used.
+    /// The name: a symbol and perhaps an offset, or where it was created or first used.
     pub name: Option<Arc<str>>,
 }
 
@@ -114,7 +114,7 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// A stack that shows what a finding says.
+/// A stack that supports a finding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
     /// The thread whose stack it is.

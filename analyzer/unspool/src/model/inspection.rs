@@ -1,9 +1,7 @@
-//! Waits and holders at one moment: the state of each thread, what it waits at, who holds that,
-//! and what follows.
+//! The state of each thread at one moment: its wait, the holders, and the conclusions.
 //!
-//! All of it is computed from what a look at the program noted: registers, stacks, memory. `waits`
-//! says what each thread does, with `object` for what synchronization objects say of themselves;
-//! `findings` makes findings of them.
+//! All of it is computed from an inspection's registers, stacks and memory. `waits` determines the
+//! states, and `object` reads the synchronization objects.
 
 mod at_end;
 mod bystander;
@@ -27,7 +25,7 @@ pub(super) use bystander::Onward;
 pub(super) use layouts::{Family, Library};
 pub(super) use waits::{Program, Scene, inspect};
 
-/// What a thread did when it was looked at.
+/// The state of an inspected thread.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum State {
     /// Not known: its registers were not read.
@@ -48,7 +46,7 @@ pub enum State {
         /// Its name, if that number has one.
         name: Option<&'static str>,
     },
-    /// A signal such as SIGSTOP has stopped the program, while the thread did this.
+    /// A signal such as SIGSTOP has stopped the program in this state.
     Stopped(Box<State>),
 }
 
@@ -65,7 +63,7 @@ impl State {
         }
     }
 
-    /// The wait, if it is one, and if the program was stopped in it, too.
+    /// The wait, including one in which the program was stopped.
     pub fn wait(&self) -> Option<&Wait> {
         match self {
             State::Waiting(wait) => Some(wait),
@@ -75,69 +73,68 @@ impl State {
     }
 }
 
-/// A thread that holds what another waits for, or is waited for itself.
+/// A thread that holds the awaited object, or that is to be joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its id among the program's threads; of a thread that this process does not have, as the
-    /// object has it.
+    /// Its id among the program's threads. For a thread outside this process, the id in the object.
     pub tid: u64,
     /// The thread, if this process has it.
     pub thread: Option<ThreadIndex>,
 }
 
-/// What a thread waits at.
+/// The object and the circumstances of a wait.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wait {
-    /// The object; of a join the address is that of the word waited at.
+    /// The object; for a join, the address of the awaited word.
     pub object: ObjectName,
     /// The function it waits in.
     pub function: Option<&'static Primitive>,
-    /// What kind of mutex it is, if that is worth a word: `recursive`, `robust`.
+    /// The mutex's notable attributes: `recursive`, `robust`.
     pub flavor: Vec<&'static str>,
     /// The holder of the object, or the thread to be joined, as far as that is recorded.
     pub holders: Vec<Holder>,
     /// Number of readers that hold a read-write lock; their identity is not recorded.
     pub readers: Option<u32>,
-    /// The mutex that the wait at a condition variable gave up, and takes again: read off the
-    /// stack.
+    /// The mutex that a wait at a condition variable released and will take again, from the stack.
     pub mutex: Option<ObjectName>,
-    /// It ends after a time by itself.
+    /// True if the wait has a timeout.
     pub timed: bool,
     /// Threads of other processes may use the object.
     pub shared: bool,
-    /// All of it was seen at one moment: the thread in the kernel's wait, and the object's own
-    /// words.
+    /// True if the thread's wait and the object's words were seen at one moment.
     pub proved: bool,
-    /// The word it waits at has changed already, or could not be read: it may be about to end.
+    /// True if the awaited word has changed or could not be read, so that the wait may be about to
+    /// end.
     pub moving: bool,
-    /// The kernel has refused the thread this priority-inheriting mutex, for it could never have
-    /// it, and it waits for nothing. Which mutex that was is inferred from the thread's stack.
+    /// True if the kernel refused the thread this priority-inheriting mutex. The wait then never
+    /// ends, and the mutex is inferred from the thread's stack.
     pub refused: bool,
     /// The unknown facts, and the reasons.
     pub unknown: Option<Arc<str>>,
 }
 
-/// What a look shows, and what more would have to be read.
+/// The result of an inspection, and requests for further reads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inspection {
     /// What each thread did, by [`ThreadIndex`]; empty for recordings.
     pub states: Vec<State>,
-    /// Memory that would tell more.
+    /// Memory that would give more facts.
     pub wanted: Vec<Range<u64>>,
-    /// Threads to be looked at once more, because they may have moved between the reads, if what
-    /// they wait for is part of a finding.
+    /// Threads to be read once more, because they may have moved between reads and are part of a
+    /// finding.
     pub doubtful: Vec<u64>,
     /// The memory to be read again.
     pub doubtful_words: Vec<Range<u64>>,
-    /// The signals that the program handles, signal 1 being bit 0, where that is known.
+    /// The signals that the program handles, if known. Signal 1 is bit 0.
     pub handled_signals: Option<u64>,
-    /// The ids that threads know each other by are known, and not just assumed to be those we know.
+    /// True if the thread ids that the program uses are known, not just assumed equal to the
+    /// recorder's.
     pub ids_known: bool,
-    /// No thread moved while the threads were looked at.
+    /// True if no thread moved during the inspection.
     pub stood: bool,
-    /// Threads that go on, but whose code cannot come to a place that ends a wait.
+    /// Threads that run, but whose code cannot reach a place that ends a wait.
     pub bystanders: Vec<ThreadIndex>,
-    /// All threads wait, each at its own moment if the program did not stand.
+    /// True if all threads wait, each at its own moment if the program was not halted.
     pub all_wait: bool,
 }
 
@@ -150,19 +147,19 @@ impl Inspection {
         (!self.ids_known).then(|| Note::info(what))
     }
 
-    /// The states of all threads that were there.
+    /// The states of all threads that existed.
     fn present(&self) -> impl Iterator<Item = &State> {
         self.states.iter().filter(|state| **state != State::Absent)
     }
 
-    /// What a thread did.
+    /// The state of a thread.
     pub fn state(&self, thread: ThreadIndex) -> &State {
         self.states.get(thread.0).unwrap_or(&State::Unknown)
     }
 }
 
 impl Wait {
-    /// Whether only other threads of this process can end it.
+    /// True if only other threads of this process can end the wait.
     pub fn is_endless(&self) -> bool {
         !self.timed && !self.shared && !self.moving
     }

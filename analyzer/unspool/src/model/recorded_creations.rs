@@ -1,8 +1,8 @@
-//! What a recording of the same process adds to a look at it: where the threads were created.
+//! Adds the creations of threads from a recording to an inspection of the same process.
 //!
-//! A look sees no creation. A thread is taken for a recorded one if the recording has it alive at
-//! its end, with the same id and the same thread function, or from the same start code of
-//! libstdc++; in a process of the same id and the same file.
+//! An inspection sees no creations. A thread is matched if the recording has a living thread with
+//! the same id and thread function at its end, or one from the same start code of libstdc++. The
+//! process id and the file must be equal too.
 
 use super::{Creation, Ending, Model, Note, Thread, note, origin};
 

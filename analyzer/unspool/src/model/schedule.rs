@@ -1,6 +1,5 @@
-//! What each thread did at every moment, as the kernel's scheduler recorded it: it ran, it could
-//! have run, or it was blocked. This is apart from recorded calls, which say what a thread waited
-//! for.
+//! The state of each thread at every moment, from the kernel's scheduler: running, runnable or
+//! blocked. Recorded calls are separate: they give the object that a thread waited for.
 
 use std::collections::HashMap;
 
@@ -8,7 +7,7 @@ use unspool_capture::{Record, ScheduleEdge, ScheduleEntry, ScheduleKind, Schedul
 
 use super::{Model, ThreadIndex};
 
-/// A wake-up can be recorded this much before the record that its thread is blocked: the waker's
+/// Maximum time by which a wake-up can be recorded before its thread's block, if the waker's
 /// processor was faster.
 const EARLY_WAKE_NS: u64 = 20_000;
 
@@ -17,9 +16,9 @@ const EARLY_WAKE_NS: u64 = 20_000;
 pub struct Schedule {
     /// Per thread of the model, in order and without gaps.
     pub threads: Vec<Vec<Interval>>,
-    /// When it was recorded, nanoseconds since the recording began.
+    /// Start and end of the recorded schedule, nanoseconds since the recording began.
     pub span_ns: Option<(u64, u64)>,
-    /// Wake-ups were recorded, so waiting for a processor is known to the full.
+    /// True if wake-ups were recorded, so that all waits for a processor are known.
     pub has_wakers: bool,
     /// How many of the kernel's records were lost.
     pub lost: u64,
@@ -99,7 +98,7 @@ impl RunState {
 }
 
 impl Schedule {
-    /// Reads the schedule, and makes the threads' beginnings and ends as exact as it is.
+    /// Reads the schedule, and refines the threads' beginnings and ends with it.
     pub(super) fn of(records: &[Record], model: &mut Model) -> Schedule {
         let mut reader = Reader::default();
         let mut schedule = Schedule::default();
@@ -138,12 +137,12 @@ impl Schedule {
                 if life.is_born {
                     thread.started_ns = Some(life.from_ns);
                 }
-                // A thread that lived until the program ended has no end of its own.
+                // A thread that lived until the program ended keeps no end of its own.
                 if life.is_ended && thread.ended_ns.is_some() {
                     thread.ended_ns = Some(life.to_ns);
                 }
                 let mut intervals = with_losses(life.intervals, &losses);
-                // What was there before stood, if the recorder has started it.
+                // A thread that existed before was stopped, if the recorder started the program.
                 let before = thread.started_ns.unwrap_or(0);
                 if !life.is_born && before < begun_ns {
                     let first = Interval {
@@ -172,7 +171,7 @@ impl Schedule {
         schedule
     }
 
-    /// Whether there is one.
+    /// True if a schedule was recorded.
     pub fn is_known(&self) -> bool {
         self.span_ns.is_some()
     }
@@ -242,7 +241,7 @@ impl Life {
         }
     }
 
-    /// The state changes now. `before`: what it was until now, where only that tells.
+    /// Changes the state now. `before` is the previous state, if only the new record tells it.
     fn change(&mut self, time_ns: u64, before: RunState, state: Option<RunState>) {
         if time_ns > self.to_ns {
             self.intervals.push(Interval {
@@ -261,7 +260,7 @@ impl Life {
         match entry.kind {
             ScheduleKind::Runs => {
                 if runs {
-                    // It must have stopped to run meanwhile.
+                    // The thread must have stopped running in between.
                     self.state = Some(RunState::Unknown);
                 }
                 let cpu = entry.cpu;
@@ -299,7 +298,7 @@ impl Life {
         }
     }
 
-    /// The thread of the model that it is the life of: the one with its id that lived at the time.
+    /// The model's thread with this id that lived at the time.
     fn thread(&self, tid: u64, model: &Model) -> Option<ThreadIndex> {
         let end_ns = model.recording.duration_ns;
         let threads = model.threads.iter().enumerate();
@@ -310,7 +309,7 @@ impl Life {
             let common = to.min(self.to_ns) as i128 - from.max(self.from_ns) as i128;
             (common, ThreadIndex(index))
         });
-        // The kernel's times and the server's are not quite the same.
+        // The kernel's clock and the server's differ slightly.
         const APART: i128 = 100_000_000;
         let (common, index) = overlap.max_by_key(|(common, _)| *common)?;
         (common > -APART).then_some(index)
@@ -336,7 +335,7 @@ impl Reader {
                 lives.push(Life::new(entry.time_ns, true, state));
             }
             (ScheduleKind::Found, None) => {
-                // What can run runs or waits; the next record tells which.
+                // A runnable thread runs or waits; the next record tells which.
                 let letter = u8::try_from(entry.detail).unwrap_or(0);
                 let state = (letter != b'R').then_some(RunState::Blocked);
                 lives.push(Life::new(entry.time_ns.max(begun_ns), false, state));
@@ -349,12 +348,12 @@ impl Reader {
                 life.entry(entry);
                 lives.push(life);
             }
-            // A record of one that has ended: its last moments in the kernel.
+            // A record of an ended thread: its last moments in the kernel.
             (_, None) => {}
         }
     }
 
-    /// All lives; those of threads that have not ended last until then.
+    /// Returns all lives. Threads that have not ended live until `last_ns`.
     fn finish(mut self, last_ns: u64) -> HashMap<u64, Vec<Life>> {
         for life in self.lives.values_mut().flatten() {
             if !life.is_ended {
@@ -365,7 +364,7 @@ impl Reader {
     }
 }
 
-/// Intervals without what lost records make doubtful.
+/// Marks the intervals that lost records make doubtful as unknown.
 fn with_losses(intervals: Vec<Interval>, losses: &[ScheduleLoss]) -> Vec<Interval> {
     if losses.is_empty() {
         return intervals;
@@ -379,7 +378,7 @@ fn with_losses(intervals: Vec<Interval>, losses: &[ScheduleLoss]) -> Vec<Interva
         {
             past += 1;
         }
-        // What runs can be stopped by its own processor alone; all others can start it.
+        // Only its own processor can stop a running thread; any processor can start a thread.
         let touches = |loss: &&ScheduleLoss| {
             let same = match interval.state {
                 RunState::Running { cpu } => loss.cpu == cpu,
@@ -407,7 +406,7 @@ fn with_losses(intervals: Vec<Interval>, losses: &[ScheduleLoss]) -> Vec<Interva
     all
 }
 
-/// Intervals with a length, those of one state together.
+/// Removes empty intervals, and merges neighbours of the same state.
 fn merged(intervals: Vec<Interval>) -> Vec<Interval> {
     let mut all: Vec<Interval> = Vec::with_capacity(intervals.len());
     for interval in intervals {

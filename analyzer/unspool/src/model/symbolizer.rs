@@ -67,9 +67,9 @@ pub struct Symbolizer {
     /// What pointers in files point to, by the files and their places there.
     pointers: HashMap<(usize, u64), Option<u64>>,
     walking: WalkOptions,
-    /// What has been answered by now: all a recording keeps, unless files are asked first.
+    /// The answers so far: all that a recording keeps, unless the files are read first.
     answers: Answers,
-    /// What a recording keeps, if files are asked first.
+    /// The recording's own answers, if the files are read first.
     kept: Option<Answers>,
     /// Stacks of which both the recording and files tell, by both.
     merged: HashMap<(*const Backtrace, *const Backtrace), Arc<Backtrace>>,

@@ -12,17 +12,17 @@ pub struct ThreadIndex(pub usize);
 /// One thread. Times are nanoseconds since the recording began.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thread {
-    /// Kernel thread id. A later thread may have the same. `None`: it was gone before the server
-    /// could be asked for it, and only its creation was seen.
+    /// Kernel thread id, which a later thread may reuse. `None` if the thread was gone before the
+    /// server could be queried, so that only its creation was recorded.
     pub tid: Option<u64>,
     /// Its last known name, empty if not known.
     pub name: String,
     /// Its identity, equal in each run of the program.
     pub key: Key,
-    /// The function it runs, as given to the creation function, or to what calls that for C++; for
-    /// threads whose creation was not seen, as told by their stack.
+    /// The thread function, as passed to the creation function or to its C++ wrapper. For threads
+    /// without a recorded creation, it comes from their stack.
     pub function: Option<Place>,
-    /// Where it begins, if that is in the C++ library, which then calls `function`.
+    /// The start function in the C++ library that calls `function`, if there is one.
     pub start: Option<Place>,
     /// How it came to be.
     pub creation: Creation,
@@ -32,7 +32,7 @@ pub struct Thread {
     pub started_ns: Option<u64>,
     /// When it ended, or was seen to be gone.
     pub ended_ns: Option<u64>,
-    /// `ended_ns` was reported as it happened; otherwise the thread ended some time before.
+    /// True if `ended_ns` was reported as it happened; otherwise the thread ended some time before.
     pub end_exact: bool,
     /// How it ended.
     pub ending: Ending,
@@ -40,7 +40,7 @@ pub struct Thread {
     pub detached: bool,
     /// The thread that joined it, or waits to.
     pub joiner: Option<ThreadIndex>,
-    /// When that called join.
+    /// The time of that join call.
     pub joined_ns: Option<u64>,
     /// Its stack when it was last looked at.
     pub stack: Option<Arc<Backtrace>>,
@@ -63,7 +63,7 @@ impl Thread {
         }
     }
 
-    /// The earliest time at which something is known of it.
+    /// The earliest known time of the thread.
     pub fn first_ns(&self) -> Option<u64> {
         self.created_ns.or(self.started_ns)
     }
@@ -76,30 +76,30 @@ pub enum Creation {
     Main,
     /// Its creation was recorded.
     Seen {
-        /// By whom.
+        /// The creating thread.
         creator: ThreadIndex,
         /// Where, starting at the caller of the creation function.
         stack: Arc<Backtrace>,
-        /// Which creation belongs to which thread could only be told by their order.
+        /// True if creations and threads could only be matched by their order.
         inferred: bool,
     },
-    /// Of a look: a recording of the same process has its creation.
+    /// Seen in an inspection: a recording of the same process has its creation.
     Recorded {
-        /// By whom, as people call that thread, which may be gone.
+        /// Name of the creating thread, which may have ended.
         by: Arc<str>,
         /// Where, starting at the caller of the creation function.
         stack: Arc<Backtrace>,
     },
     /// It ran before the recording began.
     Before,
-    /// It was created while recording, unseen.
+    /// It was created during the recording, unseen.
     Unseen,
 }
 
 /// How a thread ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
-    /// It had not when the recording, or the program, did.
+    /// It had not ended when the recording or the program did.
     Alive,
     /// It ended, and no join is known.
     Exited,

@@ -1,7 +1,7 @@
-//! What every thread did when, in columns of equal length: at any resolution.
+//! Divides every thread's time into columns of equal length, at any resolution.
 //!
-//! Computed for a window on demand, so that the model need not keep what every thread did at every
-//! moment.
+//! Timelines are computed for a window on demand, so that the model need not keep each thread's
+//! states.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Where a column begins; that of column `columns` is the window's end.
+    /// Start of a column; for column `columns`, the window's end.
     pub fn column_ns(&self, column: usize) -> u64 {
         let length = u128::from(self.length_ns());
         let offset = length * column.min(self.columns) as u128 / self.columns.max(1) as u128;
@@ -33,7 +33,7 @@ impl Window {
         self.to_ns.saturating_sub(self.from_ns).max(1)
     }
 
-    /// The columns that a span of time touches, if it is in the window.
+    /// The columns that a time span touches, if it is in the window.
     pub(super) fn columns_of(
         &self,
         from_ns: u64,
@@ -53,41 +53,41 @@ impl Window {
     }
 }
 
-/// What a thread did in a column.
+/// The state of a thread in a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Cell {
-    /// It was not there.
+    /// The thread did not exist.
     #[default]
     Absent,
-    /// It lived; nothing says that it waited.
+    /// The thread lived, and no wait was recorded.
     Alive,
-    /// It lived; waits of that time were not recorded.
+    /// The thread lived, and waits were not recorded at that time.
     Unknown,
-    /// It could have run, and waited for a processor half of the time or longer.
+    /// The thread was runnable, without a processor, for at least half of the time.
     Runnable,
-    /// It did not run for three quarters of the time or longer: it was in a system call that was
-    /// not recorded.
+    /// The thread did not run for at least three quarters of the time, because it was in an
+    /// unrecorded system call.
     Away,
-    /// It waited, most of the time or for something that another thread held: longest here.
+    /// The thread waited, most of the time or for contended objects; the use has the longest wait.
     Waits(UseIndex),
 }
 
 /// A window and what each thread did in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeline {
-    /// What was looked at.
+    /// The window that the timeline shows.
     pub window: Window,
     /// Per thread, in the order of the model's threads, one cell per column.
     pub threads: Vec<Vec<Cell>>,
 }
 
 impl Timeline {
-    /// Looks at a window of a model, as closely as the model was built for.
+    /// Builds the timeline of a window, at the detail that the model was built with.
     pub fn of(model: &Model, window: Window) -> Timeline {
         let end_ns = model.recording.duration_ns;
         let life = |thread: &Thread| {
             let mut cells = vec![Cell::Absent; window.columns];
-            // One whose end was not seen may have ended at any time.
+            // A thread whose end was not recorded may have ended at any time.
             let span = thread
                 .started_ns
                 .or(thread.created_ns)
@@ -181,7 +181,7 @@ fn waits(sync: &Sync, thread: usize, window: &Window, cells: &mut [Cell]) {
                 .sum()
         };
         let held = |waiting: Waiting| waiting == Waiting::Held;
-        // Contention is what people look for: a quarter of the time is enough to show it.
+        // Contention matters most, so a quarter of the time is enough to show it.
         let used = if sum(&held) * 4 >= length {
             longest(&held)
         } else if sum(&|_| true) * 2 >= length {

@@ -1,9 +1,8 @@
-//! The wait graph: which thread waits for what, and which threads can end that wait.
+//! The wait graph: the waits of all threads, and the threads that can end each wait.
 //!
-//! A node is a thread, an edge leads from a waiting thread to one that can end its wait. Edges come
-//! from two sources: an inspection reads owners off the objects (`snapshot`), and a recording knows
-//! who took what and who used what (`recording`). Findings are made here, once, of the graph that
-//! both filled, so that `inspect` and `report` say the same of the same hang.
+//! A node is a thread. An edge leads from a waiting thread to one that can end its wait. Edges come
+//! from two sources: owners stored in objects (`snapshot`), and recorded calls (`recording`).
+//! Findings are made from the combined graph, so that `inspect` and `report` agree.
 
 mod circles;
 mod closed_groups;
@@ -25,36 +24,36 @@ use crate::primitives::Kind;
 pub(super) struct WaitGraph {
     /// By [`ThreadIndex`].
     nodes: Vec<Node>,
-    /// How the threads were read, if they were read at one time.
+    /// How the threads were read; none if they were not read at one time.
     moment: Option<Moment>,
-    /// The program ended by itself, so one of its threads went on.
+    /// True if the program ended by itself, so that one of its threads was running.
     exited: bool,
 }
 
 /// Known facts at the time when all threads were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Moment {
-    /// No thread moved meanwhile.
+    /// True if no thread moved while the threads were read.
     stood: bool,
     /// Threads were read twice and may have taken turns in between.
     took_turns: bool,
     /// Signals whose handlers could end a wait; `None` if that is not known.
     handlers: Option<bool>,
-    /// The ids by which the program knows its threads are known.
+    /// True if the thread ids that the program itself uses are known.
     ids_known: bool,
 }
 
 /// A thread.
 #[derive(Clone, Debug, Default, PartialEq)]
 enum Node {
-    /// It had ended, or had not begun.
+    /// The thread had ended, or had not begun.
     #[default]
     Absent,
-    /// It goes on, and may end the wait of another thread.
+    /// The thread runs, and may end another thread's wait.
     Active,
-    /// It goes on, and all code that it can come to ends no wait.
+    /// The thread runs, and none of the code it can reach ends a wait.
     Bystander,
-    /// It waits.
+    /// The thread waits.
     Waiting(Box<Waiting>),
 }
 
@@ -63,20 +62,20 @@ enum Node {
 struct Waiting {
     object: ObjectName,
     flavor: Vec<&'static str>,
-    /// It can end by itself, or from outside the process.
+    /// Ways in which it can end without another thread of the process.
     ends: Ends,
-    /// Everything it says was seen, and at one moment.
+    /// True if all its facts were seen, and at one moment.
     sure: bool,
-    /// It is certain that the thread still waits, rather than being about to go on.
+    /// True if the thread certainly still waits, and is not about to continue.
     lasting: bool,
-    /// It has lasted long enough to conclude something from what others do not do.
+    /// True if it has lasted long enough for conclusions from the behaviour of other threads.
     long: bool,
-    /// Which mutex it waits for is inferred: the kernel refused it, and the thread waits for
-    /// nothing.
+    /// True if the kernel refused the mutex. The thread then waits for nothing, and the mutex is
+    /// inferred.
     refused: bool,
-    /// What it waits for is not fully known.
+    /// True if the awaited object is not fully known.
     vague: bool,
-    /// Threads of which each has to act before the wait ends.
+    /// Threads that must all act before the wait ends.
     edges: Vec<Edge>,
     /// How many threads hold a read-write lock for reading, if the lock counts them.
     readers: Option<u32>,
@@ -88,7 +87,7 @@ struct Waiting {
     stack: Option<Arc<Backtrace>>,
 }
 
-/// What else than another thread of the process can end a wait.
+/// Causes other than a thread of the process that can end a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Ends {
     timed: bool,
@@ -101,16 +100,16 @@ struct Ends {
 struct Edge {
     /// The thread; `None` if the process has no such thread.
     holder: Option<ThreadIndex>,
-    /// Its id, as far as the object tells one.
+    /// Its id, if the object stores it.
     tid: Option<u64>,
-    /// Where it took what the other waits for.
+    /// Where it took the awaited object.
     taken: Option<PathId>,
-    /// That it holds it was seen.
+    /// True if the hold was seen.
     sure: bool,
 }
 
 impl Waiting {
-    /// Only other threads of this process can end it.
+    /// True if only other threads of this process can end the wait.
     fn is_endless(&self) -> bool {
         !self.ends.timed && !self.ends.shared && !self.ends.moving && self.lasting
     }
@@ -141,7 +140,7 @@ impl WaitGraph {
         })
     }
 
-    /// The threads that are there.
+    /// Threads that exist, with their nodes.
     fn present(&self) -> impl Iterator<Item = (ThreadIndex, &Node)> {
         let nodes = self.nodes.iter().enumerate();
         nodes
@@ -159,7 +158,7 @@ pub(super) fn add_findings(model: &mut Model, at_end: Option<&Inspection>) {
     }
     let hangs = graph.findings(model);
     model.findings.retain(|finding| !is_hang(finding.kind));
-    // A thread that waits forever does not wait for long.
+    // A wait that never ends is not reported as a long wait.
     let stuck = |object: &ObjectName| {
         let of_lock = hangs
             .iter()
@@ -178,7 +177,7 @@ pub(super) fn add_findings(model: &mut Model, at_end: Option<&Inspection>) {
     finding::sort(&mut model.findings);
 }
 
-/// Threads that cannot go on.
+/// True if the finding means that threads cannot continue.
 fn is_hang(kind: FindingKind) -> bool {
     matches!(
         kind,

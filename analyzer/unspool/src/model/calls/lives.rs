@@ -1,4 +1,4 @@
-//! Which thread had a TID when: the kernel uses them again.
+//! Maps TIDs to threads over time, because the kernel reuses TIDs.
 
 use foldhash::{HashMap, HashMapExt};
 
@@ -25,8 +25,8 @@ impl Lives {
         Lives { of }
     }
 
-    /// The thread that had this TID then. The report of a thread may come a little before its
-    /// beginning is.
+    /// The thread that had this TID at a time. The report of a thread may come a little before its
+    /// beginning.
     pub(super) fn at(&self, tid: u64, time_ns: u64) -> Option<ThreadIndex> {
         let lives = self.of.get(&tid)?;
         let after = lives.partition_point(|(began, _)| *began <= time_ns);

@@ -1,23 +1,22 @@
-//! The calls that one thread is in, and which of them an end is the end of.
+//! Tracks the pending calls of one thread, and matches ends with them.
 //!
-//! Calls are distinguished by the stack pointer with which they were entered. A call that was left
-//! without its end being seen, as by `longjmp`, stays until its place on the stack is used again:
-//! whether it is above or below the others proves nothing, for a thread may run on several stacks
-//! (signal handlers, coroutines).
+//! Calls are distinguished by the stack pointer at their entry. A call that was left unseen, as by
+//! `longjmp`, stays until its place on the stack is reused. Being above or below the others proves
+//! nothing, because a thread may run on several stacks (signal handlers, coroutines).
 
 use super::{Call, FunctionId};
 
-/// No thread is in more recorded calls; the outermost give way.
+/// Maximum number of pending calls per thread; the outermost are dropped first.
 const DEEPEST: usize = 4096;
-/// Above a frame on the same stack, as far as a thread of any kind goes in one recorded call.
+/// Upper bound of the stack that a thread uses above a frame during one recorded call.
 const SAME_STACK: u64 = 256 << 10;
 
 /// The events missing since a call began: only if both are, another's end may look like its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Missed {
-    /// Beginnings of calls that end at the same places.
+    /// Beginnings of calls that end at the same places are missing.
     pub(super) begins: bool,
-    /// Ends.
+    /// Ends are missing.
     pub(super) ends: bool,
 }
 
@@ -44,14 +43,14 @@ struct Open {
     frame: u64,
     call: Call,
     missed: Missed,
-    /// The thread was seen above it on the stack, which may be another stack.
+    /// The thread was seen above the call's frame, perhaps on another stack.
     passed: bool,
 }
 
-/// How a call stands when the recording ends.
+/// The state of a call at the end of the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
-    /// It goes on.
+    /// The call has not ended.
     No,
     /// Its end may be missing.
     Perhaps,
@@ -66,9 +65,9 @@ pub(super) struct UnderWay {
 }
 
 impl UnderWay {
-    /// A function is about to be entered with this stack pointer: takes out the calls that must
-    /// have ended, for their place is used again. `jumped` tells whether a function may have jumped
-    /// to this one instead of returning.
+    /// Removes the calls that must have ended before a function is entered with this stack pointer,
+    /// because their place is reused. `jumped` says whether a function may have jumped to this one
+    /// instead of returning.
     pub(super) fn make_room(
         &mut self,
         frame: u64,
@@ -90,7 +89,7 @@ impl UnderWay {
         over
     }
 
-    /// A system call begins that has begun and not ended: the kernel makes it once more after an
+    /// True if a system call is pending and begins again, as the kernel repeats it after an
     /// interruption.
     pub(super) fn goes_on(&self, frame: u64, function: FunctionId, args: &[u64]) -> bool {
         let mut open = self.open.iter();
@@ -102,14 +101,13 @@ impl UnderWay {
         })
     }
 
-    /// The call that a new one is made in.
+    /// The innermost pending call, which contains a new one.
     pub(super) fn innermost(&self) -> Option<u64> {
         let mut sure = self.open.iter().rev();
         sure.find(|open| !open.passed).map(|open| open.call.number)
     }
 
-    /// A call begins, while such beginnings and ends are missing. One that gives way to it is
-    /// returned.
+    /// Adds a call with the gaps at its beginning. Returns the call that it displaces.
     pub(super) fn enter(&mut self, frame: u64, call: Call, missed: Missed) -> Option<Call> {
         let full = self.open.len() >= DEEPEST;
         let lost = full.then(|| self.open.remove(0).call);
@@ -122,8 +120,8 @@ impl UnderWay {
         lost
     }
 
-    /// Takes out the calls that end where calls of the functions `of` end, with this stack pointer;
-    /// innermost first. `false`: it may have ended before, and another one begun in its place.
+    /// Removes the calls that end at this stack pointer where calls of `of` end, innermost first.
+    /// The flag is false if the call may have ended before and another one begun.
     pub(super) fn leave(&mut self, frame: u64, of: &[FunctionId]) -> Vec<(Call, bool)> {
         self.passed(frame);
         let mut ended = Vec::new();
@@ -139,7 +137,7 @@ impl UnderWay {
         ended
     }
 
-    /// From here on, or here, hits are missing, which `of` says for each function.
+    /// Notes that hits are missing here or from here on; `of` gives the gaps of each function.
     pub(super) fn miss(&mut self, of: &dyn Fn(FunctionId) -> Missed) {
         for open in &mut self.open {
             open.missed = open.missed.and(of(open.call.function));
@@ -158,7 +156,7 @@ impl UnderWay {
         })
     }
 
-    /// The thread is at `frame`: what is a little below it on the stack has been left.
+    /// The thread is at `frame`: marks the calls a little below it on the stack as passed.
     fn passed(&mut self, frame: u64) {
         for open in self.open.iter_mut().rev() {
             let above = frame.wrapping_sub(open.frame);

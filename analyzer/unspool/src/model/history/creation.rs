@@ -1,4 +1,4 @@
-//! Creations that wait for their thread, and which of them a starting thread came from.
+//! Creations whose thread has not started yet, and the choice of one for a starting thread.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::model::thread::{Creation, ThreadIndex};
 /// A call of a creation function whose thread has not been seen to start.
 #[derive(Debug)]
 pub(super) struct Pending {
-    /// Its event's place among the records.
+    /// Index of its event among the records.
     pub(super) record: usize,
     pub(super) time_ns: u64,
     pub(super) creator: usize,
-    /// How many threads there were: the created one is not among them.
+    /// Number of threads at the creation, without the created one.
     pub(super) born: usize,
     /// Where the creation function puts the handle.
     pub(super) place: u64,
@@ -25,12 +25,13 @@ pub(super) struct Pending {
     pub(super) arg: Option<u64>,
     /// Value read at `place` when the next creation got the same place.
     pub(super) handle: Option<u64>,
-    /// There was such a creation: what lies at `place` from then on is not this one's.
+    /// True if a later creation uses the same `place`, so that its value no longer belongs to this
+    /// one.
     pub(super) overwritten: bool,
     pub(super) detached: bool,
 }
 
-/// Which pending creation the starting thread `index` came from, and whether that is a guess.
+/// Chooses the pending creation that the thread `index` came from; true if the choice is a guess.
 pub(super) fn choose(
     pending: &[Pending],
     index: usize,
@@ -57,7 +58,7 @@ pub(super) fn choose(
     if let Some(only) = candidates.iter().copied().find(known) {
         return Some((only, false));
     }
-    // What is there now may be left over from an earlier creation.
+    // The current value may be left over from an earlier creation.
     let handle = |i: usize| {
         let stored = stored
             .iter()
@@ -72,8 +73,9 @@ pub(super) fn choose(
     if let [only] = exact[..] {
         return Some((only, false));
     }
-    // Elsewhere the handle points into the top of the thread's own stack, just above sp. Stacks are
-    // far apart, so the nearest one is meant; two equally near ones are the same stale value.
+    // Otherwise the handle points into the top of the thread's own stack, just above sp. Stacks are
+    // far apart, so the nearest handle belongs to it. Two equally near handles are the same stale
+    // value.
     if registers.thread_pointer.is_none()
         && let Some(sp) = registers.sp
     {
@@ -90,14 +92,14 @@ pub(super) fn choose(
             _ => {}
         }
     }
-    // Threads mostly start in the order they are created in.
+    // Threads usually start in the order of their creation.
     Some((candidates[0], true))
 }
 
-/// Nothing at the top of a stack (thread structure, static TLS) is further from the first frame.
+/// Maximum distance between the top of a stack (thread structure, static TLS) and the first frame.
 const STACK_TOP: u64 = 1 << 20;
 
-/// No C library's thread structure is larger (glibc 2.36: 1216 bytes on ARM, 2304 on x86-64).
+/// Upper bound of a thread structure (glibc 2.36: 1216 bytes on ARM, 2304 on x86-64).
 const STRUCTURE: u64 = 8 << 10;
 
 /// Default size of a thread's stack (`ulimit -s`, on Linux).
@@ -146,8 +148,7 @@ impl History<'_> {
             overwritten: false,
             detached: attr.is_some_and(|attr| detached(&attr.bytes, self.pointer, self.musl)),
         };
-        // The same place in memory is about to be used again: what it holds belongs to the last
-        // one.
+        // The place in memory is about to be reused: its value belongs to the last creation.
         let reads = handle::reads(event, self.pointer);
         let current = |p: &&mut Pending| !p.overwritten;
         for waiting in self.pending.iter_mut().filter(current) {
@@ -163,7 +164,8 @@ impl History<'_> {
         if let Some(&index) = self.current.get(&event.tid)
             && self.traces[index].started
         {
-            // A thread starts once: the TID has a new owner, and the old one's end was missed.
+            // A thread starts only once, so the TID has a new owner and the old one's end was
+            // missed.
             self.newborn(event.tid, event.time_ns);
         }
         let index = match self.current.get(&event.tid) {
@@ -202,7 +204,7 @@ impl History<'_> {
         }
     }
 
-    /// The server told who made a thread: the last creation under way there is its own. Earlier
+    /// The server reported the creator, so the thread belongs to its last pending creation. Earlier
     /// ones have failed.
     pub(super) fn told(&mut self, index: usize, creator: u64, thread_pointer: Option<u64>) {
         self.traces[index].started = true;
@@ -221,8 +223,8 @@ impl History<'_> {
         }
     }
 
-    /// A thread that was not seen to start is recognized by its stack: the handle of its creation
-    /// lies above its stack pointer, and nearer than any other.
+    /// Recognizes a thread by its stack if its start was not recorded. The handle of its creation
+    /// lies above its stack pointer, and is the nearest one.
     pub(super) fn recognize(&mut self, index: usize, event: &Event) {
         if self.starts_are_watched()
             || self.traces[index].started
@@ -240,7 +242,7 @@ impl History<'_> {
             let handle = p.handle.or(lying.map(|(_, handle)| *handle))?;
             handle.checked_sub(sp).filter(|above| *above < STACK_SIZE)
         };
-        // A stack that is used again gives the same handle again: the last creation is meant.
+        // A reused stack gives the same handle, so the last creation is chosen.
         let nearest = (0..self.pending.len())
             .filter(|&i| self.pending[i].born <= index)
             .filter_map(|i| Some((distance(&self.pending[i])?, std::cmp::Reverse(i))))
@@ -277,7 +279,7 @@ impl History<'_> {
             cxx::made_for(frames, at, &state.bytes, self.pointer, self.thumb)
         });
         let thread = &mut self.threads[index];
-        // Older than its creation: some other thread was meant. It also keeps creators acyclic.
+        // A thread older than the creation is not its thread. This also keeps creators acyclic.
         if index >= pending.born && thread.creation != Creation::Main {
             if let Some(made_for) = made_for {
                 thread.start = thread.function.replace(made_for);
@@ -293,8 +295,8 @@ impl History<'_> {
         self.counts.inferred += u64::from(inferred);
     }
 
-    /// Threads that appeared without a start event get the oldest creation left over: a recording
-    /// that was cut, or lost events, has such.
+    /// Assigns the oldest remaining creations to threads that appeared without a start event. A
+    /// recording that was cut, or that lost events, has such threads.
     pub(super) fn link_leftovers(&mut self) {
         for index in 0..self.threads.len() {
             let thread = &self.threads[index];

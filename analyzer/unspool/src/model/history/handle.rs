@@ -1,8 +1,8 @@
-//! Thread handles (`pthread_t`): which thread a join or detach means.
+//! Maps thread handles (`pthread_t`) of joins and detaches to threads.
 //!
 //! A handle is the address of the C library's thread structure, which lies in the thread's own
-//! stack mapping and is used again as soon as that is; so a handle means the last thread that had
-//! it, or one that has not started yet.
+//! stack mapping. It is reused together with that mapping. So a handle means the last thread that
+//! had it, or one that has not started yet.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub(super) struct Handles {
     expected: HashMap<u64, Expected>,
 }
 
-/// What was done to a handle before its thread was seen to start.
+/// Operations on a handle before its thread was seen to start.
 #[derive(Default)]
 pub(super) struct Expected {
     /// The thread that called join, and the time.
@@ -26,7 +26,7 @@ pub(super) struct Expected {
 }
 
 impl Handles {
-    /// A thread started; what was already done to its handle is returned.
+    /// Notes the start of a thread; returns the earlier operations on its handle.
     pub(super) fn started(
         &mut self,
         index: usize,
@@ -60,7 +60,7 @@ impl Handles {
         if let Some(index) = known.take(1).find(|&index| fits(index)) {
             return Some(index);
         }
-        // The stack pointer next below the handle; of reused stacks, the last.
+        // The nearest stack pointer below the handle; among reused stacks, the last one.
         self.by_stack
             .iter()
             .filter(|(sp, index)| in_top(handle, *sp) && fits(*index))

@@ -38,8 +38,8 @@ impl History<'_> {
         self.threads[index].detached |= waiting.detached;
     }
 
-    /// A thread went on, or ended: the join it called last has returned, and so the joined thread
-    /// is gone, and the one that joined last.
+    /// Handles a thread that continued or ended: its last join has returned. So the joined thread
+    /// has ended, and the thread that this one joined last, and so on.
     pub(super) fn joins_returned(&mut self, index: usize, time_ns: u64) {
         let mut next = self.traces[index].joining.take();
         while let Some(joined) = next {
@@ -63,8 +63,8 @@ impl History<'_> {
         self.traces[joiner].joining = Some(index);
     }
 
-    /// A program that exits takes its threads with it, and servers report each as an exit just
-    /// before the program's own: such threads did not end, they were alive to the end.
+    /// Handles a program's exit. Servers report its threads as exits just before the program's own,
+    /// but they were alive to the end.
     pub(super) fn ended_with_program(&mut self, time_ns: u64) {
         let killed = matches!(self.recording.program_end, Some(ProgramEnd::Signal(_)));
         if killed && self.recording.kills_are_told {

@@ -1,7 +1,7 @@
-//! What a history cannot tell, counted while it is read and put into sentences at the end.
+//! Counts what a history cannot know while it is read, and words it at the end.
 //!
-//! A recording that failed must never look like a program without threads: the sentences that would
-//! change how the rest is read are errors, and views show them first.
+//! A failed recording must never look like a program without threads. Notes that change how the
+//! rest must be read are errors, and views show them first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub(super) struct Counts {
     pub(super) ends_missed: u64,
     pub(super) undeclared: u64,
     pub(super) join_assumed: bool,
-    /// The last word about each probe that was paused.
+    /// The last report about each paused probe.
     pub(super) missed: BTreeMap<u32, Missed>,
     /// Events of each probe.
     pub(super) hits: BTreeMap<u32, u64>,
@@ -31,7 +31,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Notes an event's number; false if that event was there already.
+    /// Counts an event's number; returns false if that event was already counted.
     pub(super) fn sequence(&mut self, seq: u64) -> bool {
         // Writers that do not count leave zero.
         if seq == 0 && self.highest.unwrap_or(0) == 0 {
@@ -56,7 +56,7 @@ impl Counts {
         true
     }
 
-    /// Events that were not looked at one by one.
+    /// Counts events that were not processed one by one.
     pub(super) fn skipped(&mut self, calls: &Calls) {
         for (probe, hits) in &calls.hits {
             *self.hits.entry(*probe).or_default() += hits;
@@ -248,7 +248,8 @@ impl History<'_> {
 }
 
 impl History<'_> {
-    /// What probes missed that were paused. Whether one of them was to see creations.
+    /// Adds notes on events that paused probes missed. Returns true if one of them was to see
+    /// creations.
     fn note_pauses(&mut self, unseen: u64, notes: &mut Vec<Note>) -> bool {
         let mut creations = false;
         let mut calls = PausedCalls::default();
@@ -286,7 +287,7 @@ impl History<'_> {
             self.recording.paused.push(paused);
         }
         if self.recording.too_little_seen() {
-            // Before all that is wrong besides: it says how to read everything else.
+            // This comes before all other notes, because it says how to read them.
             self.notes.insert(0, too_little(&self.recording, option));
         } else {
             notes.extend(calls.note(option));
@@ -311,13 +312,13 @@ fn too_little(recording: &Recording, option: &str) -> Note {
     Note::error(text).with_details(details)
 }
 
-/// The probes of calls are many: one sentence is about all of them.
+/// One note covers all probes of calls, because they are many.
 #[derive(Default)]
 struct PausedCalls {
     functions: BTreeSet<String>,
     missed: u64,
     recorded: u64,
-    /// The longest of one probe.
+    /// The longest pause of one probe.
     paused_ns: u64,
 }
 
@@ -346,8 +347,8 @@ impl PausedCalls {
                 long => format!("{:.1} s", long as f64 / 1e9),
             }
         );
-        // What the program does between two hits takes longer when each is recorded: it does more
-        // when none is.
+        // The program is faster between two hits while they are not recorded, so it makes more of
+        // them.
         let missed = match self.missed {
             0 => "Calls that began or ended in a pause are missing.".to_owned(),
             missed => format!(

@@ -1,11 +1,11 @@
-//! Threads that only the kernel's schedule knows: their beginnings and ends, as records of those
-//! that the server missed.
+//! Adds beginnings and ends of threads that only the kernel's schedule has, as records that the
+//! server missed.
 
 use std::collections::HashMap;
 
 use unspool_capture::{Record, ScheduleKind, ThreadEnd, ThreadExited, ThreadSeen};
 
-/// The server may report a thread this long after, or before, the kernel's record.
+/// Maximum difference between the server's and the kernel's time of the same change.
 const APART_NS: u64 = 1_000_000_000;
 /// Threads that end within this time of their program end with it.
 const WITH_PROGRAM_NS: u64 = 100_000_000;
@@ -14,12 +14,12 @@ const WITH_PROGRAM_NS: u64 = 100_000_000;
 struct Change {
     tid: u64,
     time_ns: u64,
-    /// Of a beginning, the creator.
+    /// The creator, for a beginning.
     creator: Option<u64>,
 }
 
-/// Records of the beginnings and ends that no other record tells of, in the order of their times.
-/// `pid`: the first thread, whose end is the program's.
+/// The beginnings and ends that no other record has, in order of time. `pid` is the first thread,
+/// whose end is the program's.
 pub(super) fn missing(records: &[Record], pid: u64) -> Vec<Record> {
     let mut changes: Vec<Change> = Vec::new();
     let mut seen: HashMap<u64, Vec<u64>> = HashMap::new();
@@ -67,7 +67,7 @@ pub(super) fn missing(records: &[Record], pid: u64) -> Vec<Record> {
             }));
             continue;
         }
-        // What ends with the program is alive to the end. The first thread can end before the
+        // A thread that ends with the program counts as alive. The first thread can end before the
         // others.
         let early = |end: u64| change.time_ns + WITH_PROGRAM_NS < end;
         if ended_ns.map_or(change.tid != pid, early) {
@@ -83,7 +83,7 @@ pub(super) fn missing(records: &[Record], pid: u64) -> Vec<Record> {
     missing
 }
 
-/// Takes the report that is nearest to a time out of those of a thread id. Whether there was one.
+/// Removes the report nearest to a time from those of a thread id. Returns true if there was one.
 fn take_nearest(times: Option<&mut Vec<u64>>, time_ns: u64) -> bool {
     let Some(times) = times else {
         return false;

@@ -1,7 +1,7 @@
-//! What the threads of a recorded program did when its recording ended.
+//! Inspects the threads of a recorded program when its recording ends.
 //!
-//! The recorder then reads all threads as `unspool inspect` does, so what is found neither depends
-//! on a budget nor on gaps, and has the same grade of proof.
+//! The recorder then reads all threads as `unspool inspect` does. So these findings depend neither
+//! on a budget nor on gaps, and are proved to the same degree.
 
 use std::collections::HashSet;
 
@@ -20,7 +20,7 @@ pub(in crate::model) fn at_end(
     Some(inspect(&scene, model, program))
 }
 
-/// What was read of all threads last.
+/// The last reading of all threads.
 fn scene<'a>(capture: &'a Capture, model: &Model) -> Option<Scene<'a>> {
     let records = &capture.records;
     let (at, inspection) = records.iter().enumerate().rev().find_map(|(at, record)| {
@@ -50,7 +50,7 @@ fn scene<'a>(capture: &'a Capture, model: &Model) -> Option<Scene<'a>> {
         .collect();
     let mut present = vec![false; model.threads.len()];
     let mut known: HashSet<u64> = HashSet::new();
-    // Of threads with one id, the last was there.
+    // Among threads with one id, the last one was present.
     for (index, thread) in model.threads.iter().enumerate().rev() {
         let Some(tid) = thread.tid else { continue };
         let begun = thread.started_ns.is_none_or(|started| started <= to_ns);

@@ -1,27 +1,27 @@
-//! Threads that go on but take no part in what others wait for: all code that they can come to ends
-//! no wait.
+//! Finds running threads that cannot end any wait, by the code that they can reach.
 //!
-//! A thread that sleeps in a loop and prints a line is such a one. Beside it, a hang of all other
-//! threads is still a hang.
+//! A thread that sleeps in a loop and prints a line is an example. A hang of all other threads
+//! remains a hang beside it.
 
 use super::{Inspection, Program, State};
 use crate::c_library::{ends_no_wait, is_c_library};
 use crate::model::backtrace::{Backtrace, NamedFrame};
 use crate::model::{Model, ThreadIndex};
 
-/// Programs with more threads that go on are busy, and the question is not worth its cost.
+/// Maximum number of running threads that are examined. A program with more is busy, and the search
+/// is not worth its cost.
 const MAX_ACTIVE: usize = 32;
 
-/// What code does that goes on from an address.
+/// The effects of code from an address on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::model) struct Onward {
-    /// It may come to a place that ends another thread's wait, or that is not known.
+    /// True if it may reach a place that ends another thread's wait, or an unknown place.
     pub(in crate::model) ends_waits: bool,
-    /// It may return to its caller.
+    /// True if it may return to its caller.
     pub(in crate::model) returns: bool,
 }
 
-/// The bystanders, if a thread waits without a limit.
+/// Finds the bystanders, if a thread waits without a timeout.
 pub(super) fn find(
     model: &Model,
     inspection: &Inspection,
@@ -54,7 +54,7 @@ pub(super) fn find(
     found
 }
 
-/// Whether a thread with this stack can come to no place that ends a wait.
+/// True if a thread with this stack can reach no place that ends a wait.
 fn ends_none(stack: &Backtrace, program: &mut dyn Program) -> bool {
     let in_library = |frame: &NamedFrame| frame.place.module.as_deref().is_some_and(is_c_library);
     let harmless = |frame: &NamedFrame| {
@@ -62,7 +62,7 @@ fn ends_none(stack: &Backtrace, program: &mut dyn Program) -> bool {
         name.is_some_and(ends_no_wait)
     };
     let frames: Vec<&NamedFrame> = stack.physical().collect();
-    // The function of the C library that the thread is in, with what that calls inside.
+    // The C library's function that the thread is in, with its inner calls.
     let inside = frames
         .iter()
         .take_while(|frame| in_library(frame) || harmless(frame))
@@ -73,7 +73,7 @@ fn ends_none(stack: &Backtrace, program: &mut dyn Program) -> bool {
         None => return false,
     };
     for frame in &frames[entered..] {
-        // Here a thread, or the program, ends.
+        // The thread or the program ends here.
         if in_library(frame) {
             return true;
         }

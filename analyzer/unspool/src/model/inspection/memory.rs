@@ -1,13 +1,13 @@
-//! What was read of the program's memory, as it was at first and as it was read again.
+//! The program's memory as first read, and as read again.
 
 use std::collections::BTreeMap;
 
 use unspool_capture::Record;
 
-/// All memory of a capture but the stacks.
+/// All memory of a capture except the stacks.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// By address: what was read there, in the order of time.
+    /// Reads at each address, in order of time.
     reads: BTreeMap<u64, Vec<Read>>,
     longest: u64,
 }
@@ -38,12 +38,12 @@ impl Memory {
         self.reads.contains_key(&address)
     }
 
-    /// The bytes as they were when they were read first.
+    /// The bytes at an address, as first read.
     pub(super) fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
         self.first(address, len).map(|(_, bytes)| bytes)
     }
 
-    /// When they were read.
+    /// Time of the first read of these bytes.
     pub(super) fn time_ns(&self, address: u64, len: usize) -> Option<u64> {
         self.first(address, len).map(|(read, _)| read.time_ns)
     }
@@ -61,7 +61,7 @@ impl Memory {
         Some(u64::from_le_bytes(value))
     }
 
-    /// Whether the bytes were read again after this time, and never differed.
+    /// True if the bytes were read again after this time, and never differed.
     pub(super) fn is_confirmed(&self, address: u64, len: usize, after_ns: u64) -> bool {
         let all: Vec<(&Read, &[u8])> = self.parts(address, len).collect();
         let again = all.iter().any(|(read, _)| read.time_ns >= after_ns);
@@ -74,7 +74,7 @@ impl Memory {
             .min_by_key(|(read, _)| read.time_ns)
     }
 
-    /// Reads that hold all of some bytes, and these bytes.
+    /// Reads that contain all of the given bytes, with these bytes.
     fn parts(&self, address: u64, len: usize) -> impl Iterator<Item = (&Read, &[u8])> {
         self.around(address).flat_map(move |(at, reads)| {
             let parts = reads
@@ -84,7 +84,7 @@ impl Memory {
         })
     }
 
-    /// Reads that may hold an address, and where in them it is.
+    /// Reads that may contain an address, and its offset in them.
     fn around(&self, address: u64) -> impl Iterator<Item = (usize, &Vec<Read>)> {
         let first = address.saturating_sub(self.longest);
         let before = self.reads.range(first..=address).rev();

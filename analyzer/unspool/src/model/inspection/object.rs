@@ -1,26 +1,26 @@
-//! What a synchronization object says of itself: of which kind it is, and who holds it.
+//! Reads the kind and the holder of a synchronization object from its memory.
 //!
-//! Memory may hold anything. What does not look like the object it should be says nothing, and why
-//! is given as a clause.
+//! Memory may hold anything. If it does not look like the expected object, it yields no facts, and
+//! a clause gives the reason.
 
 use super::layouts::{Layout, OWNER_DIED, TID};
 use super::memory::Memory;
 use crate::syscall::Futex;
 
-/// No thread has a higher id (include/linux/threads.h, PID_MAX_LIMIT).
+/// Upper bound of thread ids (include/linux/threads.h, PID_MAX_LIMIT).
 const MAX_TID: u32 = 4 << 20;
 
-/// More can neither hold a mutex nor wait with it at condition variables.
+/// Upper bound of the threads that hold a mutex or wait with it at condition variables.
 const MAX_USERS: u32 = MAX_TID;
 
-/// What an object says.
+/// The facts that an object stores.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) holders: Vec<u64>,
     pub(super) readers: Option<u32>,
     pub(super) flavor: Vec<&'static str>,
     pub(super) shared: bool,
-    /// The words that say it, from the object's address.
+    /// Length of the words with the facts, from the object's address.
     pub(super) len: usize,
     pub(super) unknown: Option<String>,
 }
@@ -34,7 +34,7 @@ impl Said {
     }
 }
 
-/// What the mutex at `address` says; with `futex` where a thread waits at it.
+/// Reads the mutex at `address`; `futex` is given if a thread waits at it.
 pub(super) fn mutex(memory: &Memory, layout: &Layout, address: u64, futex: Option<&Futex>) -> Said {
     let mutex = &layout.mutex;
     let flavors = &mutex.flavors;
@@ -86,7 +86,7 @@ pub(super) fn mutex(memory: &Memory, layout: &Layout, address: u64, futex: Optio
         }
     }
     let in_word = mutex.owner.is_none() || has(flavors.robust) || has(flavors.inherits);
-    // glibc's robust ones have their owner's id twice.
+    // glibc's robust mutexes store their owner's id twice.
     let twice = mutex.owner.filter(|_| has(flavors.robust));
     if twice.is_some_and(|owner| at(owner) != Some(word & TID)) && word & OWNER_DIED == 0 {
         said.unknown = Some("it was being handed over when it was read".to_owned());
@@ -116,8 +116,8 @@ pub(super) fn mutex(memory: &Memory, layout: &Layout, address: u64, futex: Optio
     said
 }
 
-/// What the kernel's part of a priority-inheriting mutex says, whosever it is: the owner's id in
-/// the word that is waited at (futex(2), "Priority-inheritance futexes").
+/// Reads the kernel's part of any priority-inheriting mutex: the futex word holds the owner's id
+/// (futex(2), "Priority-inheritance futexes").
 pub(super) fn inherited(memory: &Memory, futex: &Futex) -> Said {
     let word = memory.word(futex.address).unwrap_or(0);
     let owner = word & TID;
@@ -133,7 +133,7 @@ pub(super) fn inherited(memory: &Memory, futex: &Futex) -> Said {
     }
 }
 
-/// Whether the memory at `address` looks like a mutex, held or not.
+/// True if the memory at `address` looks like a mutex, held or not.
 pub(super) fn looks_like_mutex(memory: &Memory, layout: &Layout, address: u64) -> bool {
     let mutex = &layout.mutex;
     let at = |offset: u64| memory.word(address.wrapping_add(offset));
@@ -142,7 +142,7 @@ pub(super) fn looks_like_mutex(memory: &Memory, layout: &Layout, address: u64) -
     kind && owner.is_some_and(|owner| owner < MAX_TID)
 }
 
-/// What the read-write lock at `address` says.
+/// Reads the read-write lock at `address`.
 pub(super) fn rwlock(memory: &Memory, layout: &Layout, address: u64) -> Said {
     let rwlock = &layout.rwlock;
     let at = |offset: u64| memory.word(address.wrapping_add(offset));
@@ -161,8 +161,8 @@ pub(super) fn rwlock(memory: &Memory, layout: &Layout, address: u64) -> Said {
                 "the read-write lock at {address:#x} could not be read"
             ))
         }
-        // glibc, nptl/pthread_rwlock_common.c: bit 0, the phase is a writer's; bit 1, there is a
-        // writer; from bit 3 on, the number of readers, those that wait included.
+        // glibc, nptl/pthread_rwlock_common.c: bit 0 marks a writer's phase, bit 1 a present
+        // writer. From bit 3 on it counts readers, including waiting ones.
         Some(Some(0)) if word & 1 == 0 && word >> 3 > 0 => {
             said.readers = Some(word >> 3);
             said.unknown = Some("who holds it for reading is not recorded".to_owned());

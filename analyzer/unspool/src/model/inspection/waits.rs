@@ -1,7 +1,7 @@
-//! What each thread did when it was looked at, and what those that wait are waiting at.
+//! Determines the state of each inspected thread, and the object that each waiting thread waits at.
 //!
-//! That a thread waits, and at which word, its registers say; which primitive that is, its stack;
-//! who holds the object, the object's own words. What they do not say is left open.
+//! The registers show the wait and its word, the stack shows the primitive, and the object's words
+//! show the holder. Facts that they do not show stay unknown.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,32 +22,32 @@ use crate::syscall::{self, AFTER, BEFORE, Call, Futex};
 mod primitive;
 mod unnamed;
 
-/// What the program's files say.
+/// Access to the program's files.
 pub(in crate::model) trait Program {
-    /// The C library in use, or what is wrong with it.
+    /// The C library in use, or the reason why it is unknown.
     fn library(&mut self) -> Result<Library, String>;
     /// The program's code, as its files have it.
     fn code(&mut self, avma: u64, len: usize) -> Option<Vec<u8>>;
     /// The variable at an address, and the offset into it.
     fn variable(&mut self, avma: u64) -> Option<Arc<str>>;
-    /// What code can do that goes on from an address.
+    /// The effects of code from an address on.
     fn onward(&mut self, avma: u64) -> Onward;
 }
 
-/// Where on a stack the C library keeps what its own functions work on.
+/// Length of the stack's end that holds the data of the C library's own functions.
 const NEAR: usize = 1024;
 
-/// What was read of all threads at one time.
+/// All that was read of all threads at one time.
 pub(in crate::model) struct Scene<'a> {
     pub(in crate::model) target: &'a Target,
-    /// Snapshots, memory, and what the kernel said.
+    /// Snapshots, memory, and the kernel's data.
     pub(in crate::model) records: Vec<&'a Record>,
-    /// By the model's threads, whether each was there.
+    /// For each thread of the model, whether it existed.
     pub(in crate::model) present: Vec<bool>,
 }
 
 impl<'a> Scene<'a> {
-    /// A capture that is nothing else.
+    /// The scene of a capture that is an inspection.
     pub(in crate::model) fn of(capture: &'a Capture, model: &Model) -> Scene<'a> {
         Scene {
             target: &capture.target,
@@ -57,7 +57,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Tells what each thread did.
+/// Determines the state of each thread.
 pub(in crate::model) fn inspect(
     scene: &Scene<'_>,
     model: &Model,
@@ -105,7 +105,7 @@ struct Inspector<'a> {
     /// The first and the last event of each thread, by its id.
     events: HashMap<u64, (&'a Event, &'a Event)>,
     standstills: Vec<(u64, u64)>,
-    /// By the id that the program itself knows a thread by.
+    /// Threads by the id that the program itself uses.
     by_tid: HashMap<u64, ThreadIndex>,
     /// Thread pointers, sorted.
     pointers: Vec<(u64, u64)>,
@@ -183,7 +183,7 @@ impl<'a> Inspector<'a> {
                 _ => {}
             }
         }
-        // With a namespace of their own, threads know each other by other ids than we do.
+        // In a namespace of their own, threads use other ids than the recorder.
         if own
             .iter()
             .any(|(id, index)| model.threads[index.0].tid != Some(*id))
@@ -290,7 +290,7 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// All the thread has at hand that may be addresses: registers, then the end of the stack.
+    /// The values that may be addresses: registers, then the end of the stack.
     fn words(&self, snapshot: &Snapshot, sp: u64) -> (Vec<u64>, Vec<u64>) {
         let chunk = snapshot.chunks.iter().find_map(|chunk| {
             let at = usize::try_from(sp.checked_sub(chunk.address)?).ok()?;
@@ -348,7 +348,7 @@ impl<'a> Inspector<'a> {
             None => self.said_by_library(waiter, stack, &mut wait),
         };
         if wait.object.kind == Kind::Mutex {
-            // Robust mutexes are waited at as if they were shared.
+            // Robust mutexes are waited at like shared ones.
             wait.shared = said.shared || (said.len == 0 && futex.shared);
         }
         if wait.object.kind == Kind::Join {
@@ -361,7 +361,7 @@ impl<'a> Inspector<'a> {
         }
         let address = wait.object.address;
         wait.object.name = self.program.variable(address);
-        // A process has the variables of its files to itself; glibc calls every robust mutex
+        // A process does not share its files' variables, but glibc treats every robust mutex as
         // shared.
         wait.shared &= wait.object.name.is_none();
         wait.flavor = said.flavor;
@@ -400,8 +400,8 @@ impl<'a> Inspector<'a> {
         wait
     }
 
-    /// A thread goes on waiting only as long as the word has the value for which it does (futex(2),
-    /// FUTEX_WAIT); of a word that could not be read nothing is claimed.
+    /// True if the word no longer has the value for which the thread waits (futex(2), FUTEX_WAIT),
+    /// or if it could not be read.
     fn has_moved(&self, futex: &Futex) -> bool {
         let word = self.memory.word(futex.address);
         word.is_none()
@@ -410,7 +410,7 @@ impl<'a> Inspector<'a> {
                 .is_some_and(|expected| word != Some(expected))
     }
 
-    /// Whether the thread's wait and the object's words were so at one moment.
+    /// True if the thread's wait and the object's words were seen at one moment.
     fn at_once(&self, waiter: &Waiter<'_>, address: u64, len: usize) -> bool {
         let Some(read) = self.memory.time_ns(address, len) else {
             return false;
@@ -422,13 +422,13 @@ impl<'a> Inspector<'a> {
         if self.standstills.iter().any(stood) {
             return true;
         }
-        // It waited before and after: the same registers, the same words.
+        // The thread waited before and after, with the same registers and words.
         last.time_ns > read
             && self.is_same(first, last)
             && self.memory.is_confirmed(address, len, last.time_ns)
     }
 
-    /// Whether a thread was in a standstill what it was at first.
+    /// True if a thread was in the standstill and unchanged.
     fn is_in(&self, (from, to): &(u64, u64), first: &Event, last: &Event) -> bool {
         let inside = |event: &Event| (*from..=*to).contains(&event.time_ns);
         inside(first) || inside(last) && self.is_same(first, last)
@@ -439,7 +439,8 @@ impl<'a> Inspector<'a> {
         registers(first) == registers(last)
     }
 
-    /// What a wait that goes on does not change; of an interrupted call number and result do.
+    /// Registers that a continuing wait keeps. An interrupted call may change its number and
+    /// result.
     fn standing(&self, snapshot: &Snapshot) -> Vec<Option<u64>> {
         let names: &[&str] = match self.arch {
             Arch::X86_64 => &[

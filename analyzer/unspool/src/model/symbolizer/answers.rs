@@ -1,7 +1,7 @@
-//! Answers to what the model asks about snapshots and addresses, each with the question.
+//! Answers to the model's questions about snapshots and addresses.
 //!
-//! Apart from the symbolizer because answers outlive the files they came from: a recording keeps
-//! them (`stored_answers`), so that its report is the same when the files are gone.
+//! Separate from the symbolizer, because answers outlive their files. A recording stores them
+//! (`stored_answers`), so that its report stays the same without the files.
 
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -14,7 +14,7 @@ use crate::model::Note;
 use crate::model::backtrace::{Backtrace, NamedFrame, Place};
 use crate::model::inspection::{Library, Onward};
 
-/// An address or a snapshot's hash, and how many modules had been mapped and unmapped before.
+/// An address or a snapshot's hash, with the number of modules mapped and unmapped before.
 pub(super) type Question = (u64, u32);
 
 /// The questions and their answers.
@@ -30,19 +30,19 @@ pub(super) struct Answers {
     pub(super) pointers: HashMap<Question, Option<u64>>,
     /// The bytes that files have at addresses, by their number.
     pub(super) bytes: HashMap<(Question, usize), Option<Vec<u8>>>,
-    /// The names of symbols that are no functions', and the offsets into them.
+    /// Names of symbols that are no functions, with the offsets into them.
     pub(super) symbols: HashMap<Question, Option<Arc<str>>>,
-    /// What code can do that goes on from addresses.
+    /// The effects of code from addresses on.
     pub(super) onward: HashMap<Question, Onward>,
-    /// The C library, or what is wrong with it.
+    /// The C library, or the reason why it is unknown.
     pub(super) library: Option<Result<Library, String>>,
     /// Notes on missing or doubtful files.
     pub(super) notes: Vec<Note>,
-    /// How many answers did not fit into the recording.
+    /// Number of answers that did not fit into the recording.
     pub(super) left_out: u64,
 }
 
-/// The hash's own key: "unspool snapshot", little-endian halves.
+/// The hash function's key: "unspool snapshot", little-endian halves.
 const HASH_KEY: (u64, u64) = (
     u64::from_le_bytes(*b"unspool "),
     u64::from_le_bytes(*b"snapshot"),

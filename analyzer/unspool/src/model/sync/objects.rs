@@ -1,8 +1,8 @@
 //! The synchronization objects of a recording, and the places that use them.
 //!
-//! An address is not an object: memory is freed and used again. A new object begins where one is
-//! made (`pthread_mutex_init` and the like), after one was destroyed, and where an address is used
-//! as another kind.
+//! An address does not identify an object, because memory is reused. A new object begins in three
+//! cases: it is initialized (`pthread_mutex_init` and the like), the previous one was destroyed, or
+//! the address is used as another kind.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -28,24 +28,25 @@ pub struct UseIndex(pub usize);
 /// A synchronization object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
-    /// What it is.
+    /// The kind of primitive.
     pub kind: Kind,
-    /// Where it is, as mapped. Another object may have been there before.
+    /// Its mapped address, which an earlier object may have had too.
     pub address: u64,
     /// Its identity, equal in each run: its symbol, or else where it was made or first used.
     pub key: Key,
-    /// The variable it is, or is in.
+    /// The variable that is or contains it.
     pub symbol: Option<Place>,
-    /// What of that variable it is, the variable's name first, where types tell: `l[13]`,
+    /// The part of that variable, after the variable's name, if types are known: `l[13]`,
     /// `acc[1].m`.
     pub part: Option<Arc<str>>,
     /// Where it was made, or used first.
     pub origin: PathId,
-    /// What its name has behind it, where objects of other identities have the same.
+    /// Suffix that distinguishes its name from objects of other identities.
     pub(super) apart: Option<Arc<str>>,
-    /// Only its futex word was seen: `address` is that word's, not necessarily its beginning.
+    /// True if only its futex word was seen. Then `address` is the word's, not necessarily the
+    /// object's.
     pub word: bool,
-    /// It was seen being made: otherwise `origin` is its first use.
+    /// True if its initialization was recorded; otherwise `origin` is its first use.
     pub made: bool,
     /// When it was made or first used.
     pub since_ns: u64,
@@ -59,24 +60,24 @@ pub struct Object {
     pub(super) stood_ns: u64,
     /// Durations of its holds.
     pub holds: Histogram,
-    /// How many events were recorded of its holders meanwhile.
+    /// Number of events recorded of its holders during these holds.
     pub(super) hold_events: u64,
-    /// How often it was taken.
+    /// Number of acquisitions.
     pub taken: u64,
-    /// Most threads that waited at a time.
+    /// Maximum number of threads that waited at the same time.
     pub longest_queue: usize,
-    /// How many waits began with others waiting already.
+    /// Number of waits that began behind other waits.
     pub queued: u64,
     /// Contention by waiter and holder, the longest first.
     pub contention: Vec<Contention>,
     /// The longest hold during which a thread waited.
     pub longest_hold: Option<LongHold>,
-    /// What was seen of it does not fit together: events are missing.
+    /// True if observations contradict each other, so events are missing.
     pub doubtful: bool,
 }
 
 impl Object {
-    /// It was held while others waited: the longest such hold is kept.
+    /// Keeps the hold if it is the longest one during which others waited.
     pub(super) fn held_long(&mut self, hold: LongHold) {
         let own = |hold: &LongHold| hold.ns.saturating_sub(hold.stood_ns);
         let longest = self.longest_hold.as_ref().map(own);
@@ -93,13 +94,13 @@ pub struct Use {
     pub object: ObjectIndex,
     /// The operation on the object.
     pub operation: Operation,
-    /// Where.
+    /// The call path.
     pub path: PathId,
-    /// The first thread that did.
+    /// The first thread that did it.
     pub thread: ThreadIndex,
-    /// Threads that did, by their identities.
+    /// Calls and waiting times by thread identity.
     pub shares: Vec<Share>,
-    /// How often.
+    /// Number of calls.
     pub calls: u64,
     /// Durations of the waits there.
     pub waits: Histogram,
@@ -107,31 +108,31 @@ pub struct Use {
     pub holds: Histogram,
     /// What waiting there means.
     pub waiting: Waiting,
-    /// Something else was held while it waited.
+    /// True if the thread held another object during a wait.
     pub(super) holding: bool,
-    /// Most waits there of a thread that is not the main thread.
+    /// True if a thread other than the main thread waited there.
     pub(super) of_created: bool,
 }
 
-/// The part that threads of one identity have in a use.
+/// Calls and waiting time of threads of one identity in a use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// Their identity, in [`Sync::identities`](super::Sync::identities).
     pub identity: usize,
-    /// How often they did it.
+    /// Their number of calls.
     pub calls: u64,
     /// Their total waiting time there.
     pub waited_ns: u64,
 }
 
 impl Use {
-    /// The part of threads of an identity.
+    /// The entry of an identity.
     pub(super) fn share(&mut self, identity: usize) -> &mut Share {
         share(&mut self.shares, identity)
     }
 }
 
-/// The part of threads of an identity among those of others, which may be none yet.
+/// Finds the entry of an identity, or adds an empty one.
 pub(crate) fn share(shares: &mut Vec<Share>, identity: usize) -> &mut Share {
     let known = shares.iter().position(|share| share.identity == identity);
     let at = known.unwrap_or_else(|| {
@@ -144,15 +145,15 @@ pub(crate) fn share(shares: &mut Vec<Share>, identity: usize) -> &mut Share {
     &mut shares[at]
 }
 
-/// What a wait means.
+/// The meaning of a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Waiting {
-    /// For something that another thread holds: contention.
+    /// Waits for an object that another thread holds: contention.
     #[default]
     Held,
-    /// For other threads to come or to finish: barriers, joins, conditions.
+    /// Waits for other threads to arrive or to finish: barriers, joins, conditions.
     Others,
-    /// For work, by design.
+    /// Waits for work, by design.
     Idle,
 }
 
@@ -170,27 +171,28 @@ impl Waiting {
 /// Waits at one place for holders of one identity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contention {
-    /// Where it was waited.
+    /// The use in which threads waited.
     pub waiter: UseIndex,
-    /// Where the holder had taken it, if that was seen.
+    /// Where the holder had taken the object, if recorded.
     pub holder: Option<UseIndex>,
-    /// Otherwise, where it ended the wait: gave the object up, signalled, came as the last.
+    /// Otherwise, where the holder ended the wait: by a release, a signal, or as the last to
+    /// arrive.
     pub ended: Option<PathId>,
     /// Identity of the waiting thread, in [`Sync::identities`](super::Sync::identities).
     pub waiting: usize,
-    /// Identity of the holder; of what is not held, of who ended the wait.
+    /// Identity of the holder, or of the thread that ended the wait if the object has no holders.
     pub holding: usize,
-    /// How often.
+    /// Number of waits.
     pub count: u64,
-    /// For how long altogether.
+    /// Total waiting time, nanoseconds.
     pub total_ns: u64,
-    /// The longest wait.
+    /// The longest wait, nanoseconds.
     pub max_ns: u64,
     /// The thread of the longest wait, and the thread it waited for.
     pub longest: (ThreadIndex, ThreadIndex),
     /// All waits were for the same thread.
     pub for_one: bool,
-    /// All waits were of the same thread.
+    /// All waits were by the same thread.
     pub by_one: bool,
 }
 
@@ -199,21 +201,21 @@ pub struct Contention {
 pub struct LongHold {
     /// The thread that held it.
     pub thread: ThreadIndex,
-    /// Where it was taken, if that was seen; otherwise it had been taken before `from_ns`.
+    /// Where it was taken, if recorded; otherwise it had been taken before `from_ns`.
     pub taken: Option<UseIndex>,
-    /// Where it was given up, if only that was seen.
+    /// Where it was released, if only the release was recorded.
     pub given_up: Option<PathId>,
-    /// Since when.
+    /// Beginning of the hold, nanoseconds since the recording began.
     pub from_ns: u64,
-    /// For how long.
+    /// Length of the hold, nanoseconds.
     pub ns: u64,
     /// The part of that in which the recorder may have stopped a thread, nanoseconds.
     pub(super) stood_ns: u64,
-    /// How many events were recorded of its holder meanwhile.
+    /// Number of events recorded of the holder during the hold.
     pub(super) events: u64,
-    /// The first wait that began meanwhile, if the hold's beginning was seen: where, and whose.
+    /// The first wait during the hold and its thread, if the hold's beginning was recorded.
     pub(super) first: Option<(UseIndex, ThreadIndex)>,
-    /// Of all waits in that time: which threads waited.
+    /// Threads that waited during the hold.
     pub waiting: Vec<ThreadIndex>,
     /// Total length of these waits over all threads.
     pub waited_ns: u64,
@@ -222,7 +224,7 @@ pub struct LongHold {
 }
 
 impl LongHold {
-    /// A wait for the object has ended.
+    /// Adds a wait for the object that has ended.
     pub(super) fn add_wait(
         &mut self,
         used: UseIndex,
@@ -254,7 +256,7 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// The object at an address, which begins here if it is not known.
+    /// The object at an address; creates it if none is known.
     pub(super) fn at(&mut self, kind: Kind, address: u64, path: PathId, ns: u64) -> ObjectIndex {
         if let Some(&index) = self.by_address.get(&address) {
             let object = &mut self.objects[index.0];
@@ -273,7 +275,7 @@ impl Objects {
         (object.kind == kind && object.destroyed_ns.is_none()).then_some(index)
     }
 
-    /// An object of which only a word was seen is at this address.
+    /// Sets the address of an object of which only a word was known.
     pub(super) fn turns_out(&mut self, index: ObjectIndex, address: u64) {
         let object = &mut self.objects[index.0];
         self.by_address.remove(&object.address);
@@ -281,7 +283,7 @@ impl Objects {
         self.by_address.insert(address, index);
     }
 
-    /// An object is made, whatever was there before.
+    /// Adds a new object, whatever was at the address before.
     pub(super) fn begin(
         &mut self,
         kind: Kind,
@@ -319,7 +321,7 @@ impl Objects {
         index
     }
 
-    /// Notes a call, and gives the use it belongs to.
+    /// Counts a call, and returns the use it belongs to.
     pub(super) fn used(
         &mut self,
         object: ObjectIndex,
@@ -352,7 +354,7 @@ impl Objects {
         index
     }
 
-    /// Names all objects, and gives them their keys.
+    /// Sets the symbols and keys of all objects.
     pub(super) fn identify(
         &mut self,
         record: usize,
@@ -371,13 +373,13 @@ impl Objects {
     }
 }
 
-/// The hash's own key: "unspool object 1", little-endian halves.
+/// The hash function's key: "unspool object 1", little-endian halves.
 const HASH_KEY: (u64, u64) = (
     u64::from_le_bytes(*b"unspool "),
     u64::from_le_bytes(*b"object 1"),
 );
 
-/// Documented in docs/reference/report-json.md, "Keys of objects".
+/// Computes an object's key (docs/reference/report-json.md, "Keys of objects").
 fn key(object: &Object, origin: Option<&Backtrace>) -> Key {
     let mut hash = SipHasher24::new_with_keys(HASH_KEY.0, HASH_KEY.1);
     hash.write(object.kind.as_str().as_bytes());

@@ -1,12 +1,12 @@
-//! In which order locks are taken: who held which while taking another, and whether two such orders
-//! could block each other.
+//! Records the order in which locks are taken, and finds orders that could block each other.
 //!
-//! Every pair of locks is an edge, from the one held to the one taken, with the circumstances in
-//! which it was seen: by whom, where both were taken, and what else was held. A circle of edges can
-//! come to a deadlock only if different threads may run its parts at the same time, and no other
-//! lock keeps them apart. A semaphore that all have passed may let in too few of them for that:
-//! that number is not recorded. Method: Savage et al., "Eraser", 1997, and its lock graphs
-//! since.
+//! Every pair of locks is an edge, from the held lock to the taken one. It has the circumstances in
+//! which it was seen: the thread, both places, and the other locks held.
+//!
+//! A circle of edges can deadlock only if different threads can run its parts at the same time, and
+//! no other lock excludes that. A semaphore that all threads have passed may exclude it too,
+//! because the number of threads it lets in is not recorded. Method: Savage et al., "Eraser", 1997,
+//! and its lock graphs since.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,26 +19,26 @@ use crate::model::{Model, ThreadIndex};
 
 /// Maximum number of distinct circumstances kept for one order of locks.
 const MAX_CIRCUMSTANCES: usize = 12;
-/// Longest circle that is looked for.
+/// Maximum length of a circle that the search finds.
 const LONGEST: usize = 8;
-/// Steps that the search may take.
+/// Maximum number of steps of the search.
 const EFFORT: u32 = 2_000_000;
-/// Combinations of circumstances that are looked at of one circle.
+/// Maximum number of combinations of circumstances tried per circle.
 const CHOICES: u32 = 20_000;
-/// Circles that are reported.
+/// Maximum number of circles that are reported.
 const CIRCLES: usize = 100;
 
-/// Under which circumstances a lock was taken while another was held.
+/// The circumstances in which a lock was taken while another was held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Circumstance {
     pub(super) thread: ThreadIndex,
-    /// Where the one that was held had been taken.
+    /// Where the held lock had been taken.
     pub(super) held: UseIndex,
-    /// Where the other one was taken.
+    /// Where the other lock was taken.
     pub(super) taken: UseIndex,
-    /// What else was held, alone.
+    /// Other locks that the thread held exclusively.
     gates: Vec<ObjectIndex>,
-    /// Semaphores that the thread had passed.
+    /// Semaphores that the thread had passed and not posted.
     seats: Vec<ObjectIndex>,
     rounds: Rounds,
     held_shared: bool,
@@ -52,7 +52,7 @@ pub(super) struct Circumstance {
 #[derive(Debug, Default)]
 pub(super) struct Order {
     edges: HashMap<(ObjectIndex, ObjectIndex), Vec<Circumstance>>,
-    /// What was taken while a thread held an object that it has not been seen to give up.
+    /// Locks taken by a thread while it held an object that it has not yet been seen to release.
     open: HashMap<(ThreadIndex, ObjectIndex), Vec<(ObjectIndex, Circumstance)>>,
     /// Semaphores that a thread has waited for more often than it has posted them.
     seats: HashMap<ThreadIndex, BTreeMap<ObjectIndex, u64>>,
@@ -76,29 +76,29 @@ impl Circumstance {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Circle {
     pub(super) objects: Vec<ObjectIndex>,
-    /// One for each object, in their order.
+    /// The step of each object, in the order of the objects.
     pub(super) steps: Vec<Circumstance>,
-    /// Different threads could have done this at the same time.
+    /// True if different threads could have done the steps at the same time.
     pub(super) possible: bool,
-    /// A semaphore that all of them had passed, in every case that was seen.
+    /// A semaphore that the threads of all steps had passed.
     pub(super) seats: Option<ObjectIndex>,
 }
 
 impl Circle {
-    /// Nothing is known that would keep the threads apart.
+    /// True if nothing is known that would exclude the circle.
     fn is_free(&self) -> bool {
         self.possible && self.seats.is_none()
     }
 }
 
 impl Order {
-    /// A thread has waited for a semaphore.
+    /// Notes that a thread has passed a semaphore.
     pub(super) fn sits(&mut self, thread: ThreadIndex, semaphore: ObjectIndex) {
         let seats = self.seats.entry(thread).or_default();
         *seats.entry(semaphore).or_default() += 1;
     }
 
-    /// A thread posts a semaphore: its own seat, if it had one.
+    /// Notes that a thread posts a semaphore, which returns its own pass if it had one.
     pub(super) fn rises(&mut self, thread: ThreadIndex, semaphore: ObjectIndex) {
         let seats = self.seats.entry(thread).or_default();
         if let Some(count) = seats.get_mut(&semaphore) {
@@ -109,7 +109,7 @@ impl Order {
         }
     }
 
-    /// A thread that holds `held` is about to take `object`.
+    /// Notes that a thread that holds `held` is about to take `object`.
     #[allow(clippy::too_many_arguments, reason = "the facts of one call")]
     pub(super) fn takes(
         &mut self,
@@ -121,7 +121,7 @@ impl Order {
         timed: bool,
         now: u64,
     ) {
-        // Taken again by its holder: no order.
+        // A lock that its holder takes again has no order.
         if held.iter().any(|h| h.object == object) {
             return;
         }
@@ -136,7 +136,7 @@ impl Order {
                 .iter()
                 .filter(|h| h.object != before.object && !h.shared);
             let open = self.open.entry((thread, before.object)).or_default();
-            // A thread that takes so many meanwhile says nothing new with the next one.
+            // After this many locks, one more adds no information.
             if open.len() < MAX_CIRCUMSTANCES {
                 open.push((
                     object,
@@ -159,7 +159,7 @@ impl Order {
         }
     }
 
-    /// A thread gives up an object: it really had it meanwhile.
+    /// A thread releases an object: confirms the orders seen while it held the object.
     pub(super) fn confirm(&mut self, thread: ThreadIndex, before: ObjectIndex) {
         for (after, seen) in self.open.remove(&(thread, before)).unwrap_or_default() {
             let known = self.edges.entry((before, after)).or_default();
@@ -173,13 +173,13 @@ impl Order {
         }
     }
 
-    /// Whether a thread had an object all the time is not known.
+    /// Drops the orders of a hold that may have been interrupted.
     pub(super) fn discard(&mut self, thread: ThreadIndex, before: ObjectIndex) {
         self.open.remove(&(thread, before));
     }
 
-    /// Circles of orders in which locks could block each other, shortest first. Those that another
-    /// lock always prevents are left out.
+    /// Circles of orders in which locks could block each other, shortest first. Circles that
+    /// another lock always prevents are left out.
     pub(super) fn circles(&self, model: &Model) -> Vec<Circle> {
         let mut next: HashMap<ObjectIndex, BTreeSet<ObjectIndex>> = HashMap::new();
         for (before, after) in self.edges.keys() {
@@ -247,7 +247,7 @@ impl Order {
         }
     }
 
-    /// The circumstances that make a circle most likely; none if it cannot block anybody.
+    /// The most likely circumstances of a circle; none if it cannot block any thread.
     fn judge(&self, happens_before: &HappensBefore<'_>, objects: &[ObjectIndex]) -> Option<Circle> {
         let edges: Vec<&[Circumstance]> = (0..objects.len())
             .map(|at| {
@@ -279,7 +279,7 @@ impl Order {
     }
 }
 
-/// Takes out what no circle can go through: most programs then have nothing left.
+/// Removes edges that are in no circle; most programs then have none left.
 fn keep_circles(next: &mut HashMap<ObjectIndex, BTreeSet<ObjectIndex>>) {
     loop {
         let before = next.values().map(BTreeSet::len).sum::<usize>();
@@ -296,7 +296,7 @@ fn keep_circles(next: &mut HashMap<ObjectIndex, BTreeSet<ObjectIndex>>) {
     }
 }
 
-/// All choices of one circumstance for each edge.
+/// Visits all choices of one circumstance per edge.
 fn choose<'a>(
     edges: &[&'a [Circumstance]],
     chosen: &mut Vec<&'a Circumstance>,
@@ -317,8 +317,10 @@ fn choose<'a>(
     }
 }
 
-/// Whether threads that each did one of the steps would wait for each other: no lock is common to
-/// two steps, no step has a timeout, and each hold excludes the thread of the step before.
+/// True if threads that each did one of the steps would wait for each other.
+///
+/// Then no lock is common to two steps, no step has a timeout, and each hold excludes the thread of
+/// the step before.
 fn blocks(steps: &[&Circumstance]) -> bool {
     let gated = (0..steps.len()).any(|a| {
         (0..a).any(|b| {
@@ -336,7 +338,7 @@ fn blocks(steps: &[&Circumstance]) -> bool {
     !gated && excludes && steps.iter().all(|step| !step.timed)
 }
 
-/// A semaphore that all had passed.
+/// A semaphore that the threads of all steps had passed.
 fn common_seat(steps: &[&Circumstance]) -> Option<ObjectIndex> {
     let (first, others) = steps.split_first()?;
     let mut seats = first.seats.iter();
@@ -344,7 +346,7 @@ fn common_seat(steps: &[&Circumstance]) -> Option<ObjectIndex> {
     common.copied()
 }
 
-/// Whether two steps could have happened at the same time, in different threads.
+/// True if two steps could have happened at the same time, in different threads.
 fn together(happens_before: &HappensBefore<'_>, a: &Circumstance, b: &Circumstance) -> bool {
     happens_before.can_meet(a.times(), b.times())
 }

@@ -1,4 +1,4 @@
-//! When waits may have gone unseen: while the probes by which they are noticed were paused.
+//! Times in which waits may be missing, because the probes that record them were paused.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use unspool_capture::{GapKind, ProbeKind, Record};
 /// Parts of a recording in which a thread may have waited though no wait was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PausedProbes {
-    /// From when to when, nanoseconds since the recording began: in order, apart.
+    /// Start and end of each span, nanoseconds since the recording began: sorted, without overlap.
     spans: Vec<(u64, u64)>,
 }
 
@@ -23,7 +23,7 @@ impl PausedProbes {
             let those = probes().filter(|probe| probe.kind() == kind);
             those.map(|probe| probe.id).collect()
         };
-        // Who waits in a function makes the system call, too.
+        // A thread that waits in a function also makes the system call.
         let mut watched = of_kind(ProbeKind::FutexWait);
         if watched.is_empty() {
             watched = of_kind(ProbeKind::Enter);
@@ -55,7 +55,7 @@ impl PausedProbes {
         PausedProbes { spans }
     }
 
-    /// Whether half of this time or more is unseen.
+    /// True if waits may be missing in at least half of this time.
     pub(in crate::model) fn covers(&self, from_ns: u64, to_ns: u64) -> bool {
         let first = self.spans.partition_point(|(_, to)| *to <= from_ns);
         let here = self.spans[first..]

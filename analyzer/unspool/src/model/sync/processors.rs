@@ -1,7 +1,7 @@
-//! What threads had of the processors over time, by the kernel's account.
+//! Processor time of threads over time, by the kernel's account.
 //!
-//! The schedule says it exactly. Where the kernel recorded none, its counters were read now and
-//! then; what a thread had between two readings is spread evenly over the time between them.
+//! The schedule gives exact times. Without one, the kernel's counters were read from time to time,
+//! and the time between two readings is distributed evenly.
 
 use std::collections::HashMap;
 
@@ -12,14 +12,14 @@ use crate::model::schedule::{RunState, Schedule};
 use crate::model::timeline::Window;
 use crate::model::{Model, ThreadIndex};
 
-/// What a thread had of the processors in a slice of time.
+/// Processor time of a thread in a slice of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
-    /// It was on a processor.
+    /// Time on a processor.
     pub on_cpu_ns: u64,
-    /// It could have run, and waited for a processor.
+    /// Time in which the thread was runnable, and waited for a processor.
     pub runnable_ns: u64,
-    /// Of so much of the slice the kernel's account is known.
+    /// The part of the slice for which the kernel's account is known.
     pub known_ns: u64,
 }
 
@@ -30,7 +30,7 @@ impl Turn {
         self.known_ns += other.known_ns;
     }
 
-    /// How many of `alive_ns` it ran and was runnable, if most of them are known: as in those.
+    /// Running and runnable time extrapolated to `alive_ns`, if most of that time is known.
     pub(crate) fn of(&self, alive_ns: u64) -> Option<(f64, f64)> {
         if self.known_ns == 0 || self.known_ns < alive_ns / 2 {
             return None;
@@ -40,18 +40,18 @@ impl Turn {
     }
 }
 
-/// All threads' turns.
+/// Processor times of all threads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Processors {
     /// Per thread, the sum of the whole recording.
     pub totals: Vec<Turn>,
     /// Per slice, the sum of all threads. Slices are those of [`Slots`](super::Slots).
     pub(super) slices: Vec<Turn>,
-    /// Per thread, the first slice of which something is known, and it and those behind it.
+    /// Per thread, its first known slice, and the values from that slice on.
     threads: Vec<(usize, Vec<Turn>)>,
 }
 
-/// A thread's times, as the kernel says them: on a processor, and waiting for one.
+/// A thread's time on a processor and runnable, by the kernel's counters.
 type Times = (u64, u64);
 
 impl Processors {
@@ -66,11 +66,11 @@ impl Processors {
             return processors;
         }
         let lives = Lives::of(model);
-        // Per thread id what it is now; who had the id at the kernel's last report, when that
-        // was, and what it was.
+        // By thread id, the current counters; and the thread, time and counters of the previous
+        // report.
         let mut latest: HashMap<u64, Times> = HashMap::new();
         let mut heard: HashMap<u64, (ThreadIndex, u64, Times)> = HashMap::new();
-        // What threads had before the recording.
+        // Counters of threads at the first report.
         let mut before: Option<(u64, HashMap<u64, Times>)> = None;
         let mut now_ns = 0;
         for record in records {
@@ -83,7 +83,7 @@ impl Processors {
             let (begun_ns, before) = before.get_or_insert_with(|| (now_ns, latest.clone()));
             latest.retain(|tid, now| {
                 let Some((thread, from_ns)) = lives.at(*tid, now_ns) else {
-                    // Of one that has just begun we may be told sooner by the kernel.
+                    // The kernel may report a thread before its beginning is recorded.
                     return !lives.are_over(*tid, now_ns);
                 };
                 let since = match heard.get(tid) {
@@ -125,7 +125,7 @@ impl Processors {
         (on_cpu_ns, runnable_ns): Times,
     ) {
         let length = to_ns.saturating_sub(from_ns);
-        // Clocks and moments are not quite the same.
+        // The counters' clock differs slightly from the recording's.
         let on_cpu_ns = on_cpu_ns.min(length);
         let runnable_ns = runnable_ns.min(length - on_cpu_ns);
         let whole = Turn {
@@ -159,7 +159,7 @@ impl Processors {
             if turns.is_empty() {
                 *first = column;
             }
-            // Times only rise; where they do not, the clock is wrong.
+            // Times rise, unless the clock is wrong.
             let Some(at) = column.checked_sub(*first) else {
                 continue;
             };
@@ -170,7 +170,7 @@ impl Processors {
         }
     }
 
-    /// A thread's slice.
+    /// The processor time of a thread in a slice.
     pub(crate) fn turn(&self, thread: usize, column: usize) -> Turn {
         let turn = self.threads.get(thread).and_then(|(first, turns)| {
             let at = column.checked_sub(*first)?;
@@ -195,7 +195,7 @@ impl Lives {
         Lives(lives)
     }
 
-    /// The thread that had the id, and since when.
+    /// The thread that had the id, and the time from which it had it.
     fn at(&self, tid: u64, ns: u64) -> Option<(ThreadIndex, u64)> {
         let lives = self.0.get(&tid)?.iter().rev();
         let mut there = lives.filter(|(from, to, _)| (*from..=*to).contains(&ns));

@@ -1,7 +1,7 @@
-//! How many threads wait for each object at a time.
+//! Counts the threads that wait for each object at the same time.
 //!
-//! A wait whose end may be missing could be counted long after it was over, and others would seem
-//! to queue up behind it. So where ends of calls are missing, the queues are empty.
+//! A wait with a missing end would stay in the queue, and later waits would seem to queue up behind
+//! it. So the queues are empty while ends of calls are missing.
 
 use foldhash::HashMap;
 use unspool_capture::GapKind;
@@ -11,7 +11,7 @@ use super::objects::{ObjectIndex, Objects};
 /// A thread's place in the queue for an object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// Others waited already.
+    /// True if other threads waited already.
     pub(super) behind: bool,
     gaps: u64,
 }
@@ -20,14 +20,14 @@ pub(super) struct Place {
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     lengths: HashMap<ObjectIndex, usize>,
-    /// Of how many probes that see ends of calls hits are missing at the moment.
+    /// Number of paused probes that record ends of calls.
     paused: usize,
-    /// How often some began to be missing.
+    /// Number of gaps so far.
     gaps: u64,
 }
 
 impl Queues {
-    /// Ends of some calls are missing, or no longer.
+    /// Notes that ends of some calls are missing, or no longer are.
     pub(super) fn change(&mut self, gap: GapKind) {
         if gap == GapKind::Resumed {
             self.paused = self.paused.saturating_sub(1);
@@ -38,7 +38,7 @@ impl Queues {
         self.lengths.clear();
     }
 
-    /// A thread begins to wait; `None` if its end may not be seen.
+    /// A thread begins to wait. Returns `None` if the end of the wait may not be recorded.
     pub(super) fn join(&mut self, objects: &mut Objects, object: ObjectIndex) -> Option<Place> {
         if self.paused > 0 {
             return None;
@@ -52,7 +52,7 @@ impl Queues {
         Some(Place { behind, gaps })
     }
 
-    /// It waits no longer.
+    /// Removes a thread from the queue.
     pub(super) fn leave(&mut self, object: ObjectIndex, place: Place) {
         if place.gaps == self.gaps
             && let Some(length) = self.lengths.get_mut(&object)

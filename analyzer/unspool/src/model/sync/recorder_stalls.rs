@@ -1,20 +1,20 @@
-//! When threads were stopped for the recorder, or may have been: the program was halted to be
-//! prepared, or the server had to wait for a processor.
+//! Times in which the recorder stopped threads, or may have done so. It halted the program to
+//! prepare it, or the server had to wait for a processor.
 //!
-//! A thread that is stopped holds its locks, and others may wait for them: what of a wait or a hold
-//! lies in such a time need not be the program's doing. Which thread was stopped does not matter,
-//! for who waits for whom, and why, is not always known.
+//! A stopped thread keeps its locks, and others may wait for them. So the program need not have
+//! caused the part of a wait or hold in such a time. The analysis does not ask which thread was
+//! stopped, because the reason of a wait is not always known.
 
 use unspool_capture::{Record, StallCause};
 
-/// Such times.
+/// The recorder's stalls, in order of time.
 #[derive(Debug, Default)]
 pub(super) struct RecorderStalls {
-    /// From, to, and how much there was before: in order, and apart from each other.
+    /// Start and end of each span, and the total length of earlier spans: sorted, without overlap.
     spans: Vec<(u64, u64, u64)>,
-    /// How much of it was not a halt of the whole program.
+    /// Total length of the stalls that were not halts of the whole program.
     late_ns: u64,
-    /// The sum of stops that were too short to be told one by one.
+    /// Total length of stops too short to be recorded individually.
     short_ns: u64,
 }
 
@@ -43,24 +43,24 @@ impl RecorderStalls {
         }
     }
 
-    /// How much of the time between two moments.
+    /// Length of the stalls between two moments.
     pub(super) fn within(&self, from: u64, to: u64) -> u64 {
         until(&self.spans, to).saturating_sub(until(&self.spans, from))
     }
 
-    /// All of it, short stops included.
+    /// Length of all stalls, short stops included.
     pub(super) fn total(&self) -> u64 {
         until(&self.spans, u64::MAX).saturating_add(self.short_ns)
     }
 
-    /// Time in which the server was late: what it does when it halts the program says nothing of
-    /// how busy the machine is.
+    /// Time in which the server was late. Halts do not count, because they say nothing about the
+    /// load of the machine.
     pub(super) fn late_ns(&self) -> u64 {
         self.late_ns
     }
 }
 
-/// What overlaps becomes one.
+/// Merges overlapping spans.
 fn union(mut told: Vec<(u64, u64)>) -> Vec<(u64, u64, u64)> {
     told.sort_unstable();
     let mut spans: Vec<(u64, u64, u64)> = Vec::new();

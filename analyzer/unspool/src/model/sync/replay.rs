@@ -1,8 +1,8 @@
-//! The calls once more, in order: who holds what, who waits for whom.
+//! Replays the calls in order, and tracks holders and waits.
 //!
-//! A lock is taken when a call that takes it returns, and given up when the call that gives it up
-//! begins: at both moments no other thread can have it. Events may be missing; a hold that
-//! contradicts what comes later was not seen to end, and its object is doubtful from then on.
+//! A lock is taken when the call that takes it returns, and released when the call that releases it
+//! begins. At both moments no other thread can hold it. Events may be missing: if a hold
+//! contradicts later events, its end was not seen, and its object is doubtful from then on.
 
 use foldhash::{HashMap, HashMapExt};
 
@@ -36,30 +36,30 @@ mod refusals;
 mod waking;
 mod words;
 
-/// Without a view of the system calls, a call that took at least this long has waited.
+/// Minimum length of a call that counts as a wait, if system calls are not recorded.
 const WAITED_NS: u64 = 100_000;
-/// No once control is larger (the Itanium C++ ABI's guard has 8 bytes).
+/// Size of the largest once control (the Itanium C++ ABI's guard has 8 bytes).
 const ONCE_SIZE: u64 = 8;
-/// Robust mutexes: the lock is taken, its former holder died (POSIX, `pthread_mutex_lock`).
+/// The error of a robust mutex whose holder died; the lock is taken (POSIX, `pthread_mutex_lock`).
 const EOWNERDEAD: u64 = 130;
 
-/// State that only matters while calls are read, and what is kept of them.
+/// The state of the replay, and its results.
 pub(super) struct Replay<'a> {
     model: &'a Model,
     identities: &'a [usize],
     roles: Vec<Option<&'static Primitive>>,
-    /// Calls of the futex are seen, so that a wait is not told from its length.
+    /// Futex calls are recorded, so waits need not be inferred from their length.
     futexes: bool,
-    /// The C library is glibc.
+    /// True if the C library is glibc.
     glibc: bool,
-    /// What lies where in its objects.
+    /// The layout of the C library's objects.
     layout: Option<&'static Layout>,
     by_caller: ByCaller,
     under_way: UnderWay,
     refused: HashMap<ThreadIndex, Refused>,
     pub(super) holds: Holds,
     pub(super) gaps: Gaps,
-    /// Per thread, its events so far.
+    /// Number of events so far, per thread.
     events: Vec<u64>,
     /// Durations of acquisitions of free locks.
     pub(super) unhindered: Histogram,
@@ -75,16 +75,16 @@ pub(super) struct Replay<'a> {
     pub(super) journal: Option<Journal>,
     pub(super) usage: Usage,
     pub(super) misuse: Misuse,
-    /// Per thread, the calls in which it seems to have ended, and whether no end of theirs was
+    /// Per thread, the calls in which it seems to have ended, and whether none of their ends was
     /// lost.
     cut_short: Vec<Vec<(Pending, bool)>>,
-    /// The mutexes that waits at a condition gave up.
+    /// The mutex that waits at each condition release.
     pub(super) mutex_of: HashMap<ObjectIndex, ObjectIndex>,
-    /// Calls whose end should have been seen and was not.
+    /// Number of calls whose end is missing although it is watched.
     pub(super) unseen_ends: u64,
     /// The time of the latest event.
     pub(super) latest_ns: u64,
-    /// How far times went back, at most.
+    /// Largest step of the recorded times backwards, nanoseconds.
     pub(super) jump_ns: u64,
 }
 
@@ -168,7 +168,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// What a function is, looked up once.
+    /// The primitive of a function, cached.
     fn role(&mut self, calls: &Calls, function: FunctionId) -> Option<&'static Primitive> {
         while self.roles.len() < calls.functions.len() {
             let next = &calls.functions[self.roles.len()];
@@ -232,7 +232,7 @@ impl<'a> Replay<'a> {
             self.under_way.insert(call.number, Under::Plain);
             return;
         };
-        // Libraries call their own primitives: one wait is not two.
+        // Libraries call their own primitives; one wait must not count twice.
         if let Some(outer) = outer
             && (primitive.internal || self.is_about(outer, primitive.kind, address))
         {
@@ -258,7 +258,7 @@ impl<'a> Replay<'a> {
         if waits {
             self.waits_from(calls, call.path, pending.object);
         }
-        // Nothing follows of a call whose end is not watched.
+        // A call whose end is not watched stays without effect.
         if has_end {
             self.under_way
                 .insert(call.number, Under::Own(Box::new(pending)));
@@ -275,8 +275,8 @@ impl<'a> Replay<'a> {
         self.events.get(thread.0).copied().unwrap_or(0)
     }
 
-    /// Whether a call within another works on the same object, or on the mutex that a wait at a
-    /// condition gives up and takes again: in musl by the functions that anybody calls.
+    /// True if a call within another works on the same object, or on the mutex of a wait at a
+    /// condition. musl releases and takes that mutex again by its public functions.
     fn is_about(&self, outer: u64, kind: Kind, address: u64) -> bool {
         let Some(pending) = self.under_way.own(outer) else {
             return false;
@@ -290,8 +290,8 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// A system call is made by the function that a once control's call runs, and is about
-    /// something else: the call waits where its word is the control itself.
+    /// True if the function that a once call runs makes the system call for another object. The
+    /// once call itself waits at a word within its control.
     fn runs_a_function(&self, outer: u64, call: &Call) -> bool {
         let pending = self.under_way.own(outer);
         let word = call.args.first().copied().unwrap_or(0);
@@ -302,7 +302,7 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// A call sleeps in the kernel: whatever was thought of it, it waits.
+    /// Marks a call that sleeps in the kernel as waiting.
     fn sleeps(&mut self, number: u64) {
         let Some(pending) = self.under_way.own_mut(number) else {
             return;
@@ -315,7 +315,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// `owner` is who owns the object as its memory said, if only the system call is seen.
+    /// Begins a call. `owner` is the owner by the object's memory, if only the system call is seen.
     fn begins(
         &mut self,
         call: &Call,
@@ -397,7 +397,7 @@ impl<'a> Replay<'a> {
                 let objects = &self.objects.objects;
                 let is_held = |h: &&Held| !self.gaps.may_be_free(objects[h.object.0].kind, h.stamp);
                 let held = self.holds.of(thread).iter().filter(is_held).copied();
-                // Mostly none: that costs nothing.
+                // Usually empty, which costs nothing.
                 let held: Vec<Held> = held.collect();
                 self.order
                     .takes(thread, &held, object, used, shared, primitive.timed, now);
@@ -418,7 +418,7 @@ impl<'a> Replay<'a> {
                 pending.queued = true;
             }
             Operation::Post => self.order.rises(thread, object),
-            // What it does it has done, or will do: here it only waits.
+            // Seen as a bare system call, it only waits here.
             _ if futex => pending.queued = true,
             Operation::Signal | Operation::Broadcast => {
                 let held = self.holds.of(thread).iter().map(|held| held.object);
@@ -466,7 +466,7 @@ impl<'a> Replay<'a> {
             self.waited(&pending, left_ns);
         }
         self.note_refusal(&pending, call);
-        // What functions of languages return is not known to mean anything.
+        // The results of language runtimes' functions have no known meaning.
         let succeeded = match call.result {
             Some(0) => true,
             Some(EOWNERDEAD) => pending.primitive.kind == Kind::Mutex,
@@ -479,7 +479,7 @@ impl<'a> Replay<'a> {
                 self.acquired(&pending, left_ns);
             }
             Operation::Unlock if !succeeded => {
-                // It was not given up after all.
+                // The unlock failed, so the thread still holds it.
                 if let Some(held) = pending.given_up.take() {
                     self.holds.take(&mut self.objects, pending.thread, held);
                 }
@@ -489,7 +489,7 @@ impl<'a> Replay<'a> {
             {
                 self.order.sits(pending.thread, pending.object);
             }
-            // Whether it was woken or gave up, the mutex is its own again.
+            // After a wake-up or a timeout, the thread holds the mutex again.
             Operation::Wait => {
                 if let Some(mut held) = pending.given_up.take() {
                     held.since_ns = left_ns;
@@ -533,8 +533,8 @@ impl<'a> Replay<'a> {
         Some(*pending)
     }
 
-    /// A thread goes on, which was heard to have ended: the news came late, and of its calls nobody
-    /// knows whether they took or gave up anything.
+    /// Marks the calls of a thread as doubtful that continues after its reported end. The report
+    /// was wrong, and whether these calls took or released anything is unknown.
     fn goes_on(&mut self, thread: ThreadIndex) {
         let cut_short = self.cut_short.get_mut(thread.0).map(std::mem::take);
         for (pending, _) in cut_short.into_iter().flatten() {
@@ -558,7 +558,7 @@ impl<'a> Replay<'a> {
             Operation::Lock | Operation::ReadLock | Operation::WriteLock => {
                 pending.slept || pending.holder.is_some()
             }
-            // Its caller may go on at once: a free semaphore, the last one at a barrier.
+            // These may return at once: a free semaphore, or the last arrival at a barrier.
             _ if self.futexes => pending.slept,
             _ => ns >= WAITED_NS,
         }
@@ -595,7 +595,8 @@ impl<'a> Replay<'a> {
         };
         // No thread makes itself wait.
         let ender = ender.filter(|ender| ender.thread != pending.thread);
-        // Who gave it up had it to the end; who had it when the wait began need not have.
+        // The thread that released it held it to the end; the holder at the wait's beginning may
+        // not have.
         let ended = ender.map(|ended| (ended.thread, None));
         let taken = pending.holder.filter(|(_, taken)| taken.is_some());
         if let Some(journal) = &mut self.journal {
@@ -627,11 +628,12 @@ impl<'a> Replay<'a> {
         });
     }
 
-    /// The owner of a mutex by its memory, where the C library notes that; of a join, whose
-    /// end is waited for.
+    /// The owner of a mutex by its memory, if the C library stores it. For a join, the thread to be
+    /// joined.
     fn owner(&self, call: &Call, kind: Kind) -> Option<ThreadIndex> {
         if kind == Kind::Join && self.glibc {
-            // The word is the other thread's id until that has ended (struct pthread, `tid`).
+            // The word is the other thread's id until that thread has ended (struct pthread,
+            // `tid`).
             let tid = call.args.get(2).map(|value| *value as u32)?;
             return self.known(tid.into(), call.entered_ns);
         }
@@ -642,7 +644,7 @@ impl<'a> Replay<'a> {
         self.glibc.then_some(owner)
     }
 
-    /// The thread that had this id at that time: a later one may have it, too.
+    /// The thread that had this id at that time; a later thread may reuse it.
     fn known(&self, tid: u64, ns: u64) -> Option<ThreadIndex> {
         let known = |t: &crate::model::Thread| {
             t.tid == Some(tid) && t.first_ns().is_none_or(|first| first <= ns)

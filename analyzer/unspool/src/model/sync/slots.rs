@@ -1,7 +1,7 @@
-//! What each thread did in each slice of the recording: where it waited longest.
+//! Divides each thread's time into slices, each with the place of its longest wait.
 //!
-//! A fixed number of slices, whatever was recorded: this is what timelines and the level of
-//! concurrency are drawn from.
+//! The number of slices does not depend on the recording. Timelines and the level of concurrency
+//! are drawn from them.
 
 use foldhash::{HashMap, HashMapExt};
 
@@ -12,7 +12,7 @@ use crate::model::timeline::Window;
 /// A slice of one thread's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
-    /// Where it waited longest, if it did.
+    /// The use with the longest wait, if the thread waited.
     pub used: Option<UseIndex>,
     /// Total waiting time in the slice.
     pub waited_ns: u64,
@@ -21,13 +21,13 @@ pub struct Slot {
 /// All threads' slices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Slots {
-    /// What was looked at, divided into slices.
+    /// The time span, divided into slices.
     pub window: Window,
     /// Per thread, its slices; empty if it never waited.
     pub threads: Vec<Vec<Slot>>,
-    /// Per slice, how long all threads waited at each use.
+    /// Total waiting time at each use, per slice.
     pub waits: Vec<HashMap<UseIndex, u64>>,
-    /// Per thread, the slice at which it is, and how long it waited at each use there.
+    /// Per thread, its current slice, and its waiting time at each use there.
     open: Vec<(usize, HashMap<UseIndex, u64>)>,
 }
 
@@ -84,7 +84,7 @@ fn close(open: &mut (usize, HashMap<UseIndex, u64>), slots: &mut Vec<Slot>, colu
     let Some((&used, _)) = longest else { return };
     slots.resize(columns, Slot::default());
     if let Some(slot) = slots.get_mut(*column) {
-        // A clock that went back comes to a slice twice.
+        // A clock that goes backwards visits a slice twice.
         slot.used = Some(used);
         slot.waited_ns += waits.values().sum::<u64>();
     }

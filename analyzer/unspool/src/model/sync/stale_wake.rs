@@ -27,18 +27,18 @@ pub(super) struct StaleWait {
     pub(super) thread: ThreadIndex,
     /// The call that waited: the system call, or the one that it is part of.
     pub(super) number: u64,
-    /// What it was; `None` while it goes on.
+    /// The finished wait; `None` while it goes on.
     pub(super) wait: Option<UnexplainedWait>,
 }
 
-/// All of them, by their words.
+/// All stale waits, by futex word.
 #[derive(Debug, Default)]
 pub(super) struct StaleWaits {
     words: HashMap<u64, Vec<StaleWait>>,
 }
 
 impl StaleWaits {
-    /// A thread has found another value in a word, which it waited for as part of that call.
+    /// Notes that a thread's wait found another value in the word, as part of the call `number`.
     pub(super) fn expect(&mut self, word: u64, thread: ThreadIndex, number: u64) {
         let known = self.words.entry(word).or_default();
         if known.len() < MAX_PER_WORD {
@@ -50,7 +50,7 @@ impl StaleWaits {
         }
     }
 
-    /// The call is over.
+    /// Notes that the call is over.
     pub(super) fn over(&mut self, word: u64, number: u64, wait: UnexplainedWait) {
         let known = self.words.get_mut(&word).into_iter().flatten();
         for late in known.filter(|late| late.number == number) {
@@ -61,18 +61,18 @@ impl StaleWaits {
     /// A thread wakes others at the word: returns the stale waits that it would have ended.
     pub(super) fn wake(&mut self, word: u64, by: Ender) -> Vec<StaleWait> {
         let mut known = self.words.remove(&word).unwrap_or_default();
-        // What a thread gives up itself it had got before.
+        // A thread had got the lock before it released it.
         known.retain(|late| late.thread != by.thread);
         known
     }
 
-    /// A thread waits at the word: the lock has been taken again, and who wakes others next may
-    /// have given that up.
+    /// A thread waits at the word, so the lock has been taken again. The next wake may belong to
+    /// that later hold.
     pub(super) fn wait(&mut self, word: u64) {
         self.words.remove(&word);
     }
 
-    /// Hits are missing.
+    /// Forgets all stale waits, because hits are missing.
     pub(super) fn forget(&mut self) {
         self.words.clear();
     }

@@ -1,8 +1,8 @@
 //! Finds the holders of a contended lock over time, where only waits and wakes are recorded.
 //!
 //! While threads wait for a lock, each unlock makes a system call that wakes one of them. So the
-//! time from one wake to the next belongs to the thread that does the later one; the first such
-//! time begins with the first wait.
+//! time from one wake to the next belongs to the thread of the later wake. The first such time
+//! begins with the first wait.
 
 use std::collections::VecDeque;
 
@@ -12,17 +12,17 @@ use super::objects::ObjectIndex;
 use crate::model::ThreadIndex;
 use crate::model::calls::PathId;
 
-/// Tenures of one lock that are remembered.
+/// Maximum number of tenures kept per lock.
 const MAX_TENURES: usize = 256;
 
-/// A time for which a thread had a lock that others waited for.
+/// A time in which a thread held a lock that others waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tenure {
     pub(super) thread: ThreadIndex,
-    /// It had the lock then, and perhaps before.
+    /// Start of the tenure; the thread may have held the lock before.
     pub(super) from_ns: u64,
     pub(super) to_ns: u64,
-    /// Where it gave the lock up.
+    /// Where the thread released the lock.
     pub(super) given_up: PathId,
 }
 
@@ -30,24 +30,25 @@ pub(super) struct Tenure {
 #[derive(Debug, Default)]
 pub(super) struct Tenures {
     locks: HashMap<ObjectIndex, Lock>,
-    /// The locks by the words that threads wait at.
+    /// The locks, by the futex word that threads wait at.
     words: HashMap<u64, ObjectIndex>,
 }
 
 #[derive(Debug, Default)]
 struct Lock {
     waiting: usize,
-    /// When the tenure that has not ended was first seen.
+    /// Start of the current tenure, as first seen.
     since_ns: u64,
     /// The owner by the lock's own memory.
     owner: Option<ThreadIndex>,
-    /// When the waits of threads ended that may have the lock since.
+    /// End times of the waits of threads that may hold the lock since.
     returned: HashMap<ThreadIndex, u64>,
     past: VecDeque<Tenure>,
 }
 
 impl Tenures {
-    /// A thread begins to wait at a lock's word. `owner` is what the lock's memory says.
+    /// Notes that a thread begins to wait at a lock's word. `owner` is the owner by the lock's
+    /// memory.
     pub(super) fn wait(
         &mut self,
         lock: ObjectIndex,
@@ -67,8 +68,8 @@ impl Tenures {
         lock.owner = lock.owner.or(owner);
     }
 
-    /// A thread has given up a lock and wakes one that waits at its word: the tenure that ends by
-    /// that, if it is known whose it was.
+    /// A thread releases a lock and wakes a waiter at its word. Returns the tenure that ends, if
+    /// its thread is known.
     pub(super) fn wake(
         &mut self,
         word: u64,
@@ -84,11 +85,11 @@ impl Tenures {
         let since_ns = std::mem::replace(&mut lock.since_ns, now);
         let owner = lock.owner.take();
         if owner.is_some_and(|owner| owner != thread) {
-            // It changed hands unseen.
+            // The lock changed hands unseen.
             return None;
         }
-        // One that waited itself has had the lock since that at most: it may have had to wait for a
-        // processor before.
+        // A thread that waited holds the lock since its return at most. Before, it may have waited
+        // for a processor.
         let returned_ns = lock.returned.remove(&thread).unwrap_or(0);
         let tenure = Tenure {
             thread,
@@ -103,7 +104,7 @@ impl Tenures {
         Some((index, tenure))
     }
 
-    /// A thread's wait is over: the tenure that took most of its time.
+    /// A thread's wait is over: returns the tenure that took most of its time.
     pub(super) fn leave(
         &mut self,
         lock: ObjectIndex,
@@ -124,14 +125,14 @@ impl Tenures {
         (part(longest) > rest).then_some(*longest)
     }
 
-    /// A wait has ended, unseen.
+    /// Notes that a wait has ended unseen.
     pub(super) fn lose(&mut self, lock: ObjectIndex) {
         if let Some(lock) = self.locks.get_mut(&lock) {
             lock.waiting = lock.waiting.saturating_sub(1);
         }
     }
 
-    /// Wakes are missing until now.
+    /// Forgets the tenures, because wakes are missing until `now`.
     pub(super) fn forget(&mut self, now: u64) {
         for lock in self.locks.values_mut() {
             lock.past.clear();

@@ -1,4 +1,4 @@
-//! Calls that have begun and not ended, and which of them are parts of others.
+//! Tracks pending calls, and which of them are parts of other calls.
 
 use foldhash::HashMap;
 
@@ -17,14 +17,14 @@ pub(super) struct Pending {
     pub(super) object: ObjectIndex,
     pub(super) used: UseIndex,
     pub(super) entered_ns: u64,
-    /// It gives up after a time.
+    /// True if the wait has a timeout.
     pub(super) timed: bool,
     /// The holder when the call began, and where it took the object, if recorded.
     pub(super) holder: Option<(ThreadIndex, Option<UseIndex>)>,
-    /// The owner, by the object's memory when the system call began: itself perhaps, or a thread
-    /// that has ended.
+    /// The owner by the object's memory when the system call began. It may be the thread itself, or
+    /// a thread that has ended.
     pub(super) owner: Option<ThreadIndex>,
-    /// Only its system call was seen: not whether anything was got, nor when it was given up.
+    /// Only the system call was seen, neither the acquisition nor the release.
     pub(super) alone: bool,
     /// It counts as waiting for its object.
     pub(super) queued: bool,
@@ -34,23 +34,23 @@ pub(super) struct Pending {
     pub(super) slept: bool,
     /// The thread that ended the wait.
     pub(super) ended: Option<Ender>,
-    /// The word that has changed, if who did that is not known yet, and this call's number.
+    /// The changed word and this call's number, while the thread that changed the word is unknown.
     pub(super) stale: Option<(u64, u64)>,
-    /// The mutex that a wait gave up, or what an unlock gave up.
+    /// The mutex that a wait released, or the lock that an unlock released.
     pub(super) given_up: Option<Held>,
 }
 
-/// What a call is to the analysis.
+/// The role of a call in the analysis.
 #[derive(Debug)]
 pub(super) enum Under {
     Own(Box<Pending>),
-    /// It is a part of another call.
+    /// A part of another call, with that call's number.
     Part(u64),
-    /// No primitive.
+    /// A call of no primitive.
     Plain,
 }
 
-/// All of them, by their numbers.
+/// All pending calls, by their numbers.
 #[derive(Debug, Default)]
 pub(super) struct UnderWay {
     calls: HashMap<u64, Under>,
@@ -61,7 +61,7 @@ impl UnderWay {
         self.calls.insert(number, under);
     }
 
-    /// A call is over; what was pending, if it was one of its own.
+    /// Ends a call, and returns its pending state unless it is part of another call.
     pub(super) fn end(&mut self, number: u64) -> Option<Box<Pending>> {
         match self.calls.remove(&number)? {
             Under::Own(pending) => Some(pending),
@@ -83,7 +83,7 @@ impl UnderWay {
         }
     }
 
-    /// The call of a primitive that a call is made in.
+    /// The call of a primitive that contains a call.
     pub(super) fn outer(&self, within: Option<u64>) -> Option<u64> {
         let number = within?;
         match self.calls.get(&number)? {

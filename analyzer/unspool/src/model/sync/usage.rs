@@ -1,4 +1,4 @@
-//! How often and how long functions were called, and what threads did with their time.
+//! Statistics of function calls, and of how threads spent their time.
 
 use foldhash::{HashMap, HashMapExt};
 
@@ -16,9 +16,9 @@ pub struct FunctionTimes {
     pub calls: u64,
     /// Durations of the calls whose end was recorded.
     pub times: Histogram,
-    /// What of that was spent in other recorded calls.
+    /// The part of that time spent in other recorded calls.
     pub inner_ns: u64,
-    /// From where, the most frequent first.
+    /// Callers by number of calls, the most frequent first.
     pub callers: Vec<Caller>,
     /// Threads that called it.
     pub threads: u64,
@@ -27,9 +27,9 @@ pub struct FunctionTimes {
 /// A path on which a function is called.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Caller {
-    /// The function innermost.
+    /// The call path, the function innermost.
     pub path: PathId,
-    /// How often.
+    /// Number of calls.
     pub calls: u64,
     /// Total time, nanoseconds.
     pub total_ns: u64,
@@ -76,10 +76,10 @@ struct Function {
 #[derive(Debug)]
 pub(super) struct Usage {
     functions: Vec<Function>,
-    /// Which function a call under way is of, that others are made in.
+    /// The functions of pending calls, by call number.
     open: HashMap<u64, usize>,
     pub(super) operations: Vec<u64>,
-    /// Per thread, how long it waited where.
+    /// Waiting time per use, for each thread.
     pub(super) waited: Vec<HashMap<UseIndex, u64>>,
 }
 

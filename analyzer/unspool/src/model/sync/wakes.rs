@@ -1,11 +1,12 @@
-//! Finds the thread that ended each wait: the wakes at each futex word that no waiting thread has
-//! answered yet.
+//! Finds the thread that ended each wait, from the wakes at each futex word.
 //!
-//! A thread whose system call returned 0 was woken by a call that began while it waited; of
-//! several, by the earliest that has others left to wake. One that found another value in the word,
-//! as after an interruption, was ended by the thread that changed it: the last to wake others
-//! there, or will be the next if none has (`late`). Where hits are missing that order tells
-//! nothing, so that only one thread's wakes may be there.
+//! A system call that returned 0 was woken by a call that began during the wait: the earliest one
+//! that can still wake a thread. A wait that found the word changed was ended by the thread that
+//! changed it. That thread is the last one to wake others there, or else the next one
+//! (`stale_wake`).
+//!
+//! Where hits are missing this order proves nothing, so all wakes at the word must come from one
+//! thread.
 
 use std::collections::VecDeque;
 
@@ -15,14 +16,14 @@ use unspool_capture::GapKind;
 use crate::model::ThreadIndex;
 use crate::model::calls::PathId;
 
-/// Wakes of one word that are remembered.
+/// Maximum number of wakes kept per word.
 const MAX_WAKES: usize = 64;
 
 /// The thread that ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ender {
     pub(super) thread: ThreadIndex,
-    /// From where; `None`: by its own end.
+    /// The call path; `None` if the thread's own end ended the wait.
     pub(super) path: Option<PathId>,
 }
 
@@ -39,7 +40,7 @@ pub(super) enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Woken,
-    /// The word has changed before anybody woke the thread.
+    /// The word changed before any thread woke the waiter.
     Changed,
     /// By a timeout, by a signal, or in an unknown way.
     Itself,
@@ -49,9 +50,9 @@ pub(super) enum Ended {
 #[derive(Debug, Default)]
 pub(super) struct Wakes {
     words: HashMap<u64, Word>,
-    /// Of how many probes of futex calls hits are missing at the moment.
+    /// Number of paused probes of futex calls.
     paused: usize,
-    /// When some were missing last.
+    /// The latest time at which hits were missing.
     missing_ns: Option<u64>,
 }
 
@@ -69,7 +70,7 @@ struct Wake {
 }
 
 impl Wakes {
-    /// Hits of some probe are missing, or no longer.
+    /// Notes that hits of some probe are missing, or no longer are.
     pub(super) fn change(&mut self, gap: GapKind, now: u64) {
         match gap {
             GapKind::Resumed => self.paused = self.paused.saturating_sub(1),
@@ -79,7 +80,7 @@ impl Wakes {
         self.missing_ns = Some(now);
     }
 
-    /// A thread is about to wait at a word.
+    /// Notes that a thread is about to wait at a word.
     pub(super) fn wait(&mut self, word: u64) {
         self.words.entry(word).or_default().waiting += 1;
     }
@@ -96,7 +97,7 @@ impl Wakes {
         known.wakes.push_back(Wake { by, ns, left });
     }
 
-    /// A thread waits no longer: by whom, if that was seen.
+    /// A thread's wait is over: returns the thread that ended it, if known.
     pub(super) fn answer(&mut self, word: u64, since_ns: u64, how: Ended) -> Answer {
         let sound = self.missing_ns.is_none();
         let certain = self.paused == 0 && self.missing_ns.is_none_or(|missing| missing < since_ns);

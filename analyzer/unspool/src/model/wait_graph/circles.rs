@@ -1,14 +1,13 @@
-//! Circles in a graph of numbers. Apart from the wait graph because edges here carry nothing: what
-//! a wait is, and how it is known, does not matter for finding circles.
+//! Finds circles in a graph of numbers. Separate from the wait graph, because the kind of a wait
+//! does not matter here.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Circles of waiting: who is in one can go on only after itself. Each begins with its smallest
-/// number and is in the order in which its threads wait for each other; sorted. Where circles share
-/// threads, each wait that is part of one is in the shortest that it can be in, and no circle is
-/// told twice.
+/// Returns the circles of waiting threads, sorted. An edge leads from a waiting thread to the
+/// thread it waits for.
 ///
-/// Edges lead from who waits to whom it waits for.
+/// Each circle begins with its smallest number and follows the edges. If circles share threads,
+/// each edge is in the shortest circle that contains it, and no circle is returned twice.
 pub(super) fn circles(edges: &[(usize, usize)]) -> Vec<Vec<usize>> {
     let mut targets: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (from, to) in edges {
@@ -26,7 +25,7 @@ pub(super) fn circles(edges: &[(usize, usize)]) -> Vec<Vec<usize>> {
             let all = targets.get(&node).into_iter().flatten().copied();
             all.filter(|next| inside.contains(next))
         };
-        // Every edge of a plain circle is in the same one.
+        // A plain circle is the only one with its edges.
         let plain = group.iter().all(|node| next(*node).count() == 1);
         for from in group.iter().take(if plain { 1 } else { group.len() }) {
             for to in next(*from) {
@@ -37,7 +36,7 @@ pub(super) fn circles(edges: &[(usize, usize)]) -> Vec<Vec<usize>> {
     found.into_iter().collect()
 }
 
-/// The shortest circle with the edge between two members of one group, from its smallest number on.
+/// The shortest circle with an edge between two members of one group, from its smallest number on.
 fn shortest<I: Iterator<Item = usize>>(
     from: usize,
     to: usize,
@@ -97,7 +96,7 @@ fn components(targets: &BTreeMap<usize, Vec<usize>>) -> Vec<Vec<usize>> {
                 );
                 open.push(node);
             } else {
-                // Back from the edge before.
+                // Return from the previous edge.
                 let child = marks[&targets[&node][followed - 1]];
                 let mark = marks.entry(node).or_insert(child);
                 if child.open {
@@ -152,8 +151,8 @@ mod tests {
     #[test]
     fn circles_with_a_common_thread_are_told_apart() {
         assert_eq!(circles(&[(1, 2), (2, 1), (2, 3), (3, 2)]), [[1, 2], [2, 3]]);
-        // A way around that is longer than needed is no circle of its own, unless an edge is in no
-        // other.
+        // A longer way around is a circle of its own only if it has an edge that no other circle
+        // has.
         let edges = [(1, 2), (2, 3), (3, 1), (2, 1), (1, 1)];
         assert_eq!(circles(&edges), [vec![1], vec![1, 2], vec![1, 2, 3]]);
     }

@@ -1,7 +1,8 @@
-//! Groups of waiting threads that only members of the group could wake, while other threads go on.
+//! Finds groups of waiting threads that only members of the group could wake, while other threads
+//! run.
 //!
-//! All of them are inferred: that no other thread ends the waits is concluded from what the threads
-//! were seen to do, from a lock's own count of readers, or from the code that a pool's threads run.
+//! All these findings are inferred. That no other thread ends the waits follows from the threads'
+//! recorded operations, from a lock's count of readers, or from the code of a pool's threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ use crate::model::tasks::runs_task;
 use crate::model::{Model, ThreadIndex};
 use crate::primitives::Kind;
 
-/// Threads that only they themselves could wake, and how that is known.
+/// Threads that only members of the group could wake, and the reason to think so.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) threads: Vec<ThreadIndex>,
@@ -33,8 +34,8 @@ impl WaitGraph {
         groups
     }
 
-    /// Read-write locks of which more threads are readers than do not wait for the lock: one of the
-    /// waiting threads reads it itself, so that no writer ever gets it.
+    /// Finds read-write locks with more readers than threads that do not wait for the lock. Then a
+    /// waiting thread is itself a reader, and no writer ever gets the lock.
     fn upgraders(&self, explained: &BTreeSet<ThreadIndex>) -> Vec<Group> {
         let mut by_lock: BTreeMap<u64, (u32, Vec<ThreadIndex>)> = BTreeMap::new();
         for (thread, waiting) in self.waits() {
@@ -65,7 +66,7 @@ impl WaitGraph {
         by_lock.into_iter().filter_map(group).collect()
     }
 
-    /// These threads, and all that wait for one of them without a limit.
+    /// These threads, and all threads that wait for one of them without a timeout.
     fn dependents(&self, threads: &[ThreadIndex]) -> BTreeSet<ThreadIndex> {
         let mut all: BTreeSet<ThreadIndex> = threads.iter().copied().collect();
         loop {
@@ -82,8 +83,8 @@ impl WaitGraph {
         }
     }
 
-    /// Threads that wait at objects which only they were seen to use: each of them most likely
-    /// holds what another one waits for, or would have to end its wait.
+    /// Finds threads that wait at objects which only they were seen to use. Each of them most
+    /// likely holds such an object, or would have to end a wait.
     fn only_users(&self, taken: &BTreeSet<ThreadIndex>) -> Vec<Group> {
         if self.exited {
             return Vec::new();
@@ -120,7 +121,7 @@ impl WaitGraph {
                 .map(|thread| members[thread].object.address)
                 .collect();
             let rwlock = |thread: &ThreadIndex| members[thread].object.kind == Kind::Rwlock;
-            // Threads that queue up at one mutex say nothing of its holder.
+            // A queue at one mutex shows nothing about its holder.
             if threads.len() >= 2 && (objects.len() >= 2 || threads.iter().all(rwlock)) {
                 groups.push(Group {
                     threads,
@@ -131,7 +132,7 @@ impl WaitGraph {
         groups
     }
 
-    /// Threads of one function, all of which wait for futures that they alone could provide.
+    /// Finds threads of one function that all wait for futures which only they could provide.
     fn pools(&self, model: &Model) -> Vec<Group> {
         let hangs = |thread: ThreadIndex| {
             self.waiting(thread).is_some_and(|waiting| {
@@ -159,8 +160,8 @@ impl WaitGraph {
     }
 }
 
-/// The parts of a group that use no object together. Who holds a lock was not seen, so the waits
-/// for locks are one part.
+/// Splits a group into parts that share no object. Waits for locks form one part, because the
+/// holders are unknown.
 fn connected(members: &BTreeMap<ThreadIndex, &Waiting>) -> Vec<Vec<ThreadIndex>> {
     let mut parts: Vec<Vec<ThreadIndex>> = Vec::new();
     for (thread, waiting) in members {

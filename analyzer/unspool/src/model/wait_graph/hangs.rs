@@ -1,7 +1,7 @@
-//! Findings of the wait graph: circles, locks whose holder is gone, and waits that no thread can
-//! end.
+//! Finds hangs in the wait graph: circles, locks whose holder has ended, and waits that no thread
+//! can end.
 //!
-//! A finding is proved if each wait it rests on was seen at one moment and nothing else can end it.
+//! A finding is proved if all its waits were seen at one moment and nothing else can end them.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -19,11 +19,12 @@ use crate::primitives::Kind;
 /// Limit of stacks given as evidence where threads wait at one object.
 const MAX_STACKS: usize = 64;
 
-/// What each thread of a circle holds of that which others of it wait for, and where it took that.
+/// The objects that each thread of a circle holds and others wait for, with the place of
+/// acquisition.
 type Held = BTreeMap<ThreadIndex, Vec<(Awaited, Option<crate::model::calls::PathId>)>>;
 
 impl WaitGraph {
-    /// All that follows from who waits for whom.
+    /// Returns all findings that follow from the graph.
     pub(super) fn findings(&self, model: &Model) -> Vec<Finding> {
         let mut findings: Vec<Finding> = self
             .circles()
@@ -82,8 +83,8 @@ impl WaitGraph {
         circles
     }
 
-    /// What was read at different moments may contradict itself: a mutex has one holder, so each
-    /// thread of a circle waits for another mutex.
+    /// True if the circle is consistent. A mutex has one holder, so each thread must wait for
+    /// another mutex; states read at different moments may contradict this.
     fn is_possible(&self, circle: &[(ThreadIndex, &Edge)]) -> bool {
         let mut seen = HashSet::new();
         let waits = circle
@@ -153,7 +154,7 @@ impl WaitGraph {
         threads.iter().filter_map(wait).collect()
     }
 
-    /// The stacks that show the waits, and where what the others wait for was taken.
+    /// The stacks of the waits, and of the acquisitions of the objects that others wait for.
     fn evidence(&self, model: &Model, threads: &[ThreadIndex], held: &Held) -> Vec<Evidence> {
         let mut evidence = Vec::new();
         for thread in threads.iter().take(MAX_STACKS) {
@@ -186,7 +187,7 @@ impl WaitGraph {
         evidence
     }
 
-    /// Why what looks like the end is perhaps none.
+    /// Reasons why the waits may end after all.
     fn doubts(&self, threads: &[ThreadIndex]) -> Vec<Doubt> {
         let waits: Vec<&Waiting> = threads
             .iter()
@@ -249,7 +250,7 @@ impl WaitGraph {
             evidence.extend(self.evidence(model, &threads, &Held::new()));
             Some(Finding {
                 kind: FindingKind::AbandonedLock,
-                // What became of a thread whose end was not recorded is a conclusion.
+                // The fate of a thread whose end was not recorded is inferred.
                 proved: waiters
                     .iter()
                     .all(|(_, edge)| edge.sure && edge.holder.is_some()),
@@ -270,7 +271,7 @@ impl WaitGraph {
         findings.collect()
     }
 
-    /// All threads wait, bystanders excepted: what they wait for can never come.
+    /// Finds the hang of all threads, bystanders excepted: no thread can end any of the waits.
     fn all_wait(&self, model: &Model, explained: &BTreeSet<ThreadIndex>) -> Option<Finding> {
         let stuck = |node: &Node| match node {
             Node::Waiting(waiting) => waiting.is_endless(),
@@ -278,12 +279,12 @@ impl WaitGraph {
             Node::Absent | Node::Active => false,
         };
         let all = self.present().all(|(_, node)| stuck(node));
-        // What waits for a thread that waits is explained by what that thread waits for.
+        // The wait for a waiting thread is explained by that thread's own wait.
         let rest = self.waits().filter(|(thread, waiting)| {
             waiting.edges.is_empty() && !waiting.is_join() && !explained.contains(thread)
         });
         let rest: Vec<(ThreadIndex, &Waiting)> = rest.collect();
-        // Threads that were read twice and may have taken turns need not wait at one time.
+        // Threads that were read twice and took turns may never have waited at the same time.
         let took_turns = self.moment.is_some_and(|moment| moment.took_turns);
         if !all || rest.is_empty() || took_turns || self.exited {
             return None;
@@ -300,7 +301,7 @@ impl WaitGraph {
         }
         Some(Finding {
             kind: kind_of(locks),
-            // Who holds what does not matter: no thread does anything.
+            // The holders do not matter, because no thread runs.
             proved: doubts.is_empty()
                 && bystanders.is_empty()
                 && self.moment.is_some_and(|moment| moment.stood),

@@ -1,4 +1,4 @@
-//! Nodes and edges from a recording: calls that had not returned at its end, and who held what.
+//! Nodes and edges from a recording: calls that had not returned at its end, and the holders then.
 
 use super::{Edge, Ends, Node, WaitGraph, Waiting};
 use crate::model::finding::ObjectName;
@@ -6,8 +6,7 @@ use crate::model::sync::final_waits::{FinalWait, JUST_BEGUN_NS, LASTING_NS, is_a
 use crate::model::{Creation, Model, ProgramEnd, ThreadIndex};
 
 impl WaitGraph {
-    /// The graph of what a recording knows; empty of an inspection, and of a program without
-    /// recorded calls.
+    /// The graph of a recording; empty for an inspection, and for a program without recorded calls.
     pub(super) fn of_recording(model: &Model) -> WaitGraph {
         let recording = &model.recording;
         let node = |thread: &crate::model::Thread| match is_alive(recording, thread)
@@ -17,7 +16,7 @@ impl WaitGraph {
             false => Node::Absent,
         };
         let mut nodes: Vec<Node> = model.threads.iter().map(node).collect();
-        // A program that ended by itself had a thread that went on.
+        // A program that exited by itself had a running thread.
         let exited = matches!(recording.program_end, Some(ProgramEnd::Exited(_)));
         for wait in &model.sync.final_waits {
             if let Some(node) = nodes.get_mut(wait.thread.0) {
@@ -70,7 +69,7 @@ fn waiting(model: &Model, wait: &FinalWait) -> Waiting {
     }
 }
 
-/// Whether a thread has ended, by a recording.
+/// True if a thread has ended, by the recording.
 pub(super) fn has_ended(model: &Model, thread: ThreadIndex) -> bool {
     let thread = model.thread(thread);
     thread.is_some_and(|thread| !is_alive(&model.recording, thread))

@@ -5,14 +5,15 @@ use crate::model::inspection::{Inspection, State, Wait};
 use crate::model::{Model, ThreadIndex};
 use crate::primitives::Kind;
 
-/// Signals with handlers that end no wait: those of glibc itself for thread cancellation and setuid
-/// (32 and 33), and those that a thread raises by what it executes (SIGILL, SIGTRAP, SIGBUS,
-/// SIGFPE, SIGSEGV), for which Rust's runtime has handlers.
+/// Signals whose handlers end no wait, as a bit mask.
+///
+/// glibc itself handles 32 and 33 for thread cancellation and setuid. Rust's runtime has handlers
+/// for signals that a thread's own instructions raise (SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV).
 const HARMLESS_SIGNALS: u64 = 3 << 31 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10;
 
 impl WaitGraph {
-    /// Takes in what an inspection saw. It is believed before what a recording concluded of the
-    /// same thread; the recording adds what no object stores.
+    /// Adds the states that an inspection saw. They take precedence over a recording's conclusions
+    /// about the same thread. The recording adds facts that no object stores.
     pub(super) fn add_inspection(&mut self, model: &Model, inspection: &Inspection) {
         self.nodes.resize(model.threads.len(), Node::Absent);
         self.moment = Some(Moment {
@@ -71,7 +72,7 @@ fn waiting(model: &Model, thread: ThreadIndex, wait: &Wait) -> Waiting {
     }
 }
 
-/// Adds to a wait what a recording knows of it, if both mean the same wait.
+/// Adds a recording's facts to a wait, if both describe the same wait.
 fn add_recorded(seen: &mut Waiting, recorded: Waiting) {
     let same_object = seen.object.address == recorded.object.address;
     let unnamed = seen.object.kind == Kind::Futex && recorded.object.kind != Kind::Futex;
@@ -88,7 +89,7 @@ fn add_recorded(seen: &mut Waiting, recorded: Waiting) {
     if is_confirmed {
         (seen.refused, seen.sure) = (false, true);
     }
-    // What an object stores of its owner is all there is to know.
+    // The owner that an object stores is complete.
     let stored = !seen.edges.is_empty();
     for edge in recorded.edges {
         let same = |known: &&mut Edge| known.holder == edge.holder || known.tid == edge.tid;

@@ -1,7 +1,7 @@
-//! Which primitive a thread waits in, and which object the word that it waits at is part of.
+//! Finds the primitive that a thread waits in, and the object that its word is part of.
 //!
-//! Apart from what threads do: here the C library's layouts meet the stack. Whose function it is
-//! decides whether they hold: a program may bring a `pthread_mutex_lock` of its own.
+//! Here the C library's layouts meet the stack. They hold only for the C library's own functions: a
+//! program may bring its own `pthread_mutex_lock`.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -17,19 +17,19 @@ use crate::model::finding::ObjectName;
 use crate::primitives::{self, Kind, Operation, Primitive};
 use crate::syscall::Futex;
 
-/// Frames between a system call and the function that the program called.
+/// Maximum number of frames between a system call and the function called by the program.
 const DEEPEST: usize = 16;
-/// Places that are read to find one object.
+/// Maximum number of places that are read to find one object.
 const MAX_REQUESTS: usize = 48;
-/// A program's addresses have no more bits: 47 on x86-64, 48 on AArch64.
+/// Maximum width of the program's addresses: 47 bits on x86-64, 48 on AArch64.
 const ADDRESS_BITS: u32 = 48;
 
 /// The function of a primitive, and the file that it is in.
 type Waited = (&'static Primitive, Option<Arc<str>>);
 
 impl Inspector<'_> {
-    /// The function of a primitive that the thread waits in: the innermost, below which there are
-    /// only the C library's and the language's own.
+    /// The innermost primitive that the thread waits in. Only functions of the C library and of the
+    /// language may be below it.
     pub(super) fn function(&mut self, stack: &Backtrace) -> Option<Waited> {
         let waits = |name: &str| {
             let found = primitives::find(name);
@@ -47,8 +47,7 @@ impl Inspector<'_> {
         None
     }
 
-    /// What a thread waits for in a function: where that waits at a condition variable, it may be
-    /// the mutex.
+    /// The awaited primitive. In a wait at a condition variable, it may be the mutex.
     pub(super) fn waits_for(&self, (function, module): Waited, futex: &Futex) -> Waited {
         let library = self.library.as_ref();
         let is_glibc = library.is_ok_and(|library| matches!(library.family, Family::Glibc(_)));
@@ -62,7 +61,7 @@ impl Inspector<'_> {
         }
     }
 
-    /// What the object of a primitive says.
+    /// Reads the object of a primitive.
     pub(super) fn said(
         &mut self,
         (function, module): &Waited,
@@ -83,7 +82,7 @@ impl Inspector<'_> {
             (Ok(_), Ok(layout)) => return self.of_posix(function, layout, waiter, wait),
             (Err(why), _) | (_, Err(why)) => why.clone(),
         };
-        // Of these mutexes the kernel itself knows the holder.
+        // The kernel itself knows the holder of such a mutex.
         if waiter.futex.inherits {
             return object::inherited(&self.memory, &waiter.futex);
         }
@@ -124,7 +123,7 @@ impl Inspector<'_> {
         }
     }
 
-    /// The function by which the program came into the C library, if it waits at a lock there.
+    /// The C library's function that the program called, if it waits at a lock there.
     fn entered(&mut self, stack: &Backtrace) -> Option<String> {
         let library = self.library.clone().ok()?;
         let of_library = |place: &Place| {
@@ -188,7 +187,7 @@ impl Inspector<'_> {
         let bases = layout.beginnings(does, futex.address, futex.expected);
         let mut found = || {
             let named = bases.iter().find(|base| waiter.words.contains(base));
-            // Nothing else than a number tells which of its words this is.
+            // Only a number tells which of its words this is.
             wait.proved &= named.is_some() || bases.len() == 1;
             if let Some(base) = named.or(bases.first()) {
                 wait.object.address = *base;
@@ -239,7 +238,7 @@ impl Inspector<'_> {
                 found();
                 Said::default()
             }
-            // musl's wait at a word on their own stack.
+            // musl's threads wait at a word on their own stack.
             Kind::Cond | Kind::Barrier => {
                 let own = match function.kind {
                     Kind::Cond => layout.cond_own,
@@ -262,10 +261,12 @@ impl Inspector<'_> {
         }
     }
 
-    /// A thread that can never have a priority-inheriting mutex, for that would close a circle or
-    /// its owner has ended, gets an error from the kernel, and if it did not check for errors, the
-    /// C library lets it wait for ever at a zero on its own stack (glibc,
-    /// nptl/pthread_mutex_lock.c; musl, src/thread/pthread_mutex_timedlock.c).
+    /// True if the kernel refused the thread a priority-inheriting mutex.
+    ///
+    /// The kernel does so if the mutex would close a circle, or if its owner has ended. If the
+    /// program did not ask for error checks, the C library then lets the thread wait forever at a
+    /// zero on its own stack (glibc, nptl/pthread_mutex_lock.c; musl,
+    /// src/thread/pthread_mutex_timedlock.c).
     fn is_refused(&self, waiter: &Waiter<'_>) -> bool {
         let futex = &waiter.futex;
         !futex.inherits
@@ -273,7 +274,7 @@ impl Inspector<'_> {
             && self.stack_of(waiter).contains(&futex.address)
     }
 
-    /// Which mutex that is: the one that another holds, of those that the thread has at hand.
+    /// Finds the refused mutex: the held one among those whose address the thread has at hand.
     fn refused(&mut self, layout: &Layout, waiter: &Waiter<'_>, wait: &mut Wait) -> Said {
         let inherits = |said: &Said| said.flavor.contains(&"priority-inheriting");
         // glibc has the kind's address at hand, instead of the mutex's.
@@ -293,8 +294,7 @@ impl Inspector<'_> {
             let known = self.model.thread(*index)?.tid?;
             (known == waiter.event.tid).then_some(*tid)
         });
-        // What the C library works on, it has in registers; deeper on the stack there may be
-        // others.
+        // The C library has its object in registers; deeper on the stack there may be others.
         let (registers, _) = waiter
             .words
             .split_at(waiter.words.len() - waiter.near.len());
@@ -309,7 +309,7 @@ impl Inspector<'_> {
         if !held.iter().all(|(_, said)| is_own(said)) {
             held.retain(|(_, said)| !is_own(said));
         }
-        // What is at hand may be at hand for another reason.
+        // Such an address may be at hand for another reason.
         wait.proved = false;
         wait.refused = true;
         match <[_; 1]>::try_from(held) {
@@ -332,8 +332,8 @@ impl Inspector<'_> {
         waiter.sp..waiter.sp.saturating_add(len)
     }
 
-    /// The places not on the stack that the thread has at hand and that have been read with so many
-    /// bytes before and after, each once; others are requested.
+    /// The places outside the stack that the thread has at hand, each once, if enough bytes around
+    /// them were read. The others are requested.
     fn at_hand(&mut self, waiter: &Waiter<'_>, before: u64, after: u64) -> Vec<u64> {
         let mut seen = HashSet::new();
         let words = waiter.words.iter().copied();
@@ -356,8 +356,7 @@ impl Inspector<'_> {
         places
     }
 
-    /// The object that points at the record with the word that the thread waits at: among what the
-    /// thread has at hand.
+    /// The object that points at the record with the awaited word, among the addresses at hand.
     fn pointing_at(&mut self, own: Own, waiter: &Waiter<'_>) -> Option<u64> {
         let records = own
             .words
@@ -435,12 +434,12 @@ impl Inspector<'_> {
     }
 }
 
-/// The function is not the C library's own, so its object may look in any way.
+/// True if the function is not the C library's own, so that its object may have any layout.
 fn is_foreign(function: &Primitive, module: Option<&str>, library: &Library) -> bool {
-    // Whose these are does not matter: nothing is read of what they wait at.
+    // Their origin does not matter, because their object is not read.
     let plain = matches!(function.kind, Kind::Once | Kind::Future | Kind::Futex);
     let apart = module.is_some_and(|module| {
-        // A file of its own until glibc 2.33.
+        // A separate file until glibc 2.33.
         let threads = matches!(library.family, Family::Glibc(_)) && !library.inside;
         *module == *library.path || threads && base_name(module).starts_with("libpthread")
     });

@@ -1,7 +1,7 @@
-//! Mutexes of static programs without symbols. No function tells what the word is part of, but a
-//! held mutex has marks that other memory does not: the waiting thread expects the value that its C
-//! library writes for "held, and threads wait", and a live thread's id stands where that library
-//! keeps the owner.
+//! Finds mutexes in static programs without symbols, where no function identifies the word.
+//!
+//! A held mutex has marks that other memory lacks. The thread expects the C library's value for
+//! "held, and threads wait", and a live thread's id stands where the library stores the owner.
 
 use unspool_image::Arch;
 
@@ -13,9 +13,9 @@ use crate::primitives::Kind;
 
 /// glibc's lock word when threads wait (sysdeps/nptl/lowlevellock.h).
 const GLIBC_CONTENDED: u32 = 2;
-/// Bit of musl's lock words, and of all robust ones, when threads wait.
+/// Bit of musl's lock words, and of all robust locks, when threads wait.
 const WAITERS: u32 = 1 << 31;
-/// What a normal mutex of musl holds instead of an owner (`EBUSY`).
+/// Value of a held normal mutex of musl, in place of an owner (`EBUSY`).
 const MUSL_HELD: u32 = 16;
 
 impl Inspector<'_> {
@@ -71,7 +71,7 @@ impl Inspector<'_> {
                 }
             }
             (Family::Musl, Some(_)) => expected & WAITERS != 0,
-            // Nothing tells the holder, but that it is such a mutex is plain.
+            // The holder is unknown, but the mutex is certain.
             (Family::Musl, None) => expected == WAITERS | MUSL_HELD && said.flavor.is_empty(),
             (Family::Glibc(_), None) => false,
         };

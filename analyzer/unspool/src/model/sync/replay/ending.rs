@@ -1,5 +1,4 @@
-//! What the end of the recording makes of calls that have not ended: who still waits, and what
-//! cannot be known of it.
+//! Handles calls that have not ended when the recording does: lasting waits, and unknown facts.
 
 use super::Replay;
 use crate::model::calls::Call;
@@ -8,10 +7,10 @@ use crate::model::sync::under_way::Pending;
 use crate::model::{ProgramEnd, ThreadIndex};
 
 impl Replay<'_> {
-    /// All calls have been shown.
+    /// Finishes the replay after the last call.
     pub(in crate::model::sync) fn finish(&mut self) {
         if self.model.recording.is_certain_between_gaps() {
-            // What is held at the end was held.
+            // A hold at the end confirms its orders.
             for thread in (0..self.model.threads.len()).map(ThreadIndex) {
                 for held in self.holds.of(thread) {
                     let kind = self.objects.objects[held.object.0].kind;
@@ -23,10 +22,10 @@ impl Replay<'_> {
         }
         let slack = self.model.recording.slack_ns();
         for thread in 0..self.cut_short.len() {
-            // A program that ends takes its threads with it, in the middle of what they do.
+            // The end of a program ends its threads at any point in their calls.
             let with_program =
                 (self.model.recording).was_there_at_the_end(&self.model.threads[thread], slack);
-            // One that ends by itself may have let its threads end first; one that is killed may
+            // A program that exits may have let its threads end first. In a killed one they may
             // have been stuck.
             let killed = matches!(
                 self.model.recording.program_end,
@@ -69,7 +68,7 @@ impl Replay<'_> {
             .ended_ns
             .unwrap_or(self.model.recording.duration_ns);
         let ns = end_ns.saturating_sub(pending.entered_ns);
-        // What may have ended unseen has no length.
+        // A wait that may have ended unseen has no length.
         if sure && (pending.queued || self.has_waited(pending, ns)) {
             self.waited(pending, end_ns);
         }

@@ -1,4 +1,4 @@
-//! What threads take and give up, and what they do wrong with it.
+//! Tracks acquisitions and releases, and the mistakes that threads make with them.
 
 use super::Replay;
 use crate::model::ThreadIndex;
@@ -78,7 +78,8 @@ impl Replay<'_> {
         None
     }
 
-    /// A thread gives up an object, if it has it; what it took meanwhile was taken while it had it.
+    /// Releases a thread's hold on an object, and confirms the orders of the locks taken during the
+    /// hold.
     pub(super) fn release(
         &mut self,
         thread: ThreadIndex,

@@ -1,5 +1,5 @@
-//! Mutexes that the kernel refuses a thread: those with priority inheritance that it could never
-//! have.
+//! Detects priority-inheriting mutexes that the kernel refuses a thread, because it could never get
+//! them.
 
 use super::Replay;
 use crate::model::ThreadIndex;
@@ -11,8 +11,7 @@ use crate::primitives::{Operation, Primitive};
 
 const EDEADLK: i32 = -35;
 
-/// A mutex that a thread was refused. The C library then lets that thread wait for ever, at a word
-/// that is no mutex.
+/// A refused mutex. The C library then lets the thread wait forever, at a word that is no mutex.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refused {
     pub(super) object: ObjectIndex,
@@ -22,7 +21,7 @@ pub(super) struct Refused {
 }
 
 impl Replay<'_> {
-    /// A system call is over, of which the rest of its primitive was not seen.
+    /// Notes a refusal when a bare system call of a lock ends with it.
     pub(super) fn note_refusal(&mut self, pending: &Pending, call: &Call) {
         let refused = call.result.is_some_and(|result| result as i32 == EDEADLK);
         if refused && pending.alone && pending.primitive.operation == Operation::Lock {
@@ -35,7 +34,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Whether the next system call of a thread is that wait.
+    /// True if the thread's next system call is the wait that follows the refusal.
     pub(super) fn goes_on_for(
         &self,
         refused: &Refused,

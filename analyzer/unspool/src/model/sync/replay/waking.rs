@@ -9,16 +9,15 @@ use crate::model::sync::under_way::Pending;
 use crate::model::sync::wakes::{Answer, Ended, Ender};
 use crate::primitives::Kind;
 
-/// What the kernel says if the word has another value than the one for which the thread would wait
-/// (`EAGAIN`).
+/// Error of a wait whose word has another value than the expected one (`EAGAIN`).
 const EAGAIN: i32 = -11;
 
-/// A thread's own data, from its handle on, in which is what tells of its end.
+/// Upper bound of the offset of a thread's end state from its handle.
 const THREAD: u64 = 512;
 
 impl Replay<'_> {
-    /// Within a call that another thread ended it may only pass on what that one did: who leaves a
-    /// barrier of musl's last wakes the first.
+    /// Notes a wake call. If it is part of a call that another thread ended, it may only pass that
+    /// wake on. In musl, the last thread that leaves a barrier wakes the first.
     pub(super) fn wakes_others(&mut self, call: &Call) {
         let (Some(word), Some(count)) = (call.args.first(), futex::wakes(&call.args)) else {
             return;
@@ -47,7 +46,7 @@ impl Replay<'_> {
         }
     }
 
-    /// A thread wakes others at a lock of which only waits are seen: it has had the lock.
+    /// Notes that a thread which wakes others at a contended lock has held the lock.
     fn gives_up_contended(&mut self, word: u64, call: &Call) {
         let (thread, now) = (call.thread, call.entered_ns);
         let Some((object, tenure)) = self.tenures.wake(word, thread, call.path, now) else {
@@ -69,7 +68,7 @@ impl Replay<'_> {
         });
     }
 
-    /// The tenure that took most of a wait at such a lock.
+    /// The tenure that took most of a wait at a contended lock.
     pub(super) fn tenure(&mut self, pending: &Pending, to_ns: u64) -> Option<Tenure> {
         if !pending.alone || pending.primitive.kind != Kind::Mutex {
             return None;
@@ -78,7 +77,7 @@ impl Replay<'_> {
         self.tenures.leave(pending.object, pending.thread, span)
     }
 
-    /// A system call that waited is over: who ended it ended the wait that it is part of, too.
+    /// A waiting system call is over: the thread that ended it also ended the enclosing wait.
     pub(super) fn woken(&mut self, call: &Call) {
         let Some(&word) = call.args.first() else {
             return;
@@ -98,7 +97,7 @@ impl Replay<'_> {
         };
         let own = self.under_way.own(number);
         let joins = own.is_some_and(|own| own.primitive.kind == Kind::Join);
-        // glibc waits until the kernel has taken the thread's id away (pthread_join_common.c).
+        // glibc waits until the kernel has cleared the thread's id (pthread_join_common.c).
         let tid = call.args.get(2).filter(|_| joins && self.glibc);
         let joined = tid.and_then(|tid| self.known(tid & 0xffff_ffff, call.entered_ns));
         let joined = joined
@@ -111,11 +110,11 @@ impl Replay<'_> {
         let mutex = self.mutex_of.get(&pending.object);
         let mutex = mutex.map(|mutex| self.objects.objects[mutex.0].address);
         pending.ended = match pending.primitive.kind {
-            // musl's threads then have to get out of the list of threads, whose lock is not in
-            // them.
+            // musl's threads then leave the list of threads, whose lock is outside of their data.
             Kind::Join if !self.glibc && word.wrapping_sub(object) >= THREAD => return,
             Kind::Join => joined.filter(|_| how != Ended::Itself),
-            // Signalled, it still has to take the mutex again, whose word is at its beginning.
+            // After a signal, the thread still has to take the mutex, whose word is at its
+            // beginning.
             Kind::Cond if mutex.is_some_and(|mutex| word.wrapping_sub(mutex) < 8) => return,
             _ => by,
         };

@@ -1,10 +1,11 @@
-//! Which object a futex word is part of, where only the system call was seen.
+//! Finds the object of a futex word, if only the system call was recorded.
 //!
-//! Threads wait at several words of one object, and none of them need be its first. The function
-//! that waits, the value it expects and the C library's layout tell which word it is. musl's
-//! threads wait at conditions and barriers by words on their own stacks: which object that is, only
-//! the call of the function tells. Where that was not recorded, it is taken for the one that other
-//! threads have waited at from there.
+//! Threads wait at several words of one object, and the first word need not be among them. The
+//! waiting function, the expected value and the C library's layout identify the word.
+//!
+//! musl's threads wait at conditions and barriers by words on their own stacks, so only the
+//! function call names the object. If that call was not recorded, the object is assumed to be the
+//! one that other threads have waited at from the same code.
 
 use foldhash::HashMap;
 
@@ -16,17 +17,17 @@ use crate::model::sync::naming::caller;
 use crate::model::sync::objects::ObjectIndex;
 use crate::primitives::{self, Kind, Operation, Primitive};
 
-/// What a system call waits at.
+/// The object or word that a system call waits at.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitedAt {
     pub(super) primitive: &'static Primitive,
-    /// Of the object; of the word, if that is all that is known.
+    /// Address of the object, or of the word if only that is known.
     pub(super) address: u64,
     pub(super) only_word: bool,
 }
 
-/// The objects that threads have waited at by words of their own, by kind and the code that calls
-/// the function; `None`: several.
+/// The objects at which threads have waited by words of their own, by kind and calling code. `None`
+/// stands for several objects.
 pub(super) type ByCaller = HashMap<(Kind, u64), Option<ObjectIndex>>;
 
 impl Replay<'_> {
@@ -68,8 +69,8 @@ impl Replay<'_> {
         Some(at(primitive, address, true))
     }
 
-    /// A function that waits was called with an object's address: if threads were seen that waited
-    /// from there by words of their own, it is theirs.
+    /// Gives an object its address when a waiting function is called with it. The object is the one
+    /// at which threads waited from the same code by words of their own.
     pub(super) fn names_object(&mut self, calls: &Calls, path: PathId, kind: Kind, address: u64) {
         let known = self.called_from(calls, path, kind);
         let known = known.and_then(|caller| *self.by_caller.get(&caller)?);
@@ -80,7 +81,7 @@ impl Replay<'_> {
         }
     }
 
-    /// A thread waits at an object from there.
+    /// Notes that a thread waits at an object from the path's code.
     pub(super) fn waits_from(&mut self, calls: &Calls, path: PathId, object: ObjectIndex) {
         let kind = self.objects.objects[object.0].kind;
         if let Some(caller) = self.called_from(calls, path, kind) {
@@ -89,7 +90,7 @@ impl Replay<'_> {
         }
     }
 
-    /// The code that calls the function, where threads wait by words of their own.
+    /// The calling code of a function whose threads wait by words of their own.
     fn called_from(&self, calls: &Calls, path: PathId, kind: Kind) -> Option<(Kind, u64)> {
         self.layout.filter(|layout| layout.has_own_words(kind))?;
         Some((kind, caller(calls.path(path))?.place.avma))
