@@ -1,9 +1,10 @@
-//! What a capture means: threads, who created them and where, how they ended.
+//! The model of a capture: threads, their creations and ends, their waits, and findings.
 //!
-//! Everything here is recomputed whenever a capture is opened and nothing fails as a whole: what
-//! cannot be known is left out, and a [`Note`] says so. The parts: `symbolizer` turns snapshots
-//! into named frames, `history` turns records into threads, `identity` tells threads apart across
-//! runs. The model prints nothing; [`crate::views`] does.
+//! The model is recomputed whenever a capture is opened, and never fails as a whole. Unknown facts
+//! are left out, and a [`Note`] says so.
+//!
+//! `symbolizer` turns snapshots into named frames, `history` turns records into threads, and
+//! `identity` compares threads across runs. The model prints nothing; [`crate::views`] does.
 
 mod backtrace;
 pub mod calls;
@@ -46,36 +47,36 @@ pub use timeline::{Cell, Timeline, Window};
 
 use unspool_capture::{Capture, Source};
 
-/// A recorded program: its threads, and what is missing from the picture.
+/// A recorded program: its threads, and notes on missing data.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Model {
     /// The program and its machine.
     pub target: Target,
-    /// How and how long it was recorded.
+    /// Circumstances and length of the recording.
     pub recording: Recording,
     /// The images that were mapped, in the order they were seen.
     pub modules: Vec<Module>,
     /// All threads, in the order they were seen. [`ThreadIndex`] counts here.
     pub threads: Vec<Thread>,
-    /// When each thread ran, could have run, and was blocked; empty where that was not recorded.
+    /// Running, runnable and blocked times of each thread; empty if not recorded.
     pub schedule: Schedule,
     /// Synchronization objects, and what threads and functions did with their time.
     pub sync: sync::Sync,
-    /// What the threads did when they were looked at; nothing for a recording.
+    /// The threads' states in an inspection; empty for a recording.
     pub inspection: Inspection,
-    /// What a person should look at, the gravest first.
+    /// The findings, the gravest first.
     pub findings: Vec<Finding>,
     /// Notes on missing, doubtful or noteworthy data, most important first.
     pub notes: Vec<Note>,
 }
 
-/// How much of a recording a model keeps.
+/// The amount of detail that a model keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Detail {
-    /// The part of the recording that the slices of time divide, in nanoseconds since the recording
-    /// began; all of it if `None`.
+    /// The part of the recording that is divided into time slices, nanoseconds since the recording
+    /// began; `None` for all of it.
     pub span: Option<(u64, u64)>,
-    /// Keep each wait and hold by itself, for drawings: [`sync::Journal`].
+    /// True to keep each single wait and hold, for drawings: [`sync::Journal`].
     pub journal: bool,
 }
 
@@ -86,21 +87,21 @@ pub struct Target {
     pub arch: String,
     /// Path of the executable on the target; empty if not known.
     pub executable: String,
-    /// What the user calls the program: the name by which it was started, else its file's; empty if
-    /// not known.
+    /// The user's name for the program: the name by which it was started, otherwise its file's
+    /// name. Empty if not known.
     pub name: String,
     /// Process id; 0 if not known.
     pub pid: u64,
 }
 
-/// How and how long a program was recorded.
+/// Circumstances and length of a recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Recording {
     /// The recorder's name and version.
     pub product: String,
     /// The recorder's command line.
     pub command: Vec<String>,
-    /// How the recorder came to the program.
+    /// The way in which the recorder got access to the program.
     pub source: Option<Source>,
     /// Wall clock at the beginning, nanoseconds since 1970 UTC; 0 if not known.
     pub start_unix_ns: u64,
@@ -108,23 +109,23 @@ pub struct Recording {
     pub duration_ns: u64,
     /// How the program ended, if it did while it was recorded.
     pub program_end: Option<ProgramEnd>,
-    /// The recording was not ended in order: later threads and events are missing.
+    /// True if the recording did not end properly, so that later threads and events are missing.
     pub cut: bool,
-    /// Events that happened and were not recorded.
+    /// Number of events that happened and were not recorded.
     pub dropped: u64,
-    /// How many of them were beginnings and ends of calls.
+    /// Number of beginnings and ends of calls among them.
     pub calls_dropped: u64,
-    /// Beginnings and ends of calls that were recorded.
+    /// Number of recorded beginnings and ends of calls.
     pub calls_recorded: u64,
-    /// Probes that were paused, to spare the program.
+    /// Probes that were paused to reduce the overhead.
     pub paused: Vec<Paused>,
-    /// Joins or detaches are missing.
+    /// True if joins or detaches are missing.
     pub joins_are_missing: bool,
-    /// It is known between which events others are missing.
+    /// True if the times of the gaps are known.
     pub gaps_are_placed: bool,
     /// Other processes that the program started, which are not recorded.
     pub processes: Vec<StartedProcess>,
-    /// Threads that a signal killed with the program are known from those that ended before.
+    /// True if threads killed with the program can be distinguished from threads that ended before.
     pub kills_are_told: bool,
 }
 
@@ -141,8 +142,8 @@ impl Recording {
         }
     }
 
-    /// Whether a thread was there when the program ended, or the recording did; within `slack_ns`
-    /// it may have ended with the program.
+    /// True if a thread existed when the program or the recording ended. A thread that ended within
+    /// `slack_ns` of the program's end may have ended with it.
     fn was_there_at_the_end(&self, thread: &Thread, slack_ns: u64) -> bool {
         let killed = matches!(self.program_end, Some(ProgramEnd::Signal(_)));
         match thread.ended_ns {
@@ -152,49 +153,50 @@ impl Recording {
         }
     }
 
-    /// No event is missing that could tell another story of synchronization. Paused probes of the
-    /// futex system call are no matter: who holds what functions alone tell, and a call whose end
-    /// may be missing is not sure to go on ([`calls`]).
+    /// True if no missing event could change the conclusions about synchronization.
+    ///
+    /// Paused probes of the futex system call do not matter. Only functions define the holders, and
+    /// a call whose end may be missing is never certain to go on ([`calls`]).
     pub(crate) fn is_lossless(&self) -> bool {
         let sync = |function: &str| crate::primitives::find(function).is_some();
         self.dropped == 0 && !self.paused.iter().any(|paused| sync(&paused.function))
     }
 
-    /// Beginnings or ends of calls are missing, those of the futex system call among them.
+    /// True if beginnings or ends of calls are missing, including those of the futex system call.
     pub(crate) fn misses_calls(&self) -> bool {
         self.calls_dropped > 0 || self.paused.iter().any(|paused| paused.of_calls)
     }
 
-    /// How many beginnings and ends of calls are known to be missing.
+    /// Number of beginnings and ends of calls that are known to be missing.
     pub fn calls_missed(&self) -> u64 {
         let paused = self.paused.iter().filter(|paused| paused.of_calls);
         let missed = paused.map(|paused| paused.missed);
         missed.fold(self.calls_dropped, u64::saturating_add)
     }
 
-    /// Most calls are missing: what was not found may be there, and what threads did is not known.
+    /// True if most calls are missing, so that conclusions from absent events are impossible.
     pub fn too_little_seen(&self) -> bool {
         self.calls_missed() > self.calls_recorded
     }
 
-    /// More than a tenth of the calls are missing, so that what was seen is a sample.
+    /// True if more than a tenth of the calls are missing, so that the recording is a sample.
     pub(crate) fn is_sample(&self) -> bool {
         self.calls_missed() > self.calls_recorded / 10
     }
 
-    /// Nothing is missing from the beginning to the end.
+    /// True if nothing is missing from the beginning to the end.
     pub fn is_complete(&self) -> bool {
         let lost = |paused: &Paused| paused.missed > 0 || !paused.exact;
         !self.cut && self.dropped == 0 && !self.paused.iter().any(lost)
     }
 
-    /// The program may have waited for its recorder (`record --lossless`): how long things took is
-    /// not its own doing alone.
+    /// True if the program may have waited for its recorder (`record --lossless`). Durations then
+    /// do not describe the program alone.
     fn is_waited_for(&self) -> bool {
         self.options().any(|word| word == "--lossless")
     }
 
-    /// Functions were to be recorded by name (`record --trace`).
+    /// True if functions were to be recorded by name (`record --trace`).
     pub(crate) fn traces_functions(&self) -> bool {
         let trace = |word: &str| word == "--trace" || word.starts_with("--trace=");
         self.options().any(trace)
@@ -206,28 +208,28 @@ impl Recording {
         words.take_while(|word| *word != "--")
     }
 
-    /// What was seen without a gap is certain.
+    /// True if observations between gaps are certain.
     fn is_certain_between_gaps(&self) -> bool {
         self.is_lossless() || self.gaps_are_placed
     }
 }
 
-/// A probe that was paused for moments.
+/// A probe that was paused for some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paused {
-    /// The function it stands in.
+    /// The function that it is planted in.
     pub function: String,
-    /// How often it was hit and recorded.
+    /// Number of recorded hits.
     pub recorded: u64,
     /// True if the missing events are beginnings or ends of calls.
     pub of_calls: bool,
-    /// How often it was paused.
+    /// Number of pauses.
     pub pauses: u64,
-    /// For how long altogether.
+    /// Total length of the pauses, nanoseconds.
     pub paused_ns: u64,
-    /// How many hits that cost: about, unless `exact`.
+    /// Number of missed hits; approximate unless `exact`.
     pub missed: u64,
-    /// The threads that were created unseen tell the number.
+    /// True if the number is exact, from threads whose creation was not recorded.
     pub exact: bool,
 }
 
@@ -238,18 +240,18 @@ pub struct StartedProcess {
     pub pid: u64,
     /// The thread that started it.
     pub creator_tid: Option<u64>,
-    /// When, nanoseconds since the beginning.
+    /// Start time, nanoseconds since the recording began.
     pub started_ns: u64,
-    /// The file that it executed; empty if it is not known, or if it executed none.
+    /// The executed file; empty if unknown, or if it executed none.
     pub executable: String,
 }
 
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramEnd {
-    /// With this exit code.
+    /// It exited with this code.
     Exited(i32),
-    /// By this Linux signal.
+    /// This Linux signal killed it.
     Signal(u32),
 }
 
@@ -276,7 +278,7 @@ impl Model {
         model
     }
 
-    /// The model without modules, from whatever can name frames.
+    /// Builds the model without modules, with any source of named frames.
     fn interpret(capture: &Capture, frames: &mut dyn backtrace::Frames, detail: Detail) -> Model {
         let mut model = history::read(capture, frames);
         identity::assign(&mut model);
@@ -296,13 +298,12 @@ impl Model {
         model
     }
 
-    /// Adds what the wait graph finds: of the recording, and of an inspection if there was one.
+    /// Adds the wait graph's findings, from the recording and from an inspection if there was one.
     fn add_hangs(&mut self, inspection: Option<&Inspection>) {
         wait_graph::add_findings(self, inspection);
     }
 
-    /// What the threads of a look did, from all that was read by now: to be called again when more
-    /// has been.
+    /// Recomputes the inspection from all memory read so far. Call it again after further reads.
     pub fn inspect_closer(&mut self, capture: &Capture, symbolizer: &mut Symbolizer) {
         self.inspection =
             inspection::inspect(&inspection::Scene::of(capture, self), self, symbolizer);
@@ -311,8 +312,7 @@ impl Model {
         self.inspection = inspection;
     }
 
-    /// A thread in a sentence: `thread 7 (writer)`, by its name if it has one of its own, else by
-    /// its function.
+    /// A thread's name in a sentence, as `thread 7 (writer)`: its own name, otherwise its function.
     pub fn thread_name(&self, index: ThreadIndex) -> String {
         let Some(thread) = self.thread(index) else {
             return "a thread".to_owned();
@@ -338,15 +338,15 @@ impl Model {
             .filter(|name| !name.is_empty() && main.is_none_or(|main| main.name != *name))
     }
 
-    /// The name of a thread whose function says nothing of it: one of the language's own, in which
-    /// all threads begin.
+    /// The own name of a thread whose function means nothing, because all threads of the language
+    /// begin in it.
     pub(crate) fn name_instead<'a>(&self, thread: &'a Thread) -> Option<&'a str> {
         let function = thread.function.as_ref().and_then(|f| f.function.as_deref());
         let anonymous = function.is_some_and(|function| function.starts_with("std::"));
         self.own_name(thread).filter(|_| anonymous)
     }
 
-    /// The main thread, if it was seen.
+    /// The main thread, if it was recorded.
     pub fn main(&self) -> Option<ThreadIndex> {
         self.threads
             .iter()

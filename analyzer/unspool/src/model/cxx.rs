@@ -16,7 +16,7 @@ use super::backtrace::{Frames, Place, base_name};
 /// `_M_run` in the vtable.
 const RUN: u64 = 2;
 
-/// Where libstdc++ begins its threads. A stripped one has no name for it.
+/// True for libstdc++'s start function, which has no name in a stripped library.
 pub(super) fn is_start(place: &Place) -> bool {
     let module = base_name(place.module.as_deref().unwrap_or_default());
     match place.function.as_deref() {
@@ -25,10 +25,11 @@ pub(super) fn is_start(place: &Place) -> bool {
     }
 }
 
-/// What the thread of a recorded creation calls, whose object begins with these bytes: F, if that
-/// is a function; `_M_run`, called by what it is there for, if it is an object, or if nothing tells
-/// which function it is. Pointers have `size` bytes; bit 0 of one to `thumb` code is no part of the
-/// address.
+/// Finds the function that the thread of a recorded creation calls, from its object's first bytes.
+///
+/// It is F if F is a function. It is `_M_run`, under the name of its callable, if F is an object or
+/// if the function is unknown. Pointers have `size` bytes. Bit 0 of a pointer to `thumb` code is
+/// not part of the address.
 pub(super) fn made_for(
     frames: &mut dyn Frames,
     record: usize,
@@ -45,7 +46,7 @@ pub(super) fn made_for(
     let run = frames.pointer(record, word(0)?.checked_add(RUN * size as u64)?)?;
     let mut run = frames.place(record, code(run));
     run.svma?;
-    // Its lines are the library's.
+    // These lines are the library's.
     (run.file, run.line) = (None, None);
     let Some(state) = run.function.clone() else {
         return Some(run);
@@ -60,7 +61,7 @@ pub(super) fn made_for(
         && let Some(function) = word(at)
     {
         let function = frames.place(record, code(function));
-        // Of a virtual function the object says only which one it is in a vtable.
+        // The object stores only the vtable index of a virtual function.
         if function.svma.is_some() {
             return Some(function);
         }
@@ -69,14 +70,15 @@ pub(super) fn made_for(
     Some(run)
 }
 
-/// What `std::thread::_State_impl<std::thread::_Invoker<std::tuple<F, ...> > >::_M_run` calls, and
-/// often has inlined, if its type tells: a lambda or another object. A pointer's type does not.
+/// The callable of `std::thread::_State_impl<std::thread::_Invoker<std::tuple<F, ...> > >::_M_run`,
+/// which it calls or inlines. Only the type of a lambda or another object shows it, not a
+/// pointer's.
 pub(super) fn callable(state: &str) -> Option<&str> {
     let callable = asked_for(elements(state)?[0]);
     (!is_pointer(callable)).then_some(callable)
 }
 
-/// The types of what such an object is made of, F first.
+/// The types of the elements of such an object, F first.
 fn elements(state: &str) -> Option<Vec<&str>> {
     let (_, inner) = state
         .starts_with("std::thread::_State_impl<")
@@ -100,7 +102,7 @@ fn is_pointer(callable: &str) -> bool {
     callable.contains("*)") && !callable.ends_with(['}', '>'])
 }
 
-/// The arguments of a template, at least one, from behind its `<`.
+/// The arguments of a template after its `<`, at least one.
 fn arguments(list: &str) -> Option<Vec<&str>> {
     let (mut depth, mut from) = (0u32, 0);
     let mut found = Vec::new();
@@ -121,8 +123,8 @@ fn arguments(list: &str) -> Option<Vec<&str>> {
     None
 }
 
-/// Where F is in the object, a pointer, behind arguments of these types; nothing if they do not
-/// tell how large they are.
+/// The offset of the pointer F in the object, behind arguments of these types; none if their sizes
+/// are unknown.
 fn after(arguments: &[&str], pointer: usize) -> Option<usize> {
     let layouts = arguments.iter().rev().map(|kind| layout(kind, pointer));
     let layouts: Vec<(usize, usize)> = layouts.collect::<Option<_>>()?;
@@ -135,8 +137,7 @@ fn after(arguments: &[&str], pointer: usize) -> Option<usize> {
     Some(at.next_multiple_of(pointer))
 }
 
-/// Size and alignment of a type, of those that threads are often given, as the psABIs and libstdc++
-/// have them.
+/// Size and alignment of common argument types, by the psABIs and libstdc++.
 fn layout(kind: &str, pointer: usize) -> Option<(usize, usize)> {
     if kind.ends_with(')') && kind.contains("::*)") {
         return Some((2 * pointer, pointer));
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_state_of_a_cxx_thread_calls() {
+    fn callable_of_a_cxx_thread_state() {
         let nested = "std::__future_base::_Async_state_impl<std::thread::_Invoker<std::tuple<main::{lambda()#2}> >, \
                       int>::_Async_state_impl(std::tuple<main::{lambda()#2}>&&)::{lambda()#1}";
         let member = "void (std::__future_base::_Async_state_impl<std::thread::_Invoker<std::tuple<main()::<lambda()> > >, \
@@ -220,10 +221,10 @@ mod tests {
         assert_eq!(callable("std::thread::_State_impl<std::tuple<x"), None);
     }
 
-    /// The numbers are how far `std::get<0>` of the tuple is from the object's beginning, by g++ 12
-    /// for x86-64 and for ARM.
+    /// The numbers are the offsets of the tuple's `std::get<0>` in the object, by g++ 12 for x86-64
+    /// and for ARM.
     #[test]
-    fn where_a_thread_has_the_function_it_was_given() {
+    fn offset_of_the_function_in_a_cxx_thread_object() {
         for (tuple, at) in [
             ("void (*)()", Some([8, 4])),
             ("void (*)(int), int", Some([16, 8])),

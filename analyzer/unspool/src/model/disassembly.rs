@@ -1,5 +1,5 @@
-//! The instructions of one function in a file, as text. Capstone writes them; the unwinder's own
-//! decoders know only what instructions do to a frame.
+//! Disassembles one function of a file to text. Capstone does this, because the unwinder's own
+//! decoders only know an instruction's effect on the frame.
 
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ pub struct Line {
     pub is_data: bool,
 }
 
-/// Why a function cannot be disassembled.
+/// The reason why a function cannot be disassembled.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -79,7 +79,7 @@ pub fn disassemble(image: &Image, wanted: &str, symbols: bool) -> Result<Disasse
     })
 }
 
-/// Where a function lies.
+/// The place of a function.
 struct Found {
     name: Option<String>,
     range: Range<u64>,
@@ -137,7 +137,7 @@ fn is_code(image: &Image, svma: u64) -> bool {
         .any(|range| range.contains(&svma))
 }
 
-/// The end of a function: no later than the code around it ends.
+/// The end of a function, limited to the end of the surrounding code.
 fn end_of(image: &Image, start: u64, end: u64) -> u64 {
     let ranges = image.text_ranges();
     let text = ranges.iter().find(|range| range.contains(&start));
@@ -171,13 +171,13 @@ fn decoder(arch: Arch, thumb: bool) -> Result<Capstone, Error> {
     Ok(built?)
 }
 
-/// Bytes of the data at `svma`, if a mapping symbol says that there is data.
+/// Size of the data at `svma` in bytes, if a mapping symbol marks it as data.
 fn data_size(image: &Image, svma: u64, symbols: bool) -> Option<usize> {
     let kind = image.symbols().code_kind(svma).filter(|_| symbols);
     (kind == Some(CodeKind::Data)).then_some(4)
 }
 
-/// Bytes of the smallest instruction.
+/// Size of the smallest instruction, in bytes.
 fn step(arch: Arch, thumb: bool) -> usize {
     match arch {
         Arch::X86_64 => 1,

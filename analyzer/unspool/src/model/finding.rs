@@ -130,9 +130,9 @@ pub struct Evidence {
 pub enum Shows {
     /// The thread waits; in a circle it holds what another thread waits for.
     Waits {
-        /// What it holds.
+        /// Awaited objects that it holds.
         holds: Vec<Awaited>,
-        /// What it waits for.
+        /// The object that it waits for.
         awaited: Awaited,
     },
     /// The thread took an object here.
@@ -146,35 +146,35 @@ pub enum Shows {
     Clause(String),
 }
 
-/// What a thread waits for.
+/// The object that a thread waits for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Awaited {
-    /// The object; of a join the thread's.
+    /// The object; for a join, the thread's.
     pub object: ObjectName,
-    /// What kind of mutex it is, if that is worth a word: `recursive`, `robust`.
+    /// The mutex's notable attributes: `recursive`, `robust`.
     pub flavor: Vec<&'static str>,
     /// The id of a joined thread.
     pub joined: Option<u64>,
-    /// How many threads hold a read-write lock for reading.
+    /// Number of threads that hold a read-write lock for reading.
     pub readers: Option<u32>,
 }
 
-/// Something a person should look at.
+/// A fact that deserves attention.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// What it is.
     pub kind: FindingKind,
-    /// All it says was seen; otherwise something was concluded.
+    /// True if all its facts were seen; otherwise some are inferred.
     pub proved: bool,
-    /// The threads concerned; of a circle in its order, each waiting for the next.
+    /// The threads concerned; in a circle, each one waits for the next.
     pub threads: Vec<ThreadIndex>,
-    /// They are a circle.
+    /// True if the threads form a circle.
     pub circle: bool,
     /// The objects concerned.
     pub objects: Vec<ObjectName>,
-    /// What happened. Views write the sentences.
+    /// The facts, which views turn into sentences.
     pub facts: Facts,
-    /// What shows it, in the order to be read.
+    /// The evidence, in the order in which to read it.
     pub evidence: Vec<Evidence>,
 }
 
@@ -200,20 +200,20 @@ impl Finding {
 /// What a finding states.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Facts {
-    /// Threads cannot go on.
+    /// Threads that cannot continue.
     Hang(Hang),
     /// Whole sentences, of findings whose facts are not data yet.
     Sentences(String),
 }
 
-/// Threads that cannot go on, and why.
+/// Threads that cannot continue, and the reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hang {
-    /// Why no thread ends the waits.
+    /// The reason why no thread ends the waits.
     pub reason: HangReason,
     /// The waits, in the order of the finding's waiting threads.
     pub waits: Vec<HangWait>,
-    /// Why the waits may end after all, or may not be what they seem.
+    /// Reasons why the waits may end after all, or may be misread.
     pub doubts: Vec<Doubt>,
 }
 
@@ -222,33 +222,33 @@ pub struct Hang {
 pub struct HangWait {
     /// The thread that waits.
     pub thread: ThreadIndex,
-    /// What it waits for.
+    /// The object that it waits for.
     pub awaited: Awaited,
     /// The call that waits, if it was recorded.
     pub path: Option<PathId>,
-    /// What it holds of that which the other threads wait for.
+    /// Objects that it holds and the other threads wait for.
     pub holds: Vec<Awaited>,
-    /// Where it took that, if it was recorded.
+    /// Where it took these objects, if recorded.
     pub taken: Option<PathId>,
 }
 
-/// Why no thread ends a group of waits.
+/// The reason why no thread ends a group of waits.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HangReason {
     /// Each thread waits for the next.
     Circle,
-    /// The lock's holder is no thread of the process.
+    /// No thread of the process holds the lock.
     HolderGone {
         /// The id that the lock stores.
         tid: Option<u64>,
         /// The thread, if its end was recorded.
         holder: Option<ThreadIndex>,
     },
-    /// All threads of the process wait, those excepted whose code ends no wait.
+    /// All threads of the process wait, except for threads whose code ends no wait.
     AllWait {
         /// How many threads wait.
         waiting: usize,
-        /// Threads that go on, but run only code that ends no wait.
+        /// Threads that run only code that ends no wait.
         bystanders: Vec<ThreadIndex>,
     },
     /// Only these threads were seen to use the objects.
@@ -260,19 +260,19 @@ pub enum HangReason {
         /// How many threads do not wait for it.
         others: usize,
     },
-    /// All threads that run one function wait for what only they can provide.
+    /// All threads that run one function wait for results that only they can provide.
     Pool {
         /// The function.
         function: Arc<str>,
     },
 }
 
-/// Why a hang may end after all, or may not be what it seems.
+/// A reason why a hang may end after all, or may be misread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Doubt {
-    /// A wait has a limit of time.
+    /// A wait has a timeout.
     Timed,
-    /// The kernel refused a thread its mutex; which one is inferred.
+    /// The kernel refused a thread its mutex, and the mutex is inferred.
     Refused,
     /// Processes share an object.
     Shared,
@@ -280,15 +280,15 @@ pub enum Doubt {
     ReadApart,
     /// Events are missing, or memory was read only once.
     EventsMissing,
-    /// The ids by which the program knows its threads are not known.
+    /// The thread ids that the program uses are not known.
     IdsAssumed,
     /// The handler of a signal could end the wait.
     SignalHandler,
-    /// Whether the program handles signals is not known.
+    /// It is not known whether the program handles signals.
     SignalsUnknown,
 }
 
-/// The gravest first; of one kind, what is proved.
+/// Sorts by kind, the gravest first, and proved findings before inferred ones.
 pub(super) fn sort(findings: &mut [Finding]) {
     let rank = |kind| FindingKind::ALL.iter().position(|other| *other == kind);
     findings.sort_by_key(|finding| (rank(finding.kind), !finding.proved));

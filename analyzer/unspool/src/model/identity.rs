@@ -23,19 +23,19 @@ impl fmt::Display for Key {
     }
 }
 
-/// The hash's own key: "unspool thread 1", little-endian halves.
+/// The hash function's key: "unspool thread 1", little-endian halves.
 const HASH_KEY: (u64, u64) = (
     u64::from_le_bytes(*b"unspool "),
     u64::from_le_bytes(*b"thread 1"),
 );
 
-/// Gives every thread its key, creators before the created.
+/// Assigns a key to every thread, creators before created threads.
 pub(super) fn assign(model: &mut Model) {
     let executable = base_name(&model.target.executable).to_owned();
     let mut done = vec![false; model.threads.len()];
     for first in 0..model.threads.len() {
-        // The way up to a creator whose key is known; a circle cannot come from real records, and
-        // ends the climb.
+        // Climb to a creator whose key is known. A circle cannot come from real records; it ends
+        // the climb.
         let mut path = vec![first];
         let mut at = first;
         while let Some(ThreadIndex(creator)) = model.threads[at].creator() {
@@ -100,7 +100,7 @@ fn key(thread: &Thread, creator: Option<Key>, executable: &str) -> Key {
                 write_place(&mut hash, Some(&frame.place));
             }
         }
-        // What is known of another recording is no part of this one.
+        // Data from another recording does not enter the key.
         Creation::Before | Creation::Unseen | Creation::Recorded { .. } => {
             hash.write(b"B");
             write_place(&mut hash, thread.function.as_ref());
@@ -109,7 +109,7 @@ fn key(thread: &Thread, creator: Option<Key>, executable: &str) -> Key {
     Key(hash.finish())
 }
 
-/// `1`, name, svma; or `0` where the place belongs to no file: an absolute address never goes in.
+/// Writes `1`, name and svma, or `0` for a place outside any file. Absolute addresses never enter.
 pub(super) fn write_place(hash: &mut SipHasher24, place: Option<&Place>) {
     match place.and_then(|place| Some((place.module_name()?, place.svma?))) {
         Some((module, svma)) => {

@@ -1,9 +1,8 @@
-//! Where C libraries keep what a synchronization object says of itself: one table by library and
-//! size of a pointer.
+//! Layouts of the C libraries' synchronization objects, by library and pointer size.
 //!
 //! Layouts are part of glibc's ABI (`sysdeps/nptl/bits/struct_mutex.h`, `struct_rwlock.h`,
-//! `thread-shared-types.h`) with one exception: which words of a condition variable are waited at
-//! changed with 2.41. musl's are `src/internal/pthread_impl.h`. All are little-endian.
+//! `thread-shared-types.h`), with one exception: the words of a condition variable that threads
+//! wait at changed with 2.41. musl's are `src/internal/pthread_impl.h`. All are little-endian.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -14,42 +13,41 @@ use crate::primitives::{Kind, Operation};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::model) struct Library {
     pub(in crate::model) family: Family,
-    /// The file that it is, or that has it inside.
+    /// The file that is the library, or that contains it.
     pub(in crate::model) path: Arc<str>,
-    /// It is part of a program that is linked statically.
+    /// True if it is part of a statically linked program.
     pub(in crate::model) inside: bool,
 }
 
 /// The library of the layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::model) enum Family {
-    /// glibc, of this minor version of 2; of a static program that is not known.
+    /// glibc, with its minor version of 2; unknown in a static program.
     Glibc(Option<u32>),
     Musl,
 }
 
-/// What lies where, in bytes from the object's address.
+/// Offsets of fields, in bytes from the object's address.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) mutex: Mutex,
     pub(super) rwlock: Rwlock,
     pub(super) cond: Cond,
     pub(super) barrier: Barrier,
-    /// Where threads wait at words of their own.
+    /// The records of objects whose threads wait at words of their own.
     pub(super) cond_own: Option<Own>,
     pub(super) barrier_own: Option<Own>,
     /// The alignment of all objects but condition variables: the size of a pointer.
     align: u64,
-    /// From the word that a joining thread waits at to the id of the thread it waits for.
+    /// Offset from the word that a joining thread waits at to the id of the joined thread.
     pub(super) joined_tid: i64,
-    /// The word itself becomes 0 at the thread's end; otherwise that is its state.
+    /// True if the word itself becomes 0 at the thread's end; otherwise it is the thread's state.
     pub(super) tid_is_word: bool,
-    /// A private lock of the library, in which stdio's locks have their owner's thread pointer.
+    /// Offset of the owner's thread pointer in a private lock of stdio.
     pub(super) stdio_owner: Option<u64>,
 }
 
-/// A word of an object at which a thread may wait, and what tells that it is this one: the value
-/// that the thread expects in it.
+/// A word of an object at which a thread may wait, recognized by the value that the thread expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word {
     /// Bytes from the object's address.
@@ -74,14 +72,14 @@ impl Word {
     }
 }
 
-/// The words of a condition variable at which threads wait; those of waiters are none if each waits
-/// at a word of its own.
+/// The words of a condition variable at which threads wait. Waiters have none if each waits at a
+/// word of its own.
 #[derive(Debug)]
 pub(super) struct Cond {
     wait: &'static [Word],
-    /// Where those who signal wait for each other, and for waiters that are about to leave.
+    /// Words where signalling threads wait for each other, and for waiters about to leave.
     signal: &'static [Word],
-    /// Where who destroys it waits until all waiters have left.
+    /// Words where a destroying thread waits until all waiters have left.
     destroy: &'static [Word],
 }
 
@@ -92,12 +90,12 @@ pub(super) struct Barrier {
     destroy: &'static [Word],
 }
 
-/// A word in a record on some thread's stack, to which the object points.
+/// A word in a record on a thread's stack that the object points to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Own {
-    /// Where the word is in the record.
+    /// Offsets of the word in the record.
     pub(super) words: &'static [u64],
-    /// Where the object has pointers to records.
+    /// Offsets of the pointers to records in the object.
     pub(super) pointers: &'static [u64],
 }
 
@@ -107,20 +105,20 @@ pub(super) struct Mutex {
     /// The word that is waited at, and where it is.
     words: &'static [Word],
     pub(super) word: u64,
-    /// The owner's thread id, where it is not in the word.
+    /// Offset of the owner's thread id, if it is not in the word.
     pub(super) owner: Option<u64>,
     pub(super) kind: u64,
     /// Words that must be plausible.
     pub(super) counts: Option<Counts>,
     pub(super) size: u64,
-    /// What the bits of `kind` mean.
+    /// The meaning of the bits of `kind`.
     pub(super) flavors: Flavors,
 }
 
-/// Where glibc counts what is done with a mutex.
+/// Offsets of glibc's counters of a mutex.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counts {
-    /// How often its owner has it: 0 unless it is recursive, robust or inheriting.
+    /// Number of times the owner has locked it: 0 unless it is recursive, robust or inheriting.
     pub(super) count: u64,
     /// Count of holders and of waiters at a condition variable: not 0 if the lock is held.
     pub(super) users: u64,
@@ -136,7 +134,7 @@ pub(super) struct Flavors {
     pub(super) inherits: u32,
     pub(super) protects: u32,
     pub(super) shared: u32,
-    /// Anything else is no mutex.
+    /// Valid bits; with any other bit the memory is no mutex.
     pub(super) all: u32,
 }
 
@@ -162,7 +160,7 @@ const GLIBC_FLAVORS: Flavors = Flavors {
     inherits: 32,
     protects: 64,
     shared: 128,
-    // And two for lock elision.
+    // And two bits for lock elision.
     all: 3 | 16 | 32 | 64 | 128 | 256 | 512,
 };
 
@@ -222,9 +220,9 @@ const fn glibc(
     }
 }
 
-/// Of glibc's `pthread_cond_t`, everywhere.
+/// Size of glibc's `pthread_cond_t` on all architectures, bytes.
 pub(super) const COND_SIZE: u64 = 48;
-/// The alignment of a `pthread_cond_t`, everywhere: that of a `long long`.
+/// Alignment of a `pthread_cond_t` on all architectures: that of a `long long`.
 const COND_ALIGN: u64 = 8;
 
 /// Both words of `__g_signals`; `__g1_orig_size`, whose lowest bits are a lock, both of `__g_refs`,
@@ -235,7 +233,7 @@ const COND: Cond = Cond {
     signal: &[Word::of(32, 3, 2), Word::of(16, 1, 1), Word::of(20, 1, 1)],
     destroy: &[Word::of(36, 4, 4)],
 };
-/// The same since 2.41, which has no `__g_refs` before them.
+/// The words since 2.41, which has no `__g_refs` before them.
 const COND_41: Cond = Cond {
     wait: &[Word::at(32), Word::at(36)],
     signal: &[Word::of(24, 3, 2)],
@@ -324,7 +322,7 @@ static MUSL_32: Layout = musl(
 const FIRST: &[Word] = &[Word::at(0)];
 
 impl Layout {
-    /// Where in an object a thread may wait that does this to it, the most usual first.
+    /// The words of an object at which a thread may wait in this operation, the most usual first.
     fn words(&self, kind: Kind, operation: Operation) -> &'static [Word] {
         match (kind, operation) {
             (Kind::Mutex, _) => self.mutex.words,
@@ -340,7 +338,7 @@ impl Layout {
         }
     }
 
-    /// Whether each thread that waits at such an object does so at a word of its own.
+    /// True if each thread that waits at such an object waits at a word of its own.
     pub(super) fn has_own_words(&self, kind: Kind) -> bool {
         match kind {
             Kind::Cond => self.cond_own.is_some(),
@@ -349,9 +347,9 @@ impl Layout {
         }
     }
 
-    /// Where an object may begin if a thread that does this to it waits at `word` for the value
-    /// `expected`, the likeliest first. Mostly there is one; none if threads wait at words of their
-    /// own, or it is no object.
+    /// Possible start addresses of an object whose thread waits at `word` for the value `expected`,
+    /// the likeliest first. Usually there is one. There is none if threads wait at words of their
+    /// own, or if it is no object.
     pub(super) fn beginnings(
         &self,
         (kind, operation): (Kind, Operation),
@@ -365,7 +363,7 @@ impl Layout {
         let words = self.words(kind, operation).iter();
         let of = |one: &Word| word.wrapping_sub(one.at);
         let mut all: Vec<u64> = words.filter(|one| one.allows(expected)).map(of).collect();
-        // A program may pack its objects.
+        // A program may pack its objects, without alignment.
         if all.iter().any(|at| at.is_multiple_of(align)) {
             all.retain(|at| at.is_multiple_of(align));
         }
@@ -373,7 +371,7 @@ impl Layout {
     }
 }
 
-/// Where an object of a language's own library begins, in which a thread waits at `word`. Rust's
+/// Start of an object of a language's own library, in which a thread waits at `word`. Rust's
 /// read-write lock has `state`, at which readers wait, before `writer_notify`
 /// (library/std/src/sys/sync/rwlock/futex.rs).
 pub(super) fn beginning_in_language(kind: Kind, operation: Operation, word: u64) -> u64 {
@@ -383,20 +381,21 @@ pub(super) fn beginning_in_language(kind: Kind, operation: Operation, word: u64)
     }
 }
 
-/// Whether who waits at a word inside a function that waits at a condition variable of glibc takes
-/// the mutex again. For the condition it waits by `FUTEX_WAIT_BITSET`, before 2.34 also by
-/// `FUTEX_WAIT` for 0; for a mutex by `FUTEX_WAIT` for 2, or for an owner's id with `FUTEX_WAITERS`
-/// (sysdeps/nptl/lowlevellock.h, nptl/pthread_mutex_lock.c); or the kernel hands it over.
+/// True if a thread inside a wait at glibc's condition variable takes the mutex again.
+///
+/// It waits for the condition by `FUTEX_WAIT_BITSET`, before 2.34 also by `FUTEX_WAIT` for 0. For a
+/// mutex it waits by `FUTEX_WAIT` for 2, or for an owner's id with `FUTEX_WAITERS`, or the kernel
+/// hands it over (sysdeps/nptl/lowlevellock.h, nptl/pthread_mutex_lock.c).
 pub(super) fn takes_mutex(expected: Option<u32>, has_bits: bool) -> bool {
     let held = |value: u32| value == 2 || value & FUTEX_WAITERS != 0;
     !has_bits && expected.is_none_or(held)
 }
 
-/// The versions of glibc that have these layouts: condition variables and read-write locks were
-/// made anew in 2.25, and what comes after the last may change anything.
+/// The versions of glibc with these layouts. Condition variables and read-write locks were
+/// redesigned in 2.25; later versions may change anything.
 const GLIBC_VERSIONS: RangeInclusive<u32> = 25..=41;
 
-/// The layouts of a library for pointers of `pointer` bytes, or why they are not known.
+/// The layouts of a library for pointers of `pointer` bytes, or the reason why they are unknown.
 pub(super) fn of(family: Family, pointer: usize) -> Result<&'static Layout, String> {
     Ok(match (family, pointer) {
         (Family::Glibc(Some(version)), _) if !GLIBC_VERSIONS.contains(&version) => {
@@ -415,9 +414,9 @@ pub(super) fn of(family: Family, pointer: usize) -> Result<&'static Layout, Stri
     })
 }
 
-/// Of a lock word that holds its owner's id (include/uapi/linux/futex.h, FUTEX_TID_MASK).
+/// Mask of the owner's id in a lock word (include/uapi/linux/futex.h, FUTEX_TID_MASK).
 pub(super) const TID: u32 = 0x3fff_ffff;
-/// The kernel is to be asked to wake others when it is given up.
+/// The kernel's mark that threads wait, so that a release must wake them.
 const FUTEX_WAITERS: u32 = 0x8000_0000;
 /// The kernel's mark that the owner has ended.
 pub(super) const OWNER_DIED: u32 = 0x4000_0000;
@@ -426,8 +425,8 @@ pub(super) const OWNER_DIED: u32 = 0x4000_0000;
 mod tests {
     use super::*;
 
-    /// What glibc 2.36's headers say (`tests/programs/waits/layouts.c` on each architecture; the
-    /// trials `waits::layouts` hold these files against it).
+    /// The layouts by glibc 2.36's headers (`tests/programs/waits/layouts.c` on each architecture).
+    /// The trials `waits::layouts` compare these files with it.
     #[test]
     fn as_the_libraries_own_headers_have_it() {
         for (pointer, headers) in [
@@ -460,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_nobody_has_looked_at_are_not_known() {
+    fn unverified_versions_are_unknown() {
         for version in [23, 42, 99] {
             assert!(of(Family::Glibc(Some(version)), 8).is_err(), "{version}");
         }

@@ -1,21 +1,21 @@
-//! What happened on which line of a source file.
+//! Lists the events of each line of a source file.
 //!
-//! Debug information names files by the paths they were compiled from; people name them by the end
-//! of that path.
+//! Debug information names files by the paths they were compiled from; people use the end of that
+//! path.
 
 use std::collections::BTreeMap;
 
 use super::sync::{UseIndex, caller};
 use super::{Model, Place, ThreadIndex};
 
-/// What happened on a line.
+/// An event on a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Happening {
-    /// Threads begin in a function that is there.
+    /// Threads begin in a function there.
     Begins,
-    /// It calls the creation function.
+    /// The line calls the creation function.
     Creates,
-    /// A call on the way to a creation goes out from it.
+    /// The line makes a call that leads to a creation.
     LeadsToCreation,
 }
 
@@ -26,20 +26,20 @@ pub struct Listing {
     pub file: String,
     /// By line, from 1.
     pub lines: BTreeMap<u32, BTreeMap<Happening, Vec<ThreadIndex>>>,
-    /// By line, what was done there to synchronization objects.
+    /// Uses of synchronization objects, by line.
     pub uses: BTreeMap<u32, Vec<UseIndex>>,
 }
 
 impl Listing {
-    /// The numbers of the lines on which something happened, each once.
+    /// The numbers of the lines with events, each once.
     pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         let all: std::collections::BTreeSet<u32> =
             self.lines.keys().chain(self.uses.keys()).copied().collect();
         all.into_iter()
     }
 
-    /// The listings of all files whose path ends in `wanted`, component by component; one of
-    /// exactly this path comes alone.
+    /// The listings of all files whose path ends in `wanted`, by whole components. An exact match
+    /// is returned alone.
     pub fn of(model: &Model, wanted: &str) -> Vec<Listing> {
         let mut files: BTreeMap<&str, Listing> = BTreeMap::new();
         for (index, thread) in model.threads.iter().enumerate() {
@@ -91,7 +91,7 @@ fn source(place: &Place) -> Option<(&str, u32)> {
     Some((place.file.as_deref()?, place.line?))
 }
 
-/// Whether the last components of a path are these.
+/// True if a path ends in these components.
 fn ends_in(path: &str, wanted: &str) -> bool {
     let wanted = wanted.trim_start_matches("./");
     let before = path.strip_suffix(wanted);

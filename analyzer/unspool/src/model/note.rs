@@ -1,26 +1,26 @@
-//! Notes: what is missing from a model, in sentences for a person.
+//! Notes on missing data, as sentences for a person.
 //!
-//! Apart because every part of the model writes them and both kinds of view must show them.
+//! Separate, because every part of the model writes notes, and all views show them.
 
 use std::collections::HashSet;
 
-/// How much a note matters.
+/// The importance of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// What was wanted is not there, or most of it: every view shows it before everything else.
+    /// The wanted data is missing, or most of it. Every view shows it before everything else.
     Error,
     /// Something is missing or doubtful.
     Warning,
-    /// Good to know.
+    /// Useful information.
     Info,
 }
 
-/// The part of a recording that a note is about. A text view shows the notes about its own content.
+/// The subject of a note within a recording. A text view shows the notes about its own content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Topic {
     /// The recording as a whole.
     Recording,
-    /// Which thread created which, and when threads end.
+    /// The creators and the ends of threads.
     Threads,
     /// Frames of stacks.
     Stacks,

@@ -1,4 +1,4 @@
-//! The thread function of a thread whose creation was not seen, told from its stack.
+//! Finds the thread function by the stack, for threads whose creation was not recorded.
 
 use std::sync::Arc;
 
@@ -30,13 +30,12 @@ const ENTRIES: &[&str] = &[
     "libc_start_main_stage2",
 ];
 
-/// Whether every thread begins in this function of the C library: it tells nothing of any.
+/// True for functions of the C library in which every thread begins.
 pub(super) fn begins_threads(function: &str) -> bool {
     STARTERS.contains(&function) || ENTRIES.contains(&function)
 }
 
-/// The place of the function just inside the C library's thread start code; of a C++ thread, what
-/// it was made for.
+/// The function just inside the C library's thread start code; for a C++ thread, its callable.
 pub(super) fn thread_function(stack: &Backtrace) -> Option<Place> {
     let frames: Vec<&NamedFrame> = stack.physical().collect();
     let inner = inside(&frames, stack.truncated.is_none())?;
@@ -47,7 +46,7 @@ pub(super) fn thread_function(stack: &Backtrace) -> Option<Place> {
         let within = &stack.frames[..all.position(|other| std::ptr::eq(other, frame))?];
         let called = within[..runtime(within).unwrap_or(within.len())].last()?;
         let state = within.last()?;
-        // What an object does has a frame of its own, or is inlined.
+        // A called object has a frame of its own, or is inlined.
         let own = called.place.function.as_deref().unwrap_or_default();
         let own = format!("::{own}");
         let own = own.rsplit_once("::operator()").map(|(object, _)| object);
@@ -74,8 +73,8 @@ pub(super) fn thread_function(stack: &Backtrace) -> Option<Place> {
     })
 }
 
-/// Number of outermost frames (inlined ones included) that are start code of the C library and of
-/// the language's runtime: in every stack, and of no interest to a reader.
+/// Number of outermost frames, inlined ones included, that are start code of the C library or the
+/// language runtime. They are in every stack, and of no interest to a reader.
 pub(crate) fn start_code(stack: &Backtrace) -> usize {
     let frames: Vec<&NamedFrame> = stack.physical().collect();
     let mut keep = stack.frames.len();
@@ -90,8 +89,8 @@ pub(crate) fn start_code(stack: &Backtrace) -> usize {
     stack.frames.len() - runtime(&stack.frames[..keep]).unwrap_or(keep)
 }
 
-/// Index of the first frame of a language's start code, just outside the first function people
-/// wrote.
+/// Index of the first frame of a language's start code, just outside the first function of the
+/// program's source.
 fn runtime(frames: &[NamedFrame]) -> Option<usize> {
     let name = |at: usize| frames[at].place.function.as_deref().unwrap_or_default();
     // Rust marks the place for its own backtraces; libstdc++ calls what a thread runs from
@@ -106,7 +105,7 @@ fn runtime(frames: &[NamedFrame]) -> Option<usize> {
             || name.contains("std::__invoke")
             || name.starts_with("std::thread::_Invoker<")
     };
-    // The innermost mark: whatever called a thread's or main's first function comes once.
+    // The innermost mark counts, because the caller of the first function occurs once.
     let mut first = (0..frames.len()).find(|at| marks(name(*at)))?;
     while first > 0 && calls(name(first - 1)) {
         first -= 1;
@@ -114,7 +113,7 @@ fn runtime(frames: &[NamedFrame]) -> Option<usize> {
     (first > 0).then_some(first)
 }
 
-/// Whether a stack comes from libstdc++'s start code, that begins at `start`.
+/// True if a stack comes from libstdc++'s start code, which begins at `start`.
 pub(super) fn began_at(stack: &Backtrace, start: &Place) -> bool {
     let frames: Vec<&NamedFrame> = stack.physical().collect();
     let outermost = inside(&frames, stack.truncated.is_none()).and_then(|at| frames.get(at));
@@ -127,7 +126,7 @@ pub(super) fn began_at(stack: &Backtrace, start: &Place) -> bool {
         })
 }
 
-/// Of a function that does little more than to call another.
+/// Maximum size of a function that does little more than call another.
 const SMALL: u64 = 256;
 
 /// Index of the innermost physical frame that is not start code, if there is start code.
@@ -152,10 +151,10 @@ fn is_start_code(frames: &[&NamedFrame], index: usize, complete: bool) -> bool {
             let own = name.starts_with('_') || name == "start_thread" || name.starts_with("clone");
             in_libc || own || outside == Some("__clone")
         }
-        // Stripped: in a stack that is complete, libc's outermost frames are its start code.
+        // In a complete stack of stripped code, libc's outermost frames are its start code.
         None => complete && in_libc && index + 3 >= frames.len(),
-        // musl's assembly says of no function where it ends, so that `__clone` has the name of one
-        // before it that is exported.
+        // musl's assembly gives functions no end, so `__clone` appears under the name of an earlier
+        // exported function.
         Some(_) => complete && in_libc && index + 1 == frames.len(),
     }
 }

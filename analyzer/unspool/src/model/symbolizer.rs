@@ -1,9 +1,9 @@
-//! From snapshots to named frames: which files were mapped when, and what they say.
+//! Turns snapshots into named frames, with the files that were mapped at the time.
 //!
-//! A recording keeps the answers that the files gave when it ended; they are believed first
-//! (`resolve`). Files are opened only when a snapshot holds an address of theirs. A file that is
-//! missing costs the names of its own frames and a note, no more. Everything looked up is kept, so
-//! that a thousand threads from one place cost as much as one.
+//! A recording stores the files' answers when it ends, and they take precedence (`resolve`). Files
+//! are opened only when a snapshot holds one of their addresses. A missing file costs only the
+//! names of its own frames, and gives a note. All lookups are cached, so that a thousand threads
+//! from one place cost as much as one.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -44,34 +44,35 @@ pub struct Module {
     pub bias: u64,
 }
 
-/// What gdb calls the code that a signal handler returns to; C libraries' files often do not name
-/// it.
+/// gdb's name for the code that a signal handler returns to. The C libraries' files often do not
+/// name it.
 const SIGNAL_TRAMPOLINE: &str = "<signal handler called>";
 
-/// A trampoline is one or two instructions: further behind a symbol is another function's code.
+/// Maximum size of a trampoline of one or two instructions; further on, another function's code
+/// begins.
 const MAX_TRAMPOLINE_OFFSET: u64 = 8;
 
-/// Turns snapshots into named frames. Keeps what it has read: use one for one capture.
+/// Turns snapshots into named frames. It caches file contents: use one per capture.
 #[derive(Debug)]
 pub struct Symbolizer {
     files: Files,
     arch: Option<Arch>,
     layout: Vec<RegisterLayout>,
-    /// Where in the layout a register is, by its name.
+    /// The position of each register in the layout, by name.
     numbers: HashMap<String, usize>,
     modules: Vec<Module>,
     loads: Vec<Load>,
     epochs: Vec<Epoch>,
     names: HashMap<(usize, u64), Arc<[Source]>>,
     stacks: HashMap<StackId, Arc<Backtrace>>,
-    /// What pointers in files point to, by the files and their places there.
+    /// Targets of pointers in files, by file and position.
     pointers: HashMap<(usize, u64), Option<u64>>,
     walking: WalkOptions,
     /// The answers so far: all that a recording keeps, unless the files are read first.
     answers: Answers,
     /// The recording's own answers, if the files are read first.
     kept: Option<Answers>,
-    /// Stacks of which both the recording and files tell, by both.
+    /// Stacks merged from the recording and the files, by both addresses.
     merged: HashMap<(*const Backtrace, *const Backtrace), Arc<Backtrace>>,
     /// The files are read although the recording keeps answers: they may say more.
     asks_files: bool,
@@ -80,7 +81,7 @@ pub struct Symbolizer {
     notes: Vec<Note>,
 }
 
-/// Epoch, pcs and how they were found, and why there are no more: what makes two stacks the same.
+/// The identity of a stack: epoch, pcs with provenance, and the reason of its end.
 type StackId = (usize, Vec<(u64, Provenance)>, Option<String>);
 
 /// A module of the capture and its file.
@@ -92,7 +93,7 @@ struct Load {
     link: Option<Arc<str>>,
 }
 
-/// A function and line an address stands for; several where functions were inlined.
+/// A function and line at an address; several if functions were inlined.
 #[derive(Clone, Debug)]
 struct Source {
     function: Option<Arc<str>>,
@@ -103,7 +104,7 @@ struct Source {
 }
 
 impl Symbolizer {
-    /// With files from a store, or from where a finder says.
+    /// Creates a symbolizer with files from a store or a finder.
     pub fn new(files: impl Into<Store>) -> Symbolizer {
         Symbolizer {
             files: Files::new(files.into()),
@@ -126,24 +127,24 @@ impl Symbolizer {
         }
     }
 
-    /// Asks files also where the recording keeps an answer, and takes the one that says more.
+    /// Reads files even if the recording stores an answer, and takes the more detailed one.
     pub fn asking_files(mut self, asks: bool) -> Symbolizer {
         self.asks_files = asks;
         self
     }
 
-    /// Unwinds these ways first, in this order, instead of what is best at each address.
+    /// Tries these unwind methods first, in this order, instead of the best one per address.
     pub fn preferring(mut self, ways: Vec<Provenance>) -> Symbolizer {
         self.walking.prefer = ways;
         self
     }
 
-    /// Keeps what the walks and the names had to learn, where the store keeps such things.
+    /// Stores the results of unwinding and lookup, if the store has a cache.
     pub(super) fn keep(&self) {
         self.files.keep();
     }
 
-    /// Takes in what was mapped when; opens nothing yet.
+    /// Notes the mappings of a capture; opens no file yet.
     pub(super) fn open(&mut self, capture: &Capture) {
         self.files.local = capture.target.local;
         self.arch = Arch::from_gdb_name(&capture.target.arch);
@@ -187,7 +188,7 @@ impl Symbolizer {
         &self.modules
     }
 
-    /// What could not be read, so far.
+    /// Returns the notes on unreadable files so far.
     pub(super) fn take_notes(&mut self) -> Vec<Note> {
         let mut notes = std::mem::take(&mut self.notes);
         notes.extend(self.notes_of_files());
@@ -207,7 +208,7 @@ impl Symbolizer {
         after.saturating_sub(1)
     }
 
-    /// The module that an address belongs to, whether its file is there or not.
+    /// The module that an address belongs to, whether or not its file exists.
     fn owner(&self, epoch: usize, avma: u64) -> Option<usize> {
         let epoch = self.epochs.get(epoch)?;
         epoch.owner(avma).or_else(|| {
@@ -232,7 +233,7 @@ impl Symbolizer {
         walk(map, &registers, &mut memory, &self.walking)
     }
 
-    /// The modules that anything in a snapshot points into, and that are not yet in the epoch's
+    /// The modules that any value in a snapshot points into, and that are not yet in the epoch's
     /// map.
     fn touched(&self, arch: Arch, epoch: usize, snapshot: &Snapshot) -> BTreeSet<usize> {
         let here = &self.epochs[epoch];
@@ -255,7 +256,7 @@ impl Symbolizer {
         wanted
     }
 
-    /// Puts a module into the epoch's map, if its file can be had.
+    /// Adds a module to the epoch's map, if its file is available.
     fn map(&mut self, arch: Arch, epoch: usize, load: usize) {
         if !self.epochs[epoch].mapped.insert(load) {
             return;
@@ -276,7 +277,7 @@ impl Symbolizer {
         }
     }
 
-    /// What the source calls what is at an address: `l[13]`, as far as debug information tells.
+    /// The source's name for the data at an address, as `l[13]`, if debug information has it.
     fn variable_at(&mut self, file: usize, svma: u64) -> Option<Arc<str>> {
         let (name, start) = self.files.variable(file, svma)?;
         let part = self.files.part(file, start, svma - start)?;
@@ -367,7 +368,7 @@ impl Symbolizer {
     }
 }
 
-/// What files say, whatever a recording keeps.
+/// Lookups in files, regardless of stored answers.
 impl Symbolizer {
     fn backtrace_by_files(&mut self, record: usize, snapshot: &Snapshot) -> Arc<Backtrace> {
         let epoch = self.epoch(record);
@@ -424,7 +425,7 @@ impl Symbolizer {
         if let (Some(arch), Some(load)) = (self.arch, self.owner(epoch, avma)) {
             self.map(arch, epoch, load);
         }
-        // The physical function: what was inlined at its first instruction is not meant.
+        // The physical function, not one inlined at its first instruction.
         let places = self.places(epoch, avma, avma);
         let mut place = places
             .into_iter()
@@ -432,7 +433,8 @@ impl Symbolizer {
             .map(|(place, _)| place)
             .unwrap_or_default();
         if place.function.is_some() && place.offset != 0 {
-            // Not the beginning of what contains it: the symbol is another function's.
+            // The address is not the start of the containing symbol, so the symbol is another
+            // function's.
             place.function = None;
             place.offset = place.svma.unwrap_or(avma);
         }

@@ -95,7 +95,7 @@ fn calls_have_beginning_end_result_and_path() {
 }
 
 #[test]
-fn a_jump_ends_with_what_it_went_to() {
+fn a_tail_call_ends_with_its_target() {
     let mut stage = stage();
     stage.enter(PID, 100, LOCK, 0x7000, &[], STACK);
     stage.enter(PID, 110, SLOW, 0x7000, &[], STACK);
@@ -146,7 +146,7 @@ fn a_call_on_another_stack_does_not_end_the_others() {
 }
 
 #[test]
-fn what_may_have_ended_in_a_pause_has_no_end() {
+fn a_call_that_may_have_ended_in_a_pause_has_no_end() {
     let mut stage = stage();
     stage.enter(PID, 100, LOCK, 0x7000, &[], STACK);
     stage.enter(PID, 110, WAIT, 0x6800, &[], STACK);
@@ -173,7 +173,7 @@ fn what_may_have_ended_in_a_pause_has_no_end() {
 /// Only if the end of one call and the beginning of the next are both missing can they look like
 /// one.
 #[test]
-fn what_is_missing_between_marks_is_not_taken_for_another() {
+fn calls_are_not_confused_across_a_gap() {
     let gap = |stage: &mut Stage, probe, kind: GapKind| {
         stage.add(Gap {
             probe,

@@ -289,7 +289,7 @@ fn a_thread_that_continues_after_a_join_has_joined() {
 }
 
 #[test]
-fn joins_are_followed_down_when_nobody_reports_ends() {
+fn joins_imply_ends_if_no_exits_are_reported() {
     let mut stage = Stage::new();
     stage.spawn(PID, 11, 1, "orders!listener", MAIN);
     stage.spawn(11, 12, 3, "orders!worker", MAIN);
@@ -343,7 +343,7 @@ fn threads_that_the_program_took_with_it_were_alive() {
 }
 
 #[test]
-fn a_thread_that_goes_on_was_not_joined() {
+fn a_thread_that_continues_was_not_joined() {
     let mut stage = Stage::new();
     stage.spawn(PID, 11, 1, "orders!worker", MAIN);
     stage.join(PID, 3, 11 << 12);

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_first_counts_and_the_rest_confirms() {
+    fn later_reads_only_confirm_the_first() {
         let records = [
             read(5, 102, &[9, 9, 9]),
             read(1, 100, &[1, 2, 3, 4]),

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_held_mutex_has_no_holder() {
+    fn memory_that_is_no_held_mutex_has_no_holder() {
         for words in [
             &[0, 0, 77, 1, 0, 0][..],
             &[2, 0, 0, 1, 0, 0],

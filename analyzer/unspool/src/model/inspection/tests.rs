@@ -193,7 +193,7 @@ fn add_at_end(capture: &Capture, model: &mut Model, files: &mut Files) {
 }
 
 #[test]
-fn what_a_recorded_program_is_stuck_in_is_proved_as_by_a_look() {
+fn a_deadlock_at_the_end_of_a_recording_is_proved_like_in_an_inspection() {
     let mut records = ring(3);
     // One thread has ended, and one has its id again.
     for (at, time_ns) in [(2, 1), (4, 3)] {
@@ -223,7 +223,7 @@ fn what_a_recorded_program_is_stuck_in_is_proved_as_by_a_look() {
 }
 
 #[test]
-fn a_reading_that_was_interrupted_tells_nothing() {
+fn an_interrupted_inspection_gives_no_findings() {
     let mut records = ring(3);
     records.insert(
         2,
@@ -237,7 +237,7 @@ fn a_reading_that_was_interrupted_tells_nothing() {
 }
 
 #[test]
-fn a_thread_that_runs_is_in_no_deadlock() {
+fn a_running_thread_is_in_no_deadlock() {
     let mut records = ring(3);
     for record in &mut records {
         if let Record::Event(event) = record
@@ -263,7 +263,7 @@ fn a_ring_is_a_proved_deadlock() {
 }
 
 #[test]
-fn without_a_standstill_nothing_is_proved_by_one_look() {
+fn without_a_halt_one_inspection_proves_nothing() {
     let mut records = ring(3);
     records.retain(|record| !matches!(record, Record::Standstill(_)));
     let (inspection, findings) = look(records, Files::new());
@@ -272,7 +272,7 @@ fn without_a_standstill_nothing_is_proved_by_one_look() {
 
 /// Threads that take turns: whenever one is looked at it waits, for another works.
 #[test]
-fn that_each_thread_waits_at_its_own_moment_says_nothing() {
+fn waits_at_different_moments_are_no_deadlock() {
     let mut records = ring(3);
     records.retain(|record| !matches!(record, Record::Standstill(_)));
     let mut again = Vec::new();
@@ -303,7 +303,7 @@ fn that_each_thread_waits_at_its_own_moment_says_nothing() {
 }
 
 #[test]
-fn others_functions_and_libraries_have_no_holders() {
+fn foreign_functions_and_libraries_have_no_holders() {
     let mut foreign = Files::new();
     foreign.module = "/lib/libtcmutex.so";
     let mut unknown = Files::new();

@@ -48,7 +48,7 @@ const HASH_KEY: (u64, u64) = (
     u64::from_le_bytes(*b"snapshot"),
 );
 
-/// The hash by which a recording names a snapshot; docs/capture-format.md states it.
+/// The hash by which a recording names a snapshot; see docs/reference/capture-format.md.
 pub(super) fn hash(snapshot: &Snapshot) -> u64 {
     let mut hash = SipHasher24::new_with_keys(HASH_KEY.0, HASH_KEY.1);
     let mut write = |bytes: &[u8]| {
@@ -65,8 +65,8 @@ pub(super) fn hash(snapshot: &Snapshot) -> u64 {
     hash.finish()
 }
 
-/// The stack that says more: of the recording, or by the files that are there now. The frames of a
-/// whole stack stay those of the recording, so that keys do; they may get names and lines.
+/// Returns the more detailed stack, from the recording or from the current files. A whole stack
+/// keeps the recording's frames, so that keys stay equal; they may get names and lines.
 pub(super) fn fuller_stack(kept: &Arc<Backtrace>, found: &Arc<Backtrace>) -> Arc<Backtrace> {
     let counters = |stack: &Backtrace| -> Vec<u64> {
         let frames = stack.physical();
@@ -96,12 +96,12 @@ pub(super) fn fuller_stack(kept: &Arc<Backtrace>, found: &Arc<Backtrace>) -> Arc
     })
 }
 
-/// The frames of a stack, each with what was inlined into it.
+/// The frames of a stack, each together with the functions inlined into it.
 fn calls(stack: &Backtrace) -> impl Iterator<Item = &[NamedFrame]> {
     stack.frames.split_inclusive(|frame| !frame.inlined)
 }
 
-/// Whether frames have lines, and names.
+/// Says whether frames have lines, and names.
 fn detail(frames: &[NamedFrame]) -> (bool, bool) {
     let any = |has: fn(&Place) -> bool| frames.iter().any(|frame| has(&frame.place));
     (
@@ -110,7 +110,7 @@ fn detail(frames: &[NamedFrame]) -> (bool, bool) {
     )
 }
 
-/// The place that says more, as [`fuller_stack`] has it.
+/// Returns the more detailed place, like [`fuller_stack`].
 pub(super) fn fuller_place(kept: Place, found: Place) -> Place {
     let detail = |place: &Place| (place.function.is_some(), place.line.is_some());
     match detail(&found) > detail(&kept) {

@@ -1,5 +1,5 @@
-//! Which function a call goes to, read from the instruction: it tells what a function without a
-//! name of its own was called as.
+//! Decodes the target of a call instruction. It gives a name to a function without a symbol of its
+//! own.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ impl Symbolizer {
                 | (second & 0x7ff) << 1)
                 << 7;
             let distance = i64::from((distance as i32) >> 7);
-            // To A32 code from the word that holds the instruction.
+            // A call to A32 code is relative to the word that holds the instruction.
             let base = if second >> 12 & 1 == 1 {
                 return_avma
             } else {

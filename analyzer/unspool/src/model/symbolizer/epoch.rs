@@ -1,31 +1,32 @@
-//! What was mapped when: stretches of a recording in which no address changes its owner.
+//! Divides a recording into epochs in which no address changes its module.
 //!
-//! A module may be noticed only after code of it ran, so within an epoch it counts from the epoch's
-//! beginning; a new epoch begins only where a module goes away or another takes its place. One that
-//! is mapped between another's segments takes nothing from that: where pages may have 64 KiB, as on
-//! AArch64, the kernel leaves a gap there that has room for its vDSO.
+//! A module may be noticed only after its code ran, so it counts from the beginning of its epoch. A
+//! new epoch begins only where a module is unmapped or replaced.
+//!
+//! A module between another's segments replaces nothing. With 64 KiB pages, as on AArch64, the
+//! kernel leaves a gap there that has room for its vDSO.
 
 use std::collections::{BTreeSet, HashMap};
 
 use unspool_capture::{ModuleLoaded, Record};
 use unspool_unwind::ModuleMap;
 
-/// A stretch of records, from `first` to the next epoch's.
+/// A span of records, from `first` to the next epoch's.
 #[derive(Debug, Default)]
 pub(super) struct Epoch {
     pub(super) first: usize,
-    /// Start, end and load (counted over the capture's `ModuleLoaded` records), sorted, not
-    /// overlapping.
+    /// Start, end and load number (counted over the capture's `ModuleLoaded` records), sorted,
+    /// without overlap.
     ranges: Vec<(u64, u64, usize)>,
-    /// Loads whose addresses are not known without their file.
+    /// Loads whose addresses are unknown without their file.
     pub(super) unplaced: Vec<usize>,
-    /// Loads that were put into the map, or tried.
+    /// Loads that were added to the map, or tried.
     pub(super) mapped: BTreeSet<usize>,
     pub(super) map: Option<ModuleMap>,
 }
 
 impl Epoch {
-    /// Whether all that could be put into the map was tried.
+    /// True if every load that could be added was tried.
     pub(super) fn is_mapped(&self) -> bool {
         let loads = self.ranges.iter().map(|(.., load)| load);
         loads
@@ -41,15 +42,16 @@ impl Epoch {
     }
 }
 
-/// Divides a capture's records into epochs; there is always one. `others`: between any two there
-/// may be events that are not here.
+/// Divides a capture's records into epochs, at least one. `others` says that events may be missing
+/// between any two records.
 pub(super) fn divide(records: &[Record], others: bool) -> Vec<Epoch> {
     let mut epochs = Vec::new();
     let mut active: Vec<(usize, &ModuleLoaded)> = Vec::new();
     let mut ids: HashMap<u32, usize> = HashMap::new();
     let mut first = 0;
     let mut load = 0;
-    // Nothing is learned between an unload and the next snapshot: one epoch is enough for a burst.
+    // No snapshot lies between an unload and the next snapshot, so one epoch covers a burst of
+    // changes.
     let mut used = others;
     for (at, record) in records.iter().enumerate() {
         match record {
@@ -103,7 +105,7 @@ fn epoch(first: usize, active: &[(usize, &ModuleLoaded)]) -> Epoch {
     }
 }
 
-/// What of each of these ranges, of which one may lie within another, is not another's.
+/// Splits nested ranges into pieces, so that an inner range is cut out of its outer one.
 fn pieces(ranges: &[(u64, u64, usize)]) -> Vec<(u64, u64, usize)> {
     let mut pieces = Vec::new();
     let mut add = |start: u64, end: u64, load: usize| {
@@ -111,7 +113,7 @@ fn pieces(ranges: &[(u64, u64, usize)]) -> Vec<(u64, u64, usize)> {
             pieces.push((start, end, load));
         }
     };
-    // Those that have begun and not ended, and from where on the last one's is not known yet.
+    // Open ranges, and the start of the last one's unassigned part.
     let mut open: Vec<(u64, usize)> = Vec::new();
     let mut at = 0;
     for &(start, end, load) in ranges {
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_another_ones_gap_takes_nothing_from_it() {
+    fn a_module_in_a_gap_of_another_replaces_nothing() {
         let library = loaded(1, 0x10_0000, 0x1c_0000);
         let vdso = loaded(2, 0x1b_b000, 0x1b_c000);
         let next = loaded(3, 0x1c_0000, 0x1d_0000);
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_where_another_one_was_takes_its_place() {
+    fn a_module_at_the_place_of_another_replaces_it() {
         let records = [
             loaded(1, 0x10_0000, 0x1c_0000),
             loaded(2, 0x18_0000, 0x1d_0000),

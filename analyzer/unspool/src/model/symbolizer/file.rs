@@ -1,4 +1,4 @@
-//! The files behind modules: found once, opened when needed, and what could not be found.
+//! The files behind modules: found once, opened on demand, with notes on missing ones.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::model::backtrace::base_name;
 use crate::model::{Note, Topic};
 use crate::store::{self, Store};
 
-/// All files of a capture, each once however often it was mapped.
+/// All files of a capture, each once even if mapped repeatedly.
 #[derive(Debug)]
 pub(super) struct Files {
     store: Store,
-    /// The target runs on this machine.
+    /// True if the target runs on this machine.
     pub(super) local: bool,
     files: Vec<File>,
     index: HashMap<(String, Option<BuildId>), usize>,
@@ -25,13 +25,13 @@ pub(super) struct Files {
 #[derive(Debug)]
 struct File {
     path: String,
-    /// What people call it.
+    /// The file's name for people.
     name: String,
     build_id: Option<BuildId>,
     state: State,
     /// A frame was in the file, so its problems matter to readers of the frames.
     needed: bool,
-    /// Some frame's line was found.
+    /// True if the line of some frame was found.
     lines: bool,
 }
 
@@ -46,7 +46,7 @@ enum State {
 struct Opened {
     found: store::Opened,
     table: Option<Arc<Table>>,
-    /// Of functions on stacks.
+    /// Doubts about functions on stacks.
     doubts: BTreeSet<String>,
 }
 
@@ -92,7 +92,7 @@ impl Files {
         self.open(file).is_none()
     }
 
-    /// Its unwind rules.
+    /// The unwind rules of a file.
     pub(super) fn rules(&mut self, file: usize, arch: Arch) -> Option<Arc<Table>> {
         let store = self.store.clone();
         let opened = self.open(file)?;
@@ -110,21 +110,20 @@ impl Files {
         Some(opened.table.get_or_insert_with(compile).clone())
     }
 
-    /// Keeps what was learned about the code of files, and of lines, for the next run.
+    /// Stores the analysis of code and lines for the next run.
     pub(super) fn keep(&self) {
         for file in &self.files {
             if let State::Open(opened) = &file.state {
                 if let Some(table) = &opened.table {
                     self.store.keep_table(table);
                 }
-                // A cache that cannot be written costs time, nothing else.
+                // An unwritable cache only costs time.
                 let _ = opened.found.places.keep();
             }
         }
     }
 
-    /// Looks whether the unwind rules of the function at `svma`, which is on a stack, are to be
-    /// doubted.
+    /// Checks the unwind rules of a function at `svma` that is on a stack, and notes doubts.
     pub(super) fn doubt(&mut self, file: usize, svma: u64) {
         if let State::Open(opened) = &mut self.files[file].state
             && let Some(doubt) = opened.table.as_ref().and_then(|table| table.doubt_at(svma))
@@ -133,7 +132,7 @@ impl Files {
         }
     }
 
-    /// What an address stands for, innermost first; nothing if nothing is known.
+    /// The functions and lines at an address, innermost first; empty if unknown.
     pub(super) fn sources(&mut self, file: usize, svma: u64) -> Vec<Source> {
         let Some(opened) = self.open(file) else {
             return Vec::new();
@@ -171,7 +170,7 @@ impl Files {
         sources
     }
 
-    /// The variable that an address is in, and where that begins.
+    /// The variable that contains an address, and its start.
     pub(super) fn variable(&mut self, file: usize, svma: u64) -> Option<(Arc<str>, u64)> {
         let opened = self.open(file)?;
         let symbol = opened.found.image.symbols().containing(svma)?;
@@ -179,8 +178,8 @@ impl Files {
         (symbol.kind == SymbolKind::Object).then(|| (name.into(), symbol.svma))
     }
 
-    /// What lies `offset` bytes behind the beginning of the variable at `start`: `[13]`, `[1].m`.
-    /// The C library's own debug information takes longer to read than its names are worth.
+    /// The part of the variable at `start` that is `offset` bytes in: `[13]`, `[1].m`. The C
+    /// library is skipped, because its debug information takes too long to read.
     pub(super) fn part(&mut self, file: usize, start: u64, offset: u64) -> Option<String> {
         let path = &self.files.get(file)?.path;
         if has_threads(path) || base_name(path).starts_with("ld-") {
@@ -189,8 +188,8 @@ impl Files {
         self.open(file)?.found.places.part(start, offset)
     }
 
-    /// Problems of files that frames were in. Where `answered`, the recording has answers of
-    /// its own for a file that is missing.
+    /// Notes on problems of files that frames were in. If `answered`, the recording has its own
+    /// answers for missing files.
     pub(super) fn notes(&self, answered: bool) -> Vec<Note> {
         let mut notes = Vec::new();
         let with_lines: Vec<&str> = self
@@ -199,11 +198,11 @@ impl Files {
             .filter(|f| f.lines)
             .map(|f| f.name.as_str())
             .collect();
-        // Without debug information, and with some that says nothing of any frame seen.
+        // Files without debug information, and files whose debug information covers no frame.
         let (mut bare, mut uncovered) = (Vec::new(), Vec::new());
         for file in self.files.iter().filter(|file| file.needed) {
             match &file.state {
-                // The kernel's own page; there is no file to miss.
+                // The kernel's own page has no file.
                 _ if file.path.starts_with('[') => {}
                 State::Missing(why) if answered => notes.push(Note::info(format!(
                     "The file of {} could not be used: {}. Its frames are shown as the recording keeps them.",

@@ -1,9 +1,8 @@
-//! What a thread can do that goes on from an address: whether its code can come to a place that
-//! ends another thread's wait, and whether it returns to its caller.
+//! Determines the effects of code from an address on: whether it can end another thread's wait, and
+//! whether it returns to its caller.
 //!
-//! The answer follows direct calls inside one file and knows functions of the C library by name. It
-//! errs on the side of "may end a wait": an indirect call, or a function of which nothing is known,
-//! is enough.
+//! The search follows direct calls inside one file, and knows functions of the C library by name.
+//! In doubt, the code may end a wait: an indirect call or an unknown function is enough.
 
 use std::collections::HashMap;
 
@@ -16,7 +15,7 @@ use super::program::LAST;
 use crate::c_library::ends_no_wait;
 use crate::model::inspection::Onward;
 
-/// Limit of functions that are followed for one address.
+/// Maximum number of functions that are followed from one address.
 const MAX_FUNCTIONS: usize = 200;
 
 impl Symbolizer {
@@ -32,7 +31,7 @@ impl Symbolizer {
         let Some(image) = self.files.image(file) else {
             return unknown;
         };
-        // A return address may be that of the next function, behind a call that never returns.
+        // A return address behind a call that never returns may be the start of the next function.
         let Some(function) = image.symbols().containing(svma.saturating_sub(1)) else {
             return unknown;
         };
@@ -54,11 +53,11 @@ struct Search<'i> {
     image: &'i Image,
     /// The functions in slots of the global offset table, read when one is needed.
     slots: Option<Slots>,
-    /// By the address of a function. One that is being followed ends no wait but may return.
+    /// Results by function address. A function under examination ends no wait but may return.
     known: HashMap<u64, Onward>,
 }
 
-/// What slots of the global offset table hold.
+/// The contents of the global offset table.
 struct Slots {
     /// Functions of other files, by name.
     names: HashMap<u64, String>,
@@ -159,8 +158,8 @@ fn by_name(name: &str) -> Option<Onward> {
     })
 }
 
-/// Functions that end the program or the way of errors: a thread that comes there is no longer what
-/// it was.
+/// True for functions that end the program, or that begin error handling. A thread that reaches
+/// them no longer counts.
 fn never_returns(name: &str) -> bool {
     let plain = [
         "abort",
@@ -191,7 +190,7 @@ fn never_returns(name: &str) -> bool {
         || name.starts_with("alloc::") && name.ends_with("handle_error")
 }
 
-/// Whether a symbol may be that of a Rust function; those of C++ begin with `_ZN`, too.
+/// True if the symbol may be a Rust function's; those of C++ begin with `_ZN`, too.
 fn is_rust(name: &str) -> bool {
     name.starts_with("_R") || name.starts_with("_ZN")
 }

@@ -1,5 +1,4 @@
-//! What the program's files say about its waits: the code at an address, the variable, and which C
-//! library there is.
+//! Reads facts about waits from the program's files: code, variables, and the C library.
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use super::Symbolizer;
 use crate::c_library::{has_musl_inside, is_c_library, is_musl};
 use crate::model::inspection::{Family, Library};
 
-/// Every address is looked up in the last epoch: a look has only one.
+/// Every address is looked up in the last epoch, because an inspection has only one.
 pub(super) const LAST: usize = usize::MAX;
 
 impl Symbolizer {
@@ -22,7 +21,7 @@ impl Symbolizer {
                 seen.push((load, c_library));
             }
         }
-        // A library of its own first; a static program has it inside.
+        // A separate library comes first; a static program contains it.
         seen.sort_by_key(|(_, c_library)| !c_library);
         for (load, c_library) in seen {
             let file = self.loads[load].file;

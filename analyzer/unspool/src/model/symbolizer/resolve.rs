@@ -1,7 +1,8 @@
-//! Questions of the model, answered by the recording if it keeps the answer, else by files.
+//! Answers the model's questions from the recording if possible, otherwise from files.
 //!
-//! So a recording shows the same when files are gone or others, and on another machine. Files are
-//! asked first only where the user names some; they may then add to what is kept, no more.
+//! So a recording gives the same report on another machine, and when files have changed or
+//! disappeared. Files are read first only where the user names some, and then they only add to the
+//! stored answers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,14 +18,14 @@ use crate::model::inspection::{Family, Library, Onward, Program};
 use crate::model::layouts::{self, Layout};
 
 impl Symbolizer {
-    /// Everything that was answered, for the recording to keep.
+    /// All answers, for storage in the recording.
     pub fn resolution(&self) -> Vec<Resolution> {
         let mut answers = self.answers.clone();
         answers.notes = self.notes_of_files();
         stored_answers::write(&answers)
     }
 
-    /// Takes in what a capture keeps.
+    /// Loads the answers that a capture stores.
     pub(super) fn take_kept(&mut self, capture: &Capture) {
         let records = capture.records.iter().enumerate();
         let mappings = records.filter(|(_, record)| {

@@ -1,7 +1,7 @@
-//! Answers as records of a capture: written when a recording ends, read when it is opened.
+//! Stores answers as records of a capture when a recording ends, and reads them when it is opened.
 //!
-//! Names and places are in tables, each once. What is written has a limit (`SIZE_LIMIT`); what does
-//! not fit is counted, and files answer it as far as they can.
+//! Tables hold each name and place once. The size is limited (`SIZE_LIMIT`). Answers that do not
+//! fit are counted, and then come from files if possible.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -19,9 +19,9 @@ use crate::model::backtrace::{Backtrace, NamedFrame, Place};
 use crate::model::inspection::{Family, Library, Onward};
 use crate::model::{Note, Severity, Topic};
 
-/// Bytes of all answers of a capture, before compression.
+/// Maximum size of all answers of a capture, bytes before compression.
 const SIZE_LIMIT: usize = 64 << 20;
-/// Bytes of one record, about.
+/// Approximate size of one record, bytes.
 const PART_SIZE: usize = 256 << 10;
 
 /// All ways in which frames are found.
@@ -35,7 +35,7 @@ const PROVENANCES: [Provenance; 7] = [
     Provenance::Scan,
 ];
 
-/// The records that keep these answers.
+/// Returns the records that store these answers.
 pub(super) fn write(answers: &Answers) -> Vec<Resolution> {
     write_within(answers, SIZE_LIMIT)
 }
@@ -45,7 +45,7 @@ fn write_within(answers: &Answers, limit: usize) -> Vec<Resolution> {
         limit,
         ..Writing::default()
     };
-    // What is needed most comes first.
+    // The most important answers come first.
     for note in &answers.notes {
         writing.add(|part| &mut part.notes, kept_note(note));
     }
@@ -93,7 +93,7 @@ fn write_within(answers: &Answers, limit: usize) -> Vec<Resolution> {
     writing.parts
 }
 
-/// The same answers give the same bytes.
+/// Sorts the answers, so that equal answers give equal bytes.
 fn sorted<Q: Ord, A>(answers: &HashMap<Q, A>) -> Vec<(&Q, &A)> {
     let mut all: Vec<(&Q, &A)> = answers.iter().collect();
     all.sort_unstable_by_key(|(question, _)| *question);
@@ -140,12 +140,12 @@ fn kept_library(library: &Result<Library, String>) -> CLibrary {
     kept
 }
 
-/// Records that are being made, and what is in their tables.
+/// Records under construction, and the contents of their tables.
 #[derive(Default)]
 struct Writing<'a> {
     limit: usize,
     parts: Vec<Resolution>,
-    /// Bytes of the last record, and of those before it.
+    /// Size of the last record, and of those before it, in bytes.
     part_size: usize,
     size: usize,
     left_out: u64,
@@ -166,7 +166,7 @@ impl<'a> Writing<'a> {
     }
 
     fn add<M: Message>(&mut self, list: fn(&mut Resolution) -> &mut Vec<M>, item: M) {
-        // Tag and length.
+        // The tag and the length.
         let size = item.encoded_len() + 4;
         list(self.part()).push(item);
         self.part_size += size;
@@ -265,7 +265,7 @@ impl<'a> Writing<'a> {
     }
 }
 
-/// The index of a new entry of a table.
+/// Adds an entry to a table, and returns its index.
 fn entry<K: Eq + Hash>(table: &mut HashMap<K, u32>, key: K) -> u32 {
     let next = index(table.len());
     table.insert(key, next);
@@ -276,7 +276,7 @@ fn index(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-/// The answers that these records keep. What is damaged is left out.
+/// Reads the answers from these records. Damaged answers are left out.
 pub(super) fn read(parts: &[Resolution]) -> Answers {
     let strings: Vec<Arc<str>> = parts
         .iter()
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn stored_answers_are_read_back() {
         let answers = answers();
         let parts = write(&answers);
         let read = read(&parts);
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted() {
+    fn answers_beyond_the_limit_are_counted() {
         let answers = answers();
         let all = answers.stacks.len() + 8;
         let read = read(&write_within(&answers, 600));

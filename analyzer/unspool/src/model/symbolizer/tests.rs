@@ -128,7 +128,7 @@ fn an_address_gets_its_function_module_and_line() {
 }
 
 #[test]
-fn what_was_started_by_a_link_is_shown_by_its_name() {
+fn a_program_started_by_a_link_has_the_links_name() {
     for (by_link, shown) in [(true, "busy"), (false, "toolbox")] {
         let mut capture = capture("/bin/toolbox", Vec::new());
         let Record::ModuleLoaded(module) = &mut capture.records[1] else {

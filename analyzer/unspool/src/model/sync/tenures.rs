@@ -154,7 +154,7 @@ mod tests {
     const PATH: PathId = PathId(7);
 
     #[test]
-    fn a_wait_is_for_who_had_the_lock_longest() {
+    fn a_wait_is_charged_to_the_longest_holder() {
         let mut tenures = Tenures::default();
         tenures.wait(LOCK, WORD, 100, None);
         tenures.wait(LOCK, WORD, 200, None);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_or_is_missing_blames_nobody() {
+    fn contradictory_or_missing_events_give_no_tenure() {
         let mut tenures = Tenures::default();
         tenures.wait(LOCK, WORD, 100, Some(FIRST));
         assert_eq!(tenures.wake(WORD, READER, PATH, 1000), None);

@@ -98,7 +98,7 @@ fn holds_and_waits_are_measured() {
 
 /// A lock that is given up and taken again while neither is recorded.
 #[test]
-fn two_holds_with_a_gap_between_them_are_not_one_long_one() {
+fn two_holds_with_a_gap_are_not_one_hold() {
     let unlock = 102;
     let lock = 100;
     for (paused, states) in [(&[unlock][..], true), (&[unlock, lock], false)] {
@@ -290,7 +290,7 @@ fn waits_seen_in_the_kernel_alone() {
 /// A release is two steps: the word changes, then those that wait are woken. Who is interrupted in
 /// between finds it changed.
 #[test]
-fn who_wakes_others_next_has_changed_the_word() {
+fn the_next_waker_has_changed_the_word() {
     const EAGAIN: u64 = -11_i64 as u64;
     for others_wait in [false, true] {
         let mut acting = two_threads();
@@ -363,7 +363,7 @@ fn locks_that_one_function_makes_for_others_are_told_apart() {
 /// What a primitive calls may wait for something of its own: that is no wait for what the primitive
 /// is about.
 #[test]
-fn a_wait_in_what_a_primitive_calls_is_not_the_primitives() {
+fn a_wait_in_a_callee_of_a_primitive_is_not_the_primitives() {
     let kind = |path: &[&'static str]| {
         let mut acting = two_threads();
         let stage = &mut acting.stage;
@@ -468,7 +468,7 @@ fn a_wait_at_a_condition_that_calls_unlock_and_lock_itself_is_one_wait() {
 /// A thread that ends with the program, in a call: it waited until then, unless the call's end may
 /// be missing.
 #[test]
-fn what_may_have_ended_unseen_has_no_length() {
+fn a_wait_that_may_have_ended_unseen_has_no_length() {
     let lock_end = 101;
     for (paused, waits) in [(false, 1), (true, 0)] {
         let mut acting = two_threads();
@@ -529,7 +529,7 @@ fn a_wait_that_may_be_over_does_not_count_in_the_queue() {
 
 /// Two identities lock on one path, and one of them waits.
 #[test]
-fn a_use_knows_whose_it_is() {
+fn a_use_counts_calls_by_thread_identity() {
     let mut acting = two_threads();
     acting.on(TWO, &["orders!one@orders.c:21", END[0], END[1]]);
     acting

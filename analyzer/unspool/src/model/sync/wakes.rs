@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_by_itself_or_before_anybody_woke_it_was_ended_by_nobody() {
+    fn a_timeout_and_an_earlier_wake_end_no_wait() {
         let mut wakes = Wakes::default();
         wakes.wake(WORD, by(1), 10, 1);
         wakes.wait(WORD);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_another_value_owes_it_to_the_last() {
+    fn a_changed_word_was_changed_by_the_last_waker() {
         let mut wakes = Wakes::default();
         wakes.wait(WORD);
         wakes.wait(WORD);
@@ -192,7 +192,7 @@ mod tests {
 
     /// A wait of which the beginning is missing may have been ended by the earlier one.
     #[test]
-    fn where_hits_are_missing_the_order_tells_nothing() {
+    fn the_order_of_wakes_proves_nothing_after_missing_hits() {
         let mut wakes = Wakes::default();
         wakes.change(GapKind::Paused, 5);
         wakes.wait(WORD);

@@ -77,7 +77,7 @@ fn embrace(gap: impl Fn(&mut Acting, u64)) -> Model {
 }
 
 #[test]
-fn what_was_lost_proves_nothing() {
+fn lost_events_prove_nothing() {
     // The kind and the time of the missing events are unknown.
     let model = embrace(|acting, at| {
         acting.stage.add(Dropped {
@@ -269,7 +269,7 @@ fn orders_that_cannot_meet_are_not_proved() {
 /// `one` and `two` take the same locks in both orders, and the main thread creates `two` after it
 /// has joined `one`; or when it has only ended, which is chance.
 #[test]
-fn whom_a_join_leads_to_comes_later() {
+fn steps_after_a_join_come_later() {
     for joined_ms in [4, 8] {
         let mut acting = Acting::new();
         let main = ["orders!main@orders.c:9"];
@@ -298,7 +298,7 @@ fn whom_a_join_leads_to_comes_later() {
 /// In each of three rounds of a barrier of two, one order comes before it; the other one comes
 /// behind it, or not always, or the barrier is others', too.
 #[test]
-fn what_a_barrier_parts_does_not_meet() {
+fn a_barrier_orders_the_steps_on_its_sides() {
     const BARRIER: u64 = 0x6000;
     let rounds = |size: u64, also_before: bool| {
         let mut acting = two_threads();
@@ -509,7 +509,7 @@ fn long_hold(lossless: bool) -> Model {
 }
 
 #[test]
-fn how_long_things_take_when_the_recorder_is_waited_for_proves_nothing() {
+fn durations_of_a_lossless_recording_prove_nothing() {
     for lossless in [false, true] {
         let model = long_hold(lossless);
         let proved = !lossless;
@@ -569,10 +569,10 @@ fn contention_long_holds_and_convoys() {
     );
 }
 
-/// The hold and the wait of 50 ms, in part of which threads stood for the recorder. It is reported
-/// of that later.
+/// A hold and a wait of 100 ms, in part of which the recorder may have stopped threads. The finding
+/// states that part.
 #[test]
-fn time_for_which_threads_stood_for_the_recorder_is_not_the_programs() {
+fn recorder_delays_are_not_the_programs() {
     let found_in = |end_ms: u64, stood_us: std::ops::Range<u64>| {
         let mut acting = two_threads();
         acting
@@ -600,7 +600,7 @@ fn time_for_which_threads_stood_for_the_recorder_is_not_the_programs() {
     assert_eq!(kinds(&model), both(false));
     for finding in &model.findings {
         let text = finding.sentences();
-        assert!(text.contains("For up to 60.0 ms of that"), "{text}");
+        assert!(text.contains("for up to 60.0 ms of that"), "{text}");
     }
     assert_eq!(model.sync.stood_ns, 60_000_000);
     let said = |note: &crate::model::Note| note.text.contains("by up to 60.0 ms in total");
@@ -616,7 +616,7 @@ fn time_for_which_threads_stood_for_the_recorder_is_not_the_programs() {
 /// The kernel ends what threads are left when a program ends, one after another. Who ended while
 /// the program went on was not ended by that.
 #[test]
-fn what_ends_with_the_program_need_not_be_joined() {
+fn threads_that_end_with_the_program_need_no_join() {
     let main = ["orders!main@orders.c:9"];
     for (first_ms, end_ms, unjoined) in [(800, 3000, 0), (300, 3000, 1), (800, 20_000, 1)] {
         let mut acting = Acting::new();
@@ -639,7 +639,7 @@ fn what_ends_with_the_program_need_not_be_joined() {
 /// Calls whose ends may be missing: threads that are killed may have been stuck in them, those of a
 /// program that ends by itself were not.
 #[test]
-fn a_program_that_ends_by_itself_was_not_stuck() {
+fn a_program_that_exits_was_not_stuck() {
     for (signal, deadlocks) in [(None, 0), (Some(2), 1)] {
         let mut acting = two_threads();
         acting.lock(ONE, 2000, A).lock(TWO, 2010, B);

@@ -76,7 +76,7 @@ fn a_sample_of_the_waits_proves_no_contention() {
 }
 
 #[test]
-fn who_had_a_contended_lock_longest_is_blamed() {
+fn the_longest_holder_of_a_contended_lock_is_reported() {
     let model = contended_lock(0);
     let [hold] = of_kind(&model, FindingKind::LongHold)[..] else {
         panic!("{:?}", kinds(&model))

@@ -91,7 +91,7 @@ fn the_words_of_musl() {
 /// Where the function's own parts have no names, a wait for the mutex looks like one for the
 /// condition.
 #[test]
-fn who_takes_the_mutex_again_waits_for_that() {
+fn a_waiter_that_takes_the_mutex_again_waits_for_the_mutex() {
     let wait = "libc.so.6!pthread_cond_wait";
     let waits = [(wait, COND + 0x28, WAIT_BITSET, 0), (wait, A, WAIT, HELD)];
     let seen = objects(Family::Glibc(Some(36)), &waits);
