@@ -1,6 +1,6 @@
-//! Stacks as people read them, and the seam between records and symbols.
+//! Stacks with names, and the interface between records and symbols.
 //!
-//! Apart from the symbolizer so that the rest of the model can be tested without ELF files.
+//! Separate from the symbolizer, so that the rest of the model can be tested without ELF files.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use unspool_unwind::Provenance;
 use super::layouts::Layout;
 use crate::c_library::has_threads;
 
-/// A place in the program's code, independent of where things were mapped, as far as it is known.
+/// A place in the program's code, independent of the mapping as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Place {
     /// Function, demangled.
     pub function: Option<Arc<str>>,
-    /// Bytes from the function's start; from the module's address zero if the function is not
-    /// known.
+    /// Bytes from the function's start, or from the module's address zero if the function is
+    /// unknown.
     pub offset: u64,
     /// The module's path on the target.
     pub module: Option<Arc<str>>,
-    /// The path by which that module was started, where it is a link to it: people know the program
-    /// by that name.
+    /// The link by which that module was started, if any, because the user knows the program by
+    /// that name.
     pub link: Option<Arc<str>>,
     /// Address as the module's file states it.
     pub svma: Option<u64>,
@@ -39,20 +39,20 @@ impl Place {
         self.module.as_deref().map(base_name)
     }
 
-    /// What people call the module: its file name, or that of the link by which the program was
+    /// The module's name for people: its file name, or that of the link by which the program was
     /// started.
     pub fn shown_module(&self) -> Option<&str> {
         let link = self.link.as_deref().map(base_name);
         link.or_else(|| self.module_name())
     }
 
-    /// What primitives of synchronization are made of: the C library's functions, and the
-    /// language's own.
+    /// True for the internals of synchronization primitives, in the C library or the language's
+    /// library.
     pub(super) fn is_within(&self) -> bool {
         self.is_low() || self.function.as_deref().is_some_and(is_inner)
     }
 
-    /// In a C or C++ library, which programs' own waits do not come from.
+    /// True for C and C++ libraries, which contain no waits of the program itself.
     pub(super) fn is_low(&self) -> bool {
         self.module.as_deref().is_some_and(|path| {
             let name = base_name(path);
@@ -61,14 +61,14 @@ impl Place {
         })
     }
 
-    /// Where the function begins, as the module's file states it.
+    /// The function's start, as the module's file states it.
     pub(super) fn function_svma(&self) -> Option<u64> {
         self.function.as_ref()?;
         self.svma?.checked_sub(self.offset)
     }
 }
 
-/// Functions inside primitives where these are part of the program itself.
+/// True for internals of primitives that are part of the program itself.
 fn is_inner(function: &str) -> bool {
     const STARTS: [&str; 12] = [
         // musl's, around a system call.
@@ -93,14 +93,14 @@ fn is_inner(function: &str) -> bool {
 /// into.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedFrame {
-    /// Where execution was, or will return to. The line is that of the call.
+    /// The current address, or the return address. The line is that of the call.
     pub place: Place,
     /// The function was inlined into the next frame's.
     pub inlined: bool,
     /// How the frame was found.
     pub provenance: Provenance,
-    /// What it was called as, where its own name is not known: by the name of what the next frame
-    /// calls. That may have gone on by a jump to what has no name, as musl's `pthread_once` does.
+    /// The name by which an unnamed function was called, from the next frame's call. It may since
+    /// have jumped to an unnamed function, like musl's `pthread_once`.
     pub called: Option<Arc<str>>,
 }
 
@@ -109,7 +109,7 @@ pub struct NamedFrame {
 pub struct Backtrace {
     /// Its frames.
     pub frames: Vec<NamedFrame>,
-    /// Why there are no more frames, if that is not the thread's first function.
+    /// The reason why the stack ends early, if it does.
     pub truncated: Option<String>,
 }
 
@@ -120,29 +120,29 @@ impl Backtrace {
     }
 }
 
-/// What turns addresses into frames and names; `record` is an index into the capture's records and
-/// tells what was mapped at that time.
+/// Turns addresses into frames and names. `record` is an index into the capture's records, and
+/// selects the mappings at that time.
 pub(super) trait Frames {
-    /// The stack of a snapshot.
+    /// Returns the stack of a snapshot.
     fn backtrace(&mut self, record: usize, snapshot: &Snapshot) -> Arc<Backtrace>;
-    /// A code address, e.g. of a start routine.
+    /// Returns the place of a code address, e.g. of a start routine.
     fn place(&mut self, record: usize, avma: u64) -> Place;
-    /// A data address: the variable it is in as the function, and the offset into that.
+    /// Returns the variable at a data address as the function, with the offset into it.
     fn data(&mut self, record: usize, avma: u64) -> Option<Place>;
-    /// What the source calls what is at a data address, the variable's name first: `l[13]`,
+    /// Returns the source's name for the data at an address, after the variable's name: `l[13]`,
     /// `acc[1].m`.
     fn part(&mut self, _record: usize, _avma: u64) -> Option<Arc<str>> {
         None
     }
-    /// What the pointer at an address holds, by the file that was mapped there.
+    /// Returns the value of the pointer at an address, from the file that was mapped there.
     fn pointer(&mut self, _record: usize, _avma: u64) -> Option<u64> {
         None
     }
-    /// The C library is musl, as far as the files tell.
+    /// True if the C library is musl, as far as the files show.
     fn is_musl(&mut self) -> bool {
         false
     }
-    /// What lies where in the C library's objects, if that is known.
+    /// The layout of the C library's objects, if known.
     fn layout(&mut self) -> Option<&'static Layout> {
         None
     }

@@ -44,7 +44,7 @@ pub(crate) struct Stage {
     stacks: std::collections::HashMap<(Vec<u64>, Option<&'static str>), Arc<Backtrace>>,
     /// Variables by address.
     pub(crate) data: std::collections::BTreeMap<u64, &'static str>,
-    /// Why stacks of which innermost function end early.
+    /// The reason why stacks end early, for stacks whose function has one.
     pub(crate) truncated: Option<&'static str>,
     /// The C library.
     pub(super) family: Option<Family>,
@@ -109,7 +109,7 @@ impl Stage {
         stage
     }
 
-    /// The program is AArch64's, whose server tells who creates whom.
+    /// Makes the program an AArch64 one, whose server reports creators.
     pub(crate) fn on_aarch64(&mut self) {
         for record in &mut self.records {
             if let Record::Target(target) = record {
@@ -120,7 +120,7 @@ impl Stage {
         }
     }
 
-    /// The server told that a thread was created, and its thread pointer.
+    /// Adds the server's report of a created thread, with its thread pointer.
     pub(crate) fn told(&mut self, tid: u64, creator: u64, ms: u64, thread_pointer: u64) {
         self.add(ThreadSeen {
             tid,
@@ -145,7 +145,7 @@ impl Stage {
         });
     }
 
-    /// A call of `pthread_create`; its place is returned.
+    /// Adds a call of `pthread_create`; returns its place.
     pub(crate) fn create(
         &mut self,
         tid: u64,
@@ -171,7 +171,7 @@ impl Stage {
         place
     }
 
-    /// The attributes of the last creation say "detached".
+    /// Sets "detached" in the attributes of the last creation.
     pub(crate) fn with_detached_attr(&mut self) {
         let Some(Record::Event(event)) = self.records.last_mut() else {
             panic!("no creation");
@@ -185,7 +185,8 @@ impl Stage {
         });
     }
 
-    /// A new thread at its start routine. `handles` are the (place, handle) pairs that were read.
+    /// Adds a new thread at its start routine. `handles` are the (place, handle) pairs that were
+    /// read.
     pub(crate) fn start(
         &mut self,
         tid: u64,
@@ -212,7 +213,7 @@ impl Stage {
         self.event(tid, ms, probe, vec![arg], reads(handles), Some(snapshot));
     }
 
-    /// Create and start, nothing in doubt. The handle is `tid * 0x1000`.
+    /// Adds a creation and a start that match without doubt. The handle is `tid * 0x1000`.
     pub(crate) fn spawn(
         &mut self,
         creator: u64,
@@ -273,7 +274,7 @@ impl Stage {
         event.reads.extend(reads(&[(place, handle)]));
     }
 
-    /// A function whose calls are recorded, by the probe at its entry.
+    /// Adds a function whose calls are recorded, by the probe at its entry.
     pub(crate) fn instrument(&mut self, id: u32, function: Function, kind: ProbeKind) {
         let avma = self.address(function);
         let name = function.split_once('!').map_or(function, |(_, name)| name);
@@ -286,7 +287,7 @@ impl Stage {
         });
     }
 
-    /// A place where calls end that began at the probes `ends`.
+    /// Adds a place where calls end that began at the probes `ends`.
     pub(crate) fn instrument_end(&mut self, id: u32, kind: ProbeKind, ends: &[u32]) {
         self.add(Probe {
             id,
@@ -296,7 +297,7 @@ impl Stage {
         });
     }
 
-    /// A call begins; the event's number is returned.
+    /// Begins a call; returns the event's number.
     pub(crate) fn enter(
         &mut self,
         tid: u64,
@@ -342,7 +343,7 @@ impl Stage {
         event.seq
     }
 
-    /// Puts the events in the order of their times, behind all other records.
+    /// Sorts the events by time, behind all other records.
     pub(crate) fn in_time(&mut self) {
         let (mut events, mut records): (Vec<Record>, Vec<Record>) =
             std::mem::take(&mut self.records)

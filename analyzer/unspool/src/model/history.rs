@@ -1,8 +1,8 @@
-//! From records to threads: which creation belongs to which thread, and how each thread ended.
+//! Turns records into threads, with their creations and ends.
 //!
-//! Records are taken in order, once. They may be incomplete (a cut capture, dropped events, a
-//! server that does not report exits), doubled or late, and thread ids are reused; so nothing is
-//! required to be there, and what had to be guessed becomes a note.
+//! Records are read once, in order. They may be incomplete (a cut capture, dropped events, a server
+//! that does not report exits), doubled or late, and thread ids are reused. So no record is
+//! required, and each guess becomes a note.
 
 use std::collections::HashMap;
 
@@ -39,17 +39,17 @@ pub(super) fn read(capture: &Capture, frames: &mut dyn Frames) -> Model {
     history.finish()
 }
 
-/// What a history is made of.
+/// An element of a history.
 enum What<'a> {
-    /// The record of this index.
+    /// The record with this index.
     Record(usize),
-    /// A record that the schedule stands for.
+    /// A record that is derived from the schedule.
     Added(&'a Record),
-    /// An event of a call that is not among the records: its thread was there then.
+    /// An event of a call, which is not among the records; it proves that its thread was alive.
     Call(&'a Event),
 }
 
-/// All of it in the order of times; what has none stays behind its predecessor.
+/// Returns all elements in order of time. An element without a time stays behind its predecessor.
 fn in_time<'a>(capture: &'a Capture, added: &'a [Record]) -> Vec<What<'a>> {
     let time_of = |record: &Record| match record {
         Record::ThreadSeen(seen) => seen.time_ns,
@@ -62,7 +62,7 @@ fn in_time<'a>(capture: &'a Capture, added: &'a [Record]) -> Vec<What<'a>> {
     };
     let mut last = 0;
     let mut order: Vec<(u64, usize, What<'_>)> = Vec::with_capacity(capture.records.len());
-    // At the same time, what is added comes first.
+    // At equal times, added records come first.
     order.extend(
         added
             .iter()
@@ -92,13 +92,13 @@ struct History<'a> {
     executable: String,
     started_as: String,
     threads: Vec<Thread>,
-    /// Per thread, what only matters while records are read.
+    /// Per thread, data that is only needed while records are read.
     traces: Vec<Trace>,
-    /// Which thread has a TID now.
+    /// The thread that has each TID now.
     current: HashMap<u64, usize>,
     /// Ends that were reported since the last event.
     last_exits: Vec<(u64, usize)>,
-    /// Which thread had a TID last.
+    /// The thread that had each TID last.
     last: HashMap<u64, usize>,
     probes: HashMap<u32, &'a Probe>,
     pending: Vec<Pending>,
@@ -112,9 +112,9 @@ struct History<'a> {
 struct Trace {
     /// A Start event was recorded.
     started: bool,
-    /// A ThreadSeen record was there; otherwise events alone tell of the thread.
+    /// True if there was a ThreadSeen record; otherwise only events prove the thread.
     seen: bool,
-    /// The thread this one has called join for last.
+    /// The thread that its last join call waited for.
     joining: Option<usize>,
     gone: bool,
     /// Its end was not reported.
@@ -180,7 +180,7 @@ impl<'a> History<'a> {
             }
             Record::ModuleLoaded(module) => {
                 self.clock(module.time_ns);
-                // A program that executes another has its modules after its own.
+                // After an exec, the new program's modules follow the old ones.
                 if module.executable && !module.path.is_empty() {
                     self.executable.clone_from(&module.path);
                     self.started_as.clone_from(&module.started_as);
@@ -215,7 +215,7 @@ impl<'a> History<'a> {
             Record::ThreadExited(exited) => {
                 self.clock(exited.time_ns);
                 self.recording.kills_are_told |= exited.by() != ThreadEnd::Unspecified;
-                // It was alive to the end, whatever it did then.
+                // The thread was alive to the end of the program.
                 if exited.by() == ThreadEnd::Killed {
                     return;
                 }
@@ -234,7 +234,7 @@ impl<'a> History<'a> {
                 if exited.exact {
                     self.last_exits.push((exited.time_ns, index));
                 }
-                // In a program that goes on, a thread leaves a join only when that is done.
+                // While the program runs, a thread leaves a join only when the join is done.
                 self.joins_returned(index, exited.time_ns);
             }
             Record::Probe(probe) => {
@@ -327,7 +327,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Another process was started, or one that was started executes a file.
+    /// Notes that another process was started, or that a started process executes a file.
     fn process_started(&mut self, started: &ProcessStarted) {
         let processes = &mut self.recording.processes;
         if started.creator_tid.is_none()
@@ -348,12 +348,12 @@ impl<'a> History<'a> {
         self.recording.duration_ns = self.recording.duration_ns.max(time_ns);
     }
 
-    /// The thread that has this TID now; one that was never heard of begins here.
+    /// The thread that has this TID now; an unknown TID begins a new thread.
     fn thread(&mut self, tid: u64, time_ns: u64) -> usize {
         if let Some(&index) = self.current.get(&tid) {
             return index;
         }
-        // Its end was concluded, not reported, and it goes on: the conclusion was wrong.
+        // The thread's end was inferred, but it continues, so the inference was wrong.
         if let Some(&index) = self.last.get(&tid)
             && !self.threads[index].end_exact
             && self.traces[index].concluded
@@ -415,7 +415,7 @@ impl<'a> History<'a> {
         self.threads.len() - 1
     }
 
-    /// A thread has ended by this time. The first to say so is the nearest to the truth.
+    /// Notes that a thread has ended by this time. The earliest report is the most accurate.
     fn gone(&mut self, index: usize, time_ns: u64, exact: bool) {
         let thread = &mut self.threads[index];
         thread.ended_ns = Some(
@@ -478,7 +478,7 @@ impl<'a> History<'a> {
                 }
             }
             ProbeKind::Exit | ProbeKind::Start | ProbeKind::Unspecified => {}
-            // What `calls` is about.
+            // `calls` handles these.
             ProbeKind::Enter
             | ProbeKind::Leave
             | ProbeKind::FutexWait
@@ -487,7 +487,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// An event that only tells that its thread is there.
+    /// Handles an event that only proves that its thread is alive.
     fn call(&mut self, event: &Event) {
         self.clock(event.time_ns);
         self.last_exits.clear();
@@ -495,7 +495,8 @@ impl<'a> History<'a> {
         self.recognize(index, event);
     }
 
-    /// A code address as a pointer gives it: on ARM, bit 0 says Thumb and is no part of it.
+    /// A code address from a pointer. On ARM, bit 0 marks Thumb code and is not part of the
+    /// address.
     fn routine(&self, pointer: Option<u64>) -> u64 {
         let pointer = pointer.unwrap_or(0);
         if self.thumb { pointer & !1 } else { pointer }
@@ -535,8 +536,8 @@ impl<'a> History<'a> {
     }
 }
 
-/// As the kernel names a process: by the path it was started by, which may be a link or a script.
-/// `/dev/fd/7` stands there for a program that was started without a path (fexecve(3)).
+/// The kernel's name for a process: the path it was started by, which may be a link or a script. A
+/// program started without a path (fexecve(3)) has `/dev/fd/7` instead.
 fn program_name(started_as: &str, executable: &str) -> String {
     let by_path = !started_as.is_empty() && !started_as.starts_with("/dev/fd/");
     base_name(if by_path { started_as } else { executable }).to_owned()

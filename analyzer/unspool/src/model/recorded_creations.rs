@@ -1,14 +1,14 @@
 //! Adds the creations of threads from a recording to an inspection of the same process.
 //!
-//! An inspection sees no creations. A thread is matched if the recording has a living thread with
-//! the same id and thread function at its end, or one from the same start code of libstdc++. The
-//! process id and the file must be equal too.
+//! An inspection sees no creations. A thread matches a recorded thread that is alive at the
+//! recording's end, with the same id. Both must have the same thread function, or come from the
+//! same start code of libstdc++. The process id and the file must be equal too.
 
 use super::{Creation, Ending, Model, Note, Thread, note, origin};
 
 impl Model {
-    /// Takes over from a recording where the threads of this look were created, and so who they
-    /// are.
+    /// Copies the creations of this inspection's threads, and so their identities, from a
+    /// recording.
     pub fn learn_from(&mut self, recording: &Model) {
         let (own, other) = (&self.target, &recording.target);
         if (own.pid, &own.executable) != (other.pid, &other.executable) {

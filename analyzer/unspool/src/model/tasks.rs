@@ -5,7 +5,7 @@
 
 use super::backtrace::Backtrace;
 
-/// The thread runs a task that gives a future its value (libstdc++, `future`).
+/// True if the thread runs a task that gives a future its value (libstdc++, `future`).
 pub(super) fn runs_task(stack: &Backtrace) -> bool {
     let names = stack.frames.iter();
     let mut names = names.filter_map(|frame| frame.place.function.as_deref());

@@ -1,4 +1,4 @@
-//! What becomes of calls: ends that are there, are missing, or are those of others.
+//! Tests of calls whose ends are recorded, are missing, or belong to other calls.
 
 use unspool_capture::{
     Capture, Dropped, Gap, GapKind, Missed, ProbeKind, Read, ReadRole, Record, ThreadExited,
@@ -170,8 +170,8 @@ fn a_call_that_may_have_ended_in_a_pause_has_no_end() {
     );
 }
 
-/// Only if the end of one call and the beginning of the next are both missing can they look like
-/// one.
+/// Two calls can look like one only if the end of the first and the beginning of the second are
+/// missing.
 #[test]
 fn calls_are_not_confused_across_a_gap() {
     let gap = |stage: &mut Stage, probe, kind: GapKind| {

@@ -1,4 +1,4 @@
-//! Histories from hand-made captures: who created whom, how threads end, what is missing.
+//! Tests of histories from constructed captures: creations, ends, and missing data.
 
 use crate::model::fixture::{PID, Stage};
 use crate::model::{Creation, Ending, Model, Severity, Thread, ThreadIndex};
@@ -180,7 +180,7 @@ fn a_tid_used_again_is_another_thread() {
     stage.spawn(PID, 11, 1, "orders!worker", MAIN);
     stage.exit(11, 3);
     stage.spawn(PID, 11, 4, "orders!other", MAIN);
-    // This one's end is missed, and the TID comes a third time.
+    // This thread's end is missed, and a third thread gets the TID.
     stage.spawn(PID, 11, 7, "orders!worker", MAIN);
     let model = stage.model();
     let same: Vec<&Thread> = model.threads.iter().filter(|t| t.tid == Some(11)).collect();
@@ -247,8 +247,8 @@ fn joins_and_detaches_find_their_threads() {
     assert_eq!(ending(14), Ending::Exited);
 }
 
-/// On ARM and AArch64 the thread pointer points behind the thread's structure, whose address the
-/// handle is.
+/// On ARM and AArch64 the thread pointer points behind the thread's structure, and the handle is
+/// the structure's address.
 #[test]
 fn handles_lie_below_thread_pointers() {
     let mut stage = Stage::new();

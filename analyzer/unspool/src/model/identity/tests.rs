@@ -15,7 +15,7 @@ fn key(model: &Model, tid: u64) -> Key {
         .unwrap()
 }
 
-/// The same program somewhere else in memory, with other thread ids.
+/// The same program at other addresses, with other thread ids.
 fn run(bias: u64, tids: u64) -> Vec<Key> {
     let mut stage = Stage::new();
     stage.bias = bias;
@@ -88,7 +88,7 @@ fn code_of_no_module_brings_no_address_in() {
 
 #[test]
 fn inlining_is_no_part_of_identity() {
-    // Whether debug information is there or not, the frames on the stack are the same.
+    // Debug information does not change the physical frames.
     let key_of = |inlined: &[&'static str]| {
         let mut stage = Stage::new();
         stage.spawn(

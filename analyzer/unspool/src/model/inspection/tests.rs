@@ -1,5 +1,4 @@
-//! Looks that are cut, damaged or made up: never a panic, and nothing proved that the rest does not
-//! show.
+//! Tests of cut, damaged and constructed inspections: no panic, and no proof without full evidence.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ const REGISTERS: [&str; 9] = [
 const MUTEXES: u64 = 0x6000_0000;
 const STACKS: u64 = 0x7000_0000;
 
-/// The files of a program: everybody waits for a mutex.
+/// The files of a program in which all threads wait for a mutex.
 struct Files {
     library: Result<Library, String>,
     /// The function that all wait in.
@@ -168,7 +167,7 @@ fn look(records: Vec<Record>, mut files: Files) -> (Inspection, Vec<Finding>) {
     (inspection, model.findings)
 }
 
-/// As a recorder reads the threads when its recording ends, at nanoseconds 9 to 14.
+/// Turns an inspection into a recording that reads its threads at its end, at nanoseconds 9 to 14.
 fn recorded(mut records: Vec<Record>) -> Model {
     let Some(Record::Header(header)) = records.first_mut() else {
         panic!("no header");
@@ -270,7 +269,7 @@ fn without_a_halt_one_inspection_proves_nothing() {
     assert!(!findings[0].proved && inspection.doubtful.len() == 3);
 }
 
-/// Threads that take turns: whenever one is looked at it waits, for another works.
+/// Threads that take turns: each one waits whenever it is read, because another one runs.
 #[test]
 fn waits_at_different_moments_are_no_deadlock() {
     let mut records = ring(3);
@@ -340,8 +339,7 @@ fn a_shared_mutex_proves_nothing() {
     );
 }
 
-/// libstdc++ makes the system call of memory that processes share, but a future is its process's
-/// own.
+/// libstdc++ makes a process-shared system call, but a future belongs to one process.
 #[test]
 fn futures_that_no_thread_is_left_to_provide() {
     let mut records = ring(2);
@@ -367,8 +365,8 @@ fn futures_that_no_thread_is_left_to_provide() {
     assert_eq!(findings, []);
 }
 
-/// Whatever is missing or changed: no panic; and what was not so at one moment, or of a thread that
-/// is not there, is not part of a proof.
+/// Missing or changed records cause no panic. A proof uses only states of one moment, and only
+/// existing threads.
 #[test]
 fn cut_and_damaged_looks() {
     let mut seed = 4711u64;
@@ -401,7 +399,7 @@ fn cut_and_damaged_looks() {
         for finding in findings.iter().filter(|finding| finding.proved) {
             assert!(stood, "{finding:?}");
             let all = finding.threads.len() == 4;
-            // Memory that says another owner, who waits, too, is believed: a smaller circle.
+            // If memory names another owner that waits too, a smaller circle is correct.
             assert!(all || !untouched, "{finding:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! Schedules as the kernel records them, and what becomes of each thread's time.
+//! Tests of schedules by the kernel's records, and of the time in each state.
 
 use unspool_capture::{Schedule as Part, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss};
 
@@ -8,7 +8,7 @@ use crate::model::{Creation, Ending};
 
 const MS: u64 = 1_000_000;
 
-/// A schedule from the first millisecond on: of each entry the microsecond, the kind, the thread,
+/// A schedule from the first millisecond on. Each entry has the microsecond, the kind, the thread,
 /// the processor, and the detail.
 fn recorded(
     entries: &[(u64, ScheduleKind, u64, u32, u64)],
@@ -137,7 +137,7 @@ fn a_wake_up_before_the_thread_is_blocked() {
             (1990, Woken, PID, 1, 9),
             (2000, Blocks, PID, 0, 0),
             (2300, Runs, PID, 0, 0),
-            // Long before: that wake-up had been taken in.
+            // This wake-up came long before, and had already been handled.
             (2400, Woken, PID, 1, 9),
             (3000, Blocks, PID, 0, 0),
             (4000, Runs, PID, 0, 0),
@@ -197,7 +197,7 @@ fn lost_records_leave_time_unknown() {
     assert_eq!(model.schedule.lost, 15);
 }
 
-/// A thread id that is used again, and threads that the server has reported, a little late.
+/// A reused thread id, and threads that the server reports a little late.
 #[test]
 fn threads_of_one_id() {
     let mut stage = Stage::new();
@@ -230,7 +230,7 @@ fn threads_of_one_id() {
     assert_eq!(running.collect::<Vec<_>>(), [1_900_000, 900_000]);
 }
 
-/// Entries in any order, of any thread, do no harm.
+/// Entries in any order, of any thread, cause no panic.
 #[test]
 fn nonsense() {
     let kinds = [Runs, Blocks, Preempted, Created, Ended, Woken, Found];

@@ -1,4 +1,4 @@
-//! Against a real file: this very test program, mapped at an unusual address.
+//! Tests with a real file: this test program, mapped at an unusual address.
 
 use unspool_capture::{
     Capture, Chunk, ModuleLoaded, ModuleUnloaded, Record, RegisterLayout, Snapshot, Target,

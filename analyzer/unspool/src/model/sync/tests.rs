@@ -1,4 +1,5 @@
-//! Synchronization as concluded from fixtures: holders, waiters, and what must not be concluded.
+//! Tests of synchronization from fixtures: holders, waiters, and conclusions that must not be
+//! drawn.
 
 use unspool_capture::{Gap, GapKind, ProbeKind, Read, ReadRole, Record};
 
@@ -96,7 +97,7 @@ fn holds_and_waits_are_measured() {
     assert_eq!(kinds(&model), []);
 }
 
-/// A lock that is given up and taken again while neither is recorded.
+/// A lock is released and taken again, and neither is recorded.
 #[test]
 fn two_holds_with_a_gap_are_not_one_hold() {
     let unlock = 102;
@@ -287,8 +288,8 @@ fn waits_seen_in_the_kernel_alone() {
     assert_eq!((one.held_ns, one.idle_ns), (3_000_000, 1_500_000));
 }
 
-/// A release is two steps: the word changes, then those that wait are woken. Who is interrupted in
-/// between finds it changed.
+/// A release has two steps: the word changes, then waiters are woken. A waiter interrupted in
+/// between finds the word changed.
 #[test]
 fn the_next_waker_has_changed_the_word() {
     const EAGAIN: u64 = -11_i64 as u64;
@@ -465,8 +466,8 @@ fn a_wait_at_a_condition_that_calls_unlock_and_lock_itself_is_one_wait() {
     assert_eq!(object(&model.sync, COND).waits.count, 1);
 }
 
-/// A thread that ends with the program, in a call: it waited until then, unless the call's end may
-/// be missing.
+/// A thread that ends with the program in a call waited until then, unless the call's end may be
+/// missing.
 #[test]
 fn a_wait_that_may_have_ended_unseen_has_no_length() {
     let lock_end = 101;
@@ -494,8 +495,8 @@ fn a_wait_that_may_have_ended_unseen_has_no_length() {
     }
 }
 
-/// A later thread waits for the same lock: whether another did then is not known if the end of that
-/// one's wait may be missing.
+/// A second thread waits for the same lock later. Whether the first one still waited then is
+/// unknown if the end of its wait may be missing.
 #[test]
 fn a_wait_that_may_be_over_does_not_count_in_the_queue() {
     let lock_end = 101;

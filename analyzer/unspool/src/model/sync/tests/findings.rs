@@ -225,7 +225,7 @@ fn orders_that_cannot_meet_are_not_proved() {
     acting.nested(ONE, 4000, B, A);
     acting.stage.end(9);
     assert_eq!(kinds(&acting.stage.model()), [("lock-order", false)]);
-    // Nor is it proved that it was not, if the creation was not recorded: its probe was paused.
+    // It is not disproved either, if the creation was not recorded because its probe was paused.
     let mut acting = Acting::new();
     acting.on(PID, &["orders!main@orders.c:9"]);
     acting.nested(PID, 100, A, B);
@@ -234,7 +234,7 @@ fn orders_that_cannot_meet_are_not_proved() {
     acting.nested(ONE, 4000, B, A);
     acting.stage.end(9);
     assert_eq!(kinds(&acting.stage.model()), [("lock-order", false)]);
-    // That the first had ended when the second began is chance; that it had been joined is not.
+    // The first thread's end before the second one's start is chance; a join is not.
     for joined in [false, true] {
         let mut acting = two_threads();
         acting.lock(ONE, 2000, A).lock(ONE, 2010, B);
@@ -266,8 +266,8 @@ fn orders_that_cannot_meet_are_not_proved() {
     assert_eq!(kinds(&acting.stage.model()), []);
 }
 
-/// `one` and `two` take the same locks in both orders, and the main thread creates `two` after it
-/// has joined `one`; or when it has only ended, which is chance.
+/// `one` and `two` take the same locks in both orders. The main thread creates `two` after it has
+/// joined `one`, or after `one` has merely ended, which is chance.
 #[test]
 fn steps_after_a_join_come_later() {
     for joined_ms in [4, 8] {
@@ -295,8 +295,8 @@ fn steps_after_a_join_come_later() {
     }
 }
 
-/// In each of three rounds of a barrier of two, one order comes before it; the other one comes
-/// behind it, or not always, or the barrier is others', too.
+/// In each of three rounds of a barrier of two, one order comes before the barrier and the other
+/// after it. Variants: not always, or other threads use the barrier too.
 #[test]
 fn a_barrier_orders_the_steps_on_its_sides() {
     const BARRIER: u64 = 0x6000;
@@ -613,8 +613,8 @@ fn recorder_delays_are_not_the_programs() {
     assert!(text.contains("on a machine that busy"), "{text}");
 }
 
-/// The kernel ends what threads are left when a program ends, one after another. Who ended while
-/// the program went on was not ended by that.
+/// The kernel ends the remaining threads one after another when a program ends. A thread that ended
+/// while the program ran on was not ended by that.
 #[test]
 fn threads_that_end_with_the_program_need_no_join() {
     let main = ["orders!main@orders.c:9"];
@@ -636,8 +636,8 @@ fn threads_that_end_with_the_program_need_no_join() {
     }
 }
 
-/// Calls whose ends may be missing: threads that are killed may have been stuck in them, those of a
-/// program that ends by itself were not.
+/// Calls whose ends may be missing. Killed threads may have been stuck in them; threads of a
+/// program that exits were not.
 #[test]
 fn a_program_that_exits_was_not_stuck() {
     for (signal, deadlocks) in [(None, 0), (Some(2), 1)] {

@@ -1,4 +1,4 @@
-//! Waits of which the kernel's calls alone are seen: who held what, and who can never go on.
+//! Tests of waits that only system calls show: holders, and threads that can never continue.
 
 use unspool_capture::ProcessEnded;
 
@@ -6,9 +6,9 @@ use super::findings::of_kind;
 use super::*;
 use crate::model::{Finding, FindingKind, HangReason};
 
-/// A lock of which only waits and wakes are seen: `two` has it for 900 ms while two others wait,
-/// and those have it for a moment one after the other. Later the probe of the waits is paused, and
-/// this many calls are missed.
+/// A lock of which only waits and wakes are recorded. `two` holds it for 900 ms while two others
+/// wait, and these hold it briefly one after the other. Later the probe of the waits is paused, and
+/// `missed` calls are missing.
 fn contended_lock(missed: u64) -> Model {
     let mut acting = two_threads();
     let stage = &mut acting.stage;
@@ -115,7 +115,7 @@ fn the_longest_holder_of_a_contended_lock_is_reported() {
     );
 }
 
-/// The function that a once control runs waits for a semaphore: that is no wait for the control.
+/// The function of a once control waits for a semaphore, which is no wait for the control.
 #[test]
 fn a_wait_in_a_once_function_is_its_own() {
     const ONCE: u64 = 0x6100;
@@ -152,7 +152,7 @@ fn a_wait_in_a_once_function_is_its_own() {
     assert_eq!((of(ONCE).count, of(ONCE).total_ns), (1, 2_903_000));
 }
 
-/// Of Rust's locks no holder is recorded. Two threads wait for each other's, while `main` goes on.
+/// Rust's locks store no holder. Two threads wait for each other's lock, while `main` runs.
 #[test]
 fn locks_that_only_stuck_threads_use() {
     let stuck = |main_uses_one: bool| {
@@ -188,7 +188,7 @@ fn locks_that_only_stuck_threads_use() {
     let names = hang.waits.iter().map(|w| w.awaited.object.to_string());
     let names: Vec<String> = names.collect();
     assert_eq!(names, ["mutex lock_b", "mutex lock_a"]);
-    // The main thread may have what both wait for.
+    // The main thread may hold the lock that both wait for.
     assert_eq!(
         of_kind(&stuck(true), FindingKind::Deadlock),
         Vec::<&Finding>::new()

@@ -4,8 +4,7 @@ use unspool_capture::{CpuTime, CpuTimes};
 
 use super::*;
 
-/// The kernel's account, at these milliseconds: of a thread how long it was on a processor and
-/// waited for one, both in milliseconds.
+/// The kernel's counters at `ms`: per thread, milliseconds on a processor and runnable.
 fn account(acting: &mut Acting, ms: u64, times: &[(u64, u64, u64)]) {
     let threads = times.iter().map(|(tid, on_cpu, runnable)| CpuTime {
         tid: *tid,
@@ -26,7 +25,7 @@ fn turns_at_the_processors() {
     // The first thread had lived for long before.
     account(&mut acting, 0, &[(PID, 70, 70)]);
     account(&mut acting, 11, &[(PID, 70, 81), (ONE, 10, 0), (TWO, 0, 5)]);
-    // The second thread has had nothing more, and is not named.
+    // The second thread got no more time, so the report omits it.
     account(&mut acting, 21, &[(PID, 80, 81), (ONE, 10, 10)]);
     acting.stage.end(21);
     let model = acting.stage.model();
@@ -56,13 +55,13 @@ fn turns_at_the_processors() {
     assert!((runnable - 26.0 / 21.0).abs() < 0.01, "{runnable}");
 }
 
-/// A thread id that is used again; a clock that goes back; counters that do; threads that no record
-/// knows.
+/// A reused thread id, a clock and counters that go backwards, and unknown threads.
 #[test]
 fn turns_of_others_and_at_wrong_times() {
     let mut acting = two_threads();
     acting.lock(ONE, 1000, A).unlock(ONE, 1001, A);
-    // The kernel tells of the second thread before the server does, and that has nothing more.
+    // The kernel reports the second thread before the server does, and that thread gets no more
+    // time.
     account(&mut acting, 0, &[(TWO, 0, 0), (99, 5, 5)]);
     account(&mut acting, 5, &[(ONE, 4, 0)]);
     acting.stage.exit(ONE, 10);

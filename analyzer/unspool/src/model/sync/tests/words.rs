@@ -1,4 +1,4 @@
-//! One object, whichever of its words threads wait at.
+//! Tests that waits at different words of one object are assigned to that object.
 
 use unspool_capture::ProbeKind;
 
@@ -13,8 +13,8 @@ const WAIT_BITSET: u64 = 0x189;
 /// The word of a lock that one thread holds and another waits for.
 const HELD: u64 = 2;
 
-/// Kind and address of the objects of a program whose threads wait in these functions at these
-/// words, with this operation, for these values.
+/// Kind and address of the objects of a program whose threads wait in these functions, at these
+/// words, with this operation and these values.
 fn objects(family: Family, waits: &[(&'static str, u64, u64, u64)]) -> Vec<(Kind, u64)> {
     let mut acting = two_threads();
     let stage = &mut acting.stage;
@@ -88,7 +88,7 @@ fn the_words_of_musl() {
     }
 }
 
-/// Where the function's own parts have no names, a wait for the mutex looks like one for the
+/// If the function's internals have no names, a wait for the mutex looks like a wait for the
 /// condition.
 #[test]
 fn a_waiter_that_takes_the_mutex_again_waits_for_the_mutex() {
@@ -98,8 +98,8 @@ fn a_waiter_that_takes_the_mutex_again_waits_for_the_mutex() {
     assert_eq!(seen, [(Kind::Cond, COND), (Kind::Mutex, A)]);
 }
 
-/// musl's threads wait at words on their own stacks. The call of the function tells the object,
-/// where it was recorded.
+/// musl's threads wait at words on their own stacks. Only a recorded call of the function names the
+/// object.
 #[test]
 fn words_of_their_own_are_of_one_object() {
     for called_first in [true, false] {
